@@ -8,9 +8,9 @@ from pathlib import Path
 
 from cutting_proxy import CuttingProxy
 from fleet import Fleet, fleet
+from manual_clock import ManualClock
 
 from timely.client import TimelyClient
-from timely.core.clock import ManualClock
 
 AWAY_S = 15.0
 """The client gives up after 20 s by default."""

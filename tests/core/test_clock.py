@@ -7,8 +7,9 @@ import math
 import threading
 
 import pytest
+from manual_clock import ManualClock, settle_clock_tasks
 
-from timely.core.clock import ManualClock, SystemClock, settle_clock_tasks, wait_on_clock
+from timely.core.clock import SystemClock, wait_on_clock
 
 
 async def test_sleepers_wake_in_the_order_of_their_due_times() -> None:

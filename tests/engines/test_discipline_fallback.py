@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from manual_clock import ManualClock
 
-from timely.core.clock import ManualClock
 from timely.core.errors import EngineFailed
 from timely.core.reports import ExecutionReport
 from timely.disciplines.timely.discipline import Timely

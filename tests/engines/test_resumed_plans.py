@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from manual_clock import ManualClock
 
-from timely.core.clock import ManualClock
 from timely.core.errors import Conflict
 from timely.core.hints import RequestHints
 from timely.core.job import NEVER

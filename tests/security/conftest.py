@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from fleet import Fleet, fleet
 from guarded import Guarded, write_principals
+from manual_clock import ManualClock
 
-from timely.core.clock import ManualClock
 from timely.server.access.principals import PrincipalRegistry
 
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from fleet import Fleet, Reader, body, fleet
 from guarded import Guarded, write_principals
+from manual_clock import ManualClock
 from numpy.typing import NDArray
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from timely.core.clock import ManualClock
 from timely.disciplines.predictors.request_annotator import Predictors
 from timely.disciplines.predictors.urgency import UrgencyPredictor
 from timely.engines.scripted import ScriptedEngine

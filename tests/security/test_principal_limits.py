@@ -11,8 +11,8 @@ import httpx
 import pytest
 from fleet import OWNER, Reader, body, fleet
 from guarded import Guarded, write_principals
+from manual_clock import ManualClock
 
-from timely.core.clock import ManualClock
 from timely.server.access.principals import PrincipalRegistry
 from timely.server.access.usage import TokenBucket
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from fleet import WAIT_S, Fleet, Reader, body, fleet
+from manual_clock import ManualClock
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from lrtrace.importers.event_log import read_event_log
-from timely.core.clock import ManualClock
 from timely.core.errors import EngineFailed
 from timely.disciplines.base import Discipline
 from timely.engines import active_discipline

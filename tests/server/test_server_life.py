@@ -18,8 +18,8 @@ from pathlib import Path
 import httpx
 import pytest
 from fleet import OWNER, PLANS, WAIT_S, Reader, body, catalogue, fleet
+from manual_clock import ManualClock
 
-from timely.core.clock import ManualClock
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.base import EngineEvent, GenerationRequest, SegmentReady
 from timely.engines.scripted import ScriptedEngine

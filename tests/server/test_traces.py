@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from fleet import Reader, body, fleet
+from manual_clock import ManualClock
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from timely.core.clock import ManualClock
 from timely.core.errors import Unsupported
 from timely.server.telemetry.traces import TaskTraces
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
+from manual_clock import ManualClock
 
-from timely.core.clock import ManualClock
 from timely.disciplines.predictors.request_annotator import Predictors
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment

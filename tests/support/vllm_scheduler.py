@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from timely.core.clock import ManualClock
+from manual_clock import ManualClock
 
 BLOCK_TOKENS = 16
 STEP_S = 2.0**-6

@@ -81,7 +81,7 @@ class ScriptedEngine(Engine):
     Args:
         plans: task text -> its segments. A task that is not listed goes to ``planner``.
         planner: request -> its segments; None: the example of the skill set that is nearest to the task.
-        clock: seconds that steps and waits take; a ``ManualClock`` in tests.
+        clock: seconds that steps and waits take.
         discipline: name of the queue discipline.
         mode: how segments leave, see ``timely.engines.base.Mode``.
         token_s: time of a decoding step with one sequence, seconds.

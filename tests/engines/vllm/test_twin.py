@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from manual_clock import ManualClock
 
-from timely.core.clock import ManualClock
 from timely.core.hints import RequestHints
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.registry import create_discipline

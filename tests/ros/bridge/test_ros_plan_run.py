@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from bridge_doubles import FakeDriver, FakeSegment, FakeServer
+from manual_clock import ManualClock, settle_clock_tasks
 from timely_bridge import report_queue
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
 from timely_bridge.outcome import Deadlines, TaskEnd
@@ -18,7 +19,6 @@ from timely_bridge.robot_lock import RobotLock
 from timely_interfaces.msg import ErrorCode, SegmentReport
 
 from timely.client import Segment
-from timely.core.clock import ManualClock, settle_clock_tasks
 from timely.core.errors import Conflict, EngineFailed, TimelyError, UnsafeSegment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from manual_clock import settle_clock_tasks
 from timely_bridge.error_codes import TaskEnded
 from timely_bridge.robot_lock import Claim, RobotLock
 from timely_interfaces.msg import ErrorCode
 
-from timely.core.clock import settle_clock_tasks
 from timely.core.errors import InvalidInput
 
 

@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+from manual_clock import ManualClock
 from ros_harness import principals
 from timely_robots.operators import LOCAL, PRINCIPALS_VARIABLE, Operators
 
-from timely.core.clock import ManualClock
 from timely.core.errors import NotAllowed
 from timely.server.access.principals import PrincipalRegistry, new_principal_entry
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fleet import Reader, body, fleet
+from manual_clock import ManualClock
 from numpy.typing import NDArray
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from timely.core.clock import ManualClock
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.request_annotator import Arrival, Predictors, RequestAnnotator
 from timely.disciplines.predictors.urgency import UrgencyPredictor

@@ -6,8 +6,8 @@ import asyncio
 import math
 
 import pytest
+from manual_clock import ManualClock
 
-from timely.core.clock import ManualClock
 from timely.engines.scripted import ScriptedEngine
 from timely.server.tasks.engine_heartbeat import EngineHeartbeat
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from fleet import OWNER, PLANS, TOKEN, Fleet, Reader, body, catalogue, fleet
+from manual_clock import ManualClock
 
-from timely.core.clock import ManualClock
 from timely.core.errors import EngineFailed
 from timely.core.record_log import record_log_line
 from timely.engines.scripted import ScriptedEngine
