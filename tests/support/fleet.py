@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 from manual_clock import ManualClock
 
+from timely.core.errors import UnknownName
 from timely.disciplines.predictors.request_annotator import Predictors
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
@@ -20,7 +21,6 @@ from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.server import ServerSettings, ServerThread, create_app
 from timely.server.access.principals import PrincipalRegistry
-from timely.server.catalogue import MemoryCatalogue
 from timely.server.tasks.service import TaskService
 
 TOKEN = "the-token-of-all-tasks-here"
@@ -118,6 +118,30 @@ PLANS: dict[str, Script] = {
     "forbidden": [ScriptedSegment("dv;", 1.0, 2)],
     "gibberish": [ScriptedSegment("mu(;;", 1.0, 4)],
 }
+
+
+class MemoryCatalogue:
+    """Skill sets and robot profiles of a test."""
+
+    def __init__(self, skill_sets: Iterable[SkillSet], profiles: Iterable[RobotProfile]) -> None:
+        self._skill_sets = {skill_set.name: skill_set for skill_set in skill_sets}
+        self._profiles = {profile.name: profile for profile in profiles}
+
+    async def skill_set(self, name: str) -> SkillSet:
+        if name not in self._skill_sets:
+            raise UnknownName("skill set", name, self._skill_sets, where="skill_set")
+        return self._skill_sets[name]
+
+    async def profile(self, name: str) -> RobotProfile:
+        if name not in self._profiles:
+            raise UnknownName("robot profile", name, self._profiles, where="robot")
+        return self._profiles[name]
+
+    async def skill_set_names(self) -> Sequence[str]:
+        return sorted(self._skill_sets)
+
+    async def profile_names(self) -> Sequence[str]:
+        return sorted(self._profiles)
 
 
 def catalogue() -> MemoryCatalogue:

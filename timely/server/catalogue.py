@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from timely.core.errors import Overloaded, UnknownName
@@ -34,30 +34,6 @@ class Catalogue(Protocol):
     async def profile_names(self) -> Sequence[str]:
         """All names."""
         ...
-
-
-class MemoryCatalogue:
-    """Skill sets and profiles of a program that makes them itself, or of a test."""
-
-    def __init__(self, skill_sets: Iterable[SkillSet], profiles: Iterable[RobotProfile]) -> None:
-        self._skill_sets = {skill_set.name: skill_set for skill_set in skill_sets}
-        self._profiles = {profile.name: profile for profile in profiles}
-
-    async def skill_set(self, name: str) -> SkillSet:
-        if name not in self._skill_sets:
-            raise UnknownName("skill set", name, self._skill_sets, where="skill_set")
-        return self._skill_sets[name]
-
-    async def profile(self, name: str) -> RobotProfile:
-        if name not in self._profiles:
-            raise UnknownName("robot profile", name, self._profiles, where="robot")
-        return self._profiles[name]
-
-    async def skill_set_names(self) -> Sequence[str]:
-        return sorted(self._skill_sets)
-
-    async def profile_names(self) -> Sequence[str]:
-        return sorted(self._profiles)
 
 
 class FileCatalogue:
