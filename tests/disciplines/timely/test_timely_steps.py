@@ -107,6 +107,16 @@ def test_a_prompt_is_cut_to_the_slack_of_those_in_the_step() -> None:
     assert scene.compose(late).held == "suspended"
 
 
+@pytest.mark.parametrize(("count", "begins"), [(1, False), (6, True)])
+def test_prompts_that_wait_together_begin_in_time_for_all_of_them(count: int, *, begins: bool) -> None:
+    scene = Scene()
+    scene.job("member", URGENT, arrival_s=-0.098, running=True)
+    for number in range(count):
+        scene.job(f"waiting {number}", URGENT, prompt=200)
+    # 20 ms of prompt would make the member late. A single prompt can wait for its end, 120 ms of prompts cannot.
+    assert ("waiting 0" in scene.compose(0.04).tokens) is begins
+
+
 def test_chunks_can_be_turned_off() -> None:
     scene = Scene(EARLY_SHARE=0.0, CHUNK=False)
     scene.job("urgent", URGENT, running=True)

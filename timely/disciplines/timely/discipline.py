@@ -6,6 +6,9 @@ order of an index. Each joins only if it gains at least what the members lose:
 * **Index.** Apparent tardiness cost, the classic rule for weighted tardiness (Vepsalainen and Morton 1987). It is the
   slope of the utility over the work left, discounted while there is slack. Late jobs stand in the order of Smith's
   rule, so a task that cannot be saved does not hold up those that can.
+* **Slack.** The slack of a waiting prompt is what the prompts before it leave, those of the same step included. The
+  steeper utilities come first, then the least slack. Several urgent tasks of one moment thus begin before the last
+  moment of each. Late jobs count in no slack, so they hold up nothing that can be saved.
 * **What joining costs.** A prompt chunk lengthens this step. A decoding sequence lengthens the steps until its segment
   closes, or those of the members do. A member with less slack than that loses its slope times the difference.
 * **What it gains.** Left out, the candidate waits until the members that it would delay have closed their segments.
@@ -175,6 +178,12 @@ class Timely(KeyedDiscipline):
             - step_s
         )
         slack_s[alpha == 0.0] = math.inf
+        waiting = (prefill > 0) & ~plain & (table.resume_s[every] <= limits.now)
+        waiting &= (slack_s >= 0.0) & (slack_s < math.inf)
+        places = waiting.nonzero()[0]
+        if places.size > 1:
+            order = places[np.lexsort((table.sequence[every][places], slack_s[places], -weight[places]))]
+            slack_s[order] -= prompt_token_s * _other_prompt_tokens(prefill[order], limits.token_budget)
         # A decoding sequence shares its steps with others: it is charged what it adds, and a part of the rest.
         share_s = prefill_s + (sequence_s + BASE_SHARE * alone_s) * left
         horizon_s = self.LOOK_AHEAD * max(float(share_s.sum()) / len(rows), step_s)
@@ -366,6 +375,16 @@ class Timely(KeyedDiscipline):
         rows = able.nonzero()[0]
         result: list[int] = rows[np.lexsort((table.sequence[rows], table.due_s[rows]))].tolist()
         return result, short
+
+
+def _other_prompt_tokens(prompts: Rows, budget: int) -> Floats:
+    """Tokens of other prompts until each prompt is computed, if steps of ``budget`` tokens take them in this order.
+
+    All prompts of a step end with it, so those behind in the same step count.
+    """
+    total = prompts.cumsum()
+    result: Floats = np.minimum(np.ceil(total / budget) * budget, total[-1]) - prompts
+    return result
 
 
 def _is_ordinary(job: Job) -> bool:
