@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from lrtrace.compose.composition import compose
 from lrtrace.compose.workload import WORKLOADS
 from timely.bench.capacity.measure import is_bench_task_in_time
+from timely.core.job import JobSpec
 from timely.engines.base import ResponsePrediction
 from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
@@ -76,6 +78,12 @@ class AdmittingSimulator(Simulator):
             self._ended(task, now)
         else:
             super().submit(now, record)
+
+    def spec(self, record: JobRecord, cached_tokens: int) -> JobSpec:
+        spec = super().spec(record, cached_tokens)
+        *_, probed = self._predicted[record.task.job]
+        promised = self._refuse_below is not None and not probed
+        return replace(spec, hints=replace(spec.hints, promised=promised))
 
     def _is_late(self, task: PlannedTask, prediction: ResponsePrediction) -> bool:
         if self._refuse_below is None:

@@ -20,6 +20,7 @@ class RequestHints:
         priority: vLLM's own priority; smaller is more important.
         network_s: one-way delay to the robot, seconds.
         agent: name of the robot, or empty.
+        promised: the server admitted it on a prediction that its response comes in time.
     """
 
     utility: TimeUtility = NORMAL
@@ -30,6 +31,7 @@ class RequestHints:
     priority: float = 0.0
     network_s: float = 0.0
     agent: str = ""
+    promised: bool = False
 
 
 NO_HINTS = RequestHints()

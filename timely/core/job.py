@@ -155,6 +155,7 @@ class JobTable:
     active: Bools  # in the execution pool: took part in a step since it was last parked
     segmented: Bools
     plain: Bools  # closes no segment
+    promised: Bools  # admitted on a prediction that its response comes in time
 
     def __init__(self, capacity: int = 64) -> None:
         types: dict[type[np.generic], list[str]] = {}
@@ -256,6 +257,7 @@ class JobTable:
         self.resident[row] = self.active[row] = False
         self.segmented[row] = spec.segmented
         self.plain[row] = spec.plain
+        self.promised[row] = hints.promised
         return job
 
     def remove(self, job_id: JobId) -> Job:

@@ -30,14 +30,14 @@ class Scene:
 
     def job(
         self, name: str, utility: TimeUtility, *, arrival_s: float = 0.0, prompt: int = 100, running: bool = False,
-        bound: int = 4, priority: float = 0.0,
+        bound: int = 4, priority: float = 0.0, promised: bool = False,
     ) -> Job:  # fmt: skip
         spec = JobSpec(
             name,
             arrival_s,
             prompt_tokens=prompt,
             segment_tokens=bound,
-            hints=RequestHints(utility=utility, priority=priority),
+            hints=RequestHints(utility=utility, priority=priority, promised=promised),
         )
         job = self.table.add(spec)
         self.timely.arrived(job, arrival_s)
@@ -107,12 +107,16 @@ def test_a_prompt_is_cut_to_the_slack_of_those_in_the_step() -> None:
     assert scene.compose(late).held == "suspended"
 
 
-@pytest.mark.parametrize(("count", "begins"), [(1, False), (6, True)])
-def test_prompts_that_wait_together_begin_in_time_for_all_of_them(count: int, *, begins: bool) -> None:
+@pytest.mark.parametrize(
+    ("count", "promised", "begins"), [(1, True, False), (6, True, True), (6, False, False)]
+)
+def test_promised_responses_that_wait_together_all_come_in_time(
+    count: int, *, promised: bool, begins: bool
+) -> None:
     scene = Scene()
     scene.job("member", URGENT, arrival_s=-0.098, running=True)
     for number in range(count):
-        scene.job(f"waiting {number}", URGENT, prompt=200)
+        scene.job(f"waiting {number}", URGENT, prompt=200, promised=promised)
     # 20 ms of prompt would make the member late. A single prompt can wait for its end, 120 ms of prompts cannot.
     assert ("waiting 0" in scene.compose(0.04).tokens) is begins
 

@@ -66,6 +66,7 @@ def test_defaults_are_the_normal_task() -> None:
         ({"timely_network_s": -1.0}, "timely.network_s"),
         ({"timely_arrival_s": 0.0}, "timely_arrival_s"),
         ({"timely_keep_prompt": True}, "timely_keep_prompt"),
+        ({"timely_promised": True}, "timely_promised"),
         ({"timely_priority": -5.0}, "timely_priority"),
         ({"timely_names": ["cup"]}, "timely_names"),
     ],

@@ -46,6 +46,15 @@ def test_a_late_task_is_refused_only_where_the_operator_wants_that() -> None:
                 accepted(served, stack)
 
 
+@pytest.mark.parametrize("share", [None, 0.0, 1.0])
+def test_a_response_is_promised_where_late_tasks_are_refused(share: float | None) -> None:
+    with fleet(refuse_below=share) as served, ExitStack() as stack:
+        accepted(served, stack)
+        table = served.engine._controller.table
+        served.until(lambda: len(table) == 1)
+        assert table.promised.tolist() == [share == 1.0]
+
+
 def test_urgent_tasks_have_room_of_their_own_and_a_full_server_names_a_time() -> None:
     with fleet(max_live_tasks=3, urgent_share=0.34) as served, ExitStack() as stack:
         with served.http.stream("POST", "/v1/tasks", json=body()) as response:

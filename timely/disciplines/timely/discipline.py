@@ -6,9 +6,9 @@ order of an index. Each joins only if it gains at least what the members lose:
 * **Index.** Apparent tardiness cost, the classic rule for weighted tardiness (Vepsalainen and Morton 1987). It is the
   slope of the utility over the work left, discounted while there is slack. Late jobs stand in the order of Smith's
   rule, so a task that cannot be saved does not hold up those that can.
-* **Slack.** The slack of a waiting prompt is what the prompts before it leave, those of the same step included. The
-  steeper utilities come first, then the least slack. Several urgent tasks of one moment thus begin before the last
-  moment of each. Late jobs count in no slack, so they hold up nothing that can be saved.
+* **Promised responses.** The server may admit only tasks whose response it predicts in time. The slack of such a
+  waiting prompt is what other such prompts leave that are computed before it or in its step. The steeper utilities come
+  first, then the least slack. So several urgent tasks of one moment do not all wait for the last moment of each.
 * **What joining costs.** A prompt chunk lengthens this step. A decoding sequence lengthens the steps until its segment
   closes, or those of the members do. A member with less slack than that loses its slope times the difference.
 * **What it gains.** Left out, the candidate waits until the members that it would delay have closed their segments.
@@ -178,9 +178,8 @@ class Timely(KeyedDiscipline):
             - step_s
         )
         slack_s[alpha == 0.0] = math.inf
-        waiting = (prefill > 0) & ~plain & (table.resume_s[every] <= limits.now)
-        waiting &= (slack_s >= 0.0) & (slack_s < math.inf)
-        places = waiting.nonzero()[0]
+        waiting = table.promised[every] & (prefill > 0) & (table.resume_s[every] <= limits.now)
+        places = (waiting & (slack_s >= 0.0) & (slack_s < math.inf)).nonzero()[0]
         if places.size > 1:
             order = places[np.lexsort((table.sequence[every][places], slack_s[places], -weight[places]))]
             slack_s[order] -= prompt_token_s * _other_prompt_tokens(prefill[order], limits.token_budget)

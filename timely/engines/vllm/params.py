@@ -31,6 +31,7 @@ RESERVED = frozenset(
         "segment_tokens",
         "names",
         "keep_prompt",
+        "promised",
         "history",
         "resumed_tokens",
     }
@@ -95,6 +96,8 @@ class TimelyParams(BaseModel):
     """Names that object arguments may have, set by our own server for a planner's requests; by default any."""
     keep_prompt: bool = False
     """The prompt stays in the prefix cache, set by our own server for the fixed parts of its prompts."""
+    promised: bool = False
+    """Admitted on a prediction that its response comes in time, set by our own server."""
 
     @property
     def utility(self) -> TimeUtility:
@@ -112,6 +115,7 @@ class TimelyParams(BaseModel):
             priority=priority if self.priority is None else self.priority,
             network_s=self.network_s,
             agent=self.agent,
+            promised=self.promised,
         )
 
 

@@ -173,6 +173,7 @@ class Admission:
                 priority=request.priority,
                 network_s=task.network_s,
                 agent=request.agent,
+                promised=self._settings.refuse_below == 1.0,
             ),
             max_tokens=self._max_tokens(request, task.skill_set),
             temperature=request.temperature,
