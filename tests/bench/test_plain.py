@@ -12,6 +12,7 @@ import pytest
 from timely.bench import plain
 from timely.bench.plain import MEASURES, SERVERS, VllmBench, benchmark_plain_throughput
 from timely.cli.main import run_timely_command
+from timely.core.errors import InvalidInput
 
 SPEED = {"stock": 100.0, "plugged": 90.0, "served": 80.0}
 
@@ -73,6 +74,25 @@ def test_ratios_are_of_medians_over_stock_and_servers_take_turns() -> None:
     assert result["ttft_p50_ratio"] == pytest.approx({"plugged": 1 / 0.9, "served": 1 / 0.8})
     assert bench.turns[:3] == list(SERVERS)
     assert bench.turns[3:6] == ["plugged", "served", "stock"]
+
+
+def test_an_interrupted_run_goes_on_after_its_last_measurement(tmp_path: Path) -> None:
+    class Interrupted(FakeBench):
+        def run(self, server: str, seed: int) -> Mapping[str, float]:
+            if len(self.turns) == 4:
+                raise KeyboardInterrupt
+            return super().run(server, seed)
+
+    file, settings = tmp_path / "plain.json.partial", {"discipline": "pud"}
+    with pytest.raises(KeyboardInterrupt):
+        benchmark_plain_throughput(Interrupted(), 3, lambda line: None, file, settings)
+    with pytest.raises(InvalidInput, match="no checkpoint of this run"):
+        benchmark_plain_throughput(FakeBench(), 3, lambda line: None, file, {"discipline": "timely"})
+    bench, undisturbed = FakeBench(), FakeBench()
+    result = benchmark_plain_throughput(bench, 3, lambda line: None, file, settings)
+    assert result == benchmark_plain_throughput(undisturbed, 3, lambda line: None)
+    assert bench.turns == undisturbed.turns[4:]
+    assert not file.exists()
 
 
 def test_all_servers_get_the_same_arguments_and_model(tmp_path: Path) -> None:

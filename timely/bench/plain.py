@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from timely.core.checkpoint import load_ros_bench_checkpoint, remove_checkpoint, save_ros_bench_checkpoint
 from timely.core.child_process import ChildProcess
 from timely.core.errors import EngineFailed
 
@@ -48,21 +49,37 @@ class Bench(Protocol):
         ...
 
 
-def benchmark_plain_throughput(bench: Bench, repetitions: int, say: Callable[[str], None]) -> dict[str, Any]:
+def benchmark_plain_throughput(
+    bench: Bench,
+    repetitions: int,
+    say: Callable[[str], None],
+    checkpoint: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Ratios over stock of the medians of all repetitions.
+
+    Args:
+        checkpoint: a file of the runs so far. A call that finds it goes on after them, and removes it at its end.
+        settings: what the runs in the checkpoint have in common.
 
     Returns ``{NAME: {"plugged", "served"}, "medians": {server: {field: value}}, "runs": {server: [{field: value}]}}``.
     Names and fields are those of ``MEASURES``.
 
     Raises:
         EngineFailed: a server did not start, or the client failed.
+        InvalidInput: the checkpoint is of other settings.
     """
-    runs: dict[str, list[Mapping[str, float]]] = {server: [] for server in SERVERS}
+    earlier = load_ros_bench_checkpoint(checkpoint, settings or {}) if checkpoint is not None else None
+    runs: dict[str, list[Mapping[str, float]]] = {server: [] for server in SERVERS} | (earlier or {})
     for repetition in range(repetitions):
         first = repetition % len(SERVERS)
         for server in SERVERS[first:] + SERVERS[:first]:
+            if len(runs[server]) > repetition:
+                continue
             result = bench.run(server, repetition)
             runs[server].append({field: result[field] for field in MEASURES.values()})
+            if checkpoint is not None:
+                save_ros_bench_checkpoint(checkpoint, settings or {}, runs)
             say(f"repetition {repetition + 1}, {server}: {result['output_throughput']:.0f} tokens/s")
     medians = {
         server: {field: statistics.median(row[field] for row in rows) for field in MEASURES.values()}
@@ -72,6 +89,7 @@ def benchmark_plain_throughput(bench: Bench, repetitions: int, say: Callable[[st
         name: {server: medians[server][field] / medians["stock"][field] for server in SERVERS[1:]}
         for name, field in MEASURES.items()
     }
+    remove_checkpoint(checkpoint)
     return {**ratios, "medians": medians, "runs": runs}
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.options import print_cli_progress, require_cli_package
+from timely.cli.bench.options import cli_checkpoint, print_cli_progress, require_cli_package
 from timely.cli.bench.tables import make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
 
@@ -39,6 +39,7 @@ def command(
     """Throughput and latency of ordinary requests over those of stock vLLM, measured by `vllm bench serve`.
 
     The servers are `vllm serve`, the same with our scheduler, and `timely serve`. Other arguments go to all of them.
+    An interrupted run that writes --json FILE goes on from FILE.partial when it is called again.
     """
     require_cli_package("vllm")
     from timely.bench.plain import (
@@ -58,9 +59,15 @@ def command(
     # `timely serve` is eager on CPUs unless told otherwise, so each server gets the choice.
     eager = "--no-enforce-eager" if compiled else "--enforce-eager"
     prompts = QUICK_PROMPTS if quick else PROMPTS
-    bench = VllmBench(out, folder, (*ARGUMENTS, eager, *context.args), discipline, prompts, quick)
+    arguments = (*ARGUMENTS, eager, *context.args)
+    bench = VllmBench(out, folder, arguments, discipline, prompts, quick)
+    settings = {
+        "model": folder, "arguments": list(arguments), "discipline": discipline, "prompts": prompts, "keep": quick,
+    }  # fmt: skip
     try:
-        result = benchmark_plain_throughput(bench, repetitions, print_cli_progress)
+        result = benchmark_plain_throughput(
+            bench, repetitions, print_cli_progress, cli_checkpoint(json_file), settings
+        )
     finally:
         bench.close()
     write_cli_json(json_file, {"compiled": compiled, "discipline": discipline, **result})
