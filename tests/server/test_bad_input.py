@@ -12,6 +12,8 @@ import pytest
 from fleet import Fleet, body, fleet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 
 
 @pytest.fixture(scope="module")
@@ -245,6 +247,36 @@ def test_no_bytes_are_an_error_of_the_server(served: Fleet, content: bytes) -> N
         answer = served.http.post(path, content=content, headers={"Content-Type": "application/json"})
         assert 400 <= answer.status_code < 500
         problem_of(answer)
+
+
+CHAT_FIELDS = (
+    "messages", "prompt", "model", "priority", "max_tokens", "max_completion_tokens", "n", "best_of", "temperature",
+    "stop", "stream", "tools", "tool_choice", "response_format", "vllm_xargs", "logit_bias", "timely", "nvext", "user",
+)  # fmt: skip
+CHAT_VALUES: st.SearchStrategy[Any] = st.one_of(
+    LIKELY,
+    st.lists(st.fixed_dictionaries({"role": st.just("user"), "content": JSON_VALUES}), max_size=2),
+    st.dictionaries(st.sampled_from(("tuf", "urgency", "priority", "app", "agent", "text", *FIELDS)), LIKELY),
+)
+
+
+async def _reads_the_body(scope: Scope, receive: Receive, send: Send) -> None:
+    json.loads((await receive())["body"].decode())
+    await JSONResponse({})(scope, receive, send)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    path=st.sampled_from(("chat/completions", "completions")),
+    fields=st.dictionaries(st.sampled_from(CHAT_FIELDS), CHAT_VALUES, max_size=5),
+)
+def test_no_chat_of_any_fields_is_an_error_of_the_server(
+    served: Fleet, path: str, fields: dict[str, Any]
+) -> None:
+    served.engine.openai_app = _reads_the_body  # type: ignore[attr-defined]
+    content = json.dumps({"messages": [], **fields}).encode()
+    headers = {"Content-Type": "application/json"}
+    check(served.http.post(f"/v1/{path}", content=content, headers=headers))
 
 
 def test_after_all_that_it_serves(served: Fleet) -> None:
