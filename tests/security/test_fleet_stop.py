@@ -17,7 +17,7 @@ from timely.cli import serve
 from timely.client import StopOrder, TimelyClient
 from timely.core.errors import Conflict, NotAllowed
 from timely.engines.scripted import ScriptedEngine
-from timely.server.tasks import fleet_stop, robot_roster
+from timely.server.tasks import fleet_stop, robot_roster, stop_followers
 
 
 def client(served: Fleet, **options: Any) -> TimelyClient:
@@ -106,6 +106,84 @@ def test_a_lost_bridge_is_unknown_at_the_next_stop(served: Fleet) -> None:
             orders.close()
         answer = timely.stop_fleet(deadline_s=0.0)
         assert answer["robots"]["drone-1"]["state"] == "unknown"
+
+
+def test_every_stop_awaits_every_robot_again(served: Fleet) -> None:
+    with client(served) as timely, client(served) as bridge:
+        orders = bridge.stop_orders(["drone-1"])
+        next(orders)
+        stop_id = timely.stop_fleet(deadline_s=0.0)["stop_id"]
+        bridge.acknowledge_stop(stop_id, "drone-1", "at_rest")
+        assert timely.stop_state()["success"]
+        again = timely.stop_fleet(deadline_s=0.0)
+        assert (again["robots"]["drone-1"]["state"], again["success"]) == ("unknown", False)
+        orders.close()
+
+
+def test_only_the_reader_of_a_robots_stream_acknowledges_it(served: Fleet) -> None:
+    with client(served) as timely, client(served) as bridge, client(served) as other:
+        orders, others = bridge.stop_orders(["drone-1"]), other.stop_orders(["drone-2"])
+        next(orders)
+        next(others)
+        stop_id = timely.stop_fleet(deadline_s=0.0)["stop_id"]
+        other.acknowledge_stop(stop_id, "drone-2", "at_rest")
+        token = other._connection.stop_tokens["drone-2"]
+        served.http.get("/")  # begins a session of the live page
+        for stranger in ("", "x", token):
+            acknowledgement = {"stop_id": stop_id, "agent": "drone-1", "state": "at_rest"}
+            answer = served.http.post(
+                "/v1/stop/acknowledgements",
+                json={**acknowledgement, "stream_token": stranger},
+                headers={"Origin": served.url},
+            )
+            assert (answer.status_code, answer.json()["where"]) == (403, "stream_token")
+        assert timely.stop_state()["robots"]["drone-1"]["state"] == "unknown"
+        orders.close()
+        others.close()
+
+
+def test_a_named_operator_acknowledges_without_a_stream(guarded: Guarded) -> None:
+    with TimelyClient(guarded.fleet.url, token=TOKENS["ops"]) as ops:
+        with TimelyClient(guarded.fleet.url, token=TOKENS["drones"]) as bridge:
+            follow(bridge, "drone-1")
+            stop_id = ops.stop_fleet(deadline_s=0.0)["stop_id"]
+            bridge._connection.stop_tokens.clear()
+            with pytest.raises(NotAllowed, match="stream_token"):
+                bridge.acknowledge_stop(stop_id, "drone-1", "at_rest")
+        ops.acknowledge_stop(stop_id, "drone-1", "at_rest")
+        assert ops.stop_state()["success"]
+
+
+def test_a_bridge_gets_the_stop_however_many_streams_others_open(
+    served: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stop_followers, "MAX_PRINCIPAL_STREAMS", 2)
+    with client(served) as timely, client(served) as stranger, client(served) as bridge:
+        streams = [stranger.stop_orders(["x"]) for _ in range(4)]
+        for stream in streams:
+            next(stream)
+        orders = bridge.stop_orders(["drone-1"])
+        next(orders)
+        for stream in streams:
+            stream.close()
+        streams = [stranger.stop_orders(["x"]) for _ in range(2)]
+        for stream in streams:
+            next(stream)
+        answer = timely.stop_fleet(deadline_s=0.0)
+        assert (answer["bridges"], next(orders).stop_id) == (2, answer["stop_id"])
+        for stream in (*streams, orders):
+            stream.close()
+
+
+def test_streams_of_one_principal_do_not_displace_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop_followers, "MAX_PRINCIPAL_STREAMS", 3)
+    monkeypatch.setattr(stop_followers, "MAX_STREAMS", 4)
+    followers = stop_followers.StopFollowers()
+    first = followers.add("drones", ["drone-1"])
+    flood = [followers.add("arms", [f"arm-{number}"]) for number in range(4)]
+    assert ([follower.displaced for follower in flood], len(followers)) == ([True, False, False, False], 4)
+    second = followers.add("drones", ["drone-2"])
+    assert (flood[1].displaced, first.displaced, second.displaced) == (True, False, False)
 
 
 def follow(bridge: TimelyClient, *agents: str) -> None:

@@ -310,9 +310,11 @@ class AsyncTimelyClient:
                 rest. ``unknown``: it may be moving.
 
         Raises:
-            NotAllowed: the robot is not on the principal's list. Conflict: that stop is not latched (any more).
+            NotAllowed: the robot is not on the principal's list, or this client does not follow its stop.
+            Conflict: that stop is not latched (any more).
         """
         body = {"stop_id": stop_id, "agent": agent, "state": state, "detail": detail}
+        body["stream_token"] = self._connection.stop_tokens.get(agent, "")
         await self._connection.request("POST", "/v1/stop/acknowledgements", json=body)
 
     async def stats(self) -> dict[str, Any]:

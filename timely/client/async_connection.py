@@ -56,6 +56,8 @@ class AsyncConnection:
             headers=bearer_header(token),
         )
         self.task_tokens = TaskTokens()
+        self.stop_tokens: dict[str, str] = {}
+        """Token of the stop's event stream by robot; it goes with every acknowledgement."""
         self.reconnect_s = reconnect_s
         self.clock: Clock = clock or SystemClock()
         self.sleep = sleep

@@ -24,6 +24,7 @@ class AsyncStopStream:
     def __init__(self, connection: AsyncConnection, agents: Sequence[str]) -> None:
         self.connected = False
         self._connection = connection
+        self._agents = agents
         self._url = str(httpx.URL("/v1/stop/events", params={"agent": list(agents)}))
         self._events: AsyncEventResponse | None = None
         self._delay_s = FIRST_RECONNECT_S
@@ -44,6 +45,9 @@ class AsyncStopStream:
                     self._events = await self._connection.open("GET", self._url, None, {})
                 async for event in self._events:
                     self.connected, self._delay_s = True, FIRST_RECONNECT_S
+                    if "stream_token" in event.data:
+                        tokens = dict.fromkeys(self._agents, str(event.data["stream_token"]))
+                        self._connection.stop_tokens.update(tokens)
                     order = client_stop_order(event)
                     if order is not None:
                         return order

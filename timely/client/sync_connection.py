@@ -57,6 +57,8 @@ class Connection:
             headers=bearer_header(token),
         )
         self.task_tokens = TaskTokens()
+        self.stop_tokens: dict[str, str] = {}
+        """Token of the stop's event stream by robot; it goes with every acknowledgement."""
         self.reconnect_s = reconnect_s
         self.clock: Clock = clock or SystemClock()
         self.sleep = sleep

@@ -25,6 +25,7 @@ class StopStream:
     def __init__(self, connection: Connection, agents: Sequence[str]) -> None:
         self.connected = False
         self._connection = connection
+        self._agents = agents
         self._url = str(httpx.URL("/v1/stop/events", params={"agent": list(agents)}))
         self._events: EventResponse | None = None
         self._delay_s = FIRST_RECONNECT_S
@@ -45,6 +46,9 @@ class StopStream:
                     self._events = self._connection.open("GET", self._url, None, {})
                 for event in self._events:
                     self.connected, self._delay_s = True, FIRST_RECONNECT_S
+                    if "stream_token" in event.data:
+                        tokens = dict.fromkeys(self._agents, str(event.data["stream_token"]))
+                        self._connection.stop_tokens.update(tokens)
                     order = client_stop_order(event)
                     if order is not None:
                         return order

@@ -102,17 +102,21 @@ class EventStream(_Stream):
 
 
 class StopEvents(_Stream):
-    """Streams the stop and the reset of the fleet to a bridge with these robots."""
+    """Streams the stop and the reset of the fleet to a bridge with these robots.
 
-    def __init__(self, service: TaskService, agents: Collection[str]) -> None:
+    Args:
+        principal: name of the principal that follows.
+    """
+
+    def __init__(self, service: TaskService, principal: str, agents: Collection[str]) -> None:
         super().__init__(service, {})
-        self._agents = agents
+        self._principal, self._agents = principal, agents
 
     @asynccontextmanager
     async def chunks(self) -> AsyncIterator[AsyncIterator[bytes]]:
         fleet_stop = self._service.fleet_stop.latch
-        with fleet_stop.following(self._agents):
-            async with aclosing(fleet_stop.events(self._service.settings.keepalive_s)) as chunks:
+        with fleet_stop.following(self._principal, self._agents) as follower:
+            async with aclosing(fleet_stop.events(follower, self._service.settings.keepalive_s)) as chunks:
                 yield chunks
 
 

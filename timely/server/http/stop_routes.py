@@ -53,15 +53,18 @@ def router(service: TaskService) -> APIRouter:
     @routes.get("/events", response_class=Response, responses=EVENTS)
     async def events(request: Request, agent: Agents) -> Response:
         """Follow the stop as a bridge: ``stop``, ``reset`` or ``clear``, the present state first. The server expects
-        an acknowledgement of every robot named here, also after the stream has ended."""
-        check_task_bridge(http_request_principal(request), agent)
-        return StopEvents(service, agent)
+        an acknowledgement of every robot named here, also after the stream has ended. The first event
+        has the ``stream_token``, which proves acknowledgements."""
+        principal = http_request_principal(request)
+        check_task_bridge(principal, agent)
+        return StopEvents(service, principal.name, agent)
 
     @routes.post("/acknowledgements", openapi_extra=body_schema(AcknowledgementBody))
     async def acknowledge(request: Request) -> JSONResponse:
-        """Say what is known of one stopped robot."""
+        """Say what is known of one stopped robot. It needs the ``stream_token`` of an open stream with this robot,
+        or a named operator."""
         body = await read_body(request, AcknowledgementBody)
-        stops.acknowledge(http_request_principal(request), body.stop_id, body.agent, body.state, body.detail)
+        stops.acknowledge(http_request_principal(request), body)
         return JSONResponse({"stop_id": body.stop_id, "agent": body.agent, "state": body.state})
 
     return routes

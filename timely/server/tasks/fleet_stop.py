@@ -15,17 +15,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from timely.core.clock import AsyncClock, wait_on_clock
-from timely.core.errors import Conflict, InvalidInput, Overloaded
+from timely.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded
 from timely.server.tasks.robot_roster import MAX_ROBOTS, RobotRoster
 from timely.server.tasks.stop_file import SavedStop, StopFile
+from timely.server.tasks.stop_followers import StopFollower, StopFollowers
 from timely.server.tasks.task_events import KEEPALIVE, server_task_event_bytes
 
 log = logging.getLogger(__name__)
 
 Acknowledgement = Literal["halted", "at_rest", "unknown"]
 """``halted``: the driver latched the stop and gave the halt command. ``at_rest``: the robot was seen at rest."""
-
-MAX_FOLLOWERS = 256
 
 
 @dataclass(slots=True)
@@ -40,7 +39,7 @@ class _Stop:
     stop_id: str
     reason: str
     principal: str
-    began_s: float
+    sent_s: float
     robots: dict[str, _RobotStop] = field(default_factory=dict)
     incomplete: bool = False
     """There are more than ``MAX_ROBOTS``."""
@@ -72,10 +71,9 @@ class FleetStop:
         self._saving = asyncio.Lock()
         self._saved = False
         self._stop: _Stop | None = None
-        self._followers: dict[object, frozenset[str]] = {}
+        self._followers = StopFollowers()
         self._sequence = 0
-        self._last = server_task_event_bytes(0, "clear", {})
-        self._changed = asyncio.Event()
+        self._last: tuple[str, dict[str, Any]] = ("clear", {})
         self._acknowledged = asyncio.Event()
 
     @property
@@ -86,7 +84,7 @@ class FleetStop:
     def latch(self, reason: str, principal: str, agents: Iterable[str]) -> str:
         """Latch the stop and send it to every follower; returns its id.
 
-        A further stop sends the latched one again and asks again for the robots that are not at rest.
+        A further stop sends the latched one again and awaits every robot again: an earlier state may have changed.
         """
         stop = self._stop
         if stop is None:
@@ -94,12 +92,9 @@ class FleetStop:
             self._stop = stop
         elif reason:
             stop.reason = reason
-        tasks = {agent for agent in agents if agent}
-        expected = tasks.union(self.roster.names, *self._followers.values())
-        for agent in expected | stop.robots.keys():
-            robot = stop.robots.get(agent)
-            if robot is None or robot.state != "at_rest":
-                stop.expect([agent])
+        stop.sent_s = self._clock.now()
+        # Robots with a bridge are on the roster.
+        stop.expect({agent for agent in agents if agent}.union(self.roster.names, stop.robots))
         self._publish("stop", {"stop_id": stop.stop_id, "reason": stop.reason})
         return stop.stop_id
 
@@ -177,7 +172,7 @@ class FleetStop:
             raise Conflict(f"{stop_id!r} is not the latched stop", where="stop_id")
         if agent not in stop.robots and len(stop.robots) >= MAX_ROBOTS:
             raise Overloaded(f"{MAX_ROBOTS} robots have answered", where="agent")
-        stop.robots[agent] = _RobotStop(state, detail, round(self._clock.now() - stop.began_s, 6))
+        stop.robots[agent] = _RobotStop(state, detail, round(self._clock.now() - stop.sent_s, 6))
         self._acknowledged.set()
 
     def reset(self) -> str:
@@ -198,11 +193,10 @@ class FleetStop:
         Raises:
             Conflict: a bridge follows one of them.
         """
-        followed: set[str] = set().union(*self._followers.values())
-        if not followed.isdisjoint(agents):
-            raise Conflict(
-                f"a bridge follows the stop for {min(followed.intersection(agents))!r}", where="query.agent"
-            )
+        followed = self._followers.agents
+        for agent in agents:
+            if agent in followed:
+                raise Conflict(f"a bridge follows the stop for {agent!r}", where="query.agent")
         removed, saved = await self.roster.remove(agents)
         self.roster.add(followed)
         stop = self._stop
@@ -210,49 +204,64 @@ class FleetStop:
             stop.incomplete = False
             for agent in agents:
                 stop.robots.pop(agent, None)
-            stop.expect(followed - stop.robots.keys())
+            stop.expect(set(followed) - stop.robots.keys())
             self._acknowledged.set()
             saved = await self.save() and saved
         return removed, saved
 
+    def check_follower(self, token: str, agent: str) -> None:
+        """Check that an acknowledgement of a robot comes from the reader of a stream that has it.
+
+        Raises:
+            NotAllowed: the token is of no such stream.
+        """
+        follower = self._followers.find(token)
+        if follower is None or agent not in follower.agents:
+            raise NotAllowed(
+                "send the stream_token of your stream of /v1/stop/events with this robot",
+                where="stream_token",
+            )
+
     @contextmanager
-    def following(self, agents: Collection[str]) -> Iterator[None]:
+    def following(self, principal: str, agents: Collection[str]) -> Iterator[StopFollower]:
         """Count a bridge and its robots while its event stream is open.
 
         Raises:
-            InvalidInput: no robots. Overloaded: too many bridges.
+            InvalidInput: no robots.
         """
         if not agents:
             raise InvalidInput("name the robots: ?agent=NAME, once a robot", where="query.agent")
-        if len(self._followers) >= MAX_FOLLOWERS:
-            raise Overloaded(f"{MAX_FOLLOWERS} streams are open", where="stop")
-        key = object()
-        self._followers[key] = frozenset(agents)
+        follower = self._followers.add(principal, agents)
         self.roster.add(agents)
         if self._stop is not None:
-            self._stop.expect(agents)
+            self._stop.expect(follower.agents)
         try:
-            yield
+            yield follower
         finally:
-            del self._followers[key]
+            self._followers.remove(follower)
 
-    async def events(self, keepalive_s: float) -> AsyncGenerator[bytes, None]:
-        """The latest event at once, then every further one; a comment after each silence."""
+    async def events(self, follower: StopFollower, keepalive_s: float) -> AsyncGenerator[bytes, None]:
+        """The latest event at once, then every further one; a comment after each silence.
+
+        The first event has the token of the stream.
+        """
         sent = -1
-        while True:
-            changed = self._changed
+        while not follower.displaced:
+            follower.wake.clear()
             if sent != self._sequence:
+                name, data = self._last
+                if sent < 0:
+                    data = data | {"stream_token": follower.token}
                 sent = self._sequence
-                yield self._last
+                yield server_task_event_bytes(sent, name, data)
                 continue
             try:
                 async with asyncio.timeout(keepalive_s):
-                    await changed.wait()
+                    await follower.wake.wait()
             except TimeoutError:
                 yield KEEPALIVE
 
     def _publish(self, name: str, data: dict[str, Any]) -> None:
         self._sequence += 1
-        self._last = server_task_event_bytes(self._sequence, name, data)
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self._last = (name, data)
+        self._followers.wake()

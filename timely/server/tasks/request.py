@@ -298,6 +298,9 @@ class AcknowledgementBody(BaseModel):
     agent: Annotated[str, Field(min_length=1, pattern=LABEL_PATTERN)]
     state: Literal["halted", "at_rest", "unknown"]
     detail: Annotated[str, Field(max_length=MAX_REASON_CHARS)] = ""
+    stream_token: Annotated[
+        str, Field(max_length=64, description="of the first event of a stream with this robot")
+    ] = ""
 
 
 class SessionBody(BaseModel):

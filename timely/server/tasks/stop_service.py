@@ -8,10 +8,11 @@ from typing import Any
 
 from timely.server.access.principals import Principal
 from timely.server.settings import ServerSettings
-from timely.server.tasks.fleet_stop import Acknowledgement, FleetStop
+from timely.server.tasks.fleet_stop import FleetStop
 from timely.server.tasks.lifecycle import TaskLifecycle
 from timely.server.tasks.permissions import check_task_bridge
 from timely.server.tasks.recorder import TaskRecorder
+from timely.server.tasks.request import AcknowledgementBody
 from timely.server.tasks.task import Ending
 from timely.server.tasks.task_table import TaskTable
 
@@ -65,18 +66,20 @@ class StopService:
         await ended
         return self.latch.view()
 
-    def acknowledge(
-        self, principal: Principal, stop_id: str, agent: str, state: Acknowledgement, detail: str
-    ) -> None:
+    def acknowledge(self, principal: Principal, body: AcknowledgementBody) -> None:
         """Record what a bridge says of a stopped robot.
 
         Raises:
-            NotAllowed: the robot is not on the principal's list. Conflict: that stop is not latched.
+            NotAllowed: the robot is not on the principal's list, or the acknowledgement is not from a stream with it.
+            Conflict: that stop is not latched.
         """
-        with self._recorder.audited(principal, f"stop: {state}", agent):
-            check_task_bridge(principal, [agent])
-            self.latch.acknowledge(stop_id, agent, state, detail)
-        self._recorder.note("stop_acknowledged", stop_id=stop_id, agent=agent, state=state, detail=detail)
+        with self._recorder.audited(principal, f"stop: {body.state}", body.agent):
+            check_task_bridge(principal, [body.agent])
+            if not (principal.named and principal.overrides_tokens):
+                self.latch.check_follower(body.stream_token, body.agent)
+            self.latch.acknowledge(body.stop_id, body.agent, body.state, body.detail)
+        fields = body.model_dump(exclude={"stream_token"})
+        self._recorder.note("stop_acknowledged", **fields)
 
     async def reset(self, principal: Principal) -> dict[str, Any]:
         """Release the latched stop; bridges may then release theirs.

@@ -1,0 +1,95 @@
+"""The open event streams of bridges that follow the stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+log = logging.getLogger(__name__)
+
+MAX_STREAMS = 512
+MAX_PRINCIPAL_STREAMS = 128
+
+
+@dataclass(slots=True, eq=False)
+class StopFollower:
+    """One stream.
+
+    Attributes:
+        principal: name of the principal that opened it.
+        agents: the robots of the bridge.
+        token: proves that an acknowledgement comes from the reader of this stream.
+        wake: set when there is something to send.
+        displaced: the stream ends, because a newer one took its place.
+    """
+
+    principal: str
+    agents: frozenset[str]
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    displaced: bool = False
+
+
+class StopFollowers:
+    """Streams up to ``MAX_STREAMS``, and ``MAX_PRINCIPAL_STREAMS`` of one principal.
+
+    A further stream is not refused: it takes the place of an older one. A bridge must hear a stop whatever other
+    clients do, and one that lost its stream opens it again at once.
+    """
+
+    def __init__(self) -> None:
+        self._by_token: dict[str, StopFollower] = {}
+        self._agent_streams: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._by_token)
+
+    @property
+    def agents(self) -> Collection[str]:
+        """The robots of all streams."""
+        return self._agent_streams.keys()
+
+    def add(self, principal: str, agents: Iterable[str]) -> StopFollower:
+        """Add a stream; the one whose place it takes ends."""
+        streams = Counter(follower.principal for follower in self._by_token.values())
+        if streams[principal] >= MAX_PRINCIPAL_STREAMS:
+            self._displace(principal)
+        elif len(self) >= MAX_STREAMS:
+            self._displace(streams.most_common(1)[0][0])
+        follower = StopFollower(principal, frozenset(agents))
+        self._by_token[follower.token] = follower
+        self._agent_streams.update(follower.agents)
+        return follower
+
+    def remove(self, follower: StopFollower) -> None:
+        """Remove a stream that has ended; a second call changes nothing."""
+        if self._by_token.pop(follower.token, None) is not None:
+            for agent in follower.agents:
+                self._agent_streams[agent] -= 1
+                if not self._agent_streams[agent]:
+                    del self._agent_streams[agent]
+
+    def find(self, token: str) -> StopFollower | None:
+        """The stream of a token."""
+        return self._by_token.get(token)
+
+    def wake(self) -> None:
+        """There is something to send to all."""
+        for follower in self._by_token.values():
+            follower.wake.set()
+
+    def _displace(self, principal: str) -> None:
+        """End the principal's oldest stream; one whose robots other streams have too comes first."""
+        own = [follower for follower in self._by_token.values() if follower.principal == principal]
+        spare = (
+            follower for follower in own if all(self._agent_streams[agent] > 1 for agent in follower.agents)
+        )
+        oldest = next(spare, own[0])
+        log.warning("%s follows the stop with too many streams: the oldest ends", principal)
+        self.remove(oldest)
+        oldest.displaced = True
+        oldest.wake.set()
