@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,19 @@ def test_a_driver_that_the_middleware_cannot_reach_keeps_no_stop_from_the_others
         assert stopped.outcomes()["arm1"] in (StopFleet.Response.HALTED, StopFleet.Response.AT_REST)
     eventually(lambda: stopped.outcomes()["drone1"] != "unknown", "the stop was not repeated")
     assert "handle is invalid" in capfd.readouterr().err
+
+
+def test_a_robot_whose_link_is_lost_is_unknown_until_it_is_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped, robot = world.fleet.bridge.fleet_stop, world.fleet.drivers["drone1"].robot
+    status = robot.status
+    with monkeypatch.context() as lost:
+        lost.setattr(robot, "status", lambda: replace(status(), link_lost=True))
+        outcomes = stopped.stop(0.5)
+        assert outcomes["drone1"] == "unknown"
+        assert outcomes["arm1"] != "unknown"
+    eventually(lambda: stopped.outcomes()["drone1"] != "unknown", "the stop was not repeated")
 
 
 @pytest.mark.process

@@ -60,6 +60,7 @@ class TestRobot(SimRobot):
         self.battery = 1.0
         self.halts: list[float] = []
         self.performed: list[str] = []
+        self.link_lost = False
         self.failures = 0
         """How many failsafe actions fail from now on."""
 
@@ -80,7 +81,7 @@ class TestRobot(SimRobot):
         return super().perform(call, motion)
 
     def status(self) -> Any:
-        return replace(super().status(), battery=self.battery)
+        return replace(super().status(), battery=self.battery, link_lost=self.link_lost)
 
 
 class Bench:
@@ -166,6 +167,19 @@ def test_a_stop_of_a_robot_whose_halt_hangs_is_no_success(domain_id: int, tmp_pa
         assert len(bench.robot.halts) == 2, "the second stop waited for the first"
         assert not bench.until(lambda s: s.mode == RobotState.STOPPED).halted
         assert bench.send("d(1);").result().error_code == ErrorCode.DRIVER_STOPPED
+
+
+def test_a_stop_of_a_robot_whose_link_is_lost_is_no_success(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path) as bench:
+        bench.robot.link_lost = True
+        answer = bench.call(Trigger, "stop")
+        assert (answer.success, answer.message) == (False, "unknown: the link to the robot is lost")
+        assert not bench.until(lambda s: s.mode == RobotState.STOPPED).halted
+        assert bench.robot.halts
+        assert bench.send("d(1);").result().error_code == ErrorCode.DRIVER_STOPPED
+        bench.robot.link_lost = False
+        assert bench.call(Trigger, "stop").success
+        bench.until(lambda s: s.halted)
 
 
 def test_an_inactive_driver_keeps_a_stop_whose_halt_hangs(domain_id: int, tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ class Bench:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A halt may take long on a busy machine."""
     monkeypatch.setattr(execution, "HALT_S", LIMIT_S)
+    monkeypatch.setattr(execution, "HALT_FIRST_S", LIMIT_S)
 
 
 @pytest.fixture
@@ -279,6 +280,21 @@ def test_a_command_that_overtakes_the_halt_is_halted_again(
     assert events == ["halt", "motion", "halt"]
 
 
+def test_a_halt_that_fails_ends_the_segment_all_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def halt() -> None:
+        raise MotionError("the network is unreachable")
+
+    monkeypatch.setattr(bench.body, "halt", halt)
+    moving = bench.send(0, "abc")
+    assert moving.began.wait(LIMIT_S)
+    bench.work.cancel("t", 0)
+    assert moving.result().outcome == "cancelled"
+    with pytest.raises(MotionError, match="unreachable"):
+        bench.work.stop()
+
+
 def test_halts_that_hang_take_a_few_threads_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "HALT_S", 0.0)
     monkeypatch.setattr(execution, "HALT_FIRST_S", 0.0)
@@ -301,7 +317,6 @@ def test_halts_that_hang_take_a_few_threads_only(bench: Bench, monkeypatch: pyte
 def test_the_robot_brakes_before_the_end_of_its_segments_is_published(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "HALT_FIRST_S", LIMIT_S)
     moving, events = bench.send(0, "abc"), list[str]()
     assert moving.began.wait(LIMIT_S)
 

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 from manual_robot_clock import ManualRobotClock
 from ros_harness import LIMIT_S, eventually
+from timely_robots.indy7 import robot as indy7_robot
 from timely_robots.indy7.link import Indy7Link
+from timely_robots.indy7.robot import Indy7Robot
+from timely_robots.segments import MotionError
 from timely_robots.tello.drone import TelloDrone
 from timely_robots.tello.link import HALT_BURST, HALT_BURST_S, TelloLink
+from timely_robots.tello.robot import TelloRobot
 
 from timely.core.clock import SystemClock
 
@@ -83,6 +87,22 @@ def test_a_tello_that_does_not_stop_is_a_fault_and_is_stopped_on(link_of: Any) -
     eventually(lambda: not link.halting and not link.fault)
 
 
+def test_a_stop_that_the_network_refuses_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, drone, robot = ManualRobotClock(), Drone(10**9), TelloRobot()
+    robot._link = link = TelloLink(drone, clock)
+
+    def send(text: str) -> None:
+        raise OSError("the network is unreachable")
+
+    monkeypatch.setattr(drone, "send", send)
+    try:
+        with pytest.raises(MotionError, match="unreachable"):
+            robot.halt()
+        assert link.halting, "it is not repeated"
+    finally:
+        link.close()
+
+
 class Arm:
     """The part of the vendor's client that the link uses; the first ``hung`` stops do not return."""
 
@@ -149,6 +169,33 @@ def test_an_arm_that_does_not_stop_is_a_fault() -> None:
         eventually(lambda: link.fault, "it never said so")
         assert not link.at_rest
         assert link.halting
+    finally:
+        arm.release.set()
+        link._arm = None
+        link.close()
+
+
+@pytest.mark.parametrize("failure", ["refused", "broken", "hung"])
+def test_a_stop_that_an_arm_does_not_take_is_no_success(
+    failure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arm, robot = Arm(hung=10**9), Indy7Robot()
+    robot._link = link = arm_link(arm)
+
+    def stop_motion() -> dict[str, Any]:
+        if failure == "broken":
+            raise RuntimeError("the channel is closed")
+        return {"code": -1, "msg": "no"}
+
+    if failure == "hung":
+        monkeypatch.setattr(indy7_robot, "STOP_ANSWER_S", 0.001)
+    else:
+        monkeypatch.setattr(indy7_robot, "STOP_ANSWER_S", LIMIT_S)
+        monkeypatch.setattr(arm, "stop_motion", stop_motion)
+    try:
+        with pytest.raises(MotionError, match="StopMotion"):
+            robot.halt()
+        assert link.halting, "it is not repeated"
     finally:
         arm.release.set()
         link._arm = None

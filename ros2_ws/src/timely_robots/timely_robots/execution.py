@@ -51,7 +51,7 @@ class SegmentRunner(Protocol):
         """
 
     def halt(self) -> None:
-        """Stop any motion now. Any thread, any time, any number of times; returns quickly."""
+        """Stop any motion now. Any thread, any time, any number of times. Raises MotionError if it is not certain."""
 
 
 HALT_S = 0.4
@@ -151,7 +151,7 @@ class SegmentExecutor:
             ended = self._remove(lambda order: order.task_id == task_id and (moving or order.index >= index))
             halt = moving and self._interrupt(why)
         if halt:
-            self._runner.halt()
+            self._halt()
         for item in ended:
             item.listener.finished(why)
 
@@ -215,7 +215,7 @@ class SegmentExecutor:
                 return False
             self._action = action
         ended = self._end_everything(SegmentResult("cancelled", ErrorCode.FAILSAFE, why), stopping=False)
-        self._runner.halt()
+        self._halt()
         for item, result in ended:
             item.listener.finished(result)
         return True
@@ -236,7 +236,7 @@ class SegmentExecutor:
                 self._ledger.end(order.task_id, result)
             halt = moving and self._interrupt(result)
         if halt:
-            self._runner.halt()
+            self._halt()
         for item in ended:
             item.listener.finished(result)
 
@@ -246,7 +246,7 @@ class SegmentExecutor:
         with self._changed:
             halt = self._interrupt(result)
         if halt:
-            self._runner.halt()
+            self._halt()
 
     def _end_everything(
         self, result: SegmentResult, *, stopping: bool = True
@@ -269,7 +269,7 @@ class SegmentExecutor:
             self._closed = True
         why = SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, "the driver is shutting down")
         ended = self._end_everything(why)
-        self._runner.halt()
+        self._halt()
         for item, result in ended:
             item.listener.finished(result)
         if threading.current_thread() is not self._thread:
@@ -405,6 +405,10 @@ class SegmentExecutor:
         with self._changed:
             self._acting = None
             self._rested_s = self._clock.now()
+
+    def _halt(self) -> None:
+        """Halt the robot; a halt that fails or hangs ends its segments all the same."""
+        self._halter.begin().wait(HALT_FIRST_S)
 
     def _halt_again(self) -> None:
         """Halt the robot on behalf of the motion thread, which begins nothing more.

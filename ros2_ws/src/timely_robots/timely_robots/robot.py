@@ -155,7 +155,10 @@ class Robot:
         raise NotImplementedError
 
     def halt(self) -> None:
-        """Stop any motion now: from any thread, at any time, any number of times, and without waiting."""
+        """Stop any motion now: from any thread, at any time, any number of times, and without waiting.
+
+        A wait for the answer is allowed after the command was sent. Raises MotionError if the robot did not get it.
+        """
 
     def failsafe(self, action: str, motion: Motion) -> None:
         """Perform one of ``FAILSAFES`` and return when the robot is at rest; on the motion thread, like ``perform``."""

@@ -25,6 +25,8 @@ HALT_FAULT_S = 3.0
 """An arm that was not observed at rest so long after a stop has a fault. The stop is repeated all the same."""
 STOP_FIRST_S = 0.03
 """A stop's caller waits so long for the controller's answer, so that its own work does not delay the stop."""
+STOP_ANSWER_S = 0.3
+"""A stop without an answer for so long counts as failed. It is repeated all the same."""
 MAX_OPEN_STOPS = 8
 """Stop calls that hang at most; each has a thread of its own."""
 _T = TypeVar("_T")
@@ -113,33 +115,44 @@ class Indy7Link:
             for name in (*USED, "boot", "cri", "teleop"):
                 getattr(arm, f"{name}_channel").close()
 
-    def halt(self) -> None:
-        """Brake now; repeated until the arm is observed at rest. Returns within ``STOP_FIRST_S``, from any thread."""
+    def halt(self, wait_s: float = STOP_FIRST_S) -> str:
+        """Brake now; repeated until the arm is observed at rest. Returns within ``wait_s``, from any thread.
+
+        Returns:
+            Why it is not certain that the controller took the first stop; empty if it is.
+        """
         if self._arm is None or self._closing.is_set():
-            return
+            return "the arm is not connected"
         with self._halt_lock:
             # Before the stop, so that a look which began earlier does not show the arm at rest.
             self._halt_s = self._clock.now()
             self._halting.set()
             self.at_rest = False
-        self._send_stop(STOP_FIRST_S)
+        return self._send_stop(wait_s)
 
     @property
     def halting(self) -> bool:
         """A stop is still being repeated."""
         return self._halting.is_set()
 
-    def _send_stop(self, wait_s: float = 0.0) -> None:
+    def _send_stop(self, wait_s: float = 0.0) -> str:
         """Send one stop on a thread of its own, since the library's call may hang; wait so long for its answer."""
         arm = self._arm
-        if arm is None or not self._open_stops.acquire(blocking=False):
-            return
+        if arm is None:
+            return "the arm is not connected"
+        if not self._open_stops.acquire(blocking=False):
+            return f"{MAX_OPEN_STOPS} stop calls hang"
+        problem = "StopMotion was not answered"
 
         def stop() -> None:
+            nonlocal problem
             try:
-                arm.stop_motion()
-            except self._errors:
-                pass  # the next repetition follows, and the fault says so in the end
+                answer = arm.stop_motion() or {}
+                refused = int(answer.get("code", 0)) != 0
+                problem = f"StopMotion: the controller says {answer.get('msg', '')!r}" if refused else ""
+            except self._errors as error:
+                # The next repetition follows, and the fault says so in the end.
+                problem = f"StopMotion failed: {type(error).__name__}"
             finally:
                 self._open_stops.release()
 
@@ -147,6 +160,7 @@ class Indy7Link:
         thread.start()
         if wait_s > 0.0:
             thread.join(wait_s)
+        return problem
 
     def _repeat_halt(self) -> None:
         while not self._closing.is_set():

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
-from timely_robots.indy7.link import Indy7Link
+from timely_robots.indy7.link import STOP_ANSWER_S, Indy7Link
 from timely_robots.indy7.table import Table
 from timely_robots.robot import Robot, RobotStatus, Setting
 from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
@@ -66,8 +66,8 @@ class Indy7Robot(Robot):
 
     def halt(self) -> None:
         link = self._link
-        if link is not None:
-            link.halt()
+        if link is not None and (problem := link.halt(STOP_ANSWER_S)):
+            raise MotionError(problem, ErrorCode.CONNECTION_LOST)
 
     def status(self) -> RobotStatus:
         """See ``Robot``: the flange in the base frame."""

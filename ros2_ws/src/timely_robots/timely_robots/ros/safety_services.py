@@ -26,7 +26,7 @@ from timely_robots.robot import Robot
 from timely_robots.ros.realtime import mark_ros_stop_thread
 from timely_robots.ros.spinner import Spinner
 from timely_robots.safety import SafetyGuard
-from timely_robots.segments import SegmentResult
+from timely_robots.segments import MotionError, SegmentResult
 
 ANSWER_S = 0.5
 """A stop that has not returned after so long is answered as unknown."""
@@ -35,8 +35,8 @@ ANSWER_S = 0.5
 class SafetyServices:
     """Services ``~/stop``, ``~/reset``, ``~/acquire_lease``, ``~/confirm``; topics ``lease`` and ``proximity``.
 
-    A stop is a success when the robot was commanded to halt and the stop is latched. Each call runs on a fresh thread.
-    So a vendor call that hangs in one stop delays neither its answer nor the next stop.
+    A stop is a success when the robot took the command to halt over a link that holds, and the stop is latched. Each
+    call runs on a fresh thread. So a vendor call that hangs in one stop delays neither its answer nor the next stop.
 
     Args:
         operators: may reset, take a lease over, and confirm.
@@ -85,8 +85,9 @@ class SafetyServices:
     def halt_if_stopped(self) -> None:
         """Halt a robot that was stopped in an earlier life of its driver."""
         if self._guard.store.stop_reason is not None:
-            self._robot.halt()
-            self._halted = True
+            halt = self._halter.begin()
+            halt.wait(HALT_S)
+            self._halted = halt.error is None
 
     def stop(self) -> None:
         """Halt the robot and latch the stop; from any thread. Raises an exception if it is not certain that it did."""
@@ -102,6 +103,10 @@ class SafetyServices:
                     halt.wait(HALT_S)
                     if (error := halt.error) is not None:
                         raise error
+        if not self._connected():
+            raise MotionError("the driver is not connected to its robot", ErrorCode.CONNECTION_LOST)
+        if self._robot.status().link_lost:
+            raise MotionError("the link to the robot is lost", ErrorCode.CONNECTION_LOST)
         self._halted = True
         if (ros_executor := self._node.executor) is not None:
             ros_executor.create_task(self._changed)

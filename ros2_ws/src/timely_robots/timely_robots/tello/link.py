@@ -7,7 +7,6 @@ once, answers are polled, and late answers are discarded before the next command
 
 from __future__ import annotations
 
-import contextlib
 import math
 import socket
 import threading
@@ -89,12 +88,15 @@ class TelloLink:
         """It is off the ground, by its own word."""
         return self._state.height_m > 0.05
 
-    def send(self, text: str) -> None:
-        """Send a command and wait for nothing. A network that refuses it is as good as one that loses it."""
+    def send(self, text: str) -> str:
+        """Send a command and wait for nothing; why the network refused it, or an empty string."""
         with self._sending:
             self._sent_s = self._clock.now()
-            with contextlib.suppress(OSError):
+            try:
                 self._drone.send(text)
+            except OSError as error:
+                return f"{text}: {error.strerror or error}"
+        return ""
 
     def begin(self, text: str, wait: Callable[[float], None]) -> None:
         """Send a command whose answer matters: not too soon after the last, with late answers thrown away."""
@@ -127,12 +129,17 @@ class TelloLink:
             wait(max(0.0, min(again, end) - self._clock.now()))
         return False
 
-    def halt(self) -> None:
-        """Hover now; repeated until the drone is observed at rest, without end. Returns at once, from any thread."""
+    def halt(self) -> str:
+        """Hover now; repeated until the drone is observed at rest, without end. Returns at once, from any thread.
+
+        Returns:
+            Why the network refused the first stop; empty if it did not.
+        """
         with self._halt_lock:
             self._halting = halting = (self._clock.now(), self._state.packets)
-        self.send("stop")
+        problem = self.send("stop")
         threading.Thread(target=self._send_copies, args=(halting,), name="tello stop", daemon=True).start()
+        return problem
 
     def _send_copies(self, halting: tuple[float, int]) -> None:
         for _ in range(HALT_BURST):

@@ -122,8 +122,8 @@ class TelloRobot(DroneRobot):
 
     def halt(self) -> None:
         link = self._link
-        if link is not None:
-            link.halt()
+        if link is not None and (problem := link.halt()):
+            raise MotionError(problem, ErrorCode.CONNECTION_LOST)
 
     def status(self) -> RobotStatus:
         link = self._link
