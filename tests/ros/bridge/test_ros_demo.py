@@ -143,7 +143,7 @@ def test_it_can_be_stopped_at_any_time(demo: Any, when: str, number: signal.Sign
     if when == "while it loads":
         run.wait_until(lambda: len(run.processes()) > 1, "it started nothing")
     else:
-        run.wait_until(lambda: len(run.processes()) > 3 and "arm1" in run.said(), "the robots never came")
+        run.wait_until(lambda: "arm1" in run.said() and len(run.processes()) > 3, "the robots never came")
     run.process.send_signal(number)
     assert run.process.wait(END_S) == 130, run.said()
     assert "Traceback" not in run.said()
@@ -155,7 +155,7 @@ def test_it_can_be_stopped_at_any_time(demo: Any, when: str, number: signal.Sign
 def test_impatience_leaves_nothing_behind(demo: Any) -> None:
     """Ctrl-C again and again, while it ends what it started."""
     run = demo("--seconds", "600")
-    run.wait_until(lambda: len(run.processes()) > 3 and "arm1" in run.said(), "the robots never came")
+    run.wait_until(lambda: "arm1" in run.said() and len(run.processes()) > 3, "the robots never came")
 
     def ended() -> bool:
         run.process.send_signal(signal.SIGINT)
