@@ -17,8 +17,7 @@ settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
 # There are as many workers as processors: a second thread of torch would spin on the processor of the other worker.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SERVED = ("live_engine", "offered_disciplines", "planner_apart", "stock_server", "vllm_model")
 TOGETHER = {
