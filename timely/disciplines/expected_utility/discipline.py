@@ -6,7 +6,8 @@ A request's index is the largest ratio, over the next rounds ``x``, of two expec
 * the use of the machine, the integral of ``max(1 / slots, kv(t) / cache)`` over these rounds.
 
 Where the request has no deadline, its utility falls by a constant slope, and the ratio is its Gittins index.
-Where it has one, the slope counts only with the chance that it is late if it is deferred: ``timely``'s index.
+Where it has one, the slope counts only with the chance that it is late if it is deferred: ``timely``'s index. Being
+late at all counts as ``IN_TIME_S`` of lateness, so a job that can still be in time goes before its late equals.
 
 * **Lengths.** A distribution for each request. It follows the request's own prediction, corrected by the errors of
   earlier ones, or else the answers to similar prompts.
@@ -84,7 +85,8 @@ class ExpectedUtility(Timely):
     predictor_kind = LENGTH_HISTORY
     LEVEL_FACTOR: ClassVar[float] = 32.0
     """Weight of an urgency level over that of the next; the last level weighs as much as none."""
-    PRICE_SHARE: ClassVar[float] = 0.7
+    IN_TIME_S: ClassVar[float] = 0.2
+    PRICE_SHARE: ClassVar[float] = 0.25
     """What a delay costs in the step that a job waits for, as a share of the mean: it may choose a cheap step."""
 
     def __init__(self, history: LengthPredictor | None = None, costs: AppCosts | None = None) -> None:

@@ -90,6 +90,8 @@ class Timely(KeyedDiscipline):
     """Sequences in a step beyond which only one opportunistic decode of a reporting robot joins at a decision."""
     LOOK_AHEAD: ClassVar[float] = 1.0
     """Slack that discounts the index by 1/e, in mean works."""
+    IN_TIME_S: ClassVar[float] = 0.0
+    """Being late at all counts as much as so many seconds of lateness, in the order of candidates."""
 
     def __init__(self) -> None:
         self._segments = SegmentLengths()
@@ -187,6 +189,9 @@ class Timely(KeyedDiscipline):
         share_s = prefill_s + (sequence_s + BASE_SHARE * alone_s) * left
         horizon_s = self.LOOK_AHEAD * max(float(share_s.sum()) / len(rows), step_s)
         index = weight / share_s * np.exp(np.maximum(slack_s, 0.0) / -horizon_s)
+        if self.IN_TIME_S:
+            # The slack is cautious by a step, so a job that is late by less may still be in time.
+            index *= 1.0 + self.IN_TIME_S / horizon_s * np.exp(np.minimum(slack_s, 0.0) / step_s)
         ordinary = np.zeros_like(plain)
         # Where requests have priorities, those decide between them.
         if plain.any() and not table.priority[every].any():

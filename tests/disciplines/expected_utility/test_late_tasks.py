@@ -1,0 +1,35 @@
+"""Late tasks beside those that can still be in time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from step_driver import Machine, StepDriver, Work
+from utility_scene import SPEED, dated, join, limits
+
+from timely.core.job import JobTable
+from timely.core.utility import NORMAL, URGENT
+from timely.disciplines.expected_utility.discipline import ExpectedUtility
+
+
+def test_a_task_that_can_be_in_time_goes_before_a_late_equal() -> None:
+    table, discipline = JobTable(), ExpectedUtility()
+    join(
+        table, discipline, dated("late", NORMAL, arrival_s=-3.0), dated("in-time", NORMAL, arrival_s=-0.9),
+        dated("early", NORMAL),
+    )  # fmt: skip
+    assert list(discipline.compose(table, limits(max_batch=1)).tokens) == ["in-time"]
+    table.remove("in-time")
+    assert list(discipline.compose(table, limits(max_batch=1)).tokens) == ["late"]
+
+
+def test_in_overload_most_tasks_are_in_time() -> None:
+    """Work for 0.1 s comes every 0.08 s; served in order of arrival all but the first would be late."""
+    works = [
+        Work(replace(dated(str(number), URGENT, prompt=600), arrival_s=0.08 * number), [(2, 0.0, False)])
+        for number in range(60)
+    ]
+    machine = Machine(max_batch=1, token_budget=4096, prefill_chunk=4096, speed=SPEED)
+    fates = StepDriver("expected-utility", works, machine).run().fates.values()
+    in_time = [fate for fate in fates if fate.end_s - fate.work.spec.arrival_s <= URGENT.ert_s]
+    assert len(in_time) >= 40
