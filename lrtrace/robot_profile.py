@@ -141,10 +141,13 @@ class Geofence(_Part):
 
 
 class Failsafe(_Part):
-    """What the robot does by itself when plan, bridge, lease or link are lost, or the battery is low."""
+    """What the robot does by itself when plan, bridge, lease, link or task are lost, or the battery is low."""
 
     hold_s: NonNegativeFloat = 10.0
-    """A lost plan, bridge, lease or link may last for so long; the robot holds meanwhile."""
+    """A lost plan, bridge, lease or link, or a time without a task away from the base, may last for so long.
+
+    The robot holds meanwhile.
+    """
     then: Literal["hold", "land", "return", "retract", "release"] = "hold"
     battery_reserve: float | None = Field(default=None, ge=0.0, le=1.0)
     """Below it, or with an unknown level, the robot does not move; away from its base it acts at once."""

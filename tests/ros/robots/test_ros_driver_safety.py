@@ -385,13 +385,49 @@ def test_without_its_bridge_a_drone_holds_and_then_lands(
 def test_a_drone_that_hovers_lands_when_its_battery_is_low(
     domain_id: int, tmp_path: Path, careful: str
 ) -> None:
-    with bench_of(domain_id, tmp_path / "s", profile=careful) as bench:
+    with bench_of(domain_id, tmp_path / "s", profile=careful, task_silence_s=600.0) as bench:
+        bench.publish(Task, "task", Task(task_id="next", phase=Task.PLANNING))
+        eventually(lambda: bench.driver._watchdog.any_alive(time.monotonic()))
         assert bench.send("mu(50);", "mine").result().outcome == "done"
         eventually(lambda: bench.states[-1].pose.position.z > 0.0, "it does not hover")
+        assert not bench.states[-1].failsafe, "its next task is being planned"
         bench.robot.failures = 1  # the first landing fails, and is tried again
         bench.robot.battery = 0.1
         eventually(lambda: not bench.robot.failures, "it did not try to land")
         eventually(lambda: bench.states[-1].pose.position.z == 0.0, "it hovers until it falls")
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_drone_lands_when_its_task_is_over(
+    announced: bool, domain_id: int, tmp_path: Path, careful: str
+) -> None:
+    with bench_of(domain_id, tmp_path / "s", profile=careful, task_silence_s=600.0) as bench:
+        if announced:
+            bench.publish(Task, "task", Task(task_id="mine", phase=Task.PLANNING))
+            eventually(lambda: bench.driver._watchdog.any_alive(time.monotonic()))
+        assert bench.send("mu(50);", "mine").result().outcome == "done"
+        if announced:
+            bench.publish(Task, "task", Task(task_id="mine", phase=Task.ENDED))
+        eventually(lambda: any(s.pose.position.z > 0.0 for s in bench.states), "it never flew")
+        eventually(lambda: bench.states[-1].pose.position.z == 0.0, "it hovers until its battery is empty")
+
+
+@pytest.mark.parametrize(("hold_s", "battery"), [(0.1, 1.0), (3600.0, 0.1)])
+def test_a_drone_that_is_deactivated_in_the_air_lands(
+    hold_s: float, battery: float, domain_id: int, tmp_path: Path
+) -> None:
+    profile = tmp_path / "careful.yaml"
+    profile.write_text(FAILSAFE_PROFILE.replace("hold_s: 0.3", f"hold_s: {hold_s}"))
+    with bench_of(domain_id, tmp_path / "s", profile=str(profile), task_silence_s=600.0) as bench:
+        bench.publish(Task, "task", Task(task_id="mine", phase=Task.PLANNED, segments=1))
+        eventually(lambda: bench.driver._watchdog.any_alive(time.monotonic()))
+        assert bench.send("mu(50);", "mine").result().outcome == "done"
+        eventually(lambda: bench.states[-1].pose.position.z > 0.0, "it never flew")
+        bench.spinner.call_and_wait(bench.driver.trigger_deactivate, LIMIT_S)
+        bench.publish(Task, "task", Task(task_id="mine", phase=Task.ENDED))
+        bench.robot.battery = battery
+        eventually(lambda: bench.states[-1].pose.position.z == 0.0, "it hovers until its battery is empty")
+        assert bench.states[-1].mode == RobotState.UNCONFIGURED
 
 
 @pytest.mark.parametrize("battery", [0.1, math.nan])

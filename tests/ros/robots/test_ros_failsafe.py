@@ -17,7 +17,13 @@ from timely_robots.task_watchdog import TaskWatchdog
 
 from lrtrace.robot_profile import Failsafe
 
-LOST = [{"plan_wait_s": 0.1}, {"bridge_lost": True}, {"lease_lapsed": True}, {"link_lost": True}]
+LOST = [
+    {"plan_wait_s": 0.1},
+    {"bridge_lost": True},
+    {"lease_lapsed": True},
+    {"link_lost": True},
+    {"idle": True},
+]
 
 
 @pytest.mark.parametrize("cause", LOST)
@@ -55,6 +61,12 @@ def test_hold_never_ends_in_another_action() -> None:
     monitor = FailsafeMonitor(Failsafe(hold_s=0.0))
     assert monitor.update(Conditions(away=True, link_lost=True), 100.0) == ""
     assert monitor.active == "hold"
+
+
+def test_without_an_action_a_robot_may_wait_for_its_next_task_away_from_its_base() -> None:
+    monitor = FailsafeMonitor(Failsafe())
+    assert monitor.update(Conditions(away=True, idle=True), 100.0) == ""
+    assert monitor.active == ""
 
 
 def test_a_robot_that_does_not_observe_its_motion_is_not_at_rest() -> None:

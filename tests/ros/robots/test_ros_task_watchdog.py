@@ -56,6 +56,15 @@ def test_only_so_many_tasks_are_remembered() -> None:
     assert tasks.alive("t1", 0.0)
 
 
+def test_announcements_of_other_tasks_do_not_end_the_watch_of_the_task_in_execution() -> None:
+    tasks = watchdog()
+    tasks.observe("mine", Task.PLANNING, 1, 10.0)
+    for number in range(2 * REMEMBERED):
+        tasks.observe(f"other{number}", Task.PLANNING, 1, 10.0, {"mine"})
+    assert tasks.orphaned("mine", 20.0)
+    assert not tasks.orphaned("other0", 20.0), "it is still remembered"
+
+
 def test_time_in_which_nobody_could_be_heard_is_no_silence() -> None:
     tasks = watchdog()
     tasks.observe("t", Task.PLANNING, 1, 10.0)

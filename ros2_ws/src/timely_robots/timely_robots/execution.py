@@ -127,6 +127,10 @@ class SegmentExecutor:
         self._thread = threading.Thread(target=self._run, name=f"motion of {name}", daemon=True)
         self._thread.start()
 
+    def set_limits(self, queue_limit: int, report_every_s: float) -> None:
+        """Change ``queue_limit`` and ``report_every_s``."""
+        self._queue_limit, self._report_every_s = queue_limit, report_every_s
+
     def submit(self, order: SegmentOrder, listener: SegmentListener) -> None:
         """Queue a segment, or finish it at once as refused."""
         refusal = self._admit(order, listener)

@@ -18,6 +18,8 @@ class Conditions:
     """How long the next segment of a live task has not come."""
     bridge_lost: bool = False
     """The last task is orphaned."""
+    idle: bool = False
+    """No segment is executed or waits, and no task is alive."""
     lease_lapsed: bool = False
     link_lost: bool = False
     battery: float = math.nan
@@ -90,4 +92,7 @@ class FailsafeMonitor:
             return "the lease has lapsed"
         if now.bridge_lost:
             return "no message of the task"
-        return "the next segment has not come" if now.plan_wait_s > 0.0 else ""
+        if now.plan_wait_s > 0.0:
+            return "the next segment has not come"
+        # Without an action a robot that waits for its next task has nothing to report.
+        return "no task is alive" if now.idle and self._failsafe.then != "hold" else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass
 
 REMEMBERED = 64
@@ -30,14 +31,21 @@ class TaskWatchdog:
         self.silence_s = silence_s
         self._tasks: OrderedDict[str, _Task] = OrderedDict()
 
-    def observe(self, task_id: str, phase: int, segments: int, now_s: float) -> None:
-        """Take an announcement of the bridge; an ended task stays ended."""
+    def observe(
+        self, task_id: str, phase: int, segments: int, now_s: float, keep: Collection[str] = ()
+    ) -> None:
+        """Take an announcement of the bridge; an ended task stays ended.
+
+        Args:
+            keep: tasks in execution, which others never displace.
+        """
         if self.ended(task_id):
             return
         self._tasks[task_id] = _Task(phase, segments, now_s)
         self._tasks.move_to_end(task_id)
-        while len(self._tasks) > REMEMBERED:
-            self._tasks.popitem(last=False)
+        excess = max(0, len(self._tasks) - REMEMBERED)
+        for oldest in [task for task in self._tasks if task not in keep][:excess]:
+            del self._tasks[oldest]
 
     def forgive(self, seconds: float) -> None:
         """Extend every task by a time in which this process could receive nothing."""

@@ -41,7 +41,8 @@ class DriverNode(ManagedNode):
     One node a robot, in the robot's namespace, with relative names. What holds for every registered robot is tested:
 
     * Configure connects to the robot with a deadline. Activate begins to take segments. Deactivate and cleanup end all
-      motion first. A goal for a driver that is not active is aborted with DRIVER_INACTIVE.
+      motion first. A goal for a driver that is not active is aborted with DRIVER_INACTIVE. The failsafe of the profile
+      acts from configure to cleanup, so a drone that is deactivated in the air lands.
     * A segment is checked as a whole against skill set and profile before anything moves. Each call is checked again
       before it runs, because a plan can compute arguments. A refusal has a code of the 2000 range.
     * Segments of a task are executed in order, each at most once, the next when the previous ends. They may be sent
@@ -80,7 +81,7 @@ class DriverNode(ManagedNode):
         self._server: SegmentServer | None = None
         self._fault = ""
         self._session = secrets.randbits(63)
-        self._connected = False
+        self._connected = self._active = False
         self.on_order: Callable[[SegmentOrder, float], None] = lambda order, when_s: None
         """Called with each order and its time on the monotonic clock, seconds; set it before configuring."""
         super().__init__(name, namespace=namespace, context=context, overrides=overrides)
@@ -108,6 +109,7 @@ class DriverNode(ManagedNode):
             self._safety,
             Operators(str(self.value("principals"))),
             executor=lambda: self._segment_executor,
+            active=lambda: self._active,
             connected=lambda: self._connected,
             changed=self.publish_state,
         )
@@ -140,13 +142,14 @@ class DriverNode(ManagedNode):
             self.publish_state()
             return TransitionCallbackReturn.FAILURE
         self._connected = True
+        self._replace_executor()
         if self._safety_services is not None:
             self._safety_services.halt_if_stopped()
         self._server = SegmentServer(
             self,
             skill_set,
             self.robot.clock,
-            lambda: self._segment_executor,
+            lambda: self._segment_executor if self._active else None,
             self._safety.admit,
             self.publish_state,
             self.on_order,
@@ -158,25 +161,24 @@ class DriverNode(ManagedNode):
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Begin to take segments."""
         self._session = secrets.randbits(63)
-        self._segment_executor = SegmentExecutor(
-            PlanRunner(self.robot, self._safety),
-            self.robot.clock,
-            queue_limit=int(self.value("queue_limit")),
-            report_every_s=float(self.value("progress_period_s")),
-            name=self.get_namespace(),
-            store=self._store,
-        )
+        if self._segment_executor is not None:
+            self._segment_executor.set_limits(
+                int(self.value("queue_limit")), float(self.value("progress_period_s"))
+            )
+        self._active = True
         self.publish_state()
         return super().on_activate(state)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """End all motion and take no more segments."""
-        self._end_work()
+        """End all motion and take no more segments. The failsafe goes on."""
+        self._active = False
+        self._replace_executor()
         self.publish_state()
         return super().on_deactivate(state)
 
     def release(self) -> None:
         """See ``ManagedNode``: end all motion, and release the robot. The service ``~/stop`` stays."""
+        self._active = False
         self._end_work()
         if self._connected:
             self._connected = False
@@ -194,6 +196,16 @@ class DriverNode(ManagedNode):
         super().destroy_node()
         self._store.close()
 
+    def _replace_executor(self) -> None:
+        """End all motion; a new executor is there for failsafe actions, and for segments once the driver is active."""
+        self._end_work()
+        self._segment_executor = SegmentExecutor(
+            PlanRunner(self.robot, self._safety),
+            self.robot.clock,
+            name=self.get_namespace(),
+            store=self._store,
+        )
+
     def _end_work(self) -> None:
         executor, self._segment_executor = self._segment_executor, None
         if executor is not None and not executor.close():
@@ -203,7 +215,9 @@ class DriverNode(ManagedNode):
 
     def _on_task(self, task: Task) -> None:
         waited = self._segment_wait_s() is not None
-        self._watchdog.observe(task.task_id, task.phase, task.segments, time.monotonic())
+        executor, now_s = self._segment_executor, time.monotonic()
+        in_execution = executor.tasks if executor is not None else ()
+        self._watchdog.observe(task.task_id, task.phase, task.segments, now_s, in_execution)
         self._limit_cpu_latency()
         if (self._segment_wait_s() is not None) != waited:
             self.publish_state()
@@ -242,6 +256,7 @@ class DriverNode(ManagedNode):
             away=status.away,
             plan_wait_s=self._segment_wait_s() or 0.0,
             bridge_lost=self._watchdog.orphaned(segments.task_id, now_s),
+            idle=self._idle(now_s),
             lease_lapsed=self._safety.lease.state(now_s).lapsed,
             link_lost=status.link_lost,
             battery=status.battery,
@@ -255,16 +270,19 @@ class DriverNode(ManagedNode):
         else:
             self._failsafe.retry()
 
+    def _idle(self, now_s: float) -> bool:
+        """Nothing is executed, and no task that is alive could bring a segment."""
+        segments = self.segments
+        return not (segments.executing or segments.queued or self._watchdog.any_alive(now_s))
+
     def _limit_cpu_latency(self) -> None:
-        # An inactive driver receives tasks, too, but executes none, and has no timer that would end the limit.
-        active, segments = self._segment_executor is not None, self.segments
-        busy = segments.executing or segments.queued > 0 or self._watchdog.any_alive(time.monotonic())
-        self.cpu_latency.want(active and busy)
+        # An inactive driver receives tasks, too, but executes none.
+        self.cpu_latency.want(self._active and not self._idle(time.monotonic()))
 
     def _segment_wait_s(self) -> float | None:
         """How long the robot has waited for the next segment of a live task, seconds; None if it does not wait."""
         segments = self.segments
-        if self._segment_executor is None or segments.executing or segments.queued or segments.stopped:
+        if not self._active or segments.executing or segments.queued or segments.stopped:
             return None
         if segments.task_over or math.isnan(segments.rested_s):
             return None
@@ -277,7 +295,7 @@ class DriverNode(ManagedNode):
             kind=self.robot.kind,
             profile=self.robot.profile_name,
             session=self._session,
-            active=self._segment_executor is not None,
+            active=self._active,
             fault=self._fault,
             executor=self.segments,
             robot=self.robot.status() if self._connected else RobotStatus(),

@@ -40,7 +40,8 @@ class SafetyServices:
 
     Args:
         operators: may reset, take a lease over, and confirm.
-        executor: the segment executor now; None while the driver is inactive.
+        executor: the segment executor now; None while the driver is not configured.
+        active: the driver takes segments.
         connected: the robot is connected, so it can be halted.
         changed: is called on the node's executor when the driver's state has changed.
     """
@@ -53,11 +54,12 @@ class SafetyServices:
         operators: Operators,
         *,
         executor: Callable[[], SegmentExecutor | None],
+        active: Callable[[], bool],
         connected: Callable[[], bool],
         changed: Callable[[], None],
     ) -> None:
         self._node, self._robot, self._guard, self._operators = node, robot, guard, operators
-        self._executor, self._connected, self._changed = executor, connected, changed
+        self._executor, self._active, self._connected, self._changed = executor, active, connected, changed
         self._halted = False
         self._halter = Halter(robot)
         node.create_subscription(LeaseMessage, "lease", self._on_lease, 10)
@@ -142,7 +144,7 @@ class SafetyServices:
             response.message = str(error)
         else:
             response.success = True
-            response.message = "ready" if self._executor() is not None else "the driver is not active"
+            response.message = "ready" if self._active() else "the driver is not active"
         self._changed()
         return response
 
