@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +21,8 @@ from timely.client import TimelyClient
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.scripted import ScriptedEngine
 from timely.server import create_app, serve_app
+from timely.server.http import connections
+from timely.server.http.body_limit import SMALL_BODY_BYTES
 from timely.server.listener import TlsFiles, tls_files
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
@@ -84,16 +86,39 @@ def test_what_is_no_http_is_a_problem_too() -> None:
 
 def test_connections_over_the_limit_get_503() -> None:
     with fleet(max_connections=3) as served, connected(served), connected(served), connected(served):
-        answer = httpx.get(served.url + "/healthz")
+        answer = httpx.get(served.url + "/v1/skill_sets")
         assert answer.status_code == 503
 
 
 def test_one_address_takes_a_part_of_the_connections() -> None:
     with fleet(max_client_connections=2) as served, connected(served), connected(served):
-        answer = httpx.get(served.url + "/healthz")
+        answer = httpx.get(served.url + "/v1/skill_sets")
         assert (answer.status_code, answer.json()["code"]) == (503, "overloaded")
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.headers["retry-after"] == "1"
+        assert answer.headers["connection"] == "close"
+
+
+def test_a_stop_passes_the_limits_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MAX_SPARE_CONNECTIONS", 2)
+    with fleet(max_client_connections=1) as served, connected(served), ExitStack() as idle:
+        for _ in range(4):
+            idle.enter_context(connected(served))
+        answer = httpx.post(served.url + "/v1/stop", json={"deadline_s": 0.0})
+        assert (answer.status_code, answer.json()["stopped"]) == (200, True)
+        assert answer.headers["connection"] == "close"
+        assert httpx.get(served.url + "/healthz").status_code == 200
+        assert httpx.get(served.url + "/v1/status").status_code == 503
+
+
+def test_a_connection_over_the_limit_answers_stops_only_however_it_begins() -> None:
+    with fleet(max_client_connections=1) as served, connected(served), connected(served) as connection:
+        connection.sendall((HEAD + b"\r\n") + b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = b""
+        while chunk := connection.recv(10_000):
+            answer += chunk
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"discipline" not in answer
 
 
 def test_a_refused_connection_delays_no_accepted_one() -> None:
@@ -109,7 +134,7 @@ def test_a_place_is_free_again_after_a_connection_ends() -> None:
             connection.sendall(HEAD + b"Connection: close\r\n\r\n")
             while connection.recv(10_000):
                 pass
-        assert httpx.get(served.url + "/healthz").status_code == 200
+        assert httpx.get(served.url + "/v1/skill_sets").status_code == 200
 
 
 def test_an_idle_connection_is_closed() -> None:
@@ -168,6 +193,16 @@ def test_bodies_share_a_limit() -> None:
         answer = served.http.post("/v1/tasks", json=body("x" * 2_000))
         assert (answer.status_code, answer.json()["code"]) == (503, "overloaded")
         assert served.http.post("/v1/tasks", json=body(skill_set="nope")).status_code == 422
+
+
+def test_a_stop_and_reports_pass_the_limit_of_bodies() -> None:
+    with fleet(max_buffered_bytes=1) as served:
+        assert served.http.post("/v1/tasks", json=body()).status_code == 503
+        assert served.http.post("/v1/stop", json={"deadline_s": 0.0}).status_code == 200
+        report = {"segment": 0, "kind": "done"}
+        assert served.http.post("/v1/tasks/x/reports", json=report).status_code == 404
+        large = {"reason": "x" * SMALL_BODY_BYTES}
+        assert served.http.post("/v1/stop", json=large).status_code == 413
 
 
 def openssl(*arguments: str | Path) -> None:

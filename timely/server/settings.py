@@ -42,8 +42,8 @@ class ServerSettings:
         prediction_batch: most requests in one call of a predictor.
         prediction_max_wait_s: longest wait for a batch to fill, seconds.
         prediction_timeout_s: after that a request is queued without a prediction, seconds.
-        max_connections: open connections and requests; further ones get 503.
-        max_client_connections: open connections of one address; further ones get 503.
+        max_connections: open connections and requests; further ones get 503 for all but stops and health.
+        max_client_connections: the same for open connections of one address.
         max_header_bytes: of a request; header_timeout_s: how long a connection may take to send it, seconds.
         idle_timeout_s: how long a connection stays open between two requests, seconds.
         objectives: priority of a chat request by the objective that its gateway names; larger is more important.

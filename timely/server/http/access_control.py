@@ -31,7 +31,7 @@ RETRY_S = 1.0
 """``Retry-After`` of a connection over the limit of its principal, seconds."""
 
 UNCOUNTED = re.compile(r"^/v1/stop(/|$)|^/v1/tasks/[^/]+/reports$")
-"""Paths that no limit of connections closes: stops and the reports of robots."""
+"""Paths that no shared limit of connections or bodies closes: stops and the reports of robots."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 

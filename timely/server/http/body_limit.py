@@ -7,11 +7,15 @@ import asyncio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from timely.core.errors import Overloaded, TimelyError, TooLarge
+from timely.server.http.access_control import UNCOUNTED
 from timely.server.problems import Problem, problem_from_error
 from timely.server.settings import ServerSettings
 
 DRAIN_BYTES = 64 * 1024 * 1024
 """Bytes of an over-long body that are read and discarded, so that its sender reads the response."""
+
+SMALL_BODY_BYTES = 64 * 1024
+"""Limit of a stop's body and of reports. They are outside the shared limit, so other bodies cannot delay them."""
 
 OPENAI_PATHS = ("/v1/chat/", "/v1/completions", "/v1/models")
 
@@ -29,8 +33,12 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         settings = self._settings
-        openai = scope["path"].startswith(OPENAI_PATHS)
-        body = _Body(self, settings.max_openai_body_bytes if openai else settings.max_body_bytes)
+        if UNCOUNTED.search(scope["path"]):
+            body = _Body(None, min(SMALL_BODY_BYTES, settings.max_body_bytes))
+        elif scope["path"].startswith(OPENAI_PATHS):
+            body = _Body(self, settings.max_openai_body_bytes)
+        else:
+            body = _Body(self, settings.max_body_bytes)
         try:
             async with asyncio.timeout(settings.body_timeout_s):
                 if not await body.read(receive):
@@ -67,9 +75,14 @@ class BodyLimit:
 
 
 class _Body:
-    """One body: read once, handed over once."""
+    """One body: read once, handed over once.
 
-    def __init__(self, limits: BodyLimit, limit: int) -> None:
+    Args:
+        limits: counts the bytes of all bodies; None leaves this one out.
+        limit: most bytes.
+    """
+
+    def __init__(self, limits: BodyLimit | None, limit: int) -> None:
         self._limits = limits
         self._limit = limit
         self._chunks: list[bytes] = []
@@ -90,8 +103,9 @@ class _Body:
             chunk: bytes = message.get("body", b"")
             size += len(chunk)
             if size <= self._limit:
-                self._limits.reserve(len(chunk))
-                self._reserved += len(chunk)
+                if self._limits is not None:
+                    self._limits.reserve(len(chunk))
+                    self._reserved += len(chunk)
                 self._chunks.append(chunk)
             else:
                 self.release()
@@ -114,5 +128,6 @@ class _Body:
     def release(self) -> None:
         """Drop the copy of the body."""
         self._chunks.clear()
-        self._limits.reserve(-self._reserved)
+        if self._limits is not None:
+            self._limits.reserve(-self._reserved)
         self._reserved = 0

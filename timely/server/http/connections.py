@@ -1,31 +1,39 @@
-"""Limits of connections: their number, and the bytes and time of a header."""
+"""Limits of connections: their number, and the bytes and time of a header; a stop passes all of them."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from http import HTTPStatus
 from typing import Any
 
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from timely.server.problems import MEDIA_TYPE, Problem, http_header_problem, problem_details
 from timely.server.settings import ServerSettings
 
-REFUSED_S = 1.0
-"""A connection over the limit is closed after its first bytes, or after so long, seconds."""
+SPARE_HEADER_S = 1.0
+"""How long a connection over the limit may take to send its header, seconds."""
+
+MAX_SPARE_CONNECTIONS = 256
+"""Connections over the limit without a complete header; a further one takes the place of the oldest."""
+
+SPARE_PATHS = re.compile(r"^/v1/stop(/|$)|^/(healthz|livez|readyz)$")
+"""Answered over connections beyond the limit."""
 
 
 def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
     """Uvicorn's HTTP protocol with limits that it lacks.
 
     A connection without a complete header is closed after ``header_timeout_s`` seconds. So is one whose incomplete
-    header is longer than ``max_header_bytes``; ``AccessControl`` judges a complete one. A connection over
-    ``max_connections``, or over ``max_client_connections`` of its address, gets 503.
+    header is longer than ``max_header_bytes``. A connection over ``max_connections``, or over
+    ``max_client_connections`` of its address, gets one answer: to a stop or a question about health, else 503.
     """
     clients: Counter[str] = Counter()
-    full = _response(problem_details("overloaded", "too many connections", "connections"))
+    spare: dict[BoundedProtocol, None] = {}
     too_long = _response(http_header_problem(settings.max_header_bytes))
     no_http = _response(
         Problem("invalid_input", "the request is no HTTP", "header", 400, "The request cannot be used")
@@ -37,22 +45,30 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
             self._header_bytes = 0
             self._header_timer: asyncio.TimerHandle | None = None
             self._address = ""
-            self._refused = False
+            self._is_spare = False
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             peer = transport.get_extra_info("peername")
             self._address = peer[0] if isinstance(peer, tuple) else ""
-            self._refused = (
+            self._is_spare = (
                 clients.total() >= settings.max_connections
                 or clients[self._address] >= settings.max_client_connections
             )
-            if not self._refused:
+            if self._is_spare:
+                self.app: ASGIApp = _OverLimit(self.app)
+                if len(spare) >= MAX_SPARE_CONNECTIONS:
+                    oldest = next(iter(spare))
+                    del spare[oldest]
+                    oldest.transport.abort()
+                spare[self] = None
+            else:
                 clients[self._address] += 1
-            self._start_timer(REFUSED_S if self._refused else settings.header_timeout_s)
+            self._start_timer(SPARE_HEADER_S if self._is_spare else settings.header_timeout_s)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            if not self._refused:
+            spare.pop(self, None)
+            if not self._is_spare:
                 clients[self._address] -= 1
                 if not clients[self._address]:
                     del clients[self._address]
@@ -60,15 +76,12 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
-            if self._refused:
-                self.transport.write(full)
-                self.transport.close()
-                return
             before = self.cycle
             super().data_received(data)
             if self.cycle is not before:
                 self._header_bytes = 0
                 self._stop_timer()
+                spare.pop(self, None)
             elif before is None or before.response_complete:
                 self._header_bytes += len(data)
                 if self._header_bytes > settings.max_header_bytes:
@@ -90,6 +103,25 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
                 self._header_timer = None
 
     return BoundedProtocol
+
+
+class _OverLimit:
+    """ASGI middleware of a connection over the limit: one answer, to a stop or a question about health."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_and_close(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            await send(message)
+
+        if SPARE_PATHS.search(scope["path"]):
+            await self._app(scope, receive, send_and_close)
+        else:
+            full = problem_details("overloaded", "too many connections", "connections")
+            await full.response({"Retry-After": "1"})(scope, receive, send_and_close)
 
 
 def _response(problem: Problem) -> bytes:

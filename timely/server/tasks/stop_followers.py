@@ -89,7 +89,7 @@ class StopFollowers:
             follower for follower in own if all(self._agent_streams[agent] > 1 for agent in follower.agents)
         )
         oldest = next(spare, own[0])
-        log.warning("%s follows the stop with too many streams: the oldest ends", principal)
+        log.info("%s follows the stop with too many streams: the oldest ends", principal)
         self.remove(oldest)
         oldest.displaced = True
         oldest.wake.set()
