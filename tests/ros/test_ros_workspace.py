@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -98,6 +101,59 @@ def test_a_launch_file_compiles_and_offers_its_description(file: Path) -> None:
     }
     assert programs
     assert programs <= offered
+
+
+class LaunchPart:
+    """Stands for any class of ``launch``, which the environment has not; keeps its arguments."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.args, self.options = args, options
+
+    def perform(self, context: dict[str, str]) -> str:
+        return context[self.args[0]]
+
+
+def launched(monkeypatch: pytest.MonkeyPatch, file: str, function: str, **values: str) -> list[LaunchPart]:
+    """What a launch file starts with these arguments."""
+    names = ("LaunchContext", "LaunchDescription", "DeclareLaunchArgument", "OpaqueFunction")
+    names += ("LaunchConfiguration", "PathJoinSubstitution", "FindPackageShare", "LifecycleNode", "Node")
+    stub = SimpleNamespace(**dict.fromkeys(names, LaunchPart))
+    for module in ("launch", "launch_ros"):
+        for name in (module, f"{module}.actions", f"{module}.substitutions"):
+            monkeypatch.setitem(sys.modules, name, stub)
+    code = runpy.run_path(str(SOURCES / "timely_bringup/launch" / file))
+    parts: list[LaunchPart] = code[function](values)
+    return parts
+
+
+@pytest.mark.parametrize("one_process", ["false", "true"])
+def test_a_launched_fleet_has_a_process_for_each_driver_and_is_started_again(
+    one_process: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"fleet": "/f.yaml", "server_url": "http://localhost:1", "one_process": one_process}
+    (part,) = launched(monkeypatch, "fleet.launch.py", "parts", **values)
+    assert (
+        part.options["executable"] == "timely_fleet"
+    )  # it keeps stop and goals in a folder of the fleet file
+    expected = ["--fleet", "/f.yaml", "--server-url", "http://localhost:1"]
+    assert part.options["arguments"] == expected + ["--one-process"] * (one_process == "true")
+    assert part.options["respawn"]
+
+
+def test_a_launched_robot_keeps_its_stop_when_its_bridge_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TIMELY_STATE_DIR", str(tmp_path))
+    values = {"driver": "sim", "profile": "sim-drone", "skill_set": "drone", "server_url": ""}
+    parts = launched(monkeypatch, "robot.launch.py", "nodes", name="drone1", **values)
+    assert [part.options["respawn"] for part in parts] == [True, True]
+    folders = [
+        Path(parameters["state_folder"])
+        for part in parts
+        for parameters in part.options["parameters"]
+        if isinstance(parameters, dict) and "state_folder" in parameters
+    ]
+    assert [folder.is_relative_to(tmp_path) for folder in folders] == [True]
 
 
 def test_every_parameter_of_the_shipped_file_is_one_of_the_bridge() -> None:

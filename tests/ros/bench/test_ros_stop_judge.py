@@ -36,6 +36,13 @@ def test_a_claim_is_held_against_the_log(log: RobotLog, claim: Claim, false: str
     assert (tally.unknown, tally.acknowledged) == ((1, 0) if claim.state == "unknown" else (0, 1))
 
 
+def test_a_robot_that_the_answer_does_not_name_is_unknown_and_a_case() -> None:
+    tally = StopTally()
+    tally.add("arm1", Claim(10.0, 10.1, "missing"), PROMPT)
+    assert (tally.unknown, tally.acknowledged, tally.false_success) == (1, 0, 0)
+    assert tally.cases == ["arm1: no outcome in the answer"]
+
+
 def test_times_count_from_the_call_and_for_moving_robots_only() -> None:
     tally = StopTally()
     assert math.isnan(tally.result()["at_rest_s"]["p50"])

@@ -1,58 +1,44 @@
-"""A fleet from a YAML file: one driver a robot, each in its namespace, and one bridge.
+"""A fleet from a YAML file: the bridge, and a driver for each robot in its namespace, by ``timely_fleet``.
 
 ros2 launch timely_bringup fleet.launch.py fleet:=/path/fleet.yaml server_url:=http://... one_process:=true
 
-With ``one_process:=true`` all nodes share a process: discovery among many processes limits a fleet on one machine.
+Each driver has a process of its own, which is started again when it ends. With ``one_process:=true`` all nodes share a
+process: discovery among many processes limits a fleet on one machine. Stop and goals are kept in a folder for each
+fleet file, and the whole is started again when it ends.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from launch import LaunchContext, LaunchDescription
-from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction
-from launch.substitutions import FindExecutable, LaunchConfiguration, PathJoinSubstitution
-from launch_ros.actions import LifecycleNode
+from launch.actions import DeclareLaunchArgument, OpaqueFunction
+from launch.substitutions import LaunchConfiguration, PathJoinSubstitution
+from launch_ros.actions import Node
 from launch_ros.substitutions import FindPackageShare
-from timely_bridge.fleet import load_bridge_fleet
+
+RESPAWN_S = 2.0
 
 
-def parts(context: LaunchContext) -> list[Any]:
-    """All nodes of the fleet; they configure and activate themselves."""
+def parts(context: LaunchContext) -> list[Node]:
+    """The fleet as one program; its nodes configure and activate themselves."""
     value = {
         name: LaunchConfiguration(name).perform(context) for name in ("fleet", "server_url", "one_process")
     }
-    if value["one_process"].lower() in ("true", "1", "yes"):
-        url = ["--server-url", value["server_url"]] if value["server_url"] else []
-        python = FindExecutable(name="python3")
-        command = [python, "-m", "timely_bridge.run_fleet", "--fleet", value["fleet"], *url]
-        return [ExecuteProcess(cmd=command, output="screen")]
-    fleet = load_bridge_fleet(value["fleet"])
-    bridge = fleet.bridge_parameters()
+    arguments = ["--fleet", value["fleet"]]
     if value["server_url"]:
-        bridge["server_url"] = value["server_url"]
-    config = PathJoinSubstitution([FindPackageShare("timely_bringup"), "config", "bridge.yaml"])
-    drivers = [
-        LifecycleNode(
-            package="timely_robots",
-            executable="timely_driver",
-            name="driver",
-            namespace=robot.name,
-            arguments=["--kind", robot.driver],
-            parameters=[{**fleet.driver_parameters(robot), "autostart": True}],
+        arguments += ["--server-url", value["server_url"]]
+    if value["one_process"].lower() in ("true", "1", "yes"):
+        arguments.append("--one-process")
+    return [
+        Node(
+            package="timely_bridge",
+            executable="timely_fleet",
+            arguments=arguments,
+            parameters=[PathJoinSubstitution([FindPackageShare("timely_bringup"), "config", "bridge.yaml"])],
             output="screen",
+            respawn=True,
+            respawn_delay=RESPAWN_S,
         )
-        for robot in fleet.robots
     ]
-    door = LifecycleNode(
-        package="timely_bridge",
-        executable="timely_bridge",
-        name="timely_bridge",
-        namespace="",
-        parameters=[config, {**bridge, "autostart": True}],
-        output="screen",
-    )
-    return [*drivers, door]
 
 
 def generate_launch_description() -> LaunchDescription:

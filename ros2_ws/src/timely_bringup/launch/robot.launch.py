@@ -10,6 +10,9 @@ from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration, PathJoinSubstitution
 from launch_ros.actions import LifecycleNode
 from launch_ros.substitutions import FindPackageShare
+from timely_bridge.run_fleet import bridge_state_folder
+
+RESPAWN_S = 2.0
 
 ARGUMENTS = {
     "name": ("drone1", "of the robot; its namespace"),
@@ -21,7 +24,7 @@ ARGUMENTS = {
 
 
 def nodes(context: LaunchContext) -> list[LifecycleNode]:
-    """The two nodes; both configure and activate themselves."""
+    """The two nodes; both configure and activate themselves, and are started again when they end."""
     value = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
     name = value["name"]
     robot = {"profile": value["profile"], "skill_set": value["skill_set"]}
@@ -35,6 +38,8 @@ def nodes(context: LaunchContext) -> list[LifecycleNode]:
             arguments=["--kind", value["driver"]],
             parameters=[{**robot, "autostart": True}],
             output="screen",
+            respawn=True,
+            respawn_delay=RESPAWN_S,
         ),
         LifecycleNode(
             package="timely_bridge",
@@ -44,9 +49,12 @@ def nodes(context: LaunchContext) -> list[LifecycleNode]:
             parameters=[
                 config,
                 {"robots": [name], "server_url": value["server_url"], "autostart": True},
+                {"state_folder": str(bridge_state_folder(f"/{name}"))},
                 {f"{name}.{key}": item for key, item in robot.items()},
             ],
             output="screen",
+            respawn=True,
+            respawn_delay=RESPAWN_S,
         ),
     ]
 

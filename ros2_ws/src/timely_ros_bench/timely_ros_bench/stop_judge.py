@@ -14,6 +14,7 @@ from timely.core.checkpoint import load_ros_bench_checkpoint, save_ros_bench_che
 
 BRAKES = ("stop", "StopMotion")
 """Commands of emulated robots that stop a motion."""
+ACKNOWLEDGED = ("halted", "at_rest")
 REST_TOLERANCE_S = 0.15
 """States are published with a delay, and the last centimetres of a braking motion count as rest."""
 
@@ -59,8 +60,10 @@ class StopTally:
         self.faulty += claim.faulty
         brake_s = min((one for one in log.brakes if one >= claim.called_s), default=math.inf)
         moving = [end_s for start_s, end_s in log.motions if start_s < claim.called_s < end_s]
-        if claim.state == "unknown":
+        if claim.state not in ACKNOWLEDGED:
             self.unknown += 1
+            if claim.state != "unknown":
+                self.cases.append(f"{robot}: no outcome in the answer")
             return
         self.acknowledged += 1
         if moving and not claim.faulty:
