@@ -189,6 +189,14 @@ async def test_points_are_measured_beside_their_prediction_and_written(
         assert part in text
 
 
+def test_the_page_names_the_command_that_was_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GpuBench, "run", lambda self, budget_s: [])
+    (tmp_path / "machine.json").write_text(json.dumps(CPU))
+    assert run_timely_command(["bench", "gpu", "--out", str(tmp_path), "--loads", "1"]) == 0
+    text = (tmp_path / "results-gpu.md").read_text()
+    assert f".venv/bin/timely bench gpu --out {tmp_path} --loads 1\n" in text
+
+
 @pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.process

@@ -9,7 +9,13 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.options import TRY_AGAIN, print_cli_progress, require_cli_package, split_cli_names
+from timely.cli.bench.options import (
+    TRY_AGAIN,
+    cli_command_line,
+    print_cli_progress,
+    require_cli_package,
+    split_cli_names,
+)
 from timely.cli.output import JsonFile, write_cli_json
 from timely.core.errors import InvalidInput
 from timely.core.files import core_write_file
@@ -19,6 +25,7 @@ RUN_S = 540.0
 
 
 def command(
+    context: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder of the stages; a later call goes on in it.")] = Path(
         "out/gpu"
     ),
@@ -68,7 +75,7 @@ def command(
     results = bench.results()
     write_gpu_page(
         page or out / "results-gpu.md", machine, asdict(settings), results,
-        f".venv/bin/timely bench gpu --size {settings.size}",
+        f".venv/bin/{cli_command_line(context)}",
     )  # fmt: skip
     write_cli_json(
         json_file, {"machine": machine, "settings": asdict(settings), "stages": results, "left": left}
