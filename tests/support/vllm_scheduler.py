@@ -103,6 +103,8 @@ class Scene:
         depth: most steps in flight; 2 as with asynchronous scheduling.
         drafts: draft tokens of speculative decoding; ``accept`` says how many of them are right.
         timely: options of our scheduler.
+        windows: further groups of KV blocks, with sliding windows beyond every context (a hybrid model).
+        watermark_blocks: blocks that vLLM leaves free when it admits.
     """
 
     def __init__(
@@ -119,13 +121,20 @@ class Scene:
         timely: Mapping[str, Any] | None = None,
         connector: StubConnector | None = None,
         log_stats: bool = False,
+        windows: int = 0,
+        watermark_blocks: int = 0,
         **options: Any,
     ) -> None:
         import torch
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
         from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-        from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+        from vllm.v1.kv_cache_interface import (
+            FullAttentionSpec,
+            KVCacheConfig,
+            KVCacheGroupSpec,
+            SlidingWindowSpec,
+        )
         from vllm.v1.structured_output import StructuredOutputManager
 
         from timely.engines.vllm.scheduler import TimelyScheduler
@@ -143,9 +152,12 @@ class Scene:
         config.scheduler_config.policy = policy
         config.additional_config = {"timely": dict(timely or {})}
         spec = FullAttentionSpec(block_size=BLOCK_TOKENS, num_kv_heads=1, head_size=8, dtype=torch.float32)
-        cache_config = KVCacheConfig(
-            num_blocks=blocks + 1, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
+        window = SlidingWindowSpec(
+            block_size=BLOCK_TOKENS, num_kv_heads=1, head_size=8, dtype=torch.float32, sliding_window=4096
         )
+        groups = [KVCacheGroupSpec(["layer"], spec)]
+        groups += [KVCacheGroupSpec([f"window-{number}"], window) for number in range(windows)]
+        cache_config = KVCacheConfig(num_blocks=blocks + 1, kv_cache_tensors=[], kv_cache_groups=groups)
         owner = AsyncScheduler if stock else TimelyScheduler
         self.scheduler: Any = owner(
             config,
@@ -154,6 +166,7 @@ class Scene:
             block_size=BLOCK_TOKENS,
             log_stats=log_stats,
         )
+        self.scheduler.kv_cache_manager.watermark_blocks = watermark_blocks
         init_none_hash(sha256)
         self.hasher = get_request_block_hasher(BLOCK_TOKENS, sha256)
         self.stock, self.depth, self.drafts, self.accept = stock, depth, drafts, accept
@@ -164,6 +177,8 @@ class Scene:
         self.connector = connector
         self.received: set[str] = set()
         """Loads that the worker will report with its next step."""
+        self.failed_blocks: set[int] = set()
+        """Blocks of loads that the worker will report as failed with its next step."""
         self.blocks = blocks
         self.workers: dict[str, Worker] = {}
         self.in_flight: deque[tuple[Any, dict[str, list[int]]]] = deque()
@@ -260,11 +275,13 @@ class Scene:
         self.clock.advance_to(self.clock.now() + STEP_S)
         names = list(sampled)
         received, self.received = self.received, set()
+        failed, self.failed_blocks = self.failed_blocks, set()
+        loads = KVConnectorOutput(finished_recving=received or None, invalid_block_ids=failed)
         result = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: index for index, name in enumerate(names)},
             sampled_token_ids=[list(sampled[name]) for name in names],
-            kv_connector_output=KVConnectorOutput(finished_recving=received) if received else None,
+            kv_connector_output=loads if received or failed else None,
         )
         for outputs in self.scheduler.update_from_output(output, result).values():
             if outputs.scheduler_stats is not None:

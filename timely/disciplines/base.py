@@ -101,6 +101,7 @@ class StepLimits:
         max_adapters: most LoRA adapters in the step; None: the engine serves none.
         encoder: computes images and the like; None: the engine serves none.
         swap_s_per_token: to bring one token's KV back from host memory, seconds; ``inf`` where the engine cannot.
+        headroom_blocks: free blocks that an admission has to leave.
     """
 
     now: float
@@ -116,6 +117,7 @@ class StepLimits:
     ending_rows: frozenset[int] = frozenset()
     max_adapters: int | None = None
     encoder: Encoder | None = None
+    headroom_blocks: int = 0
 
 
 @dataclass(slots=True)

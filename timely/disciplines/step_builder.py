@@ -142,8 +142,9 @@ class StepBuilder:
         resident = bool(table.resident[row])
         ends = row in self.limits.ending_rows
         needed = 0 if ends else self._blocks_needed(row, share, resident)
-        short = needed > self.free or (not resident and self._residents >= self.limits.max_resident)
-        if short and not self._make_room(row, needed, resident):
+        room = needed if resident else needed + self.limits.headroom_blocks
+        short = room > self.free or (not resident and self._residents >= self.limits.max_resident)
+        if short and not self._make_room(row, room, resident):
             return False
         self.free -= needed
         if not resident:

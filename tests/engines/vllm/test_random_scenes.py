@@ -117,8 +117,7 @@ class Scenes(RuleBasedStateMachine):
     )
     @rule()
     def reset_prefix_cache(self) -> None:
-        if not any(r.num_computed_tokens for r in self.scene.scheduler.kv_holding_waiting):
-            self.scene.scheduler.reset_prefix_cache(reset_running_requests=True)
+        assert self.scene.scheduler.reset_prefix_cache(reset_running_requests=True)
 
     @invariant()
     def queues_and_blocks_agree(self) -> None:

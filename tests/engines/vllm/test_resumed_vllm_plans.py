@@ -105,3 +105,12 @@ def test_behind_the_last_segment_there_is_only_the_end() -> None:
     end = vllm_resumed_end(request, PlanHistory(0.0, tuple(segments)))
     assert end is not None
     assert (end.reason, end.text, end.tokens) == ("complete", "go();" * 4, TOKENS)
+
+
+def test_a_value_that_filled_the_context_ends_a_plan_that_would_go_on() -> None:
+    history = PlanHistory(0.0, tuple(undisturbed()[1][:3]))
+    request = GenerationRequest("plan", "x", max_tokens=100)
+    assert vllm_resumed_end(request, history, room_tokens=1) is None
+    end = vllm_resumed_end(request, history, room_tokens=0)
+    assert end is not None
+    assert (end.reason, end.text, end.tokens) == ("length", "go();" * 3, 12)

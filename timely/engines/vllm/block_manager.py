@@ -23,7 +23,7 @@ SHARED_COUNTS = 64
 """Most resident requests whose shared blocks are counted anew before a step."""
 
 STALLED_STEPS = 3
-"""Empty steps in a row after which a parked request gives up its KV cache."""
+"""Steps in a row that refuse a chosen request, after which a parked one gives up its KV cache."""
 
 
 class BlockManager:
@@ -129,11 +129,32 @@ class BlockManager:
             state.evicted_context_tokens = max(state.evicted_context_tokens, request.num_computed_tokens)
             scheduler.kv_holding_waiting.remove_request(request)
             scheduler.deferred_waiting.discard(request)
+            if (auxiliary := getattr(scheduler, "aux_output_connector", None)) is not None:
+                auxiliary.request_finished(request)
             scheduler._free_request_blocks(request)
             scheduler.encoder_cache_manager.free(request)
+            scheduler._inflight_prefills.discard(request)
             request.num_computed_tokens = 0
             scheduler.waiting.add_request(request)
             self.record_eviction(state, now)
+
+    def evict_waiting(self, now: float) -> None:
+        """Free the blocks of all requests that wait with a value or a loaded KV cache."""
+        for state in self._live.select([r.request_id for r in self._scheduler.kv_holding_waiting]):
+            self.evict(state, now)
+
+    def forget_cached(self) -> None:
+        """The prefix cache was emptied."""
+        for state in self._live:
+            if state.cached_blocks and state.request.status != RequestStatus.RUNNING:
+                state.cached_blocks, state.missing_block = 0, None
+                self.sync_context(state)
+
+    def record_failed_load(self, state: RequestState) -> None:
+        """A running request computes a part of its prompt that a connector could not load; it keeps its blocks."""
+        request, table, row = state.request, state.job.table, state.job.row
+        table.context_tokens[row] = request.num_computed_tokens
+        table.prefill_left[row] = request.num_tokens - request.num_computed_tokens
 
     def record_eviction(self, state: RequestState, now: float) -> None:
         """The request lost its blocks."""
@@ -144,11 +165,11 @@ class BlockManager:
         self._controller.evict(state.job, context_tokens, now)
 
     def progressed(self) -> None:
-        """A step had work."""
+        """A step had work, and vLLM admitted what the plan chose."""
         self._stalled_steps = 0
 
     def stalled(self, chosen: set[str], now: float) -> None:
-        """The plan chose requests and vLLM could admit none: it needs more blocks than the plan counted.
+        """The plan chose a request that vLLM did not admit: it needs more blocks than the plan counted.
 
         After a few such steps the parked request that resumes last gives up its blocks.
         """

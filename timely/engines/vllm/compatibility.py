@@ -32,6 +32,8 @@ SCHEDULER_METHODS: dict[str, tuple[str, ...]] = {
     "_update_request_with_output": ("request", "new_token_ids", "is_stale"),
     "_update_request_as_session": ("session", "update"),
     "_enqueue_waiting_request": ("request",),
+    "_handle_invalid_blocks": ("invalid_block_ids", "num_scheduled_tokens"),
+    "reset_prefix_cache": ("reset_running_requests", "reset_connector"),
     "get_grammar_bitmask": ("scheduler_output",),
 }
 GRAMMAR_FIELDS = ("structured_output_request_ids", "grammar_bitmask")
@@ -44,7 +46,14 @@ REQUEST_FIELDS = (
     "block_hashes",
     "spec_token_ids",
 )
-SCHEDULER_FIELDS = ("kv_holding_waiting", "deferred_waiting", "requires_kv_delivery", "_pause_state")
+SCHEDULER_FIELDS = (
+    "kv_holding_waiting",
+    "deferred_waiting",
+    "requires_kv_delivery",
+    "_pause_state",
+    "_inflight_prefills",
+    "num_waiting_for_streaming_input",
+)
 CACHE_METHODS: dict[str, tuple[str, ...]] = {
     "prefix_cache_lookup_enabled": ("request",),
     "get_blocks": ("request_id",),
@@ -108,6 +117,13 @@ def refuse_unsupported_vllm(vllm_config: Any) -> None:
             "diffusion language models are not supported: their tokens do not come in order; "
             "leave --scheduler-cls out for them",
             where="model",
+        )
+    parallel = vllm_config.parallel_config.pipeline_parallel_size > 1
+    if parallel and not vllm_config.scheduler_config.async_scheduling:
+        raise Unsupported(
+            "pipeline parallelism without asynchronous scheduling is not supported: workers would get wrong "
+            "input tokens; leave --no-async-scheduling out",
+            where="pipeline_parallel_size",
         )
 
 

@@ -239,6 +239,10 @@ class VllmEngine(Engine):
         try:
             context = await self._on_tokenizer(self._resumed_context, history) if history else []
             token_ids = await self._on_tokenizer(self._prompt_ids, request) + context
+            room_tokens = llm.model_config.max_model_len - len(token_ids)
+            if history is not None and (end := vllm_resumed_end(request, history, room_tokens)) is not None:
+                yield end
+                return
             stream = llm.generate(
                 tokens_input(token_ids),
                 self._sampling_parameters(request, len(context)),

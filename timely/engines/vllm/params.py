@@ -119,8 +119,13 @@ class TimelyParams(BaseModel):
         )
 
 
-def parse_extra_args(extra_args: Mapping[str, Any] | None) -> TimelyParams | None:
+def parse_extra_args(
+    extra_args: Mapping[str, Any] | None, *, from_client: bool = False
+) -> TimelyParams | None:
     """The parameters in ``SamplingParams.extra_args``; None when the request has none.
+
+    Args:
+        from_client: nested fields come over HTTP, too; flat ones always do.
 
     Raises:
         InvalidInput: a field is unknown, out of range, or a reserved one over HTTP; the message names it.
@@ -132,6 +137,8 @@ def parse_extra_args(extra_args: Mapping[str, Any] | None) -> TimelyParams | Non
     if nested is not None:
         if not isinstance(nested, Mapping):
             raise InvalidInput(f"must be an object, got {type(nested).__name__}", where=KEY)
+        if from_client and (reserved := sorted(RESERVED & nested.keys())):
+            raise InvalidInput("not for clients", where=f"{KEY}.{reserved[0]}")
         raw.update(nested)
     tuf: dict[str, Any] = dict(raw.get("tuf") or {})
     for key, value in extra_args.items():

@@ -30,12 +30,12 @@ class PlannedQueue(RequestQueue):  # type: ignore[misc]
 
     @contextmanager
     def showing(self, chosen: Iterable[Request]) -> Iterator[None]:
-        """Inside this context the queue yields only unplanned requests and ``chosen``, in that order.
+        """Inside this context the queue yields only unplanned requests and its ``chosen`` ones, in that order.
 
         Its length stays that of all: vLLM asks for it to tell whether prompts are left over.
         """
         self._view = deque(self._unplanned)
-        self._view.extend(chosen)
+        self._view.extend(request for request in chosen if request in self._planned)
         try:
             yield
         finally:

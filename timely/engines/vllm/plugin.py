@@ -17,6 +17,9 @@ import queue
 from collections.abc import Callable, Mapping
 from typing import Any
 
+TOKEN_ENDPOINT = "generate-tokens-"
+"""Request ids of vLLM's endpoint that takes whole sampling parameters (``--enable-scale-out``) begin so."""
+
 LONGEST_DRAIN_WAIT_S = 1.0
 """While draining, the loop looks again after this time at the latest."""
 
@@ -161,7 +164,8 @@ def _validating(process: Callable[..., Any]) -> Callable[..., Any]:
         from timely.engines.vllm.params import parse_extra_args
 
         try:
-            timely = parse_extra_args(getattr(params, "extra_args", None))
+            from_client = request_id.startswith(TOKEN_ENDPOINT)
+            timely = parse_extra_args(getattr(params, "extra_args", None), from_client=from_client)
             if timely is not None and timely.skill_set:
                 vllm_skill_set(timely.skill_set)
             if timely is not None and timely.robot:

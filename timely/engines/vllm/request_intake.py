@@ -30,11 +30,16 @@ PREDICTED_TOKENS = 256
 
 
 class RequestIntake:
-    """Makes jobs of requests."""
+    """Makes jobs of requests.
 
-    def __init__(self, model_config: Any, settings: SchedulerSettings) -> None:
+    Args:
+        heed_priority: vLLM's own ``priority`` counts; vLLM ignores it under its policy ``fcfs``.
+    """
+
+    def __init__(self, model_config: Any, settings: SchedulerSettings, *, heed_priority: bool) -> None:
         self._model_config = model_config
         self._settings = settings
+        self._heed_priority = heed_priority
         self._tokenizer: Any = None
         self._bounds: SegmentBounds | None = None
 
@@ -53,7 +58,7 @@ class RequestIntake:
         spec = engine_job_spec(
             request.request_id,
             now if arrival_s is None else min(now, arrival_s),
-            params.hints(float(request.priority)),
+            params.hints(float(request.priority) if self._heed_priority else 0.0),
             self._settings.mode,
             prompt_tokens=request.num_prompt_tokens - params.resumed_tokens,
             cached_tokens=cached_tokens,

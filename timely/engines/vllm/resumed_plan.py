@@ -45,15 +45,22 @@ def vllm_resumed_tokens(history: PlanHistory) -> list[int]:
     return [token_id for segment in history.own_segments for token_id in segment.token_ids]
 
 
-def vllm_resumed_end(request: GenerationRequest, history: PlanHistory) -> GenerationDone | None:
-    """The end of a plan whose last segment had been sent; None if it goes on."""
+def vllm_resumed_end(
+    request: GenerationRequest, history: PlanHistory, room_tokens: int = 1
+) -> GenerationDone | None:
+    """The end of a plan whose last segment had been sent, or whose context is full; None if it goes on.
+
+    Args:
+        room_tokens: tokens that the model's context has left behind the prompt and what followed it.
+    """
     segments = history.own_segments
     tokens = sum(segment.tokens for segment in segments)
-    if not segments or not (segments[-1].last or tokens >= request.max_tokens):
+    cut = tokens >= request.max_tokens or room_tokens < 1
+    if not segments or not (segments[-1].last or cut):
         return None
     return GenerationDone(
         task_id=request.task_id,
-        reason="length" if tokens >= request.max_tokens else "complete",
+        reason="length" if cut else "complete",
         text=history.text,
         tokens=tokens,
         last_token_s=segments[-1].ready_s,

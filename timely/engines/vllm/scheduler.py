@@ -20,7 +20,7 @@ from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import SchedulingPolicy, create_request_queue
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.engine import EngineCoreOutputs
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
@@ -90,11 +90,17 @@ class TimelyScheduler(ChunkCaps):
         self.blocks = BlockManager(self, self.live)
         self._encoder = EncoderInputs(self, self.live)
         self._readiness = Readiness(self, self.live, self.blocks)
-        self._intake = RequestIntake(self.vllm_config.model_config, self.settings)
+        self._intake = RequestIntake(
+            self.vllm_config.model_config,
+            self.settings,
+            heed_priority=self.scheduler_config.policy == "priority",
+        )
         self._names = PromptNames(self)
         self._prompts = KeptPrefixes(self)
         self._outputs = TokenOutput(lambda: self.controller, self.live, self._names)
-        self._values = RobotValues(self, self._readiness, self._names, self._intake, self._unpark)
+        self._values = RobotValues(
+            self, self._readiness, self._names, self._intake, self._unpark, self._end_full
+        )
         self._events = ControlEvents(
             lambda: self.controller, self.live, self.settings, offers, self._values.take, self._measures
         )
@@ -108,6 +114,8 @@ class TimelyScheduler(ChunkCaps):
         self._decide_s = 0.0
         self._freed: dict[str, str] | None = None
         """During an update: how requests ended."""
+        self._ends: list[tuple[int, EngineCoreOutput]] = []
+        """Client and last output of plans that ended outside a step; they leave with the next one."""
         self._idle_until_s = -math.inf
         """Set when the discipline chose no runnable request: when it wants to be asked again."""
         logger.info("Timely schedules: discipline %s, mode %s", self.settings.discipline, self.settings.mode)
@@ -182,6 +190,23 @@ class TimelyScheduler(ChunkCaps):
             self._values.forget(request_id)
             self.live.remove(request_id)
 
+    def _end_full(self, state: RequestState) -> None:
+        """End a plan whose context is full, as vLLM ends a request that reaches its longest context."""
+        request = state.request
+        last_token_s = state.segments[-1]["ready_s"] if state.segments else self.clock()
+        account = {"timely": state.account(last_token_s, finished=True)}
+        self._ends.append(
+            (
+                request.client_index,
+                EngineCoreOutput(
+                    request.request_id, [], finish_reason=FinishReason.LENGTH, kv_transfer_params=account,
+                    events=request.take_events(), trace_headers=request.trace_headers,
+                ),
+            )
+        )  # fmt: skip
+        # vLLM steps once more for a finished request, so the output leaves at once.
+        self.finish_requests(request.request_id, RequestStatus.FINISHED_LENGTH_CAPPED)
+
     # ------------------------------------------------------------------ a step
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
@@ -200,9 +225,11 @@ class TimelyScheduler(ChunkCaps):
         for request in chosen:
             if request.status != RequestStatus.RUNNING:
                 self._readiness.check(self.live[request.request_id], now)
-        if output.num_scheduled_tokens:
-            self.blocks.progressed()
-        elif chosen and not (throttle_prefills or self._steps.in_flight or self._skips(chosen)):
+        scheduled_tokens = output.total_num_scheduled_tokens
+        if not self._lacks_blocks(chosen, scheduled_tokens):
+            if scheduled_tokens:
+                self.blocks.progressed()
+        elif not throttle_prefills and (scheduled_tokens or not self._steps.in_flight):
             self.blocks.stalled(set(self._token_caps), now)
         return output
 
@@ -215,9 +242,11 @@ class TimelyScheduler(ChunkCaps):
             now=now,
             token_budget=self.max_num_scheduled_tokens,
             max_batch=min(settings.max_batch or self.max_num_active_reqs, self.max_num_active_reqs),
-            max_resident=self.max_num_active_reqs,
+            # An idle streaming session keeps its slot of the model runner.
+            max_resident=max(0, self.max_num_active_reqs - self.num_waiting_for_streaming_input),
             prefill_chunk=self._longest_chunk(throttle_prefills),
             free_blocks=self.blocks.free_blocks,
+            headroom_blocks=self.kv_cache_manager.watermark_blocks if self.running else 0,
             block_tokens=self.block_size,
             speed=self.controller.speed,
             draft_tokens=self.num_spec_tokens,
@@ -251,7 +280,7 @@ class TimelyScheduler(ChunkCaps):
         The order also makes vLLM's last resort, preempting the end of ``running``, take an unchosen request first.
 
         Returns:
-            The chosen requests that wait, in plan order.
+            The chosen requests that wait, with or without KV blocks, in plan order.
         """
         members: list[Request] = []
         waiting: list[Request] = []
@@ -265,7 +294,7 @@ class TimelyScheduler(ChunkCaps):
                 members.append(request)
                 if state.eligible_step is not None:
                     self._unpark(request, state)
-            elif request in self.waiting:
+            else:
                 self.deferred_waiting.discard(request)
                 waiting.append(request)
         self._any_parked = len(members) < len(self.running)
@@ -290,9 +319,28 @@ class TimelyScheduler(ChunkCaps):
         if state is not None and state.eligible_step is not None:
             request.next_decode_eligible_step, state.eligible_step = state.eligible_step, None
 
-    def _skips(self, chosen: list[Request]) -> bool:
-        """Whether vLLM passed over a chosen request for another reason than want of blocks."""
-        return any(request in self.deferred_waiting for request in chosen)
+    def _lacks_blocks(self, chosen: list[Request], scheduled_tokens: int) -> bool:
+        """Whether vLLM refused a chosen request that waits for want of blocks.
+
+        vLLM stops at the first request that it refuses; those that it passes over for another reason are deferred.
+        """
+        refused = (
+            request
+            for request in chosen
+            if request.status not in (RequestStatus.RUNNING, RequestStatus.WAITING_FOR_REMOTE_KVS)
+            and request not in self.deferred_waiting
+        )
+        request = next(refused, None)
+        if request is None or not scheduled_tokens:
+            return request is not None
+        # Beside other requests it may also lack a slot, tokens or room in the encoder.
+        room_tokens = self.max_num_scheduled_tokens - scheduled_tokens
+        return (
+            len(self.running) + self.num_waiting_for_streaming_input < self.max_num_active_reqs
+            and room_tokens >= self._token_caps[request.request_id]
+            and self.scheduler_config.enable_chunked_prefill
+            and not request.has_encoder_inputs
+        )
 
     def _settle(self, output: SchedulerOutput, now: float) -> None:
         """Bring the table in line with what vLLM scheduled."""
@@ -346,6 +394,30 @@ class TimelyScheduler(ChunkCaps):
             self._names.narrow(output, scheduler_output.scheduled_spec_decode_tokens)
         return output
 
+    def _handle_invalid_blocks(
+        self, invalid_block_ids: set[int], num_scheduled_tokens: dict[str, int]
+    ) -> set[str]:
+        """A connector could not load these blocks: the plan has to count what is computed again."""
+        computed_tokens = {request.request_id: request.num_computed_tokens for request in self.running}
+        failed: set[str] = super()._handle_invalid_blocks(invalid_block_ids, num_scheduled_tokens)
+        for state in self.live.select(computed_tokens):
+            request = state.request
+            if request.num_computed_tokens < computed_tokens[request.request_id]:
+                self.blocks.record_failed_load(state)
+                if request.num_in_flight_tokens == num_scheduled_tokens.get(request.request_id):
+                    # vLLM drops the token of this step, but not its placeholder: the request would never end.
+                    request.num_output_placeholders = 0
+        return failed
+
+    def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
+        """vLLM takes the blocks of running requests; those that wait with a value give theirs up here."""
+        if reset_running_requests:
+            self.blocks.evict_waiting(self.clock())
+        done = bool(super().reset_prefix_cache(reset_running_requests, reset_connector))
+        if done:
+            self.blocks.forget_cached()
+        return done
+
     # ------------------------------------------------------------------ tokens
 
     def _update_request_with_output(
@@ -390,6 +462,9 @@ class TimelyScheduler(ChunkCaps):
         if freed:
             self._forget(freed)
         self._values.append_held(now)
+        for client_index, output in self._ends:
+            outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(output)
+        self._ends.clear()
         return outputs
 
     # ------------------------------------------------------------------ idle

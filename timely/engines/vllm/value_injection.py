@@ -22,6 +22,7 @@ class RobotValues:
     Args:
         scheduler: vLLM's, whose request is extended.
         unpark: gives the request back to vLLM's own scheduling.
+        end: ends a plan whose context has no room for the value and a token.
     """
 
     def __init__(
@@ -31,12 +32,14 @@ class RobotValues:
         names: PromptNames,
         intake: RequestIntake,
         unpark: Callable[[Request, RequestState], None],
+        end: Callable[[RequestState], None],
     ) -> None:
         self._scheduler = scheduler
         self._readiness = readiness
         self._names = names
         self._intake = intake
         self._unpark = unpark
+        self._end = end
         self._held: dict[str, RequestState] = {}
         """Requests with a value that came while a step of theirs was in flight."""
 
@@ -67,9 +70,12 @@ class RobotValues:
             return
         self._unpark(request, state)
         token_ids = plan_prompt_encoder(self._intake.tokenizer).encode_text(value_text(value))
+        state.value, state.awaits_value = None, False
+        if request.num_tokens + len(token_ids) >= self._scheduler.max_model_len:
+            self._end(state)
+            return
         append_vllm_value(self._scheduler, request, list(token_ids))
         self._names.answered(request.request_id, value)
-        state.value, state.awaits_value = None, False
         self._scheduler.blocks.sync_context(state)
         self._readiness.refresh(now)
 

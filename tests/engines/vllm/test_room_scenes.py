@@ -1,0 +1,227 @@
+"""Scenes on vLLM's real scheduler in which room runs out: context, KV blocks, slots, and what jumps the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from tests.support.vllm_scheduler import BLOCK_TOKENS, Scene, StubConnector
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+LONG_S = 300.0
+"""An execution time beyond every test."""
+
+URGENT = {"tuf": {"ert_s": 0.2, "alpha": -6.67, "beta": 4.0}}
+
+
+def blocked(scene: Scene, count: int = 1) -> Callable[[], bool]:
+    return lambda: scene.scheduler.control({"kind": "stats"})["blocked"] == count
+
+
+def give_value(scene: Scene, task_id: str, value: str = "box") -> None:
+    assert scene.report(task_id, 0, "value", value=value) == {"known": True}
+
+
+# ---------------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("moment", ["late", "in flight"])
+def test_a_value_that_leaves_no_room_for_a_token_ends_its_plan(depth: int, moment: str) -> None:
+    scene = Scene(blocks=400, budget=2048, depth=depth)
+    scene.add("chat", 20, 60)
+    scene.add("asks", 2000, 48, scene.plan((5, 0.1, True), (43, 0.1), task_id="asks"))
+    scene.run(until=blocked(scene))
+    if moment == "late":
+        for _ in range(5):
+            scene.step()
+    give_value(scene, "asks", "box " * 120)
+    scene.run()
+    assert scene.finished == {"asks": "length", "chat": "length"}
+    assert (len(scene.outputs["asks"]), len(scene.outputs["chat"])) == (5, 60)
+    account = scene.accounts["asks"]
+    assert [segment["tokens"] for segment in account["segments"]] == [5]
+    assert account["last_token_s"] == account["segments"][0]["ready_s"]
+    scene.check_empty()
+
+
+def test_a_value_may_leave_room_for_one_token() -> None:
+    scene = Scene(blocks=400, budget=2048)
+    scene.add("asks", 2000, 48, scene.plan((5, 0.1, True), (43, 0.1), task_id="asks"))
+    scene.run(until=blocked(scene))
+    scene.scheduler.max_model_len = 2010
+    give_value(scene, "asks")
+    scene.run()
+    assert scene.finished == {"asks": "length"}
+    assert scene.workers["asks"].length == 2010
+    scene.check_empty()
+
+
+@pytest.mark.parametrize("pause", [False, True])
+def test_a_reset_of_the_prefix_cache_takes_the_blocks_of_a_plan_that_waits_with_its_value(
+    pause: bool,
+) -> None:
+    from vllm.v1.core.sched.interface import PauseState
+
+    scene = Scene(blocks=40)
+    scene.add("asks", 60, 10, scene.plan((5, 0.1, True), (5, 0.1), task_id="asks"))
+    scene.run(until=blocked(scene))
+    if pause:
+        scene.scheduler.set_pause_state(PauseState.PAUSED_ALL)
+    give_value(scene, "asks")
+    assert scene.scheduler.live["asks"].request in list(scene.scheduler.kv_holding_waiting)
+    assert scene.scheduler.reset_prefix_cache(reset_running_requests=True)
+    scene.check()
+    table = scene.scheduler.controller.table
+    assert table.prefill_left[0] == scene.scheduler.requests["asks"].num_tokens
+    scene.scheduler.set_pause_state(PauseState.UNPAUSED)
+    scene.run()
+    assert len(scene.outputs["asks"]) == 10
+    scene.check_empty()
+
+
+# ---------------------------------------------------------------------- blocks that the plan does not count
+
+
+def test_a_plan_with_its_value_resumes_although_vllm_leaves_blocks_free() -> None:
+    """Two plans hold nearly all blocks; the one with its value needs those that vLLM keeps for its watermark."""
+    scene = Scene(blocks=20)
+    scene.add("asks", 61, 40, scene.plan((2, 0.1, True), (38, 0.1), task_id="asks"))
+    scene.add("other", 180, 40, scene.plan((4, 0.1, True), (36, 0.1), task_id="other"))
+    scene.run(until=blocked(scene, 2))
+    scene.scheduler.kv_cache_manager.watermark_blocks = 6
+    give_value(scene, "asks")
+    scene.run(until=lambda: "asks" in scene.finished, most=100)
+    assert len(scene.outputs["asks"]) == 40
+
+
+def test_a_plan_with_its_value_resumes_in_a_hybrid_model() -> None:
+    scene = Scene(blocks=49, windows=1)
+    scene.add("asks", 63, 40, scene.plan((1, 0.1, True), (39, 0.1), task_id="asks"))
+    scene.add("other", 319, 40, scene.plan((1, 0.1, True), (39, 0.1), task_id="other"))
+    scene.run(until=blocked(scene, 2))
+    give_value(scene, "asks", "box " * 5)
+    scene.run(until=lambda: "asks" in scene.finished, most=100)
+    assert len(scene.outputs["asks"]) == 40
+
+
+@pytest.mark.parametrize(
+    ("blocks", "prompt", "model"),
+    [(40, 130, {"watermark_blocks": 8}), (68, 160, {"windows": 1})],
+    ids=["watermark", "hybrid"],
+)
+def test_an_urgent_request_does_not_wait_for_a_chat_to_end(
+    blocks: int, prompt: int, model: dict[str, int]
+) -> None:
+    """Blocks of plans that await values are taken, although the steps of a chat are never empty."""
+    scene = Scene(blocks=blocks, **model)
+    scene.add("chat", 20, 200)
+    for name in ("first", "second"):
+        scene.add(name, 180, 8, scene.plan((4, LONG_S, True), (4, 0.1), task_id=name))
+    scene.run(until=blocked(scene, 2))
+    tokens = len(scene.outputs["chat"])
+    scene.add("urgent", prompt, 8, {**URGENT, **scene.plan((8, 0.1))})
+    scene.run(until=lambda: "urgent" in scene.finished)
+    assert len(scene.outputs["chat"]) - tokens <= 12
+    assert scene.scheduler.controller.evictions == 1
+
+
+def test_an_idle_streaming_session_keeps_its_slot() -> None:
+    scene = Scene(blocks=60, max_num_seqs=2)
+    scene.add("session", 20, 4, resumable=True)
+    scene.run(until=lambda: len(scene.outputs["session"]) == 4)
+    scene.add("chat", 20, 150)
+    for _ in range(3):
+        scene.step()
+    scene.add("urgent", 20, 8, {**URGENT, **scene.plan((8, 0.1))})
+    scene.run(until=lambda: "urgent" in scene.finished)
+    assert len(scene.outputs["chat"]) <= 5, "the urgent request displaces the chat, not the session"
+
+
+# ---------------------------------------------------------------------- loads
+
+
+def test_an_evicted_load_reserves_no_blocks() -> None:
+    connector = StubConnector({"evicted": 8 * BLOCK_TOKENS})
+    scene = Scene(connector=connector, blocks=30)
+    scene.add("evicted", 26 * BLOCK_TOKENS, 6)
+    scene.schedule()
+    scene.received = {"evicted"}
+    scene.update()
+    scheduler = scene.scheduler
+    scheduler._readiness.refresh(0.0)
+    assert scheduler._inflight_prefill_reserved_blocks() > 0
+    scheduler.blocks.evict(scheduler.live["evicted"], 0.0)
+    assert scheduler._inflight_prefill_reserved_blocks() == 0
+
+
+def test_a_failed_load_is_computed_again_in_one_step() -> None:
+    scene = Scene(
+        connector=StubConnector({"loaded": 20 * BLOCK_TOKENS}, asynchronous=False), blocks=200, budget=512
+    )
+    scene.scheduler.recompute_kv_load_failures = True
+    scene.add("loaded", 21 * BLOCK_TOKENS, 6)
+    scene.schedule()
+    scene.failed_blocks = {scene.scheduler.kv_cache_manager.get_block_ids("loaded")[0][0]}
+    scene.workers["loaded"].length -= 1  # the token of the failed step is dropped
+    scene.update()
+    assert scene.schedule() == {"loaded": 21 * BLOCK_TOKENS}
+    scene.update()
+    scene.run()
+    assert len(scene.outputs["loaded"]) == 6
+    scene.check_empty()
+
+
+# ---------------------------------------------------------------------- whose turn it is
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_vllms_priority_counts_under_its_own_policy_only(policy: str) -> None:
+    scene = Scene(max_num_seqs=1, policy=policy)
+    scene.add("first", 20, 30)
+    scene.step()
+    scene.add("jump", 20, 8, priority=-100)
+    scene.run()
+    assert next(iter(scene.finished)) == ("jump" if policy == "priority" else "first")
+
+
+@pytest.mark.parametrize("field", [{"arrival_s": 0.0}, {"priority": -5.0}, {"names": ["cup"]}])
+def test_the_token_endpoint_takes_no_fields_of_our_own_server(field: dict[str, Any]) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    from timely.engines.vllm.plugin import _validating
+
+    accepted: list[str] = []
+    process = _validating(lambda self, request_id, prompt, params: accepted.append(request_id))
+    params = SimpleNamespace(extra_args={"timely": field})
+    with pytest.raises(VLLMValidationError, match="not for clients"):
+        process(None, "generate-tokens-1", None, params)
+    process(None, "task-1", None, params)
+    process(None, "generate-tokens-2", None, SimpleNamespace(extra_args={"timely": {"urgency": 1}}))
+    assert accepted == ["task-1", "generate-tokens-2"]
+
+
+# ---------------------------------------------------------------------- refused at start
+
+
+@pytest.mark.parametrize(("size", "asynchronous"), [(1, False), (2, True), (2, False)])
+def test_pipeline_parallelism_needs_asynchronous_scheduling(size: int, asynchronous: bool) -> None:
+    from timely.core.errors import Unsupported
+    from timely.engines.vllm.compatibility import refuse_unsupported_vllm
+
+    config = SimpleNamespace(
+        model_config=SimpleNamespace(is_diffusion=False),
+        parallel_config=SimpleNamespace(pipeline_parallel_size=size),
+        scheduler_config=SimpleNamespace(async_scheduling=asynchronous),
+    )
+    if size == 1 or asynchronous:
+        refuse_unsupported_vllm(config)
+        return
+    with pytest.raises(Unsupported, match="pipeline parallelism without asynchronous scheduling"):
+        refuse_unsupported_vllm(config)
