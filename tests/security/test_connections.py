@@ -188,6 +188,26 @@ def test_a_task_has_so_many_readers() -> None:
             assert (answer.status_code, answer.json()["code"]) == (503, "overloaded")
 
 
+def test_strangers_do_not_keep_the_holder_of_the_token_from_reading() -> None:
+    with (
+        fleet(max_readers=1) as served,
+        TimelyClient(served.url, agent="drone-1") as owner,
+        httpx.Client(base_url=served.url, timeout=WAIT_S) as stranger,
+    ):
+        plan = owner.submit("long", skill_set="tiny-drone")
+        url = f"/v1/tasks/{plan.task_id}/events"
+        plan.close()
+        served.until(lambda: not served.service.tasks.get(plan.task_id).readers)
+        with stranger.stream("GET", url) as reading:
+            reader = Reader(reading)
+            reader.next()
+            assert stranger.get(url).status_code == 503
+            again = owner.resume(plan.task_id)
+            served.run_for(1.5)
+            assert next(again).index == 0
+            again.close()
+
+
 def test_bodies_share_a_limit() -> None:
     with fleet(max_buffered_bytes=1_000, max_body_bytes=5_000) as served:
         answer = served.http.post("/v1/tasks", json=body("x" * 2_000))

@@ -97,8 +97,10 @@ class TaskStream:
         self, method: str, url: str, body: Mapping[str, Any] | None, extra: Headers | None = None
     ) -> None:
         headers = {"Accept": "text/event-stream", **(extra or {})}
-        if body is None and self._state.last_id:
-            headers["Last-Event-ID"] = str(self._state.last_id)
+        if body is None:
+            headers |= self._proof
+            if self._state.last_id:
+                headers["Last-Event-ID"] = str(self._state.last_id)
         self._disconnect()
         self._events = self._connection.open(method, url, body, headers)
 
@@ -194,7 +196,7 @@ class TaskStream:
         return self._connection.request("POST", url, json=reports_body(reports), headers=self._proof)
 
     @property
-    def _proof(self) -> Headers:
+    def _proof(self) -> dict[str, str]:
         return self._connection.task_tokens.header(self.task_id, self.token)
 
     def report_started(self, segment: Segment | int, *, age_s: float = 0.0) -> None:

@@ -47,7 +47,7 @@ class ServerSettings:
         max_header_bytes: of a request; header_timeout_s: how long a connection may take to send it, seconds.
         idle_timeout_s: how long a connection stays open between two requests, seconds.
         objectives: priority of a chat request by the objective that its gateway names; larger is more important.
-        max_readers: most event streams of one task.
+        max_readers: most event streams of one task with its token, and as many without.
         max_stop_deadline_s: longest wait of ``POST /v1/stop`` for acknowledgements, seconds.
         state_dir: folder of the latched stop and of the tasks, so that both hold over a restart; None keeps them in
             memory.

@@ -37,11 +37,12 @@ TASK_TOKEN = {
     "schema": {"type": "string"},
 }
 OWNED = {
+    "/v1/tasks/{task_id}/events": "get",
     "/v1/tasks/{task_id}/reports": "post",
     "/v1/tasks/{task_id}/replan": "post",
     "/v1/tasks/{task_id}": "delete",
 }
-"""Path and method of the operations that need the token of the task."""
+"""Path and method of the operations that need the token of the task, or keep a place for its holder."""
 
 NEW_TASK = ("/v1/tasks", "/v1/tasks/{task_id}/replan")
 """Paths whose response begins a task."""

@@ -79,17 +79,20 @@ class EventStream(_Stream):
     """Streams a task's events from ``after`` on.
 
     Args:
+        with_token: the reader has the task's token.
         first: sent in place of event ``after``; only this reader may see it.
     """
 
-    def __init__(self, service: TaskService, task: Task, *, after: int = 0, first: bytes = b"") -> None:
+    def __init__(
+        self, service: TaskService, task: Task, *, with_token: bool, after: int = 0, first: bytes = b""
+    ) -> None:
         super().__init__(service, {"Timely-Task-Id": task.task_id})
-        self._task, self._after, self._first = task, after, first
+        self._task, self._with_token, self._after, self._first = task, with_token, after, first
 
     @asynccontextmanager
     async def chunks(self) -> AsyncIterator[AsyncIterator[bytes]]:
         async with (
-            self._service.lifecycle.reading(self._task) as events,
+            self._service.lifecycle.reading(self._task, with_token=self._with_token) as events,
             aclosing(self._all(events)) as chunks,
         ):
             yield chunks

@@ -11,6 +11,7 @@ from timely.core.errors import InvalidInput
 from timely.server.http.access_control import http_request_principal
 from timely.server.http.bodies import body_schema, read_body, read_http_reports
 from timely.server.http.sse import EVENTS, EventStream, sse_resume_point
+from timely.server.tasks.permissions import holds_task_token
 from timely.server.tasks.request import (
     TRACEPARENT_PATTERN,
     ReplanRequest,
@@ -47,10 +48,13 @@ def task_router(service: TaskService) -> APIRouter:
 
     @routes.get("/{task_id}/events", response_class=Response, responses=EVENTS)
     async def events(task_id: str, request: Request) -> Response:
-        """Follow a task from the start, or from after the event named in ``Last-Event-ID``."""
+        """Follow a task from the start, or from after the event named in ``Last-Event-ID``. A reader with the task's
+        token has a place that readers without it cannot take."""
         task = service.visible(task_id, http_request_principal(request))
         after = sse_resume_point(request.headers.get("last-event-id"), task.events)
-        return EventStream(service, task, after=after)
+        return EventStream(
+            service, task, with_token=holds_task_token(task, _task_token(request)), after=after
+        )
 
     @routes.post(
         "/{task_id}/reports", openapi_extra=body_schema(ReportBody, many=service.settings.max_reports)
@@ -103,7 +107,7 @@ def task_router(service: TaskService) -> APIRouter:
 def _stream(service: TaskService, task: Task) -> EventStream:
     """The response to a request for a plan; its first event has the task's token."""
     first = server_task_event_bytes(ACCEPTED_ID, "accepted", task.accepted(with_token=True))
-    return EventStream(service, task, after=ACCEPTED_ID, first=first)
+    return EventStream(service, task, with_token=True, after=ACCEPTED_ID, first=first)
 
 
 def _with_trace(plan: TaskRequest, header: str) -> TaskRequest:

@@ -110,15 +110,20 @@ class TaskLifecycle:
         self._count_live()
 
     @asynccontextmanager
-    async def reading(self, task: Task) -> AsyncIterator[TaskEvents]:
+    async def reading(self, task: Task, *, with_token: bool) -> AsyncIterator[TaskEvents]:
         """Hold a task's events open; a generation with a reader is not cancelled for want of one.
+
+        Args:
+            with_token: the reader has the task's token. Such readers have places of their own.
 
         Raises:
             Overloaded: the task has too many readers.
         """
-        if task.readers >= self._settings.max_readers:
-            raise Overloaded(f"the task has {task.readers} readers", where="readers")
+        similar = task.token_readers if with_token else task.readers - task.token_readers
+        if similar >= self._settings.max_readers:
+            raise Overloaded(f"the task has {similar} readers", where="readers")
         task.readers += 1
+        task.token_readers += with_token
         self._recorder.metrics.readers.inc()
         if task.grace is not None:
             task.grace.cancel()
@@ -127,6 +132,7 @@ class TaskLifecycle:
             yield task.events
         finally:
             task.readers -= 1
+            task.token_readers -= with_token
             self._recorder.metrics.readers.dec()
             if task.readers == 0 and task.state == "generating" and not self.draining:
                 task.grace = asyncio.create_task(self._expect_reader(task, self._settings.grace_s))

@@ -70,6 +70,11 @@ def check_task_visible(task: Task, principal: Principal) -> None:
         raise NotAllowed("the task belongs to another principal", where="path.task_id")
 
 
+def holds_task_token(task: Task, token: str | None) -> bool:
+    """Whether the token is that of the task."""
+    return token is not None and hmac.compare_digest(principal_token_digest(token), task.token_digest)
+
+
 def check_task_owner(
     task: Task, principal: Principal, token: str | None, agents: Sequence[str | None] = ()
 ) -> None:
@@ -84,7 +89,7 @@ def check_task_owner(
     check_task_visible(task, principal)
     if token is None:
         raise NotAllowed("send the report_token of the task's first event", where="Timely-Task-Token")
-    if not hmac.compare_digest(principal_token_digest(token), task.token_digest):
+    if not holds_task_token(task, token):
         raise NotAllowed("the token is not that of this task", where="Timely-Task-Token")
     if any(agent is not None and agent != task.request.agent for agent in agents):
         raise NotAllowed("the task is another robot's", where="agent")

@@ -94,6 +94,8 @@ class Task:
     replanned_as: str | None = None
     """The task that replaced it."""
     readers: int = 0
+    token_readers: int = 0
+    """Readers with the token of the task."""
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     """The engine has answered, or the generation is over."""
     reported: asyncio.Event = field(default_factory=asyncio.Event)
