@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,12 +12,16 @@ import pytest
 import yaml
 from fleet import TOKEN, Fleet, Reader, body
 from guarded import TOKENS, Guarded, write_principals
+from manual_clock import ManualClock
+from starlette.responses import JSONResponse
 
 from timely.client import TimelyClient
 from timely.core.errors import InvalidInput, NotAllowed
+from timely.server import ServerSettings
 from timely.server.access.principals import PrincipalRegistry, new_principal_entry, principal_token_digest
 from timely.server.http.access_control import OPEN_PATHS
 from timely.server.listener import bind_socket
+from timely.server.tasks import recorder
 
 PROOF = {"Timely-Task-Token": TOKEN}
 
@@ -100,7 +105,7 @@ def test_a_principal_commands_the_robots_on_its_list(
 
 @pytest.mark.parametrize(
     ("name", "token", "status"),
-    [("drones", True, 200), ("drones", False, 403), ("arms", True, 403), ("planner", True, 403),
+    [("drones", True, 200), ("drones", False, 403), ("arms", True, 404), ("planner", True, 404),
      ("watcher", True, 403), ("ops", False, 200)],
 )  # fmt: skip
 def test_a_task_is_steered_with_its_token_or_by_an_operator(
@@ -110,8 +115,8 @@ def test_a_task_is_steered_with_its_token_or_by_an_operator(
     with guarded.as_(name, **(PROOF if token else {})) as http:
         report = http.post(f"/v1/tasks/{task_id}/reports", json={"segment": 0, "kind": "started"})
         assert report.status_code == status
-        if status == 403:
-            assert http.post(f"/v1/tasks/{task_id}/replan", json={}).status_code == 403
+        if status != 200:
+            assert http.post(f"/v1/tasks/{task_id}/replan", json={}).status_code == status
         assert http.delete(f"/v1/tasks/{task_id}").status_code == status
 
 
@@ -142,9 +147,61 @@ def test_the_status_shows_a_task_to_those_who_may_see_it(guarded: Guarded) -> No
             assert bool(robots) == bool(status["timeline"])
             seen[name] = (robots == [task_id], http.get(f"/v1/tasks/{task_id}").status_code)
     assert seen == {
-        "drones": (True, 200), "arms": (False, 403), "planner": (False, 403), "ops": (True, 200),
+        "drones": (True, 200), "arms": (False, 404), "planner": (False, 404), "ops": (True, 200),
         "watcher": (True, 200),
     }  # fmt: skip
+
+
+def test_an_answer_does_not_say_whether_a_foreign_task_exists(guarded: Guarded) -> None:
+    task_id = submitted(guarded, "drones", agent="drone-2")
+    with guarded.as_("arms") as http:
+        answers = [http.get(f"/v1/tasks/{name}").text.replace(name, "NAME") for name in (task_id, "task-x")]
+    assert answers[0] == answers[1]
+
+
+def test_the_status_shows_the_robots_of_a_stop_by_role(guarded: Guarded) -> None:
+    with guarded.as_("ops") as ops:
+        submitted(guarded, "drones", agent="drone-2")
+        ops.post("/v1/stop", json={"deadline_s": 0.0, "reason": "smoke"})
+    seen = {}
+    for name in ("drones", "planner", "watcher", "ops"):
+        with guarded.as_(name) as http:
+            stop = http.get("/v1/status").json()["stop"]
+            assert stop["stopped"]
+            seen[name] = (bool(stop["robots"]), stop["reason"], http.get("/v1/stop").status_code)
+    shown, hidden = (True, "smoke", 200), (False, "", 403)
+    assert seen == {"drones": shown, "planner": hidden, "watcher": shown, "ops": shown}
+
+
+def test_the_audit_log_has_sessions_chats_and_strangers(guarded: Guarded) -> None:
+    url = guarded.fleet.url
+    guarded.fleet.engine.openai_app = JSONResponse({})  # type: ignore[attr-defined]
+    with guarded.as_("planner") as http:
+        http.post("/v1/chat/completions", json={"messages": []})
+        with guarded.as_("ops") as ops:
+            ops.post("/v1/stop", json={"deadline_s": 0.0})
+        http.post("/v1/chat/completions", json={"messages": []})
+    httpx.post(url + "/v1/session", json={"token": TOKENS["ops"]})
+    httpx.post(url + "/v1/session", json={"token": TOKENS["stranger"]})
+    httpx.get(url + "/v1/status")
+    guarded.fleet.server.stop()
+    lines = [json.loads(line) for line in (guarded.path.parent / "audit.jsonl").read_text().splitlines()]
+    acts = [
+        (line["principal"], line["action"], line["allowed"]) for line in lines if line["event"] == "audit"
+    ]
+    assert acts == [
+        ("planner", "chat", True), ("ops", "stop", True), ("planner", "chat", False), ("ops", "session", True),
+        ("anonymous", "session", False), ("anonymous", "GET", False),
+    ]  # fmt: skip
+
+
+def test_a_flood_of_strangers_fills_no_audit_log(tmp_path: Path) -> None:
+    writer = recorder.TaskRecorder()
+    writer.open(ServerSettings(audit_log=tmp_path / "audit.jsonl"), ManualClock(0.0))
+    for _ in range(2 * recorder.STRANGERS_BURST):
+        writer.audit_stranger("GET", "/v1/status")
+    writer.close()
+    assert (tmp_path / "audit.jsonl").read_text().count("anonymous") == recorder.STRANGERS_BURST
 
 
 def test_claims_are_reduced_to_the_limits_of_the_role(guarded: Guarded) -> None:

@@ -78,12 +78,13 @@ def create_app(
     app.state.authenticated = registry is not None
     app.include_router(stop_routes.router(service))
     app.include_router(info_routes.info_router(service))
-    app.include_router(session_routes.router(registry, sessions))
+    app.include_router(session_routes.router(registry, sessions, service.recorder))
     app.add_middleware(OpenAIEndpoints, service=service)
     app.add_middleware(BodyLimit, settings=settings)
     app.add_middleware(
         AccessControl,
         registry=registry,
+        recorder=service.recorder,
         sessions=sessions,
         usage=service.usage,
         hosts=hosts,

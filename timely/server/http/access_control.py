@@ -23,6 +23,7 @@ from timely.server.problems import (
     problem_from_error,
     problem_retry_headers,
 )
+from timely.server.tasks.recorder import TaskRecorder
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/", "/v1/session"})
 """Answered without a principal: health, the live page without data, and the start of its session."""
@@ -43,6 +44,7 @@ class AccessControl:
         registry: the principals; None makes every client the principal ``local``.
         sessions: of the live page.
         usage: counts the connections of each principal.
+        recorder: keeps requests without a principal in the audit log.
         hosts: further names of this server, as in the header ``Host``.
         max_header_bytes: of the path, the query and the header fields of a request.
     """
@@ -53,6 +55,7 @@ class AccessControl:
         registry: PrincipalRegistry | None,
         sessions: Sessions,
         usage: Usage,
+        recorder: TaskRecorder,
         hosts: Iterable[str] = (),
         *,
         max_header_bytes: int,
@@ -61,6 +64,7 @@ class AccessControl:
         self._registry = registry
         self._sessions = sessions
         self._usage = usage
+        self._recorder = recorder
         self._max_header_bytes = max_header_bytes
         self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
 
@@ -81,6 +85,7 @@ class AccessControl:
             await problem_from_error(error).response({"Connection": "close"})(scope, receive, send)
             return
         if principal is None and scope["path"] not in OPEN_PATHS:
+            self._recorder.audit_stranger(scope["method"], scope["path"][:200])
             detail = "send Authorization: Bearer TOKEN with the token of a principal"
             refusal = problem_details("not_authenticated", detail, "Authorization")
             await refusal.response({"WWW-Authenticate": "Bearer"})(scope, receive, send)

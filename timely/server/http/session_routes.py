@@ -11,6 +11,7 @@ from timely.server.access.principals import PrincipalRegistry
 from timely.server.access.sessions import COOKIE, LIFETIME_S, Sessions
 from timely.server.http.bodies import body_schema, read_body
 from timely.server.problems import problem_details
+from timely.server.tasks.recorder import TaskRecorder
 from timely.server.tasks.request import SessionBody
 
 PAGE_HEADERS = {
@@ -22,7 +23,7 @@ PAGE_HEADERS = {
 }
 
 
-def router(registry: PrincipalRegistry | None, sessions: Sessions) -> APIRouter:
+def router(registry: PrincipalRegistry | None, sessions: Sessions, recorder: TaskRecorder) -> APIRouter:
     """The routes of one server; without a registry the page needs no token."""
     routes = APIRouter(tags=["session"])
     live_page = files("timely.server.http").joinpath("live.html").read_text(encoding="utf-8")
@@ -41,8 +42,10 @@ def router(registry: PrincipalRegistry | None, sessions: Sessions) -> APIRouter:
         body = await read_body(request, SessionBody)
         principal = registry.find(body.token) if registry is not None else None
         if principal is None:
+            recorder.audit_stranger("session", "")
             refusal = problem_details("not_authenticated", "no principal has this token", "token")
             return refusal.response({"WWW-Authenticate": "Bearer"})
+        recorder.audit(principal.name, "session", "")
         response = JSONResponse({"principal": principal.name, "roles": sorted(principal.roles)})
         _set(response, sessions.create(body.token), request)
         return response

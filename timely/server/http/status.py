@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import timely
+from timely.core.errors import NotAllowed
 from timely.core.job import Segment
 from timely.engines.base import EngineStats, JobView
 from timely.server.access.principals import Principal
@@ -38,7 +39,7 @@ async def status_snapshot(service: TaskService, principal: Principal) -> dict[st
             "log_ms": service.log.segment_cost_ms,
             "log_problem": service.log.problem,
         },
-        "stop": service.fleet_stop.latch.view(),
+        "stop": _stop(service, principal),
         "principal": {"name": principal.name, "roles": sorted(principal.roles)},
         "engine": {
             **_engine(stats),
@@ -60,6 +61,14 @@ async def status_snapshot(service: TaskService, principal: Principal) -> dict[st
         "recent": [_recent(task, now) for task in recent[: -MAX_RECENT - 1 : -1]],
         "timeline": _timeline([*recent, *open_tasks], now),
     }
+
+
+def _stop(service: TaskService, principal: Principal) -> dict[str, Any]:
+    """The stop; without its robots for a principal that may not see them."""
+    try:
+        return service.fleet_stop.view(principal)
+    except NotAllowed:
+        return {"stopped": service.fleet_stop.latch.latched, "reason": "", "principal": "", "robots": {}}
 
 
 def _visible(tasks: Iterable[Task], principal: Principal) -> list[Task]:

@@ -36,8 +36,7 @@ def router(service: TaskService) -> APIRouter:
     @routes.get("")
     async def show(request: Request) -> JSONResponse:
         """The latched stop with every robot's state."""
-        http_request_principal(request).require("operator", "viewer", "robot", action="see the stop")
-        return JSONResponse(stops.latch.view())
+        return JSONResponse(stops.view(http_request_principal(request)))
 
     @routes.post("/reset")
     async def reset(request: Request) -> JSONResponse:

@@ -10,7 +10,7 @@ from timely.core.errors import NotAllowed
 from timely.disciplines.predictors.urgency import Assignment
 from timely.server.access.principals import Claims, Principal, principal_token_digest
 from timely.server.tasks.request import TaskRequest
-from timely.server.tasks.task import Task
+from timely.server.tasks.task import Task, unknown_task
 
 
 def urgency_within_claims(urgency: Assignment, claims: Claims) -> Assignment:
@@ -64,10 +64,10 @@ def check_task_visible(task: Task, principal: Principal) -> None:
     """Check that a principal may see a task.
 
     Raises:
-        NotAllowed: it belongs to another principal.
+        UnknownName: it may not. The answer does not say that the task exists.
     """
     if not principal.sees(task.owner, task.request.agent):
-        raise NotAllowed("the task belongs to another principal", where="path.task_id")
+        raise unknown_task(task.task_id)
 
 
 def holds_task_token(task: Task, token: str | None) -> bool:
@@ -81,7 +81,7 @@ def check_task_owner(
     """Check that a principal may act on a task: with the task's token, or as an operator.
 
     Raises:
-        NotAllowed: it may not.
+        NotAllowed: it may not. UnknownName: it may not even see the task.
     """
     if principal.overrides_tokens:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +15,7 @@ from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
 from timely.engines.base import EngineStats
 from timely.server.access.principals import Principal
+from timely.server.access.usage import TokenBucket
 from timely.server.settings import ServerSettings
 from timely.server.tasks.request import TaskRequest, server_task_utility_to_wire
 from timely.server.tasks.task import Task
@@ -24,6 +25,9 @@ from timely.server.telemetry.totals import Totals
 from timely.server.telemetry.traces import TaskSpan, TaskTraces
 
 log = logging.getLogger(__name__)
+
+STRANGERS_PER_S, STRANGERS_BURST = 1.0, 100
+"""Lines of the audit log for requests without a principal: a second, and at once."""
 
 
 class TaskRecorder:
@@ -43,6 +47,7 @@ class TaskRecorder:
         self._log: EventLog | None = None
         self._audit_log: EventLog | None = None
         self._traces: TaskTraces | None = None
+        self._may_audit_stranger: Callable[[], bool] = lambda: False
 
     def open(self, settings: ServerSettings, clock: Clock) -> None:
         """Open the event log, the audit log and the export of traces; blocks on the disk.
@@ -53,6 +58,8 @@ class TaskRecorder:
         if settings.otlp_endpoint is not None:
             self._traces = TaskTraces(settings.otlp_endpoint, clock)
         self._audit_log = EventLog(settings.audit_log, clock)
+        strangers = TokenBucket(STRANGERS_PER_S, STRANGERS_BURST, clock.now())
+        self._may_audit_stranger = lambda: strangers.take(clock.now()) == 0.0
         self._log = EventLog(settings.event_log, clock)
 
     def started(self, stats: EngineStats) -> None:
@@ -87,17 +94,26 @@ class TaskRecorder:
             code, detail = error.code, error.message
             raise
         finally:
-            if self._audit_log is not None:
-                self._audit_log.write(
-                    "audit",
-                    wall_time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-                    principal=principal.name,
-                    action=action,
-                    target=target,
-                    allowed=not code,
-                    code=code,
-                    detail=detail,
-                )
+            self.audit(principal.name, action, target, code, detail)
+
+    def audit(self, principal: str, action: str, target: str, code: str = "", detail: str = "") -> None:
+        """Write a line of the audit log; without a code the action was allowed."""
+        if self._audit_log is not None:
+            self._audit_log.write(
+                "audit",
+                wall_time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+                principal=principal,
+                action=action,
+                target=target,
+                allowed=not code,
+                code=code,
+                detail=detail,
+            )
+
+    def audit_stranger(self, action: str, target: str) -> None:
+        """Write that a request had no principal; a flood of them leaves ``STRANGERS_PER_S`` lines a second."""
+        if self._may_audit_stranger():
+            self.audit("anonymous", action, target, "not_authenticated", "no principal has the token")
 
     def arrival(self) -> None:
         """A request for a plan arrived."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -278,9 +278,11 @@ class TaskService:
             Conflict: the id is in use, or the fleet is stopped. Overloaded: too many generations, or shutting down.
             RateLimited: the principal is over its limits.
         """
-        self._check_open()
-        self._count_request(principal)
-        with self.tasks.serving(name, generations):
+        with ExitStack() as serving:
+            with self.recorder.audited(principal, "chat", name):
+                self._check_open()
+                self._count_request(principal)
+                serving.enter_context(self.tasks.serving(name, generations))
             yield
 
     async def replan(
@@ -291,7 +293,7 @@ class TaskService:
         No more segments of the old plan are released; the robot drops those it has not begun.
 
         Raises:
-            UnknownName: no such task. NotAllowed: it belongs to another robot. Conflict: it was re-planned before.
+            UnknownName: no such task. NotAllowed: the token is not its own. Conflict: it was re-planned before.
             Others: as ``submit``; the old plan has ended all the same.
         """
         old = self.tasks.get(task_id)
@@ -339,7 +341,7 @@ class TaskService:
         """A task that the principal may see.
 
         Raises:
-            UnknownName: no such task. NotAllowed: it belongs to another principal.
+            UnknownName: no such task, or it belongs to another principal.
         """
         task = self.tasks.get(task_id)
         check_task_visible(task, principal)

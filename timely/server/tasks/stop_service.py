@@ -66,6 +66,15 @@ class StopService:
         await ended
         return self.latch.view()
 
+    def view(self, principal: Principal) -> dict[str, Any]:
+        """The latched stop with every robot's state.
+
+        Raises:
+            NotAllowed: the principal has no role for that.
+        """
+        principal.require("operator", "viewer", "robot", action="see the stop")
+        return self.latch.view()
+
     def acknowledge(self, principal: Principal, body: AcknowledgementBody) -> None:
         """Record what a bridge says of a stopped robot.
 

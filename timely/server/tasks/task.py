@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from timely.core.errors import TimelyError
+from timely.core.errors import TimelyError, UnknownName
 from timely.core.execution import ExecutionTrack
 from timely.core.job import Segment
 from timely.disciplines.predictors.request_annotator import Annotation
@@ -261,6 +261,13 @@ class Task:
             ],
             **self.numbers(now),
         }
+
+
+def unknown_task(task_id: str) -> UnknownName:
+    """The error for a task that does not exist, or that the requester may not see."""
+    error = UnknownName("task", task_id, (), where="path.task_id")
+    error.message = f"no task {task_id[:140]!r} here that you may see; ended ones are removed after a while"
+    return error
 
 
 def task_call_data(call: Call) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from timely.core.errors import Conflict, Overloaded, UnknownName
+from timely.core.errors import Conflict, Overloaded
 from timely.server.settings import ServerSettings
-from timely.server.tasks.task import Task
+from timely.server.tasks.task import Task, unknown_task
 
 MAX_RECENT = 300
 """Ended tasks kept for the status, beyond those that clients may still read."""
@@ -45,11 +45,7 @@ class TaskTable:
         """
         task = self._tasks.get(task_id)
         if task is None:
-            error = UnknownName("task", task_id, (), where="path.task_id")
-            error.message = (
-                f"no task {task_id[:140]!r} here; an ended one is kept for {self._settings.retention_s:g} s"
-            )
-            raise error
+            raise unknown_task(task_id)
         return task
 
     def find(self, task_id: str) -> Task | None:
