@@ -192,6 +192,23 @@ def test_an_inactive_driver_keeps_a_stop_whose_halt_hangs(domain_id: int, tmp_pa
         assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
 
 
+def test_a_stop_without_a_connection_to_the_robot_is_no_success_and_is_kept(
+    domain_id: int, tmp_path: Path
+) -> None:
+    with bench_of(domain_id, tmp_path) as bench:
+        for step in ("deactivate", "cleanup"):
+            bench.spinner.call_and_wait(getattr(bench.driver, f"trigger_{step}"), LIMIT_S)
+        answer = bench.call(Trigger, "stop")
+        assert (answer.success, answer.message) == (
+            False,
+            "unknown: the driver is not connected to its robot",
+        )
+        for step in ("configure", "activate"):
+            bench.spinner.call_and_wait(getattr(bench.driver, f"trigger_{step}"), LIMIT_S)
+        assert bench.robot.halts
+        bench.until(lambda s: s.mode == RobotState.STOPPED and s.halted)
+
+
 def test_a_stop_survives_deactivation_and_restart_until_a_reset(domain_id: int, tmp_path: Path) -> None:
     with bench_of(domain_id, tmp_path) as bench:
         assert bench.call(Trigger, "stop").success
