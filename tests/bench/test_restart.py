@@ -9,16 +9,14 @@ import pytest
 
 from timely.bench import restart
 from timely.bench.restart import History, Plan, RestartTally, Server, bench_restarts
-from timely.core.checkpoint import save_ros_bench_checkpoint
+from timely.core.checkpoint import save_core_checkpoint
 from timely.core.child_process import ChildProcess
 
 
 @pytest.mark.process
 async def test_a_killed_server_loses_and_repeats_nothing(tmp_path: Path) -> None:
     checkpoint = tmp_path / "restart.json.partial"
-    save_ros_bench_checkpoint(
-        checkpoint, {"seed": 1}, asdict(RestartTally([2.0], [0.1], plans=4, segments=20))
-    )
+    save_core_checkpoint(checkpoint, {"seed": 1}, asdict(RestartTally([2.0], [0.1], plans=4, segments=20)))
     result = await bench_restarts(
         tmp_path, points=2, seed=1, arguments=("--predictor", "none"), checkpoint=checkpoint
     )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from timely.core.checkpoint import load_ros_bench_checkpoint, remove_checkpoint, save_ros_bench_checkpoint
+from timely.core.checkpoint import load_core_checkpoint, remove_checkpoint, save_core_checkpoint
 from timely.core.child_process import ChildProcess
 from timely.core.errors import EngineFailed
 
@@ -69,7 +69,7 @@ def benchmark_plain_throughput(
         EngineFailed: a server did not start, or the client failed.
         InvalidInput: the checkpoint is of other settings.
     """
-    earlier = load_ros_bench_checkpoint(checkpoint, settings or {}) if checkpoint is not None else None
+    earlier = load_core_checkpoint(checkpoint, settings or {}) if checkpoint is not None else None
     runs: dict[str, list[Mapping[str, float]]] = {server: [] for server in SERVERS} | (earlier or {})
     for repetition in range(repetitions):
         first = repetition % len(SERVERS)
@@ -79,7 +79,7 @@ def benchmark_plain_throughput(
             result = bench.run(server, repetition)
             runs[server].append({field: result[field] for field in MEASURES.values()})
             if checkpoint is not None:
-                save_ros_bench_checkpoint(checkpoint, settings or {}, runs)
+                save_core_checkpoint(checkpoint, settings or {}, runs)
             say(f"repetition {repetition + 1}, {server}: {result['output_throughput']:.0f} tokens/s")
     medians = {
         server: {field: statistics.median(row[field] for row in rows) for field in MEASURES.values()}

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from timely.client import AsyncTaskStream, AsyncTimelyClient, Segment
-from timely.core.checkpoint import load_ros_bench_checkpoint, remove_checkpoint, save_ros_bench_checkpoint
+from timely.core.checkpoint import load_core_checkpoint, remove_checkpoint, save_core_checkpoint
 from timely.core.child_process import ChildProcess, core_module_command
 from timely.core.errors import EngineFailed, Overloaded, TimelyError
 
@@ -172,7 +172,7 @@ async def bench_restarts(
         InvalidInput: the checkpoint is of another run.
     """
     run = {"seed": seed}
-    earlier = load_ros_bench_checkpoint(checkpoint, run) if checkpoint is not None else None
+    earlier = load_core_checkpoint(checkpoint, run) if checkpoint is not None else None
     tally = RestartTally(**earlier) if earlier is not None else RestartTally()
     done = len(tally.waits_s)
     chance = random.Random(f"{seed} {done}")
@@ -203,7 +203,7 @@ async def bench_restarts(
                 tally.waits_s.append(history.latest_s - killed_s)
                 tally.judge(history.take_ended(), expected)
                 if checkpoint is not None:
-                    save_ros_bench_checkpoint(checkpoint, run, asdict(tally))
+                    save_core_checkpoint(checkpoint, run, asdict(tally))
                 say(
                     f"kill {point + 1}: next segment after {tally.waits_s[-1]:.2f} s; {tally.lost} plans lost"
                 )

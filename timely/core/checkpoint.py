@@ -11,12 +11,12 @@ from timely.core.errors import InvalidInput
 from timely.core.files import core_write_file
 
 
-def save_ros_bench_checkpoint(file: Path, run: Mapping[str, Any], tally: Mapping[str, Any]) -> None:
+def save_core_checkpoint(file: Path, run: Mapping[str, Any], tally: Mapping[str, Any]) -> None:
     """Write the tally of a run, with what identifies the run."""
     core_write_file(file, json.dumps({**run, "tally": tally}))
 
 
-def load_ros_bench_checkpoint(file: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:
+def load_core_checkpoint(file: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:
     """The tally of an interrupted run; None without the file.
 
     Raises:

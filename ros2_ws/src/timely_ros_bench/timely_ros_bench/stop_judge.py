@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from timely.core.checkpoint import load_ros_bench_checkpoint, save_ros_bench_checkpoint
+from timely.core.checkpoint import load_core_checkpoint, save_core_checkpoint
 
 BRAKES = ("stop", "StopMotion")
 """Commands of emulated robots that stop a motion."""
@@ -76,12 +76,12 @@ class StopTally:
 
     def save(self, file: Path, robots: Sequence[str], seed: int) -> None:
         """Write everything to a file, for a run of the same robots and seed that goes on."""
-        save_ros_bench_checkpoint(file, {"robots": list(robots), "seed": seed}, asdict(self))
+        save_core_checkpoint(file, {"robots": list(robots), "seed": seed}, asdict(self))
 
     @classmethod
     def load(cls, file: Path, robots: Sequence[str], seed: int) -> StopTally:
-        """The stops that an earlier run saved; none without the file. Raises as ``load_ros_bench_checkpoint``."""
-        tally = load_ros_bench_checkpoint(file, {"robots": list(robots), "seed": seed})
+        """The stops that an earlier run saved; none without the file. Raises as ``load_core_checkpoint``."""
+        tally = load_core_checkpoint(file, {"robots": list(robots), "seed": seed})
         return cls(**tally) if tally is not None else cls()
 
     def result(self) -> dict[str, Any]:

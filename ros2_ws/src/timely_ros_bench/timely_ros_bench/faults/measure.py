@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from timely.core.checkpoint import load_ros_bench_checkpoint, remove_checkpoint, save_ros_bench_checkpoint
+from timely.core.checkpoint import load_core_checkpoint, remove_checkpoint, save_core_checkpoint
 from timely_ros_bench.faults.campaign import Campaign
 from timely_ros_bench.faults.fleet_processes import World
 from timely_ros_bench.faults.observer import Observer
@@ -68,7 +68,7 @@ def measure_faults(
     robots = faulty_robot_names(fleet)
     domain = domain_id if domain_id is not None else int(os.environ.get("ROS_DOMAIN_ID", "0")) or 101
     run = {"robots": robots, "seed": seed}
-    earlier = load_ros_bench_checkpoint(checkpoint, run) if checkpoint is not None else None
+    earlier = load_core_checkpoint(checkpoint, run) if checkpoint is not None else None
     tally = FaultTally(**earlier) if earlier is not None else FaultTally()
     if tally.rounds < count:
         with running_fault_fleet(robots, seed + tally.rounds, domain) as (world, observer):
@@ -79,7 +79,7 @@ def measure_faults(
                 end = campaign.play(number, fault, random.Random(f"{seed} {number}"))
                 tally.restarts = restarts + world.restarts
                 if checkpoint is not None:
-                    save_ros_bench_checkpoint(checkpoint, run, asdict(tally))
+                    save_core_checkpoint(checkpoint, run, asdict(tally))
                 say(
                     f"{number + 1:4d}/{count} {' and '.join(fault.kinds)} of {fault.robot}, "
                     f"{time.monotonic() - before_s:.1f} s: {end or 'lost'}; {tally.failed_rounds} failed so far"
