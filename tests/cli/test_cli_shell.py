@@ -86,6 +86,11 @@ def test_bad_input_is_one_line_and_exit_2(
     assert output.err.endswith("\n")
 
 
+def caused_by(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
@@ -96,6 +101,11 @@ def test_bad_input_is_one_line_and_exit_2(
         (FileNotFoundError(2, "No such file", "a.jsonl"), 2, "timely: a.jsonl: No such file\n"),
         (typer.BadParameter("too small"), 2, "timely: replay: Invalid value: too small\n"),
         (KeyboardInterrupt(), 130, "timely: interrupted\n"),
+        (
+            caused_by(RuntimeError("Error calling __set_name__"), KeyboardInterrupt()),
+            130,
+            "timely: interrupted\n",
+        ),
         (typer.Exit(3), 3, ""),
     ],
 )

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from fleet import PLANS, WAIT_S, Fleet, Reader, body, catalogue, fleet
 
-from timely.client import TimelyClient
+from timely.client import AsyncTimelyClient, TimelyClient
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.scripted import ScriptedEngine
 from timely.server import create_app, serve_app
@@ -307,6 +307,32 @@ async def test_with_an_authority_of_the_clients_each_must_show_its_certificate(t
         ):
             with pytest.raises(EngineFailed):
                 await asyncio.to_thread(health, stranger)
+
+
+async def test_clients_show_the_certificate_of_their_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, own = certificate(tmp_path, "authority", "ca"), certificate(tmp_path)
+    files = tls_files(own.certificate, own.key, authority.certificate)
+    assert files is not None
+    client = signed(tmp_path, "robot-1", authority)
+    monkeypatch.setenv("SSL_CERT_FILE", str(own.certificate))
+    async with serving_tls(files) as url:
+        for certfile, keyfile, accepted in (
+            (str(client.certificate), str(client.key), True),
+            ("", "", False),
+        ):
+            monkeypatch.setenv("TIMELY_CLIENT_CERTFILE", certfile)
+            monkeypatch.setenv("TIMELY_CLIENT_KEYFILE", keyfile)
+            async with AsyncTimelyClient(url, reconnect_s=0.0) as timely:
+                if accepted:
+                    assert (await timely.health())["status"] == "ok"
+                else:
+                    with pytest.raises(EngineFailed):
+                        await timely.health()
+    monkeypatch.setenv("TIMELY_CLIENT_CERTFILE", str(tmp_path / "absent.pem"))
+    with pytest.raises(InvalidInput, match="absent"):
+        AsyncTimelyClient("https://127.0.0.1")
 
 
 def test_unusable_files_for_tls_are_named(tmp_path: Path) -> None:

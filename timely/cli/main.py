@@ -79,6 +79,11 @@ def run_timely_command(arguments: Sequence[str]) -> int:
         return _complain(f"{error.filename}: {error.strerror}", BAD_INPUT)
     except (_Interrupted, KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", INTERRUPTED)
+    except RuntimeError as error:
+        # Before Python 3.12 a Ctrl-C while a dataclass is made, as in an import, comes as the cause of this error.
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        return _complain("interrupted", INTERRUPTED)
     return result if isinstance(result, int) else OK
 
 

@@ -31,7 +31,7 @@ class AsyncTimelyClient:
             server's keep-alive interval.
         reconnect_s: how long a stream tries to reconnect, seconds.
         token: bearer token of this program's principal; by default the environment variable ``TIMELY_TOKEN``.
-        verify: certificates for TLS, as for httpx.
+        verify: certificates for TLS, as for httpx; by default with those of the environment, as ``client_tls`` says.
         transport: replaces the network in tests.
     """
 

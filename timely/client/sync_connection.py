@@ -15,6 +15,7 @@ from timely.client.events import EventDecoder, ServerEvent
 from timely.client.pool import CONNECTIONS
 from timely.client.problems import error_from_response
 from timely.client.protocol import TaskTokens, bearer_header
+from timely.client.tls import client_tls
 from timely.core.clock import Clock, SystemClock
 from timely.core.errors import EngineFailed
 
@@ -30,7 +31,7 @@ class Connection:
         silence_s: longest silence of an event stream, seconds.
         reconnect_s: how long a stream tries to reconnect, seconds.
         token: of the principal, or None.
-        verify: certificates for TLS, as for httpx.
+        verify: certificates for TLS, as for httpx; by default with those of the environment, as ``client_tls`` says.
         transport: replaces the network in tests.
     """
 
@@ -53,7 +54,7 @@ class Connection:
             timeout=timeout_s,
             transport=transport,
             limits=CONNECTIONS,
-            verify=verify,
+            verify=client_tls(verify),
             headers=bearer_header(token),
         )
         self.task_tokens = TaskTokens()
