@@ -150,6 +150,7 @@ class Scene:
         config.scheduler_config.max_num_seqs = max_num_seqs
         config.scheduler_config.max_num_batched_tokens = budget
         config.scheduler_config.policy = policy
+        config.scheduler_config.async_scheduling = depth > 1
         config.additional_config = {"timely": dict(timely or {})}
         spec = FullAttentionSpec(block_size=BLOCK_TOKENS, num_kv_heads=1, head_size=8, dtype=torch.float32)
         window = SlidingWindowSpec(

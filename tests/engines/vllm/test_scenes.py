@@ -261,6 +261,36 @@ def test_a_request_that_waits_with_its_value_gives_up_its_blocks() -> None:
     scene.check_empty()
 
 
+# ---------------------------------------------------------------------- speculation
+
+
+def test_a_plan_that_sat_out_a_step_resumes_without_placeholders_of_drafts() -> None:
+    """Asynchronous workers replace placeholders of drafts only in the step behind the one that made the drafts."""
+    scene = Scene(depth=2, drafts=3)
+    scene.add("plan", 20, 12, scene.plan((4, 1.0), (8, 0.1)))
+    scene.run(until=lambda: not scene.in_flight and bool(scene.outputs["plan"]))
+    assert len(scene.outputs["plan"]) >= 4, "it is parked"
+    before = len(scene.steps)
+    scene.run()
+    resumed = [step["plan"] for step in scene.steps[before:] if step]
+    assert resumed[:2] == [1, 4], "drafts come again with the second step"
+    assert len(scene.outputs["plan"]) == 12
+    scene.check_empty()
+
+
+def test_a_worker_without_drafts_gets_no_placeholders_when_steps_are_not_composed_ahead() -> None:
+    scene = Scene(drafts=3)
+    scene.add("chat", 20, 8)
+    scene.schedule()
+    scene.drafts = 0  # such as beyond the longest context of a draft model
+    scene.update()
+    assert scene.schedule() == {"chat": 1}
+    scene.update()
+    scene.run()
+    assert positions(scene, "chat") == list(range(20, 28))
+    scene.check_empty()
+
+
 # ---------------------------------------------------------------------- pipeline parallelism
 
 

@@ -29,6 +29,7 @@ SCHEDULER_METHODS: dict[str, tuple[str, ...]] = {
     "_mamba_block_aligned_split": ("request", "num_new_tokens"),
     "_try_schedule_encoder_inputs": ("request", "num_computed_tokens", "num_new_tokens"),
     "_reserve_prefill_lookahead": ("request", "num_computed_tokens", "num_new_tokens"),
+    "_update_after_schedule": ("scheduler_output",),
     "_update_request_with_output": ("request", "new_token_ids", "is_stale"),
     "_update_request_as_session": ("session", "update"),
     "_enqueue_waiting_request": ("request",),

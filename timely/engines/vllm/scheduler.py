@@ -362,6 +362,15 @@ class TimelyScheduler(ChunkCaps):
 
     # ------------------------------------------------------------------ inside vLLM's own scheduling
 
+    def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
+        """Asynchronous workers put drafts for vLLM's placeholders, in the step right behind the one that made them."""
+        super()._update_after_schedule(scheduler_output)
+        if self.num_spec_tokens:
+            ahead, scheduled = self.scheduler_config.async_scheduling, scheduler_output.num_scheduled_tokens
+            for request in self.running:
+                if -1 in request.spec_token_ids and not (ahead and request.request_id in scheduled):
+                    request.spec_token_ids = []
+
     def _handle_blocked_waiting_request(self, request: Request) -> bool:
         """vLLM asks before it admits: only what the plan chose, also of the requests that hold KV blocks."""
         if request.request_id in self.live and request.request_id not in self._token_caps:
