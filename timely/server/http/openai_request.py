@@ -36,8 +36,11 @@ MAX_TEXT_CHARS = 2_000
 COMPILED_FIELDS = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 """Fields whose grammar the engine would compile beside the robots' generations."""
 
-REFUSED_FIELDS = ("kv_transfer_params", "use_beam_search", "request_id", "prompt_embeds")
-"""Fields that reach other requests, or multiply the work of one."""
+REFUSED_FIELDS = ("kv_transfer_params", "ec_transfer_params", "use_beam_search", "request_id", "prompt_embeds")
+"""Fields that reach other requests, or multiply the work of one; as ``vllm_xargs`` too."""
+
+MAX_ITEMS = {"stop": 64, "bad_words": 64, "logit_bias": 1_024, "stop_token_ids": 1_024, "logprob_token_ids": 1_024}
+"""Most items of fields that the engine goes through at each token, while the robots' generations wait."""
 
 
 class OpenAIHints(BaseModel):
@@ -77,6 +80,8 @@ def check_openai_http_fields(data: dict[str, Any]) -> int:
     for name in xargs or ():
         if name.startswith(XARGS_PREFIX):
             raise InvalidInput(f"say it under {KEY}", where=f"vllm_xargs.{name[:40]}")
+        if name in REFUSED_FIELDS:
+            raise InvalidInput("not for clients", where=f"vllm_xargs.{name}")
     for name in COMPILED_FIELDS:
         if data.get(name):
             raise NotAllowed(
@@ -89,6 +94,10 @@ def check_openai_http_fields(data: dict[str, Any]) -> int:
         raise NotAllowed("only the type text", where="response_format")
     if data.get("tool_choice") not in (None, "none", "auto"):
         raise NotAllowed("only none and auto", where="tool_choice")
+    for name, limit in MAX_ITEMS.items():
+        items = data.get(name)
+        if isinstance(items, list | dict) and len(items) > limit:
+            raise TooLarge(f"{len(items)} items; the limit is {limit}", where=name)
     for name in ("max_tokens", "max_completion_tokens"):
         if _integer(data, name) > MAX_TOKENS:
             raise TooLarge(f"{data[name]}; the limit is {MAX_TOKENS}", where=name)
