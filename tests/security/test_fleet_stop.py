@@ -17,7 +17,7 @@ from timely.cli import serve
 from timely.client import StopOrder, TimelyClient
 from timely.core.errors import Conflict, NotAllowed
 from timely.engines.scripted import ScriptedEngine
-from timely.server.tasks import fleet_stop, robot_roster, stop_followers
+from timely.server.tasks import fleet_stop, robot_roster, stop_followers, stop_service
 
 
 def client(served: Fleet, **options: Any) -> TimelyClient:
@@ -80,6 +80,23 @@ def test_the_stop_ends_a_plan_in_execution_too(served: Fleet) -> None:
         assert timely.stop_fleet(deadline_s=0.0)["robots"]["drone-1"]["state"] == "unknown"
         view = timely.task(task_id)
     assert (view["state"], view["outcome"]) == ("ended", "cancelled")
+
+
+def test_an_engine_that_hangs_holds_up_no_answer_of_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop_service, "ENDING_S", 0.01)
+    answered, ends = threading.Event(), list[bool]()
+
+    async def cancel(task_id: str) -> bool:
+        ends.append(await asyncio.to_thread(answered.wait, WAIT_S))
+        return True
+
+    with fleet(engine_timeout_s=2 * WAIT_S) as served, client(served) as timely:
+        with served.http.stream("POST", "/v1/tasks", json=body("long")) as stream:
+            Reader(stream).next()
+            monkeypatch.setattr(served.engine, "cancel", cancel)
+            assert timely.stop_fleet(deadline_s=0.0)["stopped"]
+            assert not ends
+            answered.set()
 
 
 def test_a_bridge_that_returns_gets_the_stop_first(served: Fleet) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from timely.core.clock import clock_timeout
 from timely.server.access.principals import Principal
 from timely.server.settings import ServerSettings
 from timely.server.tasks.fleet_stop import FleetStop
@@ -17,6 +18,8 @@ from timely.server.tasks.task import Ending
 from timely.server.tasks.task_table import TaskTable
 
 MAX_TARGET_CHARS = 1000
+ENDING_S = 2.0
+"""A stop waits so long, beyond its deadline, for disk and engine. An engine that hangs must not hold up its answer."""
 
 
 class StopService:
@@ -63,7 +66,8 @@ class StopService:
         ending = Ending("cancelled", "", f"the fleet was stopped: {stop_id}")
         ended = asyncio.gather(saving, *(self._lifecycle.discard(task, ending) for task in tasks))
         await self.latch.answered(min(deadline_s, self._settings.max_stop_deadline_s))
-        await ended
+        async with clock_timeout(ENDING_S):
+            await asyncio.shield(ended)
         return self.latch.view()
 
     def view(self, principal: Principal) -> dict[str, Any]:
