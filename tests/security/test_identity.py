@@ -315,6 +315,15 @@ def test_a_page_of_another_origin_is_refused(served: Fleet, headers: dict[str, s
         assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
 
 
+def test_a_link_on_another_sites_page_leads_to_the_live_page_only(served: Fleet) -> None:
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    # This one would add a robot that every later stop expects.
+    with served.http.stream("GET", "/v1/stop/events?agent=forged", headers=link) as answer:
+        assert answer.status_code == 403
+    assert served.http.post("/v1/stop", json={"deadline_s": 0.0}).json()["robots"] == {}
+    assert served.http.get("/", headers=link).status_code == 200
+
+
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST:80"])
 def test_the_names_of_this_machine_are_accepted(served: Fleet, host: str) -> None:
     assert served.http.get("/v1/status", headers={"Host": host}).status_code == 200

@@ -79,7 +79,7 @@ class AccessControl:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             self._check_host(headers.get("host", ""))
-            _check_origin(headers)
+            _check_origin(headers, scope["path"])
             principal = self._principal(headers, scope["method"])
         except TimelyError as error:
             await problem_from_error(error).response({"Connection": "close"})(scope, receive, send)
@@ -135,11 +135,13 @@ def _header_bytes(scope: Scope) -> int:
     return fields + len(scope.get("raw_path") or b"") + len(scope["query_string"])
 
 
-def _check_origin(headers: dict[str, str]) -> None:
+def _check_origin(headers: dict[str, str], path: str) -> None:
+    """Refuse a request of another site's page. A link to the live page is allowed, since it does nothing by itself."""
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
         raise NotAllowed(f"requests of pages from {origin[:80]!r} are refused", where="Origin")
-    if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
+    is_link = path == "/" and headers.get("sec-fetch-mode") == "navigate"
+    if headers.get("sec-fetch-site") == "cross-site" and not is_link:
         raise NotAllowed("requests of pages from other sites are refused", where="Sec-Fetch-Site")
 
 
