@@ -90,13 +90,16 @@ def test_an_engine_that_hangs_holds_up_no_answer_of_a_stop(monkeypatch: pytest.M
         ends.append(await asyncio.to_thread(answered.wait, WAIT_S))
         return True
 
-    with fleet(engine_timeout_s=2 * WAIT_S) as served, client(served) as timely:
-        with served.http.stream("POST", "/v1/tasks", json=body("long")) as stream:
-            Reader(stream).next()
-            monkeypatch.setattr(served.engine, "cancel", cancel)
-            assert timely.stop_fleet(deadline_s=0.0)["stopped"]
-            assert not ends
-            answered.set()
+    with (
+        fleet(engine_timeout_s=2 * WAIT_S) as served,
+        client(served) as timely,
+        served.http.stream("POST", "/v1/tasks", json=body("long")) as stream,
+    ):
+        Reader(stream).next()
+        monkeypatch.setattr(served.engine, "cancel", cancel)
+        assert timely.stop_fleet(deadline_s=0.0)["stopped"]
+        assert not ends
+        answered.set()
 
 
 def test_a_bridge_that_returns_gets_the_stop_first(served: Fleet) -> None:

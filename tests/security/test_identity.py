@@ -176,8 +176,11 @@ def test_the_status_shows_the_robots_of_a_stop_by_role(guarded: Guarded) -> None
 def test_the_audit_log_has_sessions_chats_and_strangers(guarded: Guarded) -> None:
     url = guarded.fleet.url
     guarded.fleet.engine.openai_app = JSONResponse({})  # type: ignore[attr-defined]
+    with guarded.as_("watcher") as http:
+        http.post("/v1/chat/completions", json={"messages": []})
     with guarded.as_("planner") as http:
         http.post("/v1/chat/completions", json={"messages": []})
+        http.post("/v1/chat/completions", json={"messages": [], "timely": {"agent": "drone-2"}})
         with guarded.as_("ops") as ops:
             ops.post("/v1/stop", json={"deadline_s": 0.0})
         http.post("/v1/chat/completions", json={"messages": []})
@@ -190,8 +193,9 @@ def test_the_audit_log_has_sessions_chats_and_strangers(guarded: Guarded) -> Non
         (line["principal"], line["action"], line["allowed"]) for line in lines if line["event"] == "audit"
     ]
     assert acts == [
-        ("planner", "chat", True), ("ops", "stop", True), ("planner", "chat", False), ("ops", "session", True),
-        ("anonymous", "session", False), ("anonymous", "GET", False),
+        ("watcher", "chat", False), ("planner", "chat", True), ("planner", "chat", False), ("ops", "stop", True),
+        ("planner", "chat", False), ("ops", "session", True), ("anonymous", "session", False),
+        ("anonymous", "GET", False),
     ]  # fmt: skip
 
 
@@ -236,6 +240,8 @@ def test_the_audit_log_names_the_principal(guarded: Guarded) -> None:
     task_id = submitted(guarded, "drones", agent="drone-2")
     with guarded.as_("arms", **PROOF) as http:
         http.delete(f"/v1/tasks/{task_id}")
+        http.post(f"/v1/tasks/{task_id}/reports", json={"segment": 0, "kind": "started"})
+        http.get("/v1/stop/events", params={"agent": "drone-2"})
     with guarded.as_("ops") as http:
         http.delete(f"/v1/tasks/{task_id}")
         http.put("/v1/disciplines", json={"name": "edf"})
@@ -245,7 +251,8 @@ def test_the_audit_log_names_the_principal(guarded: Guarded) -> None:
         (line["principal"], line["action"], line["allowed"]) for line in lines if line["event"] == "audit"
     ]
     assert acts == [
-        ("drones", "submit", True), ("arms", "cancel", False), ("ops", "cancel", True), ("ops", "discipline", True),
+        ("drones", "submit", True), ("arms", "cancel", False), ("arms", "report", False),
+        ("arms", "follow the stop", False), ("ops", "cancel", True), ("ops", "discipline", True),
     ]  # fmt: skip
 
 
@@ -307,6 +314,7 @@ def test_a_stranger_to_a_task_cannot_steer_it_on_loopback(served: Fleet) -> None
         {"Origin": "null"},
         {"Origin": "http://127.0.0.1:1"},
         {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
     ],
 )
 def test_a_page_of_another_origin_is_refused(served: Fleet, headers: dict[str, str]) -> None:

@@ -141,7 +141,8 @@ def _check_origin(headers: dict[str, str], path: str) -> None:
     if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
         raise NotAllowed(f"requests of pages from {origin[:80]!r} are refused", where="Origin")
     is_link = path == "/" and headers.get("sec-fetch-mode") == "navigate"
-    if headers.get("sec-fetch-site") == "cross-site" and not is_link:
+    # A page of a sibling domain is same-site, and the session's cookie comes with its requests.
+    if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_link:
         raise NotAllowed("requests of pages from other sites are refused", where="Sec-Fetch-Site")
 
 

@@ -32,7 +32,7 @@ from timely.server.http.openai_request import (
 )
 from timely.server.http.plain_text import http_plain_text
 from timely.server.problems import problem_from_error, problem_retry_headers
-from timely.server.tasks.permissions import check_task_submitter, urgency_within_claims
+from timely.server.tasks.permissions import urgency_within_claims
 from timely.server.tasks.request import MAX_PRIORITY, server_task_utility_from_wire
 from timely.server.tasks.service import TaskService
 
@@ -82,8 +82,9 @@ class OpenAIEndpoints:
             header = names.get("x-request-id", "")
             request_id = header if REQUEST_ID.fullmatch(header) else secrets.token_hex(16)
             name = f"{PREFIXES[scope['path']]}-{request_id}"
-            with self._service.admitted_request(name, choices, principal):
-                data[KEY] = await self._annotated(data, name, principal)
+            hints = openai_http_hints(data, principal)
+            with self._service.admitted_request(name, choices, principal, hints.get("agent", "")):
+                data[KEY] = await self._annotated(data, hints, name, principal)
                 text: str = await _off_loop(json.dumps, data, size)
                 del data
                 content = text.encode()
@@ -149,10 +150,10 @@ class OpenAIEndpoints:
                 foreign.pop("priority", None)
             data[KEY] = {**foreign, **own}
 
-    async def _annotated(self, data: dict[str, Any], name: str, principal: Principal) -> dict[str, Any]:
+    async def _annotated(
+        self, data: dict[str, Any], hints: dict[str, Any], name: str, principal: Principal
+    ) -> dict[str, Any]:
         """The hints of a request, with its id, text and predictions."""
-        hints = openai_http_hints(data, principal)
-        check_task_submitter(principal, hints.get("agent", ""))
         text = str(hints.get("text") or openai_http_text(data))[:MAX_TEXT_CHARS]
         annotation = await self._service.predictions.annotate(
             Arrival(

@@ -36,10 +36,22 @@ MAX_TEXT_CHARS = 2_000
 COMPILED_FIELDS = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 """Fields whose grammar the engine would compile beside the robots' generations."""
 
-REFUSED_FIELDS = ("kv_transfer_params", "ec_transfer_params", "use_beam_search", "request_id", "prompt_embeds")
+REFUSED_FIELDS = (
+    "kv_transfer_params",
+    "ec_transfer_params",
+    "use_beam_search",
+    "request_id",
+    "prompt_embeds",
+)
 """Fields that reach other requests, or multiply the work of one; as ``vllm_xargs`` too."""
 
-MAX_ITEMS = {"stop": 64, "bad_words": 64, "logit_bias": 1_024, "stop_token_ids": 1_024, "logprob_token_ids": 1_024}
+MAX_ITEMS = {
+    "stop": 64,
+    "bad_words": 64,
+    "logit_bias": 1_024,
+    "stop_token_ids": 1_024,
+    "logprob_token_ids": 1_024,
+}
 """Most items of fields that the engine goes through at each token, while the robots' generations wait."""
 
 

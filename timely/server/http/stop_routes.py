@@ -11,7 +11,6 @@ from pydantic import Field
 from timely.server.http.access_control import http_request_principal
 from timely.server.http.bodies import body_schema, read_body
 from timely.server.http.sse import EVENTS, StopEvents
-from timely.server.tasks.permissions import check_task_bridge
 from timely.server.tasks.request import LABEL_PATTERN, AcknowledgementBody, StopBody
 from timely.server.tasks.service import TaskService
 
@@ -55,7 +54,7 @@ def router(service: TaskService) -> APIRouter:
         an acknowledgement of every robot named here, also after the stream has ended. The first event
         has the ``stream_token``, which proves acknowledgements."""
         principal = http_request_principal(request)
-        check_task_bridge(principal, agent)
+        stops.admit_follower(principal, agent)
         return StopEvents(service, principal.name, agent)
 
     @routes.post("/acknowledgements", openapi_extra=body_schema(AcknowledgementBody))

@@ -271,15 +271,19 @@ class TaskService:
         self.check_ready()
 
     @contextmanager
-    def admitted_request(self, name: str, generations: int, principal: Principal) -> Iterator[None]:
+    def admitted_request(
+        self, name: str, generations: int, principal: Principal, agent: str
+    ) -> Iterator[None]:
         """Admit a request for the engine's own application, and count it while it is served.
 
         Raises:
+            NotAllowed: the principal may not command that robot.
             Conflict: the id is in use, or the fleet is stopped. Overloaded: too many generations, or shutting down.
             RateLimited: the principal is over its limits.
         """
         with ExitStack() as serving:
             with self.recorder.audited(principal, "chat", name):
+                check_task_submitter(principal, agent)
                 self._check_open()
                 self._count_request(principal)
                 serving.enter_context(self.tasks.serving(name, generations))
@@ -326,7 +330,12 @@ class TaskService:
         """
         now = self.clock.now()
         task = self.tasks.get(task_id)
-        check_task_owner(task, principal, token, [report.agent for report in reports])
+        try:
+            check_task_owner(task, principal, token, [report.agent for report in reports])
+        except TimelyError as error:
+            # The event log has the reports that were taken.
+            self.recorder.audit(principal.name, "report", task_id, error.code, error.message)
+            raise
         total = 0
         for report in reports:
             if task.state == "ended":

@@ -79,6 +79,15 @@ class StopService:
         principal.require("operator", "viewer", "robot", action="see the stop")
         return self.latch.view()
 
+    def admit_follower(self, principal: Principal, agents: Sequence[str]) -> None:
+        """Check that a principal may follow the stop as the bridge of robots.
+
+        Raises:
+            NotAllowed: it has no role for that, or a robot is not on its list.
+        """
+        with self._recorder.audited(principal, "follow the stop", ", ".join(agents)[:MAX_TARGET_CHARS]):
+            check_task_bridge(principal, agents)
+
     def acknowledge(self, principal: Principal, body: AcknowledgementBody) -> None:
         """Record what a bridge says of a stopped robot.
 
