@@ -21,6 +21,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from timely.disciplines.predictors.history import HistoryPredictor, Prediction
 from timely.disciplines.sagesched.baselines import Ltr, Ssjf, Trail
 from timely.disciplines.sagesched.discipline import SageSched, SageSchedSmooth, sagesched_discipline_history
 from timely.disciplines.sagesched.fastserve import FastServe
-from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTimeProfile
+from timely.engines.step_time.profile import StepTimeProfile, load_step_profile
 from timely.replay.trace import replay_task_from_job
 
 Lengths = np.ndarray[Any, Any]
@@ -58,37 +59,14 @@ FASTSERVE_QUANTUM = 1024
 """Tokens of FastServe's first quantum: the best of ``FASTSERVE_QUANTA`` on a seed of its own (``measure_quantum``)."""
 TUNING_SEED = 0
 
+FOLDER = Path(__file__).parent
 QWEN, LLAMA = "Qwen3-32B", "Llama3.1-8B"
 RATES = {QWEN: (4.0, 6.0, 8.0), LLAMA: (8.0,)}
 MAIN_RATE = 8.0
 
 PROFILES = {
-    QWEN: StepTimeProfile(
-        name="qwen3-32b-h800",
-        source="H800 96 GB: 2 TB/s, 540 TFLOP/s on prompts; SageSched section 4.1",
-        step_s=StepTerms(
-            base=0.034,
-            per_sequence=5e-5,
-            per_prefill_token=1.2e-4,
-            per_prefill_token_sq=0.0,
-            per_context_token=1.3e-7,
-        ),
-        kv=KvCache(blocks=3_000, block_tokens=16, swap_s_per_token=2e-6),
-        limits=Limits(max_batch=256, token_budget=2048),
-    ),
-    LLAMA: StepTimeProfile(
-        name="llama31-8b-a40",
-        source="A40 48 GB: 0.7 TB/s, 80 TFLOP/s on prompts; SageSched section 4.1",
-        step_s=StepTerms(
-            base=0.026,
-            per_sequence=5e-5,
-            per_prefill_token=2e-4,
-            per_prefill_token_sq=0.0,
-            per_context_token=1.9e-7,
-        ),
-        kv=KvCache(blocks=13_000, block_tokens=16, swap_s_per_token=1.3e-6),
-        limits=Limits(max_batch=256, token_budget=2048),
-    ),
+    QWEN: load_step_profile(FOLDER / "qwen3-32b-h800.yaml"),
+    LLAMA: load_step_profile(FOLDER / "llama31-8b-a40.yaml"),
 }
 
 

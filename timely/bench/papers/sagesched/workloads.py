@@ -13,16 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from timely.bench.papers.sagesched.vocabulary import VOCABULARY
 from timely.core.errors import InvalidInput
 
 Rng = np.random.Generator
 
 MAX_TOKENS = 2048
+
+VOCABULARY = tuple(Path(__file__).with_name("vocabulary.txt").read_text(encoding="utf-8").split())
+"""Words of the prompts: common nouns, so that sentence embeddings can tell topics apart."""
 
 
 @dataclass(frozen=True, slots=True)
