@@ -7,7 +7,6 @@ them.
 from __future__ import annotations
 
 import json
-import socket
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from timely.core.checkpoint import load_core_checkpoint, remove_checkpoint, save_core_checkpoint
-from timely.core.child_process import ChildProcess
+from timely.core.child_process import ChildProcess, free_tcp_port
 from timely.core.errors import EngineFailed
 
 SERVERS = ("stock", "plugged", "served")
@@ -132,7 +131,7 @@ class VllmBench:
                 self.close()
 
     def _start(self, server: str, seed: int) -> None:
-        port = _free_port()
+        port = free_tcp_port()
         environment = {"TIMELY_DISCIPLINE": self._discipline, "VLLM_LOGGING_LEVEL": "WARNING"}
         log = self._folder / f"{server}-{seed}.log"
         process = ChildProcess(f"server {server}", self._command(server, port), environment, log=log)
@@ -187,13 +186,6 @@ class VllmBench:
 def _script(name: str) -> str:
     """A command of this environment."""
     return str(Path(sys.executable).parent / name)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _is_healthy(port: int) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import socket
 import statistics
 import sys
 import time
@@ -23,7 +22,7 @@ import numpy as np
 
 from timely.client import AsyncTaskStream, AsyncTimelyClient, Segment
 from timely.core.checkpoint import load_core_checkpoint, remove_checkpoint, save_core_checkpoint
-from timely.core.child_process import ChildProcess, core_module_command
+from timely.core.child_process import ChildProcess, core_module_command, free_tcp_port
 from timely.core.errors import EngineFailed, Overloaded, TimelyError
 
 TASKS = (
@@ -127,8 +126,7 @@ class Server:
     """
 
     def __init__(self, folder: Path, arguments: Sequence[str] = ()) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self._port = listener.getsockname()[1]
+        self._port = free_tcp_port()
         self._folder = folder
         self._arguments = list(arguments)
         self._process: ChildProcess | None = None

@@ -12,6 +12,7 @@ import contextlib
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -264,6 +265,12 @@ def core_watch_parent(act: Callable[[], None]) -> None:
         act()
 
     threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def free_tcp_port() -> int:
+    """A TCP port on loopback that no program uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def core_stop_event(*, with_parent: bool = True) -> threading.Event:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
 import statistics
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from timely_interfaces.action import ExecuteTask
 from timely_robots.ros.actions import ActionCall
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
-from timely.core.child_process import ChildProcesses
+from timely.core.child_process import ChildProcesses, free_tcp_port
 from timely.core.errors import EngineFailed
 
 ROBOTS = {"drone1": ("sim-drone", "drone"), "arm1": ("sim-arm", "arm")}
@@ -60,7 +59,7 @@ def measure_soak(
     """
     with tempfile.TemporaryDirectory(prefix="timely-soak-") as name, ChildProcesses(Path(name)) as children:
         folder = Path(name)
-        port = _free_port()
+        port = free_tcp_port()
         url = f"http://127.0.0.1:{port}"
         serve = ["serve", "--engine", "scripted", "--port", str(port), "--state-dir", str(folder / "state")]
         server = children.start("server", [sys.executable, "-m", "timely.cli.main", *serve])
@@ -222,9 +221,3 @@ def _healthy(url: str) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import yaml
 from timely_bridge.driver_processes import bridge_driver_python
 
-from timely.core.child_process import ChildProcess, core_module_command
+from timely.core.child_process import ChildProcess, core_module_command, free_tcp_port
 from timely_ros_bench.faults.dds_cut import DdsCut, build_dds_cut, dds_udp_only
 from timely_ros_bench.faults.motions import SPOTS
 from timely_ros_bench.faults.overload import Overload
@@ -35,7 +34,7 @@ class World:
         self.server_state = folder / "server"
         self._seed = seed
         self._domain = domain
-        self._port = _free_port()
+        self._port = free_tcp_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._parts: dict[str, ChildProcess] = {}
         self._overload: Overload | None = None
@@ -225,9 +224,3 @@ class World:
 def _profile(name: str) -> str:
     kind = faulty_robot_kind(name)
     return "sim-drone" if kind == "sim" else kind
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
