@@ -8,13 +8,15 @@ Requests bring the predicted lengths, levels and applications of the workload; d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lrtrace.compose.composition import compose
+from lrtrace.yaml_file import read_lrtrace_yaml
 from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.justitia import setting as justitia_setting
 from timely.bench.papers.justitia import workloads as justitia_workloads
@@ -157,80 +159,23 @@ def _drafts(name: str, seed: int) -> list[float]:
     return [laps_sd.laps_paper_latency_s(tasks, discipline, seed)]
 
 
-WORKLOADS: dict[str, Workload] = {
-    **{
-        f"{workload}-{new_tokens}": Workload(
-            "TimelyLLM",
-            (
-                Measure(
-                    f"{workload.upper()}, {new_tokens} new prompt tokens, % of the most utility",
-                    f"{workload.upper()}, {new_tokens}",
-                    True,
-                    ("pud", "timely", "edf", "fcfs"),
-                ),
-                # WID 3 has no urgent tasks.
-                *(
-                    (Measure(f"{workload.upper()}, {new_tokens}, urgent", "urgent", True, ()),)
-                    if workload != "wid3"
-                    else ()
-                ),
-            ),
-            _robots(workload, new_tokens),
+def _workloads() -> Iterator[tuple[str, Workload]]:
+    runs: dict[str, Run] = {
+        "spikes": _spikes,
+        "applications": _applications,
+        "lengths": _lengths,
+        "drafts": _drafts,
+    }
+    runs |= {f"{workload}-{new_tokens}": _robots(workload, new_tokens) for workload, new_tokens in ROBOTS}
+    for name, entry in read_lrtrace_yaml(Path(__file__).with_suffix(".yaml")).value.items():
+        measures = (
+            Measure(row["name"], row["short"], entry["more"], tuple(row.get("native", ())))
+            for row in entry["measures"]
         )
-        for workload, new_tokens in ROBOTS
-    },
-    "spikes": Workload(
-        "Semantic Scheduling",
-        (
-            Measure(
-                "spikes up to 100, level 0, s a token",
-                "spikes, level 0",
-                False,
-                ("semantic", "hpjf", "sjf", "fcfs"),
-            ),
-            Measure("the same, all levels", "all", False, ()),
-        ),
-        _spikes,
-    ),
-    "applications": Workload(
-        "Justitia",
-        (
-            Measure(
-                "applications at 2x, average completion, s",
-                "applications",
-                False,
-                ("justitia", "vtc", "parrot", "srjf"),
-            ),
-            Measure("the same, 90th percentile", "p90", False, ()),
-        ),
-        _applications,
-    ),
-    "lengths": Workload(
-        "SageSched",
-        (
-            Measure(
-                "uncertain lengths at 8/s, TTLT, s",
-                "lengths, TTLT",
-                False,
-                ("sagesched", "trail", "ssjf", "ltr", "fastserve"),
-            ),
-            Measure("the same, TTFT", "TTFT", False, ()),
-        ),
-        _lengths,
-    ),
-    "drafts": Workload(
-        "LAPS-SD",
-        (
-            Measure(
-                "drafts accepted unevenly, 30 CP, latency, s",
-                "drafts",
-                False,
-                ("laps-sd", "lp-sjf", "las", "fcfs"),
-            ),
-        ),
-        _drafts,
-    ),
-}
+        yield name, Workload(entry["paper"], tuple(measures), runs[name])
+
+
+WORKLOADS = dict(_workloads())
 """By name, in the order of the columns."""
 
 
