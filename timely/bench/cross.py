@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lrtrace.compose.composition import compose
-from lrtrace.yaml_file import read_lrtrace_yaml
 from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.justitia import setting as justitia_setting
 from timely.bench.papers.justitia import workloads as justitia_workloads
@@ -64,20 +62,17 @@ class Measure:
         name: with its unit.
         short: heading of a column.
         more: larger is better.
-        native: disciplines of its paper, the paper's own proposal first.
     """
 
     name: str
     short: str
-    more: bool
-    native: tuple[str, ...]
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     """A paper's workload and its measures."""
 
-    paper: str
     measures: tuple[Measure, ...]
     run: Run
 
@@ -159,23 +154,41 @@ def _drafts(name: str, seed: int) -> list[float]:
     return [laps_sd.laps_paper_latency_s(tasks, discipline, seed)]
 
 
-def _workloads() -> Iterator[tuple[str, Workload]]:
-    runs: dict[str, Run] = {
-        "spikes": _spikes,
-        "applications": _applications,
-        "lengths": _lengths,
-        "drafts": _drafts,
-    }
-    runs |= {f"{workload}-{new_tokens}": _robots(workload, new_tokens) for workload, new_tokens in ROBOTS}
-    for name, entry in read_lrtrace_yaml(Path(__file__).with_suffix(".yaml")).value.items():
-        measures = (
-            Measure(row["name"], row["short"], entry["more"], tuple(row.get("native", ())))
-            for row in entry["measures"]
-        )
-        yield name, Workload(entry["paper"], tuple(measures), runs[name])
+def _robot_measures(workload: str, new_tokens: int) -> Iterator[Measure]:
+    title = f"{workload.upper()}, {new_tokens}"
+    yield Measure(f"{title} new prompt tokens, % of the most utility", title, more=True)
+    if workload != "wid3":  # it has no urgent tasks
+        yield Measure(f"{title}, urgent", "urgent", more=True)
 
 
-WORKLOADS = dict(_workloads())
+WORKLOADS = {
+    **{
+        f"{name}-{new}": Workload(tuple(_robot_measures(name, new)), _robots(name, new))
+        for name, new in ROBOTS
+    },
+    "spikes": Workload(
+        (
+            Measure("spikes up to 100, level 0, s a token", "spikes, level 0"),
+            Measure("the same, all levels", "all"),
+        ),
+        _spikes,
+    ),
+    "applications": Workload(
+        (
+            Measure("applications at 2x, average completion, s", "applications"),
+            Measure("the same, 90th percentile", "p90"),
+        ),
+        _applications,
+    ),
+    "lengths": Workload(
+        (
+            Measure("uncertain lengths at 8/s, TTLT, s", "lengths, TTLT"),
+            Measure("the same, TTFT", "TTFT"),
+        ),
+        _lengths,
+    ),
+    "drafts": Workload((Measure("drafts accepted unevenly, 30 CP, latency, s", "drafts"),), _drafts),
+}
 """By name, in the order of the columns."""
 
 
