@@ -28,7 +28,7 @@ def test_a_table_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_less_is_better_where_it_is_time() -> None:
-    measure = cross.Measure("s", "s", False, ())
+    measure = cross.Measure("s", "s")
     assert cross.best_benchmark_value({"a": {"s": 2.0}, "b": {"s": 1.0}}, measure) == 1.0
 
 
