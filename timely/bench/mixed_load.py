@@ -52,6 +52,9 @@ QUESTIONS = (
 )
 """Ordinary questions, from the most to the least urgent."""
 
+BURST_EVERY_S = 4.0
+"""Time between bursts of ordinary requests, seconds."""
+
 LENGTHS = (6, 12, 16, 24, 40, 64)
 
 
@@ -80,13 +83,12 @@ class ClientAccount:
 
 
 async def run_mixed_benchmark_load(
-    url: str, seconds: float, *, seed: int = 1, burst: int = 10, every_s: float = 4.0
+    url: str, seconds: float, *, seed: int = 1, burst: int = 10
 ) -> ClientAccount:
     """Load the server for some seconds, then wait for the remaining answers.
 
     Args:
-        burst: ordinary requests at once.
-        every_s: time between bursts, seconds.
+        burst: ordinary requests at once, every ``BURST_EVERY_S``.
     """
     account = ClientAccount()
     end_s = time.monotonic() + seconds
@@ -97,7 +99,7 @@ async def run_mixed_benchmark_load(
             )
             for agent, skill_set, utility, tasks in ROBOTS
         ]
-        load = [*robots, asyncio.create_task(_chats(url, seed, burst, every_s, end_s, account))]
+        load = [*robots, asyncio.create_task(_chats(url, seed, burst, end_s, account))]
         try:
             async with asyncio.timeout(seconds + DRAIN_S):
                 await asyncio.gather(*load)
@@ -165,9 +167,7 @@ async def run_benchmark_robot_client(
         await asyncio.sleep(0.2)
 
 
-async def _chats(
-    url: str, seed: int, burst: int, every_s: float, end_s: float, account: ClientAccount
-) -> None:
+async def _chats(url: str, seed: int, burst: int, end_s: float, account: ClientAccount) -> None:
     import httpx
 
     drawn = random.Random(seed)
@@ -197,7 +197,7 @@ async def _chats(
                     }
                     requests.append(asyncio.create_task(_chat(http, body, tokens, account)))
                 wave += 1
-                await asyncio.sleep(every_s)
+                await asyncio.sleep(BURST_EVERY_S)
             await asyncio.gather(*requests)
         finally:
             await _end(requests)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+RAMP = 0.25
+"""Share of a motion of given duration to speed up, and to slow down."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trapezoid:
@@ -51,7 +54,7 @@ class Trapezoid:
         return min(self.length, where + 0.5 * speed * seconds), seconds
 
 
-def emulator_trapezoid_for_time(length: float, duration_s: float, ramp: float = 0.25) -> Trapezoid:
-    """The trapezoid over ``length`` that takes ``duration_s``, a share ``ramp`` of it to speed up and to slow down."""
-    speed = length / (duration_s * (1.0 - ramp))
-    return Trapezoid(length, speed, speed / (ramp * duration_s))
+def emulator_trapezoid_for_time(length: float, duration_s: float) -> Trapezoid:
+    """The trapezoid over ``length`` that takes ``duration_s``, a share ``RAMP`` of it to speed up and to slow down."""
+    speed = length / (duration_s * (1.0 - RAMP))
+    return Trapezoid(length, speed, speed / (RAMP * duration_s))

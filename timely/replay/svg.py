@@ -42,7 +42,6 @@ def replay_svg_chart(
     x_label: str,
     y_label: str,
     y_max: float | None = None,
-    y_min: float | None = None,
     x_max: float | None = None,
     marks: Sequence[Mark] = (),
 ) -> str:
@@ -55,7 +54,7 @@ def replay_svg_chart(
     right = x_max if x_max is not None else max(max(line.x) for line in drawn)
     left = min(0.0, *(min(line.x) for line in drawn))
     top = y_max if y_max is not None else max(max(line.y) for line in drawn)
-    floor = y_min if y_min is not None else min(0.0, *(min(line.y) for line in drawn))
+    floor = min(0.0, *(min(line.y) for line in drawn))
     right = right if right > left else left + 1.0
     top = top if top > floor else floor + 1.0
 

@@ -117,6 +117,7 @@ _TOKEN = re.compile(r"\b\w\w+\b")
 APP_COSTS = "timely-app-costs"
 """Format of its files."""
 
+DECAY = 1e-2
 LEAST_SAMPLES = 8
 """Fewer instances than this teach nothing; the paper trains on 100."""
 
@@ -178,15 +179,13 @@ class AppCostModel:
         return min(self.ceiling, max(self.floor, cost))
 
 
-def predictor_app_cost_model(
-    samples: Sequence[Sample], *, seed: int = 0, decay: float = 1e-2
-) -> AppCostModel:
+def predictor_app_cost_model(samples: Sequence[Sample], *, seed: int = 0) -> AppCostModel:
     """Train the model of one application type.
 
     Four layers. The first is half as wide as the average input has words, within 16..64; in the paper it is
     proportional to the average input. The others narrow from there. Of three starts the best is kept, since a narrow
     network may start dead. The loss is the squared error of the logarithm, since costs span orders of magnitude, with
-    L2 regularisation ``decay``.
+    L2 regularisation ``DECAY``.
 
     Raises:
         InvalidInput: fewer than 8 samples, or a cost is not positive.
@@ -226,7 +225,7 @@ def predictor_app_cost_model(
     for start in range(3):
         network = MLPRegressor(
             hidden_layer_sizes=(width, max(12, width // 2), max(8, width // 4)),
-            alpha=decay,
+            alpha=DECAY,
             solver="lbfgs",
             max_iter=300,
             random_state=seed + start,

@@ -33,14 +33,12 @@ def generate_cases(
     split: Split,
     seed: int,
     *,
-    distinct: bool = True,
     coin_share: float = 0.0,
     coinable: tuple[str, ...] = (),
 ) -> Iterator[Case]:
-    """Yield cases without end. The same seed gives the same cases.
+    """Yield cases, no task twice, until there are no new ones. The same seed gives the same cases.
 
     Args:
-        distinct: no task comes twice; generation ends when there are no new ones.
         coin_share: share of names that are coined, so that a planner learns to copy names instead of recalling them.
         coinable: words that coined names are drawn from.
 
@@ -61,7 +59,7 @@ def generate_cases(
         if case.task.lower().rstrip(".!") in PAPER_TASKS:
             continue
         key = (case.task, case.scene, case.history)
-        if distinct and key in keys:
+        if key in keys:
             repeats += 1
             continue
         repeats = 0

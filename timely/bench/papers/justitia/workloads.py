@@ -252,20 +252,17 @@ def paper_elephant(parts: int, rng: Rng) -> Application:
 
 
 def paper_starvation_workload(
-    seed: int, mice: int, *, parts: int = 0, every_s: float = 1.0, length_error: float = 0.6
+    seed: int, mice: int, *, parts: int = 0, length_error: float = 0.6
 ) -> list[dict[str, Any]]:
     """The micro-benchmark of section V-C: one MRS first, then ``mice`` small ones (KBQAV, CC, ALFWI), one a second.
 
     Args:
         parts: of the text that the MRS summarises; drawn like any other when left out.
-        every_s: time between two small ones, seconds.
     """
     rng = np.random.default_rng(seed)
     apps = [(0.0, paper_elephant(parts, rng) if parts else paper_application("MRS", rng))]
     for i in range(mice):
-        apps.append(
-            (every_s * (1 + i), paper_application(("KBQAV", "CC", "ALFWI")[int(rng.integers(3))], rng))
-        )
+        apps.append((1.0 + i, paper_application(("KBQAV", "CC", "ALFWI")[int(rng.integers(3))], rng)))
     return list(justitia_paper_jobs(apps, rng, length_error))
 
 
