@@ -15,6 +15,7 @@ from timely.core.job import JobId
 from timely.disciplines.base import Discipline, StepLimits, StepPlan
 from timely.engines.replay_types import ReplayOptions
 from timely.engines.scheduler_core import Controller
+from timely.engines.sim.drafting import Drafting
 from timely.engines.sim.events import STEP_END, WAKE, Agenda
 from timely.engines.sim.journal import Journal, Series
 from timely.engines.sim.memory import Live, Memory
@@ -91,7 +92,7 @@ class Steps:
         self._noises = random.Random(f"{options.seed}/steps")
         self._profile, self._controller, self._memory, self._agenda = profile, controller, memory, agenda
         self._speculation, self._live, self._close_segment = speculation, live, close_segment
-        self._segmented = options.mode == "segmented"
+        self._drafting = Drafting(options, speculation, controller, memory)
         self._until_s = math.inf if options.until_s is None else options.until_s
         self._next_arrival_s = next_arrival_s or (lambda: math.inf)
         self._ahead = limits.asynchronous and not speculation.drafts
@@ -153,7 +154,7 @@ class Steps:
             else:
                 self._sleep(plan, now)
             return
-        drafts = self._draft(step.members) if self._speculation.drafts else 0
+        drafts = self._drafting.draft(step.members) if self._speculation.drafts else 0
         prefills = sum(prefill for _, _, prefill in step.members)
         decodes = len(step.members) - prefills
         step.times.append(self._time_s(step, decodes, prefills, drafts, moved))
@@ -234,27 +235,6 @@ class Steps:
         if time_s <= 0.0:
             raise InvalidInput(f"a step takes {time_s} s", where=f"profile {self._profile.name}: step_s")
         return time_s
-
-    def _draft(self, members: list[tuple[Live, int, bool]]) -> int:
-        """Give members that decode their draft tokens, as many as there is room for; returns how many in all.
-
-        This comes last, when each member has what the plan gave: drafts take no block that a member needs.
-        """
-        table, pool = self._controller.table, self._memory.pool
-        drafts = 0
-        for place, (live, tokens, prefill) in enumerate(members):
-            if prefill or live.task.acceptance is None:
-                continue
-            row = live.job.row
-            end = int(table.context_tokens[row]) + tokens
-            most = self._speculation.drafts
-            if not pool.grow(live.holding, end + most):
-                most = min(most, live.holding.blocks * pool.block_tokens - end)
-            table.blocks[row] = live.holding.blocks
-            if most > 0:
-                members[place] = (live, tokens + most, False)
-                drafts += most
-        return drafts
 
     def _repeat(self, now: float, step: Step) -> None:
         """Append the steps that are bound to follow: all members decode on, and nothing happens in between.
@@ -390,7 +370,7 @@ class Steps:
             left = table.prefill_left[row] - tokens
             table.prefill_left[row] = left
             return 0 if left > 0 else 1
-        produced = self._verify(live, tokens - 1, now) if tokens > 1 else 1
+        produced = self._drafting.verify(live, tokens - 1, now) if tokens > 1 else 1
         table.context_tokens[row] += produced
         return produced
 
@@ -416,29 +396,6 @@ class Steps:
             table.context_tokens[row] -= 1
             return True
         return False
-
-    def _verify(self, live: Live, drafted: int, now: float) -> int:
-        """A round of speculative decoding is verified: how many tokens it gave.
-
-        Nothing follows the last token, and nothing follows a blocking skill before its value is there. Draft tokens
-        beyond are void, as on the live engine.
-        """
-        task = live.task
-        right = self._speculation.round(task.job, task.acceptance or 0.0, drafted)
-        most = live.target - live.output
-        if self._segmented and right >= live.boundary - live.output:
-            at = live.boundary - live.output
-            for segment, following in zip(task.plan[live.index :], task.plan[live.index + 1 :], strict=False):
-                if segment.blocking:
-                    most = at
-                    break
-                at += following.tokens
-        right = min(right, most - 1)
-        context = int(self._controller.table.context_tokens[live.job.row])
-        live.computed = max(live.computed, context + right + 1)
-        self._speculation.note(drafted, right)
-        self._controller.accepted(live.job, drafted, right, now)
-        return right + 1
 
 
 def _ends(live: Live) -> bool:

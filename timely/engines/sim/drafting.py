@@ -1,0 +1,62 @@
+"""Speculative decoding of simulated steps: the draft tokens of their members, and what verifying them gives."""
+
+from __future__ import annotations
+
+from timely.engines.replay_types import ReplayOptions
+from timely.engines.scheduler_core import Controller
+from timely.engines.sim.memory import Live, Memory
+from timely.engines.sim.speculation import Speculation
+
+
+class Drafting:
+    """Drafts and verifies; ``speculation`` draws what is right."""
+
+    def __init__(
+        self, options: ReplayOptions, speculation: Speculation, controller: Controller, memory: Memory
+    ) -> None:
+        self._speculation, self._controller, self._pool = speculation, controller, memory.pool
+        self._segmented = options.mode == "segmented"
+
+    def draft(self, members: list[tuple[Live, int, bool]]) -> int:
+        """Give members that decode their draft tokens, as many as there is room for; returns how many in all.
+
+        This comes last, when each member has what the plan gave: drafts take no block that a member needs.
+        """
+        table, pool = self._controller.table, self._pool
+        drafts = 0
+        for place, (live, tokens, prefill) in enumerate(members):
+            if prefill or live.task.acceptance is None:
+                continue
+            row = live.job.row
+            end = int(table.context_tokens[row]) + tokens
+            most = self._speculation.drafts
+            if not pool.grow(live.holding, end + most):
+                most = min(most, live.holding.blocks * pool.block_tokens - end)
+            table.blocks[row] = live.holding.blocks
+            if most > 0:
+                members[place] = (live, tokens + most, False)
+                drafts += most
+        return drafts
+
+    def verify(self, live: Live, drafted: int, now: float) -> int:
+        """A round of speculative decoding is verified: how many tokens it gave.
+
+        Nothing follows the last token, and nothing follows a blocking skill before its value is there. Draft tokens
+        beyond are void, as on the live engine.
+        """
+        task = live.task
+        right = self._speculation.round(task.job, task.acceptance or 0.0, drafted)
+        most = live.target - live.output
+        if self._segmented and right >= live.boundary - live.output:
+            at = live.boundary - live.output
+            for segment, following in zip(task.plan[live.index :], task.plan[live.index + 1 :], strict=False):
+                if segment.blocking:
+                    most = at
+                    break
+                at += following.tokens
+        right = min(right, most - 1)
+        context = int(self._controller.table.context_tokens[live.job.row])
+        live.computed = max(live.computed, context + right + 1)
+        self._speculation.note(drafted, right)
+        self._controller.accepted(live.job, drafted, right, now)
+        return right + 1
