@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from timely.planner.cases.arm_table import (
+    are_arm_names_alike,
+    are_arm_names_ambiguous,
+    arm_group_members,
+    arm_objects,
+    arm_place,
+    arm_place_phrase,
+    arm_table,
+    qualified_arm_names,
+)
 from timely.planner.cases.case import Case, Judge, Scene, Trial, case_refused, same_effects
 from timely.planner.cases.draft import Draft, Family, draw_case
 from timely.planner.cases.sampler import Sampler
@@ -14,8 +24,6 @@ from timely.plans.simulated_worlds import ArmWorld
 NAME = "arm"
 UNSAFE, UNCLEAR = "say('Sorry, that is not safe');", "say('Sorry, I do not understand');"
 UNABLE, UNSEEN = "say('Sorry, I cannot do that');", "say('Sorry, I do not see it');"
-FLAT = ("tray", "plate", "platter", "shelf", "mat", "saucer", "table", "rack")
-"""Places on which objects lie."""
 MAX_CARRIED = 6
 """Objects that one plan may pick and place; each takes two statements."""
 
@@ -54,78 +62,6 @@ def _refusal(sampler: Sampler, task: str, plan: str, things: Sequence[str], *, c
     return Draft(task, plan, trials, _with_positions(sampler, things), command=command, refusal=True)
 
 
-def _alike(name: str, others: Iterable[str]) -> bool:
-    """One of the names contains the other."""
-    return any(name in other or other in name for other in others)
-
-
-def _ambiguous(names: Sequence[str], others: Sequence[str] = ()) -> bool:
-    """A name comes twice, is one of ``others``, or is part of another one."""
-    listed = (*names, *others)
-    return (
-        len(set(names)) < len(names)
-        or any(a != b and a in b for a in names for b in listed)
-        or bool(set(names) & set(others))
-    )
-
-
-def arm_table(sampler: Sampler, *names: str, without: Sequence[str] = (), least: int = 0) -> list[str]:
-    """These objects among others, in random order."""
-    taken = {*names, *without}
-    others = [name for name in _objects(sampler, 6) if not _alike(name, taken)]
-    others = others[: max(least, sampler.choose((0, 1, 2, 3, 4)))]
-    if sampler.training and taken and sampler.chance(0.3):
-        others += _similar_object(sampler, sorted(taken))
-    listed = [*names, *others]
-    sampler.rng.shuffle(listed)
-    return listed
-
-
-def _similar_object(sampler: Sampler, names: Sequence[str]) -> list[str]:
-    """An object that resembles one of these: of the same kind or of the same colour."""
-    adjective, _, noun = sampler.choose(names).rpartition(" ")
-    if adjective and sampler.chance(0.5):
-        noun = sampler.from_table(WORDS.arm_objects).split()[-1]
-    else:
-        adjective = sampler.from_table(WORDS.adjectives)
-    similar = f"{adjective} {noun}"
-    return [] if _alike(similar, names) else [similar]
-
-
-def _objects(sampler: Sampler, count: int) -> list[str]:
-    objects: list[str] = []
-    while len(objects) < count:
-        name = sampler.object_name(WORDS.arm_objects)
-        if not _alike(name, objects):
-            objects.append(name)
-    return objects
-
-
-def _members(sampler: Sampler, kind: str, count: int) -> list[str]:
-    """Objects of a kind, by plain name."""
-    return sampler.sample(WORDS.groups[kind].of(sampler.split), count)
-
-
-def _qualified(sampler: Sampler, names: Iterable[str]) -> list[str]:
-    return [sampler.qualify(name) if sampler.coins() else name for name in names]
-
-
-def _place(sampler: Sampler, *names: str) -> str:
-    while True:
-        place = sampler.from_table(WORDS.arm_places)
-        if sampler.coins():
-            place = sampler.qualify(place.split()[-1])
-        if not _alike(place, names):
-            return place
-
-
-def _in_or_on(place: str, sampler: Sampler) -> str:
-    """The place with its preposition."""
-    if any(word in place for word in FLAT):
-        return f"{sampler.choose(('on', 'on', 'onto')) if sampler.training else 'on'} the {place}"
-    return f"{sampler.choose(('in', 'into'))} the {place}"
-
-
 def arm_carry(moves: Iterable[tuple[str, str]]) -> str:
     """Statements that pick each object and place it."""
     return "".join(f"pick('{thing}');place('{place}');" for thing, place in moves)
@@ -148,18 +84,18 @@ def _with_final_step(sampler: Sampler, plan: str) -> tuple[str, str]:
 def draft_case_put(sampler: Sampler) -> Draft:
     """Put one to three objects, each in its place."""
     count = sampler.choose((1, 1, 2, 2, 3))
-    names = _objects(sampler, count)
-    places = [_place(sampler, *names) for _ in names]
+    names = arm_objects(sampler, count)
+    places = [arm_place(sampler, *names) for _ in names]
     if sampler.chance(0.25):
         places = [places[0]] * count
     moves = list(zip(names, places, strict=True))
-    clauses = [f"the {thing} {_in_or_on(place, sampler)}" for thing, place in moves]
+    clauses = [f"the {thing} {arm_place_phrase(place, sampler)}" for thing, place in moves]
     verb = sampler.phrase("arm put, verb")
     if len(set(places)) == 1 and count > 1:
         listed = ", ".join(f"the {name}" for name in names[:-1]) + f" and the {names[-1]}"
-        task = f"{verb} {listed} {_in_or_on(places[0], sampler)}"
+        task = f"{verb} {listed} {arm_place_phrase(places[0], sampler)}"
     elif count == 1:
-        at = _in_or_on(places[0], sampler)
+        at = arm_place_phrase(places[0], sampler)
         task = sampler.phrase("arm put one", v=verb, c=clauses[0], x=names[0], p=at)
     else:
         task = sampler.phrase("arm put two" if count == 2 else "arm put three", *clauses, v=verb)
@@ -173,11 +109,11 @@ def draft_case_put(sampler: Sampler) -> Draft:
 
 def draft_case_single(sampler: Sampler) -> Draft:
     """Pick up, throw away or show one object."""
-    (name,) = _objects(sampler, 1)
+    (name,) = arm_objects(sampler, 1)
     kind = sampler.choose(("pick", "throw", "show", "show", "drop", "over"))
     if kind == "drop":
-        place = _place(sampler, name)
-        task = sampler.phrase("arm drop", x=name, p=_in_or_on(place, sampler))
+        place = arm_place(sampler, name)
+        task = sampler.phrase("arm drop", x=name, p=arm_place_phrase(place, sampler))
         things = arm_table(sampler, name, without=[place])
         return _on_table(sampler, task, f"pick('{name}');drop('{place}');", things, place)
     task = sampler.phrase(f"arm {kind}", x=name)
@@ -215,7 +151,7 @@ def draft_case_stack(sampler: Sampler) -> Draft:
     shape = sampler.from_table(WORDS.shapes)
     colours = sampler.sample(WORDS.colours.of(sampler.split), sampler.choose((2, 3, 3, 4)))
     colours = [sampler.coined_name() if sampler.coins() else colour for colour in colours]
-    if _ambiguous(colours):
+    if are_arm_names_ambiguous(colours):
         return draft_case_stack(sampler)
     names = [f"{colour} {shape}" for colour in colours]
     order = list(zip(names[1:], names, strict=False))  # each on the one before
@@ -272,11 +208,13 @@ def draft_case_sort(sampler: Sampler) -> Draft:
         places[:2] = ["left basket", "right basket"]
         places[2:] = ["bin"] * (len(places) - 2)
     sizes = (1, 2, 2, 3) if sampler.training else (1, 1, 2)
-    members = [_members(sampler, kind, sampler.choose(sizes) if len(kinds) < 3 else 1) for kind in kinds]
-    members = [_qualified(sampler, names) for names in members]
+    members = [
+        arm_group_members(sampler, kind, sampler.choose(sizes) if len(kinds) < 3 else 1) for kind in kinds
+    ]
+    members = [qualified_arm_names(sampler, names) for names in members]
     target = {thing: place for things, place in zip(members, places, strict=True) for thing in things}
     listed = list(target)
-    if _ambiguous(listed, places):
+    if are_arm_names_ambiguous(listed, places):
         return draft_case_sort(sampler)
     sampler.rng.shuffle(listed)
     counts = _counts(sampler, listed)
@@ -285,11 +223,11 @@ def draft_case_sort(sampler: Sampler) -> Draft:
         clauses = [
             f"the {kinds[0]} into the left basket",
             f"the {kinds[1]} into the right one",
-            *(f"the {kind} {_in_or_on(place, sampler)}" for kind, place in pairs[2:]),
+            *(f"the {kind} {arm_place_phrase(place, sampler)}" for kind, place in pairs[2:]),
         ]
     else:
         clauses = [
-            f"{'the ' if sampler.chance(0.7) else ''}{kind} {_in_or_on(place, sampler)}"
+            f"{'the ' if sampler.chance(0.7) else ''}{kind} {arm_place_phrase(place, sampler)}"
             for kind, place in pairs
         ]
     task = sampler.phrase("arm sort", c=", ".join(clauses[:-1]) + f" and {clauses[-1]}")
@@ -302,38 +240,38 @@ def draft_case_desk(sampler: Sampler) -> Draft:
     kinds = [sampler.choose(("rubbish", "pens", "toys", "tools") if sampler.chance(0.6) else usable)]
     if sampler.training and sampler.chance(0.45):
         kinds = list(dict.fromkeys((*kinds, sampler.choose(("rubbish", "pens", *usable)))))
-    plain = [_members(sampler, kind, sampler.choose((1, 2))) for kind in kinds]
-    members = [_qualified(sampler, names) for names in plain]
+    plain = [arm_group_members(sampler, kind, sampler.choose((1, 2))) for kind in kinds]
+    members = [qualified_arm_names(sampler, names) for names in plain]
     flat = [name for names in members for name in names]
-    single = next(name for name in _objects(sampler, 12) if not _alike(name, flat))
+    single = next(name for name in arm_objects(sampler, 12) if not are_arm_names_alike(name, flat))
     bins = ["bin" if kind == "rubbish" else sampler.from_table(WORDS.sort_places) for kind in kinds]
-    place = _place(sampler, single, *bins, *flat)
+    place = arm_place(sampler, single, *bins, *flat)
     listed = [*flat, single]
-    if _ambiguous(listed) or {*bins, place} & set(listed) or len(set(bins)) < len(bins):
+    if are_arm_names_ambiguous(listed) or {*bins, place} & set(listed) or len(set(bins)) < len(bins):
         return draft_case_desk(sampler)
     sampler.rng.shuffle(listed)
     target = {name: at for names, at in zip(members, bins, strict=True) for name in names}
     target[single] = place
-    clauses = [(kind, _in_or_on(at, sampler)) for kind, at in zip(kinds, bins, strict=True)]
+    clauses = [(kind, arm_place_phrase(at, sampler)) for kind, at in zip(kinds, bins, strict=True)]
     # The wording has one slot for a kind, so the other kinds precede it: "rubbish into the bin, pens".
     before = "".join(f"{kind} {at}, " for kind, at in clauses[:-1])
     kind, at = clauses[-1]
-    slots = {"k": before + kind, "b": at, "x": single, "p": _in_or_on(place, sampler)}
+    slots = {"k": before + kind, "b": at, "x": single, "p": arm_place_phrase(place, sampler)}
     task = sampler.phrase("arm clear the desk", **slots)
     return _sorted_table(sampler, task, listed, target, _counts(sampler, listed))
 
 
 def draft_case_all_of(sampler: Sampler) -> Draft:
     """Put every object into one place."""
-    names = _objects(sampler, sampler.choose((2, 3, 4)))
-    place = _place(sampler, *names)
-    task = sampler.phrase("arm all", p=_in_or_on(place, sampler))
+    names = arm_objects(sampler, sampler.choose((2, 3, 4)))
+    place = arm_place(sampler, *names)
+    task = sampler.phrase("arm all", p=arm_place_phrase(place, sampler))
     return _on_table(sampler, task, arm_carry((name, place) for name in names), names, place)
 
 
 def draft_case_question(sampler: Sampler) -> Draft:
     """Answer from the scene whether an object is there."""
-    name = _objects(sampler, 1)[0]
+    name = arm_objects(sampler, 1)[0]
     there = sampler.chance(0.5)
     things = arm_table(sampler, *([name] if there else []), without=[name], least=0 if there else 1)
     task = sampler.phrase("arm there?", a=sampler.with_article(name), x=name)
@@ -343,8 +281,8 @@ def draft_case_question(sampler: Sampler) -> Draft:
 
 def draft_case_replan(sampler: Sampler) -> Draft:
     """The last plan failed: do the rest of it."""
-    names = _objects(sampler, sampler.choose((1, 2, 2)))
-    places = [_place(sampler, *names) for _ in names]
+    names = arm_objects(sampler, sampler.choose((1, 2, 2)))
+    places = [arm_place(sampler, *names) for _ in names]
     moves = list(zip(names, places, strict=True))
     plan = arm_carry(moves)
     steps = [f"{part};" for part in plan.rstrip(";").split(";")]
@@ -372,10 +310,10 @@ def draft_case_replan(sampler: Sampler) -> Draft:
 
 def draft_case_unseen(sampler: Sampler) -> Draft:
     """Refuse: the object is not in the scene."""
-    name = _objects(sampler, 1)[0]
-    place = _place(sampler, name)
+    name = arm_objects(sampler, 1)[0]
+    place = arm_place(sampler, name)
     things = arm_table(sampler, without=[name, place], least=2)
-    task = sampler.phrase("arm unseen", y=things[0], x=name, p=_in_or_on(place, sampler))
+    task = sampler.phrase("arm unseen", y=things[0], x=name, p=arm_place_phrase(place, sampler))
     scene = _with_positions(sampler, [*things, place] if sampler.chance(0.5) else things)
     trials = _trials(things, [place, name], judge=case_refused)
     return Draft(task, UNSEEN, trials, scene, refusal=True)
@@ -384,7 +322,7 @@ def draft_case_unseen(sampler: Sampler) -> Draft:
 def draft_case_unsafe(sampler: Sampler) -> Draft:
     """Refuse: the task would hurt a person or break an object."""
     who = sampler.from_table(WORDS.people)
-    names = _objects(sampler, 2)
+    names = arm_objects(sampler, 2)
     task = sampler.phrase("arm unsafe", w=who, x=names[0], y=names[1])
     return _refusal(sampler, task, UNSAFE, arm_table(sampler, *names))
 

@@ -1,0 +1,86 @@
+"""Objects, places and tables that arm tasks are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from timely.planner.cases.sampler import Sampler
+from timely.planner.cases.vocabulary import WORDS
+
+FLAT = ("tray", "plate", "platter", "shelf", "mat", "saucer", "table", "rack")
+"""Places on which objects lie."""
+
+
+def are_arm_names_alike(name: str, others: Iterable[str]) -> bool:
+    """One of the names contains the other."""
+    return any(name in other or other in name for other in others)
+
+
+def are_arm_names_ambiguous(names: Sequence[str], others: Sequence[str] = ()) -> bool:
+    """A name comes twice, is one of ``others``, or is part of another one."""
+    listed = (*names, *others)
+    return (
+        len(set(names)) < len(names)
+        or any(a != b and a in b for a in names for b in listed)
+        or bool(set(names) & set(others))
+    )
+
+
+def arm_table(sampler: Sampler, *names: str, without: Sequence[str] = (), least: int = 0) -> list[str]:
+    """These objects among others, in random order."""
+    taken = {*names, *without}
+    others = [name for name in arm_objects(sampler, 6) if not are_arm_names_alike(name, taken)]
+    others = others[: max(least, sampler.choose((0, 1, 2, 3, 4)))]
+    if sampler.training and taken and sampler.chance(0.3):
+        others += _similar_object(sampler, sorted(taken))
+    listed = [*names, *others]
+    sampler.rng.shuffle(listed)
+    return listed
+
+
+def _similar_object(sampler: Sampler, names: Sequence[str]) -> list[str]:
+    """An object that resembles one of these: of the same kind or of the same colour."""
+    adjective, _, noun = sampler.choose(names).rpartition(" ")
+    if adjective and sampler.chance(0.5):
+        noun = sampler.from_table(WORDS.arm_objects).split()[-1]
+    else:
+        adjective = sampler.from_table(WORDS.adjectives)
+    similar = f"{adjective} {noun}"
+    return [] if are_arm_names_alike(similar, names) else [similar]
+
+
+def arm_objects(sampler: Sampler, count: int) -> list[str]:
+    """So many objects, none of which resembles another."""
+    objects: list[str] = []
+    while len(objects) < count:
+        name = sampler.object_name(WORDS.arm_objects)
+        if not are_arm_names_alike(name, objects):
+            objects.append(name)
+    return objects
+
+
+def arm_group_members(sampler: Sampler, kind: str, count: int) -> list[str]:
+    """Objects of a kind, by plain name."""
+    return sampler.sample(WORDS.groups[kind].of(sampler.split), count)
+
+
+def qualified_arm_names(sampler: Sampler, names: Iterable[str]) -> list[str]:
+    """The names, some of them with a qualifier where names are coined."""
+    return [sampler.qualify(name) if sampler.coins() else name for name in names]
+
+
+def arm_place(sampler: Sampler, *names: str) -> str:
+    """A place that resembles none of these names."""
+    while True:
+        place = sampler.from_table(WORDS.arm_places)
+        if sampler.coins():
+            place = sampler.qualify(place.split()[-1])
+        if not are_arm_names_alike(place, names):
+            return place
+
+
+def arm_place_phrase(place: str, sampler: Sampler) -> str:
+    """The place with its preposition."""
+    if any(word in place for word in FLAT):
+        return f"{sampler.choose(('on', 'on', 'onto')) if sampler.training else 'on'} the {place}"
+    return f"{sampler.choose(('in', 'into'))} the {place}"
