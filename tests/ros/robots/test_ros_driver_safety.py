@@ -514,12 +514,12 @@ def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"profile": "sim-arm", "skill_set": "guarded", "speed": 50.0}
 
 
-@pytest.mark.parametrize("allow", [True, False])
+@pytest.mark.parametrize(("allow", "skill_set"), [(True, ""), (False, ""), (False, "arm")])
 def test_a_skill_waits_for_its_operator(
-    allow: bool, guarded: dict[str, Any], domain_id: int, tmp_path: Path
+    allow: bool, skill_set: str, guarded: dict[str, Any], domain_id: int, tmp_path: Path
 ) -> None:
     with bench_of(domain_id, tmp_path / "s", **guarded) as bench:
-        goal = bench.send("home();open();", "mine")
+        goal = bench.send("home();open();", "mine", skill_set=skill_set)
         state = bench.until(lambda s: s.awaiting == "open()")
         other = bench.call(ConfirmSkill, "confirm", task_id="mine", segment=0, call="close()", allow=True)
         assert not other.success

@@ -295,6 +295,23 @@ def test_a_halt_that_fails_ends_the_segment_all_the_same(
         bench.work.stop()
 
 
+def test_a_failsafe_action_begins_after_the_halt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    events, acted, pause = list[str](), threading.Event(), threading.Event()
+
+    def halt() -> None:
+        pause.wait(0.05)
+        events.append("halted")
+
+    def act(motion: Motion) -> None:
+        events.append("acted")
+        acted.set()
+
+    monkeypatch.setattr(bench.body, "halt", halt)
+    assert bench.work.act("the link is lost", act)
+    assert acted.wait(LIMIT_S)
+    assert events == ["halted", "acted"]
+
+
 def test_halts_that_hang_take_a_few_threads_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "HALT_S", 0.0)
     monkeypatch.setattr(execution, "HALT_FIRST_S", 0.0)

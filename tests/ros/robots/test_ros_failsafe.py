@@ -40,7 +40,7 @@ def test_each_loss_holds_first_and_acts_once_when_it_lasts(cause: dict[str, Any]
     assert monitor.update(Conditions(**cause), 40.0) == "", "at its base a robot may wait"
 
 
-@pytest.mark.parametrize("battery", [0.1, math.nan])
+@pytest.mark.parametrize("battery", [0.1, math.nan, 2.55, math.inf])
 def test_a_low_or_unknown_battery_acts_at_once(battery: float) -> None:
     monitor = FailsafeMonitor(Failsafe(hold_s=10.0, then="land", battery_reserve=0.15))
     assert monitor.update(Conditions(away=True, battery=battery), 0.0) == "land"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -9,14 +10,17 @@ from typing import Any
 import pytest
 from manual_robot_clock import ManualRobotClock
 from ros_harness import LIMIT_S, eventually
+from timely_robots.detector import DronePose
 from timely_robots.indy7 import robot as indy7_robot
 from timely_robots.indy7.link import Indy7Link
 from timely_robots.indy7.robot import Indy7Robot
 from timely_robots.segments import MotionError
 from timely_robots.tello.drone import TelloDrone
 from timely_robots.tello.link import HALT_BURST, HALT_BURST_S, TelloLink
-from timely_robots.tello.robot import TelloRobot
+from timely_robots.tello.robot import Flight, TelloRobot
 
+from lrtrace.profiles import load_profile
+from lrtrace.robot_profile import Geofence
 from timely.core.clock import SystemClock
 
 SPEED = 10.0
@@ -26,7 +30,7 @@ class Drone(TelloDrone):
     """A drone without a network; it moves until the ``deaf``-th stop."""
 
     def __init__(self, deaf: int) -> None:
-        self.deaf, self.sent = deaf, list[str]()
+        self.deaf, self.sent, self.yaw = deaf, list[str](), 0
         self.answers = []
 
     def send(self, text: str) -> None:
@@ -34,7 +38,7 @@ class Drone(TelloDrone):
 
     def new_state(self) -> dict[str, Any]:
         moving = self.sent.count("stop") <= self.deaf
-        return {"vgx": 5 if moving else 0, "vgy": 0, "vgz": 0, "yaw": 0, "h": 50, "bat": 80}
+        return {"vgx": 5 if moving else 0, "vgy": 0, "vgz": 0, "yaw": self.yaw, "h": 50, "bat": 80}
 
     def close(self) -> None:
         pass
@@ -116,6 +120,9 @@ class Arm:
             self.release.wait(LIMIT_S)
         else:
             self.moving = False
+
+    def get_robot_data(self) -> dict[str, list[float]]:
+        return {"p": [350.0, 0.0, math.nan, 180.0, 0.0, 180.0], "q": [0.0, math.nan]}
 
     def get_motion_data(self) -> dict[str, bool]:
         return {"is_in_motion": self.moving, "has_motion": False}
@@ -199,4 +206,39 @@ def test_a_stop_that_an_arm_does_not_take_is_no_success(
     finally:
         arm.release.set()
         link._arm = None
+        link.close()
+
+
+def test_an_arm_that_does_not_know_its_place_is_a_lost_link() -> None:
+    arm = Arm(hung=0)
+    link = arm_link(arm)
+    try:
+        for read in (link.read_pose, link.read_joints):
+            link.complaint, stops = "", arm.stops
+            with pytest.raises(MotionError, match="where the arm is"):
+                read()
+            assert link.complaint
+            eventually(lambda stops=stops: arm.stops > stops, "it is not stopped")  # type: ignore[misc]
+    finally:
+        link._arm = None
+        link.close()
+
+
+@pytest.mark.parametrize(("bounds", "inside"), [([-9, 1], True), ([2, 9], False)])
+def test_a_fence_on_the_way_counts_from_where_the_drone_points(bounds: list[float], inside: bool) -> None:
+    drone, robot = Drone(0), TelloRobot()
+    drone.yaw = 90  # to the right, along -y
+    robot._link = link = TelloLink(drone, SystemClock(SPEED))
+    robot._north, robot._ground_m, robot._where = 0, 0.0, DronePose()
+    fence = Geofence.model_validate({"x_m": [-1, 1], "y_m": bounds})
+    robot.profile = load_profile("tello").model_copy(update={"geofence": fence})
+    forward = Flight("forward 300", 3.0, 2.0, (3.0, 0.0, 0.0))
+    try:
+        eventually(lambda: link.state.packets, "its state never came")
+        if inside:
+            robot._check_fence(forward, 3.0, link)
+        else:
+            with pytest.raises(MotionError, match="left the geofence"):
+                robot._check_fence(forward, 3.0, link)
+    finally:
         link.close()

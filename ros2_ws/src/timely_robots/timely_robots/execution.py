@@ -218,8 +218,10 @@ class SegmentExecutor:
             if self._store.stop_reason is not None:
                 return False
             self._action = action
+            moving = self._current is not None
         ended = self._end_everything(SegmentResult("cancelled", ErrorCode.FAILSAFE, why), stopping=False)
-        self._halt()
+        if moving:
+            self._halt()
         for item, result in ended:
             item.listener.finished(result)
         return True
@@ -398,6 +400,9 @@ class SegmentExecutor:
         motion, problem = self._acting, ""
         assert motion is not None
         try:
+            # Before the action, because a halt that comes later would end it.
+            self._halt_again()
+            motion.check()
             action(motion)
         except MotionCancelled:
             problem = "stopped"

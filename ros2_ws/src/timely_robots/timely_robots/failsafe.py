@@ -51,11 +51,11 @@ class FailsafeMonitor:
         return str(self._failsafe.then) if self._acted else "hold"
 
     def battery_problem(self, battery: float) -> str:
-        """Why the battery forbids motion; empty if it does not. NaN forbids it where a reserve is set."""
+        """Why the battery forbids motion; empty if it does not. With a reserve, a level outside 0..1 forbids it too."""
         reserve = self._failsafe.battery_reserve
-        if reserve is None or battery >= reserve:
+        if reserve is None or reserve <= battery <= 1.0:
             return ""
-        level = "unknown" if math.isnan(battery) else f"at {battery:.0%}"
+        level = f"at {battery:.0%}" if 0.0 <= battery <= 1.0 else "unknown"
         return f"battery {level}, the reserve is {reserve:.0%}"
 
     def update(self, now: Conditions, now_s: float) -> str:

@@ -157,6 +157,7 @@ class SafetyGuard:
 
     Args:
         battery: the robot's battery now, 0..1 or NaN.
+        skill_set: the robot's own. Its confirmations hold also for goals that name another.
     """
 
     def __init__(
@@ -169,10 +170,11 @@ class SafetyGuard:
         confirmation: Confirmation,
         pauses: PauseGate,
         battery: Callable[[], float],
+        skill_set: str = "",
     ) -> None:
         self.store, self.lease, self.watchdog, self.failsafe = store, lease, watchdog, failsafe
         self.proximity, self.confirmation, self.pauses = proximity, confirmation, pauses
-        self._battery = battery
+        self._battery, self._skill_set = battery, skill_set
 
     def admit(self, order: SegmentOrder) -> None:
         """Raise MotionError if the sender may not send segments, or the task has ended."""
@@ -190,8 +192,8 @@ class SafetyGuard:
         while not self.pauses.open(time.monotonic()):
             motion.sleep(PAUSE_POLL_S)
         self._check(motion.order)
-        skill = language.robot_executor_skill_set(motion.order.skill_set).find(call.skill)
-        if skill is not None and skill.confirm:
+        skill_sets = {motion.order.skill_set, self._skill_set} - {""}
+        if any(_needs_confirmation(call.skill, skill_set) for skill_set in skill_sets):
             self.confirmation.ask(call, motion)
             self._check(motion.order)  # the wait may have been long
 
@@ -207,3 +209,9 @@ class SafetyGuard:
             raise MotionError(problem, ErrorCode.FAILSAFE)
         if problem := self.proximity.problem(now_s):
             raise MotionError(problem, ErrorCode.OBSTACLE)
+
+
+def _needs_confirmation(skill_name: str, skill_set: str) -> bool:
+    """The skill set lists the skill with ``confirm``."""
+    skill = language.robot_executor_skill_set(skill_set).find(skill_name)
+    return skill is not None and skill.confirm

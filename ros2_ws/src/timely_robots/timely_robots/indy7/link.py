@@ -7,6 +7,7 @@ its own, so a stop that hangs delays no other.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -193,12 +194,21 @@ class Indy7Link:
 
     def read_pose(self) -> tuple[float, ...]:
         """The flange now: x, y, z in mm, u, v, w in degrees."""
-        self.pose = tuple(float(part) for part in self._call(lambda arm: arm.get_robot_data())["p"])
+        self.pose = self._read_finite("p")
         return self.pose
 
     def read_joints(self) -> tuple[float, ...]:
         """The joints now, degrees."""
-        return tuple(float(part) for part in self._call(lambda arm: arm.get_robot_data())["q"])
+        return self._read_finite("q")
+
+    def _read_finite(self, field: str) -> tuple[float, ...]:
+        """Numbers of the controller. With NaN among them every comparison would fail, also that with a limit."""
+        numbers = tuple(float(part) for part in self._call(lambda arm: arm.get_robot_data())[field])
+        if not all(map(math.isfinite, numbers)):
+            self.complaint = f"the controller at {self._host} does not know where the arm is"
+            self.halt()
+            raise MotionError(self.complaint, ErrorCode.CONNECTION_LOST)
+        return numbers
 
     def home(self) -> list[float]:
         """The controller's home position, degrees."""

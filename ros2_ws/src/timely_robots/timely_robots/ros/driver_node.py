@@ -99,6 +99,7 @@ class DriverNode(ManagedNode):
             Confirmation(float(self.value("confirm_timeout_s"))),
             PauseGate(float(self.value("state_period_s"))),
             lambda: self.robot.status().battery,
+            str(self.value("skill_set")),
         )
         self._state_publisher = self.create_publisher(RobotState, "state", LATCHED)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)

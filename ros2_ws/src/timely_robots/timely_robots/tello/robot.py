@@ -271,8 +271,9 @@ class TelloRobot(DroneRobot):
             return
         share = min(1.0, elapsed_s / max(flight.expected_s, POLL_S))
         ahead, left, _ = (share * part for part in flight.way)
-        cos, sin = math.cos(self._where.yaw), math.sin(self._where.yaw)
-        x, y = self._where.x + cos * ahead - sin * left, self._where.y + sin * ahead + cos * left
+        here = self.here()
+        cos, sin = math.cos(here.yaw), math.sin(here.yaw)
+        x, y = here.x + cos * ahead - sin * left, here.y + sin * ahead + cos * left
         if not fence.contains(x, y, max(0.0, link.state.height_m)):
             link.halt()
             raise MotionError(
@@ -301,7 +302,7 @@ class TelloRobot(DroneRobot):
 
     def _check_battery(self, link: TelloLink) -> None:
         reserve = float(self.settings["battery_reserve"])
-        if not link.state.battery >= reserve:  # also NaN
+        if not reserve <= link.state.battery <= 1.0:  # also NaN
             if link.flying:
                 link.send("land")
             raise MotionError(
