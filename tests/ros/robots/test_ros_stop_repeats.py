@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from manual_robot_clock import ManualRobotClock
@@ -14,9 +14,9 @@ from timely_robots.detector import DronePose
 from timely_robots.indy7 import robot as indy7_robot
 from timely_robots.indy7.link import Indy7Link
 from timely_robots.indy7.robot import Indy7Robot
-from timely_robots.segments import MotionError
+from timely_robots.segments import Motion, MotionError, SegmentListener, SegmentOrder
 from timely_robots.tello.drone import TelloDrone
-from timely_robots.tello.link import HALT_BURST, HALT_BURST_S, TelloLink
+from timely_robots.tello.link import HALT_BURST, HALT_BURST_S, STATE_SILENCE_S, TelloLink
 from timely_robots.tello.robot import Flight, TelloRobot
 
 from lrtrace.profiles import load_profile
@@ -240,5 +240,20 @@ def test_a_fence_on_the_way_counts_from_where_the_drone_points(bounds: list[floa
         else:
             with pytest.raises(MotionError, match="left the geofence"):
                 robot._check_fence(forward, 3.0, link)
+    finally:
+        link.close()
+
+
+def test_a_drone_whose_state_does_not_come_gets_the_order_to_land(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, drone, robot = SystemClock(SPEED), Drone(10**9), TelloRobot()
+    robot.clock, robot._link = clock, (link := TelloLink(drone, clock))
+    state = drone.new_state()
+    try:
+        eventually(lambda: link.flying, "its state never came")
+        monkeypatch.setattr(drone, "new_state", lambda: {**state, "h": 0} if "land" in drone.sent else {})
+        eventually(lambda: link.silent_s > STATE_SILENCE_S, "the link is not lost")
+        link.halt()  # the first act of a failsafe
+        robot.failsafe("land", Motion(SegmentOrder("", 0, "", ""), cast(SegmentListener, None), clock, 1.0))
+        assert not link.flying
     finally:
         link.close()

@@ -287,14 +287,21 @@ class TelloRobot(DroneRobot):
         return link
 
     def failsafe(self, action: str, motion: Motion) -> None:
-        """See ``Robot``: lands, by its own word."""
+        """See ``Robot``: lands, by its own word.
+
+        A drone whose state does not come may still get its commands. To land is safer than to hover unobserved.
+        """
         link = self._link
         if link is None:
             raise MotionError("the drone is not connected", ErrorCode.CONNECTION_LOST)
-        end_s = self.clock.now() + LAND_S
-        while link.flying and self.clock.now() < end_s:
+        begin_s = self.clock.now()
+        while link.flying and self.clock.now() < begin_s + SETTLE_S + LAND_S:
+            unobserved = link.silent_s > STATE_SILENCE_S
+            if unobserved or self.clock.now() > begin_s + SETTLE_S:
+                # A stop that is still being repeated would end the landing.
+                link.end_halt()
             # While it descends it answers each command with an error, which does no harm.
-            if not link.halting and link.state.rest_s <= self.clock.now() - 0.3:
+            if not link.halting and (unobserved or link.state.rest_s <= self.clock.now() - 0.3):
                 link.send("land")
             motion.sleep(0.5)
         if link.flying:
