@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from bridge_doubles import FakeServer
+from rclpy.task import Future
 from ros_harness import LIMIT_S, eventually, principals
 from std_srvs.srv import Trigger
 from test_ros_bridge import SCRIPTS, World, a_fleet
@@ -92,6 +93,22 @@ def test_a_driver_that_the_middleware_cannot_reach_keeps_no_stop_from_the_others
         assert stopped.outcomes()["arm1"] in (StopFleet.Response.HALTED, StopFleet.Response.AT_REST)
     eventually(lambda: stopped.outcomes()["drone1"] != "unknown", "the stop was not repeated")
     assert "handle is invalid" in capfd.readouterr().err
+
+
+def test_an_answer_to_an_earlier_stop_acknowledges_no_later_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped, requests = world.fleet.bridge.fleet_stop, list[Future]()
+
+    def call(request: object) -> Future:
+        requests.append(Future())
+        return requests[-1]
+
+    monkeypatch.setattr(stopped._robots["drone1"].stop, "call_async", call)
+    for _ in range(2):
+        assert stopped.stop(0.0)["drone1"] == "unknown"
+    requests[0].set_result(Trigger.Response(success=True))
+    assert stopped.outcomes()["drone1"] == "unknown"
 
 
 def test_a_robot_whose_link_is_lost_is_unknown_until_it_is_back(

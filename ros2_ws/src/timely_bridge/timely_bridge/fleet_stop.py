@@ -60,8 +60,6 @@ class _RobotStop:
     sent_s: float = 0.0
     acknowledged: bool = False
     """The driver has answered the latched stop, and has not said since that it is no longer stopped."""
-    session: int = 0
-    """Of the driver that acknowledged; another one must acknowledge again."""
     state: RobotState | None = None
     received_s: float = -1e9
 
@@ -248,8 +246,9 @@ class FleetStop:
     def _on_stop_answer(self, robot: _RobotStop, request: Any) -> None:
         answer = request.result()
         with self._changed:
+            if request is not robot.stop_request:
+                return  # a late answer to an earlier stop says nothing of this one
             robot.acknowledged = answer is not None and bool(answer.success)
-            robot.session = robot.state.session if robot.state is not None else 0
             robot.stop_request = None
             self._changed.notify_all()
 
