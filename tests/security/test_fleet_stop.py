@@ -133,10 +133,16 @@ def test_every_stop_awaits_every_robot_again(served: Fleet) -> None:
         orders = bridge.stop_orders(["drone-1"])
         next(orders)
         stop_id = timely.stop_fleet(deadline_s=0.0)["stop_id"]
+        assert next(orders) == StopOrder("stop", stop_id)
         bridge.acknowledge_stop(stop_id, "drone-1", "at_rest")
         assert timely.stop_state()["success"]
         again = timely.stop_fleet(deadline_s=0.0)
         assert (again["robots"]["drone-1"]["state"], again["success"]) == ("unknown", False)
+        with pytest.raises(NotAllowed, match="stream_token"):
+            bridge.acknowledge_stop(stop_id, "drone-1", "at_rest")  # of the stop before
+        assert next(orders) == StopOrder("stop", stop_id)
+        bridge.acknowledge_stop(stop_id, "drone-1", "at_rest")
+        assert timely.stop_state()["success"]
         orders.close()
 
 

@@ -52,7 +52,7 @@ def router(service: TaskService) -> APIRouter:
     async def events(request: Request, agent: Agents) -> Response:
         """Follow the stop as a bridge: ``stop``, ``reset`` or ``clear``, the present state first. The server expects
         an acknowledgement of every robot named here, also after the stream has ended. The first event
-        has the ``stream_token``, which proves acknowledgements."""
+        and each stop have the ``stream_token``, which proves acknowledgements."""
         principal = http_request_principal(request)
         stops.admit_follower(principal, agent)
         return StopEvents(service, principal.name, agent)

@@ -90,8 +90,10 @@ class FleetStop:
         if stop is None:
             stop = _Stop(f"stop-{secrets.token_hex(8)}", reason, principal, self._clock.now())
             self._stop = stop
-        elif reason:
-            stop.reason = reason
+        else:
+            stop.reason = reason or stop.reason
+            # An acknowledgement on its way is of the stop before.
+            self._followers.renew_tokens()
         stop.sent_s = self._clock.now()
         # Robots with a bridge are on the roster.
         stop.expect({agent for agent in agents if agent}.union(self.roster.names, stop.robots))
@@ -218,7 +220,7 @@ class FleetStop:
         follower = self._followers.find(token)
         if follower is None or agent not in follower.agents:
             raise NotAllowed(
-                "send the stream_token of your stream of /v1/stop/events with this robot",
+                "send the latest stream_token of your stream of /v1/stop/events with this robot",
                 where="stream_token",
             )
 
@@ -243,14 +245,14 @@ class FleetStop:
     async def events(self, follower: StopFollower, keepalive_s: float) -> AsyncGenerator[bytes, None]:
         """The latest event at once, then every further one; a comment after each silence.
 
-        The first event has the token of the stream.
+        The first event has the token of the stream, and so has each stop, since a stop renews it.
         """
         sent = -1
         while not follower.displaced:
             follower.wake.clear()
             if sent != self._sequence:
                 name, data = self._last
-                if sent < 0:
+                if sent < 0 or name == "stop":
                     data = data | {"stream_token": follower.token}
                 sent = self._sequence
                 yield server_task_event_bytes(sent, name, data)

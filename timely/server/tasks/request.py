@@ -299,7 +299,7 @@ class AcknowledgementBody(BaseModel):
     state: Literal["halted", "at_rest", "unknown"]
     detail: Annotated[str, Field(max_length=MAX_REASON_CHARS)] = ""
     stream_token: Annotated[
-        str, Field(max_length=64, description="of the first event of a stream with this robot")
+        str, Field(max_length=64, description="the latest of a stream with this robot")
     ] = ""
 
 
