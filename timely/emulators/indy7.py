@@ -164,55 +164,38 @@ def _control(arm: Indy7Emulator, base: Any) -> Any:
         code, message = arm.command(text, act)
         return common.Response(code=code, msg=message)
 
-    def override(request: Any) -> bool:
-        return bool(request.blending.type == messages.BlendingType.OVERRIDE)
+    def move(request: Any, command: str, target: list[float], how: str, **pace: float) -> Any:
+        """Answer a motion command; ``how`` is its pace in words."""
+        line = command == "MoveL"
+        text = f"{command}({_numbers(target)} {how})"
+        options: dict[str, Any] = {
+            "relative": request.target.base_type
+            == (messages.RELATIVE_TASK if line else messages.RELATIVE_JOINT),
+            "override": request.blending.type == messages.BlendingType.OVERRIDE,
+            "command": text,
+            **pace,
+        }
+        if line and request.target.base_type == messages.TCP_TASK:
+            return answer(text, lambda body: (-1, "moves in the tool's frame are not emulated"))
+        return answer(text, lambda body: (body.move_line if line else body.move_joints)(target, **options))
+
+    def ratios(request: Any) -> dict[str, Any]:
+        return {
+            "how": f"v={request.vel_ratio:g} a={request.acc_ratio:g}",
+            "speed_ratio": request.vel_ratio,
+            "acceleration_ratio": request.acc_ratio,
+        }
 
     class Control(base):  # type: ignore[misc]
         def MoveJ(self, request: Any, context: Any) -> Any:
-            target = list(request.target.j_target)
-            text = f"MoveJ({_numbers(target)} v={request.vel_ratio:g} a={request.acc_ratio:g})"
-            return answer(
-                text,
-                lambda body: body.move_joints(
-                    target,
-                    relative=request.target.base_type == messages.RELATIVE_JOINT,
-                    speed_ratio=request.vel_ratio,
-                    acceleration_ratio=request.acc_ratio,
-                    override=override(request),
-                    command=text,
-                ),
-            )
+            return move(request, "MoveJ", list(request.target.j_target), **ratios(request))
 
         def MoveJT(self, request: Any, context: Any) -> Any:
             target = list(request.target.j_target)
-            text = f"MoveJT({_numbers(target)} t={request.time:g})"
-            return answer(
-                text,
-                lambda body: body.move_joints(
-                    target,
-                    relative=request.target.base_type == messages.RELATIVE_JOINT,
-                    seconds=request.time,
-                    override=override(request),
-                    command=text,
-                ),
-            )
+            return move(request, "MoveJT", target, f"t={request.time:g}", seconds=request.time)
 
         def MoveL(self, request: Any, context: Any) -> Any:
-            target = list(request.target.t_target)
-            text = f"MoveL({_numbers(target)} v={request.vel_ratio:g} a={request.acc_ratio:g})"
-            if request.target.base_type == messages.TCP_TASK:
-                return answer(text, lambda body: (-1, "moves in the tool's frame are not emulated"))
-            return answer(
-                text,
-                lambda body: body.move_line(
-                    target,
-                    relative=request.target.base_type == messages.RELATIVE_TASK,
-                    speed_ratio=request.vel_ratio,
-                    acceleration_ratio=request.acc_ratio,
-                    override=override(request),
-                    command=text,
-                ),
-            )
+            return move(request, "MoveL", list(request.target.t_target), **ratios(request))
 
         def StopMotion(self, request: Any, context: Any) -> Any:
             return answer("StopMotion", Indy7Body.stop)

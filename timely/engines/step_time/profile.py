@@ -24,6 +24,7 @@ from pydantic import (
 from lrtrace.errors import BadInput
 from lrtrace.yaml_file import YamlFile, read_lrtrace_yaml
 from timely.core.errors import InvalidInput, UnknownName
+from timely.engines.step_time.learned import FixedSpeed
 
 SHIPPED = "timely.engines.step_time.profiles"
 DEFAULT = "rtx4090-llama3-8b"
@@ -191,7 +192,7 @@ class StepTime:
         return time
 
 
-class ProfileSpeed:
+class ProfileSpeed(FixedSpeed):
     """A profile's own step times as the ``Speed`` a discipline sees: the upper bound of what can be learned.
 
     Args:
@@ -202,18 +203,8 @@ class ProfileSpeed:
         self._time = StepTime(terms)
         self._round_s = round_s
 
-    def observe(
-        self,
-        sequences: float,
-        prefill_tokens: float,
-        step_s: float,
-        context_tokens: float = 0.0,
-        mixed: float = 0.0,
-    ) -> None:
-        """Nothing to learn."""
-
     def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float | None = None) -> float:
-        """Time of a step, seconds; without ``context_tokens`` that of empty contexts."""
+        # Without ``context_tokens`` it is the time with empty contexts.
         prefills = 1 if prefill_tokens else 0
         decodes = max(0, int(sequences) - prefills)
         time = self._time(decodes, prefills, int(prefill_tokens), 0.0, int(context_tokens or 0))
@@ -221,12 +212,10 @@ class ProfileSpeed:
 
     @property
     def token_s(self) -> float:
-        """Time of a decoding step with one sequence, seconds."""
         return self._time(1, 0, 0, 0.0, 0) + self._round_s
 
     @property
     def prefill_token_s(self) -> float:
-        """Time of one prompt token, seconds."""
         return max(1e-7, (self._time(0, 1, 257, 0.0, 0) - self._time(0, 1, 1, 0.0, 0)) / 256)
 
 
