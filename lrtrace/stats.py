@@ -17,15 +17,11 @@ from lrtrace.plots import new_lrtrace_figure, save_lrtrace_figure
 from lrtrace.trace import Trace
 
 
-def _doubles() -> array[float]:
-    return array("d")
-
-
 @dataclass(slots=True)
 class NumberColumn:
     """One column of numbers, 8 bytes each."""
 
-    values: array[float] = field(default_factory=_doubles)
+    values: array[float] = field(default_factory=lambda: array("d"))
 
     def add(self, value: float) -> None:
         """Append."""

@@ -50,13 +50,6 @@ def test_a_cutoff_stands_for_a_slope(ert: float, after: float, beta: float) -> N
     assert tuf.cutoff_s == pytest.approx(ert + after)
 
 
-@given(functions, st.floats(0.0, 100.0))
-def test_a_suspended_generation_keeps_slope_and_worth_without_grace(tuf: TimeUtility, wait: float) -> None:
-    suspended = tuf.suspended()
-    assert (suspended.ert_s, suspended.alpha, suspended.beta) == (0.0, tuf.alpha, tuf.beta)
-    assert suspended.value(wait) == pytest.approx(min(tuf.beta, tuf.alpha * max(wait, 0.0) + tuf.beta))
-
-
 @given(st.lists(st.tuples(functions, st.floats(0.0, 100.0)), max_size=20))
 def test_many_at_once_equal_one_by_one(pairs: list[tuple[TimeUtility, float]]) -> None:
     columns = [

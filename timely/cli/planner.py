@@ -102,7 +102,10 @@ def planner_train_command(
     _libraries()
     for skills in sets:
         check_training_examples(skills)
-    names = {skills.name: training_plan_names(skills, _looked_at(skills, seed)) for skills in sets}
+    names = {
+        skills.name: training_plan_names(skills, islice(_command_cases(skills, "train", seed), LOOKED_AT))
+        for skills in sets
+    }
     from timely.planner.training.train import TrainOptions
 
     options = TrainOptions(
@@ -342,10 +345,6 @@ def _command_cases(
 
 def _a_step(table: dict[str, int], sets: Sequence[SkillSet]) -> tuple[int, ...]:
     return tuple(table.get(skills.name, OWN_EXAMPLES_A_STEP) for skills in sets)
-
-
-def _looked_at(skills: SkillSet, seed: int) -> Iterator[Case]:
-    return islice(_command_cases(skills, "train", seed), LOOKED_AT)
 
 
 def _skill_sets(names: Sequence[str] | None) -> list[SkillSet]:

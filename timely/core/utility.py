@@ -71,13 +71,6 @@ class TimeUtility:
         """Utility of an answer after ``latency_s`` seconds."""
         return min(self.beta, self.alpha * (latency_s - self.ert_s) + self.beta)
 
-    def suspended(self) -> TimeUtility:
-        """TUF_1 of a suspended generation: same slope and worth, no grace (TimelyLLM section 4.2).
-
-        Its argument is the wait after the expected end of the previous segment: ``min(b, a max(t, 0) + b)``.
-        """
-        return TimeUtility(0.0, self.alpha, self.beta)
-
 
 NORMAL = TimeUtility(1.0, -2.0, 1.0)
 """Defaults of a normal robot task (TimelyLLM section 7.1)."""

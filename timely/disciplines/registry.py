@@ -69,17 +69,6 @@ _ABLATION: dict[str, str] = {
 """Parts of our disciplines, for benchmarks: they can be loaded by name and are not listed."""
 
 
-def register_discipline(name: str, target: str) -> None:
-    """Add a discipline: ``target`` is ``package.module:Class``.
-
-    Raises:
-        ValueError: the name is taken.
-    """
-    if name in _REGISTRY:
-        raise ValueError(f"discipline {name!r} is already registered as {_REGISTRY[name]}")
-    _REGISTRY[name] = target
-
-
 def discipline_names() -> list[str]:
     """All registered names."""
     return sorted(_REGISTRY)

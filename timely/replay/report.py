@@ -22,6 +22,7 @@ CLASSES = (("urgent", "urgent"), ("normal", "normal"))
 def html_replay_report(result: Mapping[str, Any]) -> str:
     """The HTML report of a result (``timely replay --json``)."""
     title = f"{result['trace']}: {result['discipline']}, {result['mode']}"
+    waits = _cumulative(result, "Waiting time, all segments", "waiting_time_s")
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -35,7 +36,7 @@ def html_replay_report(result: Mapping[str, Any]) -> str:
             "<h2>By class</h2>",
             _classes(result["summary"]),
             "<h2>Distributions</h2>",
-            f'<div class="charts">{_responses(result)}{_utilities(result)}{_waits(result)}</div>',
+            f'<div class="charts">{_responses(result)}{_utilities(result)}{waits}</div>',
             "<h2>Queue and KV cache</h2>",
             f'<div class="charts">{_queue(result)}{_memory(result)}</div>',
             "<h2>Robots</h2>",
@@ -115,14 +116,11 @@ def _ecdf(values: Sequence[float]) -> tuple[list[float], list[float]]:
     return ordered, [(index + 1) / len(ordered) for index in range(len(ordered))]
 
 
-def _of_class(result: Mapping[str, Any], name: str, field: str) -> list[float]:
-    return [job[field] for job in result["jobs"] if job["class"] == name and job[field] is not None]
-
-
 def _cumulative(result: Mapping[str, Any], title: str, field: str, marks: Sequence[Mark] = ()) -> str:
     lines, longest = [], [0.0]
     for name, css in CLASSES:
-        x, y = _ecdf(_of_class(result, name, field))
+        values = (job[field] for job in result["jobs"] if job["class"] == name)
+        x, y = _ecdf([value for value in values if value is not None])
         if x:
             # The last percent may be far out: the axis ends a little after the 99th percentile.
             longest.append(x[int(0.99 * (len(x) - 1))] * 1.15)
@@ -140,10 +138,6 @@ def _responses(result: Mapping[str, Any]) -> str:
 def _erts(result: Mapping[str, Any]) -> set[tuple[str, float]]:
     values = {(job["class"], job["ert_s"]) for job in result["jobs"] if "ert_s" in job}
     return values if len(values) <= 4 else set()
-
-
-def _waits(result: Mapping[str, Any]) -> str:
-    return _cumulative(result, "Waiting time, all segments", "waiting_time_s")
 
 
 def _utilities(result: Mapping[str, Any]) -> str:

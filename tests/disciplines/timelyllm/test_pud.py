@@ -97,7 +97,9 @@ def eq4(job: Job, now: float) -> float:
     """The priority of one job with the paper's symbols."""
     table, row = job.table, job.row
     g = 0.090
-    tuf = job.spec.hints.utility if table.segment[row] == 0 else job.spec.hints.utility.suspended()
+    tuf = job.spec.hints.utility
+    if table.segment[row] > 0:
+        tuf = replace(tuf, ert_s=0.0)  # TUF_1 of a suspended generation, section 4.2: no grace
     ready = now + g + job.spec.hints.network_s
     u = tuf.value(max(0.0, ready - float(table.due_s[row])))
     if u <= 0.0:

@@ -3,9 +3,6 @@
 URGENCY_LEVELS = 5
 """Levels of the Emergency Severity Index, 0 the most urgent (section 3.1)."""
 
-EMERGENCY_BUCKETS = 5
-"""Length buckets of the emergency dataset, of about ten tokens each (section 4.1)."""
-
 BUCKET_TOKENS = 50
 """Tokens of a length bucket in the simulated experiments: ten buckets; in the published simulation only."""
 

@@ -90,7 +90,7 @@ def _case(sampler: Sampler, skills: SkillSet, example: Example) -> Case:
     task = add_case_noise(sampler, example.task, example.plan, command=not example.task.endswith("?"))
     return Case(
         skills.name,
-        "refusal" if refusal else _first_skill(example, skills),
+        "refusal" if refusal else next(iter(parse_plan(example.plan, skills).calls())).skill,
         task,
         example.plan,
         (trial(True), trial(False)),
@@ -98,10 +98,6 @@ def _case(sampler: Sampler, skills: SkillSet, example: Example) -> Case:
         example.history,
         refusal,
     )
-
-
-def _first_skill(example: Example, skills: SkillSet) -> str:
-    return next(iter(parse_plan(example.plan, skills).calls())).skill
 
 
 def _fill_slots(sampler: Sampler, skills: SkillSet, example: Example) -> Example:

@@ -51,7 +51,10 @@ def measure_paper_texts(dialogue_file: str, trace: str, name: str, seed: int) ->
     texts = paper_dialogues(Path(dialogue_file))
     rng = np.random.default_rng([seed, 97])
     chosen = rng.permutation(len(texts))[: PAST + SERVED]
-    requests = [(texts[place][0], *(_tokens(text) for text in texts[place])) for place in chosen]
+    requests = [
+        (texts[place][0], *(max(1, round(TOKENS_A_CHARACTER * len(text))) for text in texts[place]))
+        for place in chosen
+    ]
     history = sagesched_discipline_history()
     for text, prompt_tokens, output_tokens in requests[:PAST]:
         history.remember(history.embedder.embed([text])[0], prompt_tokens, output_tokens)
@@ -65,10 +68,6 @@ def measure_paper_texts(dialogue_file: str, trace: str, name: str, seed: int) ->
     ]
     result = measure_sagesched_paper(jobs, MAKERS[name](history), PROFILES[QWEN])
     return [result.ttlt_s, result.ttft_s]
-
-
-def _tokens(text: str) -> int:
-    return max(1, round(TOKENS_A_CHARACTER * len(text)))
 
 
 def paper_real_texts(evaluation: Evaluation) -> list[Claim]:
