@@ -1,6 +1,6 @@
-"""The two baselines of TimelyLLM section 7.3: first come first served and earliest deadline first, segmented.
+"""First come first served, earliest deadline first (the baselines of TimelyLLM section 7.3), and vLLM's priorities.
 
-As the paper has them, a suspended generation keeps its initial priority and is runnable at once.
+As the paper has its baselines, a suspended generation keeps its initial priority and is runnable at once.
 """
 
 from __future__ import annotations
@@ -62,3 +62,19 @@ class Priority(KeyedDiscipline):
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         return -table.priority
+
+
+class VllmPriority(Priority):
+    """vLLM's own scheduling by ``priority``: waiting requests by priority (smaller first) and arrival.
+
+    Running requests stay: only a shortage of KV blocks preempts one, the least important first.
+    """
+
+    pool_first = True
+    info = DisciplineInfo(
+        name="vllm-priority",
+        summary="vLLM's priority field for waiting requests; running ones stay",
+        source="vLLM --scheduling-policy priority",
+        good_at="ordinary requests with fixed priorities",
+        starves="low priorities under a steady stream of higher ones",
+    )

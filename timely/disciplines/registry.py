@@ -42,7 +42,7 @@ _REGISTRY: dict[str, str] = {
     "ssjf": "timely.disciplines.sagesched.baselines:Ssjf",
     "ltr": "timely.disciplines.sagesched.baselines:Ltr",
     "trail": "timely.disciplines.sagesched.baselines:Trail",
-    "vllm-priority": "timely.disciplines.rivals.vllm:VllmPriority",
+    "vllm-priority": "timely.disciplines.basic:VllmPriority",
     "qoserve": "timely.disciplines.rivals.qoserve:QoServe",
     "jitserve": "timely.disciplines.rivals.jitserve:JitServe",
     "slos-serve": "timely.disciplines.rivals.slos_serve:SlosServe",
