@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -154,11 +155,14 @@ def test_each_invocation_is_answered_once() -> None:
         ("?p('x')<3{tp()}", "is no number"),
         ("?ox('a')/0>1{tp()}", "divides by zero"),
         ("1000{2{tp()}}", "more than 1000"),
+        ("_1=1;1000{101{?_1==2{tp()}}}", "steps without a call"),
+        ("_1=2;20{_1=_1*_1;}", r"over 1e\+15"),
+        ("?ow('a')<1{tp()}", "or none"),
     ],
 )
 def test_what_cannot_run_says_why(plan: str, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
-        done(plan, probe="blue", object_x=1.0, is_visible=False)
+        done(plan, probe="blue", object_x=1.0, object_width=math.nan, is_visible=False)
 
 
 def test_a_plan_that_is_none() -> None:

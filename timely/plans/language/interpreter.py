@@ -35,6 +35,12 @@ _T = TypeVar("_T")
 MAX_CALLS = 1000
 """Nested loops could otherwise run for days."""
 
+MAX_STEPS = 100_000
+"""Most statements and rounds without a call: 0.3 s, in which a robot's motion thread can do nothing else."""
+
+MAX_NUMBER = 1e15
+"""Largest absolute operand. A loop of squares would otherwise take all memory."""
+
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
@@ -102,6 +108,8 @@ class Interpreter:
         self._walk = self._run()
         self._pending: Invocation | None = None
         self._answer: Plain = None
+        self._steps = 0
+        """Statements and rounds since the last call."""
         self.calls = 0
         """Number of calls so far."""
         self.finished = False
@@ -130,7 +138,7 @@ class Interpreter:
 
         Raises:
             Conflict: the last invocation has no answer.
-            InvalidInput: a computation is impossible, or there are more than ``max_calls`` calls.
+            InvalidInput: a computation is impossible or too long, or there are more than ``max_calls`` calls.
         """
         if self._pending is not None:
             raise Conflict("the last skill has no answer yet", where=self._pending.text)
@@ -186,7 +194,13 @@ class Interpreter:
                 return False
             yield None
 
+    def _step(self) -> None:
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise InvalidInput(f"computes over {MAX_STEPS} steps without a call", where="plan")
+
     def _statement(self, statement: Statement) -> _Walk[bool]:
+        self._step()
         if isinstance(statement, Call):
             yield from self._call(statement)
         elif isinstance(statement, Assign):
@@ -196,6 +210,7 @@ class Interpreter:
             return True
         elif isinstance(statement, Loop):
             for _ in range(statement.count):
+                self._step()
                 if (yield from self._block(statement.body)):
                     return True
         else:
@@ -219,6 +234,7 @@ class Interpreter:
         args = []
         for argument in call.args:
             args.append((yield from self._value(argument)))
+        self._steps = 0
         return (yield Invocation(call.skill, tuple(args), call.text, call.at))
 
     def _value(self, value: Value) -> _Walk[Plain]:
@@ -264,6 +280,8 @@ def _same(left: Plain, right: Plain) -> bool:
 def _number(value: Plain, op: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidInput(f"{value!r} is no number for {op!r}", where="plan")
+    if not abs(value) <= MAX_NUMBER:  # also NaN
+        raise InvalidInput(f"a number for {op!r} is over {MAX_NUMBER:g} or none", where="plan")
     return value
 
 

@@ -134,10 +134,11 @@ class OpenAIEndpoints:
         if not isinstance(data, dict):
             raise InvalidInput("must be an object", where="body")
         priority = data.get("priority")
-        if isinstance(priority, int | float):
-            if abs(priority) > MAX_PRIORITY:
+        if priority is not None:
+            # The engine would take a text for a number, and the claims would not hold for it.
+            if not isinstance(priority, int | float) or abs(priority) > MAX_PRIORITY:
                 raise InvalidInput(
-                    f"must be between -{MAX_PRIORITY:g} and {MAX_PRIORITY:g}", where="priority"
+                    f"must be a number between -{MAX_PRIORITY:g} and {MAX_PRIORITY:g}", where="priority"
                 )
             data["priority"] = int(principal.claims.priority(priority))
         return check_openai_http_fields(data)
