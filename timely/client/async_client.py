@@ -113,17 +113,10 @@ class AsyncTimelyClient:
             Overloaded: refused for want of capacity; ``eta_s`` says when the task would be served.
         """
         body = task_body(
-            task,
-            skill_set=skill_set,
-            robot=robot,
-            scene=scene,
-            history=history,
-            utility=utility,
-            agent=self.agent if agent is None else agent,
-            app=app,
-            urgency=urgency,
-            options={"deadline_s": deadline_s, "max_tokens": max_tokens, "network_s": network_s, **options},
-        )
+            self.agent if agent is None else agent, task=task, skill_set=skill_set, robot=robot, scene=scene,
+            history=history, utility=utility, app=app, urgency=urgency, deadline_s=deadline_s, max_tokens=max_tokens,
+            network_s=network_s, **options,
+        )  # fmt: skip
         stream = AsyncTaskStream(
             self._connection, str(body["id"]), str(body["agent"]), str(body["report_token"]), PlanState()
         )

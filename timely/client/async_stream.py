@@ -10,7 +10,7 @@ import httpx
 
 from timely.client.async_connection import AsyncConnection, AsyncEventResponse, Headers
 from timely.client.events import PlanState, Segment, ServerEvent, TaskResult
-from timely.client.protocol import Backoff, make_report_body, replan_body, reports_body, v1_url_path
+from timely.client.protocol import Backoff, make_report_body, reports_body, task_body, v1_url_path
 from timely.core.errors import Conflict, EngineFailed, Overloaded
 from timely.core.reports import ExecutionReport
 
@@ -183,7 +183,7 @@ class AsyncTaskStream:
 
     async def replan(self, reason: str = "", **changes: Any) -> AsyncTaskStream:
         """Give up the rest of this plan and request another; see ``AsyncTimelyClient.replan``."""
-        body = replan_body(self._agent, reason=reason, **changes)
+        body = task_body(self._agent, reason=reason, **changes)
         stream = AsyncTaskStream(
             self._connection, str(body["id"]), self._agent, str(body["report_token"]), PlanState()
         )

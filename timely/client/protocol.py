@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -56,30 +56,11 @@ def v1_url_path(*parts: str) -> str:
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def task_body(
-    task: str,
-    *,
-    skill_set: str,
-    robot: str | None,
-    scene: str,
-    history: str,
-    utility: Utility,
-    agent: str,
-    app: str | None,
-    urgency: int | None,
-    options: Mapping[str, Any],
-) -> dict[str, Any]:
-    """The body of ``POST /v1/tasks``; id and report token are chosen here, so a repeated request is harmless."""
-    body: dict[str, Any] = {"task": task, "skill_set": skill_set, "tuf": _tuf(utility), "agent": agent}
-    body |= {"id": f"task-{secrets.token_hex(12)}", "report_token": secrets.token_urlsafe(24)}
-    optional = {"robot": robot, "scene": scene, "history": history, "app": app, "urgency": urgency}
-    body |= {name: value for name, value in optional.items() if value not in (None, "")}
-    body |= {name: value for name, value in options.items() if value is not None}
-    return body
+def task_body(agent: str, *, utility: Utility = "urgent", **fields: Any) -> dict[str, Any]:
+    """The body of ``POST /v1/tasks`` and of ``POST /v1/tasks/{id}/replan``, without fields that have no value.
 
-
-def replan_body(agent: str, *, utility: Utility = "urgent", **fields: Any) -> dict[str, Any]:
-    """The body of ``POST /v1/tasks/{id}/replan``; the id is chosen here, so a repeated request is harmless."""
+    The id and the report token are chosen here, so a repeated request is harmless.
+    """
     body: dict[str, Any] = {"tuf": _tuf(utility), "agent": agent}
     body |= {"id": f"task-{secrets.token_hex(12)}", "report_token": secrets.token_urlsafe(24)}
     return body | {name: value for name, value in fields.items() if value not in (None, "")}

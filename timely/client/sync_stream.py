@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from timely.client.events import PlanState, Segment, ServerEvent, TaskResult
-from timely.client.protocol import Backoff, make_report_body, replan_body, reports_body, v1_url_path
+from timely.client.protocol import Backoff, make_report_body, reports_body, task_body, v1_url_path
 from timely.client.sync_connection import Connection, EventResponse, Headers
 from timely.core.errors import Conflict, EngineFailed, Overloaded
 from timely.core.reports import ExecutionReport
@@ -182,7 +182,7 @@ class TaskStream:
 
     def replan(self, reason: str = "", **changes: Any) -> TaskStream:
         """Give up the rest of this plan and request another; see ``TimelyClient.replan``."""
-        body = replan_body(self._agent, reason=reason, **changes)
+        body = task_body(self._agent, reason=reason, **changes)
         stream = TaskStream(
             self._connection, str(body["id"]), self._agent, str(body["report_token"]), PlanState()
         )
