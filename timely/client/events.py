@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from timely.client.problems import error_from_problem
@@ -162,38 +162,22 @@ class PlanState:
 
 def _segment(data: Mapping[str, Any]) -> Segment:
     try:
-        return Segment(
-            task_id=data["task_id"],
-            index=data["index"],
-            text=data["text"],
-            calls=tuple(Call(call["skill"], tuple(call["args"])) for call in data["calls"]),
-            tokens=data["tokens"],
-            ready_s=data["ready_s"],
-            execution_s=data["execution_s"],
-            due_s=data["due_s"],
-            blocking=data["blocking"],
-        )
+        calls = tuple(Call(call["skill"], tuple(call["args"])) for call in data["calls"])
+        return Segment(**_values(Segment, data) | {"calls": calls})
     except (KeyError, TypeError) as error:
         raise EngineFailed(f"a segment that cannot be read: {error}", where="events") from error
 
 
 def _result(data: Mapping[str, Any]) -> TaskResult:
     try:
-        return TaskResult(
-            task_id=data["task_id"],
-            outcome=data["outcome"],
-            plan=data["plan"],
-            tail=data["tail"],
-            segments=data["segments"],
-            response_time_s=data["response_time_s"],
-            waiting_time_s=data["waiting_time_s"],
-            completion_time_s=data["completion_time_s"],
-            utility=data["utility"],
-            measured=data["measured"],
-            data=data,
-        )
+        return TaskResult(**_values(TaskResult, {**data, "data": data}))
     except KeyError as error:
         raise EngineFailed(f"a result that cannot be read: {error} is missing", where="events") from error
+
+
+def _values(kind: type[Segment | TaskResult], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of ``kind`` out of an event, which has them under the same names."""
+    return {own.name: data[own.name] for own in fields(kind)}
 
 
 @dataclass(frozen=True, slots=True)
