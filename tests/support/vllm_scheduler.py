@@ -103,7 +103,11 @@ class Scene:
         depth: most steps in flight; 2 as with asynchronous scheduling.
         drafts: draft tokens of speculative decoding; ``accept`` says how many of them are right.
         timely: options of our scheduler.
-        windows: further groups of KV blocks, with sliding windows beyond every context (a hybrid model).
+        windows: further groups of KV blocks, with sliding windows of ``window_tokens`` (a hybrid model).
+        mamba: vLLM's cache mode of a further group of Mamba states; none by default.
+        cross_attention: a further group for the states of an encoder.
+        attention: False for a model of the further groups alone.
+        context_parallel: decode context parallelism; a block of the manager holds so many times its tokens.
         watermark_blocks: blocks that vLLM leaves free when it admits.
     """
 
@@ -122,17 +126,28 @@ class Scene:
         connector: StubConnector | None = None,
         log_stats: bool = False,
         windows: int = 0,
+        window_tokens: int = 4096,
+        mamba: str = "",
+        cross_attention: bool = False,
+        attention: bool = True,
+        context_parallel: int = 1,
         watermark_blocks: int = 0,
         **options: Any,
     ) -> None:
         import torch
         from vllm.utils.hashing import sha256
-        from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+        from vllm.v1.core.kv_cache_utils import (
+            get_request_block_hasher,
+            init_none_hash,
+            resolve_kv_cache_block_sizes,
+        )
         from vllm.v1.core.sched.async_scheduler import AsyncScheduler
         from vllm.v1.kv_cache_interface import (
+            CrossAttentionSpec,
             FullAttentionSpec,
             KVCacheConfig,
             KVCacheGroupSpec,
+            MambaSpec,
             SlidingWindowSpec,
         )
         from vllm.v1.structured_output import StructuredOutputManager
@@ -146,30 +161,44 @@ class Scene:
         config = copy(base_config(**options))
         config.cache_config = copy(config.cache_config)
         config.scheduler_config = copy(config.scheduler_config)
+        config.parallel_config = copy(config.parallel_config)
+        config.parallel_config.decode_context_parallel_size = context_parallel
         config.cache_config.num_gpu_blocks = blocks + 1  # one is vLLM's null block
+        config.cache_config.mamba_cache_mode = mamba or "none"
         config.scheduler_config.max_num_seqs = max_num_seqs
         config.scheduler_config.max_num_batched_tokens = budget
         config.scheduler_config.policy = policy
         config.scheduler_config.async_scheduling = depth > 1
         config.additional_config = {"timely": dict(timely or {})}
-        spec = FullAttentionSpec(block_size=BLOCK_TOKENS, num_kv_heads=1, head_size=8, dtype=torch.float32)
-        window = SlidingWindowSpec(
-            block_size=BLOCK_TOKENS, num_kv_heads=1, head_size=8, dtype=torch.float32, sliding_window=4096
-        )
-        groups = [KVCacheGroupSpec(["layer"], spec)]
+        layer: dict[str, Any] = {
+            "block_size": BLOCK_TOKENS, "num_kv_heads": 1, "head_size": 8, "dtype": torch.float32,
+        }  # fmt: skip
+        window = SlidingWindowSpec(**layer, sliding_window=window_tokens)
+        groups = [KVCacheGroupSpec(["layer"], FullAttentionSpec(**layer))] if attention else []
         groups += [KVCacheGroupSpec([f"window-{number}"], window) for number in range(windows)]
+        if cross_attention:
+            groups.append(KVCacheGroupSpec(["cross"], CrossAttentionSpec(**layer)))
+        if mamba:
+            length = BLOCK_TOKENS if mamba == "align" else config.model_config.max_model_len
+            state = MambaSpec(
+                block_size=length, shapes=((8,),), dtypes=(torch.float32,), mamba_cache_mode=mamba
+            )
+            groups.append(KVCacheGroupSpec(["state"], state))
         cache_config = KVCacheConfig(num_blocks=blocks + 1, kv_cache_tensors=[], kv_cache_groups=groups)
+        config.cache_config.block_size = groups[0].kv_cache_spec.block_size
+        block_tokens, hash_tokens = resolve_kv_cache_block_sizes(cache_config, config)
         owner = AsyncScheduler if stock else TimelyScheduler
         self.scheduler: Any = owner(
             config,
             cache_config,
             StructuredOutputManager(config),
-            block_size=BLOCK_TOKENS,
+            block_size=block_tokens,
+            hash_block_size=hash_tokens,
             log_stats=log_stats,
         )
         self.scheduler.kv_cache_manager.watermark_blocks = watermark_blocks
         init_none_hash(sha256)
-        self.hasher = get_request_block_hasher(BLOCK_TOKENS, sha256)
+        self.hasher = get_request_block_hasher(hash_tokens, sha256)
         self.stock, self.depth, self.drafts, self.accept = stock, depth, drafts, accept
         self.clock = ManualClock()
         self.scheduler.clock = self.clock.now

@@ -17,6 +17,12 @@ from tests.support.vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene, StubC
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(580)]
 
 BLOCKS = 24
+MODELS: tuple[dict[str, Any], ...] = (
+    {},
+    {"enable_prefix_caching": False},
+    {"windows": 1, "window_tokens": 3 * BLOCK_TOKENS, "watermark_blocks": 1},
+    {"mamba": "align"},
+)
 ENDINGS = 4000
 """Most moves of the end, which needs some hundreds."""
 
@@ -32,15 +38,19 @@ class Scenes(RuleBasedStateMachine):
         adapters=st.booleans(),
         discipline=st.sampled_from(["timely", "expected-utility", "pud", "fcfs", "justitia"]),
         policy=st.sampled_from(["fcfs", "priority"]),
+        model=st.sampled_from(MODELS),
     )
-    def begin(self, depth: int, drafts: int, adapters: bool, discipline: str, policy: str) -> None:
+    def begin(
+        self, depth: int, drafts: int, adapters: bool, discipline: str, policy: str, model: dict[str, Any]
+    ) -> None:
         self.connector = StubConnector({})
         options: dict[str, Any] = {"enable_lora": True, "max_loras": 1} if adapters else {}
+        drafts = 0 if "mamba" in model else drafts  # refused at start
         self.adapters = adapters
         self.scene = Scene(
             blocks=BLOCKS, depth=depth, drafts=drafts, accept=lambda name: len(self.scene.outputs[name]) % 4,
             budget=64, max_num_seqs=6, policy=policy, connector=self.connector,
-            timely={"discipline": discipline}, **options,
+            timely={"discipline": discipline}, **options, **model,
         )  # fmt: skip
         self.tokens: dict[str, int] = {}
         self.aborted: set[str] = set()

@@ -210,8 +210,13 @@ def test_the_token_endpoint_takes_no_fields_of_our_own_server(field: dict[str, A
 # ---------------------------------------------------------------------- refused at start
 
 
-@pytest.mark.parametrize(("size", "asynchronous"), [(1, False), (2, True), (2, False)])
-def test_pipeline_parallelism_needs_asynchronous_scheduling(size: int, asynchronous: bool) -> None:
+@pytest.mark.parametrize(
+    ("size", "asynchronous", "newer"),
+    [(1, False, False), (2, True, True), (2, False, True), (2, True, False)],
+)
+def test_pipeline_parallelism_needs_asynchronous_scheduling(
+    size: int, asynchronous: bool, newer: bool
+) -> None:
     from timely.core.errors import Unsupported
     from timely.engines.vllm.compatibility import refuse_unsupported_vllm
 
@@ -219,9 +224,11 @@ def test_pipeline_parallelism_needs_asynchronous_scheduling(size: int, asynchron
         model_config=SimpleNamespace(is_diffusion=False),
         parallel_config=SimpleNamespace(pipeline_parallel_size=size),
         scheduler_config=SimpleNamespace(async_scheduling=asynchronous),
+        use_v2_model_runner=newer,
+        speculative_config=None,
     )
-    if size == 1 or asynchronous:
-        refuse_unsupported_vllm(config)
+    if size == 1 or (asynchronous and newer):
+        refuse_unsupported_vllm(config, recurrent=True)
         return
     with pytest.raises(Unsupported, match="pipeline parallelism without asynchronous scheduling"):
-        refuse_unsupported_vllm(config)
+        refuse_unsupported_vllm(config, recurrent=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.request import Request, RequestStatus
 
 from timely.engines.scheduler_core import Controller
@@ -38,6 +40,8 @@ class BlockManager:
         self._live = live
         self._prefix = PrefixView(scheduler)
         self._block_tokens = int(scheduler.block_size)
+        self.block_tokens = _tokens_per_block(scheduler)
+        """Tokens of context that take one block of the pool."""
         self._pool = scheduler.kv_cache_manager.block_pool
         self._stalled_steps = 0
         self._any_cached = False
@@ -108,7 +112,7 @@ class BlockManager:
             cached_tokens = state.cached_blocks * self._block_tokens
             table.prefill_left[row] = request.num_tokens - max(computed_tokens, cached_tokens)
         table.context_tokens[row] = computed_tokens
-        table.blocks[row] = -(-computed_tokens // self._block_tokens)
+        table.blocks[row] = -(-computed_tokens // self.block_tokens)
         table.resident[row] = computed_tokens > 0
 
     def evict(self, state: RequestState, now: float) -> None:
@@ -190,3 +194,16 @@ class BlockManager:
     def _controller(self) -> Controller:
         controller: Controller = self._scheduler.controller
         return controller
+
+
+def _tokens_per_block(scheduler: Any) -> int:
+    """Tokens of context that take one block, in all groups of full attention together.
+
+    Sliding windows and Mamba states take no more blocks for a longer context, so they are not counted. vLLM refuses
+    what is too much, and ``BlockManager.stalled`` makes room. A count too high would keep long contexts out for ever.
+    """
+    specs = (group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups)
+    sizes = [
+        spec.block_size * scheduler.dcp_world_size for spec in specs if isinstance(spec, FullAttentionSpec)
+    ]
+    return math.ceil(1 / sum(1 / size for size in sizes)) if sizes else int(scheduler.max_model_len)

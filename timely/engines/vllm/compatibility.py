@@ -107,8 +107,11 @@ def check_vllm() -> None:
                 raise _changed(f"{owner.__name__}.{name}", version)
 
 
-def refuse_unsupported_vllm(vllm_config: Any) -> None:
+def refuse_unsupported_vllm(vllm_config: Any, *, recurrent: bool) -> None:
     """Refuse what this scheduler would serve wrongly.
+
+    Args:
+        recurrent: the model has Mamba states.
 
     Raises:
         Unsupported: with the feature and what to do instead.
@@ -120,11 +123,18 @@ def refuse_unsupported_vllm(vllm_config: Any) -> None:
             where="model",
         )
     parallel = vllm_config.parallel_config.pipeline_parallel_size > 1
-    if parallel and not vllm_config.scheduler_config.async_scheduling:
+    ahead = vllm_config.scheduler_config.async_scheduling
+    if parallel and not (ahead and vllm_config.use_v2_model_runner):
         raise Unsupported(
-            "pipeline parallelism without asynchronous scheduling is not supported: workers would get wrong "
-            "input tokens; leave --no-async-scheduling out",
+            "pipeline parallelism without asynchronous scheduling and vLLM's newer model runner is not supported: "
+            "workers would get wrong input tokens; leave --no-async-scheduling out",
             where="pipeline_parallel_size",
+        )
+    if recurrent and vllm_config.speculative_config is not None:
+        raise Unsupported(
+            "speculative decoding of models with Mamba states is not supported: workers keep the states behind "
+            "drafts for the next step only; leave --speculative-config out",
+            where="speculative_config",
         )
 
 

@@ -23,7 +23,7 @@ class KeptPrefixes:
     """Prompts whose blocks are reused last.
 
     Args:
-        scheduler: vLLM's. Models whose KV caches differ in block size keep nothing.
+        scheduler: vLLM's. Models that ``PrefixView`` does not look into keep nothing.
     """
 
     def __init__(self, scheduler: Any) -> None:

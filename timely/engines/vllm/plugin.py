@@ -159,7 +159,7 @@ def _validating(process: Callable[..., Any]) -> Callable[..., Any]:
         # Imported here: vLLM loads plugins in its worker processes too, which must stay light.
         from vllm.exceptions import VLLMValidationError
 
-        from timely.core.errors import TimelyError
+        from timely.core.errors import InvalidInput, TimelyError
         from timely.engines.vllm.boundaries import vllm_robot_profile, vllm_skill_set
         from timely.engines.vllm.params import parse_extra_args
 
@@ -168,6 +168,11 @@ def _validating(process: Callable[..., Any]) -> Callable[..., Any]:
             timely = parse_extra_args(getattr(params, "extra_args", None), from_client=from_client)
             if timely is not None and timely.skill_set:
                 vllm_skill_set(timely.skill_set)
+                if isinstance(prompt, Mapping) and prompt.get("prompt_embeds") is not None:
+                    # A robot's value is appended to token ids.
+                    raise InvalidInput(
+                        "needs a prompt of tokens, not of embeddings", where="timely.skill_set"
+                    )
             if timely is not None and timely.robot:
                 vllm_robot_profile(timely.robot)
         except TimelyError as error:

@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from vllm.v1.core.kv_cache_utils import make_block_hash_with_group_id
+from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 
 class PrefixView:
     """Looks into a scheduler's KV cache without touching it.
 
-    Models whose KV caches differ in block size are not looked into: then nothing counts as cached or shared. vLLM's
-    admission corrects that.
+    Only models of full attention in one group are looked into. For others nothing counts as cached or shared, and
+    vLLM's admission corrects that.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -25,7 +26,11 @@ class PrefixView:
         self._manager = manager
         self._pool = manager.block_pool
         self._block_tokens = int(scheduler.block_size)
-        self.readable = len(groups) == 1 and scheduler.hash_block_size == scheduler.block_size
+        self.readable = (
+            len(groups) == 1
+            and isinstance(groups[0].kv_cache_spec, FullAttentionSpec)
+            and scheduler.hash_block_size == scheduler.block_size
+        )
         """False for a model that is not looked into."""
 
     def cached(self, request: Any, at_least: int = 0) -> int:

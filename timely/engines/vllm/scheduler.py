@@ -66,7 +66,7 @@ class TimelyScheduler(ChunkCaps):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         compatibility.check_vllm()
-        compatibility.refuse_unsupported_vllm(self.vllm_config)
+        compatibility.refuse_unsupported_vllm(self.vllm_config, recurrent=self.has_mamba_layers)
         # The plan orders requests, so vLLM's last resort takes the end of ``running`` under either policy.
         self.waiting = PlannedQueue(create_request_queue(self.policy))
         self.policy: Any = SchedulingPolicy.FCFS
@@ -247,7 +247,7 @@ class TimelyScheduler(ChunkCaps):
             prefill_chunk=self._longest_chunk(throttle_prefills),
             free_blocks=self.blocks.free_blocks,
             headroom_blocks=self.kv_cache_manager.watermark_blocks if self.running else 0,
-            block_tokens=self.block_size,
+            block_tokens=self.blocks.block_tokens,
             speed=self.controller.speed,
             draft_tokens=self.num_spec_tokens,
             ending_rows=self._steps.ending_rows(self.controller.table),
@@ -348,7 +348,13 @@ class TimelyScheduler(ChunkCaps):
         if scheduled:
             self._steps.in_flight.append(
                 record_vllm_scheduled(
-                    self.controller, self.live, self._plan, scheduled, self.running, now, self.block_size
+                    self.controller,
+                    self.live,
+                    self._plan,
+                    scheduled,
+                    self.running,
+                    now,
+                    self.blocks.block_tokens,
                 )
             )
         if self.controller.journal and (self._plan.tokens or output.num_scheduled_tokens):

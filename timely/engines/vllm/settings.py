@@ -54,11 +54,14 @@ class SchedulerSettings(BaseModel):
             if value and name not in options:
                 options[name] = value
         try:
-            return cls.model_validate(options)
+            settings = cls.model_validate(options)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(["additional_config", "timely", *(str(part) for part in first["loc"])])
             raise InvalidInput(first["msg"], where=where) from None
+        if settings.prefill_chunk is not None and not vllm_config.scheduler_config.enable_chunked_prefill:
+            raise InvalidInput("needs chunked prefill", where="additional_config.timely.prefill_chunk")
+        return settings
 
 
 def open_vllm_journal(path: str | None) -> Journal | None:

@@ -1,0 +1,326 @@
+"""Scenes on vLLM's real scheduler by option of vLLM and by kind of model; rows of the matrix in docs/vllm.md."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from tests.support.vllm_scheduler import FIRST_TOKEN, Scene
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+LONG_S = 300.0
+"""An execution time beyond every test."""
+
+URGENT = {"tuf": {"ert_s": 0.2, "alpha": -6.67, "beta": 4.0}}
+
+
+def blocked(scene: Scene) -> bool:
+    return bool(scene.scheduler.control({"kind": "stats"})["blocked"])
+
+
+def give_values(scene: Scene) -> None:
+    for state in list(scene.scheduler.live):
+        if state.job.awaiting is not None and state.value is None:
+            assert scene.report(state.task_id, state.job.awaiting, "value", value="box") == {"known": True}
+
+
+def play(scene: Scene) -> None:
+    """Plans with and without blocking segments beside a chat and an urgent request, while memory is short."""
+    for number in range(5):
+        plan = scene.plan((4, 0.3, number % 2 == 0), (8, 0.1), task_id=f"plan{number}")
+        scene.add(f"plan{number}", [7] * 40 + [number] * (37 + 13 * number), 12, plan)
+    scene.add("chat", 90, 40)
+    scene.add("urgent", [7] * 40 + [99] * 50, 8, {**URGENT, **scene.plan((8, 0.1))})
+    while scene.held:
+        scene.run(until=lambda: blocked(scene) or not scene.held)
+        give_values(scene)
+        scene.check()
+    scene.run()
+    for name, tokens in scene.outputs.items():
+        assert len(tokens) == {"chat": 40, "urgent": 8}.get(name, 12)
+        assert tokens == sorted(set(tokens)), f"{name}: a token is repeated or out of order"
+    scene.check_empty()
+
+
+def without_chunks(scene: Scene) -> Scene:
+    scene.scheduler.scheduler_config.enable_chunked_prefill = False
+    return scene
+
+
+# ---------------------------------------------------------------------- kinds of models and caches
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize(
+    ("blocks", "tokens_per_block", "model"),
+    [
+        (26, 16, {"mamba": "none", "enable_prefix_caching": False}),
+        (26, 16, {"mamba": "align", "timely": {"prefill_chunk": 24}}),
+        (8, 2048, {"mamba": "none", "attention": False, "enable_prefix_caching": False}),
+        (26, 2048, {"mamba": "align", "attention": False}),
+        (40, 16, {"windows": 1, "window_tokens": 48}),
+        (26, 2048, {"windows": 1, "window_tokens": 48, "attention": False}),
+        (8, 32, {"context_parallel": 2}),
+        (16, 16, {"enable_prefix_caching": False}),
+    ],
+    ids=[
+        "hybrid Mamba", "hybrid Mamba, cached", "Mamba", "Mamba, cached", "hybrid windows", "windows",
+        "context parallel", "no prefix cache",
+    ],
+)  # fmt: skip
+def test_plans_and_chats_get_their_tokens(
+    blocks: int, tokens_per_block: int, model: dict[str, Any], depth: int
+) -> None:
+    scene = Scene(blocks=blocks, depth=depth, budget=128, **model)
+    assert scene.scheduler.blocks.block_tokens == tokens_per_block
+    play(scene)
+
+
+def test_a_context_longer_than_the_pool_runs_where_windows_bound_its_blocks() -> None:
+    scene = Scene(blocks=30, budget=64, windows=1, window_tokens=64, attention=False)
+    scene.add("long", 1000, 20)
+    scene.run(most=100)
+    assert scene.finished == {"long": "length"}
+    scene.check_empty()
+
+
+def test_chunks_of_a_model_with_mamba_states_end_at_blocks() -> None:
+    scene = Scene(mamba="align", budget=128, timely={"prefill_chunk": 24})
+    scene.add("chat", 20, 30)
+    scene.add("plan", 125, 8, scene.plan((4, 0.1), (4, 0.1)))
+    scene.run()
+    chunks = [step["plan"] for step in scene.steps if step.get("plan", 0) > 1]
+    assert chunks == [32, 32, 32, 16, 13]
+
+
+def test_speculation_with_mamba_states_is_refused_at_start() -> None:
+    from timely.core.errors import Unsupported
+
+    with pytest.raises(Unsupported, match="speculative decoding of models with Mamba states"):
+        Scene(mamba="align", drafts=3)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("blocks", [60, 24])
+def test_an_encoder_decoder_model_is_served(blocks: int, depth: int) -> None:
+    """As vLLM sets it up: cross-attention in a group of its own, no chunks, no prefix cache."""
+    from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+    from vllm.v1.core.encoder_cache_manager import EncoderDecoderCacheManager
+
+    scene = without_chunks(
+        Scene(blocks=blocks, depth=depth, budget=128, cross_attention=True, enable_prefix_caching=False)
+    )
+    scheduler = scene.scheduler
+    scheduler.is_encoder_decoder = True
+    scheduler.encoder_cache_manager = EncoderDecoderCacheManager(cache_size=200)
+    scheduler.max_num_encoder_input_tokens = 200
+    for number in range(5):
+        plan = scene.plan((4, 0.3), (8, 0.1)) if number else None
+        request = scene.add(f"r{number}", 8, 12, plan)
+        place = PlaceholderRange(offset=0, length=100)
+        request.mm_features = [
+            MultiModalFeatureSpec(data=None, modality="audio", identifier=f"hash{number}", mm_position=place)
+        ]
+    scene.run()
+    assert [len(tokens) for tokens in scene.outputs.values()] == [12] * 5
+    scene.check_empty()
+
+
+def test_the_encoder_instance_of_a_disaggregated_model_ends_requests_with_their_prompt() -> None:
+    from vllm.v1.outputs import ModelRunnerOutput
+
+    scene = Scene()
+    scene.scheduler.is_mm_encoder_only = True
+    scene.add("image", 60, 4)
+    output = scene.scheduler.schedule()
+    result = ModelRunnerOutput(req_ids=["image"], req_id_to_index={"image": 0}, sampled_token_ids=[[]])
+    ((answer,),) = [
+        outputs.outputs for outputs in scene.scheduler.update_from_output(output, result).values()
+    ]
+    assert str(answer.finish_reason) == "stop"
+    scene.schedule()
+    scene.update()
+    scene.check_empty()
+
+
+# ---------------------------------------------------------------------- chunks of prompts
+
+
+def test_without_chunked_prefill_no_prompt_is_cut() -> None:
+    scene = without_chunks(Scene(budget=256))
+    scene.add("chat", 20, 60)
+    scene.step()
+    prompts = {"long": 250, "robot": 200, "second": 200}
+    scene.add("long", 250, 4)
+    for name in ("robot", "second"):
+        scene.add(name, 200, 8, {**URGENT, **scene.plan((8, 0.1))})
+    # As when the plan gave other requests more of the budget than vLLM then did.
+    compose = scene.scheduler.controller.compose
+
+    def smaller_shares(limits: Any) -> Any:
+        plan = compose(limits)
+        plan.tokens = {name: min(tokens, 50) for name, tokens in plan.tokens.items()}
+        return plan
+
+    scene.scheduler.controller.compose = smaller_shares
+    scene.run()
+    assert {name: step[name] for step in scene.steps for name in prompts if step.get(name, 0) > 1} == prompts
+    scene.check_empty()
+
+
+def test_a_longest_chunk_without_chunked_prefill_is_refused_at_start() -> None:
+    from timely.core.errors import InvalidInput
+    from timely.engines.vllm.settings import SchedulerSettings
+
+    config = SimpleNamespace(
+        additional_config={"timely": {"prefill_chunk": 64}},
+        scheduler_config=SimpleNamespace(enable_chunked_prefill=False),
+    )
+    with pytest.raises(InvalidInput, match="needs chunked prefill"):
+        SchedulerSettings.from_vllm(config)
+
+
+def test_a_small_chunk_does_not_stop_before_the_tokens_that_a_drafter_reads_ahead() -> None:
+    """As with several modules of multi-token prediction: vLLM leaves them enough of the prompt, or nothing."""
+    scene = Scene(timely={"prefill_chunk": 2})
+    scene.scheduler.num_prefill_lookahead = 3
+    scene.add("plan", 20, 8, scene.plan((4, 0.1), (4, 0.1)))
+    scene.run(most=100)
+    assert len(scene.outputs["plan"]) == 8
+
+
+# ---------------------------------------------------------------------- what else a user of vLLM turns on
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_events_of_the_kv_cache_are_those_of_vllms_own_scheduler(depth: int) -> None:
+    histories = []
+    for stock in (True, False):
+        scene = Scene(stock=stock, depth=depth, blocks=30, budget=128)
+        scheduler, events = scene.scheduler, []
+        scheduler.enable_kv_cache_events = scheduler.kv_cache_manager.enable_kv_cache_events = True
+        scheduler.kv_cache_manager.block_pool.enable_kv_cache_events = True
+        scheduler.kv_event_publisher = SimpleNamespace(
+            publish=lambda batch, events=events: events.append(batch.events)
+        )
+        for number in range(6):
+            scene.add(f"r{number}", [number] * (19 + 5 * number), 40 + number)
+        scene.run()
+        histories.append(events)
+    assert len(histories[0]) > 10
+    assert histories[0] == histories[1]
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_plan_without_work_leaves_the_last_slot_to_a_chat(slots: int, blocking: bool) -> None:
+    scene = Scene(max_num_seqs=slots)
+    for number in range(slots):
+        scene.add(
+            f"plan{number}", 20, 8, scene.plan((4, LONG_S, blocking), (4, 0.1), task_id=f"plan{number}")
+        )
+    scene.run(until=lambda: not scene.scheduler.has_requests())
+    scene.add("chat", 20, 6)
+    scene.run(until=lambda: "chat" in scene.finished, most=12)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_plans_outlive_a_sleep_that_discards_the_kv_cache(depth: int) -> None:
+    """``sleep(level=1, mode="keep")``: vLLM pauses all, then takes all blocks; a value comes meanwhile."""
+    from vllm.v1.core.sched.interface import PauseState
+
+    scene = Scene(depth=depth)
+    scene.add("parked", 50, 8, scene.plan((4, 0.5), (4, 0.1)))
+    scene.add("asks", 50, 8, scene.plan((4, 0.5, True), (4, 0.1), task_id="asks"))
+    scene.add("chat", 20, 30)
+    scene.run(until=lambda: blocked(scene))
+    scene.scheduler.set_pause_state(PauseState.PAUSED_ALL)
+    while scene.in_flight:
+        scene.update()
+    assert not scene.scheduler.holds_requests(), "the pause is complete"
+    assert scene.scheduler.reset_prefix_cache(reset_running_requests=True)
+    give_values(scene)
+    scene.clock.advance_to(100.0)
+    assert scene.scheduler.seconds_to_resume() is None
+    scene.scheduler.set_pause_state(PauseState.UNPAUSED)
+    scene.run()
+    assert [len(tokens) for tokens in scene.outputs.values()] == [8, 8, 30]
+    assert [token - FIRST_TOKEN for token in scene.outputs["parked"]] == list(range(50, 58))
+    scene.check_empty()
+
+
+def test_images_that_another_engine_encodes_evict_no_plan() -> None:
+    """``--ec-transfer-config``: the request waits until its embeddings are there."""
+
+    class Embeddings:
+        ready = False
+
+        def ensure_cache_available(self, request: Any, computed_tokens: int) -> bool:
+            return self.ready
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *arguments: {
+                "take_unavailable_requests": set(),
+                "request_finished": (False, None),
+            }.get(name, False if name.startswith("has") else None)
+
+    from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+
+    scene = Scene()
+    scene.scheduler.ec_connector = embeddings = Embeddings()
+    scene.scheduler.max_num_encoder_input_tokens = 200
+    scene.add("asks", 60, 8, scene.plan((4, LONG_S, True), (4, 0.1), task_id="asks"))
+    scene.run(until=lambda: blocked(scene))
+    request = scene.add("image", 60, 4)
+    place = PlaceholderRange(offset=0, length=50)
+    request.mm_features = [
+        MultiModalFeatureSpec(data=None, modality="image", identifier="hash", mm_position=place)
+    ]
+    for _ in range(8):
+        scene.schedule()
+        scene.update()
+    assert not scene.outputs["image"]
+    assert scene.scheduler.controller.evictions == 0
+    embeddings.ready = True
+    scene.scheduler.encoder_cache_manager.cache_size = (
+        scene.scheduler.encoder_cache_manager.num_free_slots
+    ) = 200
+    scene.scheduler.encoder_cache_manager.num_freeable_slots = 200
+    scene.run(until=lambda: "image" in scene.finished)
+    assert len(scene.outputs["image"]) == 4
+
+
+# ---------------------------------------------------------------------- what clients may say
+
+
+@pytest.mark.parametrize("kind", ["chat", "completion"])
+def test_nested_parameters_of_ours_are_refused_over_http(kind: str) -> None:
+    from pydantic import ValidationError
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+
+    body = {"prompt": "hi"} if kind == "completion" else {"messages": [{"role": "user", "content": "hi"}]}
+    owner = CompletionRequest if kind == "completion" else ChatCompletionRequest
+    with pytest.raises(ValidationError, match="vllm_xargs"):
+        owner.model_validate({"model": "m", **body, "vllm_xargs": {"timely": {"arrival_s": 0.0}}})
+
+
+def test_a_plan_from_embeddings_is_refused() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    from timely.engines.vllm.plugin import _validating
+
+    accepted: list[str] = []
+    process = _validating(lambda self, request_id, prompt, params: accepted.append(request_id))
+    prompt = {"type": "embeds", "prompt_embeds": object()}
+    plan = SimpleNamespace(extra_args={"timely": {"skill_set": "drone"}})
+    with pytest.raises(VLLMValidationError, match="needs a prompt of tokens"):
+        process(None, "plan", prompt, plan)
+    process(None, "ordinary", prompt, SimpleNamespace(extra_args={"timely": {"urgency": 1}}))
+    process(None, "of tokens", {"type": "token", "prompt_token_ids": [1]}, plan)
+    assert accepted == ["ordinary", "of tokens"]
