@@ -199,8 +199,8 @@ class BlockManager:
 def _tokens_per_block(scheduler: Any) -> int:
     """Tokens of context that take one block, in all groups of full attention together.
 
-    Sliding windows and Mamba states are not counted: a longer context takes no more of their blocks. Where
-    vLLM refuses an admission, ``BlockManager.stalled`` makes room. Too high a count would keep long contexts out for ever.
+    Sliding windows and Mamba states are not counted: a longer context takes no more of their blocks. Where vLLM
+    refuses an admission, ``BlockManager.stalled`` makes room. Too high a count would keep long contexts out for ever.
     """
     specs = (group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups)
     sizes = [
