@@ -86,18 +86,16 @@ class StopTally:
 
     def result(self) -> dict[str, Any]:
         """The figures of ``timely bench stop --json``."""
+        counts = asdict(self)
+        first_s, client_s, rest_s = (
+            counts.pop(name) for name in ("first_command_s", "client_s", "at_rest_s")
+        )
         return {
-            "first_command_ms": {key: 1e3 * value for key, value in _quantiles(self.first_command_s).items()},
-            "client_ms": {key: 1e3 * value for key, value in _quantiles(self.client_s).items()},
-            "at_rest_s": _quantiles(self.at_rest_s),
-            "samples": len(self.first_command_s),
-            "trials": self.trials,
-            "stops": self.stops,
-            "faulty": self.faulty,
-            "acknowledged": self.acknowledged,
-            "unknown": self.unknown,
-            "false_success": self.false_success,
-            "cases": self.cases,
+            "first_command_ms": {key: 1e3 * value for key, value in _quantiles(first_s).items()},
+            "client_ms": {key: 1e3 * value for key, value in _quantiles(client_s).items()},
+            "at_rest_s": _quantiles(rest_s),
+            "samples": len(first_s),
+            **counts,
         }
 
 
