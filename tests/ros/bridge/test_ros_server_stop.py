@@ -53,7 +53,7 @@ class Server:
 class Fleet:
     def __init__(self) -> None:
         self.states = {"drone1": "halted", "arm1": "unknown"}
-        self.resets = 0
+        self.resets, self.server_stop = 0, ""
         self.answers = threading.Event()
         """Set while resets return."""
         self.answers.set()
@@ -100,9 +100,29 @@ async def test_a_stop_is_acknowledged_robot_by_robot_with_every_change(failures:
         await asyncio.gather(following, return_exceptions=True)
 
 
+async def test_a_reset_of_another_stop_changes_nothing() -> None:
+    server, fleet = Server(), Fleet()
+    following = asyncio.create_task(ServerStop(server, fleet, ["drone1"]).run())
+    try:
+        server.orders.put_nowait(Order("reset", "stop-1"))  # an old one: the stream was opened again
+        await until(server.orders.empty)
+        await asyncio.sleep(0.01)
+        assert fleet.resets == 0
+        server.latched = "stop-2"
+        server.orders.put_nowait(Order("stop", "stop-2"))
+        await until(lambda: server.states)
+        server.orders.put_nowait(Order("reset", "stop-2"))
+        await until(lambda: fleet.resets)
+        assert fleet.resets == 1
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
 async def test_a_reset_that_a_driver_holds_up_does_not_delay_the_next_stop() -> None:
     server, fleet = Server(), Fleet()
     fleet.answers.clear()
+    fleet.server_stop = "stop-1"
     following = asyncio.create_task(ServerStop(server, fleet, ["drone1"]).run())
     try:
         server.orders.put_nowait(Order("reset", "stop-1"))
@@ -156,7 +176,9 @@ def test_a_stop_over_http_passes_a_bridge_whose_loop_is_held_up(domain_id: int) 
             assert set(answer["robots"]) == {"drone1", "arm1"}
             held.set()
             operator.reset_stop()
-            eventually(lambda: not fleet.bridge.fleet_stop.latch.set, "it was not reset")
+            stopped = fleet.bridge.fleet_stop
+            eventually(lambda: not stopped.latch.set, "it was not reset")
+            assert stopped.server_stop == ""
         finally:
             held.set()
             assert fleet.close()

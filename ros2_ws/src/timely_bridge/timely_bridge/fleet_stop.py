@@ -79,12 +79,16 @@ class FleetStop:
         bridge: full name of the bridge's node, which the services belong to.
         on_stop: is called at each stop, on a thread of this object, after the drivers were called and could answer.
         operators: may reset.
+
+    Attributes:
+        server_stop: id of the server's stop that was followed since the last reset; empty without one.
     """
 
     def __init__(
         self, context: Context, bridge: str, on_stop: Callable[[], None], operators: Operators
     ) -> None:
         self.latch = StopLatch()
+        self.server_stop = ""
         self._on_stop_call, self._operators = on_stop, operators
         self._robots: dict[str, _RobotStop] = {}
         self._silence_s = 3.0
@@ -181,7 +185,7 @@ class FleetStop:
             token: of the operator, for the drivers; None takes ``$TIMELY_OPERATOR_TOKEN``.
         """
         token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
-        stops = self._stops
+        stops, server_stop = self._stops, self.server_stop
         self.latch.put(False)
         robots = dict(self._robots)
         results: dict[str, str] = dict.fromkeys(robots, "no answer")
@@ -189,6 +193,8 @@ class FleetStop:
             # A driver serves stop and reset on different threads: a stop on its way would follow the reset.
             waiting = robots.values()
             self._changed.wait_for(lambda: all(one.stop_request is None for one in waiting), deadline_s)
+        if self.server_stop == server_stop:
+            self.server_stop = ""
         if self._stops != stops:
             self.latch.put(True)
             return dict.fromkeys(robots, "the fleet was stopped again")

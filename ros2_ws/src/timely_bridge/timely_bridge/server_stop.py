@@ -29,13 +29,19 @@ class StopClient(Protocol):
 class Stoppable(Protocol):
     """The fleet's stop, ``fleet_stop.FleetStop``."""
 
+    server_stop: str
+
     def stop(self, deadline_s: float, *, until_at_rest: bool = False) -> dict[str, str]: ...
     def reset(self) -> dict[str, str]: ...
     def outcomes(self) -> dict[str, str]: ...
 
 
 class ServerStop:
-    """One follower. A ``reset`` of the server ends the stop; a server without a stop (``clear``) changes nothing."""
+    """One follower. A ``reset`` of the server ends the stop that it names, and no other.
+
+    A stream that is opened again begins with the last reset, and the fleet may have been stopped otherwise since. A
+    server without a stop (``clear``) changes nothing.
+    """
 
     def __init__(self, client: StopClient, fleet: Stoppable, robots: Sequence[str]) -> None:
         self._client, self._fleet, self._robots = client, fleet, list(robots)
@@ -51,8 +57,9 @@ class ServerStop:
                             following.cancel()
                             following = None
                         if order.kind == "stop":
+                            self._fleet.server_stop = order.stop_id
                             following = asyncio.create_task(self._stop(order.stop_id), name="server stop")
-                        elif order.kind == "reset":
+                        elif order.kind == "reset" and order.stop_id == self._fleet.server_stop:
                             # A driver that does not answer must not delay the next stop.
                             following = asyncio.create_task(self._reset(), name="server reset")
                 except TimelyError as error:
