@@ -219,9 +219,16 @@ def test_claims_are_reduced_to_the_limits_of_the_role(guarded: Guarded) -> None:
               "ops": (50.0, -1000.0, 0, -5.0, "ops/a")}  # fmt: skip
     for name, (beta, alpha, urgency, priority, app) in limits.items():
         task_id = submitted(guarded, name, agent="drone-1", **claims)
-        request = guarded.fleet.service.tasks.get(task_id).request
-        assert (request.tuf.beta, request.tuf.alpha) == (beta, alpha)
-        assert (request.urgency, request.priority, request.app) == (urgency, priority, app)
+        change = {"tuf": claims["tuf"], "urgency": 0}
+        with (
+            guarded.as_(name, **PROOF) as http,
+            http.stream("POST", f"/v1/tasks/{task_id}/replan", json=change) as answer,
+        ):
+            replanned_id = Reader(answer).next()[2]["task_id"]
+        for one in (task_id, replanned_id):
+            request = guarded.fleet.service.tasks.get(one).request
+            assert (request.tuf.beta, request.tuf.alpha) == (beta, alpha)
+            assert (request.urgency, request.priority, request.app) == (urgency, priority, app)
 
 
 def test_tokens_are_rotated_without_a_restart(guarded: Guarded) -> None:

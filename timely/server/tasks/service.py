@@ -199,7 +199,12 @@ class TaskService:
             Overloaded: too many live tasks, no response in time, or shutting down.
         """
         with self.recorder.audited(principal, "submit", request.id or request.agent):
-            return await self._submit(task_within_claims(request, principal), principal, replaced, executed)
+            app = request.app
+            request = task_within_claims(request, principal)
+            if replaced is not None:
+                # It is the application's own already.
+                request = request.model_copy(update={"app": app})
+            return await self._submit(request, principal, replaced, executed)
 
     async def _submit(
         self, request: TaskRequest, principal: Principal, replaced: Task | None, executed: str
