@@ -15,8 +15,10 @@ from timely.client.async_connection import AsyncConnection
 from timely.client.async_stop import AsyncStopStream
 from timely.client.async_stream import AsyncTaskStream
 from timely.client.events import PlanState
-from timely.client.protocol import Utility, reports_body, task_body, v1_url_path
-from timely.core.clock import Clock
+from timely.client.pool import CONNECTIONS
+from timely.client.protocol import Utility, bearer_header, reports_body, task_body, v1_url_path
+from timely.client.tls import client_tls
+from timely.core.clock import Clock, SystemClock
 from timely.core.reports import ExecutionReport
 
 
@@ -51,17 +53,15 @@ class AsyncTimelyClient:
     ) -> None:
         self.agent = agent
         self.url = url
-        self._connection = AsyncConnection(
-            url,
-            timeout_s=timeout_s,
-            silence_s=silence_s,
-            reconnect_s=reconnect_s,
-            token=token or os.environ.get("TIMELY_TOKEN") or None,
-            verify=verify,
+        http = httpx.AsyncClient(
+            base_url=url,
+            timeout=timeout_s,
             transport=transport,
-            clock=clock,
-            sleep=sleep,
+            limits=CONNECTIONS,
+            verify=client_tls(verify),
+            headers=bearer_header(token or os.environ.get("TIMELY_TOKEN") or None),
         )
+        self._connection = AsyncConnection(url, http, silence_s, reconnect_s, clock or SystemClock(), sleep)
 
     async def __aenter__(self) -> AsyncTimelyClient:
         return self

@@ -13,11 +13,13 @@ from typing import Any, Literal
 import httpx
 
 from timely.client.events import PlanState
-from timely.client.protocol import Utility, reports_body, task_body, v1_url_path
+from timely.client.pool import CONNECTIONS
+from timely.client.protocol import Utility, bearer_header, reports_body, task_body, v1_url_path
 from timely.client.sync_connection import Connection
 from timely.client.sync_stop import StopStream
 from timely.client.sync_stream import TaskStream
-from timely.core.clock import Clock
+from timely.client.tls import client_tls
+from timely.core.clock import Clock, SystemClock
 from timely.core.reports import ExecutionReport
 
 
@@ -52,17 +54,15 @@ class TimelyClient:
     ) -> None:
         self.agent = agent
         self.url = url
-        self._connection = Connection(
-            url,
-            timeout_s=timeout_s,
-            silence_s=silence_s,
-            reconnect_s=reconnect_s,
-            token=token or os.environ.get("TIMELY_TOKEN") or None,
-            verify=verify,
+        http = httpx.Client(
+            base_url=url,
+            timeout=timeout_s,
             transport=transport,
-            clock=clock,
-            sleep=sleep,
+            limits=CONNECTIONS,
+            verify=client_tls(verify),
+            headers=bearer_header(token or os.environ.get("TIMELY_TOKEN") or None),
         )
+        self._connection = Connection(url, http, silence_s, reconnect_s, clock or SystemClock(), sleep)
 
     def __enter__(self) -> TimelyClient:
         return self

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import ssl
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,11 +10,9 @@ from typing import Any
 import httpx
 
 from timely.client.events import EventDecoder, ServerEvent
-from timely.client.pool import CONNECTIONS
 from timely.client.problems import error_from_response
-from timely.client.protocol import TaskTokens, bearer_header
-from timely.client.tls import client_tls
-from timely.core.clock import Clock, SystemClock
+from timely.client.protocol import TaskTokens
+from timely.core.clock import Clock
 from timely.core.errors import EngineFailed
 
 Headers = Mapping[str, str]
@@ -26,44 +22,27 @@ class Connection:
     """Sends requests to one server over a pool of connections.
 
     Args:
-        url: of the server, ``http://HOST:PORT``.
-        timeout_s: longest wait for a response, seconds.
+        http: the pool, with the server's URL and the deadline of a response.
         silence_s: longest silence of an event stream, seconds.
         reconnect_s: how long a stream tries to reconnect, seconds.
-        token: of the principal, or None.
-        verify: certificates for TLS, as for httpx; by default with those of the environment, as ``client_tls`` says.
-        transport: replaces the network in tests.
     """
 
     def __init__(
         self,
         url: str,
-        *,
-        timeout_s: float,
+        http: httpx.Client,
         silence_s: float,
         reconnect_s: float,
-        token: str | None = None,
-        verify: ssl.SSLContext | bool = True,
-        transport: httpx.BaseTransport | None = None,
-        clock: Clock | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: Clock,
+        sleep: Callable[[float], None],
     ) -> None:
-        self.url = url
-        self.http = httpx.Client(
-            base_url=url,
-            timeout=timeout_s,
-            transport=transport,
-            limits=CONNECTIONS,
-            verify=client_tls(verify),
-            headers=bearer_header(token),
-        )
+        self.url, self.http = url, http
         self.task_tokens = TaskTokens()
         self.stop_tokens: dict[str, str] = {}
         """Token of the stop's event stream by robot; it goes with every acknowledgement."""
         self.reconnect_s = reconnect_s
-        self.clock: Clock = clock or SystemClock()
-        self.sleep = sleep
-        self._stream_timeout = httpx.Timeout(timeout_s, read=silence_s)
+        self.clock, self.sleep = clock, sleep
+        self._stream_timeout = httpx.Timeout(http.timeout.connect, read=silence_s)
 
     def close(self) -> None:
         """Close all connections."""
