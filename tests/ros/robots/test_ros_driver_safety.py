@@ -63,11 +63,16 @@ class TestRobot(SimRobot):
         self.link_lost = False
         self.failures = 0
         """How many failsafe actions fail from now on."""
+        self.endless = 0
+        """How many failsafe actions last until they are interrupted, from now on."""
 
     def failsafe(self, action: str, motion: Motion) -> None:
         if self.failures:
             self.failures -= 1
             raise MotionError("the link is lost")
+        if self.endless:
+            self.endless -= 1
+            motion.sleep(math.inf)
         super().failsafe(action, motion)
 
     def halt(self) -> None:
@@ -397,6 +402,17 @@ def test_without_its_bridge_a_drone_holds_and_then_lands(
             lambda: any(s.pose.position.z == 0.0 and not s.failsafe for s in bench.states[later:]),
             "it did not land",
         )
+
+
+def test_a_landing_that_a_deactivation_interrupts_is_begun_again(
+    domain_id: int, tmp_path: Path, careful: str
+) -> None:
+    with bench_of(domain_id, tmp_path / "s", profile=careful) as bench:
+        assert bench.send("mu(50);", "mine").result().outcome == "done"
+        bench.robot.endless, bench.robot.battery = 1, 0.1
+        eventually(lambda: not bench.robot.endless, "it did not begin to land")
+        bench.spinner.call_and_wait(bench.driver.trigger_deactivate, LIMIT_S)
+        eventually(lambda: bench.states[-1].pose.position.z == 0.0, "it hovers until its battery is empty")
 
 
 def test_a_drone_that_hovers_lands_when_its_battery_is_low(

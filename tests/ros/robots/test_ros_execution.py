@@ -312,6 +312,18 @@ def test_a_failsafe_action_begins_after_the_halt(bench: Bench, monkeypatch: pyte
     assert events == ["halted", "acted"]
 
 
+def test_a_failsafe_action_that_a_stop_forestalls_was_no_success(bench: Bench) -> None:
+    waiting, begun = threading.Event(), list[Motion]()
+    body = bench.body
+    body.execute = lambda motion, executed: str(waiting.wait(LIMIT_S))  # type: ignore[method-assign]
+    assert bench.send(0, "a").began.wait(LIMIT_S)
+    assert bench.work.act("the link is lost", begun.append)
+    bench.work.stop()
+    waiting.set()
+    assert bench.work.take_action_problem() == "stopped"
+    assert not begun
+
+
 def test_halts_that_hang_take_a_few_threads_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "HALT_S", 0.0)
     monkeypatch.setattr(execution, "HALT_FIRST_S", 0.0)

@@ -263,7 +263,8 @@ class SegmentExecutor:
             ended = self._remove(lambda order: True)
             self._interrupt(result)
             if stopping:
-                self._action = None
+                if self._action is not None:
+                    self._action, self._action_problem = None, "stopped"
                 if self._acting is not None:
                     self._acting.interrupted.set()
             self._changed.notify_all()

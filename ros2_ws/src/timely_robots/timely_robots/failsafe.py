@@ -75,7 +75,7 @@ class FailsafeMonitor:
         return ""
 
     def retry(self) -> None:
-        """The action could not be started; ``update`` returns it again."""
+        """The action could not be started, or its executor ended; ``update`` returns it again."""
         self._acted = False
 
     def fail(self, now_s: float) -> None:

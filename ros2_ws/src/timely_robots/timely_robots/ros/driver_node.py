@@ -209,8 +209,13 @@ class DriverNode(ManagedNode):
 
     def _end_work(self) -> None:
         executor, self._segment_executor = self._segment_executor, None
-        if executor is not None and not executor.close():
+        if executor is None:
+            return
+        if not (ended := executor.close()):
             self.get_logger().error("a motion did not end within 5 s of the order to stop")
+        if executor.take_action_problem() or not ended:
+            # A landing that a deactivation interrupts must be begun again.
+            self._failsafe.retry()
 
     # --- Task, failsafe and state ---
 
