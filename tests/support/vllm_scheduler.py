@@ -306,6 +306,10 @@ class Scene:
         names = list(sampled)
         received, self.received = self.received, set()
         failed, self.failed_blocks = self.failed_blocks, set()
+        blocks_of = self.scheduler.kv_cache_manager.get_block_ids
+        readers = [
+            request for request in self.scheduler.running if failed & set(blocks_of(request.request_id)[0])
+        ]
         loads = KVConnectorOutput(finished_recving=received or None, invalid_block_ids=failed)
         result = ModelRunnerOutput(
             req_ids=names,
@@ -322,6 +326,9 @@ class Scene:
                     self.accounts[one.request_id] = one.kv_transfer_params["timely"]
                 if one.finish_reason is not None:
                     self.finished[one.request_id] = str(one.finish_reason)
+        for request in readers:
+            # Tokens of steps that read the invalid blocks are dropped.
+            self.workers[request.request_id].length = request.num_tokens
         if self.drafts and self.depth == 1:
             live = [name for name in names if sampled[name] and name in self.scheduler.requests]
             drafts = [

@@ -38,12 +38,20 @@ class Scenes(RuleBasedStateMachine):
         adapters=st.booleans(),
         discipline=st.sampled_from(["timely", "expected-utility", "pud", "fcfs", "justitia"]),
         policy=st.sampled_from(["fcfs", "priority"]),
+        loads_take_time=st.booleans(),
         model=st.sampled_from(MODELS),
     )
     def begin(
-        self, depth: int, drafts: int, adapters: bool, discipline: str, policy: str, model: dict[str, Any]
+        self,
+        depth: int,
+        drafts: int,
+        adapters: bool,
+        discipline: str,
+        policy: str,
+        loads_take_time: bool,
+        model: dict[str, Any],
     ) -> None:
-        self.connector = StubConnector({})
+        self.connector = StubConnector({}, asynchronous=loads_take_time)
         options: dict[str, Any] = {"enable_lora": True, "max_loras": 1} if adapters else {}
         drafts = 0 if "mamba" in model else drafts  # refused at start
         # vLLM wants another kind of connector for several groups of blocks.
@@ -117,6 +125,25 @@ class Scenes(RuleBasedStateMachine):
     def loads_arrive(self) -> None:
         self.scene.received |= self.connector.loading
         self.connector.loading = set()
+
+    @precondition(lambda self: self.scene.scheduler.connector is not None and not self.connector.asynchronous)
+    @rule(number=st.integers(0, 5))
+    def load_fails(self, number: int) -> None:
+        """Of a request that the oldest step admitted."""
+        if not self.scene.in_flight:
+            if not self.scene.scheduler.has_requests():
+                return
+            self.scene.schedule()
+        output, sampled = self.scene.in_flight[0]
+        admitted = {
+            new.req_id for new in output.scheduled_new_reqs
+        } | output.scheduled_cached_reqs.resumed_req_ids
+        running = {request.request_id for request in self.scene.scheduler.running}
+        loaded = sorted(admitted & running & self.connector.external_tokens.keys() & sampled.keys())
+        if loaded:
+            (blocks,) = self.scene.scheduler.kv_cache_manager.get_block_ids(loaded[0])
+            loaded_blocks = self.connector.external_tokens[loaded[0]] // BLOCK_TOKENS
+            self.scene.failed_blocks = {blocks[number % loaded_blocks]}
 
     @rule(state=st.sampled_from(["UNPAUSED", "PAUSED_NEW", "PAUSED_ALL"]))
     def pause(self, state: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from tests.support.vllm_scheduler import BLOCK_TOKENS, Scene, StubConnector
+from tests.support.vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene, StubConnector
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
@@ -161,20 +161,43 @@ def test_an_evicted_load_reserves_no_blocks() -> None:
     assert scheduler._inflight_prefill_reserved_blocks() == 0
 
 
-def test_a_failed_load_is_computed_again_in_one_step() -> None:
-    scene = Scene(
-        connector=StubConnector({"loaded": 20 * BLOCK_TOKENS}, asynchronous=False), blocks=200, budget=512
-    )
+def failed_load(scene: Scene, name: str) -> None:
+    """The first step of the request ends with the report that its first block could not be loaded."""
     scene.scheduler.recompute_kv_load_failures = True
-    scene.add("loaded", 21 * BLOCK_TOKENS, 6)
-    scene.schedule()
-    scene.failed_blocks = {scene.scheduler.kv_cache_manager.get_block_ids("loaded")[0][0]}
-    scene.workers["loaded"].length -= 1  # the token of the failed step is dropped
+    while len(scene.in_flight) < scene.depth:
+        scene.schedule()
+    scene.failed_blocks = {scene.scheduler.kv_cache_manager.get_block_ids(name)[0][0]}
     scene.update()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_failed_load_is_computed_again_in_one_step(depth: int) -> None:
+    scene = Scene(
+        connector=StubConnector({"loaded": 20 * BLOCK_TOKENS}, asynchronous=False),
+        blocks=200, budget=512, depth=depth,
+    )  # fmt: skip
+    scene.add("loaded", 21 * BLOCK_TOKENS, 6, scene.plan((3, 0.1), (3, 0.1)))
+    failed_load(scene, "loaded")
     assert scene.schedule() == {"loaded": 21 * BLOCK_TOKENS}
-    scene.update()
     scene.run()
-    assert len(scene.outputs["loaded"]) == 6
+    assert scene.outputs["loaded"] == [FIRST_TOKEN + 21 * BLOCK_TOKENS + number for number in range(6)]
+    scene.check_empty()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_requests_that_share_blocks_of_a_failed_load_compute_them_each(depth: int) -> None:
+    """A step may hold any of them, so none may count on another."""
+    scene = Scene(
+        connector=StubConnector({"first": 20 * BLOCK_TOKENS}, asynchronous=False),
+        blocks=200, budget=1024, depth=depth,
+    )  # fmt: skip
+    for name in ("first", "second"):
+        scene.add(name, [5] * (21 * BLOCK_TOKENS), 6)
+    failed_load(scene, "first")
+    assert scene.schedule() == {"first": 21 * BLOCK_TOKENS, "second": 21 * BLOCK_TOKENS}
+    scene.run()
+    assert scene.outputs["first"] == scene.outputs["second"]
+    assert len(scene.outputs["first"]) == 6
     scene.check_empty()
 
 

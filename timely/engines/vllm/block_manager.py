@@ -154,9 +154,24 @@ class BlockManager:
                 state.cached_blocks, state.missing_block = 0, None
                 self.sync_context(state)
 
-    def record_failed_load(self, state: RequestState) -> None:
-        """A running request computes a part of its prompt that a connector could not load; it keeps its blocks."""
+    def take_back_failed_load(self, state: RequestState, invalid_block_ids: set[int]) -> None:
+        """A running request computes again, from the first of these blocks on, what a connector could not load.
+
+        It keeps its blocks. vLLM lets only the first of the requests that share a block compute it, since its next
+        step holds all of them. Here the next step may hold any.
+        """
         request, table, row = state.request, state.job.table, state.job.row
+        if request.status != RequestStatus.RUNNING:
+            return
+        block_ids = self._scheduler.kv_cache_manager.get_block_ids(request.request_id)[0]
+        valid_blocks = next(
+            index for index, block_id in enumerate(block_ids) if block_id in invalid_block_ids
+        )
+        request.num_computed_tokens = valid_blocks * self._block_tokens
+        # vLLM drops the tokens of one step only, and keeps their placeholders.
+        request.num_output_placeholders = 0
+        request.num_stale_output_tokens = request.num_in_flight_tokens
+        request.drop_stale_output = True
         table.context_tokens[row] = request.num_computed_tokens
         table.prefill_left[row] = request.num_tokens - request.num_computed_tokens
 

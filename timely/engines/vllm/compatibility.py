@@ -43,6 +43,8 @@ REQUEST_FIELDS = (
     "num_computed_tokens",
     "num_output_placeholders",
     "num_in_flight_tokens",
+    "num_stale_output_tokens",
+    "drop_stale_output",
     "is_prefill_chunk",
     "block_hashes",
     "spec_token_ids",

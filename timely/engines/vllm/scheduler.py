@@ -412,16 +412,10 @@ class TimelyScheduler(ChunkCaps):
     def _handle_invalid_blocks(
         self, invalid_block_ids: set[int], num_scheduled_tokens: dict[str, int]
     ) -> set[str]:
-        """A connector could not load these blocks: the plan has to count what is computed again."""
-        computed_tokens = {request.request_id: request.num_computed_tokens for request in self.running}
+        """A connector could not load these blocks: all steps in flight that read them are void."""
         failed: set[str] = super()._handle_invalid_blocks(invalid_block_ids, num_scheduled_tokens)
-        for state in self.live.select(computed_tokens):
-            request = state.request
-            if request.num_computed_tokens < computed_tokens[request.request_id]:
-                self.blocks.record_failed_load(state)
-                if request.num_in_flight_tokens == num_scheduled_tokens.get(request.request_id):
-                    # vLLM drops the token of this step, but not its placeholder: the request would never end.
-                    request.num_output_placeholders = 0
+        for state in self.live.select(failed):
+            self.blocks.take_back_failed_load(state, invalid_block_ids)
         return failed
 
     def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
