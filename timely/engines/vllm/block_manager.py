@@ -157,7 +157,7 @@ class BlockManager:
     def take_back_failed_load(self, state: RequestState, invalid_block_ids: set[int]) -> None:
         """A running request computes again, from the first of these blocks on, what a connector could not load.
 
-        It keeps its blocks. vLLM lets only the first of the requests that share a block compute it, since its next
+        It keeps its blocks. In vLLM only the first of the requests that share a block computes it, since the next
         step holds all of them. Here the next step may hold any.
         """
         request, table, row = state.request, state.job.table, state.job.row
