@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from timely_bridge.interfaces import Execution, SentSegment
@@ -104,6 +105,16 @@ class FakeServer:
         self.streams[fields["id"]] = FakeStream(self, fields["id"], script)
         return self.streams[fields["id"]]
 
+    async def resume(self, task_id: str, *, token: str | None = None, agent: str | None = None) -> FakeStream:
+        """See ``AsyncTimelyClient.resume``: all segments again."""
+        self._reach()
+        if task_id not in self.streams:
+            raise UnknownName("task", task_id, self.streams)
+        before = self.streams[task_id]
+        self.streams[task_id] = again = FakeStream(self, task_id, before._script)
+        again._settled, again.ended = before._settled, before.ended
+        return again
+
     async def cancel(self, task_id: str, *, token: str | None = None) -> None:
         self._reach()
         if task_id not in self.streams:
@@ -142,6 +153,12 @@ class FakeStream:
         self._settled: set[int] = set()
         self._changed = asyncio.Event()
         self._over = False
+        self.ended = "complete"
+        """The outcome of its result."""
+
+    @property
+    def result(self) -> Any:
+        return SimpleNamespace(outcome=self.ended)
 
     async def _segments(self) -> AsyncIterator[Segment]:
         for index, part in enumerate(self._script):
@@ -231,12 +248,16 @@ class FakeDriver:
         """Takes segments and never begins them."""
         self.stubborn = False
         """Does not end a motion that was cancelled."""
+        self.session = 7
+        self.stopped = False
+        self.cancelled_tasks: list[str] = []
         self.log: list[tuple[str, int, str]] = []
         """(task, segment, event) in order; the event is started, done, failed or cancelled."""
         self._now, self._sleep = now, sleep
         self._scale, self._fails, self._values = scale, fails, dict(values or {})
         self._queue: asyncio.Queue[SentSegment] = asyncio.Queue()
         self._dead: set[str] = set()
+        self._had: dict[tuple[str, int], SentSegment] = {}
         self._current: tuple[SentSegment, asyncio.Task[None]] | None = None
         self._worker: asyncio.Task[None] | None = None
 
@@ -250,9 +271,16 @@ class FakeDriver:
         self.alive = True
         return True
 
-    def send(self, segment: Segment, skill_set: str, on_sent: Callable[[], None]) -> SentSegment:
+    def send(
+        self, segment: Segment, skill_set: str, on_sent: Callable[[], None], *, again: bool = False
+    ) -> SentSegment:
         loop = asyncio.get_running_loop()
+        key = (segment.task_id, segment.index)
+        if again and key in self._had:
+            return self._had[key]
+        assert key not in self._had, f"{key} was sent twice"
         sent = SentSegment(segment, skill_set, loop.create_future(), loop.create_future())
+        self._had[key] = sent
         self._queue.put_nowait(sent)
         if self._worker is None:
             self._worker = loop.create_task(self._work())
@@ -265,6 +293,11 @@ class FakeDriver:
         self._dead.add(sent.segment.task_id)
         if self._current is not None and self._current[0] is sent:
             self._current[1].cancel()
+
+    def cancel_task(self, task_id: str) -> None:
+        self.cancelled_tasks.append(task_id)
+        if self._current is not None and self._current[0].segment.task_id == task_id:
+            self.cancel(self._current[0])
 
     def lose(self) -> None:
         """Vanish: what it has ends as lost."""

@@ -60,6 +60,11 @@ class Goal:
         self._call = ActionCall(client, goal, self._on_response, self._on_feedback)
         program.spinner.call(self._call.send)
 
+    @property
+    def goal_id(self) -> Any:
+        """Its name in ROS 2."""
+        return self._call.goal_id
+
     def _on_feedback(self, message: Any) -> None:
         self.feedback.append(message.feedback)
 
@@ -143,6 +148,20 @@ class Program:
             self.spinner.call(probe)
             answered.wait(PROBE_S)
         self.spinner.call_and_wait(lambda: [one.cancel() for one in requests if not one.done()], LIMIT_S)
+
+    def ask(self, action: Any, name: str, goal_id: Any, *, cancel: bool = False) -> Any:
+        """The result of a goal that another process accepted, perhaps cancelled first."""
+        client = self.client(action, name)
+        responses: list[Any] = []
+
+        def ask() -> None:
+            handle = assumed_goal_handle(client, goal_id)
+            if cancel:
+                handle.cancel_goal_async()
+            handle.get_result_async().add_done_callback(lambda done: responses.append(done.result()))
+
+        self.spinner.call(ask)
+        return eventually(lambda: responses, "the goal never ended")[0].result
 
     def listen(self, kind: Any, topic: str, *, latched: bool = False) -> list[Any]:
         """All messages of a topic from now on."""

@@ -135,6 +135,7 @@ class AsyncTimelyClient:
         agent: str | None = None,
         token: str | None = None,
         id: str | None = None,
+        report_token: str | None = None,
     ) -> AsyncTaskStream:
         """Give up the rest of a plan and request another whose prompt has the old plan and its execution.
 
@@ -144,7 +145,8 @@ class AsyncTimelyClient:
             executed: what the robot did; by default the segments it reported done.
             utility: how the value of the new plan falls with time.
             deadline_s: the server gives up after so long, seconds.
-            agent: name of the robot; token: the task's, as for ``report``; id: of the new task.
+            agent: name of the robot; token: the task's, as for ``report``.
+            id, report_token: of the new task; chosen here by default.
 
         Raises:
             UnknownName: no such task. NotAllowed: it belongs to another program.
@@ -161,6 +163,7 @@ class AsyncTimelyClient:
             utility=utility,
             deadline_s=deadline_s,
             id=id,
+            report_token=report_token,
         )
 
     async def resume(

@@ -136,6 +136,7 @@ class TimelyClient:
         agent: str | None = None,
         token: str | None = None,
         id: str | None = None,
+        report_token: str | None = None,
     ) -> TaskStream:
         """Give up the rest of a plan and request another whose prompt has the old plan and its execution.
 
@@ -145,7 +146,8 @@ class TimelyClient:
             executed: what the robot did; by default the segments it reported done.
             utility: how the value of the new plan falls with time.
             deadline_s: the server gives up after so long, seconds.
-            agent: name of the robot; token: the task's, as for ``report``; id: of the new task.
+            agent: name of the robot; token: the task's, as for ``report``.
+            id, report_token: of the new task; chosen here by default.
 
         Raises:
             UnknownName: no such task. NotAllowed: it belongs to another program.
@@ -162,6 +164,7 @@ class TimelyClient:
             utility=utility,
             deadline_s=deadline_s,
             id=id,
+            report_token=report_token,
         )
 
     def resume(

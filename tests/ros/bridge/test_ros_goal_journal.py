@@ -1,28 +1,27 @@
-"""Goals survive the end of the bridge's process: the next bridge ends them, and no motion is repeated."""
+"""Goals survive the end of the bridge's process: the next bridge takes them up, and no motion is repeated."""
 
 from __future__ import annotations
 
 import json
+import math
 import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from ros_harness import LIMIT_S, Program, eventually
+from ros_harness import Program, eventually
 from test_ros_processes import Child
 from timely_bridge.goal_journal import FILE, MAX_BYTES, GoalEntry, GoalJournal
+from timely_bridge.interfaces import Execution
+from timely_bridge.outcome import Timeline
 from timely_bridge.run_fleet import bridge_state_folder
 from timely_interfaces.action import ExecuteTask
-from timely_interfaces.msg import ErrorCode, RobotState, Task
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.rclpy_utils import TASKS
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
 from timely_robots.segments import Motion, SkillCall, SkillValue
 from timely_robots.sim.robot import SimRobot
 
-from timely.client import TimelyClient
 from timely.core.errors import InvalidInput
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import ScriptedSegment
@@ -32,12 +31,12 @@ from timely.server.server_thread import ServerThread
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
 PLANS = {
-    "Stay": [
+    "Go": [
         ScriptedSegment("mf(41);", 0.3),
-        ScriptedSegment("d(60);", 6.0),
+        ScriptedSegment("d(30);", 3.0),
         ScriptedSegment("mb(42);", 0.3),
     ],
-    "Go": [ScriptedSegment("mf(43);", 0.3)],
+    "Wait": [ScriptedSegment("d(60);", 6.0)],
 }
 
 
@@ -49,22 +48,58 @@ def unfinished(folder: Path) -> dict[str, GoalEntry]:
 def test_a_journal_knows_the_goals_that_did_not_end(tmp_path: Path) -> None:
     journal = GoalJournal(tmp_path)
     assert journal.unfinished == {}
-    journal.put("one", "drone1", "one", "secret")
-    journal.put("two", "drone2", "two", "")
-    journal.put("two", "drone2", "two-r1", "other")
+    timeline = Timeline(5.0, math.nan, [(6.0, 7.0)], ["a;"], ["a;"])
+    journal.put("one", "drone1", "one", "secret", request=b"1")
+    journal.put("two", "drone2", "two", "", request=b"2", before=Timeline(5.0))
+    journal.begin("two", "two", 7)
+    journal.done("two", "two", 0, Execution("done", elapsed_s=1.0, end_s=7.0, value="cat"))
+    journal.put("two", "drone2", "two-r1", "other", replaces={"task_id": "two"}, before=timeline)
     journal.end("one")
+    journal.done("one", "one", 0, Execution("done"))
     with pytest.raises(InvalidInput, match="another bridge"):
         GoalJournal(tmp_path)
     journal.close()
     with (tmp_path / FILE).open("ab") as file:
         file.write(b'{"goal": "thr')
-    again = GoalJournal(tmp_path)
-    assert {name: (goal.robot, goal.tokens) for name, goal in again.unfinished.items()} == {
-        "two": ("drone2", {"two": "", "two-r1": "other"})
-    }
-    again.end("two")
-    again.close()
+    for lives in (1, 2):
+        again = GoalJournal(tmp_path)
+        ((name, goal),) = again.unfinished.items()
+        assert (name, goal.robot, goal.request, goal.began, goal.lives) == (
+            "two",
+            "drone2",
+            b"2",
+            True,
+            lives,
+        )
+        first, second = goal.plans.values()
+        assert list(goal.plans) == ["two", "two-r1"]
+        assert (first.token, first.replaces, first.began, first.session) == ("", None, True, 7)
+        assert first.done == {0: Execution("done", elapsed_s=1.0, end_s=7.0, value="cat")}
+        assert (second.token, second.replaces, second.began) == ("other", {"task_id": "two"}, False)
+        assert (second.before.arrival_s, second.before.spans, second.before.executed) == (
+            5.0,
+            [(6.0, 7.0)],
+            ["a;"],
+        )
+        if lives == 2:
+            again.end("two")
+        again.close()
     assert unfinished(tmp_path) == {}
+
+
+def test_a_journal_knows_when_its_bridge_was_last_alive(tmp_path: Path) -> None:
+    journal = GoalJournal(tmp_path, 10.0)
+    assert (journal.owner, journal.silence_s) == ("", math.inf)
+    journal.live("the first bridge", 12.0)
+    journal.live("bridge", 20.0)
+    journal.close()
+    again = GoalJournal(tmp_path, 23.5)
+    assert (again.owner, again.silence_s) == ("bridge", 3.5)
+    again.close()
+    # Of an earlier start of the machine.
+    past = GoalJournal(tmp_path, 1.0)
+    assert (past.owner, past.silence_s) == ("", math.inf)
+    past.close()
 
 
 def test_a_journal_stays_short_and_a_full_disk_ends_no_goal(tmp_path: Path) -> None:
@@ -120,7 +155,7 @@ def server() -> Iterator[ServerThread]:
 
 
 @pytest.mark.process
-def test_a_killed_bridge_ends_its_goals_when_it_is_back(
+def test_a_killed_bridge_takes_its_goals_up_when_it_is_back(
     domain_id: int, tmp_path: Path, drone: Flown, server: ServerThread
 ) -> None:
     folder = tmp_path / "bridge"
@@ -136,32 +171,22 @@ def test_a_killed_bridge_ends_its_goals_when_it_is_back(
     file.write_text(json.dumps({"/**": {"ros__parameters": parameters}}))
     command = ["-m", "timely_bridge.main", "--ros-args", "--params-file", str(file)]
     program = Program(domain_id)
-    tasks: list[Any] = []
-    program.spinner.call_and_wait(
-        lambda: program.node.create_subscription(Task, "/drone1/task", tasks.append, TASKS), LIMIT_S
-    )
-    states = program.listen(RobotState, "/drone1/state", latched=True)
     children = [Child(command, domain_id, (tmp_path / "first.log").open("w+b"))]
     try:
-        goal = program.send(ExecuteTask, "/drone1/execute_task", task="Stay")
-        task_id = eventually(lambda: goal.feedback, "it never began")[0].segment.task_id
-        eventually(lambda: drone.flown[-1:] == ["d(60)"], "the second segment never began")
+        goal = program.send(ExecuteTask, "/drone1/execute_task", task="Go")
+        waiting = program.send(ExecuteTask, "/drone1/execute_task", task="Wait")
+        eventually(lambda: drone.flown[-1:] == ["d(30)"], "the second segment never began")
         children[0].process.send_signal(signal.SIGKILL)
         children[0].end()
-        children.append(Child(command, domain_id, (tmp_path / "second.log").open("w+b")))
-        ended = eventually(
-            lambda: next((t for t in tasks if t.task_id == task_id and t.phase == Task.ENDED), None),
-            "the end of the task was not published",
-        )
-        assert (ended.outcome, ended.error_code) == ("failed", ErrorCode.BRIDGE_INACTIVE)
-        with TimelyClient(server.url) as client:
-            eventually(lambda: client.task(task_id)["outcome"] == "cancelled", "the server plans on")
-        eventually(lambda: states[-1].mode == RobotState.READY, "the robot does not come to rest")
         program.close()
+        children.append(Child(command, domain_id, (tmp_path / "second.log").open("w+b")))
         program = Program(domain_id)
-        result = program.send(ExecuteTask, "/drone1/execute_task", task="Go").result()
-        assert result.outcome == "complete", result.error_msg
-        assert drone.flown == ["mf(41)", "d(60)", "mf(43)"]
+        result = program.ask(ExecuteTask, "/drone1/execute_task", goal.goal_id)
+        assert (result.outcome, result.plan) == ("complete", "mf(41);d(30);mb(42);"), result.error_msg
+        cancelled = program.ask(ExecuteTask, "/drone1/execute_task", waiting.goal_id, cancel=True)
+        assert cancelled.outcome == "cancelled", cancelled.error_msg
+        assert drone.flown[:3] == ["mf(41)", "d(30)", "mb(42)"]
+        assert len(drone.flown) == len(set(drone.flown))
         children[1].process.send_signal(signal.SIGINT)
         assert children[1].end() == 0, children[1].said()
         assert unfinished(folder) == {}

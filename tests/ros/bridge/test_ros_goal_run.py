@@ -10,7 +10,7 @@ from test_ros_plan_run import PLAN, World, world
 from timely_bridge.goal_run import GoalRun
 from timely_bridge.goals import TaskGoal
 from timely_bridge.outcome import TaskEnd
-from timely_bridge.plan_run import PlanRun, Replan
+from timely_bridge.plan_run import PastPlan, PlanRun, Replan
 from timely_interfaces.msg import ErrorCode
 
 from timely.core.errors import EngineFailed
@@ -20,10 +20,8 @@ DETOUR = (FakeSegment("ml(60);", 1.0), FakeSegment("mf(50);", 1.0))
 
 
 def start(here: World, attempts: int = 2, name: str = "t1") -> tuple[GoalRun, asyncio.Task[TaskEnd]]:
-    def make_run(run: GoalRun, task_id: str, replaces: Replan | None) -> PlanRun:
-        return PlanRun(
-            task_id, run.goal, here.context(), here, replaces, claim=run.claim, timeline=run.timeline
-        )
+    def make_run(run: GoalRun, task_id: str, replaces: Replan | None, past: PastPlan | None) -> PlanRun:
+        return PlanRun(task_id, run.goal, here.context(), here, replaces, run.claim, run.timeline, past=past)
 
     goal = TaskGoal("go", "", "drone", "sim-drone", NORMAL, "drone1", None, None)
     run = GoalRun(name, goal, here.lock, make_run, attempts)

@@ -37,6 +37,7 @@ class World:
         self.driver = FakeDriver(self.time.now, self.time.sleep, **driver)
         self.lock = RobotLock(policy)
         self.feedback: list[Segment] = []
+        self.begun: list[str] = []
         self.notes: list[SegmentReport] = []
         self.changes: list[tuple[str, bool, TaskEnd | None]] = []
 
@@ -45,6 +46,9 @@ class World:
 
     def plan_changed(self, run: PlanRun, end: TaskEnd | None) -> None:
         self.changes.append((run.task_id, run.planned, end))
+
+    def beginning(self, run: PlanRun) -> None:
+        self.begun.append(run.task_id)
 
     def segment_sent(self, segment: Segment) -> None:
         self.feedback.append(segment)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -23,15 +24,16 @@ from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.ros.actions import (
     assumed_goal_handle,
-    new_ros_goal_id,
+    follow_ros_goal_feedback,
     send_ros_goal,
     without_ros_debug_lines,
 )
 from timely_robots.ros.rclpy_utils import GOAL_SERVICES, LATCHED
+from unique_identifier_msgs.msg import UUID
 
 from timely.client import Segment
 from timely.core.errors import TimelyError
-from timely_bridge.interfaces import Driver, Execution, PlanStream, SentSegment
+from timely_bridge.interfaces import Execution, PlanStream, SentSegment
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.robot_lease import RobotLease
 
@@ -41,6 +43,11 @@ READY_PERIOD_S = 0.05
 CHECK_PERIOD_S = 0.2
 UNANSWERED_S = 0.3
 """The result of a goal that was not accepted for so long is requested by the goal's id."""
+
+REPEATS = 5
+"""How often the result of an earlier life's segment is requested before its driver shows that it has it."""
+SEGMENT_IDS = uuid.UUID("6f0e1c5a-9d0b-4b52-8c39-2f4f6a0f7f11")
+"""Namespace of the ids of segments' goals: a bridge that was started again finds its segments by them."""
 
 
 @dataclass(slots=True)
@@ -55,6 +62,11 @@ class _Goal:
     assumed: bool = False
     """The handle was made here, because the acceptance did not come."""
     cancelled: bool = False
+    again: bool = False
+    """An earlier life of the bridge may have sent it."""
+    dispatched: bool = False
+    """This life has sent it."""
+    repeats: int = REPEATS
 
 
 class DriverPort:
@@ -103,6 +115,16 @@ class DriverPort:
         return state.holding if state is not None and self.present else ""
 
     @property
+    def session(self) -> int:
+        state = self.state
+        return int(state.session) if state is not None else 0
+
+    @property
+    def stopped(self) -> bool:
+        state = self.state
+        return state is not None and state.mode == RobotState.STOPPED
+
+    @property
     def ready_now(self) -> bool:
         """The driver is active: it takes segments, or keeps a stop."""
         inactive = (RobotState.UNCONFIGURED, RobotState.FAULT)
@@ -117,15 +139,20 @@ class DriverPort:
             return False
         return True
 
-    def send(self, segment: Segment, skill_set: str, on_sent: Callable[[], None]) -> SentSegment:
+    def send(
+        self, segment: Segment, skill_set: str, on_sent: Callable[[], None], *, again: bool = False
+    ) -> SentSegment:
         loop = self._loop.loop
         sent = SentSegment(segment, skill_set, loop.create_future(), loop.create_future())
         self._unannounced.append((sent, on_sent))
-        self._send(sent)
+        self._send(sent, again)
         return sent
 
     def cancel(self, sent: SentSegment) -> None:
         self._node.executor.create_task(self._cancel, sent)
+
+    def cancel_task(self, task_id: str) -> None:
+        self._node.executor.create_task(self._cancel_task, task_id)
 
     # --- ROS's side ---
 
@@ -136,7 +163,7 @@ class DriverPort:
         self._node.destroy_subscription(self._subscription)
         self._client.destroy()
 
-    def _send(self, sent: SentSegment) -> None:
+    def _send(self, sent: SentSegment, again: bool) -> None:
         segment = sent.segment
         goal = ExecuteSegment.Goal(
             task_id=segment.task_id,
@@ -153,10 +180,21 @@ class DriverPort:
             part = message.feedback
             self._loop.call(_on_feedback, sent, part.elapsed_s, part.remaining_s, time.monotonic())
 
-        self._goals[sent] = mine = _Goal(goal, new_ros_goal_id(), time.monotonic(), feedback)
-        self._dispatch(sent, mine)
+        goal_id = segment_goal_id(segment.task_id, segment.index)
+        self._goals[sent] = mine = _Goal(goal, goal_id, time.monotonic(), feedback, again=again)
+        if again:
+            self._node.executor.create_task(self._ask, sent, mine)
+        else:
+            self._dispatch(sent, mine)
+
+    def _ask(self, sent: SentSegment, mine: _Goal) -> None:
+        """Follow a segment that the driver may have; it is sent if the driver does not know it."""
+        follow_ros_goal_feedback(self._client, mine.goal_id, mine.feedback)
+        mine.assumed, mine.since_s = True, time.monotonic()
+        self._follow(sent, mine, assumed_goal_handle(self._client, mine.goal_id))
 
     def _dispatch(self, sent: SentSegment, mine: _Goal) -> None:
+        mine.dispatched = True
         try:
             future = send_ros_goal(self._client, mine.goal, mine.feedback, mine.goal_id)
         except (InvalidHandle, RCLError) as error:
@@ -169,7 +207,9 @@ class DriverPort:
         """Announce a segment and those sent before it, after the driver has got them."""
         while self._unannounced and any(other is sent for other, _ in self._unannounced):
             other, announce = self._unannounced.popleft()
-            announce()
+            goal = self._goals.get(other)
+            if goal is None or goal.dispatched:
+                announce()
             if other is sent:
                 return
 
@@ -190,13 +230,13 @@ class DriverPort:
 
     def _follow(self, sent: SentSegment, mine: _Goal, handle: Any) -> None:
         mine.handle = handle
-        handle.get_result_async().add_done_callback(lambda done: self._result(sent, done))
+        handle.get_result_async().add_done_callback(lambda done: self._result(sent, handle, done))
         if mine.cancelled:
             handle.cancel_goal_async()
 
-    def _result(self, sent: SentSegment, future: Any) -> None:
+    def _result(self, sent: SentSegment, handle: Any, future: Any) -> None:
         response, mine = future.result(), self._goals.get(sent)
-        if mine is None:
+        if mine is None or mine.handle is not handle:
             return
         if response is None or response.status == GoalStatus.STATUS_UNKNOWN:
             if mine.assumed and not mine.cancelled:
@@ -209,6 +249,9 @@ class DriverPort:
             )
             return
         result = response.result
+        if mine.again and result.error_code == ErrorCode.DUPLICATE:
+            self._end(sent, _executed_before(sent.segment))
+            return
         self._end(
             sent,
             Execution(
@@ -227,6 +270,12 @@ class DriverPort:
             mine.cancelled = True
             if mine.handle is not None:
                 mine.handle.cancel_goal_async()
+
+    def _cancel_task(self, task_id: str) -> None:
+        state = self.state
+        if state is not None and state.task_id == task_id and state.mode == RobotState.EXECUTING:
+            goal_id = segment_goal_id(task_id, state.segment)
+            assumed_goal_handle(self._client, goal_id).cancel_goal_async()
 
     def _end(self, sent: SentSegment, execution: Execution) -> None:
         self._announce(sent)
@@ -259,6 +308,25 @@ class DriverPort:
             if mine.handle is None and mine.since_s < late_s:
                 mine.assumed = True
                 self._follow(sent, mine, assumed_goal_handle(self._client, mine.goal_id))
+            elif mine.again and not mine.dispatched and mine.repeats > 0:
+                self._check_again(sent, mine, late_s)
+
+    def _check_again(self, sent: SentSegment, mine: _Goal, late_s: float) -> None:
+        """See from the driver's state that a segment is in motion, or request its result again."""
+        segment, state = sent.segment, self.state
+        if (
+            state is not None
+            and state.mode == RobotState.EXECUTING
+            and (state.task_id, state.segment) == (segment.task_id, segment.index)
+        ):
+            # Its first feedback went to the earlier life of the bridge.
+            mine.repeats = 0
+            elapsed_s = state.progress * segment.execution_s
+            self._loop.call(_on_feedback, sent, elapsed_s, 0.0, time.monotonic())
+        elif mine.since_s < late_s:
+            # The response is lost if the driver did not know yet where to send it.
+            mine.repeats -= 1
+            self._ask(sent, mine)
 
     def _lose(self, message: str) -> None:
         for sent in list(self._goals):
@@ -267,12 +335,11 @@ class DriverPort:
 
 async def forward_bridge_segments(
     stream: PlanStream,
-    driver: Driver,
-    skill_set: str,
     *,
     admit: Callable[[], Awaitable[None]],
     on_sent: Callable[[Segment], None],
     follow: Callable[[SentSegment], None],
+    send: Callable[[Segment, Callable[[], None]], SentSegment],
 ) -> TimelyError | None:
     """Send every segment of a plan as it comes. One loop reads and sends, so no segment waits for a later one.
 
@@ -280,6 +347,7 @@ async def forward_bridge_segments(
         admit: waits before each segment until the plan may use the robot; raises an exception if it may not.
         on_sent: runs right after each segment was sent, on the thread that sent it.
         follow: gets each segment that was sent.
+        send: sends a segment, and calls what follows it in the arguments right after.
 
     Returns:
         The error that ended the plan early, or None.
@@ -293,7 +361,24 @@ async def forward_bridge_segments(
         if segment is None:
             return None
         await admit()
-        follow(driver.send(segment, skill_set, partial(on_sent, segment)))
+        follow(send(segment, partial(on_sent, segment)))
+
+
+def segment_goal_id(task_id: str, index: int) -> UUID:
+    """The id of the goal of a segment, the same in every life of the bridge."""
+    return UUID(uuid=list(uuid.uuid5(SEGMENT_IDS, f"{task_id} {index}").bytes))
+
+
+def _executed_before(segment: Segment) -> Execution:
+    """The end of a segment that the driver took before, and whose result it no longer keeps.
+
+    The driver answers DUPLICATE for a segment that it executed to its end, and the reason of the task's end for others.
+    """
+    if segment.blocking:
+        return Execution(
+            "cancelled", ErrorCode.SEGMENT_CANCELLED, "its value is lost", end_s=time.monotonic()
+        )
+    return Execution("done", end_s=time.monotonic())
 
 
 def _on_feedback(sent: SentSegment, elapsed_s: float, remaining_s: float, now_s: float) -> None:

@@ -70,6 +70,14 @@ class TaskEnded(Exception):
         self.message = message
 
 
+class NotTakenUp(TaskEnded):
+    """A task of an earlier life of the bridge cannot go on."""
+
+    def __init__(self, reason: str) -> None:
+        message = f"the bridge ended during the task, and was started again: {reason}"
+        super().__init__(int(ErrorCode.BRIDGE_INACTIVE), message)
+
+
 def bridge_error_code(error: TimelyError, *, server_url: str = "") -> int:
     """The ROS 2 code of an error. An EngineFailed at the server's URL means that the server cannot be reached."""
     if isinstance(error, EngineFailed) and server_url and error.where == server_url:

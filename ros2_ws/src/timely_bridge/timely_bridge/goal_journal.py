@@ -1,27 +1,64 @@
-"""The goals in progress, on the disk: a bridge that was killed ends them when it is started again."""
+"""The goals in progress, on the disk: a bridge that was killed and is started again takes them up, or ends them."""
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
+import math
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from timely.core.errors import InvalidInput
 from timely.core.files import append_file_line, core_write_file
+from timely_bridge.interfaces import Execution
+from timely_bridge.outcome import Timeline
 
 FILE, LOCK = "goals.jsonl", "lock"
 MAX_BYTES = 1_000_000
 """A longer journal is written anew, without the goals that have ended."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(slots=True)
+class PlanEntry:
+    """A plan of a goal.
+
+    Attributes:
+        replaces: the fields of ``plan_run.Replan``; None for the first plan.
+        before: what was planned and executed before this plan.
+        began: the driver may have segments of this plan.
+        session: of the driver that has them.
+        done: executions that have ended, by segment.
+    """
+
+    token: str
+    replaces: dict[str, Any] | None = None
+    before: Timeline = field(default_factory=Timeline)
+    began: bool = False
+    session: int = 0
+    done: dict[int, Execution] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class GoalEntry:
-    """A goal: its robot, and the tokens of its plans by task id. A token is empty until the server has accepted it."""
+    """A goal: its robot, its request as ROS 2 encodes it, its plans."""
 
     robot: str
-    tokens: dict[str, str] = field(default_factory=dict)
+    request: bytes = b""
+    plans: dict[str, PlanEntry] = field(default_factory=dict)
+    """By task id, in order."""
+    lives: int = 0
+    """How often a bridge was started with this goal in its journal."""
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def began(self) -> bool:
+        """The driver may have segments of it."""
+        return any(plan.began for plan in self.plans.values())
 
 
 class GoalJournal:
@@ -31,25 +68,31 @@ class GoalJournal:
 
     Args:
         folder: where the journal is kept; None keeps nothing.
+        now_s: seconds on the machine's monotonic clock.
 
     Attributes:
         unfinished: goals that an earlier life of the bridge left.
+        owner: the name of that life's leases; empty if it is unknown.
+        silence_s: time since that life was last seen alive, seconds; infinite if it is unknown.
         problem: why the last line could not be written; empty if it could. Goals go on without the journal.
 
     Raises:
         InvalidInput: the folder or the file cannot be used, or another bridge uses it.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, now_s: float = math.nan) -> None:
         self._file: Path | None = None
-        self._lock: IO[bytes] | None = None
+        self._lock: int | None = None
         self._goals: dict[str, GoalEntry] = {}
+        self._limit_bytes = MAX_BYTES
+        self.owner, self.silence_s = "", math.inf
         self.problem = ""
         if folder is not None:
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._lock = (folder / LOCK).open("wb")
+                self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._read_life(os.pread(self._lock, 4096, 0), now_s)
                 self._file = folder / FILE
                 lines = self._file.read_bytes().split(b"\n") if self._file.exists() else []
             except OSError as error:
@@ -58,13 +101,61 @@ class GoalJournal:
                 raise InvalidInput(f"cannot be used: {reason}", where=str(folder)) from error
             for line in lines:
                 self._read(line)
+            for name, goal in self._goals.items():
+                self._keep(name, goal, {"goal": name, "life": goal.lives + 1})
             self._write()
         self.unfinished = dict(self._goals)
 
-    def put(self, goal: str, robot: str, task_id: str, token: str) -> None:
-        """A plan of a goal begins, or its token has become known."""
-        self._goals.setdefault(goal, GoalEntry(robot)).tokens[task_id] = token
-        self._append({"goal": goal, "robot": robot, "task": task_id, "token": token})
+    def live(self, owner: str, now_s: float) -> None:
+        """Write that the bridge is alive, and the name of its leases; to be called about once a second."""
+        if self._lock is None:
+            return
+        line = json.dumps({"boot": _boot_id(), "owner": owner, "alive_s": round(now_s, 3)})
+        try:
+            os.pwrite(self._lock, line.ljust(256).encode(), 0)
+        except OSError as error:
+            self.problem = str(error)
+
+    def put(
+        self,
+        goal: str,
+        robot: str,
+        task_id: str,
+        token: str,
+        *,
+        request: bytes = b"",
+        replaces: dict[str, Any] | None = None,
+        before: Timeline | None = None,
+    ) -> None:
+        """A plan of a goal begins. Nothing is written if it is in the journal.
+
+        Args:
+            request: of the goal, as ROS 2 encodes it.
+            replaces: the fields of ``plan_run.Replan``.
+            before: what was planned and executed before this plan.
+        """
+        entry = self._goals.get(goal)
+        if entry is not None and task_id in entry.plans:
+            return
+        line: dict[str, Any] = {"goal": goal, "robot": robot, "task": task_id, "token": token}
+        if entry is None:
+            line["request"] = base64.b64encode(request).decode()
+        if replaces is not None:
+            line["replaces"] = replaces
+        if before is not None:
+            line["before"] = _timeline_to_json(before)
+        self._add(goal, line)
+
+    def begin(self, goal: str, task_id: str, session: int) -> None:
+        """The first segment of a plan is about to be sent to the driver of this session."""
+        self._add(goal, {"goal": goal, "task": task_id, "began": session})
+
+    def done(self, goal: str, task_id: str, segment: int, execution: Execution) -> None:
+        """A segment was executed to its end."""
+        times = [execution.elapsed_s, execution.end_s]
+        self._add(
+            goal, {"goal": goal, "task": task_id, "done": segment, "times": times, "value": execution.value}
+        )
 
     def end(self, goal: str) -> None:
         """A goal has ended."""
@@ -75,26 +166,55 @@ class GoalJournal:
         """Give the folder up; nothing is written any more."""
         self._file = None
         if self._lock is not None:
-            self._lock.close()
+            os.close(self._lock)
+            self._lock = None
+
+    def _add(self, goal: str, line: dict[str, Any]) -> None:
+        if "robot" not in line and goal not in self._goals:
+            return  # it has ended
+        entry = self._goals.setdefault(goal, GoalEntry(str(line.get("robot", ""))))
+        self._keep(goal, entry, line)
+        self._append(line)
+
+    def _keep(self, name: str, goal: GoalEntry, line: dict[str, Any]) -> None:
+        """Take a line into a goal. Raises an exception if the line is damaged."""
+        task_id = line.get("task")
+        if "life" in line:
+            goal.lives = int(line["life"])
+            goal.lines = [one for one in goal.lines if "life" not in one]
+        elif "token" in line:
+            before = line.get("before")
+            goal.plans[str(task_id)] = PlanEntry(
+                str(line["token"]),
+                line.get("replaces"),
+                _timeline_from_json(before) if before else Timeline(),
+            )
+            goal.request = goal.request or base64.b64decode(line.get("request", ""))
+        elif "began" in line:
+            goal.plans[str(task_id)].began, goal.plans[str(task_id)].session = True, int(line["began"])
+        elif "done" in line:
+            elapsed_s, end_s = (float(one) for one in line["times"])
+            value = line["value"]
+            goal.plans[str(task_id)].done[int(line["done"])] = Execution(
+                "done", elapsed_s=elapsed_s, end_s=end_s, value=None if value is None else str(value)
+            )
+        goal.lines.append(line)
 
     def _append(self, line: dict[str, Any]) -> None:
         if self._file is None:
             return
         try:
-            if append_file_line(self._file, json.dumps(line).encode()) > MAX_BYTES:
+            if append_file_line(self._file, json.dumps(line).encode()) > self._limit_bytes:
                 self._write()
             self.problem = ""
         except (OSError, InvalidInput) as error:
             self.problem = str(error)
 
     def _write(self) -> None:
-        lines = [
-            json.dumps({"goal": name, "robot": goal.robot, "task": task_id, "token": token})
-            for name, goal in self._goals.items()
-            for task_id, token in goal.tokens.items()
-        ]
+        text = "".join(json.dumps(line) + "\n" for goal in self._goals.values() for line in goal.lines)
+        self._limit_bytes = max(MAX_BYTES, 2 * len(text))
         if self._file is not None:
-            core_write_file(self._file, "".join(line + "\n" for line in lines))
+            core_write_file(self._file, text)
 
     def _read(self, line: bytes) -> None:
         try:
@@ -102,8 +222,49 @@ class GoalJournal:
             name = str(entry["goal"])
             if entry.get("ended"):
                 self._goals.pop(name, None)
+            elif name in self._goals:
+                self._keep(name, self._goals[name], entry)
             else:
-                goal = self._goals.setdefault(name, GoalEntry(str(entry["robot"])))
-                goal.tokens[str(entry["task"])] = str(entry["token"])
+                goal = GoalEntry(str(entry["robot"]))
+                self._keep(name, goal, entry)
+                self._goals[name] = goal
         except (ValueError, KeyError, TypeError, AttributeError):
-            return  # empty, or cut off by a crash: nothing of that plan was requested yet
+            return  # empty, or cut off by a crash: nothing followed from it yet
+
+    def _read_life(self, line: bytes, now_s: float) -> None:
+        try:
+            entry = json.loads(line)
+            if entry["boot"] == _boot_id() and now_s >= entry["alive_s"]:
+                self.owner, self.silence_s = str(entry["owner"]), now_s - float(entry["alive_s"])
+        except (ValueError, KeyError, TypeError):
+            return  # a first start, or a line of an earlier version
+
+
+def _boot_id() -> str:
+    """Of this start of the machine, to which times of the monotonic clock belong."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _timeline_to_json(timeline: Timeline) -> dict[str, Any]:
+    return {
+        "arrival_s": timeline.arrival_s,
+        "first_start_s": None if math.isnan(timeline.first_start_s) else timeline.first_start_s,
+        "spans": timeline.spans,
+        "plan": timeline.plan,
+        "executed": timeline.executed,
+    }
+
+
+def _timeline_from_json(data: dict[str, Any]) -> Timeline:
+    first_start_s = data["first_start_s"]
+    spans: Sequence[Sequence[float]] = data["spans"]
+    return Timeline(
+        float(data["arrival_s"]),
+        math.nan if first_start_s is None else float(first_start_s),
+        [(float(start_s), float(end_s)) for start_s, end_s in spans],
+        [str(text) for text in data["plan"]],
+        [str(text) for text in data["executed"]],
+    )

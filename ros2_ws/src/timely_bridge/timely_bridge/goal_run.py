@@ -14,13 +14,38 @@ from timely_interfaces.msg import ErrorCode
 
 from timely_bridge.goals import TaskGoal
 from timely_bridge.outcome import TaskEnd, Timeline
-from timely_bridge.plan_run import PlanRun, Replan
+from timely_bridge.plan_run import PastPlan, PlanRun, Replan
 from timely_bridge.robot_lock import Claim, RobotLock
 
 REPLANNED_CODES = (ErrorCode.MOTION_FAILED, ErrorCode.MOTION_TIMEOUT, ErrorCode.SEGMENT_TIMEOUT)
 """Another plan may help. It does not where the robot itself is broken, or where the goal was ended on request."""
 
-MakeRun = Callable[["GoalRun", str, Replan | None], PlanRun]
+INTERRUPTED_CODES = (ErrorCode.NOT_OWNER, ErrorCode.SEGMENT_CANCELLED)
+"""Driver or server gave the plan up while the bridge was away; another plan goes on from what was executed."""
+
+AWAY = "the bridge ended during the task, and was started again"
+
+MakeRun = Callable[["GoalRun", str, Replan | None, PastPlan | None], PlanRun]
+
+
+@dataclass(frozen=True, slots=True)
+class PastGoal:
+    """A goal of an earlier life of the bridge.
+
+    Attributes:
+        task_id: of its last plan.
+        plans: plans that followed the first.
+        replaces: the description of the last plan, if it is not the first.
+        before: what was planned and executed before that plan.
+        began: the robot has begun the goal, and waits for no other.
+    """
+
+    task_id: str
+    plans: int
+    replaces: Replan | None
+    plan: PastPlan
+    before: Timeline
+    began: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +63,8 @@ class GoalRun:
     lock: RobotLock
     make_run: MakeRun
     attempts: int = 0
+    past: PastGoal | None = None
+    """What an earlier life of the bridge left of it."""
     task: asyncio.Task[None] | None = None
     """The asyncio task of the run, kept from being collected."""
     timeline: Timeline = field(default_factory=Timeline)
@@ -72,7 +99,9 @@ class GoalRun:
     async def run(self) -> TaskEnd:
         """From the first plan to the last execution; raises only when its own coroutine is cancelled."""
         try:
-            end = await self._run_plan(self.task_id, None)
+            end = await (
+                self._run_plan(self.task_id, None) if self.past is None else self._take_up(self.past)
+            )
             while (replan := self._replan_after(end)) is not None:
                 self.plans += 1
                 self._next_replan = None
@@ -81,8 +110,21 @@ class GoalRun:
         finally:
             self.lock.release(self.claim)
 
-    async def _run_plan(self, task_id: str, replan: Replan | None) -> TaskEnd:
-        self.plan = plan = self.make_run(self, task_id, replan)
+    async def _take_up(self, past: PastGoal) -> TaskEnd:
+        """Go on with the last plan of an earlier life of the bridge, or with another if that one was interrupted."""
+        if past.began:
+            await self.lock.acquire(self.claim)  # before any other goal: the robot executes this one
+        self.plans = past.plans
+        end = await self._run_plan(past.task_id, past.replaces, past)
+        if end.code not in INTERRUPTED_CODES or self._cancelled is not None or self.plan is None:
+            return end
+        end = replace(end, code=int(ErrorCode.BRIDGE_INACTIVE), message=f"{AWAY}: {end.message}", began=True)
+        if self._next_replan is None:
+            self._next_replan = (AWAY, None)
+        return end
+
+    async def _run_plan(self, task_id: str, replan: Replan | None, past: PastGoal | None = None) -> TaskEnd:
+        self.plan = plan = self.make_run(self, task_id, replan, past.plan if past is not None else None)
         if self._cancelled is not None:
             plan.cancel(*self._cancelled)
         return await plan.run()

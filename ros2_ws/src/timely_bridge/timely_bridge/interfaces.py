@@ -21,6 +21,8 @@ class PlanStream(Protocol):
     task_id: str
     token: str | None
 
+    @property
+    def result(self) -> Any: ...
     def __aiter__(self) -> AsyncIterator[Segment]: ...
     async def report(self, *reports: ExecutionReport) -> Any: ...
     async def cancel(self) -> None: ...
@@ -59,6 +61,10 @@ class PlanClient(Protocol):
         agent: str | None = None,
         token: str | None = None,
         id: str | None = None,
+        report_token: str | None = None,
+    ) -> Awaitable[Any]: ...
+    def resume(
+        self, task_id: str, *, token: str | None = None, agent: str | None = None
     ) -> Awaitable[Any]: ...
     async def cancel(self, task_id: str, *, token: str | None = None) -> Any: ...
     async def health(self) -> dict[str, Any]: ...
@@ -116,12 +122,32 @@ class Driver(Protocol):
         """The object in the robot's gripper; empty if there is none, or if it is unknown."""
         ...
 
+    @property
+    def session(self) -> int:
+        """Differs for each start of the driver; 0 if it is unknown."""
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """The robot was stopped, and not reset."""
+        ...
+
     async def ready(self, timeout_s: float) -> bool:
         """Wait until segments can be sent; False when that takes longer than ``timeout_s``."""
         ...
 
-    def send(self, segment: Segment, skill_set: str, on_sent: Callable[[], None]) -> SentSegment:
-        """Send a segment at once; ``on_sent`` runs right after, on the thread that sent it."""
+    def send(
+        self, segment: Segment, skill_set: str, on_sent: Callable[[], None], *, again: bool = False
+    ) -> SentSegment:
+        """Send a segment at once; ``on_sent`` runs right after, on the thread that sent it.
+
+        Args:
+            again: an earlier life of the bridge may have sent it. It is followed if the driver has it.
+        """
+        ...
+
+    def cancel_task(self, task_id: str) -> None:
+        """End the segment of a task that is in motion, and the rest of the task."""
         ...
 
     def cancel(self, sent: SentSegment) -> None:

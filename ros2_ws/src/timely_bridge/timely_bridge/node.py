@@ -34,6 +34,10 @@ from timely_bridge.stop_latch import StopLatch
 
 CLOSE_S = 5.0
 CANCEL_RETRY_S = 1.0
+TAKE_UP_S = 10.0
+"""Goals of a bridge that died longer ago are ended: by default robots begin their failsafe action then."""
+MAX_LIVES = 5
+"""A goal that so many starts of the bridge did not end is ended: it may be what kills the bridge."""
 TASK_PERIOD_S = 1.0
 """How often the task in execution is published again, so that its driver knows that it lives."""
 
@@ -78,6 +82,7 @@ class BridgeNode(ManagedNode):
         self._robots: dict[str, RobotServer] = {}
         self._active = False
         self._journal = GoalJournal()
+        self._owner = ""
         super().__init__(name, namespace=namespace, context=context, overrides=overrides)
         declare_bridge_parameters(self)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
@@ -95,23 +100,27 @@ class BridgeNode(ManagedNode):
         """Read the parameters, connect to the server, and offer the actions, which refuse goals until activation."""
         try:
             self._settings = settings = read_bridge_parameters(self)
-            self._journal = journal = GoalJournal(settings.state_folder)
+            self._journal = journal = GoalJournal(settings.state_folder, self._system_clock.now())
         except InvalidInput as error:
             self.get_logger().error(f"cannot configure: {error}")
             return TransitionCallbackReturn.FAILURE
         self._loop = loop = LoopThread("timely bridge")
         self._client, self._health = loop.submit(self._connect(settings)).result(CLOSE_S)
+        latch = StopLatch(settings.state_folder)
+        own_name = f"{self.get_name()}-{secrets.token_hex(8)}"
+        take_up = bool(journal.unfinished) and journal.silence_s <= TAKE_UP_S and not latch.set
+        self._owner = journal.owner if take_up else own_name
         connection = Connection(
             settings,
             loop,
             self._client,
             self._system_clock,
-            owner=f"{self.get_name()}-{secrets.token_hex(8)}",
+            owner=self._owner,
             journal=journal,
             admit=self._admit,
             on_task=lambda: self.cpu_latency.want(True),
+            active=lambda: self._active,
         )
-        latch = StopLatch(settings.state_folder)
         self.fleet_stop.set_robots(settings.robots, settings.driver_silence_s, latch)
         if hasattr(self._client, "stop_orders"):
             self._stop_loop = LoopThread("server stop")
@@ -119,7 +128,9 @@ class BridgeNode(ManagedNode):
             self._stop_loop.submit(self._follow_server_stop(settings))
         for entry in settings.robots:
             self._robots[entry.name] = RobotServer(self, entry, connection)
-        self._server_tasks.append(loop.submit(self._end_unfinished_goals(journal)))
+        loop.call(journal.live, self._owner, self._system_clock.now())
+        ended = self._take_up_goals(journal, own_name) if take_up else list(journal.unfinished)
+        self._server_tasks.append(loop.submit(self._end_unfinished_goals(journal, ended)))
         self.begin_work(
             {
                 self._publish_diagnostics: 1.0,
@@ -207,8 +218,26 @@ class BridgeNode(ManagedNode):
         finally:
             await client.close()
 
-    async def _end_unfinished_goals(self, journal: GoalJournal) -> None:
-        """End the goals of an earlier life of the bridge: their plans at the server, then for all who follow them.
+    def _take_up_goals(self, journal: GoalJournal, own_name: str) -> list[str]:
+        """Take the goals of an earlier life of the bridge up; returns those that cannot be.
+
+        The lease of that life goes on, so that the drivers go on with its segments. On a robot with a goal that cannot
+        be taken up, a lease of another name ends them. Goals whose segments a driver may have come first.
+        """
+        ended = []
+        goals = sorted(journal.unfinished.items(), key=lambda item: not item[1].began)
+        for name, goal in goals:
+            robot = self._robots.get(goal.robot)
+            if robot is not None and goal.lives <= MAX_LIVES and robot.take_up(name, goal):
+                self.get_logger().warning(f"{goal.robot}: {name} of an earlier start of the bridge goes on")
+                continue
+            ended.append(name)
+            if robot is not None:
+                robot.port.lease.owner = own_name
+        return ended
+
+    async def _end_unfinished_goals(self, journal: GoalJournal, names: list[str]) -> None:
+        """End goals of an earlier life of the bridge: their plans at the server, then for all who follow them.
 
         The drivers end their segments, because this life of the bridge has another lease.
         """
@@ -217,11 +246,12 @@ class BridgeNode(ManagedNode):
             int(ErrorCode.BRIDGE_INACTIVE),
             "the bridge ended during the task, and was started again",
         )
-        for name, goal in list(journal.unfinished.items()):
-            for task_id, token in goal.tokens.items():
+        for name in names:
+            goal = journal.unfinished[name]
+            for task_id, plan in goal.plans.items():
                 if (robot := self._robots.get(goal.robot)) is not None:
                     robot.publisher.ended(task_id, end)
-                await self._cancel_at_server(task_id, token)
+                await self._cancel_at_server(task_id, plan.token)
             self.get_logger().warning(f"{goal.robot}: {name} of an earlier start of the bridge was ended")
             journal.end(name)
 
@@ -287,6 +317,7 @@ class BridgeNode(ManagedNode):
     def _repeat_tasks(self) -> None:
         if self._loop is not None:
             # On the loop's thread, so that drivers get no heartbeat from a loop that hangs.
+            self._loop.call(lambda: self._journal.live(self._owner, self._system_clock.now()))
             for robot in self._robots.values():
                 self._loop.call(robot.publish_tasks)
 

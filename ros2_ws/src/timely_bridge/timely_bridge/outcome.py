@@ -9,7 +9,7 @@ from timely_interfaces.msg import ErrorCode
 
 from timely.core.execution import waiting_time_s
 from timely.core.utility import TimeUtility
-from timely_bridge.error_codes import TaskEnded, bridge_error_owner
+from timely_bridge.error_codes import NotTakenUp, TaskEnded, bridge_error_owner
 
 CANCEL_CODES = (ErrorCode.CANCELLED, ErrorCode.PREEMPTED, ErrorCode.FLEET_STOPPED, ErrorCode.BRIDGE_INACTIVE)
 """The goal was ended on request; nothing failed."""
@@ -98,6 +98,6 @@ class Timeline:
 def _outcome(ended: TaskEnded | None, began: bool) -> str:
     if ended is None:
         return "complete"
-    if ended.code in CANCEL_CODES:
+    if ended.code in CANCEL_CODES and not isinstance(ended, NotTakenUp):
         return "cancelled"
     return "refused" if bridge_error_owner(ended.code) == "goal" and not began else "failed"

@@ -11,7 +11,7 @@ import logging
 import math
 import re
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -20,12 +20,12 @@ from timely_interfaces.msg import ErrorCode, SegmentReport
 
 from timely.client import Segment
 from timely.core.clock import Clock
-from timely.core.errors import TimelyError, UnknownName
+from timely.core.errors import EngineFailed, Overloaded, TimelyError, UnknownName
 from timely.core.utility import URGENT
-from timely_bridge.driver_port import forward_bridge_segments
-from timely_bridge.error_codes import TaskEnded, bridge_error_code, bridge_error_owner
+from timely_bridge.driver_port import READY_PERIOD_S, forward_bridge_segments
+from timely_bridge.error_codes import NotTakenUp, TaskEnded, bridge_error_code, bridge_error_owner
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
-from timely_bridge.interfaces import Driver, PlanClient, PlanStream, SentSegment
+from timely_bridge.interfaces import Driver, Execution, PlanClient, PlanStream, SentSegment
 from timely_bridge.outcome import CANCEL_CODES, Deadlines, TaskEnd, Timeline
 from timely_bridge.report_queue import ReportQueue
 from timely_bridge.robot_lock import Claim, RobotLock
@@ -33,6 +33,11 @@ from timely_bridge.segment_run import SegmentRun
 
 GOAL_ID = re.compile(r"[0-9a-f]{32}")
 """Of a ROS 2 goal, in a task's id."""
+
+RETRY_S = 0.5
+"""Between two attempts to follow a plan of an earlier life of the bridge."""
+ENDED_AWAY = int(ErrorCode.SEGMENT_CANCELLED)
+"""The code of a plan that the server gave up while the bridge was away."""
 
 WAIT_SHARE = 0.8
 """Share of the time for the submission in which a refused task is submitted again."""
@@ -48,6 +53,10 @@ class PlanObserver(Protocol):
 
     def plan_changed(self, run: PlanRun, end: TaskEnd | None) -> None:
         """The plan begins, or has its last segment, or is over (``end``)."""
+        ...
+
+    def beginning(self, run: PlanRun) -> None:
+        """The first segment is about to be sent to the driver."""
         ...
 
     def segment_sent(self, segment: Segment) -> None:
@@ -82,6 +91,25 @@ class Replan:
     executed: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PastPlan:
+    """A plan of an earlier life of the bridge.
+
+    Attributes:
+        token: the server's token of the task.
+        began: its driver may have segments of it.
+        session: of that driver.
+        done: executions that have ended, by segment.
+        active: the bridge takes goals.
+    """
+
+    token: str
+    began: bool
+    session: int
+    done: Mapping[int, Execution]
+    active: Callable[[], bool] = lambda: True
+
+
 @dataclass(slots=True, eq=False)
 class PlanRun:
     """One plan. ``run`` is called once; ``cancel`` may be called at any time on the same loop.
@@ -90,6 +118,7 @@ class PlanRun:
         task_id: the name of the task for server and driver.
         replaces: the plan before it; None for the first.
         claim: the goal's claim on the robot, which outlives this plan; None makes one for this plan alone.
+        past: what is known of the plan if an earlier life of the bridge began it; its segments are not sent twice.
     """
 
     task_id: str
@@ -100,7 +129,8 @@ class PlanRun:
     claim: Claim | None = None
     timeline: Timeline = field(default_factory=Timeline)
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-    """The server's token of the task; a replacing plan has its own once the server has accepted it."""
+    """The server's token of the task, chosen here."""
+    past: PastPlan | None = None
     submitted: bool = False
     """The server may have the task."""
     over: bool = False
@@ -121,6 +151,8 @@ class PlanRun:
 
     def __post_init__(self) -> None:
         self._claim = self.claim or Claim(self.goal.utility.urgent, self.cancel)
+        if self.past is not None:
+            self.token = self.past.token
         context = self.context
         self._reports = ReportQueue(
             self.task_id, context.clock, context.deadlines, lambda: not self.executing
@@ -161,6 +193,8 @@ class PlanRun:
         work = loop.create_task(self._follow(), name=f"plan {self.task_id}")
         try:
             limit_s = self.context.deadlines.task_s
+            if self.past is not None:
+                limit_s = max(0.0, limit_s + self.timeline.arrival_s - self.context.clock.now())
             await asyncio.wait((work, self._cancelled), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
             ended = self._early_end(work)
             self.over = True
@@ -202,17 +236,16 @@ class PlanRun:
             await self.context.lock.acquire(self._claim)
         self.submitted = True
         async with asyncio.timeout(self.context.deadlines.submit_s):
-            stream = await self._submit()
+            stream = await (self._submit() if self.past is None else self._take_up(self.past))
         self._stream = self._reports.stream = stream
         self.token = stream.token or self.token
         executions: set[asyncio.Task[None]] = set()
         forwarding = forward_bridge_segments(
             stream,
-            self.context.driver,
-            self.goal.skill_set,
             admit=self._wait_for_robot,
             on_sent=self.observer.segment_sent,
             follow=partial(self._follow_segment, executions),
+            send=self._send,
         )
         reading = asyncio.create_task(forwarding, name=f"segments {self.task_id}")
         try:
@@ -226,11 +259,59 @@ class PlanRun:
             self._raise_failed()
             if failure is not None:
                 raise failure
+            if self.past is not None and stream.result.outcome != "complete":
+                raise TaskEnded(ENDED_AWAY, "the server ended the plan while the bridge was away")
         finally:
             reading.cancel()
             for execution in executions:
                 execution.cancel()
             await asyncio.gather(reading, *executions, return_exceptions=True)
+
+    async def _take_up(self, past: PastPlan) -> PlanStream:
+        """Follow the plan at the server again, from its first segment.
+
+        Raises:
+            NotTakenUp: the bridge is not active, the robot was stopped, its driver was restarted, or the server has no
+                such task.
+        """
+        driver, driver_s = self.context.driver, self.context.deadlines.driver_s
+        try:
+            async with asyncio.timeout(driver_s):
+                while not past.active():  # noqa: ASYNC110 - set by another thread, once
+                    await asyncio.sleep(READY_PERIOD_S)
+        except TimeoutError:
+            raise NotTakenUp("it was not activated") from None
+        if past.began:
+            if not await driver.ready(driver_s):
+                raise NotTakenUp("its driver does not answer")
+            if driver.stopped:
+                raise NotTakenUp("the robot was stopped")
+            if driver.session != past.session:
+                raise NotTakenUp("its driver was started again")
+        while True:
+            try:
+                stream: PlanStream = await self.context.client.resume(
+                    self.task_id, token=self.token, agent=self.goal.agent
+                )
+            except UnknownName:
+                if past.began:
+                    raise NotTakenUp("the server no longer has the task") from None
+                return await self._submit()  # the request had not reached the server
+            except (EngineFailed, Overloaded):
+                await asyncio.sleep(RETRY_S)
+            else:
+                return stream
+
+    def _send(self, segment: Segment, on_sent: Callable[[], None]) -> SentSegment:
+        execution = self.past.done.get(segment.index) if self.past is not None else None
+        if execution is None:
+            again = self.past is not None and self.past.began
+            return self.context.driver.send(segment, self.goal.skill_set, on_sent, again=again)
+        loop = asyncio.get_running_loop()
+        sent = SentSegment(segment, self.goal.skill_set, loop.create_future(), loop.create_future())
+        sent.started.set_result(execution.end_s - execution.elapsed_s)
+        sent.ended.set_result(execution)
+        return sent
 
     def _scene(self) -> str:
         """The scene with what the robot holds, unless another goal will move the robot before this one."""
@@ -253,6 +334,7 @@ class PlanRun:
                 deadline_s=self.context.deadlines.task_s,
                 agent=goal.agent,
                 id=self.task_id,
+                report_token=self.token,
             )
         else:
             stream = await client.submit(
@@ -307,6 +389,8 @@ class PlanRun:
                 raise TaskEnded(
                     ErrorCode.DRIVER_UNAVAILABLE, f"no driver took the segment within {driver_s:g} s"
                 )
+            if not self.sent and (self.past is None or not self.past.began):
+                self.observer.beginning(self)
         except BaseException:
             self._segment_over()
             raise
@@ -317,9 +401,9 @@ class PlanRun:
         previous = self.sent[-1] if self.sent else None
         self.sent.append(sent)
         context = self.context
-        run = SegmentRun(
-            sent, context.deadlines, context.clock, self.timeline, self._reports, self.observer.reported
-        )
+        done_before = self.past is not None and sent.segment.index in self.past.done
+        publish = self.observer.reported if not done_before else lambda report: None
+        run = SegmentRun(sent, context.deadlines, context.clock, self.timeline, self._reports, publish)
         execution = asyncio.create_task(run.run(previous), name=f"segment {sent.segment.index}")
         executions.add(execution)
         execution.add_done_callback(partial(self._execution_over, executions))
@@ -348,6 +432,8 @@ class PlanRun:
         unfinished = [sent for sent in self.sent if not sent.ended.done()]
         for sent in unfinished:
             self.context.driver.cancel(sent)
+        if self.past is not None:
+            self.context.driver.cancel_task(self.task_id)
         work.cancel()
         # The stream must have no reader when it is closed.
         await asyncio.wait((work,), timeout=self.context.deadlines.cancel_s)
@@ -374,7 +460,7 @@ class PlanRun:
                 if stream is None:
                     # The server may have the task although its answer never came: the id is the bridge's own.
                     if self.submitted and bridge_error_owner(ended.code) != "goal":
-                        await self.context.client.cancel(self.task_id)
+                        await self.context.client.cancel(self.task_id, token=self.token)
                     return
                 try:
                     if ended.code not in CANCEL_CODES:

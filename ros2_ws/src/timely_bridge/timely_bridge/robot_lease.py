@@ -19,7 +19,7 @@ class RobotLease:
     ``check`` runs on the executor's thread, ``renew`` on any thread.
 
     Args:
-        owner: unique for each start of the bridge.
+        owner: unique for each bridge. One that takes goals of an earlier life up has that life's name.
     """
 
     def __init__(self, node: LifecycleNode, robot: str, driver_node: str, owner: str) -> None:

@@ -5,29 +5,36 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 from rclpy.action import ActionServer, CancelResponse, GoalResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.lifecycle import LifecycleNode
+from rclpy.serialization import deserialize_message, serialize_message
 from std_msgs.msg import String
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, SegmentReport
-from timely_robots.ros.actions import finish_ros_goal, mark_ros_goal_executing, without_ros_debug_lines
+from timely_robots.ros.actions import (
+    adopt_ros_goal,
+    finish_ros_goal,
+    mark_ros_goal_executing,
+    without_ros_debug_lines,
+)
 
 from timely.client import Segment
 from timely.core.clock import Clock
 from timely.core.errors import TimelyError
 from timely_bridge.driver_port import DriverPort
 from timely_bridge.error_codes import TaskEnded, bridge_error_code, bridge_error_name
-from timely_bridge.goal_journal import GoalJournal
-from timely_bridge.goal_run import GoalRun
-from timely_bridge.goals import RobotEntry, read_bridge_goal
+from timely_bridge.goal_journal import GoalEntry, GoalJournal
+from timely_bridge.goal_run import GoalRun, PastGoal
+from timely_bridge.goals import RobotEntry, TaskGoal, read_bridge_goal
+from timely_bridge.interfaces import Execution
 from timely_bridge.loop_thread import LoopThread
-from timely_bridge.outcome import TaskEnd
-from timely_bridge.plan_run import PlanRun, Replan, RunContext
+from timely_bridge.outcome import TaskEnd, Timeline
+from timely_bridge.plan_run import PastPlan, PlanRun, Replan, RunContext
 from timely_bridge.robot_lease import RobotLease
 from timely_bridge.robot_lock import RobotLock
 from timely_bridge.settings import BridgeSettings
@@ -35,6 +42,8 @@ from timely_bridge.task_publisher import TaskPublisher
 
 MAX_QUEUED_HEARTBEATS = 8
 """Queued tasks that are published again; their drivers have no segments of them."""
+TASK_PREFIX = "ros-"
+"""Before the id of a ROS 2 goal, in the id of its task."""
 RESULT_STATES = {"complete": "succeeded", "cancelled": "canceled"}
 """Outcome -> state of the ROS 2 goal; all others are aborted."""
 
@@ -44,9 +53,10 @@ class Connection:
     """What all robots of the bridge share.
 
     Attributes:
-        owner: the name of the bridge's leases, unique for each start.
+        owner: the name of the bridge's leases. Goals of an earlier life are taken up under the name of that life.
         admit: raises TaskEnded when the bridge takes no further goal.
         on_task: is called when a goal begins.
+        active: the bridge takes goals.
     """
 
     settings: BridgeSettings
@@ -57,6 +67,7 @@ class Connection:
     journal: GoalJournal
     admit: Callable[[], None]
     on_task: Callable[[], None]
+    active: Callable[[], bool]
 
 
 class RobotServer:
@@ -122,16 +133,44 @@ class RobotServer:
             self._finish(handle, TaskEnd("refused", bridge_error_code(error), str(error)))
             return
         mark_ros_goal_executing(handle)
+        self._begin(handle, goal)
+
+    def take_up(self, name: str, left: GoalEntry) -> bool:
+        """Take up a goal of an earlier life of the bridge; False if that is not possible."""
+        connection, server = self._connection, self._server
+        if server is None or not left.request or not left.plans:
+            return False
+        try:
+            request = deserialize_message(left.request, ExecuteTask.Goal)
+            goal = read_bridge_goal(request, self.entry, connection.settings.limits)
+            task_id, plan = list(left.plans.items())[-1]
+            replaces = Replan(**plan.replaces) if plan.replaces is not None else None
+            handle = adopt_ros_goal(server, bytes.fromhex(name.removeprefix(TASK_PREFIX)), request)
+        except Exception as error:  # the journal may be of another version
+            self._node.get_logger().warning(f"{self.entry.name}: {name} cannot be taken up: {error}")
+            return False
+        if handle is None:
+            return False
+        past = PastPlan(plan.token, plan.began, plan.session, plan.done, connection.active)
+        self._begin(
+            handle, goal, PastGoal(task_id, len(left.plans) - 1, replaces, past, plan.before, left.began)
+        )
+        return True
+
+    def _begin(self, handle: ServerGoalHandle, goal: TaskGoal, past: PastGoal | None = None) -> None:
+        connection = self._connection
         connection.on_task()
+        observer = _GoalObserver(
+            self.publisher, handle, connection.journal, self.entry.name, self.port, connection.clock
+        )
         run = GoalRun(
             task_id=_task_id(handle),
             goal=goal,
             lock=self.lock,
-            make_run=partial(
-                self._make_plan_run,
-                _GoalObserver(self.publisher, handle, connection.journal, self.entry.name),
-            ),
+            make_run=partial(self._make_plan_run, observer),
             attempts=int(self._node.get_parameter("replan_attempts").value),
+            past=past,
+            timeline=past.before if past is not None else Timeline(),
         )
         connection.loop.call(self._start, handle, run)
 
@@ -183,7 +222,12 @@ class RobotServer:
                 self.publisher.task(run.plan)
 
     def _make_plan_run(
-        self, observer: _GoalObserver, run: GoalRun, task_id: str, replaces: Replan | None
+        self,
+        observer: _GoalObserver,
+        run: GoalRun,
+        task_id: str,
+        replaces: Replan | None,
+        past: PastPlan | None,
     ) -> PlanRun:
         return PlanRun(
             task_id=task_id,
@@ -193,6 +237,7 @@ class RobotServer:
             replaces=replaces,
             claim=run.claim,
             timeline=run.timeline,
+            past=past,
         )
 
     def _start(self, handle: ServerGoalHandle, run: GoalRun) -> None:
@@ -229,15 +274,33 @@ class _GoalObserver:
     """Publishes what happens to one goal's plans, and keeps their names in the journal."""
 
     def __init__(
-        self, publisher: TaskPublisher, handle: ServerGoalHandle, journal: GoalJournal, robot: str
+        self,
+        publisher: TaskPublisher,
+        handle: ServerGoalHandle,
+        journal: GoalJournal,
+        robot: str,
+        port: DriverPort,
+        clock: Clock,
     ) -> None:
         self._publisher, self._handle = publisher, handle
-        self._journal, self._robot = journal, robot
+        self._journal, self._robot, self._port, self._clock = journal, robot, port, clock
+        self._name = _task_id(handle)
 
     def plan_changed(self, run: PlanRun, end: TaskEnd | None) -> None:
-        if end is None:
-            self._journal.put(_task_id(self._handle), self._robot, run.task_id, run.token)
+        if end is None and not run.planned:
+            self._journal.put(
+                self._name,
+                self._robot,
+                run.task_id,
+                run.token,
+                request=serialize_message(self._handle.request),
+                replaces=asdict(run.replaces) if run.replaces is not None else None,
+                before=run.timeline,
+            )
         self._publisher.task(run, end)
+
+    def beginning(self, run: PlanRun) -> None:
+        self._journal.begin(self._name, run.task_id, self._port.session)
 
     def segment_sent(self, segment: Segment) -> None:
         message = self._publisher.segment(segment)
@@ -246,7 +309,12 @@ class _GoalObserver:
 
     def reported(self, report: SegmentReport) -> None:
         self._publisher.report(report)
+        if report.kind in (SegmentReport.DONE, SegmentReport.VALUE):
+            execution = Execution(
+                "done", elapsed_s=report.elapsed_s, end_s=self._clock.now(), value=report.value
+            )
+            self._journal.done(self._name, report.task_id, report.segment, execution)
 
 
 def _task_id(handle: ServerGoalHandle) -> str:
-    return f"ros-{bytes(handle.goal_id.uuid).hex()}"
+    return TASK_PREFIX + bytes(handle.goal_id.uuid).hex()

@@ -75,7 +75,8 @@ class SegmentRun:
         self.timeline.executed.append(segment.text)
         value = (execution.value or "") if segment.blocking else None
         kind: ReportKind = "done" if value is None else "value"
-        self._report(kind, execution.end_s, elapsed_s=execution.elapsed_s, value=value)
+        # The time of a segment that ended while the bridge was away may be unknown.
+        self._report(kind, execution.end_s, elapsed_s=execution.elapsed_s or None, value=value)
 
     def _make_progress(self) -> Callable[[float, float], None]:
         last_s = self.clock.now()

@@ -385,7 +385,9 @@ class SegmentExecutor:
                 self._counts["done" if done.outcome == "done" else "failed"] += 1
                 ended: Sequence[_Queued] = ()
                 why = done
-                if done.outcome != "done":
+                if done.outcome == "done":
+                    self._ledger.finish(item.order)
+                else:
                     why = SegmentResult(
                         "cancelled",
                         ErrorCode.SEGMENT_CANCELLED,

@@ -14,6 +14,8 @@ from timely_robots.segments import SegmentOrder, SegmentResult
 @dataclass(slots=True)
 class _Task:
     expected: int = 0
+    done: int = 0
+    """Segments that were executed to their end."""
     end: SegmentResult | None = None
     """Why the rest of the task is not executed; None while it is."""
 
@@ -36,12 +38,13 @@ class TaskLedger:
         expected = task.expected if task is not None else 0
         if task is None and order.index == 0 and self._store.begun(order.task_id):
             return _refused(ErrorCode.DUPLICATE, f"task {order.task_id!r} began before the driver restarted")
-        if order.index < expected:
-            return _refused(ErrorCode.DUPLICATE, f"{name} was taken before")
         if order.index > expected:
             return _refused(ErrorCode.OUT_OF_ORDER, f"{name} came, {expected} is next")
-        if task is not None and task.end is not None:
+        if task is not None and task.end is not None and order.index >= task.done:
+            # A repeat so shows a restarted client which of its segments were not executed to their end.
             return _refused(task.end.code, f"the task has ended: {task.end.message}")
+        if order.index < expected:
+            return _refused(ErrorCode.DUPLICATE, f"{name} was taken before")
         return None
 
     def take(self, order: SegmentOrder, live: Collection[str]) -> None:
@@ -54,6 +57,12 @@ class TaskLedger:
                 break
             if task_id != order.task_id and task_id not in live:
                 del self._tasks[task_id]
+
+    def finish(self, order: SegmentOrder) -> None:
+        """A segment was executed to its end."""
+        task = self._tasks.get(order.task_id)
+        if task is not None:
+            task.done = order.index + 1
 
     def end(self, task_id: str, result: SegmentResult) -> bool:
         """End a task; the first reason counts. False if it is unknown or has ended."""

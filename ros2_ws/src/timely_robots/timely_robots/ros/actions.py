@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from action_msgs.msg import GoalStatus
+from action_msgs.msg import GoalInfo, GoalStatus
 from rclpy.action import ActionClient, ActionServer, CancelResponse, GoalResponse
 from rclpy.action.client import ClientGoalHandle
 from rclpy.action.server import ServerGoalHandle
@@ -54,6 +54,29 @@ def finish_ros_goal(server: ActionServer, handle: ServerGoalHandle, state: str, 
         server.notify_execute(handle, settle)
 
 
+def adopt_ros_goal(server: ActionServer, goal_id: bytes, request: Any) -> ServerGoalHandle | None:
+    """Take a goal up that an earlier process had accepted, so that its result and cancellation are answered.
+
+    rclpy makes goals from requests only. On the executor's thread.
+
+    Returns:
+        Its handle, executing; None if rclpy is another one, or has such a goal.
+    """
+    if not all(hasattr(server, name) for name in ("_lock", "_goal_handles", "_result_futures", "_node")):
+        return None
+    info = GoalInfo(goal_id=UUID(uuid=list(goal_id)), stamp=server._node.get_clock().now().to_msg())
+    try:
+        with server._lock:
+            handle = ServerGoalHandle(server, info, request)
+    except RuntimeError:
+        return None
+    server._goal_handles[goal_id] = handle
+    server._result_futures[goal_id] = result = Future()
+    server.add_future(result)
+    mark_ros_goal_executing(handle)
+    return handle
+
+
 def send_ros_goal(
     client: ActionClient,
     goal: Any,
@@ -90,6 +113,12 @@ _INSIDE_OF_CLIENT = (
     "_goal_sequence_number_to_goal_id",
     "_remove_pending_goal_request",
 )
+
+
+def follow_ros_goal_feedback(client: ActionClient, goal_id: UUID, feedback: Callable[[Any], None]) -> None:
+    """Get the feedback of a goal that another process sent; on the executor's thread."""
+    if hasattr(client, "_feedback_callbacks"):
+        client._feedback_callbacks[bytes(goal_id.uuid)] = feedback
 
 
 def new_ros_goal_id() -> UUID:
