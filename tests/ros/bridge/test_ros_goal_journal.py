@@ -30,10 +30,12 @@ from timely.server.server_thread import ServerThread
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
+PATIENCE_S = 120.0
+"""Driver and bridge wait so long for a bridge, however long its start takes here."""
 PLANS = {
     "Go": [
         ScriptedSegment("mf(41);", 0.3),
-        ScriptedSegment("d(30);", 3.0),
+        ScriptedSegment("d(20);", 2.0),
         ScriptedSegment("mb(42);", 0.3),
     ],
     "Wait": [ScriptedSegment("d(60);", 6.0)],
@@ -141,8 +143,16 @@ class Flown(SimRobot):
 def drone(domain_id: int) -> Iterator[Flown]:
     robot = Flown()
     context = isolated_ros_context(domain_id)
-    settings = {"profile": "sim-drone", "skill_set": "drone", "speed": 10.0, "times": "expected"}
-    driver = DriverNode(robot, namespace="drone1", context=context, overrides={**settings, "autostart": True})
+    settings = {
+        "profile": "sim-drone",
+        "skill_set": "drone",
+        "speed": 10.0,
+        "times": "expected",
+        "lease_lapse_s": PATIENCE_S,
+        "task_silence_s": PATIENCE_S,
+        "autostart": True,
+    }
+    driver = DriverNode(robot, namespace="drone1", context=context, overrides=settings)
     spinner = Spinner(context, [driver], name="driver").start()
     yield robot
     assert spinner.close()
@@ -166,6 +176,7 @@ def test_a_killed_bridge_takes_its_goals_up_when_it_is_back(
         "drone1.skill_set": "drone",
         "autostart": True,
         "state_folder": str(folder),
+        "take_up_s": PATIENCE_S,
     }
     file = tmp_path / "bridge.yaml"
     file.write_text(json.dumps({"/**": {"ros__parameters": parameters}}))
@@ -174,18 +185,21 @@ def test_a_killed_bridge_takes_its_goals_up_when_it_is_back(
     children = [Child(command, domain_id, (tmp_path / "first.log").open("w+b"))]
     try:
         goal = program.send(ExecuteTask, "/drone1/execute_task", task="Go")
+        eventually(lambda: goal.feedback, "it never began")
         waiting = program.send(ExecuteTask, "/drone1/execute_task", task="Wait")
-        eventually(lambda: drone.flown[-1:] == ["d(30)"], "the second segment never began")
+        name = bytes(waiting.goal_id.uuid).hex()
+        eventually(lambda: drone.flown[-1:] == ["d(20)"], "the second segment never began")
+        eventually(lambda: name in (folder / FILE).read_text(), "the second goal was not taken")
         children[0].process.send_signal(signal.SIGKILL)
         children[0].end()
         program.close()
         children.append(Child(command, domain_id, (tmp_path / "second.log").open("w+b")))
         program = Program(domain_id)
         result = program.ask(ExecuteTask, "/drone1/execute_task", goal.goal_id)
-        assert (result.outcome, result.plan) == ("complete", "mf(41);d(30);mb(42);"), result.error_msg
+        assert (result.outcome, result.plan) == ("complete", "mf(41);d(20);mb(42);"), result.error_msg
         cancelled = program.ask(ExecuteTask, "/drone1/execute_task", waiting.goal_id, cancel=True)
         assert cancelled.outcome == "cancelled", cancelled.error_msg
-        assert drone.flown[:3] == ["mf(41)", "d(30)", "mb(42)"]
+        assert drone.flown[:3] == ["mf(41)", "d(20)", "mb(42)"]
         assert len(drone.flown) == len(set(drone.flown))
         children[1].process.send_signal(signal.SIGINT)
         assert children[1].end() == 0, children[1].said()

@@ -34,8 +34,6 @@ from timely_bridge.stop_latch import StopLatch
 
 CLOSE_S = 5.0
 CANCEL_RETRY_S = 1.0
-TAKE_UP_S = 10.0
-"""Goals of a bridge that died longer ago are ended: by default robots begin their failsafe action then."""
 MAX_LIVES = 5
 """A goal that so many starts of the bridge did not end is ended: it may be what kills the bridge."""
 TASK_PERIOD_S = 1.0
@@ -108,7 +106,7 @@ class BridgeNode(ManagedNode):
         self._client, self._health = loop.submit(self._connect(settings)).result(CLOSE_S)
         latch = StopLatch(settings.state_folder)
         own_name = f"{self.get_name()}-{secrets.token_hex(8)}"
-        take_up = bool(journal.unfinished) and journal.silence_s <= TAKE_UP_S and not latch.set
+        take_up = bool(journal.unfinished) and journal.silence_s < settings.take_up_s and not latch.set
         self._owner = journal.owner if take_up else own_name
         connection = Connection(
             settings,

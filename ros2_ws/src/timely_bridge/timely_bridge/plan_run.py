@@ -412,9 +412,9 @@ class PlanRun:
         """The first execution that failed ends the plan."""
         executions.discard(execution)
         self._segment_over()
-        if execution.cancelled() or self._failed.done():
+        if execution.cancelled():
             return
-        if (error := execution.exception()) is not None:
+        if (error := execution.exception()) is not None and not self._failed.done():
             self._failed.set_result(error)
 
     def _segment_over(self) -> None:

@@ -27,6 +27,7 @@ class BridgeSettings:
     driver_silence_s: float
     heartbeat_period_s: float
     heartbeat_misses: int
+    take_up_s: float
     state_folder: Path | None
     """Where the stop's latch and the goals are kept; None keeps them in memory only."""
 
@@ -47,6 +48,13 @@ def declare_bridge_parameters(node: LifecycleNode) -> None:
         "",
         describe_ros_parameter(
             "keeps stop and goals across restarts; empty: not kept, `run_fleet` chooses one", **fixed
+        ),
+    )
+    declare(
+        "take_up_s",
+        10.0,
+        describe_ros_parameter(
+            "goals of a bridge that died longer ago are ended; 0: all are [s]", low=0.0, high=86_400.0
         ),
     )
     declare(
@@ -134,6 +142,7 @@ def read_bridge_parameters(node: LifecycleNode) -> BridgeSettings:
         driver_silence_s=number("driver_silence_s"),
         heartbeat_period_s=number("heartbeat_period_s"),
         heartbeat_misses=int(number("heartbeat_misses")),
+        take_up_s=number("take_up_s"),
         state_folder=Path(folder).expanduser() if folder else None,
     )
 

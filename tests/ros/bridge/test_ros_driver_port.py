@@ -1,0 +1,97 @@
+"""A bridge that was started again finds its segments at the driver, over ROS 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from rclpy.lifecycle import LifecycleNode
+from ros_harness import LIMIT_S, eventually
+from timely_bridge import driver_port
+from timely_bridge.driver_port import CHECK_PERIOD_S, DriverPort
+from timely_bridge.interfaces import SentSegment
+from timely_bridge.loop_thread import LoopThread
+from timely_bridge.robot_lease import RobotLease
+from timely_interfaces.msg import ErrorCode
+from timely_robots.ros.actions import new_ros_goal_id
+from timely_robots.ros.driver_node import DriverNode
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.sim.robot import SimRobot
+
+from timely.client import Segment
+
+pytestmark = [pytest.mark.ros, pytest.mark.timeout(60)]
+
+
+class Life:
+    """A life of the bridge, as far as its driver sees it."""
+
+    def __init__(self, domain_id: int) -> None:
+        self.loop = LoopThread("loop")
+        context = isolated_ros_context(domain_id)
+        self.node = LifecycleNode("bridge", context=context)
+        self.port = DriverPort(
+            self.node, self.loop, "drone1", LIMIT_S, RobotLease(self.node, "drone1", "driver", "bridge")
+        )
+        self.node.create_timer(CHECK_PERIOD_S, self.port.check)
+        self.spinner = Spinner(context, [self.node], name="bridge").start()
+        self.announced: list[int] = []
+        eventually(lambda: self.port.alive, "no lease")
+
+    def send(self, index: int, text: str, *, again: bool = False) -> SentSegment:
+        segment = Segment("t1", index, text, (), 4, 0.0, 1.0, 0.0)
+
+        async def send() -> SentSegment:
+            return self.port.send(segment, "drone", lambda: self.announced.append(index), again=again)
+
+        return self.loop.submit(send()).result(LIMIT_S)
+
+    def close(self) -> None:
+        assert self.spinner.close()
+        assert self.loop.close()
+
+
+@pytest.fixture
+def lives(domain_id: int) -> Iterator[list[Life]]:
+    context = isolated_ros_context(domain_id)
+    settings = {"profile": "sim-drone", "skill_set": "drone", "times": "expected"}
+    patience = {"lease_lapse_s": 2.0 * LIMIT_S, "task_silence_s": 2.0 * LIMIT_S}
+    driver = DriverNode(
+        SimRobot(), namespace="drone1", context=context, overrides={**settings, **patience, "autostart": True}
+    )
+    spinner = Spinner(context, [driver], name="driver").start()
+    made = [Life(domain_id)]
+    yield made
+    for life in made:
+        life.close()
+    assert spinner.close()
+
+
+def test_segments_of_an_earlier_life_are_followed_and_never_repeated(
+    lives: list[Life], domain_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = lives[0]
+    with monkeypatch.context() as patch:
+        # The driver keeps no result under the id by which the second life requests it.
+        patch.setattr(driver_port, "segment_goal_id", lambda task_id, index: new_ros_goal_id())
+        sent = [first.send(0, "d(0.1);")]
+    sent += [first.send(1, "d(60);"), first.send(2, "mb(20);")]
+    eventually(sent[1].started.done, "the second segment never began")
+    first.port.lease._closed = True  # a killed process gives no lease back
+    lives.append(second := Life(domain_id))
+    assert second.port.lease.epoch == first.port.lease.epoch, "the lease goes on"
+    again = [
+        second.send(index, text, again=True)
+        for index, text in enumerate(["d(0.1);", "d(60);", "mb(20);", "mu(20);"])
+    ]
+    eventually(again[0].ended.done, "its end is unknown")
+    assert again[0].ended.result().outcome == "done", "its result is not kept, and it was executed"
+    eventually(again[1].started.done, "it is not seen in motion")
+    assert not again[2].started.done()
+    eventually(lambda: 3 in second.announced, "the new segment was not sent")
+    assert 1 not in second.announced
+    assert 2 not in second.announced
+    second.port.cancel_task("t1")
+    eventually(lambda: all(one.ended.done() for one in again), "the task goes on")
+    ends = [(one.ended.result().outcome, one.ended.result().code) for one in again[1:]]
+    assert ends == [("cancelled", ErrorCode.SEGMENT_CANCELLED)] * 3

@@ -1,0 +1,199 @@
+"""A bridge that was killed and started again goes on with its goals: fakes that behave, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from bridge_doubles import FakeSegment, FakeServer
+from manual_clock import settle_clock_tasks
+from test_ros_plan_run import PLAN, TEXT, World, world
+from timely_bridge.error_codes import NotTakenUp
+from timely_bridge.goal_run import AWAY, GoalRun, PastGoal
+from timely_bridge.goals import TaskGoal
+from timely_bridge.interfaces import Execution
+from timely_bridge.outcome import TaskEnd, Timeline
+from timely_bridge.plan_run import PastPlan, PlanRun, Replan
+from timely_interfaces.msg import ErrorCode, SegmentReport
+
+from timely.core.utility import NORMAL
+
+DETOUR = (FakeSegment("ml(60);", 1.0), FakeSegment("mf(50);", 1.0))
+
+
+class Life:
+    """One life of the bridge with one goal; its journal is kept by ``World``."""
+
+    def __init__(self, here: World, past: PastGoal | None = None, attempts: int = 0) -> None:
+        self.here = here
+        self.plans: dict[str, PlanRun] = {}
+        goal = TaskGoal("go", "", "drone", "sim-drone", NORMAL, "drone1", None, None)
+        timeline = past.before if past is not None else Timeline()
+        self.run = GoalRun("t1", goal, here.lock, self._make_run, attempts, past, timeline=timeline)
+        self.task: asyncio.Task[TaskEnd] = asyncio.create_task(self.run.run())
+
+    def _make_run(
+        self, run: GoalRun, task_id: str, replaces: Replan | None, past: PastPlan | None
+    ) -> PlanRun:
+        plan = PlanRun(
+            task_id, run.goal, self.here.context(), self.here, replaces, run.claim, run.timeline, past=past
+        )
+        self.plans[task_id] = plan
+        return plan
+
+    async def die(self) -> PastGoal:
+        """End as SIGKILL does, without a word to anyone; what the journal has of the goal."""
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        here, (task_id, plan) = self.here, list(self.plans.items())[-1]
+        done = {
+            note.segment: Execution("done", elapsed_s=note.elapsed_s, end_s=here.time.now())
+            for note in here.notes
+            if note.task_id == task_id and note.kind == SegmentReport.DONE
+        }
+        done |= plan.past.done if plan.past is not None else {}
+        began = task_id in here.begun
+        past = PastPlan(plan.token, began, here.driver.session, done)
+        return PastGoal(task_id, self.run.plans, plan.replaces, past, Timeline(100.0), bool(here.begun))
+
+
+def begun(here: World, index: int, task: str = "t1") -> Callable[[], bool]:
+    return lambda: (task, index, "started") in here.driver.log
+
+
+def executed(here: World) -> list[tuple[str, int]]:
+    return [(task, index) for task, index, what in here.driver.log if what == "started"]
+
+
+@pytest.mark.parametrize("deaths", [1, 3])
+async def test_a_goal_goes_on_with_each_segment_once(deaths: int) -> None:
+    async with world() as here:
+        life = Life(here)
+        await here.until(begun(here, 1))
+        for _ in range(deaths):
+            life = Life(here, await life.die())
+            await here.time.run_for(0.2)
+        end = await here.end_of(life.task)
+        assert (end.outcome, end.code, end.plan) == ("complete", 0, TEXT)
+        assert end.response == pytest.approx(0.0, abs=0.06)
+        assert executed(here) == [("t1", index) for index in range(3)]
+        assert [segment.index for segment in here.feedback] == [0, 1, 2], "each segment is announced once"
+        done = [note.segment for note in here.notes if note.kind == SegmentReport.DONE]
+        assert done == [0, 1, 2], "each end is published once"
+        assert not here.server.replans
+        assert not here.server.cancelled
+        assert not here.lock.busy
+
+
+async def test_what_was_interrupted_is_planned_again_from_what_was_executed() -> None:
+    async with world(FakeServer({"go": PLAN, AWAY: DETOUR})) as here:
+        life = Life(here)
+        await here.until(begun(here, 1))
+        past = await life.die()
+        here.driver.cancel_task("t1")  # a driver ends its segments when the lease has lapsed
+        end = await here.end_of(Life(here, past).task)
+        assert (end.outcome, end.plan) == ("complete", TEXT + "ml(60);mf(50);")
+        (request,) = here.server.replans
+        assert (request["task_id"], request["id"], request["executed"]) == ("t1", "t1-r1", "mf(100);")
+        assert request["reason"] == AWAY
+        assert executed(here) == [("t1", 0), ("t1", 1), ("t1-r1", 0), ("t1-r1", 1)]
+
+
+async def test_a_plan_that_the_server_gave_up_meanwhile_is_followed_by_another() -> None:
+    async with world(FakeServer({"go": PLAN[:1], AWAY: DETOUR})) as here:
+        life = Life(here)
+        await here.until(begun(here, 0))
+        past = await life.die()
+        here.server.streams["t1"].ended = "cancelled"
+        end = await here.end_of(Life(here, past).task)
+        assert (end.outcome, end.plan) == ("complete", "mf(100);ml(60);mf(50);")
+
+
+async def test_a_bridge_that_dies_before_its_other_plan_began_asks_for_that_plan() -> None:
+    async with world(FakeServer({"go": PLAN, AWAY: DETOUR})) as here:
+        life = Life(here)
+        await here.until(begun(here, 1))
+        past = await life.die()
+        here.driver.cancel_task("t1")
+        life = Life(here, past)
+        await here.until(lambda: bool(here.server.replans))
+        past = await life.die()
+        assert (past.task_id, past.plans) == ("t1-r1", 1)
+        end = await here.end_of(Life(here, past).task)
+        assert (end.outcome, end.plan) == ("complete", "ml(60);mf(50);")
+        assert len(here.server.replans) == 1, "the server had accepted it"
+
+
+async def test_a_goal_that_the_server_never_got_is_submitted() -> None:
+    async with world() as here:
+        past = PastPlan("secret", False, 0, {})
+        goal = PastGoal("t1", 0, None, past, Timeline(100.0), False)
+        end = await here.end_of(Life(here, goal).task)
+        assert (end.outcome, end.plan) == ("complete", TEXT)
+        assert (here.server.submitted[0]["id"], here.server.submitted[0]["report_token"]) == ("t1", "secret")
+
+
+async def stopped(here: World) -> None:
+    here.driver.stopped = True
+
+
+async def restarted(here: World) -> None:
+    here.driver.session += 1
+
+
+async def gone(here: World) -> None:
+    here.driver.lose()
+
+
+async def forgotten(here: World) -> None:
+    here.server.streams.clear()
+
+
+@pytest.mark.parametrize("change", [stopped, restarted, gone, forgotten])
+async def test_a_goal_that_cannot_be_taken_up_fails(change: Callable[[World], object]) -> None:
+    async with world() as here:
+        life = Life(here)
+        await here.until(begun(here, 1))
+        past = await life.die()
+        await change(here)
+        end = await here.end_of(Life(here, past, attempts=2).task)
+        assert (end.outcome, end.code) == ("failed", ErrorCode.BRIDGE_INACTIVE)
+        assert end.message.startswith(AWAY)
+        assert here.driver.cancelled_tasks == ["t1"]
+        assert executed(here) == [("t1", 0), ("t1", 1)]
+        assert not here.server.replans
+        assert here.server.cancelled == ([] if change is forgotten else ["t1"])
+        assert str(NotTakenUp("because")).startswith(AWAY)
+
+
+@pytest.mark.parametrize("server_down", [True, False])
+async def test_a_goal_is_cancelled_while_it_is_taken_up_and_after(server_down: bool) -> None:
+    async with world() as here:
+        life = Life(here)
+        await here.until(begun(here, 1))
+        past = await life.die()
+        here.server.down = server_down
+        life = Life(here, past)
+        await settle_clock_tasks()
+        assert life.plans["t1"].executing == (0 if server_down else 2)
+        life.run.cancel(ErrorCode.CANCELLED, "cancelled by the client")
+        here.server.down = False
+        end = await here.end_of(life.task)
+        assert (end.outcome, end.code) == ("cancelled", ErrorCode.CANCELLED)
+        assert here.driver.log[-1] == ("t1", 1, "cancelled")
+        assert here.server.cancelled == ["t1"]
+        assert not here.lock.busy
+
+
+async def test_the_goal_in_execution_keeps_its_robot_before_those_that_wait() -> None:
+    async with world() as here:
+        life = Life(here)
+        await here.until(begun(here, 1))
+        past = await life.die()
+        life = Life(here, past)
+        _, other = here.run(name="t2")
+        end = await here.end_of(life.task)
+        assert end.outcome == "complete"
+        assert (await here.end_of(other)).outcome == "complete"
+        assert executed(here) == [(task, index) for task in ("t1", "t2") for index in range(3)]
