@@ -269,9 +269,19 @@ async def test_the_async_client_resumes_too(quick: ServerThread) -> None:
 
 def test_without_a_server_the_error_says_where() -> None:
     with TimelyClient("http://127.0.0.1:9", timeout_s=1.0) as timely:
-        for ask in (lambda: timely.submit("short", skill_set=SKILLS), timely.health):
+        for ask in (
+            lambda: timely.submit("short", skill_set=SKILLS),
+            lambda: timely.resume("t1"),
+            timely.health,
+        ):
             with pytest.raises(EngineFailed, match=r"127\.0\.0\.1:9"):
                 ask()
+
+
+async def test_without_a_server_nothing_is_resumed() -> None:
+    async with AsyncTimelyClient("http://127.0.0.1:9", timeout_s=1.0) as timely:
+        with pytest.raises(EngineFailed, match=r"127\.0\.0\.1:9"):
+            await timely.resume("t1")
 
 
 def test_a_connection_that_does_not_come_back_is_given_up_in_time() -> None:

@@ -175,7 +175,7 @@ class AsyncTimelyClient:
             after: id of the last event that was read; 0 starts from the beginning.
 
         Raises:
-            UnknownName: the server has no such task (any more).
+            UnknownName: the server has no such task (any more). EngineFailed: no server.
         """
         state = PlanState(after=after, next_index=None if after else 0)
         stream = AsyncTaskStream(

@@ -75,8 +75,11 @@ class AsyncTaskStream:
         return self
 
     async def resume(self) -> AsyncTaskStream:
-        """Open the stream of a task that was submitted before."""
-        await self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
+        """Open the stream of a task that was submitted before; raises EngineFailed without a server."""
+        try:
+            await self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
+        except httpx.TransportError as error:
+            raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
         return self
 
     async def _retry_submit(

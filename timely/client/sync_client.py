@@ -176,7 +176,7 @@ class TimelyClient:
             after: id of the last event that was read; 0 starts from the beginning.
 
         Raises:
-            UnknownName: the server has no such task (any more).
+            UnknownName: the server has no such task (any more). EngineFailed: no server.
         """
         state = PlanState(after=after, next_index=None if after else 0)
         stream = TaskStream(self._connection, task_id, self.agent if agent is None else agent, token, state)

@@ -74,8 +74,11 @@ class TaskStream:
         return self
 
     def resume(self) -> TaskStream:
-        """Open the stream of a task that was submitted before."""
-        self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
+        """Open the stream of a task that was submitted before; raises EngineFailed without a server."""
+        try:
+            self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
+        except httpx.TransportError as error:
+            raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
         return self
 
     def _retry_submit(
