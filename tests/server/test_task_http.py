@@ -246,6 +246,9 @@ def test_a_reader_that_leaves_for_good_frees_the_generation(served: Fleet) -> No
     assert served.stats().jobs == ()
     assert served.stats().kv_usage == 0.0
     assert served.http.get(f"/v1/tasks/{task_id}").json()["outcome"] == "cancelled"
+    with served.http.stream("GET", f"/v1/tasks/{task_id}/events") as response:
+        _, name, data = Reader(response).rest()[-1]
+    assert (name, data["outcome"], data["cause"]) == ("result", "cancelled", "no_reader")
 
 
 def test_a_reader_that_never_reads_delays_nobody(served: Fleet) -> None:

@@ -112,7 +112,7 @@ class FakeServer:
             raise UnknownName("task", task_id, self.streams)
         before = self.streams[task_id]
         self.streams[task_id] = again = FakeStream(self, task_id, before._script)
-        again._settled, again.ended = before._settled, before.ended
+        again._settled, again.ended, again.unread = before._settled, before.ended, before.unread
         return again
 
     async def cancel(self, task_id: str, *, token: str | None = None) -> None:
@@ -155,10 +155,13 @@ class FakeStream:
         self._over = False
         self.ended = "complete"
         """The outcome of its result."""
+        self.unread = False
+        """The server ended it, since nothing read it."""
 
     @property
     def result(self) -> Any:
-        return SimpleNamespace(outcome=self.ended)
+        cause = {"cause": "no_reader"} if self.unread else {}
+        return SimpleNamespace(outcome=self.ended, data=cause)
 
     async def _segments(self) -> AsyncIterator[Segment]:
         for index, part in enumerate(self._script):

@@ -83,6 +83,8 @@ def test_a_journal_knows_the_goals_that_did_not_end(tmp_path: Path) -> None:
             [(6.0, 7.0)],
             ["a;"],
         )
+        assert goal.cancelled == (lives == 2)
+        again.cancel("two")
         if lives == 2:
             again.end("two")
         again.close()

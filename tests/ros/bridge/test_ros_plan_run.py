@@ -184,6 +184,15 @@ async def test_cancel_stops_robot_and_generation() -> None:
         assert not here.lock.busy
 
 
+async def test_a_plan_that_was_cancelled_at_the_server_is_not_complete() -> None:
+    async with world() as here:
+        _, task = here.run()
+        await here.until(lambda: "t1" in here.server.streams)
+        here.server.streams["t1"].ended = "cancelled"
+        end = await here.end_of(task)
+        assert (end.outcome, end.code) == ("cancelled", ErrorCode.CANCELLED)
+
+
 async def test_cancel_before_the_server_has_answered() -> None:
     server = FakeServer({"go": PLAN})
     server.hangs = True

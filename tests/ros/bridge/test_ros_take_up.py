@@ -30,7 +30,7 @@ class Life:
         self.plans: dict[str, PlanRun] = {}
         goal = TaskGoal("go", "", "drone", "sim-drone", NORMAL, "drone1", None, None)
         timeline = past.before if past is not None else Timeline()
-        self.run = GoalRun("t1", goal, here.lock, self._make_run, attempts, past, timeline=timeline)
+        self.run = GoalRun("t1", goal, here.lock, self._make_run, attempts, past=past, timeline=timeline)
         self.task: asyncio.Task[TaskEnd] = asyncio.create_task(self.run.run())
 
     def _make_run(
@@ -105,7 +105,7 @@ async def test_a_plan_that_the_server_gave_up_meanwhile_is_followed_by_another()
         life = Life(here)
         await here.until(begun(here, 0))
         past = await life.die()
-        here.server.streams["t1"].ended = "cancelled"
+        here.server.streams["t1"].ended, here.server.streams["t1"].unread = "cancelled", True
         end = await here.end_of(Life(here, past).task)
         assert (end.outcome, end.plan) == ("complete", "mf(100);ml(60);mf(50);")
 

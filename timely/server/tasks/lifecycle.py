@@ -381,7 +381,7 @@ class TaskLifecycle:
         task.grace = None
         if task.readers == 0:
             detail = f"its events had no reader for {grace_s:g} s"
-            await self.end(task, Ending("cancelled", "", detail))
+            await self.end(task, Ending("cancelled", "", detail, cause="no_reader"))
 
     def _count_live(self) -> None:
         self._recorder.metrics.live.set(len(self._table.generating()))

@@ -34,6 +34,8 @@ class Ending:
     code: str = ""
     detail: str = ""
     where: str = ""
+    cause: Literal["", "no_reader"] = ""
+    """Why a plan was cancelled without a request."""
 
     @property
     def is_error(self) -> bool:
@@ -211,12 +213,14 @@ class Task:
 
     def result(self, now: float) -> dict[str, Any]:
         """The data of its last event."""
+        cause = self.ending.cause if self.ending is not None else ""
         return {
             "task_id": self.task_id,
             "outcome": self.outcome,
             "plan": self.plan,
             "tail": self.done.tail if self.done is not None else "",
             "segments": len(self.track.segments),
+            **({"cause": cause} if cause else {}),
             **self.numbers(now),
         }
 

@@ -249,7 +249,7 @@ class DriverPort:
             )
             return
         result = response.result
-        if mine.again and result.error_code == ErrorCode.DUPLICATE:
+        if mine.again and (result.outcome, result.error_code) == ("refused", ErrorCode.DUPLICATE):
             self._end(sent, _executed_before(sent.segment))
             return
         self._end(

@@ -51,6 +51,7 @@ class GoalEntry:
     request: bytes = b""
     plans: dict[str, PlanEntry] = field(default_factory=dict)
     """By task id, in order."""
+    cancelled: bool = False
     lives: int = 0
     """How often a bridge was started with this goal in its journal."""
     lines: list[dict[str, Any]] = field(default_factory=list)
@@ -157,6 +158,10 @@ class GoalJournal:
             goal, {"goal": goal, "task": task_id, "done": segment, "times": times, "value": execution.value}
         )
 
+    def cancel(self, goal: str) -> None:
+        """A goal is being ended on request; another life of the bridge must not go on with it."""
+        self._add(goal, {"goal": goal, "cancelled": True})
+
     def end(self, goal: str) -> None:
         """A goal has ended."""
         self._goals.pop(goal, None)
@@ -182,6 +187,8 @@ class GoalJournal:
         if "life" in line:
             goal.lives = int(line["life"])
             goal.lines = [one for one in goal.lines if "life" not in one]
+        elif "cancelled" in line:
+            goal.cancelled = True
         elif "token" in line:
             before = line.get("before")
             goal.plans[str(task_id)] = PlanEntry(

@@ -56,6 +56,7 @@ class GoalRun:
         task_id: the name of its first plan for server and driver; later ones add ``-r1``, ``-r2`` ...
         make_run: goal run, task id and what to re-plan -> the run of one plan.
         attempts: how many more plans a failure may lead to; a new scene always does.
+        on_cancel: is called when the goal is cancelled.
     """
 
     task_id: str
@@ -63,6 +64,7 @@ class GoalRun:
     lock: RobotLock
     make_run: MakeRun
     attempts: int = 0
+    on_cancel: Callable[[], None] = lambda: None
     past: PastGoal | None = None
     """What an earlier life of the bridge left of it."""
     task: asyncio.Task[None] | None = None
@@ -83,7 +85,9 @@ class GoalRun:
     def cancel(self, code: int, message: str) -> None:
         """End the goal now: its motion and its generation. The first reason counts."""
         self._next_replan = None
-        self._cancelled = self._cancelled or (code, message)
+        if self._cancelled is None:
+            self._cancelled = (code, message)
+            self.on_cancel()
         if self.plan is not None:
             self.plan.cancel(code, message)
 

@@ -259,13 +259,20 @@ class PlanRun:
             self._raise_failed()
             if failure is not None:
                 raise failure
-            if self.past is not None and stream.result.outcome != "complete":
-                raise TaskEnded(ENDED_AWAY, "the server ended the plan while the bridge was away")
+            self._check_result(stream.result)
         finally:
             reading.cancel()
             for execution in executions:
                 execution.cancel()
             await asyncio.gather(reading, *executions, return_exceptions=True)
+
+    def _check_result(self, result: Any) -> None:
+        """Raise TaskEnded if the server cancelled the plan."""
+        if result.outcome == "complete":
+            return
+        if self.past is not None and result.data.get("cause") == "no_reader":
+            raise TaskEnded(ENDED_AWAY, "the server ended the plan while the bridge was away")
+        raise TaskEnded(ErrorCode.CANCELLED, "the plan was cancelled at the server")
 
     async def _take_up(self, past: PastPlan) -> PlanStream:
         """Follow the plan at the server again, from its first segment.
@@ -305,8 +312,11 @@ class PlanRun:
     def _send(self, segment: Segment, on_sent: Callable[[], None]) -> SentSegment:
         execution = self.past.done.get(segment.index) if self.past is not None else None
         if execution is None:
-            again = self.past is not None and self.past.began
-            return self.context.driver.send(segment, self.goal.skill_set, on_sent, again=again)
+            past, driver = self.past, self.context.driver
+            again = past is not None and past.began
+            if past is not None and again and driver.session != past.session:
+                raise NotTakenUp("its driver was started again")
+            return driver.send(segment, self.goal.skill_set, on_sent, again=again)
         loop = asyncio.get_running_loop()
         sent = SentSegment(segment, self.goal.skill_set, loop.create_future(), loop.create_future())
         sent.started.set_result(execution.end_s - execution.elapsed_s)

@@ -138,7 +138,7 @@ class RobotServer:
     def take_up(self, name: str, left: GoalEntry) -> bool:
         """Take up a goal of an earlier life of the bridge; False if that is not possible."""
         connection, server = self._connection, self._server
-        if server is None or not left.request or not left.plans:
+        if server is None or not left.request or not left.plans or left.cancelled:
             return False
         try:
             request = deserialize_message(left.request, ExecuteTask.Goal)
@@ -169,6 +169,7 @@ class RobotServer:
             lock=self.lock,
             make_run=partial(self._make_plan_run, observer),
             attempts=int(self._node.get_parameter("replan_attempts").value),
+            on_cancel=partial(connection.journal.cancel, _task_id(handle)),
             past=past,
             timeline=past.before if past is not None else Timeline(),
         )
