@@ -10,7 +10,8 @@ from test_ros_plan_run import PLAN, World, world
 from timely_bridge.goal_run import GoalRun
 from timely_bridge.goals import TaskGoal
 from timely_bridge.outcome import TaskEnd
-from timely_bridge.plan_run import PastPlan, PlanRun, Replan
+from timely_bridge.past_plan import PastPlan
+from timely_bridge.plan_run import PlanRun, Replan
 from timely_interfaces.msg import ErrorCode
 
 from timely.core.errors import EngineFailed

@@ -14,7 +14,8 @@ from timely_bridge.goal_run import AWAY, GoalRun, PastGoal
 from timely_bridge.goals import TaskGoal
 from timely_bridge.interfaces import Execution
 from timely_bridge.outcome import TaskEnd, Timeline
-from timely_bridge.plan_run import PastPlan, PlanRun, Replan
+from timely_bridge.past_plan import PastPlan
+from timely_bridge.plan_run import PlanRun, Replan
 from timely_interfaces.msg import ErrorCode, SegmentReport
 
 from timely.core.utility import NORMAL

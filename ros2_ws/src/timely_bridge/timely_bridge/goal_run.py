@@ -14,14 +14,12 @@ from timely_interfaces.msg import ErrorCode
 
 from timely_bridge.goals import TaskGoal
 from timely_bridge.outcome import TaskEnd, Timeline
-from timely_bridge.plan_run import PastPlan, PlanRun, Replan
+from timely_bridge.past_plan import INTERRUPTED_CODES, PastPlan
+from timely_bridge.plan_run import PlanRun, Replan
 from timely_bridge.robot_lock import Claim, RobotLock
 
 REPLANNED_CODES = (ErrorCode.MOTION_FAILED, ErrorCode.MOTION_TIMEOUT, ErrorCode.SEGMENT_TIMEOUT)
 """Another plan may help. It does not where the robot itself is broken, or where the goal was ended on request."""
-
-INTERRUPTED_CODES = (ErrorCode.NOT_OWNER, ErrorCode.SEGMENT_CANCELLED)
-"""Driver or server gave the plan up while the bridge was away; another plan goes on from what was executed."""
 
 AWAY = "the bridge ended during the task, and was started again"
 

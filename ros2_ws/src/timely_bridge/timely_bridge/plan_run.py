@@ -11,7 +11,7 @@ import logging
 import math
 import re
 import secrets
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -20,24 +20,20 @@ from timely_interfaces.msg import ErrorCode, SegmentReport
 
 from timely.client import Segment
 from timely.core.clock import Clock
-from timely.core.errors import EngineFailed, Overloaded, TimelyError, UnknownName
+from timely.core.errors import TimelyError, UnknownName
 from timely.core.utility import URGENT
-from timely_bridge.driver_port import READY_PERIOD_S, forward_bridge_segments
-from timely_bridge.error_codes import NotTakenUp, TaskEnded, bridge_error_code, bridge_error_owner
+from timely_bridge.driver_port import forward_bridge_segments
+from timely_bridge.error_codes import TaskEnded, bridge_error_code, bridge_error_owner
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
-from timely_bridge.interfaces import Driver, Execution, PlanClient, PlanStream, SentSegment
+from timely_bridge.interfaces import Driver, PlanClient, PlanStream, SentSegment
 from timely_bridge.outcome import CANCEL_CODES, Deadlines, TaskEnd, Timeline
+from timely_bridge.past_plan import PastPlan, check_plan_result
 from timely_bridge.report_queue import ReportQueue
 from timely_bridge.robot_lock import Claim, RobotLock
 from timely_bridge.segment_run import SegmentRun
 
 GOAL_ID = re.compile(r"[0-9a-f]{32}")
 """Of a ROS 2 goal, in a task's id."""
-
-RETRY_S = 0.5
-"""Between two attempts to follow a plan of an earlier life of the bridge."""
-ENDED_AWAY = int(ErrorCode.SEGMENT_CANCELLED)
-"""The code of a plan that the server gave up while the bridge was away."""
 
 WAIT_SHARE = 0.8
 """Share of the time for the submission in which a refused task is submitted again."""
@@ -89,25 +85,6 @@ class Replan:
     scene: str | None = None
     token: str | None = None
     executed: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PastPlan:
-    """A plan of an earlier life of the bridge.
-
-    Attributes:
-        token: the server's token of the task.
-        began: its driver may have segments of it.
-        session: of that driver.
-        done: executions that have ended, by segment.
-        active: the bridge takes goals.
-    """
-
-    token: str
-    began: bool
-    session: int
-    done: Mapping[int, Execution]
-    active: Callable[[], bool] = lambda: True
 
 
 @dataclass(slots=True, eq=False)
@@ -259,69 +236,26 @@ class PlanRun:
             self._raise_failed()
             if failure is not None:
                 raise failure
-            self._check_result(stream.result)
+            check_plan_result(stream.result, self.past)
         finally:
             reading.cancel()
             for execution in executions:
                 execution.cancel()
             await asyncio.gather(reading, *executions, return_exceptions=True)
 
-    def _check_result(self, result: Any) -> None:
-        """Raise TaskEnded if the server cancelled the plan."""
-        if result.outcome == "complete":
-            return
-        if self.past is not None and result.data.get("cause") == "no_reader":
-            raise TaskEnded(ENDED_AWAY, "the server ended the plan while the bridge was away")
-        raise TaskEnded(ErrorCode.CANCELLED, "the plan was cancelled at the server")
-
     async def _take_up(self, past: PastPlan) -> PlanStream:
-        """Follow the plan at the server again, from its first segment.
-
-        Raises:
-            NotTakenUp: the bridge is not active, the robot was stopped, its driver was restarted, or the server has no
-                such task.
-        """
-        driver, driver_s = self.context.driver, self.context.deadlines.driver_s
-        try:
-            async with asyncio.timeout(driver_s):
-                while not past.active():  # noqa: ASYNC110 - set by another thread, once
-                    await asyncio.sleep(READY_PERIOD_S)
-        except TimeoutError:
-            raise NotTakenUp("it was not activated") from None
-        if past.began:
-            if not await driver.ready(driver_s):
-                raise NotTakenUp("its driver does not answer")
-            if driver.stopped:
-                raise NotTakenUp("the robot was stopped")
-            if driver.session != past.session:
-                raise NotTakenUp("its driver was started again")
-        while True:
-            try:
-                stream: PlanStream = await self.context.client.resume(
-                    self.task_id, token=self.token, agent=self.goal.agent
-                )
-            except UnknownName:
-                if past.began:
-                    raise NotTakenUp("the server no longer has the task") from None
-                return await self._submit()  # the request had not reached the server
-            except (EngineFailed, Overloaded):
-                await asyncio.sleep(RETRY_S)
-            else:
-                return stream
+        """Follow the plan of an earlier life, or submit it if the server never got it."""
+        context = self.context
+        stream = await past.follow(
+            self.task_id, self.goal.agent, context.client, context.driver, context.deadlines.driver_s
+        )
+        return stream or await self._submit()
 
     def _send(self, segment: Segment, on_sent: Callable[[], None]) -> SentSegment:
-        execution = self.past.done.get(segment.index) if self.past is not None else None
-        if execution is None:
-            past, driver = self.past, self.context.driver
-            again = past is not None and past.began
-            if past is not None and again and driver.session != past.session:
-                raise NotTakenUp("its driver was started again")
-            return driver.send(segment, self.goal.skill_set, on_sent, again=again)
-        loop = asyncio.get_running_loop()
-        sent = SentSegment(segment, self.goal.skill_set, loop.create_future(), loop.create_future())
-        sent.started.set_result(execution.end_s - execution.elapsed_s)
-        sent.ended.set_result(execution)
-        return sent
+        driver, skill_set = self.context.driver, self.goal.skill_set
+        if self.past is not None:
+            return self.past.send(segment, skill_set, on_sent, driver)
+        return driver.send(segment, skill_set, on_sent)
 
     def _scene(self) -> str:
         """The scene with what the robot holds, unless another goal will move the robot before this one."""

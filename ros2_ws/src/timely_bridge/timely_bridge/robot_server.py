@@ -34,7 +34,8 @@ from timely_bridge.goals import RobotEntry, TaskGoal, read_bridge_goal
 from timely_bridge.interfaces import Execution
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.outcome import TaskEnd, Timeline
-from timely_bridge.plan_run import PastPlan, PlanRun, Replan, RunContext
+from timely_bridge.past_plan import PastPlan
+from timely_bridge.plan_run import PlanRun, Replan, RunContext
 from timely_bridge.robot_lease import RobotLease
 from timely_bridge.robot_lock import RobotLock
 from timely_bridge.settings import BridgeSettings

@@ -1,0 +1,105 @@
+"""A plan of an earlier life of the bridge: what is known of it, and how it goes on without a segment sent twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from timely_interfaces.msg import ErrorCode
+
+from timely.client import Segment
+from timely.core.errors import EngineFailed, Overloaded, UnknownName
+from timely_bridge.driver_port import READY_PERIOD_S
+from timely_bridge.error_codes import NotTakenUp, TaskEnded
+from timely_bridge.interfaces import Driver, Execution, PlanClient, PlanStream, SentSegment
+
+RETRY_S = 0.5
+"""Between two attempts to follow a plan at a server that is not there yet."""
+INTERRUPTED_CODES = (ErrorCode.NOT_OWNER, ErrorCode.SEGMENT_CANCELLED)
+"""Driver or server gave the plan up while the bridge was away; another plan goes on from what was executed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastPlan:
+    """A plan of an earlier life of the bridge.
+
+    Attributes:
+        token: the server's token of the task.
+        began: its driver may have segments of it.
+        session: of that driver.
+        done: executions that have ended, by segment.
+        active: the bridge takes goals.
+    """
+
+    token: str
+    began: bool
+    session: int
+    done: Mapping[int, Execution]
+    active: Callable[[], bool] = lambda: True
+
+    async def follow(
+        self, task_id: str, agent: str, client: PlanClient, driver: Driver, driver_s: float
+    ) -> PlanStream | None:
+        """Follow the plan at the server again, from its first segment; None if the server never got it.
+
+        Args:
+            driver_s: longest wait for the driver, seconds.
+
+        Raises:
+            NotTakenUp: the bridge is not active, the robot was stopped, its driver was restarted, or the server has no
+                such task.
+        """
+        try:
+            async with asyncio.timeout(driver_s):
+                while not self.active():  # noqa: ASYNC110 - set by another thread, once
+                    await asyncio.sleep(READY_PERIOD_S)
+        except TimeoutError:
+            raise NotTakenUp("it was not activated") from None
+        if self.began:
+            if not await driver.ready(driver_s):
+                raise NotTakenUp(driver.refusal or "its driver does not answer")
+            if driver.stopped:
+                raise NotTakenUp("the robot was stopped")
+            self._check_session(driver)
+        while True:
+            try:
+                stream: PlanStream = await client.resume(task_id, token=self.token, agent=agent)
+            except UnknownName:
+                if self.began:
+                    raise NotTakenUp("the server no longer has the task") from None
+                return None
+            except (EngineFailed, Overloaded):
+                await asyncio.sleep(RETRY_S)
+            else:
+                return stream
+
+    def send(
+        self, segment: Segment, skill_set: str, on_sent: Callable[[], None], driver: Driver
+    ) -> SentSegment:
+        """Send a segment unless it was executed before, or its driver has it. Raises NotTakenUp as ``follow``."""
+        execution = self.done.get(segment.index)
+        if execution is None:
+            if self.began:
+                self._check_session(driver)
+            return driver.send(segment, skill_set, on_sent, again=self.began)
+        loop = asyncio.get_running_loop()
+        sent = SentSegment(segment, skill_set, loop.create_future(), loop.create_future())
+        sent.started.set_result(execution.end_s - execution.elapsed_s)
+        sent.ended.set_result(execution)
+        return sent
+
+    def _check_session(self, driver: Driver) -> None:
+        """A driver that was restarted no longer knows how far it executed the plan."""
+        if driver.session != self.session:
+            raise NotTakenUp("its driver was started again")
+
+
+def check_plan_result(result: Any, past: PastPlan | None) -> None:
+    """Raise TaskEnded if the server cancelled the plan."""
+    if result.outcome == "complete":
+        return
+    if past is not None and result.data.get("cause") == "no_reader":
+        raise TaskEnded(ErrorCode.SEGMENT_CANCELLED, "the server ended the plan while the bridge was away")
+    raise TaskEnded(ErrorCode.CANCELLED, "the plan was cancelled at the server")
