@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -25,11 +24,11 @@ from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.ros.actions import (
     assumed_goal_handle,
     follow_ros_goal_feedback,
+    named_ros_goal_id,
     send_ros_goal,
     without_ros_debug_lines,
 )
 from timely_robots.ros.rclpy_utils import GOAL_SERVICES, LATCHED
-from unique_identifier_msgs.msg import UUID
 
 from timely.client import Segment
 from timely.core.errors import TimelyError
@@ -46,8 +45,6 @@ UNANSWERED_S = 0.3
 
 REPEATS = 5
 """How often the result of an earlier life's segment is requested before its driver shows that it has it."""
-SEGMENT_IDS = uuid.UUID("6f0e1c5a-9d0b-4b52-8c39-2f4f6a0f7f11")
-"""Namespace of the ids of segments' goals: a bridge that was started again finds its segments by them."""
 
 
 @dataclass(slots=True)
@@ -364,9 +361,9 @@ async def forward_bridge_segments(
         follow(send(segment, partial(on_sent, segment)))
 
 
-def segment_goal_id(task_id: str, index: int) -> UUID:
-    """The id of the goal of a segment, the same in every life of the bridge."""
-    return UUID(uuid=list(uuid.uuid5(SEGMENT_IDS, f"{task_id} {index}").bytes))
+def segment_goal_id(task_id: str, index: int) -> Any:
+    """The id of the goal of a segment. It is the same in every life of the bridge, which so finds its segments again."""
+    return named_ros_goal_id(f"{task_id} {index}")
 
 
 def _executed_before(segment: Segment) -> Execution:
