@@ -362,7 +362,7 @@ async def forward_bridge_segments(
 
 
 def segment_goal_id(task_id: str, index: int) -> Any:
-    """The id of the goal of a segment. It is the same in every life of the bridge, which so finds its segments again."""
+    """The id of the goal of a segment, by which every life of the bridge finds it."""
     return named_ros_goal_id(f"{task_id} {index}")
 
 
