@@ -15,6 +15,7 @@ from timely_robots.indy7 import robot as indy7_robot
 from timely_robots.indy7.link import Indy7Link
 from timely_robots.indy7.robot import Indy7Robot
 from timely_robots.segments import Motion, MotionError, SegmentListener, SegmentOrder
+from timely_robots.tello import robot as tello_robot
 from timely_robots.tello.drone import TelloDrone
 from timely_robots.tello.link import HALT_BURST, HALT_BURST_S, STATE_SILENCE_S, TelloLink
 from timely_robots.tello.robot import Flight, TelloRobot
@@ -245,6 +246,7 @@ def test_a_fence_on_the_way_counts_from_where_the_drone_points(bounds: list[floa
 
 
 def test_a_drone_whose_state_does_not_come_gets_the_order_to_land(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tello_robot, "LAND_S", SPEED * LIMIT_S)
     clock, drone, robot = SystemClock(SPEED), Drone(10**9), TelloRobot()
     robot.clock, robot._link = clock, (link := TelloLink(drone, clock))
     state = drone.new_state()
