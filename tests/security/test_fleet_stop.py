@@ -88,7 +88,7 @@ def test_an_engine_that_hangs_holds_up_no_answer_of_a_stop(monkeypatch: pytest.M
 
     async def cancel(task_id: str) -> bool:
         ends.append(await asyncio.to_thread(answered.wait, WAIT_S))
-        return True
+        return await ScriptedEngine.cancel(served.engine, task_id)
 
     with (
         fleet(engine_timeout_s=2 * WAIT_S) as served,
