@@ -324,3 +324,36 @@ def test_a_plan_from_embeddings_is_refused() -> None:
     process(None, "ordinary", prompt, SimpleNamespace(extra_args={"timely": {"urgency": 1}}))
     process(None, "of tokens", {"type": "token", "prompt_token_ids": [1]}, plan)
     assert accepted == ["ordinary", "of tokens"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "blocking"),
+    [({"timely": {"skill_set": "drone"}}, True), ({"timely_skill_set": "drone"}, False)],
+    ids=["our server", "HTTP"],
+)
+def test_a_plan_over_vllms_own_http_waits_for_no_value(arguments: dict[str, Any], blocking: bool) -> None:
+    """Reports go to tasks of our server. A segment that waited here would keep its client waiting for ever."""
+    from timely.engines.vllm.params import parse_extra_args
+
+    scene = Scene()
+    intake, params = scene.scheduler._intake, parse_extra_args(arguments)
+    assert params is not None
+    boundaries, _ = intake._boundaries(scene.add("plan", 20, 4), params)
+    assert boundaries is not None
+    token_ids = intake.tokenizer.encode("mf(50);rp();", add_special_tokens=False)
+    closed = [segment for token_id in token_ids for segment in boundaries.feed(token_id)]
+    assert [(segment.text, segment.blocking) for segment in closed] == [
+        ("mf(50);", False),
+        ("rp();", blocking),
+    ]
+
+
+def test_the_token_endpoint_waits_for_no_value_either() -> None:
+    from timely.engines.vllm.plugin import TOKEN_ENDPOINT, _validating
+
+    process = _validating(lambda self, request_id, prompt, params: None)
+    params = SimpleNamespace(extra_args={"timely": {"skill_set": "drone"}})
+    process(None, "task-1", None, params)
+    assert params.extra_args == {"timely": {"skill_set": "drone"}}
+    process(None, f"{TOKEN_ENDPOINT}1", None, params)
+    assert params.extra_args["timely"]["awaits_values"] is False

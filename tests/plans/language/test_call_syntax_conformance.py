@@ -55,7 +55,7 @@ def test_the_segmenter(skills: SkillSet, row: dict[str, Any], size: int) -> None
 
 @every_plan
 def test_the_boundaries_of_the_engine(skills: SkillSet, row: dict[str, Any]) -> None:
-    boundaries = TextBoundaries(skills, None, chr)
+    boundaries = TextBoundaries(skills, None, chr, awaits_values=True)
     texts = [closed.text for letter in row["plan"] for closed in boundaries.feed(ord(letter))]
     last = boundaries.finish()
     assert [*texts, *([last.text] if last else [])] == row["segments"]

@@ -55,11 +55,18 @@ class TextBoundaries:
 
     Args:
         detokenize: incremental; takes a token id and returns the text it adds, maybe "".
+        awaits_values: False where no value can come: then no segment blocks.
     """
 
     def __init__(
-        self, skill_set: SkillSet, profile: RobotProfile | None, detokenize: Callable[[int], str]
+        self,
+        skill_set: SkillSet,
+        profile: RobotProfile | None,
+        detokenize: Callable[[int], str],
+        *,
+        awaits_values: bool,
     ) -> None:
+        self._awaits_values = awaits_values
         self._skill_set = skill_set
         self._profile = profile
         self._segmenter = Segmenter(skill_set)
@@ -72,7 +79,9 @@ class TextBoundaries:
         if not text:
             return []
         return [
-            ClosedText(boundary.text, self._estimate_s(boundary.text), boundary.blocking)
+            ClosedText(
+                boundary.text, self._estimate_s(boundary.text), boundary.blocking and self._awaits_values
+            )
             for boundary in self._segmenter.feed(text)
         ]
 

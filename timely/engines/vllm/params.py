@@ -34,6 +34,7 @@ RESERVED = frozenset(
         "promised",
         "history",
         "resumed_tokens",
+        "awaits_values",
     }
 )
 """Fields of our own server and of replays. From an HTTP client they would jump the queue or the grammar."""
@@ -96,6 +97,8 @@ class TimelyParams(BaseModel):
     """Names that object arguments may have, set by our own server for a planner's requests; by default any."""
     keep_prompt: bool = False
     """The prompt stays in the prefix cache, set by our own server for the fixed parts of its prompts."""
+    awaits_values: bool = True
+    """Whether a segment may wait for its robot's value. Clients over HTTP cannot report one, so theirs goes on."""
     promised: bool = False
     """Admitted on a prediction that its response comes in time, set by our own server."""
 
@@ -143,6 +146,7 @@ def parse_extra_args(
     tuf: dict[str, Any] = dict(raw.get("tuf") or {})
     for key, value in extra_args.items():
         if key.startswith(FLAT_PREFIX):
+            raw["awaits_values"] = False
             name = key[len(FLAT_PREFIX) :]
             if name in RESERVED:
                 raise InvalidInput("not for clients", where=key)

@@ -161,11 +161,13 @@ def _validating(process: Callable[..., Any]) -> Callable[..., Any]:
 
         from timely.core.errors import InvalidInput, TimelyError
         from timely.engines.vllm.boundaries import vllm_robot_profile, vllm_skill_set
-        from timely.engines.vllm.params import parse_extra_args
+        from timely.engines.vllm.params import KEY, parse_extra_args
 
         try:
             from_client = request_id.startswith(TOKEN_ENDPOINT)
             timely = parse_extra_args(getattr(params, "extra_args", None), from_client=from_client)
+            if timely is not None and from_client:
+                params.extra_args[KEY] = {**params.extra_args.get(KEY, {}), "awaits_values": False}
             if timely is not None and timely.skill_set:
                 vllm_skill_set(timely.skill_set)
                 if isinstance(prompt, Mapping) and prompt.get("prompt_embeds") is not None:

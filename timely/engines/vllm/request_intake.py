@@ -107,7 +107,8 @@ class RequestIntake:
 
         if self._bounds is None:
             self._bounds = SegmentBounds(self.tokenizer)
-        return TextBoundaries(skill_set, profile, detokenize), self._bounds.tokens(skill_set)
+        boundaries = TextBoundaries(skill_set, profile, detokenize, awaits_values=params.awaits_values)
+        return boundaries, self._bounds.tokens(skill_set)
 
     def _prompt_end(self, request: Request) -> str:
         """The end of a prompt that came without text, as under stock ``vllm serve``."""
