@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse
 from timely.client import TimelyClient
 from timely.core.errors import InvalidInput, NotAllowed
 from timely.server import ServerSettings
+from timely.server.access import sessions
 from timely.server.access.principals import PrincipalRegistry, new_principal_entry, principal_token_digest
 from timely.server.http.access_control import OPEN_PATHS
 from timely.server.listener import bind_socket
@@ -356,3 +357,15 @@ def test_the_live_page_needs_a_principals_token_where_there_are_principals(guard
         write_principals(guarded.path, [{"name": "watcher", "roles": ["viewer"]}])
         guarded.fleet.run_for(1.5)
         assert http.get("/v1/status").status_code == 401, "a withdrawn token ends its sessions"
+
+
+def test_sessions_of_one_principal_end_none_of_another(tmp_path: Path) -> None:
+    path, clock = tmp_path / "principals.yaml", ManualClock(0.0)
+    write_principals(path)
+    open_sessions = sessions.Sessions(PrincipalRegistry(path, None, clock), clock)
+    cookie = open_sessions.create(TOKENS["ops"])
+    own = [open_sessions.create(TOKENS["watcher"]) for _ in range(2 * sessions.MAX_SESSIONS)]
+    principal = open_sessions.find(cookie)
+    assert principal is not None
+    assert principal.name == "ops"
+    assert [open_sessions.find(one) is not None for one in (own[0], own[-1])] == [False, True]

@@ -11,6 +11,8 @@ from timely.server.access.principals import LOCAL_PAGE, Principal, PrincipalRegi
 COOKIE = "timely_session"
 LIFETIME_S = 12 * 3600.0
 MAX_SESSIONS = 200
+MAX_TOKEN_SESSIONS = 20
+"""Of one token; a further one ends the oldest of them, so no principal ends the sessions of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,14 @@ class Sessions:
         """A new session's cookie. ``token`` identifies its principal; None is the local live page."""
         now = self._clock.now()
         self._sessions = {key: session for key, session in self._sessions.items() if session.ends_s > now}
+        digest = None if token is None else principal_token_digest(token)
+        own = [key for key, session in self._sessions.items() if session.token_digest == digest]
+        if digest is not None and len(own) >= MAX_TOKEN_SESSIONS:
+            del self._sessions[own[0]]
         while len(self._sessions) >= MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
         cookie = secrets.token_urlsafe(32)
-        self._sessions[principal_token_digest(cookie)] = _Session(
-            None if token is None else principal_token_digest(token), now + LIFETIME_S
-        )
+        self._sessions[principal_token_digest(cookie)] = _Session(digest, now + LIFETIME_S)
         return cookie
 
     def find(self, cookie: str) -> Principal | None:
