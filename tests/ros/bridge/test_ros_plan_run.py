@@ -184,13 +184,15 @@ async def test_cancel_stops_robot_and_generation() -> None:
         assert not here.lock.busy
 
 
-async def test_a_plan_that_was_cancelled_at_the_server_is_not_complete() -> None:
+@pytest.mark.parametrize("unread", [True, False])
+async def test_a_plan_that_was_cancelled_at_the_server_is_not_complete(unread: bool) -> None:
     async with world() as here:
         _, task = here.run()
         await here.until(lambda: "t1" in here.server.streams)
-        here.server.streams["t1"].ended = "cancelled"
+        here.server.streams["t1"].ended, here.server.streams["t1"].unread = "cancelled", unread
         end = await here.end_of(task)
-        assert (end.outcome, end.code) == ("cancelled", ErrorCode.CANCELLED)
+        expected = ("failed", ErrorCode.SEGMENT_CANCELLED) if unread else ("cancelled", ErrorCode.CANCELLED)
+        assert (end.outcome, end.code) == expected
 
 
 async def test_cancel_before_the_server_has_answered() -> None:

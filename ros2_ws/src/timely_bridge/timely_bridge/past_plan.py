@@ -96,10 +96,10 @@ class PastPlan:
             raise NotTakenUp("its driver was started again")
 
 
-def check_plan_result(result: Any, past: PastPlan | None) -> None:
-    """Raise TaskEnded if the server cancelled the plan."""
+def check_plan_result(result: Any) -> None:
+    """Raise TaskEnded if the server cancelled the plan: on request, or because this bridge was away for long."""
     if result.outcome == "complete":
         return
-    if past is not None and result.data.get("cause") == "no_reader":
+    if result.data.get("cause") == "no_reader":
         raise TaskEnded(ErrorCode.SEGMENT_CANCELLED, "the server ended the plan while the bridge was away")
     raise TaskEnded(ErrorCode.CANCELLED, "the plan was cancelled at the server")

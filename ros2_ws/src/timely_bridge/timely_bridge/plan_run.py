@@ -236,7 +236,7 @@ class PlanRun:
             self._raise_failed()
             if failure is not None:
                 raise failure
-            check_plan_result(stream.result, self.past)
+            check_plan_result(stream.result)
         finally:
             reading.cancel()
             for execution in executions:
