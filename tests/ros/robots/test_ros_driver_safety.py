@@ -415,6 +415,21 @@ def test_a_landing_that_a_deactivation_interrupts_is_begun_again(
         eventually(lambda: bench.states[-1].pose.position.z == 0.0, "it hovers until its battery is empty")
 
 
+def test_a_drone_whose_state_cannot_be_read_lands(
+    domain_id: int, tmp_path: Path, careful: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def status() -> None:
+        raise RuntimeError("the library is broken")
+
+    with bench_of(domain_id, tmp_path / "s", profile=careful) as bench:
+        assert bench.send("mu(50);", "mine").result().outcome == "done"
+        eventually(lambda: bench.states[-1].pose.position.z > 0.0, "it never flew")
+        with monkeypatch.context() as broken:
+            broken.setattr(bench.robot, "status", status)
+            bench.until(lambda state: "cannot be read" in state.detail)
+            eventually(lambda: not bench.robot._world.away, "it hovers until it falls")
+
+
 def test_a_drone_that_hovers_lands_when_its_battery_is_low(
     domain_id: int, tmp_path: Path, careful: str
 ) -> None:

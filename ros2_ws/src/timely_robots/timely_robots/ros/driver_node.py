@@ -6,6 +6,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -79,7 +80,7 @@ class DriverNode(ManagedNode):
         self._safety_services: SafetyServices | None = None
         self._store = DriverStore()
         self._server: SegmentServer | None = None
-        self._fault = ""
+        self._fault, self._status = "", RobotStatus()
         self._session = secrets.randbits(63)
         self._connected = self._active = False
         self.on_order: Callable[[SegmentOrder, float], None] = lambda order, when_s: None
@@ -257,7 +258,7 @@ class DriverNode(ManagedNode):
         if problem := executor.take_action_problem():
             self.get_logger().error(f"the failsafe action failed: {problem}")
             self._failsafe.fail(now_s)
-        status, segments = self.robot.status(), executor.state()
+        status, segments = self._read_status(), executor.state()
         conditions = Conditions(
             away=status.away,
             plan_wait_s=self._segment_wait_s() or 0.0,
@@ -275,6 +276,15 @@ class DriverNode(ManagedNode):
             self.get_logger().warning(f"failsafe: {action}, because {cause}")
         else:
             self._failsafe.retry()
+
+    def _read_status(self) -> RobotStatus:
+        """The robot's state. A state that cannot be read is a lost link, so that the failsafe does not depend on it."""
+        try:
+            self._status = self.robot.status()
+        except Exception as error:  # of a vendor's library
+            fault = f"its state cannot be read: {error}"
+            self._status = replace(self._status, at_rest=False, link_lost=True, battery=math.nan, fault=fault)
+        return self._status
 
     def _idle(self, now_s: float) -> bool:
         """Nothing is executed, and no task that is alive could bring a segment."""
@@ -304,7 +314,7 @@ class DriverNode(ManagedNode):
             active=self._active,
             fault=self._fault,
             executor=self.segments,
-            robot=self.robot.status() if self._connected else RobotStatus(),
+            robot=self._read_status() if self._connected else RobotStatus(),
             segment_wait_s=self._segment_wait_s(),
             stopped=self._store.stop_reason is not None,
             halted=self._safety_services is not None and self._safety_services.halted,
