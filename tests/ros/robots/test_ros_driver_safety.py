@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
 FAILSAFE_PROFILE = """
 name: careful
 extends: sim-drone
-failsafe: {hold_s: 0.3, then: land, battery_reserve: 0.2}
+failsafe: {hold_s: 0.3, then: land, battery_reserve: 0.2, land_while_stopped: true}
 """
 CONFIRMED_SKILLS = """
 name: guarded
@@ -430,8 +430,9 @@ def test_a_drone_whose_state_cannot_be_read_lands(
             eventually(lambda: not bench.robot._world.away, "it hovers until it falls")
 
 
+@pytest.mark.parametrize("stopped", [False, True])
 def test_a_drone_that_hovers_lands_when_its_battery_is_low(
-    domain_id: int, tmp_path: Path, careful: str
+    stopped: bool, domain_id: int, tmp_path: Path, careful: str
 ) -> None:
     with bench_of(domain_id, tmp_path / "s", profile=careful, task_silence_s=600.0) as bench:
         bench.publish(Task, "task", Task(task_id="next", phase=Task.PLANNING))
@@ -439,10 +440,13 @@ def test_a_drone_that_hovers_lands_when_its_battery_is_low(
         assert bench.send("mu(50);", "mine").result().outcome == "done"
         eventually(lambda: bench.states[-1].pose.position.z > 0.0, "it does not hover")
         assert not bench.states[-1].failsafe, "its next task is being planned"
+        if stopped:
+            assert bench.call(Trigger, "stop").success
         bench.robot.failures = 1  # the first landing fails, and is tried again
         bench.robot.battery = 0.1
         eventually(lambda: not bench.robot.failures, "it did not try to land")
         eventually(lambda: bench.states[-1].pose.position.z == 0.0, "it hovers until it falls")
+        assert (bench.states[-1].mode == RobotState.STOPPED) == stopped
 
 
 @pytest.mark.parametrize("announced", [True, False])

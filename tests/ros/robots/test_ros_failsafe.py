@@ -47,6 +47,25 @@ def test_a_low_or_unknown_battery_acts_at_once(battery: float) -> None:
     assert monitor.battery_problem(battery)
 
 
+@pytest.mark.parametrize(
+    ("lands", "battery", "action"),
+    [(True, 0.1, "land"), (False, 0.1, ""), (True, math.nan, ""), (True, 0.5, "")],
+)
+def test_while_a_stop_is_latched_only_a_low_battery_lands_and_where_the_profile_says_so(
+    lands: bool, battery: float, action: str
+) -> None:
+    failsafe = Failsafe(hold_s=1.0, then="land", battery_reserve=0.15, land_while_stopped=lands)
+    monitor = FailsafeMonitor(failsafe)
+    stopped = Conditions(away=True, lease_lapsed=True, battery=battery, stopped=True)
+    assert [monitor.update(stopped, now_s) for now_s in (0.0, 60.0)] == [action, ""]
+
+
+def test_a_landing_while_stopped_needs_a_landing_and_a_reserve() -> None:
+    for failsafe in ({"then": "return", "battery_reserve": 0.1}, {"then": "land"}):
+        with pytest.raises(ValueError, match="land_while_stopped needs"):
+            Failsafe.model_validate({**failsafe, "land_while_stopped": True})
+
+
 def test_an_action_that_failed_is_tried_again_after_the_hold() -> None:
     monitor = FailsafeMonitor(Failsafe(hold_s=10.0, then="land", battery_reserve=0.15))
     lost = Conditions(away=True, link_lost=True, battery=1.0)

@@ -207,15 +207,18 @@ class SegmentExecutor:
         """Take segments again after ``stop``; stopped tasks stay refused. Raises as ``DriverStore.clear_stop``."""
         self._store.clear_stop()
 
-    def act(self, why: str, action: Callable[[Motion], None]) -> bool:
+    def act(self, why: str, action: Callable[[Motion], None], *, also_stopped: bool = False) -> bool:
         """End all segments and run a failsafe action on the motion thread; False while one runs or after a stop.
 
-        Until the action has ended, every segment is refused with FAILSAFE.
+        Until the action has ended, every segment is refused with FAILSAFE. Another stop ends the action.
+
+        Args:
+            also_stopped: the action runs after a stop, too.
         """
         with self._changed:
             if self._closed or self._action is not None or self._acting is not None:
                 return False
-            if self._store.stop_reason is not None:
+            if self._store.stop_reason is not None and not also_stopped:
                 return False
             self._action = action
             moving = self._current is not None

@@ -24,6 +24,8 @@ class Conditions:
     link_lost: bool = False
     battery: float = math.nan
     """0..1; NaN: unknown."""
+    stopped: bool = False
+    """A stop is latched."""
 
 
 class FailsafeMonitor:
@@ -32,6 +34,8 @@ class FailsafeMonitor:
     A battery below the reserve, or unknown although the profile sets a reserve, acts at once. Every other cause acts
     after it has lasted ``hold_s``. An action is started once, and again after its cause has gone. One that failed is
     started again after ``hold_s``.
+
+    While a stop is latched nothing starts, except a landing for want of battery where the profile asks for it.
     """
 
     def __init__(self, failsafe: Failsafe) -> None:
@@ -69,10 +73,17 @@ class FailsafeMonitor:
             self._since_s = now_s
         if self._acted or self._failsafe.then == "hold" or now_s < self._earliest_s:
             return ""
+        if now.stopped and not self._lands_while_stopped(now.battery):
+            return ""
         if battery or now_s - self._since_s >= self._failsafe.hold_s:
             self._acted = True
             return str(self._failsafe.then)
         return ""
+
+    def _lands_while_stopped(self, battery: float) -> bool:
+        reserve = self._failsafe.battery_reserve
+        # An unknown level is no reason to move against a stop.
+        return self._failsafe.land_while_stopped and reserve is not None and 0.0 <= battery < reserve
 
     def retry(self) -> None:
         """The action could not be started, or its executor ended; ``update`` returns it again."""

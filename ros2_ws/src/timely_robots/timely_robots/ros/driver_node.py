@@ -267,12 +267,15 @@ class DriverNode(ManagedNode):
             lease_lapsed=self._safety.lease.state(now_s).lapsed,
             link_lost=status.link_lost,
             battery=status.battery,
+            stopped=segments.stopped,
         )
         action = self._failsafe.update(conditions, now_s)
         if not action:
             return
         cause = self._failsafe.cause
-        if executor.act(cause, lambda motion: self.robot.failsafe(action, motion)):
+        if executor.act(
+            cause, lambda motion: self.robot.failsafe(action, motion), also_stopped=conditions.stopped
+        ):
             self.get_logger().warning(f"failsafe: {action}, because {cause}")
         else:
             self._failsafe.retry()
