@@ -152,13 +152,10 @@ class Failsafe(_Part):
     battery_reserve: float | None = Field(default=None, ge=0.0, le=1.0)
     """Below it, or with an unknown level, the robot does not move; away from its base it acts at once."""
     land_while_stopped: bool = False
-    """With a battery below the reserve it lands also while a stop is latched; otherwise a stop forbids every action."""
+    """Where ``then`` is ``land``: with a battery below the reserve it lands also while a stop is latched.
 
-    @model_validator(mode="after")
-    def _check(self) -> Failsafe:
-        if self.land_while_stopped and (self.then != "land" or self.battery_reserve is None):
-            raise ValueError("land_while_stopped needs 'then: land' and a battery_reserve")
-        return self
+    Otherwise a stop forbids every action.
+    """
 
 
 class SpeedLimits(_Part):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 from timely_robots import safety
@@ -48,22 +48,22 @@ def test_a_low_or_unknown_battery_acts_at_once(battery: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lands", "battery", "action"),
-    [(True, 0.1, "land"), (False, 0.1, ""), (True, math.nan, ""), (True, 0.5, "")],
+    ("lands", "then", "battery", "action"),
+    [
+        (True, "land", 0.1, "land"),
+        (False, "land", 0.1, ""),
+        (True, "return", 0.1, ""),
+        (True, "land", math.nan, ""),
+        (True, "land", 0.5, ""),
+    ],
 )
 def test_while_a_stop_is_latched_only_a_low_battery_lands_and_where_the_profile_says_so(
-    lands: bool, battery: float, action: str
+    lands: bool, then: Literal["land", "return"], battery: float, action: str
 ) -> None:
-    failsafe = Failsafe(hold_s=1.0, then="land", battery_reserve=0.15, land_while_stopped=lands)
+    failsafe = Failsafe(hold_s=1.0, then=then, battery_reserve=0.15, land_while_stopped=lands)
     monitor = FailsafeMonitor(failsafe)
     stopped = Conditions(away=True, lease_lapsed=True, battery=battery, stopped=True)
     assert [monitor.update(stopped, now_s) for now_s in (0.0, 60.0)] == [action, ""]
-
-
-def test_a_landing_while_stopped_needs_a_landing_and_a_reserve() -> None:
-    for failsafe in ({"then": "return", "battery_reserve": 0.1}, {"then": "land"}):
-        with pytest.raises(ValueError, match="land_while_stopped needs"):
-            Failsafe.model_validate({**failsafe, "land_while_stopped": True})
 
 
 def test_an_action_that_failed_is_tried_again_after_the_hold() -> None:

@@ -81,9 +81,11 @@ class FailsafeMonitor:
         return ""
 
     def _lands_while_stopped(self, battery: float) -> bool:
-        reserve = self._failsafe.battery_reserve
+        failsafe = self._failsafe
+        if not failsafe.land_while_stopped or failsafe.then != "land":
+            return False
         # An unknown level is no reason to move against a stop.
-        return self._failsafe.land_while_stopped and reserve is not None and 0.0 <= battery < reserve
+        return failsafe.battery_reserve is not None and 0.0 <= battery < failsafe.battery_reserve
 
     def retry(self) -> None:
         """The action could not be started, or its executor ended; ``update`` returns it again."""
