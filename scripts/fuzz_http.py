@@ -87,8 +87,14 @@ import schemathesis
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    # JSON Schema cannot say that one number is larger than another, or which robot fits a skill set.
+    # JSON Schema cannot say that one number is larger than another, or which robot fits a skill set. Nor can it say
+    # how soon the engine responds: a task that must be served sooner is refused with 503, as by an engine at work.
     body = case.body if isinstance(case.body, dict) else {}
+    deadline_s = body.get("deadline_s")
+    if "/tasks" in case.path and type(deadline_s) in (int, float) and 0 < deadline_s <= 86_400:
+        body["deadline_s"] = max(10.0, deadline_s)
+        if type(body.get("network_s")) in (int, float) and 0 <= body["network_s"] <= 1e6:
+            body["network_s"] = 0.0
     if isinstance(body.get("robot"), str) and isinstance(body.get("skill_set"), str):
         body["robot"] = None
     tuf = body.get("tuf")

@@ -65,6 +65,7 @@ def problem_of(answer: httpx.Response) -> dict[str, Any]:
         ({"urgency": 2.5}, 422, "invalid_input", "urgency"),
         ({"temperature": 3.0}, 422, "invalid_input", "temperature"),
         ({"deadline_s": 0}, 422, "invalid_input", "deadline_s"),
+        ({"deadline_s": 5.0, "network_s": 5.0}, 422, "invalid_input", "deadline_s"),
         ({"network_s": -0.1}, 422, "invalid_input", "network_s"),
         ({"agent": "a\nb"}, 422, "invalid_input", "agent"),
         ({"id": "../x"}, 422, "invalid_input", "id"),

@@ -188,6 +188,12 @@ def test_health_and_openapi(served: Fleet) -> None:
     names, fields = schema["properties"]["tuf"]["anyOf"]
     assert names["enum"] == ["normal", "urgent"]
     assert fields["properties"]["ert_s"]["minimum"] == 0
+    # Null is as good as absent, in the schema and at the server.
+    assert {name: kind["type"] for name, kind in fields["not"]["properties"].items()} == {
+        "alpha": "number",
+        "cutoff_s": "number",
+    }
+    run(served, tuf={"alpha": None, "cutoff_s": None})
     assert schema["additionalProperties"] is False
     assert schema["properties"]["urgency"]["anyOf"][0]["maximum"] == 4
     assert schema["properties"]["seed"]["anyOf"][0]["minimum"] == 0

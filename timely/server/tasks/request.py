@@ -14,6 +14,7 @@ from pydantic import (
     PlainValidator,
     ValidationInfo,
     WithJsonSchema,
+    field_validator,
 )
 from pydantic.dataclasses import dataclass
 
@@ -124,7 +125,10 @@ _TUF_SCHEMA = {
                     "description": "where the utility is zero, in place of alpha; later than ert_s",
                 },
             },
-            "not": {"required": ["alpha", "cutoff_s"]},
+            "not": {
+                "required": ["alpha", "cutoff_s"],
+                "properties": {"alpha": {"type": "number"}, "cutoff_s": {"type": "number"}},
+            },
         },
     ],
 }
@@ -216,6 +220,16 @@ class TaskRequest(BaseModel):
     ] = None
     id: TaskId | None = None
     report_token: Token | None = None
+
+    @field_validator("deadline_s")
+    @classmethod
+    def _can_arrive(cls, deadline_s: float | None, info: ValidationInfo) -> float | None:
+        network_s = info.data.get("network_s") or 0.0
+        if deadline_s is not None and deadline_s <= network_s:
+            raise InvalidInput(
+                f"an answer takes {network_s:g} s to the robot alone (network_s)", where="deadline_s"
+            )
+        return deadline_s
 
 
 class ReplanRequest(BaseModel):
