@@ -82,10 +82,9 @@ class FailsafeMonitor:
 
     def _lands_while_stopped(self, battery: float) -> bool:
         failsafe = self._failsafe
-        if not failsafe.land_while_stopped or failsafe.then != "land":
-            return False
         # An unknown level is no reason to move against a stop.
-        return failsafe.battery_reserve is not None and 0.0 <= battery < failsafe.battery_reserve
+        is_low = 0.0 <= battery < (failsafe.battery_reserve or 0.0)
+        return is_low and failsafe.land_while_stopped and failsafe.then == "land"
 
     def retry(self) -> None:
         """The action could not be started, or its executor ended; ``update`` returns it again."""
