@@ -11,7 +11,12 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
 from typing import Protocol
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Equal as long as the monotonic clock goes on."""
 
 
 class Clock(Protocol):
@@ -28,6 +33,15 @@ class AsyncClock(Clock, Protocol):
     async def sleep(self, seconds: float) -> None:
         """Return once ``seconds`` have passed on this clock; zero or less yields to the loop once."""
         ...
+
+
+@cache
+def machine_boot_id() -> str:
+    """Of this start of the machine, to which times of the monotonic clock belong; empty if it is unknown."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 class SystemClock:

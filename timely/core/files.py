@@ -91,6 +91,15 @@ def append_file_line(path: Path, line: bytes, *, flush: bool = False) -> int:
     return size + len(data)
 
 
+def flush_file_names(folder: Path) -> None:
+    """Bring the names of new and removed files to the disk. Raises OSError if the disk refuses."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def file_ends_torn(path: Path) -> bool:
     """Whether the last line of a file lacks its end, as a killed program leaves it; false for pipes and devices."""
     if not path.is_file() or path.stat().st_size == 0:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from timely.core.errors import InvalidInput
-from timely.core.files import core_write_file
+from timely.core.files import core_write_file, flush_file_names
 
 log = logging.getLogger(__name__)
 
@@ -99,11 +98,7 @@ def _write(path: Path | None, content: str | None) -> bool:
         else:
             core_write_file(path, content)
         # The name itself must reach the disk before the answer leaves.
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        flush_file_names(path.parent)
     except OSError as error:
         raise InvalidInput(f"cannot write it: {error.strerror or error}", where=str(path)) from error
     return True

@@ -26,7 +26,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
-import os
 import threading
 import time
 from collections import deque
@@ -35,8 +34,9 @@ from pathlib import Path
 from statistics import median
 from typing import IO, Any
 
-from timely.core.clock import Clock
+from timely.core.clock import Clock, machine_boot_id
 from timely.core.errors import InvalidInput
+from timely.core.files import flush_file_names
 from timely.core.record_log import RecordFile, read_record_log
 from timely.core.reports import ExecutionReport
 from timely.engines.base import SegmentReady
@@ -51,8 +51,6 @@ FOLDER = "tasks"
 VERSION = 1
 FILE_BYTES = 4 * 1024 * 1024
 MEASURED_SEGMENTS = 1000
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Equal as long as the monotonic clock goes on."""
 
 Record = dict[str, Any]
 
@@ -162,7 +160,7 @@ class TaskLog:
 
     def _shift_s(self, header: Record) -> float:
         """What turns times of a file into times of this server's clock, seconds."""
-        if header["boot"] and header["boot"] == _boot_id():
+        if header["boot"] and header["boot"] == machine_boot_id():
             return 0.0
         away_s = max(0.0, time.time() - float(header["wall_s"]))
         return self._clock.now() - away_s - float(header["now_s"])
@@ -170,7 +168,7 @@ class TaskLog:
     def _new_file(self, path: Path) -> None:
         try:
             file = RecordFile(path)
-            header = {"timely_tasks": VERSION, "boot": _boot_id(), "wall_s": time.time()}
+            header = {"timely_tasks": VERSION, "boot": machine_boot_id(), "wall_s": time.time()}
             file.append({**header, "now_s": self._clock.now()})
         except OSError as error:
             raise InvalidInput(f"cannot be written: {error.strerror or error}", where=str(path)) from error
@@ -325,7 +323,7 @@ class TaskLog:
                 if file is not None:
                     file.flush()
                     if full or not self._on_disk:
-                        _flush_folder(file.path.parent)
+                        flush_file_names(file.path.parent)
             except OSError as error:
                 log.error("tasks may be lost when this machine fails: %s", error)
             if self._loop is not None and not self._loop.is_closed():
@@ -337,19 +335,3 @@ class TaskLog:
             _, future = self._waiting.popleft()
             if not future.done():
                 future.set_result(None)
-
-
-def _boot_id() -> str:
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
-
-
-def _flush_folder(folder: Path) -> None:
-    """Bring the names of new files to the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

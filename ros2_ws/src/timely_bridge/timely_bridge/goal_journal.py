@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from timely.core.clock import machine_boot_id
 from timely.core.errors import InvalidInput
 from timely.core.files import append_file_line, core_write_file
 from timely_bridge.interfaces import Execution
@@ -20,7 +21,6 @@ from timely_bridge.outcome import Timeline
 FILE, LOCK = "goals.jsonl", "lock"
 MAX_BYTES = 1_000_000
 """A longer journal is written anew, without the goals that have ended."""
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(slots=True)
@@ -60,6 +60,32 @@ class GoalEntry:
     def began(self) -> bool:
         """The driver may have segments of it."""
         return any(plan.began for plan in self.plans.values())
+
+    def take(self, line: dict[str, Any]) -> None:
+        """Take a line of the journal in. Raises an exception if the line is damaged."""
+        task_id = line.get("task")
+        if "life" in line:
+            self.lives = int(line["life"])
+            self.lines = [one for one in self.lines if "life" not in one]
+        elif "cancelled" in line:
+            self.cancelled = True
+        elif "token" in line:
+            before = line.get("before")
+            self.plans[str(task_id)] = PlanEntry(
+                str(line["token"]),
+                line.get("replaces"),
+                _timeline_from_json(before) if before else Timeline(),
+            )
+            self.request = self.request or base64.b64decode(line.get("request", ""))
+        elif "began" in line:
+            self.plans[str(task_id)].began, self.plans[str(task_id)].session = True, int(line["began"])
+        elif "done" in line:
+            elapsed_s, end_s = (float(one) for one in line["times"])
+            value = line["value"]
+            self.plans[str(task_id)].done[int(line["done"])] = Execution(
+                "done", elapsed_s=elapsed_s, end_s=end_s, value=None if value is None else str(value)
+            )
+        self.lines.append(line)
 
 
 class GoalJournal:
@@ -103,7 +129,7 @@ class GoalJournal:
             for line in lines:
                 self._read(line)
             for name, goal in self._goals.items():
-                self._keep(name, goal, {"goal": name, "life": goal.lives + 1})
+                goal.take({"goal": name, "life": goal.lives + 1})
             self._write()
         self.unfinished = dict(self._goals)
 
@@ -111,7 +137,7 @@ class GoalJournal:
         """Write that the bridge is alive, and the name of its leases; to be called about once a second."""
         if self._lock is None:
             return
-        line = json.dumps({"boot": _boot_id(), "owner": owner, "alive_s": round(now_s, 3)})
+        line = json.dumps({"boot": machine_boot_id(), "owner": owner, "alive_s": round(now_s, 3)})
         try:
             os.pwrite(self._lock, line.ljust(256).encode(), 0)
         except OSError as error:
@@ -178,34 +204,8 @@ class GoalJournal:
         if "robot" not in line and goal not in self._goals:
             return  # it has ended
         entry = self._goals.setdefault(goal, GoalEntry(str(line.get("robot", ""))))
-        self._keep(goal, entry, line)
+        entry.take(line)
         self._append(line)
-
-    def _keep(self, name: str, goal: GoalEntry, line: dict[str, Any]) -> None:
-        """Take a line into a goal. Raises an exception if the line is damaged."""
-        task_id = line.get("task")
-        if "life" in line:
-            goal.lives = int(line["life"])
-            goal.lines = [one for one in goal.lines if "life" not in one]
-        elif "cancelled" in line:
-            goal.cancelled = True
-        elif "token" in line:
-            before = line.get("before")
-            goal.plans[str(task_id)] = PlanEntry(
-                str(line["token"]),
-                line.get("replaces"),
-                _timeline_from_json(before) if before else Timeline(),
-            )
-            goal.request = goal.request or base64.b64decode(line.get("request", ""))
-        elif "began" in line:
-            goal.plans[str(task_id)].began, goal.plans[str(task_id)].session = True, int(line["began"])
-        elif "done" in line:
-            elapsed_s, end_s = (float(one) for one in line["times"])
-            value = line["value"]
-            goal.plans[str(task_id)].done[int(line["done"])] = Execution(
-                "done", elapsed_s=elapsed_s, end_s=end_s, value=None if value is None else str(value)
-            )
-        goal.lines.append(line)
 
     def _append(self, line: dict[str, Any]) -> None:
         if self._file is None:
@@ -229,11 +229,9 @@ class GoalJournal:
             name = str(entry["goal"])
             if entry.get("ended"):
                 self._goals.pop(name, None)
-            elif name in self._goals:
-                self._keep(name, self._goals[name], entry)
             else:
-                goal = GoalEntry(str(entry["robot"]))
-                self._keep(name, goal, entry)
+                goal = self._goals.get(name) or GoalEntry(str(entry["robot"]))
+                goal.take(entry)
                 self._goals[name] = goal
         except (ValueError, KeyError, TypeError, AttributeError):
             return  # empty, or cut off by a crash: nothing followed from it yet
@@ -241,18 +239,10 @@ class GoalJournal:
     def _read_life(self, line: bytes, now_s: float) -> None:
         try:
             entry = json.loads(line)
-            if entry["boot"] == _boot_id() and now_s >= entry["alive_s"]:
+            if entry["boot"] == machine_boot_id() and now_s >= entry["alive_s"]:
                 self.owner, self.silence_s = str(entry["owner"]), now_s - float(entry["alive_s"])
         except (ValueError, KeyError, TypeError):
             return  # a first start, or a line of an earlier version
-
-
-def _boot_id() -> str:
-    """Of this start of the machine, to which times of the monotonic clock belong."""
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
 
 
 def _timeline_to_json(timeline: Timeline) -> dict[str, Any]:
