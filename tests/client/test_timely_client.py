@@ -155,6 +155,8 @@ def test_segments_carry_calls_and_times(quick: ServerThread) -> None:
         ({"skill_set": SKILLS, "scene": "x" * 40_000}, TooLarge, "scene"),
         ({"skill_set": SKILLS, "urgency": 9}, InvalidInput, "urgency"),
         ({"skill_set": SKILLS, "surprise": 9}, InvalidInput, "surprise"),
+        ({"skill_set": SKILLS, "id": ""}, InvalidInput, "id"),
+        ({"skill_set": SKILLS, "report_token": ""}, InvalidInput, "report_token"),
     ],
 )
 def test_refusals_are_raised_by_submit(

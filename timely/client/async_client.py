@@ -113,10 +113,13 @@ class AsyncTimelyClient:
             Overloaded: refused for want of capacity; ``eta_s`` says when the task would be served.
         """
         body = task_body(
-            self.agent if agent is None else agent, task=task, skill_set=skill_set, robot=robot, scene=scene,
-            history=history, utility=utility, app=app, urgency=urgency, deadline_s=deadline_s, max_tokens=max_tokens,
-            network_s=network_s, **options,
+            self.agent if agent is None else agent, utility=utility, robot=robot, scene=scene, history=history,
+            app=app, urgency=urgency,
         )  # fmt: skip
+        # An empty text is the server's to refuse here: another id or no task would hide the mistake.
+        options |= {"deadline_s": deadline_s, "max_tokens": max_tokens, "network_s": network_s}
+        options |= {"task": task, "skill_set": skill_set}
+        body |= {name: value for name, value in options.items() if value is not None}
         stream = AsyncTaskStream(
             self._connection, str(body["id"]), str(body["agent"]), str(body["report_token"]), PlanState()
         )
