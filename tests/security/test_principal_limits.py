@@ -1,9 +1,10 @@
-"""How much of the server one principal may use: requests, plans in generation, connections."""
+"""How much of the server one principal may use: requests, generations, KV cache, connections, and for how long."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,24 @@ import pytest
 from fleet import OWNER, Reader, body, fleet
 from guarded import Guarded, write_principals
 from manual_clock import ManualClock
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 
-from timely.server.access.principals import PrincipalRegistry
+from timely.core.errors import RateLimited
+from timely.server.access.principals import Limits, Principal, PrincipalRegistry
 from timely.server.access.usage import TokenBucket
+from timely.server.tasks.task_table import Place
 
 
 @contextmanager
-def limited(folder: Path, places: int = 512, **limits: Any) -> Iterator[Guarded]:
+def limited(folder: Path, places: int = 512, state: Path | None = None, **limits: Any) -> Iterator[Guarded]:
     """A server with so many places whose principal `drones` has these limits, and `arms` none."""
     path = folder / "principals.yaml"
     drones = {"name": "drones", "roles": ["robot"], "agents": ["drone-*"], "limits": limits}
     write_principals(path, [drones, {"name": "arms", "roles": ["robot"], "agents": ["drone-1"]}])
     clock = ManualClock(100.0)
-    with fleet(clock=clock, registry=PrincipalRegistry(path, None, clock), max_live_tasks=places) as running:
+    registry = PrincipalRegistry(path, None, clock)
+    with fleet(clock=clock, registry=registry, max_live_tasks=places, state_dir=state) as running:
         yield Guarded(running, path)
 
 
@@ -65,6 +71,119 @@ def test_plans_over_the_limit_are_refused_until_one_has_ended(tmp_path: Path) ->
             assert drones.delete("/v1/tasks/first").status_code == 200
         with drones.stream("POST", "/v1/tasks", json=body()) as response:
             assert Reader(response).next()[1] == "accepted"
+
+
+def test_requests_that_are_prepared_and_chats_count_as_plans(tmp_path: Path) -> None:
+    with limited(tmp_path, live_plans=1) as server, server.as_("drones", **OWNER) as drones:
+        service = server.fleet.service
+        principal = Principal("drones", frozenset(["robot"]), ("drone-*",), limits=Limits(live_plans=1))
+
+        def chat(generations: int = 1) -> AbstractContextManager[None]:
+            return service.admitted_request("chat", generations, principal, "drone-1")
+
+        with pytest.raises(RateLimited), chat(2):
+            pass
+        for place in (service.tasks.reserved("task", Place("drones")), chat()):
+            with place:
+                check_refusal(drones.post("/v1/tasks", json=body()), "live_plans")
+        with drones.stream("POST", "/v1/tasks", json=body()) as response:
+            assert Reader(response).next()[1] == "accepted"
+            with pytest.raises(RateLimited), chat():
+                pass
+
+
+def test_plans_over_the_kv_cache_are_refused_until_one_has_ended(tmp_path: Path) -> None:
+    with limited(tmp_path, kv_tokens=300) as server, server.as_("drones", **OWNER) as drones:
+        too_long = drones.post("/v1/tasks", json=body(max_tokens=299))
+        assert (too_long.status_code, too_long.json()["where"]) == (413, "kv_tokens")
+        with drones.stream("POST", "/v1/tasks", json=body(id="first", max_tokens=100)) as response:
+            Reader(response).next()
+            held = server.fleet.service.tasks.kv_tokens_of("drones")
+            assert 100 < held < 150, "the words of the prompt and the longest plan"
+            check_refusal(drones.post("/v1/tasks", json=body(max_tokens=200)), "kv_tokens")
+            with server.as_("arms") as arms, arms.stream("POST", "/v1/tasks", json=body()) as other:
+                assert Reader(other).next()[1] == "accepted"
+            assert drones.delete("/v1/tasks/first").status_code == 200
+        with drones.stream("POST", "/v1/tasks", json=body(max_tokens=200)) as response:
+            assert Reader(response).next()[1] == "accepted"
+        page = server.fleet.service.recorder.metrics.page(None).decode()
+        assert 'timely_requests_limited_total{limit="kv_tokens"} 1.0' in page
+
+
+def test_a_refusal_names_the_time_until_a_plan_of_the_principal_ends(tmp_path: Path) -> None:
+    with limited(tmp_path, live_plans=1) as server, server.as_("drones", **OWNER) as drones:
+        for task_id in ("first", "second"):
+            with drones.stream("POST", "/v1/tasks", json=body("long", id=task_id)) as response:
+                Reader(response).next()
+                problem = check_refusal(drones.post("/v1/tasks", json=body()), "live_plans")
+                assert problem.get("eta_s") == (None if task_id == "first" else pytest.approx(2.0))
+                server.fleet.run_for(2.0)
+                assert drones.delete(f"/v1/tasks/{task_id}").status_code == 200
+
+
+def test_a_plan_ends_after_the_longest_life_of_its_principal(tmp_path: Path) -> None:
+    with (
+        limited(tmp_path, plan_s=1.5) as server,
+        server.as_("drones") as drones,
+        drones.stream("POST", "/v1/tasks", json=body("long", deadline_s=60.0)) as response,
+    ):
+        reader = Reader(response)
+        reader.next()
+        server.fleet.run_for(1.6)
+        assert reader.rest()[-1][2]["code"] == "expired"
+
+
+@pytest.mark.parametrize("reported", [False, True])
+def test_a_plan_waits_for_a_value_as_long_as_its_principal_may(tmp_path: Path, reported: bool) -> None:
+    value = {"segment": 0, "kind": "value", "value": "true"}
+    with limited(tmp_path, value_wait_s=3.0) as server, server.as_("drones", **OWNER) as drones:
+        with drones.stream("POST", "/v1/tasks", json=body("ask", id="ask")) as response:
+            reader = Reader(response)
+            server.fleet.run_for(3.0)
+            assert [reader.next()[1] for _ in range(2)] == ["accepted", "segment"]
+            if reported:
+                assert drones.post("/v1/tasks/ask/reports", json=value).status_code == 200
+            server.fleet.run_for(1.0)
+            name, data = reader.rest()[-1][1:]
+        assert (name, data.get("code")) == (("result", None) if reported else ("error", "expired"))
+
+
+def test_limits_hold_over_a_restart(tmp_path: Path) -> None:
+    limits = {"kv_tokens": 300, "value_wait_s": 3.0}
+    states = [tmp_path / "first", tmp_path / "killed"]
+    held = []
+    for state in states:
+        with limited(tmp_path, state=state, **limits) as server, server.as_("drones", **OWNER) as drones:
+            service = server.fleet.service
+            if state is states[0]:
+                with drones.stream("POST", "/v1/tasks", json=body("ask", id="ask")) as response:
+                    server.fleet.run_for(1.0)
+                    Reader(response).next()
+                    shutil.copytree(*states)
+            held.append(service.tasks.kv_tokens_of("drones"))
+            server.fleet.run_for(2.0)
+            assert service.tasks.get("ask").state == "generating"
+            server.fleet.run_for(2.0)
+            assert service.tasks.get("ask").outcome == "expired"
+    assert held[0] == held[1] > 0
+
+
+def test_an_answer_counts_with_the_body_of_its_request(tmp_path: Path) -> None:
+    chat = {"messages": [{"role": "user", "content": "a story"}], "timely": {"agent": "drone-1"}}
+    held = []
+    with limited(tmp_path, kv_tokens=500) as server, server.as_("drones") as drones:
+        tasks = server.fleet.service.tasks
+
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            held.append(tasks.kv_tokens_of("drones"))
+            await JSONResponse({})(scope, receive, send)
+
+        server.fleet.engine.openai_app = application  # type: ignore[attr-defined]
+        for fields, status in (({"max_tokens": 100}, 200), ({"max_tokens": 100, "n": 8}, 413), ({}, 413)):
+            assert drones.post("/v1/chat/completions", json={**chat, **fields}).status_code == status
+        assert tasks.kv_tokens_of("drones") == 0
+    assert len(held) == 1
+    assert 100 < held[0] < 150
 
 
 def test_the_last_places_are_for_principals_below_their_fair_share(tmp_path: Path) -> None:

@@ -67,8 +67,11 @@ class Limits(BaseModel):
 
     Attributes:
         requests_per_s: requests for generations, in the long run; ``burst`` of them at once.
-        live_plans: generations at once.
+        live_plans: generations at once, those of chat requests among them.
+        kv_tokens: KV cache that these may hold, tokens; each counts its prompt and its longest answer.
         connections: HTTP requests in progress at once, event streams among them. Reports and stops do not count.
+        plan_s: longest life of a plan in generation, seconds.
+        value_wait_s: how long a plan waits for a value after the expected end of the skill that returns it, seconds.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -76,7 +79,10 @@ class Limits(BaseModel):
     requests_per_s: Annotated[float | None, Field(gt=0)] = None
     burst: Annotated[int, Field(ge=1)] = 10
     live_plans: Annotated[int | None, Field(ge=1)] = None
+    kv_tokens: Annotated[int | None, Field(ge=1)] = None
     connections: Annotated[int | None, Field(ge=1)] = None
+    plan_s: Annotated[float | None, Field(gt=0)] = None
+    value_wait_s: Annotated[float | None, Field(gt=0)] = None
 
 
 NO_LIMITS = Limits()

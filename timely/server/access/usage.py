@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from timely.core.clock import Clock
-from timely.core.errors import RateLimited
+from timely.core.errors import RateLimited, TooLarge
 from timely.server.access.principals import Principal
 
 ACTIVE_S = 60.0
@@ -44,7 +44,7 @@ class TokenBucket:
 
 
 class Usage:
-    """Requests and connections of all principals. Limits are those of the file as it is at the moment.
+    """Requests, KV cache and connections of all principals. Limits are those of the file as it is at the moment.
 
     Args:
         clock: fills the buckets.
@@ -57,20 +57,26 @@ class Usage:
         self._requested_s: dict[str, float] = {}
         """Time of each principal's latest request for a generation."""
 
-    def count_request(self, principal: Principal, live_plans: int) -> None:
-        """Count a request for a generation.
+    def count_request(
+        self, principal: Principal, live_plans: int, generations: int, end_s: float | None
+    ) -> None:
+        """Count a request for generations.
 
         Args:
             live_plans: generations of the principal.
+            generations: that the request adds.
+            end_s: expected time until one of the principal's generations ends, seconds; None: not known.
 
         Raises:
             RateLimited: the principal is over its limits.
         """
         now = self._requested_s[principal.name] = self._clock.now()
         limits = principal.limits
-        if limits.live_plans is not None and live_plans >= limits.live_plans:
+        if limits.live_plans is not None and live_plans + generations > limits.live_plans:
             raise RateLimited(
-                f"{principal.name} has {live_plans} plans in generation, its limit", where="live_plans"
+                f"{principal.name} has {live_plans} plans in generation; its limit is {limits.live_plans}",
+                where="live_plans",
+                eta_s=end_s,
             )
         if limits.requests_per_s is None:
             return
@@ -83,6 +89,33 @@ class Usage:
                 where="requests_per_s",
                 eta_s=wait_s,
             )
+
+    @staticmethod
+    def check_kv(principal: Principal, held_tokens: int, tokens: int, end_s: float | None) -> None:
+        """Check that a principal may hold so much more KV cache.
+
+        Args:
+            held_tokens: what its generations may hold already.
+            tokens: what a request adds.
+            end_s: expected time until one of the principal's generations ends, seconds; None: not known.
+
+        Raises:
+            TooLarge: the request alone is over the limit. RateLimited: it is with the other generations.
+        """
+        most = principal.limits.kv_tokens
+        if most is None or held_tokens + tokens <= most:
+            return
+        if tokens > most:
+            raise TooLarge(
+                f"it may take {tokens} tokens of KV cache; {principal.name} may hold {most}",
+                where="kv_tokens",
+            )
+        raise RateLimited(
+            f"{principal.name} may hold {most} tokens of KV cache; {held_tokens} are in use, and {tokens} more"
+            " are requested",
+            where="kv_tokens",
+            eta_s=end_s,
+        )
 
     def fair_share(self, places: int) -> int:
         """An equal share of so many places for each active principal, rounded up; all of them for a single one."""

@@ -83,7 +83,9 @@ class OpenAIEndpoints:
             request_id = header if REQUEST_ID.fullmatch(header) else secrets.token_hex(16)
             name = f"{PREFIXES[scope['path']]}-{request_id}"
             hints = openai_http_hints(data, principal)
-            with self._service.admitted_request(name, choices, principal, hints.get("agent", "")):
+            kv_tokens = await self._kv_tokens(data, choices, principal)
+            agent = hints.get("agent", "")
+            with self._service.admitted_request(name, choices, principal, agent, kv_tokens):
                 data[KEY] = await self._annotated(data, hints, name, principal)
                 text: str = await _off_loop(json.dumps, data, size)
                 del data
@@ -150,6 +152,20 @@ class OpenAIEndpoints:
             if data.get("priority") is not None:
                 foreign.pop("priority", None)
             data[KEY] = {**foreign, **own}
+
+    async def _kv_tokens(self, data: dict[str, Any], choices: int, principal: Principal) -> int:
+        """Most KV cache that the answers may hold, tokens; 0 where the principal has no limit.
+
+        The whole body counts as the prompt of each answer.
+        """
+        if principal.limits.kv_tokens is None:
+            return 0
+        self._service.check_ready()
+        client = self._service.engine
+        longest = client.engine.max_prompt_tokens
+        answer = data.get("max_completion_tokens") or data.get("max_tokens") or longest
+        prompt = await client.count_tokens(json.dumps(data, ensure_ascii=False))
+        return choices * min(prompt + answer, longest)
 
     async def _annotated(
         self, data: dict[str, Any], hints: dict[str, Any], name: str, principal: Principal

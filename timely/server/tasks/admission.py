@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from timely.engines.base import GenerationRequest
 from timely.plans.prompt import Prompt, build_prompt
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
-from timely.server.access.principals import Claims, principal_token_digest
+from timely.server.access.principals import Principal, principal_token_digest
 from timely.server.catalogue import Catalogue, look_up_catalogue_entry
 from timely.server.prediction.prediction_queue import PredictionQueue
 from timely.server.settings import ServerSettings
@@ -56,9 +57,9 @@ class Admission:
         self._clock = clock
 
     async def prepare(
-        self, task_id: str, request: TaskRequest, claims: Claims
+        self, task_id: str, request: TaskRequest, principal: Principal
     ) -> tuple[Task, GenerationRequest]:
-        """The task of a request, and its generation; a predicted urgency obeys the claims, too.
+        """The task of a request, and its generation; a predicted urgency obeys the principal's claims, too.
 
         Raises:
             InvalidInput: unknown names, or a robot without any of the skills. TooLarge: the prompt is too long.
@@ -73,7 +74,7 @@ class Admission:
         annotation = await self._predictions.annotate(
             Arrival(task_id, request.task, request.urgency, request.expected_tokens, hurry=request.tuf.urgent)
         )
-        annotation = replace(annotation, urgency=urgency_within_claims(annotation.urgency, claims))
+        annotation = replace(annotation, urgency=urgency_within_claims(annotation.urgency, principal.claims))
         token = request.report_token or secrets.token_urlsafe(24)
         task = self._task(
             request,
@@ -86,7 +87,12 @@ class Admission:
             annotation=annotation,
             arrival_s=arrival_s,
             network_s=network_s,
+            owner=principal.name,
+            value_wait_s=principal.limits.value_wait_s or math.inf,
         )
+        if principal.limits.kv_tokens is not None:
+            prompt_tokens = await self._engine.count_tokens(prompt.system + prompt.user)
+            task.kv_tokens = prompt_tokens + self._max_tokens(request, skill_set)
         return task, self.generation(task)
 
     async def restore(self, request: TaskRequest, **fields: Any) -> Task:

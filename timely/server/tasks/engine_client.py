@@ -87,6 +87,14 @@ class EngineClient:
         """
         return await self._within_deadline(self.engine.cancel(task_id))
 
+    async def count_tokens(self, text: str) -> int:
+        """Tokens of a text under the model's tokenizer.
+
+        Raises:
+            EngineFailed: no answer in time.
+        """
+        return len(await self._within_deadline(self.engine.tokenize(text)))
+
     async def check_length(self, prompt: str) -> None:
         """Check that a prompt fits the model.
 
@@ -97,7 +105,7 @@ class EngineClient:
         # A token is at least a byte, so only a prompt of more bytes than that needs the tokenizer.
         if len(prompt.encode()) <= limit:
             return
-        tokens = len(await self._within_deadline(self.engine.tokenize(prompt)))
+        tokens = await self.count_tokens(prompt)
         if tokens > limit:
             raise TooLarge(f"the prompt has {tokens} tokens; the limit is {limit}", where="prompt")
 

@@ -101,6 +101,7 @@ class TaskLifecycle:
         if generation is not None:
             task.pump = asyncio.create_task(self._generate(task, generation), name=f"generate {task.task_id}")
             task.grace = asyncio.create_task(self._expect_reader(task, self._settings.recovery_grace_s))
+            self._limit_value_wait(task)
         else:
             task.answered.set()
             task.over.set()
@@ -308,6 +309,7 @@ class TaskLifecycle:
     async def _send(self, task: Task, segment: Segment, data: dict[str, Any]) -> None:
         """Append a segment to the events of its task."""
         task.events.append("segment", data)
+        self._limit_value_wait(task)
         try:
             await asyncio.sleep(0)
         finally:
@@ -346,6 +348,9 @@ class TaskLifecycle:
         if task.grace is not None:
             task.grace.cancel()
             task.grace = None
+        if task.value_wait is not None:
+            task.value_wait.cancel()
+            task.value_wait = None
         result = task.result(task.generated_s)
         name, data = "result", result
         if task.ending.is_error:
@@ -382,6 +387,26 @@ class TaskLifecycle:
         if task.readers == 0:
             detail = f"its events had no reader for {grace_s:g} s"
             await self.end(task, Ending("cancelled", "", detail, cause="no_reader"))
+
+    def _limit_value_wait(self, task: Task) -> None:
+        """Let a plan that waits for a value end if the value does not come in its time."""
+        if math.isfinite(task.value_wait_s) and task.awaits_value:
+            task.value_wait = asyncio.create_task(self._expect_value(task))
+
+    async def _expect_value(self, task: Task) -> None:
+        """End a generation whose robot does not report the value of the last segment in time."""
+        index = len(task.track.segments) - 1
+        while True:
+            end_s = max(task.track.end_s, task.recovered_s)
+            left_s = end_s + task.value_wait_s - self._clock.now()
+            if left_s <= 0.0:
+                break
+            await self._clock.sleep(left_s)
+            if index in task.track.values:
+                return
+        task.value_wait = None
+        detail = f"no value of segment {index} within {task.value_wait_s:g} s of its expected end"
+        await self.end(task, Ending("expired", "expired", detail, f"segment {index}"))
 
     def _count_live(self) -> None:
         self._recorder.metrics.live.set(len(self._table.generating()))

@@ -21,9 +21,11 @@ def urgency_within_claims(urgency: Assignment, claims: Claims) -> Assignment:
 
 
 def task_within_claims(request: TaskRequest, principal: Principal) -> TaskRequest:
-    """The request with its claims reduced to the principal's limits."""
-    claims = principal.claims
+    """The request with its claims and its deadline reduced to the principal's limits."""
+    claims, plan_s = principal.claims, principal.limits.plan_s
+    deadlines_s = [limit_s for limit_s in (request.deadline_s, plan_s) if limit_s is not None]
     updates = {
+        "deadline_s": min(deadlines_s, default=None),
         "tuf": claims.utility(request.tuf),
         "urgency": claims.urgency(request.urgency),
         "priority": claims.priority(request.priority),

@@ -93,6 +93,4 @@ def _parked(task: Task, now: float) -> bool:
     """Nothing is computed for a task whose robot is busy or looks for a value."""
     if not task.track.segments:
         return False
-    last = task.track.segments[-1]
-    awaits = last.blocking and last.index not in task.track.values
-    return awaits or task.track.end_s - now > BUSY_S
+    return task.awaits_value or task.track.end_s - now > BUSY_S

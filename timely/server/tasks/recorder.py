@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from timely.core.clock import Clock
-from timely.core.errors import EngineFailed, TimelyError
+from timely.core.errors import EngineFailed, RateLimited, TimelyError
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
 from timely.engines.base import EngineStats
@@ -123,7 +123,13 @@ class TaskRecorder:
     def refused(self, request: TaskRequest, error: TimelyError) -> None:
         """The request did not become a task."""
         self._count("refused", "urgent" if request.tuf.urgent else "normal")
+        if isinstance(error, RateLimited):
+            self.limited(error)
         self.note("refused", agent=request.agent, code=error.code, detail=error.message)
+
+    def limited(self, error: RateLimited) -> None:
+        """A request was over a limit of its principal."""
+        self.metrics.limited.labels(error.where).inc()
 
     def admitted(self, task: Task) -> None:
         """The request became a task."""

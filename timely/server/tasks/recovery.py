@@ -9,6 +9,7 @@ ends with the code ``interrupted``, and its client may re-plan.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -121,6 +122,8 @@ class Recovery:
             annotation=annotation,
             arrival_s=first["arrival_s"] + first["shift_s"],
             network_s=first["network_s"],
+            kv_tokens=first.get("kv_tokens", 0),
+            value_wait_s=first.get("value_wait_s") or math.inf,
         )
         task.owner, task.replans, task.executed_before = first["owner"], first["replans"], first["executed"]
         task.events.append("accepted", task.accepted())

@@ -45,7 +45,7 @@ from timely.server.tasks.stop_file import StopFile
 from timely.server.tasks.stop_service import StopService
 from timely.server.tasks.task import Ending, Task
 from timely.server.tasks.task_log import FOLDER, TaskLog
-from timely.server.tasks.task_table import TaskTable
+from timely.server.tasks.task_table import Place, TaskTable
 
 SHUTTING_DOWN = Ending("cancelled", "shutting_down", "the server is shutting down")
 
@@ -195,7 +195,8 @@ class TaskService:
         Raises:
             NotAllowed: the principal may not command that robot.
             InvalidInput: unknown names, a prompt that is too long, or another refusal by the engine.
-            Conflict: the id is in use, or the fleet is stopped. RateLimited: the principal is over its limits.
+            Conflict: the id is in use, or the fleet is stopped.
+            RateLimited, TooLarge: the principal is over its limits.
             Overloaded: too many live tasks, no response in time, or shutting down.
         """
         with self.recorder.audited(principal, "submit", request.id or request.agent):
@@ -214,11 +215,13 @@ class TaskService:
             check_task_submitter(principal, request.agent)
             self._check_open()
             self._count_request(principal)
-            await self.engine.check_response_time(request.tuf, *self._latest_response_s(request))
-            with self.tasks.reserved(request.id, urgent=request.tuf.urgent) as task_id:
-                task, generation = await self._admission.prepare(task_id, request, principal.claims)
+            place = Place(principal.name)
+            with self.tasks.reserved(request.id, place, urgent=request.tuf.urgent) as task_id:
+                await self.engine.check_response_time(request.tuf, *self._latest_response_s(request))
+                task, generation = await self._admission.prepare(task_id, request, principal)
                 self._check_open()  # a stop may have come meanwhile
-                task.owner, task.executed_before = principal.name, executed
+                self._check_kv(principal, task.kv_tokens)
+                task.executed_before = executed
                 task.replans = replaced.task_id if replaced is not None else None
                 self.log.task(task)
                 if self.log.problem:
@@ -236,14 +239,14 @@ class TaskService:
         await self.log.durable()
         return task
 
-    def _count_request(self, principal: Principal) -> None:
-        """Count a request for a generation.
+    def _count_request(self, principal: Principal, generations: int = 1) -> None:
+        """Count a request for generations.
 
         Raises:
             RateLimited: the principal is over its limits.
         """
-        live_plans = sum(task.owner == principal.name for task in self.tasks.generating())
-        self.usage.count_request(principal, live_plans)
+        live_plans = self.tasks.live_of(principal.name)
+        self.usage.count_request(principal, live_plans, generations, self.tasks.next_place_s(principal.name))
         places = self.settings.max_live_tasks
         fair = self.usage.fair_share(places)
         if fair < places and live_plans >= fair and self.tasks.is_scarce:
@@ -252,6 +255,11 @@ class TaskService:
                 where="fair_share",
                 eta_s=self.tasks.next_place_s(),
             )
+
+    def _check_kv(self, principal: Principal, tokens: int) -> None:
+        """Check that the principal may hold so much more KV cache; raises as ``Usage.check_kv``."""
+        name = principal.name
+        self.usage.check_kv(principal, self.tasks.kv_tokens_of(name), tokens, self.tasks.next_place_s(name))
 
     async def _place_eta_s(self, request: TaskRequest) -> float | None:
         """When a task would be served that found no place, seconds; None: not known."""
@@ -277,21 +285,30 @@ class TaskService:
 
     @contextmanager
     def admitted_request(
-        self, name: str, generations: int, principal: Principal, agent: str
+        self, name: str, generations: int, principal: Principal, agent: str, kv_tokens: int = 0
     ) -> Iterator[None]:
         """Admit a request for the engine's own application, and count it while it is served.
+
+        Args:
+            kv_tokens: KV cache that it may hold, tokens; counted where the principal has a limit.
 
         Raises:
             NotAllowed: the principal may not command that robot.
             Conflict: the id is in use, or the fleet is stopped. Overloaded: too many generations, or shutting down.
-            RateLimited: the principal is over its limits.
+            RateLimited, TooLarge: the principal is over its limits.
         """
         with ExitStack() as serving:
             with self.recorder.audited(principal, "chat", name):
                 check_task_submitter(principal, agent)
                 self._check_open()
-                self._count_request(principal)
-                serving.enter_context(self.tasks.serving(name, generations))
+                try:
+                    self._count_request(principal, generations)
+                    self._check_kv(principal, kv_tokens)
+                except RateLimited as error:
+                    self.recorder.limited(error)
+                    raise
+                place = Place(principal.name, generations, kv_tokens)
+                serving.enter_context(self.tasks.reserved(name, place))
             yield
 
     async def replan(

@@ -69,6 +69,10 @@ class Task:
     """Its urgency level with the source of it, and its predicted length."""
     owner: str = ""
     """Name of the principal that submitted it."""
+    kv_tokens: int = 0
+    """KV cache that its generation may hold, tokens; 0 where its principal had no limit."""
+    value_wait_s: float = math.inf
+    """How long its plan waits for a value after the expected end of the skill that returns it, seconds."""
     replans: str | None = None
     """The task whose plan this one replaces."""
     executed_before: str = ""
@@ -107,6 +111,8 @@ class Task:
     runner: asyncio.Task[None] | None = None
     pump: asyncio.Task[None] | None = None
     grace: asyncio.Task[None] | None = None
+    value_wait: asyncio.Task[None] | None = None
+    """Ends the generation unless the value comes that it waits for."""
 
     def __post_init__(self) -> None:
         self.track = ExecutionTrack(self.arrival_s, self.network_s)
@@ -130,6 +136,12 @@ class Task:
             self.track.segments.pop()
             self.calls.pop()
             self.past = [event for event in self.past if getattr(event, "index", None) != segment.index]
+
+    @property
+    def awaits_value(self) -> bool:
+        """Its plan goes on when the robot reports the value of the last segment."""
+        segments = self.track.segments
+        return bool(segments) and segments[-1].blocking and segments[-1].index not in self.track.values
 
     @property
     def history(self) -> PlanHistory:

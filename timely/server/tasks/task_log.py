@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -229,6 +230,8 @@ class TaskLog:
             owner=task.owner,
             replans=task.replans,
             executed=task.executed_before,
+            kv_tokens=task.kv_tokens,
+            value_wait_s=None if task.value_wait_s == math.inf else task.value_wait_s,
             arrival_s=task.arrival_s,
             network_s=task.network_s,
             annotation=None

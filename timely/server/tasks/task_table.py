@@ -7,6 +7,7 @@ import secrets
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from timely.core.errors import Conflict, Overloaded
 from timely.server.settings import ServerSettings
@@ -22,6 +23,20 @@ RECENT_LIVES = 20
 """Ended tasks from which the time of the next end is predicted."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a request takes that is no task, or no task yet.
+
+    Attributes:
+        owner: name of its principal.
+        kv_tokens: KV cache that it may hold, tokens; 0: not counted.
+    """
+
+    owner: str
+    generations: int = 1
+    kv_tokens: int = 0
+
+
 class TaskTable:
     """Every task that clients may still ask for.
 
@@ -34,8 +49,7 @@ class TaskTable:
         self._settings = settings
         self._tasks: dict[str, Task] = {}
         self._open: dict[str, Task] = {}
-        self._reserved: set[str] = set()
-        self._requests: dict[str, int] = {}
+        self._places: dict[str, Place] = {}
 
     def get(self, task_id: str) -> Task:
         """The task of that id.
@@ -59,42 +73,27 @@ class TaskTable:
             Conflict: the id is in use.
         """
         task_id = requested or secrets.token_hex(16)
-        if task_id in self._tasks or task_id in self._reserved or task_id in self._requests:
+        if task_id in self._tasks or task_id in self._places:
             raise Conflict(f"task id {task_id!r} is in use", where="id")
         return task_id
 
     @contextmanager
-    def reserved(self, requested: str | None, *, urgent: bool = False) -> Iterator[str]:
-        """Keep an id and a place for a task that is being prepared.
+    def reserved(self, requested: str | None, place: Place, *, urgent: bool = False) -> Iterator[str]:
+        """Keep an id and a place, for a task that is being prepared or while a request is served that is no task.
 
         Args:
             urgent: it may take the room that is reserved for urgent tasks.
 
         Raises:
-            Conflict: the id is in use. Overloaded: too many tasks are in generation.
-        """
-        task_id = self.free_id(requested)
-        self._check_room(1, urgent=urgent)
-        self._reserved.add(task_id)
-        try:
-            yield task_id
-        finally:
-            self._reserved.discard(task_id)
-
-    @contextmanager
-    def serving(self, name: str, generations: int) -> Iterator[None]:
-        """Count a request that is no task, while it is served.
-
-        Raises:
             Conflict: the id is in use. Overloaded: too many generations.
         """
-        self.free_id(name)
-        self._check_room(generations, urgent=False)
-        self._requests[name] = generations
+        name = self.free_id(requested)
+        self._check_room(place.generations, urgent=urgent)
+        self._places[name] = place
         try:
-            yield
+            yield name
         finally:
-            del self._requests[name]
+            del self._places[name]
 
     def _check_room(self, generations: int, *, urgent: bool) -> None:
         live, most = self._live(), self._settings.max_live_tasks
@@ -105,7 +104,17 @@ class TaskTable:
             raise Overloaded(f"{live} of {most} generations{reserved} are being served", where="tasks")
 
     def _live(self) -> int:
-        return len(self.generating()) + len(self._reserved) + sum(self._requests.values())
+        return len(self.generating()) + sum(place.generations for place in self._places.values())
+
+    def live_of(self, owner: str) -> int:
+        """Generations of a principal."""
+        places = sum(place.generations for place in self._places.values() if place.owner == owner)
+        return places + sum(task.owner == owner for task in self.generating())
+
+    def kv_tokens_of(self, owner: str) -> int:
+        """KV cache that the counted generations of a principal may hold, tokens."""
+        places = sum(place.kv_tokens for place in self._places.values() if place.owner == owner)
+        return places + sum(task.kv_tokens for task in self.generating() if task.owner == owner)
 
     @property
     def is_scarce(self) -> bool:
@@ -113,10 +122,14 @@ class TaskTable:
         most = self._settings.max_live_tasks
         return most - self._live() <= max(1, math.floor(FAIR_SHARE * most))
 
-    def next_place_s(self) -> float | None:
-        """Expected time until a generation ends, by how long the latest ones took, seconds; None: none has ended."""
+    def next_place_s(self, owner: str | None = None) -> float | None:
+        """Expected time until a generation ends, by how long the latest ones took, seconds; None: none has ended.
+
+        Args:
+            owner: a generation of this principal; of any unless given.
+        """
         lives_s = [task.generated_s - task.arrival_s for task in list(self.recent)[-RECENT_LIVES:]]
-        live = len(self.generating())
+        live = len(self.generating()) if owner is None else self.live_of(owner)
         return sum(lives_s) / len(lives_s) / live if lives_s and live else None
 
     def add(self, task: Task) -> None:

@@ -89,6 +89,12 @@ class ServerMetrics:
             "timely_tasks_arrived", "Tasks that arrived, refused ones included", registry=self.registry
         )
         self.tasks = Counter("timely_tasks", "Ended tasks", ["outcome", "class"], registry=self.registry)
+        self.limited = Counter(
+            "timely_requests_limited",
+            "Requests over a limit of their principal",
+            ["limit"],
+            registry=self.registry,
+        )
         self.engine_deaths = Counter(
             "timely_engine_deaths", "Times that the engine died and was started again", registry=self.registry
         )
