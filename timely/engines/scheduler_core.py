@@ -30,6 +30,7 @@ from timely.engines.robot_pace import Paces
 from timely.engines.service_time import ServiceTime
 from timely.engines.step_time.learned import LearnedSpeed, StepLearner
 from timely.routing.forecast import backlog_s, evictable_blocks
+from timely.routing.reported_load import report_load
 
 Journal = Callable[[Mapping[str, Any]], None]
 """Receives every event and decision as plain data."""
@@ -481,6 +482,10 @@ class Controller:
             "backlog_s": backlog_s(table, self.speed, now),
             "busy_s": self.busy_s,
         }
+
+    def reported_load(self) -> dict[str, Any]:
+        """What a front-end reads that chooses one of several engines."""
+        return report_load(self.table, self.speed, self._limits)
 
     def predict_response(self, utility: TimeUtility, now: float) -> ResponsePrediction:
         """The time until a request that comes now has its first segment."""

@@ -10,7 +10,7 @@ from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.core.utility import TimeUtility
 from timely.disciplines.base import Speed, StepLimits
 from timely.engines.base import ResponsePrediction
-from timely.routing.forecast import EngineLoad, forecast
+from timely.routing.forecast import UNBOUNDED, EngineLoad, forecast
 
 WEIGHT = 0.05
 """Weight of the newest request in the means."""
@@ -32,8 +32,6 @@ LEAST_RATIOS = 5
 
 UPPER = {True: 0.98, False: 0.9}
 """Quantiles of the upper predictions for urgent and other requests."""
-
-UNBOUNDED = 1 << 30
 
 
 class ServiceTime:

@@ -8,12 +8,14 @@ Its next segment is work to come, which slows the engine down.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
+from timely.core.arrays import Bools, Floats, Ints
 from timely.core.job import JobSpec, JobTable
 from timely.core.utility import URGENT_ERT_S
-from timely.disciplines.base import Floats, Speed
+from timely.disciplines.base import Speed
 
 SEGMENT_SHARE = 0.5
 """Share of the skill set's longest segment that a segment is expected to have."""
@@ -26,6 +28,25 @@ HORIZON_S = 1.0
 
 FLAT_WEIGHT = 0.02
 """Utility per second of a task whose utility does not fall."""
+
+
+UNBOUNDED = 1 << 30
+"""Blocks and sequences of an engine that has not said how many it has."""
+
+
+class QueueColumns(Protocol):
+    """What a router reads of an engine's live jobs: columns of ``JobTable``, of shape ``(jobs,)``."""
+
+    alpha: Floats
+    ert_s: Floats
+    due_s: Floats
+    network_s: Floats
+    resume_s: Floats
+    segment: Ints
+    segment_tokens: Ints
+    segment_bound: Ints
+    prefill_left: Ints
+    resident: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +62,7 @@ class EngineLoad:
         max_batch: most sequences in a step.
     """
 
-    table: JobTable
+    table: QueueColumns
     speed: Speed
     cached_tokens: int
     free_blocks: int
@@ -119,7 +140,7 @@ def _share_s(alone_s: float, sequence_s: float) -> float:
     return sequence_s + 0.2 * alone_s
 
 
-def _parked_work(table: JobTable, now: float, token_s: float, share_s: float) -> float:
+def _parked_work(table: QueueColumns, now: float, token_s: float, share_s: float) -> float:
     """Work of the next segments of parked generations, in seconds of work per second until they resume."""
     wait_s = table.resume_s - now
     rows = np.flatnonzero((wait_s > 0.0) & (wait_s < np.inf))
@@ -144,7 +165,9 @@ class _Others:
     index: Floats
 
     @classmethod
-    def of(cls, table: JobTable, now: float, token_s: float, alone_s: float, sequence_s: float) -> _Others:
+    def of(
+        cls, table: QueueColumns, now: float, token_s: float, alone_s: float, sequence_s: float
+    ) -> _Others:
         rows = np.flatnonzero(table.resume_s <= now)
         weight = np.maximum(-table.alpha[rows], FLAT_WEIGHT)
         prompt_s = token_s * table.prefill_left[rows].astype(np.float64)

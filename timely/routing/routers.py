@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from timely.core.errors import UnknownName
-from timely.core.job import JobSpec, JobTable
-from timely.routing.forecast import EngineLoad, forecast
+from timely.core.job import JobSpec
+from timely.routing.forecast import EngineLoad, QueueColumns, forecast
 
 MAX_ROBOTS = 10_000
 """Robots whose last engine a router keeps."""
@@ -101,9 +101,9 @@ class PrefixAware:
         return int(np.argmax(scores))
 
 
-def _requests(table: JobTable, waiting_weight: int) -> int:
+def _requests(table: QueueColumns, waiting_weight: int) -> int:
     """Requests of an engine, those that hold no KV cache weighted."""
-    return len(table) + (waiting_weight - 1) * int(np.count_nonzero(~table.resident))
+    return len(table.resident) + (waiting_weight - 1) * int(np.count_nonzero(~table.resident))
 
 
 ROUTERS: Mapping[str, Callable[[], Router]] = {

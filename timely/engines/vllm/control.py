@@ -62,6 +62,7 @@ class ControlEvents:
             "mode": self._set_mode,
             "urgency": self._set_urgency,
             "eta": self._eta,
+            "load": lambda event, now: {"known": True, **self._controller().reported_load()},
             "stats": lambda event, now: self.stats(now),
             "ping": lambda event, now: {"known": True},
             "requests": lambda event, now: {"requests": live.of_task(str(event["task_id"]))},
@@ -74,6 +75,7 @@ class ControlEvents:
         ``{"kind": "load_discipline", "name"}`` answers ``loaded``, and loads beside the steps.
         ``{"kind": "discipline", "name"}``, ``{"kind": "mode", "name"}``,
         ``{"kind": "eta", "tuf": [ert_s, alpha, beta]}`` answers the fields of ``ResponsePrediction``.
+        ``{"kind": "load"}`` answers what ``timely.routing.reported_load`` reads.
         ``{"kind": "stats"}``, ``{"kind": "ping"}``, ``{"kind": "urgency", "task_id", "urgency"}``.
         ``{"kind": "requests", "task_id"}`` answers the request ids of a task, for a cancel.
         Errors come back as data: ``{"error": {"code", "message", "where"}}``.

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from timely.engines.base import (
     Mode,
     PlanHistory,
     ResponsePrediction,
+    engine_job_spec,
 )
 from timely.engines.vllm.arguments import (
     EngineSizes,
@@ -45,6 +47,7 @@ from timely.engines.vllm.arguments import (
     set_vllm_environment,
     vllm_engine_features,
 )
+from timely.engines.vllm.engine_choice import EngineChoice
 from timely.engines.vllm.engine_events import (
     fastest_vllm_paces,
     vllm_error_from_data,
@@ -112,6 +115,9 @@ class VllmEngine(Engine):
         self._joining: set[str] = set()
         """Resumed plans without an output yet, which the engines may not have yet: reports on them wait."""
         self._switching = asyncio.Lock()
+        self._choice: EngineChoice | None = None
+        """With several engines."""
+        self._following: asyncio.Task[None] | None = None
 
     @property
     def identity(self) -> str:
@@ -143,7 +149,10 @@ class VllmEngine(Engine):
         from timely.engines.vllm.openai import build_vllm_openai_app
 
         self.openai_app = await build_vllm_openai_app(self._llm, self._args)
-        await self._warm_up()
+        engines = len(self._llm.engine_core.core_engines)
+        if engines > 1:
+            self._choice = EngineChoice(engines, partial(self._control, {"kind": "load"}))
+        await self._warm_up(engines)
 
     def _identify(self) -> str:
         adapter = Path(self._lora.lora_path) if self._lora is not None else None
@@ -169,10 +178,10 @@ class VllmEngine(Engine):
         self._lora = LoRARequest("planner", 1, str(adapter))
         return read_card(adapter)
 
-    async def _warm_up(self) -> None:
+    async def _warm_up(self, engines: int) -> None:
         """Pre-stored prompts (TimelyLLM section 4.1).
 
-        The fixed part of every skill set's prompt enters the prefix cache, to stay, and its grammar is compiled.
+        The fixed part of every skill set's prompt enters each prefix cache, to stay, and its grammar is compiled.
         """
         for name in self.options.warm_up if self.options.warm_up is not None else skill_set_names():
             prompt = build_prompt(find_skill_set(name), "Get ready.")
@@ -184,16 +193,22 @@ class VllmEngine(Engine):
                 max_tokens=2,
                 keep_prompt=True,
             )
-            if len(self._templated(request)) > self.max_prompt_tokens:
+            prompt_ids = self._templated(request)
+            if len(prompt_ids) > self.max_prompt_tokens:
                 continue  # a small context: this skill set's tasks will be refused with the reason
-            async for _ in self.generate(request):
-                pass
+            for engine in range(engines):
+                async for _ in self._stream(request, prompt_ids, 0, engine if engines > 1 else None):
+                    pass
+                if self._choice is not None:
+                    self._choice.note_prompt(engine, name, prompt_ids)
         # A fresh discipline has not learned lengths from these requests.
         await self.set_discipline(self.options.discipline)
 
     async def stop(self) -> None:
         """End the engine process; safe to call twice."""
         llm, self._llm, self.openai_app = self._llm, None, None
+        if self._following is not None:
+            self._following.cancel()
         if llm is None:
             return
         await shut_down_vllm(llm)
@@ -220,8 +235,6 @@ class VllmEngine(Engine):
     # ------------------------------------------------------------------ generating
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
-        from vllm.inputs.engine import tokens_input
-
         llm = self._running()
         if request.task_id in self._live:
             raise Conflict(f"task {request.task_id!r} is already being served", where="task_id")
@@ -243,13 +256,7 @@ class VllmEngine(Engine):
             if history is not None and (end := vllm_resumed_end(request, history, room_tokens)) is not None:
                 yield end
                 return
-            stream = llm.generate(
-                tokens_input(token_ids),
-                self._sampling_parameters(request, len(context)),
-                request_id=request.task_id,
-                priority=int(request.hints.priority) if self._args.scheduling_policy == "priority" else 0,
-                lora_request=self._lora if request.skill_set in self.planner_skill_sets else None,
-            )
+            stream = self._stream(request, token_ids, len(context), self._choose_engine(request, token_ids))
             # Closed here: a reader that leaves must free its KV cache now, not at garbage collection.
             async with contextlib.aclosing(stream):
                 async for output in stream:
@@ -278,6 +285,39 @@ class VllmEngine(Engine):
         if whole and account["segments"]:
             yield vllm_merged_segment(request.task_id, account["segments"], text)
         yield vllm_generation_done(request, last, account, text)
+
+    def _stream(
+        self, request: GenerationRequest, token_ids: list[int], resumed_tokens: int, engine: int | None
+    ) -> AsyncGenerator[Any]:
+        """vLLM's outputs of a request; ``engine`` None: vLLM chooses the engine."""
+        from vllm.inputs.engine import tokens_input
+
+        stream: AsyncGenerator[Any] = self._running().generate(
+            tokens_input(token_ids),
+            self._sampling_parameters(request, resumed_tokens),
+            request_id=request.task_id,
+            priority=int(request.hints.priority) if self._args.scheduling_policy == "priority" else 0,
+            lora_request=self._lora if request.skill_set in self.planner_skill_sets else None,
+            data_parallel_rank=engine,
+        )
+        return stream
+
+    def _choose_engine(self, request: GenerationRequest, token_ids: list[int]) -> int | None:
+        if self._choice is None:
+            return None
+        if self._following is None or self._following.done():
+            self._following = asyncio.create_task(self._choice.follow(self._live))
+        now = time.monotonic()
+        spec = engine_job_spec(
+            request.task_id,
+            now,
+            request.hints,
+            self.options.mode,
+            prompt_tokens=len(token_ids),
+            cached_tokens=0,
+            max_tokens=request.max_tokens,
+        )
+        return self._choice.choose(spec, request.skill_set, token_ids, now)
 
     def _prompt_ids(self, request: GenerationRequest) -> list[int]:
         forced = request.forced
@@ -415,13 +455,10 @@ class VllmEngine(Engine):
         )
 
     async def predict_response(self, utility: TimeUtility) -> ResponsePrediction | None:
-        """Means over all engines: vLLM chooses the engine of a request by counts of requests."""
+        """Of the engine that would respond first."""
         event = {"kind": "eta", "tuf": [utility.ert_s, utility.alpha, utility.beta]}
-        answers = await self._control(event)
-        eta_s, upper_s = (
-            sum(answer[name] for answer in answers) / len(answers) for name in ("eta_s", "upper_s")
-        )
-        return ResponsePrediction(eta_s, upper_s)
+        answer = min(await self._control(event), key=lambda answer: float(answer["eta_s"]))
+        return ResponsePrediction(answer["eta_s"], answer["upper_s"])
 
     async def _control(
         self, event: Mapping[str, Any], limit_s: float | None = CONTROL_DEADLINE_S
