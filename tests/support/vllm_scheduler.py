@@ -108,6 +108,7 @@ class Scene:
         cross_attention: a further group for the states of an encoder.
         attention: False for a model of the further groups alone.
         context_parallel: decode context parallelism; a block of the manager holds so many times its tokens.
+        prefill_parallel: prefill context parallelism.
         watermark_blocks: blocks that vLLM leaves free when it admits.
     """
 
@@ -131,6 +132,7 @@ class Scene:
         cross_attention: bool = False,
         attention: bool = True,
         context_parallel: int = 1,
+        prefill_parallel: int = 1,
         watermark_blocks: int = 0,
         **options: Any,
     ) -> None:
@@ -163,6 +165,7 @@ class Scene:
         config.scheduler_config = copy(config.scheduler_config)
         config.parallel_config = copy(config.parallel_config)
         config.parallel_config.decode_context_parallel_size = context_parallel
+        config.parallel_config.prefill_context_parallel_size = prefill_parallel
         config.cache_config.num_gpu_blocks = blocks + 1  # one is vLLM's null block
         config.cache_config.mamba_cache_mode = mamba or "none"
         config.scheduler_config.max_num_seqs = max_num_seqs

@@ -66,11 +66,13 @@ def without_chunks(scene: Scene) -> Scene:
         (40, 16, {"windows": 1, "window_tokens": 48}),
         (26, 2048, {"windows": 1, "window_tokens": 48, "attention": False}),
         (8, 32, {"context_parallel": 2}),
+        (16, 16, {"prefill_parallel": 2}),
+        (8, 32, {"context_parallel": 2, "prefill_parallel": 2}),
         (16, 16, {"enable_prefix_caching": False}),
     ],
     ids=[
         "hybrid Mamba", "hybrid Mamba, cached", "Mamba", "Mamba, cached", "hybrid windows", "windows",
-        "context parallel", "no prefix cache",
+        "decode parallel", "prefill parallel", "both parallel", "no prefix cache",
     ],
 )  # fmt: skip
 def test_plans_and_chats_get_their_tokens(
@@ -229,70 +231,161 @@ def test_a_plan_without_work_leaves_the_last_slot_to_a_chat(slots: int, blocking
     scene.run(until=lambda: "chat" in scene.finished, most=12)
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_plans_outlive_a_sleep_that_discards_the_kv_cache(depth: int) -> None:
-    """``sleep(level=1, mode="keep")``: vLLM pauses all, then takes all blocks; a value comes meanwhile."""
-    from vllm.v1.core.sched.interface import PauseState
+def vllm_core(scene: Scene) -> tuple[Any, list[str]]:
+    """vLLM's engine core around the scheduler of a scene, and the calls of its executor."""
+    import queue
 
+    from vllm.v1.engine.core import EngineCoreProc
+
+    calls: list[str] = []
+
+    class Executor:
+        is_sleeping = False
+
+        def sleep(self, level: int) -> None:
+            calls.append(f"level {level}")
+            self.is_sleeping = True
+
+        def wake_up(self, tags: Any) -> None:
+            self.is_sleeping = False
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *arguments: None
+
+    core = object.__new__(EngineCoreProc)
+    core.__dict__.update(
+        scheduler=scene.scheduler, model_executor=Executor(), output_queue=queue.Queue(), batch_queue=None,
+        engines_running=False, mm_receiver_cache=None, _idle_state_callbacks=[],
+    )  # fmt: skip
+    return core, calls
+
+
+def two_plans_and_a_chat(depth: int) -> Scene:
+    """A parked plan, one that asks for a value, and a chat; vLLM's loop is between two steps."""
     scene = Scene(depth=depth)
     scene.add("parked", 50, 8, scene.plan((4, 0.5), (4, 0.1)))
     scene.add("asks", 50, 8, scene.plan((4, 0.5, True), (4, 0.1), task_id="asks"))
     scene.add("chat", 20, 30)
     scene.run(until=lambda: blocked(scene))
-    scene.scheduler.set_pause_state(PauseState.PAUSED_ALL)
     while scene.in_flight:
         scene.update()
-    assert not scene.scheduler.holds_requests(), "the pause is complete"
-    assert scene.scheduler.reset_prefix_cache(reset_running_requests=True)
+    return scene
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_plans_outlive_a_sleep_that_keeps_requests(depth: int, level: int) -> None:
+    """vLLM discards the KV cache at level 1, and the weights at level 2 too; a value comes meanwhile."""
+    scene = two_plans_and_a_chat(depth)
+    core, calls = vllm_core(scene)
+    assert core.sleep(level, "keep") is None, "the pause is complete"
+    assert calls == [f"level {level}"]
+    assert scene.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == scene.blocks
     give_values(scene)
     scene.clock.advance_to(100.0)
+    assert not core.has_work()
     assert scene.scheduler.seconds_to_resume() is None
-    scene.scheduler.set_pause_state(PauseState.UNPAUSED)
+    assert core.wake_up(None)
     scene.run()
     assert [len(tokens) for tokens in scene.outputs.values()] == [8, 8, 30]
     assert [token - FIRST_TOKEN for token in scene.outputs["parked"]] == list(range(50, 58))
     scene.check_empty()
 
 
-def test_images_that_another_engine_encodes_evict_no_plan() -> None:
-    """``--ec-transfer-config``: the request waits until its embeddings are there."""
+def test_a_sleep_that_waits_begins_after_the_last_parked_plan() -> None:
+    scene = Scene()
+    scene.add("parked", 50, 8, scene.plan((4, 0.5), (4, 0.1)))
+    scene.run(until=lambda: not scene.scheduler.has_requests())
+    core, calls = vllm_core(scene)
+    asleep = core.sleep(2, "wait")
+    core._notify_idle_state_callbacks()
+    assert not asleep.done()
+    scene.run()
+    core._notify_idle_state_callbacks()
+    assert asleep.done()
+    assert calls == ["level 2"]
+    assert len(scene.outputs["parked"]) == 8
 
-    class Embeddings:
-        ready = False
 
-        def ensure_cache_available(self, request: Any, computed_tokens: int) -> bool:
-            return self.ready
+def test_a_sleep_that_aborts_tells_the_clients_of_parked_plans() -> None:
+    scene = two_plans_and_a_chat(1)
+    core, calls = vllm_core(scene)
+    asleep = core.sleep(2, "abort")
+    _, outputs = core.output_queue.get_nowait()
+    assert {str(output.finish_reason) for output in outputs.outputs} == {"abort"}
+    assert {output.request_id for output in outputs.outputs} == {"parked", "asks", "chat"}
+    while core.scheduler.has_requests():
+        scene.schedule()
+        scene.update()
+    core._notify_idle_state_callbacks()
+    assert asleep is None or asleep.done()
+    assert calls == ["level 2"]
+    scene.check_empty()
 
-        def __getattr__(self, name: str) -> Any:
-            return lambda *arguments: {
-                "take_unavailable_requests": set(),
-                "request_finished": (False, None),
-            }.get(name, False if name.startswith("has") else None)
 
+class Embeddings:
+    """A connector to the engine that encodes images."""
+
+    ready = False
+
+    def ensure_cache_available(self, request: Any, computed_tokens: int) -> bool:
+        return self.ready
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: {
+            "take_unavailable_requests": set(),
+            "request_finished": (False, None),
+        }.get(name, False if name.startswith("has") else None)
+
+
+def add_image(scene: Scene) -> Embeddings:
+    """Add a request with an image that another engine encodes (``--ec-transfer-config``)."""
     from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
-    scene = Scene()
     scene.scheduler.ec_connector = embeddings = Embeddings()
     scene.scheduler.max_num_encoder_input_tokens = 200
-    scene.add("asks", 60, 8, scene.plan((4, LONG_S, True), (4, 0.1), task_id="asks"))
-    scene.run(until=lambda: blocked(scene))
+    cache = scene.scheduler.encoder_cache_manager
+    cache.cache_size = cache.num_free_slots = cache.num_freeable_slots = 200
     request = scene.add("image", 60, 4)
     place = PlaceholderRange(offset=0, length=50)
     request.mm_features = [
         MultiModalFeatureSpec(data=None, modality="image", identifier="hash", mm_position=place)
     ]
+    return embeddings
+
+
+def test_images_that_another_engine_encodes_evict_no_plan() -> None:
+    scene = Scene()
+    scene.add("asks", 60, 8, scene.plan((4, LONG_S, True), (4, 0.1), task_id="asks"))
+    scene.run(until=lambda: blocked(scene))
+    embeddings = add_image(scene)
     for _ in range(8):
         scene.schedule()
         scene.update()
     assert not scene.outputs["image"]
     assert scene.scheduler.controller.evictions == 0
     embeddings.ready = True
-    scene.scheduler.encoder_cache_manager.cache_size = (
-        scene.scheduler.encoder_cache_manager.num_free_slots
-    ) = 200
-    scene.scheduler.encoder_cache_manager.num_freeable_slots = 200
     scene.run(until=lambda: "image" in scene.finished)
     assert len(scene.outputs["image"]) == 4
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_request_that_waits_for_embeddings_steps_as_under_vllms_own_scheduler(depth: int) -> None:
+    """vLLM looks for embeddings at each step, and nothing else says that they are there."""
+    histories = []
+    for stock in (True, False):
+        scene = Scene(stock=stock, depth=depth)
+        embeddings = add_image(scene)
+        polls = 0
+        for _ in range(20):
+            polls += bool(scene.scheduler.has_requests())
+            scene.schedule()
+            scene.update()
+        embeddings.ready = True
+        scene.run()
+        histories.append((polls, scene.steps, scene.outputs))
+    assert histories[0][0] == 20
+    assert histories[0] == histories[1]
 
 
 # ---------------------------------------------------------------------- what clients may say
