@@ -7,11 +7,13 @@ Only the module of the command that runs is imported, so ``timely --help`` never
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -134,13 +136,23 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
         if name != chosen:
             app.command(name, help=summary)(_not_loaded)
             continue
-        module = import_module(f"timely.cli.{name}")
+        module = _import_command(name)
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name, short_help=summary)
         else:
             settings = getattr(module, "CONTEXT_SETTINGS", None)
             app.command(name, short_help=summary, context_settings=settings)(module.command)
     return app
+
+
+def _import_command(name: str) -> ModuleType:
+    """Import the module of a command without garbage collection: what imports make is never freed."""
+    gc.disable()
+    try:
+        return import_module(f"timely.cli.{name}")
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _not_loaded() -> None:

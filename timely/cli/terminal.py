@@ -10,14 +10,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
-from rich.console import Console
-from rich.status import Status
 
 from timely.core.errors import EngineFailed
 from timely.engines.vllm.model import vllm_cache_folder
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 KEPT_LOGS = 20
 """Log files of earlier commands that are kept."""
@@ -51,6 +52,8 @@ class Terminal:
     @property
     def console(self) -> Console:
         """The terminal, for progress that rewrites its line."""
+        from rich.console import Console
+
         return Console(file=self._stream)
 
     @contextlib.contextmanager
@@ -61,6 +64,8 @@ class Terminal:
             self.say(title)
             yield
             return
+        from rich.status import Status
+
         begin_s, over = time.monotonic(), threading.Event()
         with Status(f"timely: {title}", console=console) as status:
 

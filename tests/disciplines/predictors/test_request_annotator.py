@@ -10,6 +10,7 @@ import pytest
 
 from timely.core.errors import InvalidInput
 from timely.disciplines import registry
+from timely.disciplines.predictors import urgency
 from timely.disciplines.predictors.classifier import TextClassifier
 from timely.disciplines.predictors.embedding import HashEmbedder
 from timely.disciplines.predictors.history import HistoryPredictor
@@ -77,6 +78,16 @@ def test_without_any_file_urgency_is_told_by_the_examples_unless_not_wanted() ->
     assert events.urgency is not None
     assert "examples that ship" in events.urgency.classifier.name
     assert Predictors.read(["none"]) == Predictors()
+
+
+def test_the_examples_are_learned_when_a_discipline_reads_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[str] = []
+    monkeypatch.setattr(urgency, "example_urgency_classifier", trained.append)
+    read = Predictors.read([])
+    read.load({EXPECTED_TOKENS})
+    assert not trained
+    read.load({URGENCY})
+    assert len(trained) == 1
 
 
 @pytest.mark.parametrize(

@@ -40,15 +40,17 @@ TEXT_CLASSIFIER = "timely-text-classifier"
 
 
 class Classifier(Protocol):
-    """Anything that gives texts probabilities over classes 0, 1, ...
+    """Anything that gives texts probabilities over classes 0, 1, ..."""
 
-    Attributes:
-        name: identifies the model in records.
-        classes: how many there are.
-    """
+    @property
+    def name(self) -> str:
+        """Identifies the model in records."""
+        ...
 
-    name: str
-    classes: int
+    @property
+    def classes(self) -> int:
+        """How many there are."""
+        ...
 
     def probabilities(self, texts: Sequence[str]) -> Floats:
         """Shape ``(len(texts), classes)``; rows sum to one."""

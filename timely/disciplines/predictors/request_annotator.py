@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 from timely.core.errors import InvalidInput
@@ -21,11 +20,11 @@ from timely.disciplines.predictors.length_bucket import LENGTH_BUCKETS, LengthBu
 from timely.disciplines.predictors.predictor_file import predictor_kind
 from timely.disciplines.predictors.urgency import (
     Assignment,
+    ExampleClassifier,
     Record,
     UrgencyGuess,
     UrgencyPredictor,
     UrgencyService,
-    example_urgency_classifier,
 )
 from timely.disciplines.requirements import EXPECTED_TOKENS, LEVELS, URGENCY
 
@@ -80,7 +79,7 @@ class Predictors:
                 raise InvalidInput(f"{seen[kind]} is a {kind} too; one is enough", where=name)
             seen[kind] = name
             if name == EXAMPLES:
-                urgency = _examples()
+                urgency = UrgencyPredictor(ExampleClassifier())
             elif kind == TEXT_CLASSIFIER:
                 urgency = _urgency(Path(name))
             elif kind == LENGTH_BUCKETS:
@@ -89,11 +88,14 @@ class Predictors:
                 files.append(Path(name))
             else:
                 raise InvalidInput(f"a {kind} file is for no predictor here", where=name)
-        return cls(urgency or _examples(), lengths, tuple(files))
+        return cls(urgency or UrgencyPredictor(ExampleClassifier()), lengths, tuple(files))
 
-
-def _examples() -> UrgencyPredictor:
-    return UrgencyPredictor(example_urgency_classifier("wordllama" if find_spec("wordllama") else "hash"))
+    def load(self, reads: Collection[str]) -> None:
+        """Load now what predicts these fields and was not loaded yet; this may run in a thread."""
+        if URGENCY in reads and self.urgency is not None:
+            classifier = self.urgency.classifier
+            if isinstance(classifier, ExampleClassifier):
+                classifier.load()
 
 
 def _urgency(path: Path) -> UrgencyPredictor:

@@ -12,10 +12,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
 
+from timely.core.arrays import Floats
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.classifier import Classifier, TextClassifier
 from timely.disciplines.predictors.embedding import prompt_embedder
@@ -259,3 +261,28 @@ def example_urgency_classifier(embedder_name: str = "hash") -> TextClassifier:
     texts, levels = urgency_predictor_examples()
     used = None if embedder_name == "hash" else prompt_embedder(embedder_name)
     return TextClassifier.train(texts, levels, LEVELS, embedder=used, note="the examples that ship")
+
+
+class ExampleClassifier:
+    """``example_urgency_classifier`` on the best embedder that is installed.
+
+    It is trained at its first use: that takes a quarter of a second, and most disciplines read no levels.
+    """
+
+    classes = LEVELS
+
+    @property
+    def name(self) -> str:
+        """As of the trained classifier."""
+        return self._trained().name
+
+    def probabilities(self, texts: Sequence[str]) -> Floats:
+        return self._trained().probabilities(texts)
+
+    def load(self) -> None:
+        """Train it now; this may run in a thread."""
+        self._trained()
+
+    @staticmethod
+    def _trained() -> TextClassifier:
+        return example_urgency_classifier("wordllama" if find_spec("wordllama") else "hash")

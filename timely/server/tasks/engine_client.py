@@ -12,6 +12,7 @@ from timely.core.clock import AsyncClock
 from timely.core.errors import EngineDied, EngineFailed, Overloaded, TooLarge
 from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
+from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo
 from timely.disciplines.requirements import discipline_reads
 from timely.engines.base import Engine, EngineStats, ResponsePrediction
@@ -185,11 +186,13 @@ class EngineClient:
         return [asdict(info) for info in await self._discipline_infos()]
 
     async def reads(self, name: str) -> frozenset[str]:
-        """The predictable fields of a request that a discipline reads; none for a discipline that is not listed."""
-        return next(
-            (discipline_reads(info) for info in await self._discipline_infos() if info.name == name),
-            frozenset(),
-        )
+        """The predictable fields of a request that a discipline reads.
+
+        Raises:
+            UnknownName: no such discipline.
+        """
+        # The first use imports the discipline, some with a predictor: not on the loop.
+        return discipline_reads((await asyncio.to_thread(registry.load_discipline, name)).info)
 
     async def _discipline_infos(self) -> tuple[DisciplineInfo, ...]:
         if self._infos is None:

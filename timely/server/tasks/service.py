@@ -74,8 +74,9 @@ class TaskService:
         self.catalogue = catalogue
         self.engine = EngineClient(engine, settings, clock)
         self.recorder = TaskRecorder()
+        self._predictors = predictors or Predictors()
         self.predictions = PredictionQueue(
-            RequestAnnotator(predictors, self.recorder.predicted), settings, clock
+            RequestAnnotator(self._predictors, self.recorder.predicted), settings, clock
         )
         self.tasks = TaskTable(settings)
         self.usage = Usage(clock)
@@ -112,7 +113,7 @@ class TaskService:
                 records = await self.log.open()
                 await self.engine.start()
                 stats = await self.engine.stats()
-                self.predictions.serve(await self.engine.reads(stats.discipline))
+                await self._predict_for(stats.discipline)
             except BaseException:
                 # A signal may come during the half minute in which a model loads.
                 await self.engine.stop()
@@ -442,5 +443,11 @@ class TaskService:
                 await self.engine.set_discipline(name)
             except Unsupported as error:
                 raise Conflict(error.message, where="name") from error
-        self.predictions.serve(await self.engine.reads(name))
+        await self._predict_for(name)
         self.recorder.note("discipline", name=name)
+
+    async def _predict_for(self, discipline: str) -> None:
+        """Predict what the discipline reads from here on."""
+        reads = await self.engine.reads(discipline)
+        await asyncio.to_thread(self._predictors.load, reads)
+        self.predictions.serve(reads)
