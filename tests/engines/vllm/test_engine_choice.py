@@ -9,6 +9,7 @@ from timely.core.errors import EngineFailed
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.core.utility import URGENT
+from timely.engines.base import GenerationRequest
 from timely.engines.step_time.learned import FixedSpeed
 from timely.engines.vllm.engine_choice import REPORT_S, EngineChoice
 from timely.routing.reported_load import report_load
@@ -35,44 +36,44 @@ def choice(*reports: dict[str, Any]) -> EngineChoice:
     return chosen
 
 
-def task(name: str, agent: str = "") -> JobSpec:
-    return JobSpec(name, 1.0, RequestHints(utility=URGENT, agent=agent), prompt_tokens=len(PROMPT))
+def task(name: str, skill_set: str = "drone") -> GenerationRequest:
+    return GenerationRequest(name, "", skill_set=skill_set, hints=RequestHints(utility=URGENT))
 
 
 def test_parked_plans_do_not_count_as_load() -> None:
     engines = choice(report(*[True] * 9), report(*[False] * 3))
-    assert engines.choose(task("new"), "drone", PROMPT, 1.0) == 0
+    assert engines.choose(task("new"), PROMPT, 1.0) == 0
 
 
 def test_a_burst_between_two_reports_is_spread() -> None:
     engines = choice(report(), report())
-    chosen = [engines.choose(task(str(n)), "drone", [n, *PROMPT], 1.0) for n in range(6)]
+    chosen = [engines.choose(task(str(n)), [n, *PROMPT], 1.0) for n in range(6)]
     assert sorted(chosen) == [0, 0, 0, 1, 1, 1]
     engines.update(1.0 - REPORT_S / 2, [report(), report(*[False] * 3)])
     # The six may not be in the reports yet, so they still count.
-    assert engines.choose(task("7"), "drone", [7, *PROMPT], 1.0) == 0
+    assert engines.choose(task("7"), [7, *PROMPT], 1.0) == 0
     engines.update(1.0 + 2 * REPORT_S, [report(False), report()])
-    assert engines.choose(task("8"), "drone", [8, *PROMPT], 2.0) == 1
+    assert engines.choose(task("8"), [8, *PROMPT], 2.0) == 1
 
 
 def test_a_slow_engine_gets_less() -> None:
-    engines = choice(report(slowness=4.0), report())
-    chosen = [engines.choose(task(str(n)), "drone", [n, *PROMPT], 1.0) for n in range(6)]
+    engines = choice(report(slowness=2.0), report())
+    chosen = [engines.choose(task(str(n)), [n, *PROMPT], 1.0) for n in range(12)]
     assert chosen.count(1) > chosen.count(0) > 0
 
 
 def test_a_prompt_goes_where_its_beginning_is_cached() -> None:
     engines = choice(report(), report())
     engines.note_prompt(1, "drone", PROMPT)
-    assert engines.choose(task("new"), "drone", [*PROMPT[:390], 1, 2, 3], 1.0) == 1
-    assert engines.choose(task("other"), "arm", [9, *PROMPT], 1.0) == 0
+    assert engines.choose(task("new"), [*PROMPT[:390], 1, 2, 3], 1.0) == 1
+    assert engines.choose(task("other", "arm"), [9, *PROMPT], 1.0) == 0
 
 
 def test_vllm_chooses_before_the_first_report() -> None:
     async def ask() -> Sequence[dict[str, Any]]:
         return []
 
-    assert EngineChoice(2, ask).choose(task("new"), "drone", PROMPT, 1.0) is None
+    assert EngineChoice(2, ask).choose(task("new"), PROMPT, 1.0) is None
 
 
 async def test_following_ends_with_the_last_task_or_the_engines() -> None:
@@ -85,6 +86,6 @@ async def test_following_ends_with_the_last_task_or_the_engines() -> None:
 
     engines = EngineChoice(2, ask)
     await engines.follow(set())
-    assert engines.choose(task("new"), "drone", PROMPT, 1.0) == 0
+    assert engines.choose(task("new"), PROMPT, 1.0) == 0
     await engines.follow({"live"})
-    assert engines.choose(task("next"), "drone", PROMPT, 1.0) is None
+    assert engines.choose(task("next"), PROMPT, 1.0) is None

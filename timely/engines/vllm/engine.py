@@ -34,11 +34,9 @@ from timely.engines.base import (
     EngineEvent,
     EngineStats,
     GenerationRequest,
-    JobView,
     Mode,
     PlanHistory,
     ResponsePrediction,
-    engine_job_spec,
 )
 from timely.engines.vllm.arguments import (
     EngineSizes,
@@ -49,7 +47,7 @@ from timely.engines.vllm.arguments import (
 )
 from timely.engines.vllm.engine_choice import EngineChoice
 from timely.engines.vllm.engine_events import (
-    fastest_vllm_paces,
+    vllm_engine_stats,
     vllm_error_from_data,
     vllm_error_line,
     vllm_generation_done,
@@ -307,17 +305,7 @@ class VllmEngine(Engine):
             return None
         if self._following is None or self._following.done():
             self._following = asyncio.create_task(self._choice.follow(self._live))
-        now = time.monotonic()
-        spec = engine_job_spec(
-            request.task_id,
-            now,
-            request.hints,
-            self.options.mode,
-            prompt_tokens=len(token_ids),
-            cached_tokens=0,
-            max_tokens=request.max_tokens,
-        )
-        return self._choice.choose(spec, request.skill_set, token_ids, now)
+        return self._choice.choose(request, token_ids, time.monotonic())
 
     def _prompt_ids(self, request: GenerationRequest) -> list[int]:
         forced = request.forced
@@ -426,33 +414,7 @@ class VllmEngine(Engine):
         self.options = replace(self.options, mode=mode)
 
     async def stats(self) -> EngineStats:
-        """Sums over all engines; of shares and times the value of the fullest or slowest, of backlogs the mean."""
-        answers = await self._control({"kind": "stats"})
-        first = answers[0]
-        total = {
-            key: sum(answer[key] for answer in answers)
-            for key in (
-                "waiting", "running", "parked", "blocked", "runnable", "busy_s", "steps", "tokens", "segments",
-                "evictions", "recomputed_tokens",
-            )
-        }  # fmt: skip
-        return EngineStats(
-            engine=self.name,
-            discipline=first["discipline"],
-            mode=first["mode"],
-            now_s=max(answer["now_s"] for answer in answers),
-            kv_usage=max(answer["kv_usage"] for answer in answers),
-            evictable_kv=min(answer["evictable_kv"] for answer in answers),
-            backlog_s={
-                name: sum(answer["backlog_s"][name] for answer in answers) / len(answers)
-                for name in first["backlog_s"]
-            },
-            step_s=max(answer["step_s"] for answer in answers),
-            decide_s=max(answer["decide_s"] for answer in answers),
-            jobs=tuple(JobView(**job) for answer in answers for job in answer["jobs"]),
-            paces=fastest_vllm_paces(answer["paces"] for answer in answers),
-            **total,
-        )
+        return vllm_engine_stats(await self._control({"kind": "stats"}))
 
     async def predict_response(self, utility: TimeUtility) -> ResponsePrediction | None:
         """Of the engine that would respond first."""

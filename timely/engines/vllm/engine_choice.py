@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from timely.core.errors import EngineFailed
 from timely.core.job import JobSpec
+from timely.engines.base import GenerationRequest, engine_job_spec
 from timely.routing.forecast import EngineLoad
 from timely.routing.reported_load import ReportedQueue, read_load
 from timely.routing.routers import LeastLoss
@@ -61,23 +62,28 @@ class EngineChoice:
         for _, engine, spec in self._sent:
             self._queue(engine).add(spec)
 
-    def choose(self, spec: JobSpec, skill_set: str, prompt: Sequence[int], now: float) -> int | None:
-        """The engine of a task that is sent now; None before the first report, for vLLM to choose.
-
-        Args:
-            spec: its ``prompt_tokens`` are those of ``prompt``.
-        """
+    def choose(self, request: GenerationRequest, prompt: Sequence[int], now: float) -> int | None:
+        """The engine of a task that is sent now; None before the first report, for vLLM to choose."""
         if not self._loads:
             return None
+        spec = engine_job_spec(
+            request.task_id,
+            now,
+            request.hints,
+            "segmented",
+            prompt_tokens=len(prompt),
+            cached_tokens=0,
+            max_tokens=request.max_tokens,
+        )
         loads = [
-            replace(load, cached_tokens=_common(prompts.get(skill_set, ()), prompt))
+            replace(load, cached_tokens=_common(prompts.get(request.skill_set, ()), prompt))
             for load, prompts in zip(self._loads, self._prompts, strict=True)
         ]
         engine = self._router.choose(spec, loads, now)
         spec = replace(spec, cached_tokens=loads[engine].cached_tokens)
         self._sent.append((now, engine, spec))
         self._queue(engine).add(spec)
-        self.note_prompt(engine, skill_set, prompt)
+        self.note_prompt(engine, request.skill_set, prompt)
         return engine
 
     def note_prompt(self, engine: int, skill_set: str, prompt: Sequence[int]) -> None:

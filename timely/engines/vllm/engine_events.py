@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from timely.core.errors import Conflict, EngineFailed, InvalidInput, TimelyError, UnknownName, Unsupported
-from timely.engines.base import FinishReason, GenerationDone, GenerationRequest, SegmentReady
+from timely.engines.base import (
+    EngineStats,
+    FinishReason,
+    GenerationDone,
+    GenerationRequest,
+    JobView,
+    SegmentReady,
+)
 
 
 def vllm_segment_ready(task_id: str, data: Mapping[str, Any]) -> SegmentReady:
@@ -26,7 +33,36 @@ def vllm_segment_ready(task_id: str, data: Mapping[str, Any]) -> SegmentReady:
     )
 
 
-def fastest_vllm_paces(engines: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def vllm_engine_stats(answers: Sequence[Mapping[str, Any]]) -> EngineStats:
+    """Sums over all engines; of shares and times the value of the fullest or slowest, of backlogs the mean."""
+    first = answers[0]
+    total = {
+        key: sum(answer[key] for answer in answers)
+        for key in (
+            "waiting", "running", "parked", "blocked", "runnable", "busy_s", "steps", "tokens", "segments",
+            "evictions", "recomputed_tokens",
+        )
+    }  # fmt: skip
+    return EngineStats(
+        engine="vllm",
+        discipline=first["discipline"],
+        mode=first["mode"],
+        now_s=max(answer["now_s"] for answer in answers),
+        kv_usage=max(answer["kv_usage"] for answer in answers),
+        evictable_kv=min(answer["evictable_kv"] for answer in answers),
+        backlog_s={
+            name: sum(answer["backlog_s"][name] for answer in answers) / len(answers)
+            for name in first["backlog_s"]
+        },
+        step_s=max(answer["step_s"] for answer in answers),
+        decide_s=max(answer["decide_s"] for answer in answers),
+        jobs=tuple(JobView(**job) for answer in answers for job in answer["jobs"]),
+        paces=_fastest_paces(answer["paces"] for answer in answers),
+        **total,
+    )
+
+
+def _fastest_paces(engines: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """One pace a robot: with several engines, each learns from the reports on its own plans."""
     paces: dict[str, float] = {}
     for engine in engines:
