@@ -164,7 +164,9 @@ class OpenAIEndpoints:
         client = self._service.engine
         longest = client.engine.max_prompt_tokens
         answer = data.get("max_completion_tokens") or data.get("max_tokens") or longest
-        prompt = await client.count_tokens(json.dumps(data, ensure_ascii=False))
+        body = json.dumps(data, ensure_ascii=False)
+        # Such a body has images or too many tokens, and counting them would keep robots' prompts waiting.
+        prompt = longest if len(body) > LARGE_BYTES else await client.count_tokens(body)
         return choices * min(prompt + answer, longest)
 
     async def _annotated(
