@@ -200,6 +200,11 @@ class Discipline(ABC):
     def arrived(self, job: Job, now: float) -> None:
         """A job has joined the table."""
 
+    @property
+    def follows_tokens(self) -> bool:
+        """Whether it has to be informed of each job that progressed; an engine may leave these calls out otherwise."""
+        return type(self).progressed is not Discipline.progressed
+
     def progressed(self, job: Job, tokens: int, now: float) -> None:
         """``tokens`` new output tokens exist for the job."""
 

@@ -159,7 +159,7 @@ class Controller:
         table.segment_tokens[rows] += tokens
         table.due_s[rows[table.plain[rows]]] = now
         self.tokens += int(tokens.sum())
-        if type(self.discipline).progressed is not Discipline.progressed:
+        if self.discipline.follows_tokens:
             for job, count in zip([table.jobs[row] for row in rows], tokens.tolist(), strict=True):
                 self._active.inform("progressed", job, now, count)
         first: list[int] = np.flatnonzero(before == 0).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from timely.disciplines.expected_utility.discipline import ExpectedUtility
 from timely.disciplines.expected_utility.index import Machine, expected_utility_mean_left, gittins_use
 from timely.disciplines.expected_utility.lengths import (
     PLACES,
+    PRIOR_TOKENS,
     AnswerDistributions,
     expected_utility_even_lengths,
 )
@@ -68,15 +70,30 @@ def test_a_prompt_to_compute_is_part_of_the_use() -> None:
 
 def test_predictions_are_corrected_by_the_errors_of_earlier_ones() -> None:
     answers = AnswerDistributions()
-    spec = ordinary("x", expected=100.0)
-    before, _ = answers.predict(spec)
+
+    def mean(expected: float) -> float:
+        return float(answers.predict([ordinary("x", expected=expected)], [None]).mean())
+
+    assert mean(100.0) == pytest.approx(100.0, rel=0.1)
     for _ in range(100):
-        answers.learn(spec, None, 200)
-    after, _ = answers.predict(spec)
-    assert before.mean() == pytest.approx(100.0, rel=0.1)
-    assert after.mean() == pytest.approx(200.0, rel=0.1)
-    other, _ = answers.predict(ordinary("y", expected=300.0))
-    assert other.mean() == pytest.approx(300.0, rel=0.1), "a prediction of another size errs by itself"
+        answers.learn(ordinary("x", expected=100.0), None, 200)
+    assert mean(100.0) == pytest.approx(200.0, rel=0.1)
+    assert mean(300.0) == pytest.approx(300.0, rel=0.1), "a prediction of another size errs by itself"
+
+
+def test_lengths_of_similar_prompts_are_learned_and_others_know_less() -> None:
+    answers = AnswerDistributions()
+
+    def median(text: str) -> float:
+        spec = replace(ordinary(text, expected=None), text=text)
+        return float(np.median(answers.predict([spec], [answers.embed(spec)])))
+
+    assert median("hello") == pytest.approx(PRIOR_TOKENS, rel=0.1)
+    for _ in range(8):
+        spec = replace(ordinary("x", expected=None), text="write a long story about a robot")
+        answers.learn(spec, answers.embed(spec), 480)
+    assert median("write a long story about a robot") == pytest.approx(480.0, rel=0.05)
+    assert 1.5 * PRIOR_TOKENS < median("sum these numbers") < 479.0
 
 
 def test_even_lengths_stand_for_a_weighted_distribution() -> None:
@@ -183,6 +200,7 @@ def test_predictions_of_waiting_requests_follow_the_answers_of_others() -> None:
         job.outcome = "complete"
         discipline.finished(job, 0.0)
         table.remove(job.job_id)
+    discipline.compose(table, limits(1.0))
     assert keys(discipline, table)["waiting"] > 1.5 * before
 
 
@@ -236,6 +254,28 @@ def test_a_level_of_requests_without_a_deadline_does_not_put_them_before_robots(
     levels = [ordinary(f"level {level}", expected=20.0, urgency=level) for level in (3, 0)]
     join(table, discipline, *levels, dated("robot", NORMAL))
     assert next(iter(discipline.compose(table, limits(1.5)).tokens)) == "robot"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_step_of_ordinary_requests_alone_is_that_of_a_full_composition(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, table, discipline = random.Random(seed), JobTable(), ExpectedUtility()
+    running = rng.randint(1, 12)
+    lengths = [30.0] * running + [90.0] * 20
+    jobs = join(
+        table, discipline,
+        *(ordinary(str(n), expected=e, prompt=rng.randint(20, 300)) for n, e in enumerate(lengths)),
+    )  # fmt: skip
+    for job in jobs[:running]:
+        make_resident(job, rng.randint(1, 20))
+    if seed % 2:
+        table.prefill_left[0] = 10
+    machine = replace(limits(max_batch=16, max_resident=20), free_blocks=rng.choice((30, 10_000)))
+    quick = discipline.compose(table, machine)
+    monkeypatch.setattr(ExpectedUtility, "_ordinary_order", lambda *_: None)
+    full = discipline.compose(table, machine)
+    assert (quick.tokens, quick.evict, quick.held) == (full.tokens, full.evict, full.held)
 
 
 @pytest.mark.parametrize("name", PARTS)

@@ -197,7 +197,7 @@ def test_ordinary_requests_alone_get_the_step_of_the_full_composition(
     """Composed by arrival without an index; the reference composes by the index."""
     rng = np.random.default_rng(seed)
     scene, reference = Scene(), Scene()
-    monkeypatch.setattr(reference.discipline, "_compose_first_come", lambda *arguments: None)
+    monkeypatch.setattr(reference.discipline, "_compose_ordinary", lambda *arguments: None)
     now = 0.0
     for number in range(120):
         now += 0.01

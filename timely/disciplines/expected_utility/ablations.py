@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -14,21 +15,22 @@ from timely.disciplines.expected_utility.discipline import ExpectedUtility
 from timely.disciplines.expected_utility.index import Machine
 from timely.disciplines.expected_utility.lengths import AnswerDistributions
 from timely.disciplines.predictors.app_cost import AppCosts
-from timely.disciplines.predictors.history import LengthPredictor, Prediction
+from timely.disciplines.predictors.embedding import Vectors
+from timely.disciplines.predictors.history import HistoryPredictor
 
 
 class MeanLengths(AnswerDistributions):
     """Each answer has its expected length for certain."""
 
-    def predict(self, spec: JobSpec) -> tuple[Floats, Prediction | None]:
-        lengths, prediction = super().predict(spec)
-        return np.full_like(lengths, lengths.mean()), prediction
+    def predict(self, specs: Sequence[JobSpec], vectors: Sequence[Vectors | None]) -> Floats:
+        lengths = super().predict(specs, vectors)
+        return np.broadcast_to(lengths.mean(axis=1, keepdims=True), lengths.shape)
 
 
 class WithoutDistributions(ExpectedUtility):
     """The expected length instead of its distribution."""
 
-    def __init__(self, history: LengthPredictor | None = None, costs: AppCosts | None = None) -> None:
+    def __init__(self, history: HistoryPredictor | None = None, costs: AppCosts | None = None) -> None:
         super().__init__(history, costs)
         self._undated.answers = MeanLengths(history)
 

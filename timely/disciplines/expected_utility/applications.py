@@ -9,7 +9,8 @@ does not drift with wrong predictions.
 
 from __future__ import annotations
 
-from timely.core.job import Job
+from timely.core.job import Job, JobTable
+from timely.disciplines.base import StepLimits
 from timely.disciplines.justitia.app_groups import App, AppAccounts
 from timely.disciplines.justitia.fair_clock import FairClock
 from timely.disciplines.output_length import COMPLETED
@@ -38,6 +39,11 @@ class Applications:
 
     def __len__(self) -> int:
         return len(self.accounts.book)
+
+    def advance(self, table: JobTable, limits: StepLimits) -> None:
+        """Let fair sharing go on until ``limits.now``."""
+        if self.accounts.book or self.clock.time.active:
+            self.clock.advance(table, limits)
 
     def join(self, job: Job, now: float) -> App:
         """A request arrived; an application's first one opens it."""

@@ -28,6 +28,7 @@ vLLM's own ``priority`` stands above the index. Nothing is set by workload.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self, cast
 
@@ -38,7 +39,6 @@ from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL
 from timely.disciplines.base import DisciplineInfo, Rows, StepLimits, StepPlan
 from timely.disciplines.expected_utility.index import Machine, expected_utility_step_slots
-from timely.disciplines.expected_utility.lengths import ShrunkHistory
 from timely.disciplines.expected_utility.price import DelayPrice
 from timely.disciplines.expected_utility.requests import UndatedRequests, is_discipline_job_undated
 from timely.disciplines.expected_utility.step import UtilityStep
@@ -51,12 +51,12 @@ from timely.disciplines.predictors.app_cost import (
     TrainedAppCosts,
     predictor_kv_token_time,
 )
-from timely.disciplines.predictors.history import LENGTH_HISTORY, LengthPredictor
+from timely.disciplines.predictors.history import LENGTH_HISTORY, HistoryPredictor
 from timely.disciplines.predictors.predictor_file import predictor_kind
 from timely.disciplines.requirements import LEVELS, check_discipline_acceptance, check_discipline_urgency
 from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.timely.discipline import Timely
-from timely.disciplines.timely.step import Numbers
+from timely.disciplines.timely.step import Numbers, Step
 
 SLOPE = -0.1 * NORMAL.alpha
 """Utility that a request without a deadline loses per second: a tenth of what a late robot task loses.
@@ -64,6 +64,23 @@ SLOPE = -0.1 * NORMAL.alpha
 It matters beside robots only. As much as a robot task loses would make urgent tasks late; a hundredth would make chats
 end twice as late.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the index of requests without a deadline follows from; arrays, an entry for each.
+
+    Attributes:
+        weight: utility lost per second.
+        use_s: least expected use of the machine per completion, seconds.
+        left_tokens: expected output tokens still to come.
+        tokens_a_round: of a decoding step.
+    """
+
+    weight: Floats
+    use_s: Floats
+    left_tokens: Floats
+    tokens_a_round: Floats
 
 
 class ExpectedUtility(Timely):
@@ -89,23 +106,22 @@ class ExpectedUtility(Timely):
     PRICE_SHARE: ClassVar[float] = 0.25
     """What a delay costs in the step that a job waits for, as a share of the mean: it may choose a cheap step."""
 
-    def __init__(self, history: LengthPredictor | None = None, costs: AppCosts | None = None) -> None:
+    def __init__(self, history: HistoryPredictor | None = None, costs: AppCosts | None = None) -> None:
         super().__init__()
         self._undated = UndatedRequests(history, costs)
         self._price = DelayPrice()
-        self._step: UtilityStep | None = None
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
         if predictor_kind(path).startswith(APP_COSTS):
             return cls(costs=TrainedAppCosts.load(path, KV, OnlineAppCosts(predictor_kv_token_time)))
-        return cls(ShrunkHistory.from_file(path))
+        return cls(HistoryPredictor.from_file(path))
 
-    def knowledge(self) -> LengthPredictor:
+    def knowledge(self) -> HistoryPredictor:
         return self._undated.answers.history
 
     def recall(self, knowledge: object) -> None:
-        self._undated.answers.history = cast(LengthPredictor, knowledge)
+        self._undated.answers.history = cast(HistoryPredictor, knowledge)
 
     # ------------------------------------------------------------------ hooks
 
@@ -118,6 +134,10 @@ class ExpectedUtility(Timely):
         if is_discipline_job_undated(job):
             self._undated.arrived(job, now)
         super().arrived(job, now)
+
+    @property
+    def follows_tokens(self) -> bool:
+        return self._undated.speculative
 
     def progressed(self, job: Job, tokens: int, now: float) -> None:
         if self._undated.speculative and is_discipline_job_undated(job):
@@ -143,14 +163,32 @@ class ExpectedUtility(Timely):
     # ------------------------------------------------------------------ numbers
 
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
-        self._undated.applications.clock.advance(table, limits)
+        self._undated.applications.advance(table, limits)
+        self._undated.renew(limits.now)
         self._price.advance(limits.now)
         return super().compose(table, limits)
 
-    def _compose_first_come(
-        self, table: JobTable, limits: StepLimits, runnable: np.ndarray, count: int
-    ) -> StepPlan | None:
-        return None
+    def _ordinary_order(
+        self, table: JobTable, limits: StepLimits, runnable: np.ndarray
+    ) -> tuple[Rows, list[int]] | None:
+        if (table.resident & ~runnable).any():
+            return None
+        rows = self._waiting.rows(table, runnable, limits.now, lambda: self.keys(table, limits))
+        rows = runnable.nonzero()[0] if rows is None else rows[runnable[rows]]
+        needs = self._needs(table, limits, rows)
+        index = needs.weight / needs.use_s
+        decodes = table.resident[rows] & (table.prefill_left[rows] == 0)
+        decoding, others = rows[decodes], rows[~decodes]
+        rank = -index[~decodes]
+        if others.size and decoding.size and index[decodes].min() <= -rank.min():
+            return None
+        others = others[np.lexsort((table.sequence[others], rank))]
+        resident = table.resident[others]
+        if not resident[: int(np.count_nonzero(resident))].all():
+            return None
+        # In the same order at each step, so that the engine has nothing to sort.
+        turns = self._undated.turns[self._undated.places(table, decoding)]
+        return decoding[np.argsort(turns)], others.tolist()
 
     def _numbers(self, table: JobTable, limits: StepLimits, rows: Rows | None = None) -> Numbers:
         if rows is None:
@@ -172,37 +210,43 @@ class ExpectedUtility(Timely):
 
     def _undated_numbers(self, table: JobTable, limits: StepLimits, rows: Rows) -> Numbers:
         """What composition reads of rows without a deadline."""
-        requests = self._undated
         _, sequence_s, step_s = self._step_times_s(table, limits)
         prompt_token_s = limits.speed.prefill_token_s
-        machine = self._machine(table, limits)
-        places = requests.places(table, rows)
-        a_round = requests.tokens_a_round(places)
-        prompt_s = prompt_token_s * table.prefill_left[rows]
-        use, left = requests.expect(
-            table, rows, limits.block_tokens, machine, prompt_token_s / step_s * a_round
-        )
-        use_s = use * step_s / a_round
-        # Levels rank these requests among themselves; none is worth more beside a robot's task.
-        levels = self._level_weights(table, rows)
-        weight = SLOPE * levels / levels.max()
-        apps = requests.apps[places]
-        if apps.any():
-            self._share_fairly(table, rows, places, use_s, step_s)
+        needs = self._needs(table, limits, rows)
         return Numbers(
             rows,
             step_s,
             sequence_s,
             prompt_token_s,
-            left,
-            prompt_s + step_s * left / a_round,
-            weight,
+            needs.left_tokens,
+            prompt_token_s * table.prefill_left[rows] + step_s * needs.left_tokens / needs.tokens_a_round,
+            needs.weight,
             # Every second of it counts, so it is late from the start.
             np.minimum(table.arrival_s[rows] - limits.now, 0.0),
             table.plain[rows] & (table.output_tokens[rows] > 0),
             np.ones(len(rows), dtype=np.bool_),
-            weight / use_s,
+            needs.weight / needs.use_s,
         )
+
+    def _needs(self, table: JobTable, limits: StepLimits, rows: Rows) -> Needs:
+        """What the index of rows without a deadline follows from."""
+        requests = self._undated
+        step_s = self._step_times_s(table, limits)[2]
+        places = requests.places(table, rows)
+        a_round = requests.tokens_a_round(places)
+        use, left = requests.expect(
+            table,
+            rows,
+            limits.block_tokens,
+            self._machine(table, limits),
+            limits.speed.prefill_token_s / step_s * a_round,
+        )
+        use_s = use * step_s / a_round
+        # Levels rank these requests among themselves; none is worth more beside a robot's task.
+        levels = self._level_weights(table, rows)
+        if requests.apps[places].any():
+            self._share_fairly(table, rows, places, use_s, step_s)
+        return Needs(SLOPE * levels / levels.max(), use_s, left, a_round)
 
     def _machine(self, table: JobTable, limits: StepLimits) -> Machine:
         return Machine(
@@ -210,8 +254,9 @@ class ExpectedUtility(Timely):
         )
 
     def _level_weights(self, table: JobTable, rows: Rows) -> Floats:
-        levels = np.minimum(table.urgency[rows], LEVELS - 1)
-        return np.power(self.LEVEL_FACTOR, LEVELS - 1.0 - levels)
+        weights = np.power(self.LEVEL_FACTOR, np.arange(LEVELS - 1.0, -1.0, -1.0))
+        result: Floats = weights[np.minimum(table.urgency[rows], LEVELS - 1)]
+        return result
 
     def _share_fairly(self, table: JobTable, rows: Rows, places: Rows, use_s: Floats, step_s: float) -> None:
         """Give the requests of applications the use left under fair sharing, in place, seconds of the machine.
@@ -240,17 +285,24 @@ class ExpectedUtility(Timely):
         undated = numbers.ordinary
         if undated.any():
             apps[undated] = self._undated.apps[self._undated.places(table, numbers.rows[undated])]
-        context_token_s = self._context_token_s(limits)
-        self._step = UtilityStep(
-            self, builder, numbers, parked_slack_s, apps, context_token_s, self.PRICE_SHARE * self._price.mean
+        return UtilityStep(
+            self,
+            builder,
+            numbers,
+            parked_slack_s,
+            apps,
+            self._context_token_s(limits),
+            self.PRICE_SHARE * self._price.mean,
         )
-        return self._step
 
-    def _settle(self, builder: StepBuilder, *, all_join: bool) -> None:
-        super()._settle(builder, all_join=all_join)
-        assert self._step is not None
-        step_s = builder.limits.speed.step_s(len(builder.rows), builder.prefill_tokens, 0)
-        self._price.note(self._step.late_weight, step_s)
+    def _settle(self, builder: StepBuilder, step: Step | None, *, all_join: bool) -> None:
+        super()._settle(builder, step, all_join=all_join)
+        table, limits = builder.table, builder.limits
+        if builder.prefill_tokens and not self._utilities:
+            rows = np.array(builder.rows)
+            self._undated.begin(table, rows[~table.resident[rows]].tolist())
+        step_s = limits.speed.step_s(len(builder.rows), builder.prefill_tokens, 0)
+        self._price.note(step.late_weight if step is not None else 0.0, step_s)
 
     @staticmethod
     def _context_token_s(limits: StepLimits) -> float:

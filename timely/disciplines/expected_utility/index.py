@@ -62,7 +62,7 @@ def gittins_use(
     """
     begin, context = output_tokens[:, None], context_tokens[:, None]
     alive = lengths > begin
-    left = np.where(alive, machine.use(np.minimum(begin, lengths), lengths, context), 0.0)
+    left = np.where(alive, machine.use(begin, lengths, context), 0.0)
     count = alive.sum(axis=1)
     longer = lengths.shape[1] - 1 - np.arange(lengths.shape[1])
     used = np.cumsum(left, axis=1) + left * longer + (before * count)[:, None]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
-from timely.core.arrays import Floats
+from timely.core.arrays import Floats, Ints
 from timely.core.job import JobSpec
 from timely.disciplines.predictors.embedding import Vectors
-from timely.disciplines.predictors.history import HistoryPredictor, LengthPredictor, Prediction
+from timely.disciplines.predictors.history import MOST, SMOOTH, SMOOTH_NODES, SMOOTH_SHARES, HistoryPredictor
 
 PLACES = 32
 """Equally likely lengths that stand for a distribution."""
@@ -35,6 +36,17 @@ SHRINK = 6.0
 SHRINK_RECENT = 1000
 """Requests that are looked at then."""
 
+BINS = 420
+"""Parts of the range of lengths, which are kept apart by their logarithm; 3.8% wide, up to 7 million tokens."""
+
+_NODE_BINS = 9
+_BIN = SMOOTH * SMOOTH_NODES[3] / _NODE_BINS
+_SHIFTS = (-19, -_NODE_BINS, 0, _NODE_BINS, 19)
+"""Nodes of the kernel around each length, bins."""
+
+_CENTRES: Floats = np.exp(_BIN * (np.arange(BINS + 2 * _SHIFTS[-1]) - _SHIFTS[-1]))
+"""Lengths of the bins, with room for the kernel on both sides."""
+
 _MIDDLES: Floats = (np.arange(PLACES) + 0.5) / PLACES
 _NORMAL: Floats = np.array([-1.534, -0.887, -0.489, -0.157, 0.157, 0.489, 0.887, 1.534])
 """The middles of eight equally likely parts of a standard normal."""
@@ -46,6 +58,29 @@ def expected_utility_even_lengths(lengths: Floats, weights: Floats) -> Floats:
     mass = weights[order]
     middles = np.cumsum(mass) - 0.5 * mass
     even: Floats = np.interp(_MIDDLES * mass.sum(), middles, lengths[order])
+    return even
+
+
+def _bins(lengths: Floats) -> Ints:
+    bins: Ints = np.rint(np.log(lengths) / _BIN).astype(np.int64)
+    return np.minimum(bins, BINS - 1)
+
+
+_PRIOR: Floats = (
+    np.bincount(_bins(PRIOR_TOKENS * np.exp(PRIOR_TOKENS_SIGMA * _NORMAL)), minlength=BINS) / _NORMAL.size
+)
+
+
+def _even_lengths_of_counts(counts: Floats) -> Floats:
+    """``PLACES`` equally likely lengths, ascending, for so many answers of each bin, smoothed."""
+    wide = np.zeros(BINS + 2 * _SHIFTS[-1])
+    for shift, share in zip(_SHIFTS, SMOOTH_SHARES, strict=True):
+        begin = _SHIFTS[-1] + shift
+        wide[begin : begin + BINS] += share * counts
+    places = wide.nonzero()[0]
+    mass = wide[places]
+    middles = np.cumsum(mass) - 0.5 * mass
+    even: Floats = np.interp(_MIDDLES * mass.sum(), middles, _CENTRES[places])
     return even
 
 
@@ -83,26 +118,6 @@ def _octave(tokens: float) -> int:
     return int(max(1.0, tokens)).bit_length()
 
 
-class ShrunkHistory(HistoryPredictor):
-    """Lengths of past requests, shrunk to those of less similar ones and to a prior.
-
-    Where few requests are similar, all recent ones count, the more similar the more. So a dozen answers say something
-    of prompts that were never seen before. A log-normal prior stands in for the first answers.
-    """
-
-    def _overall(self, spec: JobSpec, vector: Vectors | None) -> Prediction:
-        if spec.hints.expected_tokens is not None or self._vectors is None or vector is None:
-            return super()._overall(spec, vector)
-        newest = self._newest(SHRINK_RECENT)
-        weights = np.exp(SHRINK * (self._vectors[newest] @ vector)).astype(np.float64)
-        prior = np.clip(PRIOR_TOKENS * np.exp(PRIOR_TOKENS_SIGMA * _NORMAL), 1.0, max(1, spec.max_tokens))
-        total = float(weights.max(initial=1.0)) * PRIOR_ANSWERS
-        return Prediction(
-            np.concatenate((self._outputs[newest], prior)),
-            np.concatenate((weights, np.full(prior.size, total / prior.size))),
-        )
-
-
 class AnswerDistributions:
     """The distribution of each answer's length as it arrives, learned while serving.
 
@@ -110,28 +125,60 @@ class AnswerDistributions:
         history: lengths by similar prompts, for requests that bring no prediction.
     """
 
-    def __init__(self, history: LengthPredictor | None = None) -> None:
-        self.history: LengthPredictor = history if history is not None else ShrunkHistory()
+    def __init__(self, history: HistoryPredictor | None = None) -> None:
+        self.history = history if history is not None else HistoryPredictor()
         self._errors = PredictionErrors()
         self.learned = 0
         """Answers that were learned from."""
 
-    def predict(self, spec: JobSpec) -> tuple[Floats, Prediction | None]:
-        """``PLACES`` equally likely lengths, ascending, and what they rest on: nothing if the request predicts."""
-        top = float(max(1, spec.max_tokens))
-        expected = spec.hints.expected_tokens
-        if expected is not None:
-            lengths = max(1.0, expected) * self._errors.factors(expected)
-            return np.clip(lengths, 1.0, top), None
-        prediction = self.history.predict(spec)
-        return np.clip(
-            expected_utility_even_lengths(prediction.lengths, prediction.weights), 1.0, top
-        ), prediction
+    def embed(self, spec: JobSpec) -> Vectors | None:
+        """Where its prompt lies; None of a request that brings a prediction."""
+        return self.history.embedder.embed([spec.words])[0] if spec.hints.expected_tokens is None else None
 
-    def learn(self, spec: JobSpec, prediction: Prediction | None, output_tokens: int) -> None:
+    def predict(self, specs: Sequence[JobSpec], vectors: Sequence[Vectors | None]) -> Floats:
+        """``PLACES`` equally likely lengths of each answer, ascending, shape ``(len(specs), PLACES)``."""
+        recent = self._recent()
+        lengths: Floats = np.empty((len(specs), PLACES))
+        for place, (spec, vector) in enumerate(zip(specs, vectors, strict=True)):
+            expected = spec.hints.expected_tokens
+            if vector is not None:
+                lengths[place] = self._of_similar(vector, *recent)
+            elif expected is not None:
+                lengths[place] = max(1.0, expected) * self._errors.factors(expected)
+            lengths[place].clip(1.0, float(max(1, spec.max_tokens)), out=lengths[place])
+        return lengths
+
+    def _of_similar(self, vector: Vectors, newest: Ints, bins: Ints) -> Floats:
+        """Lengths of the answers to similar prompts.
+
+        Where few requests are similar, all recent ones count, the more similar the more. So a dozen answers say
+        something of prompts that were never seen before. A log-normal prior stands in for the first answers.
+
+        Args:
+            newest: slots of the recent requests.
+            bins: of their lengths.
+        """
+        history = self.history
+        cosines = history.cosines(vector)
+        similar = history.latest((cosines >= history.threshold).nonzero()[0], MOST)
+        counts = np.zeros(BINS)
+        if similar.size:
+            counts += np.bincount(_bins(history.outputs(similar)), minlength=BINS)
+        if similar.size < history.enough:
+            weights = np.exp(SHRINK * cosines[newest])
+            prior = PRIOR_ANSWERS * float(weights.max(initial=1.0)) * _PRIOR
+            others = np.bincount(bins, weights, minlength=BINS) + prior
+            counts += (history.enough - similar.size) / others.sum() * others
+        return _even_lengths_of_counts(counts)
+
+    def _recent(self) -> tuple[Ints, Ints]:
+        newest = self.history.newest(SHRINK_RECENT)
+        return newest, _bins(self.history.outputs(newest))
+
+    def learn(self, spec: JobSpec, vector: Vectors | None, output_tokens: int) -> None:
         """A request has ended by itself."""
         self.learned += 1
-        if prediction is not None:
-            self.history.learn(spec, prediction, output_tokens)
+        if vector is not None:
+            self.history.remember(vector, spec.prompt_tokens, output_tokens)
         elif spec.hints.expected_tokens is not None:
             self._errors.learn(max(1.0, spec.hints.expected_tokens), output_tokens)

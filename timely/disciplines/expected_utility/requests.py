@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -21,7 +23,8 @@ from timely.disciplines.expected_utility.lengths import PLACES, AnswerDistributi
 from timely.disciplines.expected_utility.rounds import RoundTokens
 from timely.disciplines.output_length import COMPLETED
 from timely.disciplines.predictors.app_cost import AppCosts
-from timely.disciplines.predictors.history import LengthPredictor, Prediction
+from timely.disciplines.predictors.embedding import Vectors
+from timely.disciplines.predictors.history import HistoryPredictor
 
 REFRESH_TOKENS = 16
 """Output tokens after which a request's index is computed anew."""
@@ -30,7 +33,10 @@ MORE_ANSWERS = 0.25
 """Growth of the answers that a prediction rests on, after which it is made anew."""
 
 RENEWED = 4
-"""Predictions that are renewed at most as an answer comes, some 0.1 ms each."""
+"""Predictions that are renewed at most for each answer that comes."""
+
+RENEWED_TOGETHER, RENEWED_S = 16, 0.1
+"""Most predictions that are renewed at a time, and the least time from one time to the next, seconds."""
 
 
 @dataclass(slots=True)
@@ -38,11 +44,12 @@ class Belief:
     """What the length of a live request was predicted from.
 
     Attributes:
+        vector: where its prompt lies; None: it brings a prediction.
         answers: how many answers had been learned from.
     """
 
     job: Job
-    prediction: Prediction | None
+    vector: Vectors | None
     answers: int
 
 
@@ -60,7 +67,7 @@ class UndatedRequests:
         costs: what applications cost.
     """
 
-    def __init__(self, history: LengthPredictor | None = None, costs: AppCosts | None = None) -> None:
+    def __init__(self, history: HistoryPredictor | None = None, costs: AppCosts | None = None) -> None:
         self.answers = AnswerDistributions(history)
         self.applications = Applications(costs)
         self._round_tokens = RoundTokens()
@@ -69,6 +76,9 @@ class UndatedRequests:
         self._places: dict[JobId, int] = {}
         self._beliefs: dict[JobId, Belief] = {}
         """The oldest prediction first."""
+        self._owed = 0
+        """Predictions to renew for the answers since the last time, at most."""
+        self._renewed_s = -math.inf
         self._free: list[int] = []
         self.lengths: Floats = np.ones((0, PLACES))
         self.own_tokens: Floats = np.zeros(0)
@@ -82,6 +92,9 @@ class UndatedRequests:
         """When fair sharing would finish its application, virtual time; nan: it belongs to none."""
         self.apps: Ints = np.zeros(0, dtype=np.int64)
         """Number of its application; 0: none."""
+        self.turns: Ints = np.zeros(0, dtype=np.int64)
+        """In which order those that hold KV cache have begun."""
+        self._turn = 0
 
     def __len__(self) -> int:
         return len(self._places)
@@ -98,28 +111,33 @@ class UndatedRequests:
             self._grow()
         place = self._free.pop()
         self._places[job.job_id] = place
-        self._predict(job)
+        self._predict([job], [self.answers.embed(job.spec)])
         self.own_tokens[place] = self.own_rounds[place] = 0.0
         self.tags[place], self.apps[place] = math.nan, 0
         if job.spec.hints.app:
             app = self.applications.join(job, now)
             self.tags[place], self.apps[place] = app.tag, app.number
 
-    def _predict(self, job: Job) -> None:
-        """Predict its length; an index from an earlier prediction is void."""
-        place = self._places[job.job_id]
-        self.lengths[place], prediction = self.answers.predict(job.spec)
-        self._beliefs[job.job_id] = Belief(job, prediction, self.answers.learned)
-        self._seen_prompt[place] = -1
+    def _predict(self, jobs: Sequence[Job], vectors: Sequence[Vectors | None]) -> None:
+        """Predict their lengths; indices from earlier predictions are void."""
+        places = [self._places[job.job_id] for job in jobs]
+        self.lengths[places] = self.answers.predict([job.spec for job in jobs], vectors)
+        self._seen_prompt[places] = -1
+        for job, vector in zip(jobs, vectors, strict=True):
+            self._beliefs[job.job_id] = Belief(job, vector, self.answers.learned)
 
-    def _predict_again(self) -> None:
+    def renew(self, now: float) -> None:
         """Renew the oldest predictions, some at a time, if enough answers have come since."""
-        for _ in range(min(RENEWED, len(self._beliefs))):
-            job_id, belief = next(iter(self._beliefs.items()))
-            if self.answers.learned <= (1.0 + MORE_ANSWERS) * belief.answers:
-                break
-            del self._beliefs[job_id]
-            self._predict(belief.job)
+        if not self._owed or now < self._renewed_s + RENEWED_S:
+            return
+        oldest = islice(self._beliefs.values(), min(self._owed, RENEWED_TOGETHER))
+        self._owed, self._renewed_s = 0, now
+        least = self.answers.learned / (1.0 + MORE_ANSWERS)
+        stale = [belief for belief in oldest if belief.answers < least]
+        for belief in stale:
+            del self._beliefs[belief.job.job_id]
+        if stale:
+            self._predict([belief.job for belief in stale], [belief.vector for belief in stale])
 
     def progressed(self, job: Job, tokens: int) -> None:
         """A round gave ``tokens``; the first token of all comes with the prompt and is none."""
@@ -133,11 +151,11 @@ class UndatedRequests:
     def finished(self, job: Job, now: float) -> None:
         """Learn from a request that is about to leave the table."""
         self._free.append(self._places.pop(job.job_id))
-        prediction = self._beliefs.pop(job.job_id).prediction
+        vector = self._beliefs.pop(job.job_id).vector
         output = int(job.table.output_tokens[job.row])
         if job.outcome in COMPLETED and output > 0:
-            self.answers.learn(job.spec, prediction, output)
-            self._predict_again()
+            self.answers.learn(job.spec, vector, output)
+            self._owed += RENEWED
         if job.spec.hints.app:
             self.applications.leave(job, now)
 
@@ -147,6 +165,12 @@ class UndatedRequests:
         """Places of some rows, all without a deadline."""
         places: Ints = table.rank[rows].astype(np.int64)
         return places
+
+    def begin(self, table: JobTable, rows: Sequence[int]) -> None:
+        """Note that these begin, in this order."""
+        for row in rows:
+            self._turn += 1
+            self.turns[int(table.rank[row])] = self._turn
 
     def tokens_a_round(self, places: Ints) -> Floats:
         """Tokens that each gets of a decoding step."""
@@ -185,6 +209,7 @@ class UndatedRequests:
             "own_rounds",
             "tags",
             "apps",
+            "turns",
             "_use",
             "_left",
             "_seen_output",

@@ -41,11 +41,6 @@ class UtilityStep(Step):
         self._apps = apps
         self._context_s = context_token_s
 
-    @property
-    def late_weight(self) -> float:
-        """Utility that a second of delay costs the members that are late."""
-        return self._all.late_weight
-
     def _costs(self, *, ordinary: bool) -> DelayCost:
         return self._heeded if ordinary else self._all
 

@@ -31,7 +31,8 @@ SMOOTH = 0.25
 """Sigma of the log-normal kernel around each remembered length. A dozen lengths are not a distribution: taken for one,
 a request is about to end whenever it comes near any of them. Ours; it gains 1 to 2% of the completion time."""
 
-_KERNEL = (np.array([-2.857, -1.356, 0.0, 1.356, 2.857]), np.array([0.0113, 0.2221, 0.5332, 0.2221, 0.0113]))
+SMOOTH_NODES: Floats = np.array([-2.857, -1.356, 0.0, 1.356, 2.857])
+SMOOTH_SHARES: Floats = np.array([0.0113, 0.2221, 0.5332, 0.2221, 0.0113])
 """Nodes and weights of five-point Gauss-Hermite quadrature for a standard normal."""
 
 _RECENT = 256
@@ -98,7 +99,8 @@ def similar_rows(rows: Vectors, query: Vectors, threshold: float) -> Ints:
 
     Single-precision products decide, and double precision near the threshold, so the answer is exact.
     """
-    scores: Vectors = rows @ query
+    # Not a matrix product: that takes threads, for which a busy machine lets it wait for milliseconds.
+    scores: Vectors = np.einsum("ij,j->i", rows, query)
     similar = scores >= threshold + _DOUBT
     doubtful = np.flatnonzero(~similar & (scores >= threshold - _DOUBT))
     if doubtful.size:
@@ -151,8 +153,8 @@ class HistoryPredictor:
         self.enough = enough
         self.seen = 0
         """Requests remembered so far, forgotten ones included."""
-        self._factors: Floats = np.exp(smooth * _KERNEL[0]) if smooth else np.ones(1)
-        self._shares: Floats = _KERNEL[1] if smooth else np.ones(1)
+        self._factors: Floats = np.exp(smooth * SMOOTH_NODES) if smooth else np.ones(1)
+        self._shares: Floats = SMOOTH_SHARES if smooth else np.ones(1)
         self._public: Floats = np.asarray(public, dtype=np.float64)
         self._outputs: Floats = np.zeros(window)
         self._inputs: Floats = np.zeros(window)
@@ -203,6 +205,17 @@ class HistoryPredictor:
         """See ``LengthPredictor.learn``; the oldest is forgotten once the window is full."""
         self.remember(prediction.vector, spec.prompt_tokens, output_tokens)
 
+    def cosines(self, vector: Vectors) -> Vectors:
+        """Similarity of a prompt to each remembered one, shape ``(len(self),)``; 0 without embeddings."""
+        if self._vectors is None:
+            return np.zeros(len(self), dtype=np.float32)
+        result: Vectors = np.einsum("ij,j->i", self._vectors[: len(self)], vector)
+        return result
+
+    def outputs(self, slots: Ints) -> Floats:
+        """Output lengths of remembered requests, tokens."""
+        return self._outputs[slots]
+
     # ------------------------------------------------------------------ the history
 
     def remember(self, vector: Vectors | None, prompt_tokens: int, output_tokens: int) -> None:
@@ -223,10 +236,7 @@ class HistoryPredictor:
             inputs, mine = self._inputs[: len(self)], float(max(1, spec.prompt_tokens))
             ratio = np.minimum(inputs, mine) / np.maximum(inputs, mine)
             slots = np.flatnonzero(ratio >= self.threshold)
-        if slots.size > MOST:
-            age = (self.seen - 1 - slots) % self.window
-            slots = slots[np.argpartition(age, MOST)[:MOST]]
-        return slots
+        return self.latest(slots, MOST)
 
     def _overall(self, spec: JobSpec, vector: Vectors | None) -> Prediction:
         """What is believed where few requests are similar."""
@@ -235,12 +245,19 @@ class HistoryPredictor:
         # A hint about this very request is worth more than the mix of all others.
         if spec.hints.expected_tokens is not None or len(self) < self.enough:
             return length_prior(spec)
-        newest = self._newest(_RECENT)
+        newest = self.newest(_RECENT)
         return Prediction(self._outputs[newest], np.ones(newest.size))
 
-    def _newest(self, most: int) -> Ints:
+    def newest(self, most: int) -> Ints:
         """Slots of the latest requests, the newest first."""
         slots: Ints = (self.seen - 1 - np.arange(min(len(self), most))) % self.window
+        return slots
+
+    def latest(self, slots: Ints, most: int) -> Ints:
+        """The latest of these slots, at most so many, in no order."""
+        if slots.size > most:
+            age = (self.seen - 1 - slots) % self.window
+            slots = slots[np.argpartition(age, most)[:most]]
         return slots
 
     # ------------------------------------------------------------------ files

@@ -252,8 +252,8 @@ class Timely(KeyedDiscipline):
             return StepPlan(
                 tokens=dict.fromkeys(self._steady_jobs, 1), steady=True, rows=self._steady_rows.tolist()
             )
-        if not self._utilities and (first_come := self._compose_first_come(table, limits, runnable, count)):
-            return first_come
+        if not self._utilities and (plan := self._compose_ordinary(table, limits, runnable, count)):
+            return plan
         rows = self._waiting.rows(table, runnable, now, lambda: self.keys(table, limits))
         numbers = self._numbers(table, limits, rows)
         ready = runnable if rows is None else runnable[rows]
@@ -276,13 +276,14 @@ class Timely(KeyedDiscipline):
             riders, short = self._riders(table, now, limits.free_blocks)
             if riders and step.in_time:
                 step.decode_early(riders, all_join=short)
-        self._settle(builder, all_join=all_join)
+        self._settle(builder, step, all_join=all_join)
         return plan
 
     def _begin_step(self, builder: StepBuilder, numbers: Numbers, parked_slack_s: float) -> Step:
         return Step(self, builder, numbers, parked_slack_s)
 
-    def _settle(self, builder: StepBuilder, *, all_join: bool) -> None:
+    def _settle(self, builder: StepBuilder, step: Step | None, *, all_join: bool) -> None:
+        """Note the step that is composed; without ``step`` it has ordinary members alone."""
         plan = builder.plan
         plan.steady = all_join and builder.prefill_tokens == 0 and not plan.evict
         if plan.steady:
@@ -290,38 +291,54 @@ class Timely(KeyedDiscipline):
         else:
             self._steady_jobs = ()
 
-    def _compose_first_come(
+    def _compose_ordinary(
         self, table: JobTable, limits: StepLimits, runnable: np.ndarray, count: int
     ) -> StepPlan | None:
-        """The step of ordinary requests alone, which needs no index: those with KV cache, then by arrival.
+        """The step of ordinary requests alone: those with KV cache, and of the others as many as fit.
 
-        None: they do not all fit, or have priorities, so the step has to be composed in full.
+        None: those with KV cache do not all fit, or there are priorities, so the step has to be composed in full.
         """
         if limits.max_adapters is not None or table.priority.any():
             return None
-        builder = StepBuilder(table, limits)
-        resident = (runnable & table.resident).nonzero()[0]
-        resident = resident[np.argsort(table.sequence[resident])]
-        prompts = table.prefill_left[resident] > 0
-        if resident.size and not builder.add_decoding(resident[~prompts]):
+        order = self._ordinary_order(table, limits, runnable)
+        if order is None:
             return None
-        for row in resident[prompts].tolist():
-            if not builder.full and not builder.add(row):
-                return None
+        decoding, others = order
+        builder = StepBuilder(table, limits)
+        if decoding.size and not builder.add_decoding(decoding):
+            return None
         held = ""
-        for row in self._arrivals.first(table, runnable & ~table.resident, builder.slots):
+        for row in others:
             if builder.full:
                 break
+            resident = bool(table.resident[row])
+            if builder.barred(row) or (held and not resident):
+                continue
             if not builder.add(row):
+                if resident:
+                    return None
                 held = "memory"
-                break
         plan = builder.plan
         if not plan.tokens:
             return None
         if len(plan.tokens) < count:
             plan.held = held or ("batch" if builder.slots <= 0 else "tokens")
-        self._settle(builder, all_join=len(plan.tokens) == count)
+        self._settle(builder, None, all_join=len(plan.tokens) == count)
         return plan
+
+    def _ordinary_order(
+        self, table: JobTable, limits: StepLimits, runnable: np.ndarray
+    ) -> tuple[Rows, list[int]] | None:
+        """Rows that decode, and the others in order: those with KV cache, then by arrival.
+
+        None: one that waits may take the place of one that runs.
+        """
+        resident = (runnable & table.resident).nonzero()[0]
+        resident = resident[np.argsort(table.sequence[resident])]
+        prompts = table.prefill_left[resident] > 0
+        room = limits.max_batch - resident.size
+        waiting = self._arrivals.first(table, runnable & ~table.resident, room) if room > 0 else []
+        return resident[~prompts], resident[prompts].tolist() + waiting
 
     @staticmethod
     def _order(table: JobTable, numbers: Numbers, places: Rows) -> Rows:

@@ -140,6 +140,11 @@ class Step:
         self._all.settle(self._delay_s)
         return self._all.late_weight == 0.0
 
+    @property
+    def late_weight(self) -> float:
+        """Utility that a second of delay costs the members that are late."""
+        return self._all.late_weight
+
     def fill(self, order: Rows) -> None:
         """Consider candidates in this order, given as places in the arrays."""
         numbers, table = self._numbers, self._builder.table
