@@ -188,7 +188,7 @@ class ExpectedUtility(Timely):
             return None
         # In the same order at each step, so that the engine has nothing to sort.
         turns = self._undated.turns[self._undated.places(table, decoding)]
-        return decoding[np.argsort(turns)], others.tolist()
+        return decoding[np.argsort(turns, kind="stable")], others.tolist()
 
     def _numbers(self, table: JobTable, limits: StepLimits, rows: Rows | None = None) -> Numbers:
         if rows is None:

@@ -137,11 +137,12 @@ class AnswerDistributions:
 
     def predict(self, specs: Sequence[JobSpec], vectors: Sequence[Vectors | None]) -> Floats:
         """``PLACES`` equally likely lengths of each answer, ascending, shape ``(len(specs), PLACES)``."""
-        recent = self._recent()
+        recent: tuple[Ints, Ints] | None = None
         lengths: Floats = np.empty((len(specs), PLACES))
         for place, (spec, vector) in enumerate(zip(specs, vectors, strict=True)):
             expected = spec.hints.expected_tokens
             if vector is not None:
+                recent = recent or self._recent()
                 lengths[place] = self._of_similar(vector, *recent)
             elif expected is not None:
                 lengths[place] = max(1.0, expected) * self._errors.factors(expected)
