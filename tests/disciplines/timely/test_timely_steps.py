@@ -121,6 +121,45 @@ def test_promised_responses_that_wait_together_all_come_in_time(
     assert ("waiting 0" in scene.compose(0.04).tokens) is begins
 
 
+@pytest.mark.parametrize(("promised", "tokens"), [(True, 100), (False, 110)])
+def test_no_job_of_lower_slope_breaks_a_promise(tokens: int, *, promised: bool) -> None:
+    scene = Scene()
+    scene.job("member", URGENT, running=True, promised=promised)
+    scene.job("other", NORMAL, arrival_s=-30.0, prompt=110)
+    # 10 ms of slack, but the other one gains more than 1 ms of lateness costs.
+    assert scene.compose(0.13).tokens == {"member": 1, "other": tokens}
+
+
+@pytest.mark.parametrize(("promised", "joining"), [(True, 6), (False, 8)])
+def test_prompts_of_late_jobs_leave_time_for_a_promised_one_behind_them(
+    joining: int, *, promised: bool
+) -> None:
+    scene = Scene()
+    for number in range(8):
+        scene.job(f"late {number}", NORMAL, arrival_s=-30.0, prompt=50)
+    scene.job("urgent", URGENT, prompt=600, promised=promised)
+    # 30 ms of slack; the short ones come first, and take 5 ms each.
+    assert len(scene.compose(0.05).tokens) == joining
+
+
+def test_a_promised_job_without_memory_stops_no_other_one() -> None:
+    scene = Scene()
+    scene.job("resident", NORMAL, running=True)
+    scene.job("promised", URGENT, prompt=600, promised=True)
+    scene.free_blocks = 1
+    assert scene.compose(0.15).tokens == {"resident": 1}
+
+
+def test_steps_before_that_of_a_promised_prompt_take_more_than_its_tokens() -> None:
+    scene = Scene()
+    scene.job("member", URGENT, arrival_s=-0.098, running=True)
+    for number in range(3):
+        scene.job(f"waiting {number}", URGENT, prompt=200, promised=True)
+    # In one step 60 ms of prompts can wait for the member, in three steps not.
+    assert len(scene.compose(0.05).tokens) == 1
+    assert len(scene.compose(0.05, token_budget=201).tokens) == 2
+
+
 def test_chunks_can_be_turned_off() -> None:
     scene = Scene(EARLY_SHARE=0.0, CHUNK=False)
     scene.job("urgent", URGENT, running=True)

@@ -9,6 +9,7 @@ order of an index. Each joins only if it gains at least what the members lose:
 * **Promised responses.** The server may admit only tasks whose response it predicts in time. The slack of such a
   waiting prompt is what other such prompts leave that are computed before it or in its step. The steeper utilities come
   first, then the least slack. So several urgent tasks of one moment do not all wait for the last moment of each.
+  No job of lower slope makes a promised response late.
 * **What joining costs.** A prompt chunk lengthens this step. A decoding sequence lengthens the steps until its segment
   closes, or those of the members do. A member with less slack than that loses its slope times the difference.
 * **What it gains.** Left out, the candidate waits until the members that it would delay have closed their segments.
@@ -184,7 +185,8 @@ class Timely(KeyedDiscipline):
         places = (waiting & (slack_s >= 0.0) & (slack_s < math.inf)).nonzero()[0]
         if places.size > 1:
             order = places[np.lexsort((table.sequence[every][places], slack_s[places], -weight[places]))]
-            slack_s[order] -= prompt_token_s * _other_prompt_tokens(prefill[order], limits.token_budget)
+            tokens, steps = _other_prompts(prefill[order], limits.token_budget)
+            slack_s[order] -= prompt_token_s * tokens + alone_s * steps
         # A decoding sequence shares its steps with others: it is charged what it adds, and a part of the rest.
         share_s = prefill_s + (sequence_s + BASE_SHARE * alone_s) * left
         horizon_s = self.LOOK_AHEAD * max(float(share_s.sum()) / len(rows), step_s)
@@ -398,14 +400,17 @@ class Timely(KeyedDiscipline):
         return result, short
 
 
-def _other_prompt_tokens(prompts: Rows, budget: int) -> Floats:
-    """Tokens of other prompts until each prompt is computed, if steps of ``budget`` tokens take them in this order.
+def _other_prompts(prompts: Rows, budget: int) -> tuple[Floats, Floats]:
+    """What precedes the end of each prompt, if steps of ``budget`` tokens take the prompts in this order.
 
     All prompts of a step end with it, so those behind in the same step count.
+
+    Returns:
+        Tokens of other prompts, and steps before that in which the prompt ends.
     """
     total = prompts.cumsum()
-    result: Floats = np.minimum(np.ceil(total / budget) * budget, total[-1]) - prompts
-    return result
+    steps = np.ceil(total / budget)
+    return np.minimum(steps * budget, total[-1]) - prompts, steps - 1.0
 
 
 def _is_ordinary(job: Job) -> bool:

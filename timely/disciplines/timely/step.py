@@ -94,6 +94,47 @@ class Numbers:
         return bisect_left(self.rows, row) if len(self.rows) <= row or self.rows[row] != row else row
 
 
+class Promises:
+    """First segments of tasks that were admitted because they come in time, members of the step and others.
+
+    No job that loses less utility per second makes one of them late.
+    """
+
+    __slots__ = ("_dues_s", "_rows", "_weights")
+
+    def __init__(self, builder: StepBuilder, numbers: Numbers) -> None:
+        table, rows, now = builder.table, numbers.rows, builder.limits.now
+        promised = table.promised[rows]
+        if promised.any():
+            promised &= (table.segment[rows] == 0) & (table.resume_s[rows] <= now)
+            promised &= table.due_s[rows] + table.ert_s[rows] - table.network_s[rows] > now
+        places = promised.nonzero()[0]
+        self._rows: list[int] = rows[places].tolist()
+        self._weights = numbers.weight[places]
+        self._dues_s = numbers.slack_s[places]
+        """Delay since the start of the composition that makes each late."""
+
+    @property
+    def hold(self) -> bool:
+        """There are any."""
+        return bool(self._rows)
+
+    def drop(self) -> None:
+        """Heed none any more."""
+        self._rows = []
+
+    def room_s(self, weight: float) -> float:
+        """Delay since the start of the composition that makes none of those late that lose more a second."""
+        if not self._rows:
+            return math.inf
+        return float(self._dues_s[self._weights > weight].min(initial=math.inf))
+
+    def join(self, row: int, delay_s: float) -> None:
+        """A job becomes a member; its slack counts the delay that it causes itself."""
+        if row in self._rows:
+            self._dues_s[self._rows.index(row)] += delay_s
+
+
 class Step:
     """A step in composition: its members, and what a delay would cost them.
 
@@ -107,8 +148,8 @@ class Step:
     """Ordinary requests wait for members that lose more utility per second than this, which is what they lose."""
 
     __slots__ = (
-        "_all", "_builder", "_delay_s", "_heeded", "_longest_tokens", "_numbers", "_parked_slack_s", "_refusals",
-        "_residents_only", "_rules", "held",
+        "_all", "_builder", "_delay_s", "_heeded", "_longest_tokens", "_numbers", "_parked_slack_s", "_promises",
+        "_refusals", "_residents_only", "_rules", "held",
     )  # fmt: skip
 
     PROTECTS_ORDINARY: ClassVar[bool] = True
@@ -128,6 +169,7 @@ class Step:
         self._all = DelayCost(rules.EARLY_SHARE)
         self._heeded = DelayCost(rules.EARLY_SHARE)
         """Members that an ordinary request has to heed."""
+        self._promises = Promises(builder, numbers)
         self._refusals = 0
         """Prompts refused in a row."""
         self._residents_only = False
@@ -163,6 +205,10 @@ class Step:
                 if self._builder.full:
                     return
                 self._fill_one_by_one(order[at : min(at + PIECE, end)])
+        if not self._builder.rows and self._promises.hold:
+            # Those with a promise cannot run now, as memory is short: the others may.
+            self._promises.drop()
+            self.fill(order)
 
     def _fill_one_by_one(self, places: Rows) -> None:
         builder, numbers = self._builder, self._numbers
@@ -183,20 +229,23 @@ class Step:
                 continue
             tokens, delay_s = self._share(row, prompt, left, slack, plain=plain)
             costs = self._costs(ordinary=ordinary)
-            if (
+            room_s = self._promises.room_s(weight) - self._delay_s
+            breaks = delay_s > room_s
+            if breaks or (
                 self._rules.PROTECT
                 and builder.rows
                 and not self._is_worth(costs, delay_s, weight, slack, work)
             ):
-                tokens = self._fitting(costs, tokens) if prompt and self._rules.CHUNK else 0
+                tokens = self._fitting(costs, tokens, room_s) if prompt and self._rules.CHUNK else 0
                 delay_s = numbers.prompt_token_s * tokens
                 if not tokens or not self._is_worth(costs, delay_s, weight * tokens / prompt, slack, work):
                     self.held = self.held or "suspended"
-                    self._refusals += bool(prompt)
+                    self._refusals += bool(prompt) and not breaks
                     continue
             if builder.add(row, tokens):
                 self._refusals = 0
                 self._join(delay_s, weight, slack, work, left, plain=plain, ordinary=ordinary)
+                self._promises.join(row, delay_s)
             elif not resident or builder.lost(row):
                 # Nothing less important may take the room that this job waits for; resident jobs go on.
                 self._residents_only = True
@@ -247,6 +296,8 @@ class Step:
             longest = max(longest, float(lefts[counted].max(initial=1.0)))
         delays = numbers.sequence_s * np.where(plain, np.minimum(lefts, longest), lefts)
         count: int | None = len(places)
+        if already_s + float(delays.sum()) > self._promises.room_s(float(weights.min())):
+            return 0
         if ordinary:
             count = self._costs(ordinary=True).worth_together(
                 delays, weights, slacks - already_s, -slacks - works, already_s
@@ -274,9 +325,13 @@ class Step:
         self._refusals = 0
         return count
 
-    def _fitting(self, costs: DelayCost, tokens: int) -> int:
-        """Prompt tokens that make no member late; 0 when they are hardly any, or when a member is late already."""
-        room_s = costs.room_s(self._delay_s)
+    def _fitting(self, costs: DelayCost, tokens: int, room_s: float) -> int:
+        """Prompt tokens that make no member late; 0 when they are hardly any, or when a member is late already.
+
+        Args:
+            room_s: delay that breaks no promise, seconds.
+        """
+        room_s = min(room_s, costs.room_s(self._delay_s))
         if costs.late_weight > 0.0:
             return 0
         room = room_s / self._numbers.prompt_token_s
@@ -364,7 +419,8 @@ class Step:
             at = numbers.place(row)
             left_tokens = float(numbers.left_tokens[at])
             delay_s = numbers.sequence_s * left_tokens
-            if delay_s > self._all.room_s(self._delay_s):
+            promised_s = self._promises.room_s(float(numbers.weight[at])) - self._delay_s
+            if delay_s > min(promised_s, self._all.room_s(self._delay_s)):
                 break
             if (int(table.context_tokens[row]) + block) // block - int(table.blocks[row]) > builder.free:
                 continue
