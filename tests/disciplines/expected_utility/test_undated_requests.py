@@ -28,6 +28,7 @@ from timely.disciplines.expected_utility.lengths import (
 from timely.disciplines.expected_utility.rounds import PRIOR_TOKENS_A_ROUND, RoundTokens
 from timely.disciplines.predictors.app_cost import OnlineAppCosts, TrainedAppCosts, predictor_kv_token_time
 from timely.disciplines.predictors.history import HistoryPredictor
+from timely.engines.step_time.learned import FixedSpeed
 
 PARTS = [
     f"expected-utility-{part}"
@@ -247,6 +248,20 @@ def test_many_requests_without_a_deadline_do_not_make_a_robot_wait() -> None:
         make_resident(chat, 5)
     (robot,) = join(table, discipline, dated("robot", URGENT, prompt=500))
     assert discipline.compose(table, limits(max_batch=64)).tokens[robot.job_id] == 500
+
+
+def test_chats_leave_an_urgent_robot_the_machine_where_sequences_are_expensive() -> None:
+    """Left out they wait as long as the robot's steps take without them."""
+    table, discipline = JobTable(), ExpectedUtility()
+    for chat in join(table, discipline, *(ordinary(str(number), expected=300.0) for number in range(24))):
+        make_resident(chat, 20)
+    (robot,) = join(table, discipline, dated("robot", URGENT))
+    make_resident(robot, 1)
+    table.rank[robot.row] = 12.0
+    speed = FixedSpeed(0.016, 0.001, 0.00065)
+    assert list(discipline.compose(table, replace(limits(0.5, max_batch=64), speed=speed)).tokens) == [
+        "robot"
+    ]
 
 
 def test_a_level_of_requests_without_a_deadline_does_not_put_them_before_robots() -> None:

@@ -109,6 +109,18 @@ def test_chats_wait_for_steeper_utilities_alone(utility: TimeUtility, robots: in
     assert len([name for name in plan.tokens if str(name).startswith("chat")]) == chats
 
 
+def test_chats_join_an_urgent_segment_as_far_as_its_slack_allows() -> None:
+    """Beside all 24 chats it would be late, and without them much too early."""
+    scene = Scene(sequence_s=0.002)
+    for number in range(24):
+        scene.decode(scene.add(f"chat {number}", 0.0, plain=True), 20, 3.0)
+    row = scene.decode(scene.add("robot", 1.5, plain=False, utility=URGENT), 1, 3.0).row
+    scene.table.segment[row], scene.table.due_s[row], scene.table.rank[row] = 1, 3.5, 12.0
+    sequences = len(scene.compose(3.0).tokens)
+    assert 5 < sequences < 25
+    assert 11 * (STEP_S + sequences * 0.002) < 0.5
+
+
 def test_a_chat_left_out_too_long_is_taken_again() -> None:
     scene = Scene(sequence_s=0.003)
     scene.decode(scene.add("chat", 0.0, plain=True), 20, 0.5)

@@ -102,6 +102,7 @@ class ExpectedUtility(Timely):
     predictor_kind = LENGTH_HISTORY
     LEVEL_FACTOR: ClassVar[float] = 32.0
     """Weight of an urgency level over that of the next; the last level weighs as much as none."""
+    STEP = UtilityStep
     IN_TIME_S: ClassVar[float] = 0.2
     PRICE_SHARE: ClassVar[float] = 0.25
     """What a delay costs in the step that a job waits for, as a share of the mean: it may choose a cheap step."""

@@ -41,9 +41,6 @@ class UtilityStep(Step):
         self._apps = apps
         self._context_s = context_token_s
 
-    def _costs(self, *, ordinary: bool) -> DelayCost:
-        return self._heeded if ordinary else self._all
-
     @property
     def _context_token_s(self) -> float:
         return self._context_s

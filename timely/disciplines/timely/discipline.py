@@ -15,7 +15,7 @@ order of an index. Each joins only if it gains at least what the members lose:
 * **What it gains.** Left out, the candidate waits until the members that it would delay have closed their segments.
   Of that wait it loses its slope times what exceeds its own slack. If that is less, it waits. So a normal task's
   prompt waits while an urgent first segment is generated. A plain request expects that wait in steps without it, since
-  they are shorter.
+  they are shorter. Jobs for which ordinary requests wait have their slack counted in such steps, too.
 * **Overload.** That wait is a promise that a lasting overload breaks: other jobs come, and the batch stays small. A
   job later than ``PATIENCE`` times its predicted wait is no longer delayed for jobs that lose utility no faster.
 * **Chunks.** A prompt that would cost too much at once takes as much of the step as all slack allows, that of parked
@@ -91,6 +91,8 @@ class Timely(KeyedDiscipline):
     """Sequences in a step beyond which only one opportunistic decode of a reporting robot joins at a decision."""
     LOOK_AHEAD: ClassVar[float] = 1.0
     """Slack that discounts the index by 1/e, in mean works."""
+    STEP: ClassVar[type[Step]] = Step
+    """Composes a step, and says for whom ordinary requests wait."""
     IN_TIME_S: ClassVar[float] = 0.0
     """Being late at all counts as much as so many seconds of lateness, in the order of candidates."""
 
@@ -161,7 +163,13 @@ class Timely(KeyedDiscipline):
         left = np.maximum(1.0, table.rank[every] - table.segment_tokens[every])
         alpha, first = table.alpha[every], table.segment[every] == 0
         prefill_s = prompt_token_s * prefill
+        weight = np.maximum(-alpha, FLAT_WEIGHT)
         ahead_s = prefill_s + step_s * left
+        heeded = weight > self.STEP.HEEDED_WEIGHT
+        if heeded.any():
+            # Ordinary requests join their steps as far as their slack allows.
+            others = self._count_active(table, limits, ordinary=False)
+            ahead_s[heeded] = (prefill_s + (alone_s + sequence_s * max(0, others - 1)) * left)[heeded]
         plain = table.plain[every]
         if plain.any():
             left[plain] = self._left_of_answers(table, rows[plain])
@@ -170,7 +178,6 @@ class Timely(KeyedDiscipline):
         else:
             begun = plain
         decode_s = step_s * left
-        weight = np.maximum(-alpha, FLAT_WEIGHT)
         # One step of caution: a job that comes up finds a step in flight.
         slack_s = (
             table.due_s[every]
@@ -213,13 +220,25 @@ class Timely(KeyedDiscipline):
             index,
         )
 
-    @staticmethod
-    def _step_times_s(table: JobTable, limits: StepLimits) -> tuple[float, float, float]:
+    @classmethod
+    def _step_times_s(cls, table: JobTable, limits: StepLimits) -> tuple[float, float, float]:
         """A step with one sequence, what one more adds to it, and a step of the present pool, seconds."""
-        pool = min(int(np.count_nonzero(table.active)), limits.max_batch)
         alone_s = limits.speed.step_s(1, 0)
         sequence_s = max(0.0, limits.speed.step_s(2, 0) - alone_s)
+        pool = cls._count_active(table, limits, ordinary=True)
         return alone_s, sequence_s, alone_s + sequence_s * max(0, pool - 1)
+
+    @staticmethod
+    def _count_active(table: JobTable, limits: StepLimits, *, ordinary: bool) -> int:
+        """Sequences of a step with the present pool.
+
+        Args:
+            ordinary: with the ordinary requests. Where requests have priorities, those count always.
+        """
+        counted = table.active
+        if not ordinary and not table.priority.any():
+            counted = counted & ~(table.plain & (table.alpha == NORMAL.alpha) & (table.ert_s == NORMAL.ert_s))
+        return min(int(np.count_nonzero(counted)), limits.max_batch)
 
     @staticmethod
     def _rank_by_arrival(index: Floats, ordinary: np.ndarray, resident: np.ndarray) -> None:
@@ -282,7 +301,7 @@ class Timely(KeyedDiscipline):
         return plan
 
     def _begin_step(self, builder: StepBuilder, numbers: Numbers, parked_slack_s: float) -> Step:
-        return Step(self, builder, numbers, parked_slack_s)
+        return self.STEP(self, builder, numbers, parked_slack_s)
 
     def _settle(self, builder: StepBuilder, step: Step | None, *, all_join: bool) -> None:
         """Note the step that is composed; without ``step`` it has ordinary members alone."""
