@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -220,3 +221,24 @@ def test_plans_under_a_grammar_are_the_same_parked_and_not(
             suspensions = sum(o.kv_transfer_params["timely"]["suspensions"] for o in outputs.values())
     assert texts[True] == texts[False]
     assert suspensions > 0
+
+
+def test_a_plan_writes_only_names_of_its_prompt(sync_engine: Any) -> None:
+    from vllm.sampling_params import StructuredOutputsParams
+
+    names = ["tin of paint", "kettle"]
+    grammar = 'root ::= call call call call\ncall ::= ("pick" | "place") "(\'" [a-z ]{1,20} "\');"'
+    sync_engine.add(
+        "named", "pick('tin of paint');place('tray');", 16, {"skill_set": "arm", "task_id": "t", "names": names},
+        structured_outputs=StructuredOutputsParams(grammar=grammar),
+    )  # fmt: skip
+    # The robot is done with each segment at once.
+    controller = sync_engine.scheduler.controller
+    close = controller.close_segment
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            controller, "close_segment", lambda job, text, _, now, **more: close(job, text, 0.0, now, **more)
+        )
+        written = re.findall("'([a-z ]+)'", sync_engine.run()["named"].outputs[0].text)
+    assert written
+    assert set(written) <= set(names)

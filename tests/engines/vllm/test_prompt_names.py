@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,12 +17,12 @@ TOKENS = [bytes([byte]) for byte in range(128)]
 PLAN = list(b"g('")
 
 
-def scheduler(backend: Any = None) -> Any:
-    if backend is None:
-        backend = SimpleNamespace(
-            compiler=SimpleNamespace(tokenizer_info=SimpleNamespace(decoded_vocab=TOKENS))
-        )
-    return SimpleNamespace(structured_output_manager=SimpleNamespace(backend=backend))
+def scheduler(tokens: list[bytes] | None = TOKENS) -> Any:
+    """Its requests have a compiled grammar with these tokens; None: one of a backend that is not xgrammar."""
+    compiled = SimpleNamespace(tokenizer_info=SimpleNamespace(decoded_vocab=tokens))
+    grammar = SimpleNamespace(ctx=compiled) if tokens is not None else SimpleNamespace()
+    request = SimpleNamespace(structured_output_request=SimpleNamespace(grammar=grammar))
+    return SimpleNamespace(requests=defaultdict(lambda: request))
 
 
 def params_with(*names: str) -> TimelyParams:
@@ -79,7 +80,7 @@ def test_an_answer_brings_its_names() -> None:
 
 
 def test_another_grammar_backend_leaves_names_alone() -> None:
-    names = PromptNames(scheduler(SimpleNamespace()))
+    names = PromptNames(scheduler(None))
     names.begin("cats", params_with("cat"))
     names.wrote("cats", PLAN)
     assert step(names, "cats") == ["*"]

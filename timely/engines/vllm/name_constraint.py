@@ -19,14 +19,23 @@ class _Plan:
     params: TimelyParams
     names: set[str] | None
     written: bytearray = field(default_factory=bytearray)
+    unread: list[int] = field(default_factory=list)
+    """Tokens behind ``written``."""
     guide: NameGuide | None = None
+
+    def text(self, vocabulary: Vocabulary) -> bytes:
+        """The plan so far."""
+        for token_id in self.unread:
+            self.written += vocabulary.tokens[token_id]
+        self.unread.clear()
+        return bytes(self.written)
 
 
 class PromptNames:
     """The names of the requests that have any.
 
     Args:
-        scheduler: vLLM's, of which the vocabulary of its grammar compiler is read.
+        scheduler: vLLM's, of whose requests the compiled grammars are read.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -42,9 +51,8 @@ class PromptNames:
     def wrote(self, request_id: str, token_ids: Sequence[int]) -> None:
         """The plan goes on."""
         plan = self._plans.get(request_id)
-        if plan is not None and (vocabulary := self._tokens()) is not None:
-            for token_id in token_ids:
-                plan.written += vocabulary.tokens[token_id]
+        if plan is not None:
+            plan.unread += token_ids
 
     def answered(self, request_id: str, value: str) -> None:
         """A robot's answer has come into the context: its names may be used from now on."""
@@ -72,7 +80,7 @@ class PromptNames:
             drafts = list(drafted.get(request_id, ()))
             guide = self._guide(request_id)
             if guide is not None:
-                text = bytes(self._plans[request_id].written)
+                text = self._plans[request_id].text(guide.vocabulary)
                 for count in range(len(drafts) + 1):
                     if count:
                         if drafts[count - 1] == -1:
@@ -86,20 +94,21 @@ class PromptNames:
         if plan is None or plan.names is None:
             return None
         if plan.guide is None:
-            vocabulary = self._tokens()
+            vocabulary = self._read_vocabulary(request_id)
             if vocabulary is None:
                 return None
             plan.guide = NameGuide(plan.names, vllm_skill_set(plan.params.skill_set), vocabulary)
         return plan.guide
 
-    def _tokens(self) -> Vocabulary | None:
-        """Those that xgrammar works with; None under another grammar backend: any name then."""
+    def _read_vocabulary(self, request_id: str) -> Vocabulary | None:
+        """The tokens that xgrammar works with; None under another grammar backend: any name then."""
         if self._vocabulary is None:
-            backend = self._scheduler.structured_output_manager.backend
-            info = getattr(getattr(backend, "compiler", None), "tokenizer_info", None)
-            if info is None:
+            structured = self._scheduler.requests[request_id].structured_output_request
+            grammar = structured.grammar if structured is not None else None
+            compiled = getattr(grammar, "ctx", None)
+            if compiled is None:
                 return None
-            self._vocabulary = Vocabulary(info.decoded_vocab)
+            self._vocabulary = Vocabulary(compiled.tokenizer_info.decoded_vocab)
         return self._vocabulary
 
 
