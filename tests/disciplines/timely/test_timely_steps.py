@@ -142,6 +142,30 @@ def test_prompts_of_late_jobs_leave_time_for_a_promised_one_behind_them(
     assert len(scene.compose(0.05).tokens) == joining
 
 
+@pytest.mark.parametrize(("promised", "joining"), [(True, 3), (False, 4)])
+def test_no_later_deadline_breaks_a_promise(joining: int, *, promised: bool) -> None:
+    scene = Scene()
+    scene.job("member", URGENT, running=True, promised=promised)
+    for number in range(4):
+        scene.job(f"other {number}", URGENT, arrival_s=0.01, promised=True)
+    # 70 ms until the deadline, and 40 ms of work; each prompt takes 10 ms.
+    assert len(scene.compose(0.13).tokens) == 1 + joining
+
+
+@pytest.mark.parametrize(("arrival_s", "joins"), [(-0.13, True), (-0.12, False)])
+@pytest.mark.parametrize("promised", [True, False])
+def test_a_promised_prompt_that_can_wait_no_longer_joins(
+    arrival_s: float, *, joins: bool, promised: bool
+) -> None:
+    scene = Scene()
+    for number in range(9):
+        member = scene.job(f"member {number}", URGENT, arrival_s=-0.13, running=True)
+        scene.table.segment_tokens[member.row] = 3
+    scene.job("waiting", URGENT, arrival_s=arrival_s, prompt=160, promised=promised)
+    # 56 ms of work, and a step of caution. The members have time for it, but count more by being early.
+    assert ("waiting" in scene.compose(0.0).tokens) is (joins and promised)
+
+
 def test_a_promised_job_without_memory_stops_no_other_one() -> None:
     scene = Scene()
     scene.job("resident", NORMAL, running=True)

@@ -9,7 +9,8 @@ order of an index. Each joins only if it gains at least what the members lose:
 * **Promised responses.** The server may admit only tasks whose response it predicts in time. The slack of such a
   waiting prompt is what other such prompts leave that are computed before it or in its step. The steeper utilities come
   first, then the least slack. So several urgent tasks of one moment do not all wait for the last moment of each.
-  No job of lower slope makes a promised response late.
+  No job of lower slope makes a promised response late, nor does an equal with a later deadline. One that can wait no
+  longer joins whatever others lose.
 * **What joining costs.** A prompt chunk lengthens this step. A decoding sequence lengthens the steps until its segment
   closes, or those of the members do. A member with less slack than that loses its slope times the difference.
 * **What it gains.** Left out, the candidate waits until the members that it would delay have closed their segments.

@@ -97,10 +97,11 @@ class Numbers:
 class Promises:
     """First segments of tasks that were admitted because they come in time, members of the step and others.
 
-    No job that loses less utility per second makes one of them late.
+    No job that loses less utility per second makes one of them late, nor does an equal with a later deadline. One that
+    has no slack left joins the step if it makes no other one late, whatever the members lose.
     """
 
-    __slots__ = ("_dues_s", "_rows", "_weights")
+    __slots__ = ("_deadlines_s", "_dues_s", "_rows", "_spare_s", "_table", "_weights")
 
     def __init__(self, builder: StepBuilder, numbers: Numbers) -> None:
         table, rows, now = builder.table, numbers.rows, builder.limits.now
@@ -111,8 +112,12 @@ class Promises:
         places = promised.nonzero()[0]
         self._rows: list[int] = rows[places].tolist()
         self._weights = numbers.weight[places]
+        self._table = table
+        self._deadlines_s = table.due_s[rows[places]] + table.ert_s[rows[places]]
         self._dues_s = numbers.slack_s[places]
         """Delay since the start of the composition that makes each late."""
+        self._spare_s = np.where(table.prefill_left[rows[places]] == 0, numbers.step_s, 0.0)
+        """The step of caution in the slack, which one that decodes does not need."""
 
     @property
     def hold(self) -> bool:
@@ -123,11 +128,25 @@ class Promises:
         """Heed none any more."""
         self._rows = []
 
-    def room_s(self, weight: float) -> float:
-        """Delay since the start of the composition that makes none of those late that lose more a second."""
+    def room_s(self, weight: float, row: int | None = None) -> float:
+        """Delay since the start of the composition that makes none of those late that a job has to heed.
+
+        Args:
+            row: the job's; without it equals are not heeded.
+        """
         if not self._rows:
             return math.inf
-        return float(self._dues_s[self._weights > weight].min(initial=math.inf))
+        room_s = float(self._dues_s[self._weights > weight].min(initial=math.inf))
+        if row is None:
+            return room_s
+        table = self._table
+        deadline_s = table.due_s[row] + table.ert_s[row] * (table.segment[row] == 0)
+        equal = (self._weights == weight) & (self._deadlines_s < deadline_s)
+        return min(room_s, float((self._dues_s + self._spare_s)[equal].min(initial=math.inf)))
+
+    def presses(self, row: int, slack_s: float) -> bool:
+        """Whether a job is one of them and cannot wait."""
+        return slack_s <= 0.0 and row in self._rows
 
     def join(self, row: int, delay_s: float) -> None:
         """A job becomes a member; its slack counts the delay that it causes itself."""
@@ -229,11 +248,12 @@ class Step:
                 continue
             tokens, delay_s = self._share(row, prompt, left, slack, plain=plain)
             costs = self._costs(ordinary=ordinary)
-            room_s = self._promises.room_s(weight) - self._delay_s
+            room_s = self._promises.room_s(weight, row) - self._delay_s
             breaks = delay_s > room_s
             if breaks or (
                 self._rules.PROTECT
                 and builder.rows
+                and not self._promises.presses(row, slack)
                 and not self._is_worth(costs, delay_s, weight, slack, work)
             ):
                 tokens = self._fitting(costs, tokens, room_s) if prompt and self._rules.CHUNK else 0
