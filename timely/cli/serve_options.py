@@ -43,6 +43,13 @@ MaxBatch = Annotated[
 PrefillChunk = Annotated[
     int | None, typer.Option(min=1, help="Most prompt tokens of one request in one step.")
 ]
+JumpAhead = Annotated[
+    bool,
+    typer.Option(
+        "--jump-ahead",
+        help="Tokens that a plan's grammar forces take no step of their own (speculative decoding of vLLM).",
+    ),
+]
 Principals = Annotated[
     Path | None,
     typer.Option(help="YAML file of principals with roles and token digests; `timely token` makes entries."),

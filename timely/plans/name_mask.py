@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
+from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +108,11 @@ class NameGuide:
             names = self._fitting[argument.chars] = fitting_object_names(self.names, argument)
         return names
 
+    @staticmethod
+    def _endings(names: Iterable[str], prefix: str) -> tuple[str, ...]:
+        """What may follow ``prefix`` in a name, with the closing quotation mark."""
+        return tuple(f"{name[len(prefix) :]}'" for name in names if name.startswith(prefix))
+
     def narrow(self, plan: str, bits: Bits) -> bool:
         """Clear, in place, the bits of tokens that would write another name.
 
@@ -130,10 +136,24 @@ class NameGuide:
             # The grammar alone decides on tokens that open no text, for instance a variable.
             kept = self.vocabulary.bits_of(endings, len(bits)) | ~self.vocabulary.quote_bits(len(bits))
         else:
-            start = len(prefix)
-            endings = tuple(f"{name[start:]}'" for name in names if name.startswith(prefix))
-            kept = self.vocabulary.bits_of(endings, len(bits))
+            kept = self.vocabulary.bits_of(self._endings(names, prefix), len(bits))
         return _clear(bits, kept)
+
+    def forced(self, plan: str) -> str | None:
+        """The only text that the names allow after ``plan``, "" if there is a choice.
+
+        Returns:
+            None where the names narrow nothing, as in ``narrow``: outside names, or if no name fits.
+        """
+        argument, prefix = open_plan_argument(plan, self.skills) or (None, None)
+        if argument is None or prefix is None or "[" in prefix:
+            return None
+        endings = self._endings(self._names_for(argument), prefix)
+        if not endings:
+            return None
+        # What the first and the last in order share, all share.
+        pairs = zip(min(endings), max(endings), strict=False)
+        return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     def _narrow_opening(self, plan: str, bits: Bits) -> bool:
         """Clear tokens that open a name and write the start of another name at once."""

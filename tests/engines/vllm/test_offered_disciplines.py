@@ -51,6 +51,9 @@ def test_at_start_it_is_refused_by_name() -> None:
         VllmOptions(discipline="laps-sd", arguments=("--speculative-config", DRAFTS))
     )
     assert parsed.speculative_config["method"] == "ngram"
+    for arguments, method in (((), "custom_class"), (("--speculative-config", DRAFTS), "ngram")):
+        parsed = parse_vllm_arguments(VllmOptions(jump_ahead=True, arguments=arguments))
+        assert parsed.speculative_config["method"] == method, "the caller's own drafts win"
 
 
 @pytest.mark.engine

@@ -1,4 +1,7 @@
-"""LAPS-SD on the real engine with n-gram drafts: the same text, acceptance read from the scheduler, in its order."""
+"""Drafts on the real engine: the same text with fewer steps.
+
+LAPS-SD with n-gram drafts also reads the acceptance from the scheduler and keeps its order.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ pytest.importorskip("vllm")
 
 from timely.core.job import Job
 from timely.disciplines.laps_sd.discipline import LapsSd
+from timely.engines.vllm.forced_drafts import SPECULATIVE_CONFIG
 
 pytestmark = pytest.mark.engine
 
@@ -39,6 +43,63 @@ def plain(sync_engine: Any) -> dict[str, list[int]]:
 def test_without_drafts_each_step_gives_a_token(plain: dict[str, list[int]]) -> None:
     """Runs before the tests that end engines, after which the shared one computes no more."""
     assert {name: len(tokens) for name, tokens in plain.items()} == dict.fromkeys(PROMPTS, TOKENS)
+
+
+def planned(engine: Any, *, beside: bool = False) -> tuple[list[int], int]:
+    """Tokens of a plan under a grammar with the names of a scene, and its steps.
+
+    Args:
+        beside: a request that samples runs with it.
+    """
+    from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+
+    rules = StructuredOutputsParams(
+        grammar="""root ::= call call call call\ncall ::= ("pick" | "place") "('" [a-z ]{1,20} "');\""""
+    )
+    timely = {"skill_set": "arm", "robot": "sim-arm", "names": ["tin of paint", "kettle"]}
+    engine.add("plan", "pick('tin of paint');place('tray');", 16, timely, structured_outputs=rules)
+    if beside:
+        sampling = SamplingParams(temperature=1.0, seed=1, max_tokens=4, ignore_eos=True)
+        engine.llm.llm_engine.add_request("chat", "Once upon a time", sampling)
+    # The robot is done with each segment at once.
+    controller, steps = engine.scheduler.controller, []
+    with pytest.MonkeyPatch.context() as patch:
+        close, compose = controller.close_segment, engine.scheduler.schedule
+        patch.setattr(
+            controller,
+            "close_segment",
+            lambda job, text, execution_s, now, **more: close(job, text, 0.0, now, **more),
+        )
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            output = compose(*args, **kwargs)
+            steps.append(any(name.startswith("plan") for name in output.num_scheduled_tokens))
+            return output
+
+        patch.setattr(engine.scheduler, "schedule", counted)
+        done = engine.run()
+    assert len(done) == 1 + beside
+    return list(done["plan"].outputs[0].token_ids), sum(steps)
+
+
+@pytest.fixture(scope="session")
+def plain_plan(sync_engine: Any) -> tuple[list[int], int]:
+    """A plan without drafts, from the shared engine."""
+    return planned(sync_engine)
+
+
+def test_without_drafts_each_token_of_a_plan_takes_a_step(plain_plan: tuple[list[int], int]) -> None:
+    token_ids, steps = plain_plan
+    assert steps == len(token_ids)
+
+
+def test_forced_tokens_of_a_plan_take_no_step(
+    plain_plan: tuple[list[int], int], new_engine: Callable[..., Any]
+) -> None:
+    token_ids, steps = planned(new_engine(speculative_config=dict(SPECULATIVE_CONFIG)), beside=True)
+    assert token_ids == plain_plan[0]
+    assert steps <= 0.6 * len(token_ids), f"{steps} steps for {len(token_ids)} tokens"
 
 
 def test_laps_sd_with_ngram_drafts(plain: dict[str, list[int]], new_engine: Callable[..., Any]) -> None:

@@ -16,6 +16,7 @@ from timely.disciplines import registry
 from timely.disciplines.requirements import SPECULATION, check_queue_discipline_needs
 from timely.engines.base import MAX_OUTPUT_TOKENS, Mode
 from timely.engines.vllm.compatibility import SUPPORTED
+from timely.engines.vllm.forced_drafts import SPECULATIVE_CONFIG
 from timely.engines.vllm.model import NO_PLANNER, resolve_model
 
 SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
@@ -46,6 +47,8 @@ class VllmOptions:
     """Predictor files for disciplines; each discipline takes its own when it is switched to."""
     max_batch: int | None = None
     prefill_chunk: int | None = None
+    jump_ahead: bool = False
+    """Tokens that a plan's grammar forces take no step of their own; ``--speculative-config`` is ours by default."""
     journal: str | None = None
     arguments: tuple[str, ...] = ()
     warm_up: tuple[str, ...] | None = None
@@ -81,7 +84,14 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     arguments = list(options.arguments)
     apart = "--enable-lora" in arguments
     model = str(resolve_model(options.model, planner=NO_PLANNER if apart else options.planner))
-    arguments = [*_defaults(arguments, model), *arguments, "--model", model, "--scheduler-cls", SCHEDULER]
+    arguments = [
+        *_defaults(arguments, model, jump_ahead=options.jump_ahead),
+        *arguments,
+        "--model",
+        model,
+        "--scheduler-cls",
+        SCHEDULER,
+    ]
     parser = make_arg_parser(Parser())
     parsed = parser.parse_args(arguments)
     for name, value in vars(parsed).items():
@@ -125,7 +135,7 @@ def _argument_parser() -> Any:
     raise EngineFailed(f"this vLLM has no make_arg_parser; supported: {SUPPORTED}", where="vllm")
 
 
-def _defaults(arguments: Sequence[str], model: str) -> list[str]:
+def _defaults(arguments: Sequence[str], model: str, *, jump_ahead: bool) -> list[str]:
     """Our defaults for arguments that are absent: a small machine without a GPU, short plans of robots.
 
     On a GPU vLLM's own defaults stay. Fewer slots there would mean CUDA graphs for fewer tokens, and slower prompts.
@@ -145,6 +155,8 @@ def _defaults(arguments: Sequence[str], model: str) -> list[str]:
             "--block-size": "32", "--enforce-eager": None, "--max-model-len": "4096", "--max-num-seqs": "64",
             "--max-num-batched-tokens": "1024", "--dtype": "bfloat16",
         }  # fmt: skip
+    if jump_ahead:
+        defaults["--speculative-config"] = json.dumps(SPECULATIVE_CONFIG)
     present = {argument.split("=", 1)[0] for argument in arguments}
     result: list[str] = []
     for flag, value in defaults.items():

@@ -36,6 +36,7 @@ SCHEDULER_METHODS: dict[str, tuple[str, ...]] = {
     "_handle_invalid_blocks": ("invalid_block_ids", "num_scheduled_tokens"),
     "reset_prefix_cache": ("reset_running_requests", "reset_connector"),
     "get_grammar_bitmask": ("scheduler_output",),
+    "update_draft_token_ids": ("draft_token_ids",),
 }
 GRAMMAR_FIELDS = ("structured_output_request_ids", "grammar_bitmask")
 REQUEST_FIELDS = (

@@ -89,18 +89,14 @@ class PromptNames:
                     guide.narrow(text.decode(errors="replace"), output.grammar_bitmask[row + count])
             row += len(drafts) + 1
 
-    def _guide(self, request_id: str) -> NameGuide | None:
-        plan = self._plans.get(request_id)
-        if plan is None or plan.names is None:
+    def forced(self, request_id: str, ahead: str) -> str | None:
+        """The only text of a name that may follow the plan and ``ahead``; None where the grammar alone decides."""
+        guide = self._guide(request_id)
+        if guide is None:
             return None
-        if plan.guide is None:
-            vocabulary = self._read_vocabulary(request_id)
-            if vocabulary is None:
-                return None
-            plan.guide = NameGuide(plan.names, vllm_skill_set(plan.params.skill_set), vocabulary)
-        return plan.guide
+        return guide.forced(self._plans[request_id].text(guide.vocabulary).decode(errors="replace") + ahead)
 
-    def _read_vocabulary(self, request_id: str) -> Vocabulary | None:
+    def vocabulary(self, request_id: str) -> Vocabulary | None:
         """The tokens that xgrammar works with; None under another grammar backend: any name then."""
         if self._vocabulary is None:
             structured = self._scheduler.requests[request_id].structured_output_request
@@ -110,6 +106,17 @@ class PromptNames:
                 return None
             self._vocabulary = Vocabulary(compiled.tokenizer_info.decoded_vocab)
         return self._vocabulary
+
+    def _guide(self, request_id: str) -> NameGuide | None:
+        plan = self._plans.get(request_id)
+        if plan is None or plan.names is None:
+            return None
+        if plan.guide is None:
+            vocabulary = self.vocabulary(request_id)
+            if vocabulary is None:
+                return None
+            plan.guide = NameGuide(plan.names, vllm_skill_set(plan.params.skill_set), vocabulary)
+        return plan.guide
 
 
 def vllm_prompt_names(prompt: str, brought: Sequence[str]) -> list[str] | None:

@@ -16,12 +16,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from vllm.logger import init_logger
+from vllm.platforms import current_platform
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import SchedulingPolicy, create_request_queue
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from timely.core.errors import TimelyError
@@ -37,6 +38,7 @@ from timely.engines.vllm.chunk_caps import ChunkCaps
 from timely.engines.vllm.control import ControlEvents
 from timely.engines.vllm.decode_slots import has_plain_blocks, skip_vllm_slots_inside_blocks
 from timely.engines.vllm.encoder_inputs import EncoderInputs
+from timely.engines.vllm.forced_drafts import ForcedDrafts
 from timely.engines.vllm.kept_prefixes import KeptPrefixes
 from timely.engines.vllm.name_constraint import PromptNames
 from timely.engines.vllm.params import TimelyParams, parse_extra_args
@@ -96,6 +98,9 @@ class TimelyScheduler(ChunkCaps):
             heed_priority=self.scheduler_config.policy == "priority",
         )
         self._names = PromptNames(self)
+        self._drafts = ForcedDrafts(
+            self, self.live, self._names, lambda: self._intake.tokenizer, on_cpu=current_platform.is_cpu()
+        )
         self._prompts = KeptPrefixes(self)
         self._outputs = TokenOutput(lambda: self.controller, self.live, self._names)
         self._values = RobotValues(
@@ -219,6 +224,8 @@ class TimelyScheduler(ChunkCaps):
             self.blocks.evict(self.live[str(request_id)], now)
         self._token_caps = cast("dict[str, int]", plan.tokens)
         chosen = self._order_running()
+        if self.num_spec_tokens:
+            self._drafts.withhold(self._token_caps)
         with self.waiting.showing(chosen):
             output = super().schedule(throttle_prefills)
         self._settle(output, now)
@@ -428,6 +435,11 @@ class TimelyScheduler(ChunkCaps):
         return done
 
     # ------------------------------------------------------------------ tokens
+
+    def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
+        """vLLM calls this behind each step of an engine that speculates and composes no step ahead."""
+        super().update_draft_token_ids(draft_token_ids)
+        self._drafts.propose(draft_token_ids.req_ids)
 
     def _update_request_with_output(
         self, request: Request, new_token_ids: list[int], is_stale: bool = False

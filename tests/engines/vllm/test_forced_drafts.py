@@ -1,0 +1,133 @@
+"""Tokens that grammar and names leave no choice about: where they begin and end, and how they are spelled."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from timely.engines.vllm.forced_drafts import MOST_DRAFTS, ForcedDrafts, NoDrafts
+from timely.engines.vllm.name_constraint import PromptNames
+from timely.engines.vllm.params import TimelyParams
+from timely.plans import find_skill_set, plan_grammar
+
+WORDS = ["pick", "place", "home", "('", "')", "();", "');", "red", " box", "cup", "ho", "me"]
+VOCABULARY = ["</s>", *(chr(code) for code in range(32, 127)), *WORDS]
+
+
+class LongestFirst:
+    """A tokenizer that takes the longest token of the vocabulary; ``before`` is a text that it adds."""
+
+    def __init__(self, before: str = "") -> None:
+        self.before = before
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        text, ids = self.before + text, []
+        while text:
+            token = max((word for word in VOCABULARY[1:] if text.startswith(word)), key=len)
+            ids.append(VOCABULARY.index(token))
+            text = text[len(token) :]
+        return ids
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Any:
+    """xgrammar's, as vLLM keeps it, and a way to begin a plan."""
+    xgrammar = pytest.importorskip("xgrammar")
+    info = xgrammar.TokenizerInfo(VOCABULARY, stop_token_ids=[0])
+    grammars = xgrammar.GrammarCompiler(info, max_threads=1)
+    return SimpleNamespace(
+        tokenizer_info=info, begin=lambda rules: xgrammar.GrammarMatcher(grammars.compile_grammar(rules))
+    )
+
+
+def drafted(
+    compiler: Any,
+    plan: str,
+    names: list[str] | None = None,
+    *,
+    rules: str = "",
+    tokenizer: Any = None,
+    own: list[int] | None = None,
+    awaits_value: bool = False,
+    on_cpu: bool = True,
+    temperature: float = 0.0,
+) -> list[str]:
+    """The drafts of a request that has written ``plan``, token by token; a chat of that temperature is beside it."""
+    matcher = compiler.begin(rules or plan_grammar(find_skill_set("arm"), max_statements=2))
+    assert matcher.accept_string(plan)
+    request = SimpleNamespace(
+        request_id="r", spec_token_ids=own or [], is_prefill_chunk=False, is_finished=lambda: False,
+        sampling_params=SimpleNamespace(temperature=0.0),
+        structured_output_request=SimpleNamespace(grammar=SimpleNamespace(matcher=matcher, ctx=compiler)),
+    )  # fmt: skip
+    manager = SimpleNamespace(validate_tokens=lambda request, token_ids: token_ids)
+    scheduler: Any = SimpleNamespace(
+        structured_output_manager=manager, num_spec_tokens=MOST_DRAFTS, requests={"r": request}
+    )
+    written = PromptNames(scheduler)
+    written.begin("r", TimelyParams(skill_set="arm", names=names))
+    written.wrote("r", LongestFirst().encode(plan, add_special_tokens=False))
+    state = SimpleNamespace(request=request, awaits_value=awaits_value, has_forced_drafts=False)
+    chat = SimpleNamespace(
+        request=SimpleNamespace(sampling_params=SimpleNamespace(temperature=temperature), spec_token_ids=[1]),
+        has_forced_drafts=False,
+    )
+    live: Any = SimpleNamespace(with_boundaries={"r": state}, select=lambda ids: [state, chat])
+    drafts = ForcedDrafts(scheduler, live, written, lambda: tokenizer or LongestFirst(), on_cpu=on_cpu)
+    drafts.propose(["r", "a chat"])
+    drafts.withhold(["r", "a chat"])
+    assert chat.request.spec_token_ids == [1]
+    return [VOCABULARY[token] for token in request.spec_token_ids]
+
+
+@pytest.mark.parametrize(
+    ("plan", "names", "drafts"),
+    [
+        ("pi", ["cup"], ["c", "k", "('", "cup"]),
+        ("pick", ["cup"], ["('", "cup", "');"]),
+        ("pick", None, ["('"]),
+        ("pick('", ["red box", "red cup"], ["red", " "]),
+        ("pick('red", ["red", "red box"], []),
+        ("pick('red", ["red box", "cup"], [" box", "');"]),
+        ("pick('x", ["cup"], []),
+        ("p", ["cup"], []),
+        ("say('cup", ["cup"], []),
+        ("home();open();", ["cup"], []),
+    ],
+)
+def test_what_grammar_and_names_force(
+    compiler: Any, plan: str, names: list[str] | None, drafts: list[str]
+) -> None:
+    assert drafted(compiler, plan, names) == drafts
+
+
+def test_drafts_end_where_a_segment_may_end(compiler: Any) -> None:
+    assert drafted(compiler, "ho", rules='root ::= "home();home();"') == ["me", "();"]
+
+
+def test_a_tokenizer_that_spells_another_text_drafts_nothing(compiler: Any) -> None:
+    assert drafted(compiler, "pick", ["cup"], tokenizer=LongestFirst(before=" ")) == []
+
+
+def test_nothing_is_drafted_behind_a_blocking_skill(compiler: Any) -> None:
+    assert drafted(compiler, "pick", ["cup"], awaits_value=True) == []
+
+
+def test_drafts_of_the_engine_stay_where_nothing_else_is_forced(compiler: Any) -> None:
+    place, longer = VOCABULARY.index("place"), [VOCABULARY.index(word) for word in ("('", "red")]
+    assert drafted(compiler, "p", own=[place]) == ["place"]
+    assert drafted(compiler, "pick", own=longer) == ["('", "red"], "it goes on behind the forced token"
+    assert drafted(compiler, "pick", ["cup"], own=longer) == ["('", "cup", "');"]
+
+
+def test_on_a_cpu_nothing_is_drafted_beside_a_request_that_samples(compiler: Any) -> None:
+    assert drafted(compiler, "pick", ["cup"], temperature=0.7) == []
+    assert drafted(compiler, "pick", ["cup"], temperature=0.7, on_cpu=False) == ["('", "cup", "');"]
+
+
+def test_the_workers_draft_nothing() -> None:
+    drafter = NoDrafts(None)
+    drafter.load_model(None)
+    assert drafter.propose([[1], [], [2, 3]], None, slot_mappings=None) == [[], [], []]

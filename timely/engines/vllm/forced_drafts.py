@@ -1,0 +1,139 @@
+"""Drafts the tokens of a plan that its grammar and its object names leave no choice about.
+
+Such tokens need no step of their own ("jump ahead"). The scheduler proposes them as drafts of vLLM's speculative
+decoding, and the next step verifies them beside its own token. So the plan stays token for token what the model
+writes without drafts. Also where a tokenizer could encode the same text in another way, the model decides.
+
+vLLM asks the scheduler for drafts only where steps are not composed ahead. With asynchronous scheduling the workers
+draft alone, and nothing is added.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from timely.engines.vllm.name_constraint import PromptNames
+
+if TYPE_CHECKING:
+    from timely.engines.vllm.request_state import LiveRequests
+
+MOST_DRAFTS = 4
+"""Draft tokens a step: the packaged planner's plans have at most four forced tokens in a row that it accepts."""
+
+SPECULATIVE_CONFIG = {
+    "method": "custom_class",
+    "model": "timely.engines.vllm.forced_drafts.NoDrafts",
+    "num_speculative_tokens": MOST_DRAFTS,
+}
+"""vLLM's ``--speculative-config`` for an engine whose only drafts are forced tokens."""
+
+_BOUNDARY = re.compile("[;{}]")
+"""Characters that may end a segment."""
+
+
+class NoDrafts:
+    """A drafter of vLLM's workers that drafts nothing, so that all drafts are the scheduler's."""
+
+    def __init__(self, vllm_config: Any) -> None:
+        """vLLM makes it with its configuration."""
+
+    def load_model(self, *_: Any) -> None:
+        """It has no model; vLLM's runner of CPUs asks every drafter."""
+
+    def propose(self, sampled_token_ids: Sequence[Sequence[int]], *_: Any, **__: Any) -> list[list[int]]:
+        """No draft for any sequence."""
+        return [[] for _ in sampled_token_ids]
+
+
+class ForcedDrafts:
+    """Puts forced tokens in the place of the drafts of vLLM's own drafter.
+
+    Args:
+        scheduler: vLLM's.
+        tokenizer: returns the model's tokenizer.
+        on_cpu: whether vLLM's kernels are those of CPUs.
+    """
+
+    def __init__(
+        self,
+        scheduler: Any,
+        live: LiveRequests,
+        names: PromptNames,
+        tokenizer: Callable[[], Any],
+        *,
+        on_cpu: bool,
+    ) -> None:
+        self._scheduler = scheduler
+        self._live = live
+        self._names = names
+        self._on_cpu = on_cpu
+        # Plans of a skill set repeat the same few texts.
+        self._encode: Callable[[str], list[int]] = lru_cache(maxsize=1024)(
+            lambda text: tokenizer().encode(text, add_special_tokens=False)
+        )
+
+    def propose(self, request_ids: Sequence[str]) -> None:
+        """Draft for the plans among these requests, after vLLM has taken its own drafts."""
+        for request_id in request_ids:
+            state = self._live.with_boundaries.get(request_id)
+            if state is None or state.awaits_value:
+                continue
+            request = state.request
+            if request.is_finished() or request.is_prefill_chunk:
+                continue
+            token_ids = self._token_ids(request)
+            if token_ids and request.spec_token_ids[: len(token_ids)] != token_ids:
+                request.spec_token_ids = self._scheduler.structured_output_manager.validate_tokens(
+                    request, token_ids
+                )
+                state.has_forced_drafts = True
+
+    def withhold(self, request_ids: Iterable[str]) -> None:
+        """Take forced drafts out of a step of these requests if one of them samples and the engine runs on a CPU.
+
+        There vLLM 0.32 verifies drafts wrongly beside a temperature above 0: its kernel leaves temperatures unwritten.
+        """
+        if not self._on_cpu:
+            return
+        states = self._live.select(request_ids)
+        if any(state.request.sampling_params.temperature > 0 for state in states):
+            for state in states:
+                if state.has_forced_drafts:
+                    state.request.spec_token_ids = []
+        for state in states:
+            state.has_forced_drafts = False
+
+    def _forced_text(self, request: Any) -> str:
+        """The only text that may follow, up to the next possible end of a segment; "" if there is a choice."""
+        structured = request.structured_output_request
+        matcher = getattr(structured and structured.grammar, "matcher", None)
+        if matcher is None or matcher.is_terminated():
+            return ""  # no grammar, or one of another backend
+        text, ahead = "", None
+        while True:
+            part = self._names.forced(request.request_id, text)
+            if part is None:
+                part = (ahead or matcher).find_jump_forward_string()
+            boundary = _BOUNDARY.search(part)
+            if boundary is not None:
+                part = part[: boundary.end()]
+            ahead = ahead or matcher.fork()
+            if not part or not ahead.accept_string(part):
+                return text
+            text += part
+            if boundary is not None:
+                return text
+
+    def _token_ids(self, request: Any) -> list[int]:
+        """Tokens that spell the forced text; none where the tokenizer adds something, such as a space before it."""
+        text = self._forced_text(request)
+        vocabulary = self._names.vocabulary(request.request_id) if text else None
+        if vocabulary is None:
+            return []
+        token_ids = self._encode(text)
+        return (
+            list(token_ids[: self._scheduler.num_spec_tokens]) if vocabulary.text(token_ids) == text else []
+        )
