@@ -1,1 +1,1 @@
-"""The default discipline ``timely``, its parts and its ablations."""
+"""The discipline `expected-utility`: one index for deadlines, lengths, applications, levels and drafts."""

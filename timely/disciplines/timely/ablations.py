@@ -1,64 +1,83 @@
-"""Parts of ``timely`` one by one, for ablations in the simulator and live; none is offered for serving."""
+"""`expected-utility` without one of its parts, for ablations in the simulator; none is offered for serving."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
-from timely.disciplines.timely.discipline import Timely
+import numpy as np
+
+from timely.core.arrays import Floats
+from timely.core.job import Job, JobSpec, JobTable
+from timely.disciplines.base import Rows, StepLimits
+from timely.disciplines.expected_utility.discipline import ExpectedUtility
+from timely.disciplines.expected_utility.index import Machine
+from timely.disciplines.expected_utility.lengths import AnswerDistributions
+from timely.disciplines.predictors.app_cost import AppCosts
+from timely.disciplines.predictors.embedding import Vectors
+from timely.disciplines.predictors.history import HistoryPredictor
 
 
-class Index(Timely):
-    """The index without the other parts."""
+class MeanLengths(AnswerDistributions):
+    """Each answer has its expected length for certain."""
 
-    PROTECT: ClassVar[bool] = False
-    CHUNK: ClassVar[bool] = False
-    EARLY_SHARE: ClassVar[float] = 0.0
-    RIDE_HORIZON_S: ClassVar[float] = 0.0
-
-
-class Protecting(Index):
-    """The index, and a job that joins must gain what the others lose."""
-
-    PROTECT: ClassVar[bool] = True
+    def predict(self, specs: Sequence[JobSpec], vectors: Sequence[Vectors | None]) -> Floats:
+        lengths = super().predict(specs, vectors)
+        return np.broadcast_to(lengths.mean(axis=1, keepdims=True), lengths.shape)
 
 
-class Chunking(Protecting):
-    """Protection, and prompts cut to the slack of the members."""
+class WithoutDistributions(ExpectedUtility):
+    """The expected length instead of its distribution."""
 
-    CHUNK: ClassVar[bool] = True
-
-
-class Hurrying(Chunking):
-    """Chunks, and early is better. With opportunistic decodes it is ``timely``."""
-
-    EARLY_SHARE: ClassVar[float] = Timely.EARLY_SHARE
+    def __init__(self, history: HistoryPredictor | None = None, costs: AppCosts | None = None) -> None:
+        super().__init__(history, costs)
+        self._undated.answers = MeanLengths(history)
 
 
-class Riding(Index):
-    """The index, and opportunistic decodes."""
+class WithoutDrafts(ExpectedUtility):
+    """Tokens count, not rounds."""
 
-    RIDE_HORIZON_S: ClassVar[float] = Timely.RIDE_HORIZON_S
-
-
-class WithoutProtection(Timely):
-    """``timely`` without protection."""
-
-    PROTECT: ClassVar[bool] = False
+    def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
+        """Nothing is learned of drafts."""
 
 
-class WithoutChunks(Timely):
-    """``timely`` without chunks."""
+class WithoutApplications(ExpectedUtility):
+    """Each request counts for itself."""
 
-    CHUNK: ClassVar[bool] = False
-
-
-class WithoutHurry(Timely):
-    """``timely`` where being early gains nothing."""
-
-    EARLY_SHARE: ClassVar[float] = 0.0
+    def _share_fairly(self, table: JobTable, rows: Rows, places: Rows, use_s: Floats, step_s: float) -> None:
+        """Each request keeps its own use."""
 
 
-class WithoutRiding(Timely):
-    """``timely`` without opportunistic decodes."""
+class WithoutLevels(ExpectedUtility):
+    """All levels weigh alike."""
 
-    RIDE_HORIZON_S: ClassVar[float] = 0.0
+    LEVEL_FACTOR: ClassVar[float] = 1.0
+
+
+class WithoutResidence(ExpectedUtility):
+    """Evictions cost nothing."""
+
+    @staticmethod
+    def _context_token_s(limits: StepLimits) -> float:
+        return 0.0
+
+
+class WithoutPrice(ExpectedUtility):
+    """A job that is left out of a step delays no other step."""
+
+    PRICE_SHARE: ClassVar[float] = 0.0
+
+
+class SlotsOnly(ExpectedUtility):
+    """A request uses a slot, however much of the cache it holds."""
+
+    def _machine(self, table: JobTable, limits: StepLimits) -> Machine:
+        return replace(super()._machine(table, limits), cache_tokens=1e12)
+
+
+class CacheOnly(ExpectedUtility):
+    """A request uses its share of the cache, however many slots there are."""
+
+    def _machine(self, table: JobTable, limits: StepLimits) -> Machine:
+        return replace(super()._machine(table, limits), slots=1e12)

@@ -1,1 +1,0 @@
-"""The discipline `expected-utility`: one index for deadlines, lengths, applications, levels and drafts."""

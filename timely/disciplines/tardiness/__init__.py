@@ -1,0 +1,1 @@
+"""The default discipline ``timely``, its parts and its ablations."""

@@ -1,0 +1,439 @@
+"""The default discipline: each step composed from its predicted time and from what each candidate gains or costs.
+
+A step's time depends on its members, and a job that joins delays all others in it. So candidates are considered in the
+order of an index. Each joins only if it gains at least what the members lose:
+
+* **Index.** Apparent tardiness cost, the classic rule for weighted tardiness (Vepsalainen and Morton 1987). It is the
+  slope of the utility over the work left, discounted while there is slack. Late jobs stand in the order of Smith's
+  rule, so a task that cannot be saved does not hold up those that can.
+* **Promised responses.** The server may admit only tasks whose response it predicts in time. The slack of such a
+  waiting prompt is what other such prompts leave that are computed before it or in its step. The steeper utilities come
+  first, then the least slack. So several urgent tasks of one moment do not all wait for the last moment of each.
+  No job of lower slope makes a promised response late, nor does an equal with a later deadline. One that can wait no
+  longer joins whatever others lose.
+* **What joining costs.** A prompt chunk lengthens this step. A decoding sequence lengthens the steps until its segment
+  closes, or those of the members do. A member with less slack than that loses its slope times the difference.
+* **What it gains.** Left out, the candidate waits until the members that it would delay have closed their segments.
+  Of that wait it loses its slope times what exceeds its own slack. If that is less, it waits. So a normal task's
+  prompt waits while an urgent first segment is generated. A plain request expects that wait in steps without it, since
+  they are shorter. Jobs for which ordinary requests wait have their slack counted in such steps, too.
+* **Overload.** That wait is a promise that a lasting overload breaks: other jobs come, and the batch stays small. A
+  job later than ``PATIENCE`` times its predicted wait is no longer delayed for jobs that lose utility no faster.
+* **Chunks.** A prompt that would cost too much at once takes as much of the step as all slack allows, that of parked
+  jobs included.
+* **Early is better.** Before its deadline a job still counts ``EARLY_SHARE`` of its slope. With slack on all sides the
+  composition then tends to short responses instead of leaving them to chance.
+* **Plain requests.** The utility of a request without segments is that of its first token. From then on each token is
+  due one expected response time after the one before. The tokens still to come are learned from finished answers.
+  Those without a utility of their own are served first come, first served among themselves, as in vLLM. They wait only
+  for jobs that lose utility faster: a normal task's segment interrupts no answer.
+* **Opportunistic decode.** A parked generation joins a step that runs anyway if that delays no member too much.
+  Decoding it with others is nearly free; decoding it alone later costs a whole step a token. It never starts a step
+  before its robot is about to run dry. While less KV cache is free than in use, all parked generations join. A complete
+  plan gives its memory back; a waiting one is evicted and computed again. Otherwise reporting robots fill the step up
+  to ``MAX_RIDERS`` sequences, and at least one more joins at each decision. More would close their segments together,
+  and these would leave one after the other. Of robots that do not report all join: far ahead they bear that their
+  execution times are wrong.
+* **Eviction.** A new job takes the memory of others only if it gains at least what they lose by it, their
+  recomputation included.
+* While all runnable jobs decode together and nothing happens, nothing is reconsidered. Of very many waiting jobs only
+  the first of a recent order and those that came since are considered.
+
+vLLM's own ``priority`` stands above the index. Step times and lengths are learned online.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from timely.core.job import Job, JobId, JobTable
+from timely.core.utility import NORMAL
+from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, StepPlan
+from timely.disciplines.output_length import COMPLETED
+from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder, discipline_next_wake_s
+from timely.disciplines.timely.segment_lengths import AnswerLengths, SegmentLengths
+from timely.disciplines.timely.step import Numbers, Step
+from timely.disciplines.timely.waiting_list import ArrivalOrder, WaitingList
+
+FLAT_WEIGHT = 0.02
+"""Weight of a job whose utility does not fall: it must not starve behind those that have lost everything."""
+
+BASE_SHARE = 0.2
+"""Share of a step with one sequence that the index charges to each decoding one, beside what it adds to the step."""
+
+
+class Timely(KeyedDiscipline):
+    """Marginal utility of every candidate, step by step."""
+
+    pool_first = False
+    heed_priority = True
+    info = DisciplineInfo(
+        name="timely",
+        summary="composes each step by marginal utility: a job that joins must gain what the others lose",
+        source="our own; TUF and due times of TimelyLLM, apparent tardiness cost of Vepsalainen and Morton",
+        good_at="robots with deadlines beside ordinary requests, low load and high",
+        starves="under lasting overload, flat utilities behind those that keep losing",
+    )
+
+    # The ablations turn these parts off one by one.
+    PROTECT: ClassVar[bool] = True
+    """Refuse a job that costs the members more than it gains."""
+    CHUNK: ClassVar[bool] = True
+    """Cut prompts to the slack of the members."""
+    EARLY_SHARE: ClassVar[float] = 0.1
+    """Share of the slope that counts before the deadline."""
+    RIDE_HORIZON_S: ClassVar[float] = 10.0
+    """Opportunistic decode of a parked generation whose robot runs dry within this time, seconds; 0: never."""
+    MAX_RIDERS: ClassVar[int] = 4
+    """Sequences in a step beyond which only one opportunistic decode of a reporting robot joins at a decision."""
+    LOOK_AHEAD: ClassVar[float] = 1.0
+    """Slack that discounts the index by 1/e, in mean works."""
+    STEP: ClassVar[type[Step]] = Step
+    """Composes a step, and says for whom ordinary requests wait."""
+    IN_TIME_S: ClassVar[float] = 0.0
+    """Being late at all counts as much as so many seconds of lateness, in the order of candidates."""
+
+    def __init__(self) -> None:
+        self._segments = SegmentLengths()
+        self._answers = AnswerLengths()
+        self._waiting = WaitingList()
+        self._arrivals = ArrivalOrder()
+        self._utilities = 0
+        """Live jobs that are no ordinary requests."""
+        self._steady_jobs: tuple[JobId, ...] = ()
+        self._steady_rows: Rows = np.empty(0, dtype=np.int64)
+        """Members of the last step, if all runnable jobs decoded together and nothing has happened since."""
+
+    # ------------------------------------------------------------------ hooks
+
+    def arrived(self, job: Job, now: float) -> None:
+        self._steady_jobs = ()
+        self._utilities += not _is_ordinary(job)
+        self._arrivals.add(job)
+        self._waiting.add(job)
+        self._expect(job)
+
+    def parked(self, job: Job, now: float) -> None:
+        self._steady_jobs = ()
+        if job.segments:
+            self._segments.learn(job)
+        self._expect(job)
+
+    def due_changed(self, job: Job, now: float) -> None:
+        self._steady_jobs = ()
+        self._waiting.add(job)
+
+    def evicted(self, job: Job, now: float) -> None:
+        self._steady_jobs = ()
+        self._arrivals.put_back(job)
+        self._waiting.add(job)
+
+    def finished(self, job: Job, now: float) -> None:
+        self._steady_jobs = ()
+        self._utilities -= not _is_ordinary(job)
+        table, row = job.table, job.row
+        if job.spec.plain:
+            if job.outcome in COMPLETED:
+                self._answers.learn(int(table.output_tokens[row]))
+        elif job.segments and job.segments[-1].index == int(table.segment[row]) - 1:
+            self._segments.learn(job)
+
+    def _expect(self, job: Job) -> None:
+        job.table.rank[job.row] = self._segments.expect(job, int(job.table.segment[job.row]))
+
+    # ------------------------------------------------------------------ numbers
+
+    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
+        """The index of every row, shape ``(len(table),)``."""
+        return self._numbers(table, limits).index
+
+    def _numbers(self, table: JobTable, limits: StepLimits, rows: Rows | None = None) -> Numbers:
+        """What composition reads of these rows, in order; of all unless given."""
+        if rows is None:
+            rows = np.arange(len(table))
+            every: Rows | slice = slice(None)
+        else:
+            every = rows
+        alone_s, sequence_s, step_s = self._step_times_s(table, limits)
+        prompt_token_s = limits.speed.prefill_token_s
+        prefill = table.prefill_left[every]
+        left = np.maximum(1.0, table.rank[every] - table.segment_tokens[every])
+        alpha, first = table.alpha[every], table.segment[every] == 0
+        prefill_s = prompt_token_s * prefill
+        weight = np.maximum(-alpha, FLAT_WEIGHT)
+        ahead_s = prefill_s + step_s * left
+        heeded = weight > self.STEP.HEEDED_WEIGHT
+        if heeded.any():
+            # Ordinary requests join their steps as far as their slack allows.
+            others = self._count_active(table, limits, ordinary=False)
+            ahead_s[heeded] = (prefill_s + (alone_s + sequence_s * max(0, others - 1)) * left)[heeded]
+        plain = table.plain[every]
+        if plain.any():
+            left[plain] = self._left_of_answers(table, rows[plain])
+            ahead_s[plain] = prefill_s[plain] + step_s
+            begun = plain & (table.output_tokens[every] > 0)
+        else:
+            begun = plain
+        decode_s = step_s * left
+        # One step of caution: a job that comes up finds a step in flight.
+        slack_s = (
+            table.due_s[every]
+            + table.ert_s[every] * first
+            - table.network_s[every]
+            - limits.now
+            - ahead_s
+            - step_s
+        )
+        slack_s[alpha == 0.0] = math.inf
+        waiting = table.promised[every] & (prefill > 0) & (table.resume_s[every] <= limits.now)
+        places = (waiting & (slack_s >= 0.0) & (slack_s < math.inf)).nonzero()[0]
+        if places.size > 1:
+            order = places[np.lexsort((table.sequence[every][places], slack_s[places], -weight[places]))]
+            tokens, steps = _other_prompts(prefill[order], limits.token_budget)
+            slack_s[order] -= prompt_token_s * tokens + alone_s * steps
+        # A decoding sequence shares its steps with others: it is charged what it adds, and a part of the rest.
+        share_s = prefill_s + (sequence_s + BASE_SHARE * alone_s) * left
+        horizon_s = self.LOOK_AHEAD * max(float(share_s.sum()) / len(rows), step_s)
+        index = weight / share_s * np.exp(np.maximum(slack_s, 0.0) / -horizon_s)
+        if self.IN_TIME_S:
+            # The slack is cautious by a step, so a job that is late by less may still be in time.
+            index *= 1.0 + self.IN_TIME_S / horizon_s * np.exp(np.minimum(slack_s, 0.0) / step_s)
+        ordinary = np.zeros_like(plain)
+        # Where requests have priorities, those decide between them.
+        if plain.any() and not table.priority[every].any():
+            ordinary = plain & (alpha == NORMAL.alpha) & (table.ert_s[every] == NORMAL.ert_s)
+            self._rank_by_arrival(index, ordinary, table.resident[every])
+        return Numbers(
+            rows,
+            step_s,
+            sequence_s,
+            prompt_token_s,
+            left,
+            prefill_s + decode_s,
+            weight,
+            slack_s,
+            begun,
+            ordinary,
+            index,
+        )
+
+    @classmethod
+    def _step_times_s(cls, table: JobTable, limits: StepLimits) -> tuple[float, float, float]:
+        """A step with one sequence, what one more adds to it, and a step of the present pool, seconds."""
+        alone_s = limits.speed.step_s(1, 0)
+        sequence_s = max(0.0, limits.speed.step_s(2, 0) - alone_s)
+        pool = cls._count_active(table, limits, ordinary=True)
+        return alone_s, sequence_s, alone_s + sequence_s * max(0, pool - 1)
+
+    @staticmethod
+    def _count_active(table: JobTable, limits: StepLimits, *, ordinary: bool) -> int:
+        """Sequences of a step with the present pool.
+
+        Args:
+            ordinary: with the ordinary requests. Where requests have priorities, those count always.
+        """
+        counted = table.active
+        if not ordinary and not table.priority.any():
+            counted = counted & ~(table.plain & (table.alpha == NORMAL.alpha) & (table.ert_s == NORMAL.ert_s))
+        return min(int(np.count_nonzero(counted)), limits.max_batch)
+
+    @staticmethod
+    def _rank_by_arrival(index: Floats, ordinary: np.ndarray, resident: np.ndarray) -> None:
+        """Put waiting ordinary requests on one level, in place, and those that hold KV cache at least above it.
+
+        So ordinary requests start in the order of their arrival, and a new one takes no place from another.
+        """
+        waiting = ordinary & ~resident
+        if waiting.any():
+            level = float(index[waiting].max())
+            index[waiting] = level
+            running = ordinary & resident
+            index[running] = np.maximum(index[running], np.nextafter(level, math.inf))
+
+    def _left_of_answers(self, table: JobTable, rows: Rows) -> Floats:
+        """Tokens that plain answers still have: as predicted with the request, else as learned."""
+        tokens = table.output_tokens[rows]
+        predicted = table.expected_tokens[rows] - tokens
+        return np.where(predicted >= 1.0, predicted, self._answers.left(tokens))
+
+    # ------------------------------------------------------------------ a step
+
+    def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
+        if len(table) == 0:
+            return StepPlan()
+        now = limits.now
+        runnable = table.resume_s <= now
+        count = int(np.count_nonzero(runnable))
+        if count == 0:
+            return StepPlan(wake_s=discipline_next_wake_s(table, now))
+        if len(self._steady_jobs) == count and self._still_fit(table, limits):
+            return StepPlan(
+                tokens=dict.fromkeys(self._steady_jobs, 1), steady=True, rows=self._steady_rows.tolist()
+            )
+        if not self._utilities and (plan := self._compose_ordinary(table, limits, runnable, count)):
+            return plan
+        rows = self._waiting.rows(table, runnable, now, lambda: self.keys(table, limits))
+        numbers = self._numbers(table, limits, rows)
+        ready = runnable if rows is None else runnable[rows]
+        order = self._order(table, numbers, ready.nonzero()[0])
+        builder = StepBuilder(table, limits, lambda: self._victims_of(table, numbers, now, order))
+        step = self._begin_step(builder, numbers, self._parked_slack_s(table, numbers, now))
+        builder.worth = step.worth_evicting
+        step.fill(order)
+        plan = builder.plan
+        if not plan.tokens:
+            plan.wake_s = discipline_next_wake_s(table, now)
+            if plan.wake_s == math.inf and step.held == "memory":
+                # No parked job will give its memory back by itself.
+                builder.worth = None
+                step.fill(order)
+        all_join = len(plan.tokens) == count
+        if not all_join:
+            plan.held = step.held or ("batch" if builder.slots <= 0 else "tokens")
+        if self.RIDE_HORIZON_S > 0.0 and plan.tokens:
+            riders, short = self._riders(table, now, limits.free_blocks)
+            if riders and step.in_time:
+                step.decode_early(riders, all_join=short)
+        self._settle(builder, step, all_join=all_join)
+        return plan
+
+    def _begin_step(self, builder: StepBuilder, numbers: Numbers, parked_slack_s: float) -> Step:
+        return self.STEP(self, builder, numbers, parked_slack_s)
+
+    def _settle(self, builder: StepBuilder, step: Step | None, *, all_join: bool) -> None:
+        """Note the step that is composed; without ``step`` it has ordinary members alone."""
+        plan = builder.plan
+        plan.steady = all_join and builder.prefill_tokens == 0 and not plan.evict
+        if plan.steady:
+            self._steady_jobs, self._steady_rows = tuple(plan.tokens), np.array(builder.rows)
+        else:
+            self._steady_jobs = ()
+
+    def _compose_ordinary(
+        self, table: JobTable, limits: StepLimits, runnable: np.ndarray, count: int
+    ) -> StepPlan | None:
+        """The step of ordinary requests alone: those with KV cache, and of the others as many as fit.
+
+        None: those with KV cache do not all fit, or there are priorities, so the step has to be composed in full.
+        """
+        if limits.max_adapters is not None or table.priority.any():
+            return None
+        order = self._ordinary_order(table, limits, runnable)
+        if order is None:
+            return None
+        decoding, others = order
+        builder = StepBuilder(table, limits)
+        if decoding.size and not builder.add_decoding(decoding):
+            return None
+        held = ""
+        for row in others:
+            if builder.full:
+                break
+            resident = bool(table.resident[row])
+            if builder.barred(row) or (held and not resident):
+                continue
+            if not builder.add(row):
+                if resident:
+                    return None
+                held = "memory"
+        plan = builder.plan
+        if not plan.tokens:
+            return None
+        if len(plan.tokens) < count:
+            plan.held = held or ("batch" if builder.slots <= 0 else "tokens")
+        self._settle(builder, None, all_join=len(plan.tokens) == count)
+        return plan
+
+    def _ordinary_order(
+        self, table: JobTable, limits: StepLimits, runnable: np.ndarray
+    ) -> tuple[Rows, list[int]] | None:
+        """Rows that decode, and the others in order: those with KV cache, then by arrival.
+
+        None: one that waits may take the place of one that runs.
+        """
+        resident = (runnable & table.resident).nonzero()[0]
+        resident = resident[np.argsort(table.sequence[resident])]
+        prompts = table.prefill_left[resident] > 0
+        room = limits.max_batch - resident.size
+        waiting = self._arrivals.first(table, runnable & ~table.resident, room) if room > 0 else []
+        return resident[~prompts], resident[prompts].tolist() + waiting
+
+    @staticmethod
+    def _order(table: JobTable, numbers: Numbers, places: Rows) -> Rows:
+        """Places in the arrays, the first candidate first."""
+        if places.size == 1:
+            return places
+        rows = numbers.rows[places]
+        ranks = [table.sequence[rows], -numbers.index[places]]
+        if table.priority.any():
+            ranks.append(table.priority[rows])
+        result: Rows = places[np.lexsort(ranks)]
+        return result
+
+    @staticmethod
+    def _parked_slack_s(table: JobTable, numbers: Numbers, now: float) -> float:
+        """Least slack of the jobs that resume by themselves, seconds; infinite without any."""
+        resume_s = table.resume_s[numbers.rows]
+        parked = numbers.slack_s[(resume_s > now) & (resume_s < math.inf)]
+        return float(parked.min(initial=math.inf))
+
+    @staticmethod
+    def _victims_of(table: JobTable, numbers: Numbers, now: float, order: Rows) -> Iterator[int]:
+        """Parked generations, needed last and worth least first; then candidates from the end of the order."""
+        resume_s = table.resume_s[numbers.rows]
+        parked = np.flatnonzero(table.resident[numbers.rows] & (resume_s > now))
+        yield from numbers.rows[parked[np.lexsort((numbers.index[parked], -resume_s[parked]))]].tolist()
+        yield from numbers.rows[order[::-1]].tolist()
+
+    def _still_fit(self, table: JobTable, limits: StepLimits) -> bool:
+        """Whether the settled jobs can go on: as many slots, tokens and blocks as that takes."""
+        rows = self._steady_rows
+        tokens = (len(rows) - len(limits.ending_rows)) * (1 + limits.draft_tokens)
+        if len(rows) > limits.max_batch or tokens > limits.token_budget:
+            return False
+        reach = table.context_tokens[rows] + limits.block_tokens
+        needed = np.maximum(reach // limits.block_tokens - table.blocks[rows], 0)
+        return bool(
+            needed.sum() <= limits.free_blocks
+            and (table.resume_s[rows] <= limits.now).all()
+            and not table.prefill_left[rows].any()
+            and table.resident[rows].all()
+        )
+
+    def _riders(self, table: JobTable, now: float, free_blocks: int) -> tuple[list[int], bool]:
+        """Parked generations that could decode at once, the earliest due first; and whether memory is short."""
+        parked = table.resume_s > now
+        if not parked.any():
+            return [], False
+        able = parked & table.resident & (table.resume_s < math.inf) & (table.prefill_left == 0)
+        if not able.any():
+            return [], False
+        short = free_blocks < int(table.blocks.sum()) - int(table.shared_blocks[table.resident].sum())
+        if not short:
+            able &= table.due_s < now + self.RIDE_HORIZON_S
+        rows = able.nonzero()[0]
+        result: list[int] = rows[np.lexsort((table.sequence[rows], table.due_s[rows]))].tolist()
+        return result, short
+
+
+def _other_prompts(prompts: Rows, budget: int) -> tuple[Floats, Floats]:
+    """What precedes the end of each prompt, if steps of ``budget`` tokens take the prompts in this order.
+
+    All prompts of a step end with it, so those behind in the same step count.
+
+    Returns:
+        Tokens of other prompts, and steps before that in which the prompt ends.
+    """
+    total = prompts.cumsum()
+    steps = np.ceil(total / budget)
+    return np.minimum(steps * budget, total[-1]) - prompts, steps - 1.0
+
+
+def _is_ordinary(job: Job) -> bool:
+    """Whether it is a plain request that brings no utility of its own."""
+    utility = job.spec.hints.utility
+    return job.spec.plain and utility.alpha == NORMAL.alpha and utility.ert_s == NORMAL.ert_s

@@ -1,0 +1,466 @@
+"""One step of the discipline ``timely`` in composition: its members, what a delay costs them, which jobs may join.
+
+``discipline`` gives the rules; here is their arithmetic. A candidate takes constant time, but for the members whose
+slack its delay uses up.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from timely.core.job import Job
+from timely.core.utility import NORMAL
+from timely.disciplines.base import Floats, Rows
+from timely.disciplines.step_builder import StepBuilder
+from timely.disciplines.timely.delay_cost import DelayCost
+
+MIN_CHUNK_TOKENS = 32
+"""Prompt tokens below which a part of a prompt is not worth a place in a step."""
+
+MAX_PROMPT_REFUSALS = 8
+"""After so many refused prompts in a row no further prompt is considered: the others rank lower still."""
+
+MIN_GROUP = 8
+"""Decoding candidates in a row that are first judged as one."""
+
+PIECE = 32
+"""Candidates that are read from the arrays at a time: mostly the step is full before the last one."""
+
+REPORT_GRACE_S = 0.25
+"""A robot that has not reported its first segment so long after a report was possible reports nothing."""
+
+MAX_PARKED_WAIT_S = 10.0
+"""Longest wait for a parked job's memory that counts, seconds."""
+
+
+class Rules(Protocol):
+    """What a step reads of the discipline."""
+
+    @property
+    def PROTECT(self) -> bool:
+        """Refuse a job that costs the members more than it gains."""
+
+    @property
+    def CHUNK(self) -> bool:
+        """Cut prompts to the slack of the members."""
+
+    @property
+    def EARLY_SHARE(self) -> float:
+        """Share of the slope that counts before the deadline."""
+
+    @property
+    def MAX_RIDERS(self) -> int:
+        """Sequences in a step beyond which only one opportunistic decode of a reporting robot joins at a decision."""
+
+
+@dataclass(slots=True)
+class Numbers:
+    """What a step's composition reads of the jobs; arrays of shape ``(len(rows),)``.
+
+    Attributes:
+        rows: the table's rows that are described, in order.
+        step_s: predicted step of the whole pool, seconds.
+        sequence_s: what one more decoding sequence adds to a step, seconds.
+        prompt_token_s: what one more prompt token adds, seconds.
+        left_tokens: until the segment closes, or the plain answer ends.
+        work_s: time until then, seconds.
+        weight: utility lost per second of lateness.
+        slack_s: how much later the work may begin; infinite where nothing is lost.
+        plain: plain requests whose answer has begun.
+        ordinary: plain requests that bring no utility of their own.
+        index: the order of candidates, highest first.
+    """
+
+    rows: Rows
+    step_s: float
+    sequence_s: float
+    prompt_token_s: float
+    left_tokens: Floats
+    work_s: Floats
+    weight: Floats
+    slack_s: Floats
+    plain: np.ndarray
+    ordinary: np.ndarray
+    index: Floats
+
+    def place(self, row: int) -> int:
+        """Where a row of the table is in the arrays."""
+        return bisect_left(self.rows, row) if len(self.rows) <= row or self.rows[row] != row else row
+
+
+class Promises:
+    """First segments of tasks that were admitted because they come in time, members of the step and others.
+
+    No job that loses less utility per second makes one of them late, nor does an equal with a later deadline. One that
+    has no slack left joins the step if it makes no other one late, whatever the members lose.
+    """
+
+    __slots__ = ("_deadlines_s", "_dues_s", "_rows", "_spare_s", "_table", "_weights")
+
+    def __init__(self, builder: StepBuilder, numbers: Numbers) -> None:
+        table, rows, now = builder.table, numbers.rows, builder.limits.now
+        promised = table.promised[rows]
+        if promised.any():
+            promised &= (table.segment[rows] == 0) & (table.resume_s[rows] <= now)
+            promised &= table.due_s[rows] + table.ert_s[rows] - table.network_s[rows] > now
+        places = promised.nonzero()[0]
+        self._rows: list[int] = rows[places].tolist()
+        self._weights = numbers.weight[places]
+        self._table = table
+        self._deadlines_s = table.due_s[rows[places]] + table.ert_s[rows[places]]
+        self._dues_s = numbers.slack_s[places]
+        """Delay since the start of the composition that makes each late."""
+        self._spare_s = np.where(table.prefill_left[rows[places]] == 0, numbers.step_s, 0.0)
+        """The step of caution in the slack, which one that decodes does not need."""
+
+    @property
+    def hold(self) -> bool:
+        """There are any."""
+        return bool(self._rows)
+
+    def drop(self) -> None:
+        """Heed none any more."""
+        self._rows = []
+
+    def room_s(self, weight: float, row: int | None = None) -> float:
+        """Delay since the start of the composition that makes none of those late that a job has to heed.
+
+        Args:
+            row: the job's; without it equals are not heeded.
+        """
+        if not self._rows:
+            return math.inf
+        room_s = float(self._dues_s[self._weights > weight].min(initial=math.inf))
+        if row is None:
+            return room_s
+        table = self._table
+        deadline_s = table.due_s[row] + table.ert_s[row] * (table.segment[row] == 0)
+        equal = (self._weights == weight) & (self._deadlines_s < deadline_s)
+        return min(room_s, float((self._dues_s + self._spare_s)[equal].min(initial=math.inf)))
+
+    def presses(self, row: int, slack_s: float) -> bool:
+        """Whether a job is one of them and cannot wait."""
+        return slack_s <= 0.0 and row in self._rows
+
+    def join(self, row: int, delay_s: float) -> None:
+        """A job becomes a member; its slack counts the delay that it causes itself."""
+        if row in self._rows:
+            self._dues_s[self._rows.index(row)] += delay_s
+
+
+class Step:
+    """A step in composition: its members, and what a delay would cost them.
+
+    Delays so far are kept in one number, ``_delay_s``, instead of being taken off each member's slack.
+
+    Ordinary requests are served first come, first served among themselves, as in vLLM, and wait for no equal. So a
+    candidate among them has to gain only what those members lose that lose utility faster.
+    """
+
+    HEEDED_WEIGHT: ClassVar[float] = -NORMAL.alpha
+    """Ordinary requests wait for members that lose more utility per second than this, which is what they lose."""
+
+    __slots__ = (
+        "_all", "_builder", "_delay_s", "_heeded", "_longest_tokens", "_numbers", "_parked_slack_s", "_promises",
+        "_refusals", "_residents_only", "_rules", "held",
+    )  # fmt: skip
+
+    PROTECTS_ORDINARY: ClassVar[bool] = True
+    """Ordinary members count when others join."""
+
+    def __init__(
+        self, rules: Rules, builder: StepBuilder, numbers: Numbers, parked_slack_s: float = math.inf
+    ) -> None:
+        self._rules = rules
+        self._builder = builder
+        self._numbers = numbers
+        self._parked_slack_s = parked_slack_s
+        """Least slack of a parked job."""
+        self._delay_s = 0.0
+        self._longest_tokens = 1.0
+        """Most tokens that a member's segment still has."""
+        self._all = DelayCost(rules.EARLY_SHARE)
+        self._heeded = DelayCost(rules.EARLY_SHARE)
+        """Members that an ordinary request has to heed."""
+        self._promises = Promises(builder, numbers)
+        self._refusals = 0
+        """Prompts refused in a row."""
+        self._residents_only = False
+        """A job waits for memory, so no other new one may take it."""
+        self.held = ""
+
+    @property
+    def in_time(self) -> bool:
+        """No member is late."""
+        self._all.settle(self._delay_s)
+        return self._all.late_weight == 0.0
+
+    @property
+    def late_weight(self) -> float:
+        """Utility that a second of delay costs the members that are late."""
+        return self._all.late_weight
+
+    def fill(self, order: Rows) -> None:
+        """Consider candidates in this order, given as places in the arrays."""
+        numbers, table = self._numbers, self._builder.table
+        self._refusals, self._residents_only = 0, False
+        rows = numbers.rows[order]
+        # Candidates in a row that decode, ordinary ones or not, are judged together.
+        decoding = (table.prefill_left[rows] == 0) & table.resident[rows]
+        kinds = np.where(decoding, 1 + numbers.ordinary[order], 0)
+        changes = (kinds[1:] != kinds[:-1]).nonzero()[0] + 1
+        bounds = [0, *changes.tolist(), len(kinds)]
+        for begin, end in pairwise(bounds):
+            judged = 0
+            if self._rules.PROTECT and kinds[begin] and end - begin >= MIN_GROUP and not self._builder.full:
+                judged = self._add_group(order[begin:end], ordinary=bool(kinds[begin] == 2))
+            for at in range(begin + judged, end, PIECE):
+                if self._builder.full:
+                    return
+                self._fill_one_by_one(order[at : min(at + PIECE, end)])
+        if not self._builder.rows and self._promises.hold:
+            # Those with a promise cannot run now, as memory is short: the others may.
+            self._promises.drop()
+            self.fill(order)
+
+    def _fill_one_by_one(self, places: Rows) -> None:
+        builder, numbers = self._builder, self._numbers
+        table, rows = builder.table, numbers.rows[places]
+        columns = (
+            rows, table.prefill_left[rows], table.resident[rows], numbers.left_tokens[places],
+            numbers.work_s[places], numbers.weight[places], numbers.slack_s[places], numbers.plain[places],
+            numbers.ordinary[places],
+        )  # fmt: skip
+        for row, prompt, resident, left, work, weight, slack, plain, ordinary in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            if builder.full:
+                return
+            if (self._residents_only and not resident) or (prompt and self._refusals >= MAX_PROMPT_REFUSALS):
+                continue
+            if builder.barred(row):
+                continue
+            tokens, delay_s = self._share(row, prompt, left, slack, plain=plain)
+            costs = self._costs(ordinary=ordinary)
+            room_s = self._promises.room_s(weight, row) - self._delay_s
+            breaks = delay_s > room_s
+            if breaks or (
+                self._rules.PROTECT
+                and builder.rows
+                and not self._promises.presses(row, slack)
+                and not self._is_worth(costs, delay_s, weight, slack, work)
+            ):
+                tokens = self._fitting(costs, tokens, room_s) if prompt and self._rules.CHUNK else 0
+                delay_s = numbers.prompt_token_s * tokens
+                if not tokens or not self._is_worth(costs, delay_s, weight * tokens / prompt, slack, work):
+                    self.held = self.held or "suspended"
+                    self._refusals += bool(prompt) and not breaks
+                    continue
+            if builder.add(row, tokens):
+                self._refusals = 0
+                self._join(delay_s, weight, slack, work, left, plain=plain, ordinary=ordinary)
+                self._promises.join(row, delay_s)
+            elif not resident or builder.lost(row):
+                # Nothing less important may take the room that this job waits for; resident jobs go on.
+                self._residents_only = True
+                self.held = self.held or "memory"
+
+    def _costs(self, *, ordinary: bool) -> DelayCost:
+        """What delays cost those members that a candidate has to heed."""
+        if not ordinary:
+            return self._all
+        builder = self._builder
+        step_s = builder.limits.speed.step_s(len(builder.rows), 0)
+        self._heeded.wait_share = min(1.0, step_s / self._numbers.step_s)
+        return self._heeded
+
+    def _is_worth(
+        self, costs: DelayCost, delay_s: float, weight: float, slack_s: float, work_s: float
+    ) -> bool:
+        return costs.is_worth(delay_s, weight, slack_s - self._delay_s, -slack_s - work_s, self._delay_s)
+
+    def _share(
+        self, row: int, prompt: int, left_tokens: float, slack_s: float, *, plain: bool
+    ) -> tuple[int, float]:
+        """Tokens for a candidate in this step, and the delay it causes, seconds."""
+        numbers = self._numbers
+        if not prompt:
+            # A plain answer goes on for long; it delays a member no longer than that has work.
+            delayed_tokens = min(left_tokens, self._longest_tokens) if plain else left_tokens
+            return 1, numbers.sequence_s * delayed_tokens
+        tokens = min(prompt, self._builder.tokens_for(row))
+        if self._rules.CHUNK and self._parked_slack_s < slack_s:
+            # A job that is about to resume cannot interrupt a step.
+            most = int(max(self._parked_slack_s, 0.0) / numbers.prompt_token_s)
+            tokens = min(tokens, max(MIN_CHUNK_TOKENS, most))
+        return tokens, numbers.prompt_token_s * tokens
+
+    def _add_group(self, places: Rows, *, ordinary: bool) -> int:
+        """Judge decoding candidates together, as each would be judged alone.
+
+        Returns:
+            How many were judged, from the first; the others have to be judged one by one.
+        """
+        numbers, already_s = self._numbers, self._delay_s
+        weights, slacks = numbers.weight[places], numbers.slack_s[places]
+        works, lefts, plain = numbers.work_s[places], numbers.left_tokens[places], numbers.plain[places]
+        longest = self._longest_tokens
+        if not ordinary:
+            counted = ~plain & (slacks < math.inf)
+            longest = max(longest, float(lefts[counted].max(initial=1.0)))
+        delays = numbers.sequence_s * np.where(plain, np.minimum(lefts, longest), lefts)
+        count: int | None = len(places)
+        if already_s + float(delays.sum()) > self._promises.room_s(float(weights.min())):
+            return 0
+        if ordinary:
+            count = self._costs(ordinary=True).worth_together(
+                delays, weights, slacks - already_s, -slacks - works, already_s
+            )
+            if count == 0:
+                self.held = self.held or "suspended"
+                return len(places)
+        elif not self._all.bear_together(delays, weights, slacks, works, plain, already_s):
+            return 0
+        if count is not None and ordinary:
+            count = min(count, self._builder.decoding_room)
+        if not count or not self._builder.add_decoding(numbers.rows[places[:count]]):
+            return 0
+        if not ordinary or self.PROTECTS_ORDINARY:
+            self._all.join_together(
+                slacks[:count], delays[:count], weights[:count], works[:count], plain[:count]
+            )
+        if not ordinary:
+            steep = weights > self.HEEDED_WEIGHT
+            self._heeded.join_together(
+                slacks[steep], delays[steep], weights[steep], works[steep], plain[steep]
+            )
+        self._delay_s += float(delays[:count].sum())
+        self._longest_tokens = longest
+        self._refusals = 0
+        return count
+
+    def _fitting(self, costs: DelayCost, tokens: int, room_s: float) -> int:
+        """Prompt tokens that make no member late; 0 when they are hardly any, or when a member is late already.
+
+        Args:
+            room_s: delay that breaks no promise, seconds.
+        """
+        room_s = min(room_s, costs.room_s(self._delay_s))
+        if costs.late_weight > 0.0:
+            return 0
+        room = room_s / self._numbers.prompt_token_s
+        return int(min(float(tokens), room)) if room >= MIN_CHUNK_TOKENS else 0
+
+    def _join(
+        self,
+        delay_s: float,
+        weight: float,
+        slack_s: float,
+        work_s: float,
+        left_tokens: float,
+        *,
+        plain: bool,
+        ordinary: bool,
+    ) -> None:
+        already_s = self._delay_s
+        self._delay_s += delay_s
+        if slack_s == math.inf or (ordinary and not self.PROTECTS_ORDINARY):
+            return  # no delay costs it anything
+        self._all.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
+        if not ordinary and weight > self.HEEDED_WEIGHT:
+            self._heeded.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
+        if not (ordinary or plain):
+            self._longest_tokens = max(self._longest_tokens, left_tokens)
+
+    def worth_evicting(self, row: int, victims: list[int]) -> bool:
+        """Whether a job gains at least as much by the victims' memory as they lose.
+
+        Without it the job waits until the victims are done. A victim waits for the job and computes its context again.
+        """
+        numbers, table = self._numbers, self._builder.table
+        early, now = self._rules.EARLY_SHARE, self._builder.limits.now
+        at = numbers.place(row)
+        work_s, wait_s, loss = self._eviction_work_s(at), 0.0, 0.0
+        for victim in victims:
+            if self._is_protected(at, numbers.place(victim)):
+                return False
+            if table.priority[victim] != table.priority[row]:
+                if table.priority[victim] < table.priority[row]:
+                    return False
+                continue
+            place = numbers.place(victim)
+            parked_s = min(max(0.0, float(table.resume_s[victim]) - now), MAX_PARKED_WAIT_S)
+            wait_s = max(wait_s, parked_s + self._eviction_work_s(place))
+            again_s = self._context_token_s * float(table.context_tokens[victim])
+            delay_s = again_s + work_s
+            if parked_s > 0.0:
+                late_s = max(0.0, delay_s - max(0.0, float(numbers.slack_s[place])))
+                delay_s = (1.0 - early) * late_s + early * again_s
+            # Otherwise it is interrupted now, whatever slack it has: equals do not take turns in the cache.
+            loss += float(numbers.weight[place]) * delay_s
+        gain_s = (1.0 - early) * max(0.0, wait_s - max(0.0, float(numbers.slack_s[at]))) + early * wait_s
+        return float(numbers.weight[at]) * gain_s >= loss
+
+    def _eviction_work_s(self, at: int) -> float:
+        """Work left of a job, as evictions weigh it, seconds."""
+        return float(self._numbers.work_s[at])
+
+    def _is_protected(self, at: int, victim: int) -> bool:
+        """Whether a new job may take nothing from a victim, whatever it gains; both given as places."""
+        # As in vLLM, a new ordinary request takes nothing from another one.
+        return bool(self._numbers.ordinary[at] and self._numbers.ordinary[victim])
+
+    @property
+    def _context_token_s(self) -> float:
+        """What an eviction costs for each token of the victim's context, seconds."""
+        return self._numbers.prompt_token_s
+
+    def decode_early(self, rows: list[int], *, all_join: bool) -> None:
+        """Opportunistic decode: let parked jobs join while no member is made late and no room has to be made.
+
+        Args:
+            all_join: as many as fit, even if their segments then close together.
+        """
+        builder, numbers = self._builder, self._numbers
+        table, block = builder.table, builder.limits.block_tokens
+        jobs, places = table.jobs, max(1, self._rules.MAX_RIDERS - len(builder.rows))
+        for row in rows:
+            if builder.full:
+                break
+            reports = not all_join and _reports(jobs[row], builder.limits.now)
+            if reports and not places:
+                continue
+            at = numbers.place(row)
+            left_tokens = float(numbers.left_tokens[at])
+            delay_s = numbers.sequence_s * left_tokens
+            promised_s = self._promises.room_s(float(numbers.weight[at])) - self._delay_s
+            if delay_s > min(promised_s, self._all.room_s(self._delay_s)):
+                break
+            if (int(table.context_tokens[row]) + block) // block - int(table.blocks[row]) > builder.free:
+                continue
+            if builder.add(row):
+                places -= reports
+                work_s = float(numbers.work_s[at])
+                self._join(
+                    delay_s,
+                    float(numbers.weight[at]),
+                    math.inf,
+                    work_s,
+                    left_tokens,
+                    plain=False,
+                    ordinary=False,
+                )
+
+
+def _reports(job: Job, now: float) -> bool:
+    """Whether its robot reports the start of a segment, or may still be about to do so for the first time."""
+    if not job.segments:
+        return True
+    first = job.segments[0]
+    return first.started or now < first.start_s + job.spec.hints.network_s + REPORT_GRACE_S
