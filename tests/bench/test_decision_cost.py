@@ -17,7 +17,7 @@ def test_every_discipline_can_be_measured(name: str, jobs: int) -> None:
     assert scheduling_point_us(name, jobs, points=12) > 0.0
 
 
-@pytest.mark.parametrize("name", ["timely", "expected-utility", "sagesched-smooth"])
+@pytest.mark.parametrize("name", ["timely", "weighted-tardiness", "sagesched-smooth"])
 def test_ordinary_requests_can_be_measured(name: str) -> None:
     assert scheduling_point_us(name, 40, points=12, ordinary=True) > 0.0
 

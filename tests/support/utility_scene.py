@@ -1,4 +1,4 @@
-"""Jobs of `expected-utility` in a table: ordinary requests and dated ones, resident or not."""
+"""Jobs of `timely` in a table: ordinary requests and dated ones, resident or not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import TimeUtility
 from timely.disciplines.base import Discipline, StepLimits
-from timely.disciplines.expected_utility.discipline import ExpectedUtility
+from timely.disciplines.timely.discipline import Timely
 from timely.engines.step_time.learned import FixedSpeed
 
 STEP_S, PROMPT_S = 0.02, 0.0001
@@ -45,8 +45,6 @@ def make_resident(job: Job, output_tokens: int = 0) -> None:
     table.context_tokens[row], table.blocks[row] = context, -(-context // 16)
 
 
-def keys(
-    discipline: ExpectedUtility, table: JobTable, now: float = 0.0, **changes: int
-) -> dict[object, float]:
+def keys(discipline: Timely, table: JobTable, now: float = 0.0, **changes: int) -> dict[object, float]:
     values = discipline.keys(table, limits(now, **changes))
     return {job.job_id: float(values[job.row]) for job in table}

@@ -2,7 +2,7 @@
 
 Each workload is that of its paper's reproduction.
 On its own paper's workload a discipline has what the paper gives it: a trained cost model, a filled history.
-On the others it starts without. ``expected-utility`` is for all of them, so it has the history and the cost model.
+On the others it starts without. ``timely`` is for all of them, so it has the history and the cost model.
 Requests bring the predicted lengths, levels and applications of the workload; disciplines ignore what they do not use.
 """
 
@@ -24,10 +24,10 @@ from timely.bench.papers.seed_statistics import paper_mean
 from timely.bench.papers.semantic import spikes as semantic
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline
-from timely.disciplines.expected_utility.discipline import ExpectedUtility
 from timely.disciplines.requirements import EXPECTED_TOKENS, discipline_reads
 from timely.disciplines.sagesched.discipline import SageSched
 from timely.disciplines.semantic.constants import URGENCY_LEVELS
+from timely.disciplines.timely.discipline import Timely
 from timely.engines.replay_types import JobRecord, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
@@ -114,7 +114,7 @@ def _applications(name: str, seed: int) -> list[float]:
     discipline: Discipline
     if name in justitia_setting.NAMES:
         discipline = justitia_setting.make_paper_discipline(name)
-    elif issubclass(kind, ExpectedUtility):
+    elif issubclass(kind, Timely):
         discipline = kind(costs=justitia_setting.trained_paper_models().memory)
     else:
         discipline = registry.create_discipline(name)
@@ -133,7 +133,7 @@ def _lengths(name: str, seed: int) -> list[float]:
         discipline = setting.make_discipline(name)
     elif issubclass(kind, SageSched):
         discipline = kind(setting.history())
-    elif issubclass(kind, ExpectedUtility):
+    elif issubclass(kind, Timely):
         discipline = kind(setting.history(kind="smooth"))
     else:
         discipline = registry.create_discipline(name)

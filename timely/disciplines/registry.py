@@ -15,7 +15,7 @@ DEFAULT = "timely"
 
 _REGISTRY: dict[str, str] = {
     "timely": "timely.disciplines.timely.discipline:Timely",
-    "expected-utility": "timely.disciplines.expected_utility.discipline:ExpectedUtility",
+    "weighted-tardiness": "timely.disciplines.tardiness.discipline:WeightedTardiness",
     "pud": "timely.disciplines.timelyllm.pud:Pud",
     "edf": "timely.disciplines.basic:Edf",
     "fcfs": "timely.disciplines.basic:Fcfs",
@@ -50,23 +50,23 @@ _REGISTRY: dict[str, str] = {
 }
 
 _ABLATION: dict[str, str] = {
-    "timely-index": "timely.disciplines.timely.ablations:Index",
-    "timely-index-protect": "timely.disciplines.timely.ablations:Protecting",
-    "timely-index-ride": "timely.disciplines.timely.ablations:Riding",
-    "timely-no-protect": "timely.disciplines.timely.ablations:WithoutProtection",
-    "timely-no-chunks": "timely.disciplines.timely.ablations:WithoutChunks",
-    "timely-no-early": "timely.disciplines.timely.ablations:WithoutHurry",
-    "timely-no-ride": "timely.disciplines.timely.ablations:WithoutRiding",
-    "expected-utility-mean": "timely.disciplines.expected_utility.ablations:WithoutDistributions",
-    "expected-utility-no-drafts": "timely.disciplines.expected_utility.ablations:WithoutDrafts",
-    "expected-utility-no-apps": "timely.disciplines.expected_utility.ablations:WithoutApplications",
-    "expected-utility-no-levels": "timely.disciplines.expected_utility.ablations:WithoutLevels",
-    "expected-utility-no-residence": "timely.disciplines.expected_utility.ablations:WithoutResidence",
-    "expected-utility-no-price": "timely.disciplines.expected_utility.ablations:WithoutPrice",
-    "expected-utility-slots": "timely.disciplines.expected_utility.ablations:SlotsOnly",
-    "expected-utility-cache": "timely.disciplines.expected_utility.ablations:CacheOnly",
+    "weighted-tardiness-index": "timely.disciplines.tardiness.ablations:Index",
+    "weighted-tardiness-index-protect": "timely.disciplines.tardiness.ablations:Protecting",
+    "weighted-tardiness-index-ride": "timely.disciplines.tardiness.ablations:Riding",
+    "weighted-tardiness-no-protect": "timely.disciplines.tardiness.ablations:WithoutProtection",
+    "weighted-tardiness-no-chunks": "timely.disciplines.tardiness.ablations:WithoutChunks",
+    "weighted-tardiness-no-early": "timely.disciplines.tardiness.ablations:WithoutHurry",
+    "weighted-tardiness-no-ride": "timely.disciplines.tardiness.ablations:WithoutRiding",
+    "timely-mean": "timely.disciplines.timely.ablations:WithoutDistributions",
+    "timely-no-drafts": "timely.disciplines.timely.ablations:WithoutDrafts",
+    "timely-no-apps": "timely.disciplines.timely.ablations:WithoutApplications",
+    "timely-no-levels": "timely.disciplines.timely.ablations:WithoutLevels",
+    "timely-no-residence": "timely.disciplines.timely.ablations:WithoutResidence",
+    "timely-no-price": "timely.disciplines.timely.ablations:WithoutPrice",
+    "timely-slots": "timely.disciplines.timely.ablations:SlotsOnly",
+    "timely-cache": "timely.disciplines.timely.ablations:CacheOnly",
 }
-"""Parts of our disciplines, for benchmarks: they can be loaded by name and are not listed."""
+"""Parts of `timely` and of `weighted-tardiness`, for benchmarks: they can be loaded by name and are not listed."""
 
 
 def discipline_names() -> list[str]:
@@ -115,8 +115,8 @@ def _split(name: str) -> tuple[str, Path | None]:
 
 
 def discipline_ablation_names() -> list[str]:
-    """Names of the parts of ``timely`` that benchmarks compare."""
-    return [name for name in _ABLATION if name.startswith(f"{DEFAULT}-")]
+    """Names of the parts of our disciplines that benchmarks compare."""
+    return list(_ABLATION)
 
 
 def discipline_infos() -> list[DisciplineInfo]:

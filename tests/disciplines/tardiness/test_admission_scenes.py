@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from test_timely_steps import PROMPT_S, STEP_S, Scene
+from test_tardiness_steps import PROMPT_S, STEP_S, Scene
 
 from timely.core.utility import NORMAL, URGENT, TimeUtility
-from timely.disciplines.timely.step import MAX_PROMPT_REFUSALS, MIN_CHUNK_TOKENS
+from timely.disciplines.tardiness.step import MAX_PROMPT_REFUSALS, MIN_CHUNK_TOKENS
 
 FLAT = TimeUtility(1.0, 0.0, 1.0)
 

@@ -9,8 +9,8 @@ from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits, StepPlan
-from timely.disciplines.timely.discipline import Timely
-from timely.disciplines.timely.segment_lengths import AnswerLengths
+from timely.disciplines.tardiness.discipline import WeightedTardiness
+from timely.disciplines.tardiness.segment_lengths import AnswerLengths
 from timely.engines.step_time.learned import FixedSpeed
 
 STEP_S, SEQUENCE_S, PROMPT_S = 0.018, 0.0001, 0.00003
@@ -21,7 +21,7 @@ class Scene:
 
     def __init__(self, sequence_s: float = SEQUENCE_S, prompt_s: float = PROMPT_S) -> None:
         self.table = JobTable()
-        self.discipline = Timely()
+        self.discipline = WeightedTardiness()
         self.speed = FixedSpeed(STEP_S, sequence_s, prompt_s)
 
     def add(

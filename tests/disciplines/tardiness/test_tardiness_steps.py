@@ -11,10 +11,10 @@ from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable, Segment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits, StepPlan
-from timely.disciplines.timely.delay_cost import PATIENCE
-from timely.disciplines.timely.discipline import Timely
-from timely.disciplines.timely.segment_lengths import CAUTION, SegmentLengths
-from timely.disciplines.timely.step import MIN_CHUNK_TOKENS
+from timely.disciplines.tardiness.delay_cost import PATIENCE
+from timely.disciplines.tardiness.discipline import WeightedTardiness
+from timely.disciplines.tardiness.segment_lengths import CAUTION, SegmentLengths
+from timely.disciplines.tardiness.step import MIN_CHUNK_TOKENS
 from timely.engines.step_time.learned import FixedSpeed
 
 STEP_S, PROMPT_S = 0.02, 0.0001
@@ -25,7 +25,7 @@ class Scene:
 
     def __init__(self, **kind: object) -> None:
         self.table = JobTable()
-        self.timely = type("Variant", (Timely,), kind)()
+        self.timely = type("Variant", (WeightedTardiness,), kind)()
         self.free_blocks = 10_000
 
     def job(

@@ -9,11 +9,11 @@ from utility_scene import SPEED, dated, join, limits
 
 from timely.core.job import JobTable
 from timely.core.utility import NORMAL, URGENT
-from timely.disciplines.expected_utility.discipline import ExpectedUtility
+from timely.disciplines.timely.discipline import Timely
 
 
 def test_a_task_that_can_be_in_time_goes_before_a_late_equal() -> None:
-    table, discipline = JobTable(), ExpectedUtility()
+    table, discipline = JobTable(), Timely()
     join(
         table, discipline, dated("late", NORMAL, arrival_s=-3.0), dated("in-time", NORMAL, arrival_s=-0.9),
         dated("early", NORMAL),
@@ -30,6 +30,6 @@ def test_in_overload_most_tasks_are_in_time() -> None:
         for number in range(60)
     ]
     machine = Machine(max_batch=1, token_budget=4096, prefill_chunk=4096, speed=SPEED)
-    fates = StepDriver("expected-utility", works, machine).run().fates.values()
+    fates = StepDriver("timely", works, machine).run().fates.values()
     in_time = [fate for fate in fates if fate.end_s - fate.work.spec.arrival_s <= URGENT.ert_s]
     assert len(in_time) >= 40

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from timely.disciplines.expected_utility.price import HORIZON_S, DelayPrice
-from timely.disciplines.timely.delay_cost import DelayCost
+from timely.disciplines.tardiness.delay_cost import DelayCost
+from timely.disciplines.timely.price import HORIZON_S, DelayPrice
 
 
 def price_after(rates: list[float], step_s: float = 0.1) -> DelayPrice:

@@ -1,4 +1,4 @@
-"""Requests without a deadline under `expected-utility`: lengths, drafts, levels, applications, evictions, learning."""
+"""Requests without a deadline under `timely`: lengths, drafts, levels, applications, evictions, learning."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT
-from timely.disciplines.expected_utility.applications import Applications
-from timely.disciplines.expected_utility.discipline import ExpectedUtility
-from timely.disciplines.expected_utility.index import Machine, expected_utility_mean_left, gittins_use
-from timely.disciplines.expected_utility.lengths import (
+from timely.disciplines.predictors.app_cost import OnlineAppCosts, TrainedAppCosts, predictor_kv_token_time
+from timely.disciplines.predictors.history import HistoryPredictor
+from timely.disciplines.timely.applications import Applications
+from timely.disciplines.timely.discipline import Timely
+from timely.disciplines.timely.index import Machine, gittins_use, timely_mean_left
+from timely.disciplines.timely.lengths import (
     PLACES,
     PRIOR_TOKENS,
     AnswerDistributions,
-    expected_utility_even_lengths,
+    timely_even_lengths,
 )
-from timely.disciplines.expected_utility.rounds import PRIOR_TOKENS_A_ROUND, RoundTokens
-from timely.disciplines.predictors.app_cost import OnlineAppCosts, TrainedAppCosts, predictor_kv_token_time
-from timely.disciplines.predictors.history import HistoryPredictor
+from timely.disciplines.timely.rounds import PRIOR_TOKENS_A_ROUND, RoundTokens
 from timely.engines.step_time.learned import FixedSpeed
 
 PARTS = [
-    f"expected-utility-{part}"
+    f"timely-{part}"
     for part in ("mean", "no-drafts", "no-apps", "no-levels", "no-residence", "no-price", "slots", "cache")
 ]
 
@@ -56,12 +56,12 @@ def test_an_answer_longer_than_all_before_is_not_about_to_end() -> None:
     machine = Machine(1.0, 1e9)
     outlived = gittins_use(lengths, np.array([400.0]), np.zeros(1), np.zeros(1), machine)
     assert outlived[0] > 300.0
-    assert expected_utility_mean_left(lengths, np.array([400.0]))[0] > 300.0
-    assert expected_utility_mean_left(lengths, np.array([15.0]))[0] == pytest.approx(15.0)
+    assert timely_mean_left(lengths, np.array([400.0]))[0] > 300.0
+    assert timely_mean_left(lengths, np.array([15.0]))[0] == pytest.approx(15.0)
 
 
 def test_a_prompt_to_compute_is_part_of_the_use() -> None:
-    table, discipline = JobTable(), ExpectedUtility()
+    table, discipline = JobTable(), Timely()
     here, there = join(table, discipline, ordinary("here", prompt=800), ordinary("there", prompt=800))
     make_resident(here)
     index = keys(discipline, table)
@@ -98,7 +98,7 @@ def test_lengths_of_similar_prompts_are_learned_and_others_know_less() -> None:
 
 
 def test_even_lengths_stand_for_a_weighted_distribution() -> None:
-    even = expected_utility_even_lengths(np.array([30.0, 10.0, 20.0]), np.array([1.0, 2.0, 1.0]))
+    even = timely_even_lengths(np.array([30.0, 10.0, 20.0]), np.array([1.0, 2.0, 1.0]))
     assert even.shape == (PLACES,)
     assert (np.diff(even) >= 0.0).all()
     assert even.mean() == pytest.approx(17.5, rel=0.05)
@@ -115,7 +115,7 @@ def test_tokens_a_round_go_from_all_to_own() -> None:
 
 
 def test_the_request_with_better_drafts_goes_first() -> None:
-    table, discipline = JobTable(), ExpectedUtility()
+    table, discipline = JobTable(), Timely()
     jobs = join(table, discipline, ordinary("bad", expected=100.0), ordinary("good", expected=100.0))
     for job, tokens in zip(jobs, (1, 5), strict=True):
         make_resident(job, 10)
@@ -127,7 +127,7 @@ def test_the_request_with_better_drafts_goes_first() -> None:
 
 
 def test_a_level_counts_before_any_usual_difference_of_lengths() -> None:
-    table, discipline = JobTable(), ExpectedUtility()
+    table, discipline = JobTable(), Timely()
     join(
         table, discipline, ordinary("short", expected=20.0, urgency=1),
         ordinary("urgent", expected=300.0, urgency=0), ordinary("none", expected=20.0),
@@ -136,7 +136,7 @@ def test_a_level_counts_before_any_usual_difference_of_lengths() -> None:
 
 
 def test_the_requests_of_an_application_stand_together_by_its_cost() -> None:
-    table, discipline = JobTable(), ExpectedUtility()
+    table, discipline = JobTable(), Timely()
     large = [app(f"large{n}", "a/1", requests=9, expected=20.0) for n in range(2)]
     small = [app(f"small{n}", "b/2", requests=2, expected=60.0) for n in range(2)]
     join(table, discipline, *large, *small)
@@ -144,7 +144,7 @@ def test_the_requests_of_an_application_stand_together_by_its_cost() -> None:
 
 
 def test_an_application_that_has_begun_is_not_interrupted_by_another() -> None:
-    table, discipline = JobTable(), ExpectedUtility()
+    table, discipline = JobTable(), Timely()
     begun, other = join(
         table,
         discipline,
@@ -192,7 +192,7 @@ def test_an_application_that_is_over_leaves_fair_sharing_at_its_true_cost() -> N
 
 
 def test_predictions_of_waiting_requests_follow_the_answers_of_others() -> None:
-    table, discipline = JobTable(), ExpectedUtility()
+    table, discipline = JobTable(), Timely()
     join(table, discipline, ordinary("waiting", expected=None))
     before = keys(discipline, table)["waiting"]
     for number in range(10):
@@ -207,7 +207,7 @@ def test_predictions_of_waiting_requests_follow_the_answers_of_others() -> None:
 
 def test_memory_goes_to_the_better_index_unless_recomputing_costs_more() -> None:
     def evicts(output_tokens: int, prompt: int) -> list[object]:
-        table, discipline = JobTable(), ExpectedUtility()
+        table, discipline = JobTable(), Timely()
         long, _ = join(
             table,
             discipline,
@@ -222,7 +222,7 @@ def test_memory_goes_to_the_better_index_unless_recomputing_costs_more() -> None
 
 
 def test_a_prompt_without_a_deadline_keeps_out_of_a_step_that_it_would_make_late() -> None:
-    table, discipline = JobTable(), ExpectedUtility()
+    table, discipline = JobTable(), Timely()
     robot, _ = join(table, discipline, dated("robot", URGENT), ordinary("chat", prompt=3500))
     make_resident(robot)
     plan = discipline.compose(table, limits(0.06))
@@ -231,7 +231,7 @@ def test_a_prompt_without_a_deadline_keeps_out_of_a_step_that_it_would_make_late
 
 
 def test_columns_are_reused() -> None:
-    table, discipline = JobTable(), ExpectedUtility()
+    table, discipline = JobTable(), Timely()
     for number in range(300):
         (job,) = join(table, discipline, ordinary(str(number)))
         job.outcome = "complete"
@@ -242,7 +242,7 @@ def test_columns_are_reused() -> None:
 
 
 def test_many_requests_without_a_deadline_do_not_make_a_robot_wait() -> None:
-    table, discipline = JobTable(), ExpectedUtility()
+    table, discipline = JobTable(), Timely()
     chats = join(table, discipline, *(ordinary(str(number), expected=300.0) for number in range(30)))
     for chat in chats:
         make_resident(chat, 5)
@@ -252,7 +252,7 @@ def test_many_requests_without_a_deadline_do_not_make_a_robot_wait() -> None:
 
 def test_chats_leave_an_urgent_robot_the_machine_where_sequences_are_expensive() -> None:
     """Left out they wait as long as the robot's steps take without them."""
-    table, discipline = JobTable(), ExpectedUtility()
+    table, discipline = JobTable(), Timely()
     for chat in join(table, discipline, *(ordinary(str(number), expected=300.0) for number in range(24))):
         make_resident(chat, 20)
     (robot,) = join(table, discipline, dated("robot", URGENT))
@@ -265,7 +265,7 @@ def test_chats_leave_an_urgent_robot_the_machine_where_sequences_are_expensive()
 
 
 def test_a_level_of_requests_without_a_deadline_does_not_put_them_before_robots() -> None:
-    table, discipline = JobTable(), ExpectedUtility()
+    table, discipline = JobTable(), Timely()
     levels = [ordinary(f"level {level}", expected=20.0, urgency=level) for level in (3, 0)]
     join(table, discipline, *levels, dated("robot", NORMAL))
     assert next(iter(discipline.compose(table, limits(1.5)).tokens)) == "robot"
@@ -275,7 +275,7 @@ def test_a_level_of_requests_without_a_deadline_does_not_put_them_before_robots(
 def test_a_step_of_ordinary_requests_alone_is_that_of_a_full_composition(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng, table, discipline = random.Random(seed), JobTable(), ExpectedUtility()
+    rng, table, discipline = random.Random(seed), JobTable(), Timely()
     running = rng.randint(1, 12)
     lengths = [30.0] * running + [90.0] * 20
     jobs = join(
@@ -288,7 +288,7 @@ def test_a_step_of_ordinary_requests_alone_is_that_of_a_full_composition(
         table.prefill_left[0] = 10
     machine = replace(limits(max_batch=16, max_resident=20), free_blocks=rng.choice((30, 10_000)))
     quick = discipline.compose(table, machine)
-    monkeypatch.setattr(ExpectedUtility, "_ordinary_order", lambda *_: None)
+    monkeypatch.setattr(Timely, "_ordinary_order", lambda *_: None)
     full = discipline.compose(table, machine)
     assert (quick.tokens, quick.evict, quick.held) == (full.tokens, full.evict, full.held)
 
@@ -303,11 +303,11 @@ def test_a_predictor_file_of_either_kind_gives_it_a_start(tmp_path: Path) -> Non
     history = HistoryPredictor()
     history.remember(history.embedder.embed(["a task"])[0], 10, 77)
     history.save(tmp_path / "history.npz")
-    started = ExpectedUtility.with_predictor(tmp_path / "history.npz")
+    started = Timely.with_predictor(tmp_path / "history.npz")
     knowledge = started.knowledge()
     assert isinstance(knowledge, HistoryPredictor)
     assert len(knowledge) == 1
     TrainedAppCosts({}, "kv", OnlineAppCosts(predictor_kv_token_time)).save(tmp_path / "costs.npz")
-    assert isinstance(ExpectedUtility.with_predictor(tmp_path / "costs.npz"), ExpectedUtility)
+    assert isinstance(Timely.with_predictor(tmp_path / "costs.npz"), Timely)
     with pytest.raises(InvalidInput):
-        ExpectedUtility.with_predictor(tmp_path / "none.npz")
+        Timely.with_predictor(tmp_path / "none.npz")

@@ -264,10 +264,10 @@ def test_a_waiting_job_that_cannot_fit_evicts_nothing_and_blocks_only_new_jobs()
 
 @pytest.mark.parametrize("gap", [1.0, 0.5, 1e-3])
 def test_a_more_important_class_of_vllm_goes_first_in_the_default(gap: float) -> None:
-    table = JobTable()
-    table.add(JobSpec("urgent", 10.0, RequestHints(URGENT, priority=gap)))
-    table.add(JobSpec("plain", 0.0, RequestHints(priority=0.0)))
-    assert list(Timely().compose(table, limits(10.0)).tokens)[0] == "plain"  # noqa: RUF015
+    table, default = JobTable(), Timely()
+    default.arrived(table.add(JobSpec("urgent", 10.0, RequestHints(URGENT, priority=gap))), 10.0)
+    default.arrived(table.add(JobSpec("plain", 0.0, RequestHints(priority=0.0))), 10.0)
+    assert list(default.compose(table, limits(10.0)).tokens)[0] == "plain"  # noqa: RUF015
     assert list(Pud().compose(table, limits(10.0)).tokens)[0] == "urgent"  # noqa: RUF015
 
 

@@ -195,7 +195,7 @@ async def test_urgent_first_segments_come_before_normal_rests(engine: VllmEngine
 
 async def test_switching_disciplines_live(engine: VllmEngine) -> None:
     running = asyncio.create_task(collect(engine, planned("switch", 0.3)))
-    for name in ("fcfs", "edf", "pud", "expected-utility", "timely"):
+    for name in ("fcfs", "edf", "pud", "weighted-tardiness", "timely"):
         await engine.set_discipline(name)
         assert (await engine.stats()).discipline == name
     with pytest.raises(UnknownName):

@@ -149,7 +149,7 @@ def test_a_report_is_as_old_as_it_waited_for_the_step(
 def test_switching_the_discipline_while_serving_loses_and_repeats_nothing(sync_engine: Any) -> None:
     scheduler = sync_engine.scheduler
     unparked = sync_engine.texts(6, TOKENS, plain)
-    names = ["fcfs", "edf", "pud", "priority", "expected-utility", "timely"]
+    names = ["fcfs", "edf", "pud", "priority", "weighted-tardiness", "timely"]
     for number in range(6):
         sync_engine.add(
             f"r{number}", f"Tell me a story about number {number} and a robot.", TOKENS, parked()(number)

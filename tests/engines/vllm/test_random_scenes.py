@@ -36,7 +36,7 @@ class Scenes(RuleBasedStateMachine):
         depth=st.sampled_from([1, 2]),
         drafts=st.sampled_from([0, 3]),
         adapters=st.booleans(),
-        discipline=st.sampled_from(["timely", "expected-utility", "pud", "fcfs", "justitia"]),
+        discipline=st.sampled_from(["timely", "weighted-tardiness", "pud", "fcfs", "justitia"]),
         policy=st.sampled_from(["fcfs", "priority"]),
         loads_take_time=st.booleans(),
         model=st.sampled_from(MODELS),

@@ -360,7 +360,7 @@ def with_chats(tasks: list[PlannedTask]) -> list[PlannedTask]:
     ]
 
 
-@pytest.mark.parametrize("discipline", ["timely", "expected-utility", "pud", "edf", "fcfs"])
+@pytest.mark.parametrize("discipline", ["timely", "weighted-tardiness", "pud", "edf", "fcfs"])
 def test_the_same_decisions_with_plain_requests(vllm_config: Any, discipline: str) -> None:
     tasks = with_chats(trace(seed=15, jobs=40))
     live = steps(Twin(vllm_config, tasks, discipline, blocks=4000).run())

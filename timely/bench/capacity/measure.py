@@ -38,7 +38,7 @@ class System:
 
 CAPACITY_SYSTEMS: dict[str, System] = {
     "timely": System("timely", "segmented", is_timely_serve=True),
-    "expected-utility": System("expected-utility", "segmented", is_timely_serve=True),
+    "weighted-tardiness": System("weighted-tardiness", "segmented", is_timely_serve=True),
     "vllm": System("fcfs", "whole"),
     "vllm-stream": System("fcfs", "stream"),
     "vllm-priority": System("vllm-priority", "stream", prioritised=True),

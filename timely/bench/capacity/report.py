@@ -16,7 +16,7 @@ from timely.bench.papers.seed_statistics import Interval, paper_interval
 
 HEADLINE_TARGET = 0.99
 
-OURS = ("timely", "expected-utility")
+OURS = ("timely", "weighted-tardiness")
 """Systems that are no rivals of each other."""
 
 BESIDE = ("urgent", "all", "utility_urgent", "utility_all", "served", "waiting_s")

@@ -13,7 +13,7 @@ from timely.replay.trace import replay_task_from_job
 
 SYSTEMS: dict[str, tuple[str, Mode]] = {
     "timely": ("timely", "segmented"),
-    "expected-utility": ("expected-utility", "segmented"),
+    "weighted-tardiness": ("weighted-tardiness", "segmented"),
     "pud": ("pud", "segmented"),
     "edf": ("edf", "segmented"),
     "fcfs": ("fcfs", "segmented"),
@@ -25,7 +25,7 @@ SYSTEMS: dict[str, tuple[str, Mode]] = {
 ABLATIONS: dict[str, tuple[str, Mode]] = {
     name: (name, "segmented") for name in registry.discipline_ablation_names()
 }
-"""Parts of the discipline ``timely``."""
+"""Parts of our disciplines."""
 
 DEFAULT_DURATIONS_S = {"wid1": 45.0, "wid2": 45.0, "wid3": 60.0}
 """Workload of Table 3 -> how much of it is served, seconds."""

@@ -32,7 +32,7 @@ def command(
     ] = "wid1,wid2,wid3",
     systems: Annotated[
         str,
-        typer.Option(help="Comma-separated; timely, expected-utility, pud, edf, fcfs, vllm-stream, vllm."),
+        typer.Option(help="Comma-separated; timely, weighted-tardiness, pud, edf, fcfs, vllm-stream, vllm."),
     ] = "timely,pud,edf,fcfs,vllm-stream,vllm",
     seed: Annotated[int, typer.Option(min=0, help="Of the first repetition's tasks; +1 for each more.")] = 7,
     repetitions: Annotated[int, typer.Option(min=1, help="Each system so often, in turn.")] = 2,

@@ -1,1 +1,1 @@
-"""The default discipline ``timely``, its parts and its ablations."""
+"""The discipline `weighted-tardiness`: deadlines by apparent tardiness cost; `timely` is built on it."""

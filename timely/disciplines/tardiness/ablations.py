@@ -1,13 +1,13 @@
-"""Parts of ``timely`` one by one, for ablations in the simulator and live; none is offered for serving."""
+"""Parts of ``weighted-tardiness`` one by one, for ablations in the simulator and live; none is offered for serving."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from timely.disciplines.timely.discipline import Timely
+from timely.disciplines.tardiness.discipline import WeightedTardiness
 
 
-class Index(Timely):
+class Index(WeightedTardiness):
     """The index without the other parts."""
 
     PROTECT: ClassVar[bool] = False
@@ -29,36 +29,36 @@ class Chunking(Protecting):
 
 
 class Hurrying(Chunking):
-    """Chunks, and early is better. With opportunistic decodes it is ``timely``."""
+    """Chunks, and early is better. With opportunistic decodes it is ``weighted-tardiness``."""
 
-    EARLY_SHARE: ClassVar[float] = Timely.EARLY_SHARE
+    EARLY_SHARE: ClassVar[float] = WeightedTardiness.EARLY_SHARE
 
 
 class Riding(Index):
     """The index, and opportunistic decodes."""
 
-    RIDE_HORIZON_S: ClassVar[float] = Timely.RIDE_HORIZON_S
+    RIDE_HORIZON_S: ClassVar[float] = WeightedTardiness.RIDE_HORIZON_S
 
 
-class WithoutProtection(Timely):
-    """``timely`` without protection."""
+class WithoutProtection(WeightedTardiness):
+    """``weighted-tardiness`` without protection."""
 
     PROTECT: ClassVar[bool] = False
 
 
-class WithoutChunks(Timely):
-    """``timely`` without chunks."""
+class WithoutChunks(WeightedTardiness):
+    """``weighted-tardiness`` without chunks."""
 
     CHUNK: ClassVar[bool] = False
 
 
-class WithoutHurry(Timely):
-    """``timely`` where being early gains nothing."""
+class WithoutHurry(WeightedTardiness):
+    """``weighted-tardiness`` where being early gains nothing."""
 
     EARLY_SHARE: ClassVar[float] = 0.0
 
 
-class WithoutRiding(Timely):
-    """``timely`` without opportunistic decodes."""
+class WithoutRiding(WeightedTardiness):
+    """``weighted-tardiness`` without opportunistic decodes."""
 
     RIDE_HORIZON_S: ClassVar[float] = 0.0

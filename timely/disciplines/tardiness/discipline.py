@@ -1,4 +1,4 @@
-"""The default discipline: each step composed from its predicted time and from what each candidate gains or costs.
+"""Weighted tardiness: each step composed from its predicted time and from what each candidate gains or costs.
 
 A step's time depends on its members, and a job that joins delays all others in it. So candidates are considered in the
 order of an index. Each joins only if it gains at least what the members lose:
@@ -55,9 +55,9 @@ from timely.core.utility import NORMAL
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, StepPlan
 from timely.disciplines.output_length import COMPLETED
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder, discipline_next_wake_s
-from timely.disciplines.timely.segment_lengths import AnswerLengths, SegmentLengths
-from timely.disciplines.timely.step import Numbers, Step
-from timely.disciplines.timely.waiting_list import ArrivalOrder, WaitingList
+from timely.disciplines.tardiness.segment_lengths import AnswerLengths, SegmentLengths
+from timely.disciplines.tardiness.step import Numbers, Step
+from timely.disciplines.tardiness.waiting_list import ArrivalOrder, WaitingList
 
 FLAT_WEIGHT = 0.02
 """Weight of a job whose utility does not fall: it must not starve behind those that have lost everything."""
@@ -66,16 +66,16 @@ BASE_SHARE = 0.2
 """Share of a step with one sequence that the index charges to each decoding one, beside what it adds to the step."""
 
 
-class Timely(KeyedDiscipline):
+class WeightedTardiness(KeyedDiscipline):
     """Marginal utility of every candidate, step by step."""
 
     pool_first = False
     heed_priority = True
     info = DisciplineInfo(
-        name="timely",
+        name="weighted-tardiness",
         summary="composes each step by marginal utility: a job that joins must gain what the others lose",
         source="our own; TUF and due times of TimelyLLM, apparent tardiness cost of Vepsalainen and Morton",
-        good_at="robots with deadlines beside ordinary requests, low load and high",
+        good_at="robots with deadlines; ordinary requests start in the order of arrival",
         starves="under lasting overload, flat utilities behind those that keep losing",
     )
 

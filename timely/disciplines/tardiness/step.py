@@ -1,4 +1,4 @@
-"""One step of the discipline ``timely`` in composition: its members, what a delay costs them, which jobs may join.
+"""A step of ``weighted-tardiness`` in composition: its members, what a delay costs them, which jobs may join.
 
 ``discipline`` gives the rules; here is their arithmetic. A candidate takes constant time, but for the members whose
 slack its delay uses up.
@@ -18,7 +18,7 @@ from timely.core.job import Job
 from timely.core.utility import NORMAL
 from timely.disciplines.base import Floats, Rows
 from timely.disciplines.step_builder import StepBuilder
-from timely.disciplines.timely.delay_cost import DelayCost
+from timely.disciplines.tardiness.delay_cost import DelayCost
 
 MIN_CHUNK_TOKENS = 32
 """Prompt tokens below which a part of a prompt is not worth a place in a step."""

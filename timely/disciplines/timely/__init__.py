@@ -1,1 +1,1 @@
-"""The discipline `expected-utility`: one index for deadlines, lengths, applications, levels and drafts."""
+"""The default discipline `timely`: one index for deadlines, lengths, applications, levels and drafts."""

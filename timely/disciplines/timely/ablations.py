@@ -1,4 +1,4 @@
-"""`expected-utility` without one of its parts, for ablations in the simulator; none is offered for serving."""
+"""`timely` without one of its parts, for ablations in the simulator; none is offered for serving."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from timely.core.arrays import Floats
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import Rows, StepLimits
-from timely.disciplines.expected_utility.discipline import ExpectedUtility
-from timely.disciplines.expected_utility.index import Machine
-from timely.disciplines.expected_utility.lengths import AnswerDistributions
 from timely.disciplines.predictors.app_cost import AppCosts
 from timely.disciplines.predictors.embedding import Vectors
 from timely.disciplines.predictors.history import HistoryPredictor
+from timely.disciplines.timely.discipline import Timely
+from timely.disciplines.timely.index import Machine
+from timely.disciplines.timely.lengths import AnswerDistributions
 
 
 class MeanLengths(AnswerDistributions):
@@ -27,7 +27,7 @@ class MeanLengths(AnswerDistributions):
         return np.broadcast_to(lengths.mean(axis=1, keepdims=True), lengths.shape)
 
 
-class WithoutDistributions(ExpectedUtility):
+class WithoutDistributions(Timely):
     """The expected length instead of its distribution."""
 
     def __init__(self, history: HistoryPredictor | None = None, costs: AppCosts | None = None) -> None:
@@ -35,27 +35,27 @@ class WithoutDistributions(ExpectedUtility):
         self._undated.answers = MeanLengths(history)
 
 
-class WithoutDrafts(ExpectedUtility):
+class WithoutDrafts(Timely):
     """Tokens count, not rounds."""
 
     def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
         """Nothing is learned of drafts."""
 
 
-class WithoutApplications(ExpectedUtility):
+class WithoutApplications(Timely):
     """Each request counts for itself."""
 
     def _share_fairly(self, table: JobTable, rows: Rows, places: Rows, use_s: Floats, step_s: float) -> None:
         """Each request keeps its own use."""
 
 
-class WithoutLevels(ExpectedUtility):
+class WithoutLevels(Timely):
     """All levels weigh alike."""
 
     LEVEL_FACTOR: ClassVar[float] = 1.0
 
 
-class WithoutResidence(ExpectedUtility):
+class WithoutResidence(Timely):
     """Evictions cost nothing."""
 
     @staticmethod
@@ -63,20 +63,20 @@ class WithoutResidence(ExpectedUtility):
         return 0.0
 
 
-class WithoutPrice(ExpectedUtility):
+class WithoutPrice(Timely):
     """A job that is left out of a step delays no other step."""
 
     PRICE_SHARE: ClassVar[float] = 0.0
 
 
-class SlotsOnly(ExpectedUtility):
+class SlotsOnly(Timely):
     """A request uses a slot, however much of the cache it holds."""
 
     def _machine(self, table: JobTable, limits: StepLimits) -> Machine:
         return replace(super()._machine(table, limits), cache_tokens=1e12)
 
 
-class CacheOnly(ExpectedUtility):
+class CacheOnly(Timely):
     """A request uses its share of the cache, however many slots there are."""
 
     def _machine(self, table: JobTable, limits: StepLimits) -> Machine:

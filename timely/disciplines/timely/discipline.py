@@ -6,8 +6,9 @@ A request's index is the largest ratio, over the next rounds ``x``, of two expec
 * the use of the machine, the integral of ``max(1 / slots, kv(t) / cache)`` over these rounds.
 
 Where the request has no deadline, its utility falls by a constant slope, and the ratio is its Gittins index.
-Where it has one, the slope counts only with the chance that it is late if it is deferred: ``timely``'s index. Being
-late at all counts as ``IN_TIME_S`` of lateness, so a job that can still be in time goes before its late equals.
+Where it has one, the slope counts only with the chance that it is late if it is deferred: the index of
+``weighted-tardiness``. Being late at all counts as ``IN_TIME_S`` of lateness, so a job that can still be in time goes
+before its late equals.
 
 * **Lengths.** A distribution for each request. It follows the request's own prediction, corrected by the errors of
   earlier ones, or else the answers to similar prompts.
@@ -20,8 +21,8 @@ late at all counts as ``IN_TIME_S`` of lateness, so a job that can still be in t
 * **Residence.** A request without KV cache computes its prompt first, which is part of its use.
 * **Eviction.** A request takes the memory of another only if it gains more than the other loses, the recomputation
   included.
-* **Composition.** As in ``timely``: a request joins a step unless the members with deadlines lose more by it. Left out
-  it delays another step instead, and what that costs is taken off.
+* **Composition.** As in ``weighted-tardiness``: a request joins a step unless the members with deadlines lose more by
+  it. Left out it delays another step instead, and what that costs is taken off.
 
 vLLM's own ``priority`` stands above the index. Nothing is set by workload.
 """
@@ -38,10 +39,6 @@ from timely.core.arrays import Floats
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL
 from timely.disciplines.base import DisciplineInfo, Rows, StepLimits, StepPlan
-from timely.disciplines.expected_utility.index import Machine, expected_utility_step_slots
-from timely.disciplines.expected_utility.price import DelayPrice
-from timely.disciplines.expected_utility.requests import UndatedRequests, is_discipline_job_undated
-from timely.disciplines.expected_utility.step import UtilityStep
 from timely.disciplines.justitia.app_groups import check_discipline_application
 from timely.disciplines.predictors.app_cost import (
     APP_COSTS,
@@ -55,8 +52,12 @@ from timely.disciplines.predictors.history import LENGTH_HISTORY, HistoryPredict
 from timely.disciplines.predictors.predictor_file import predictor_kind
 from timely.disciplines.requirements import LEVELS, check_discipline_acceptance, check_discipline_urgency
 from timely.disciplines.step_builder import StepBuilder
-from timely.disciplines.timely.discipline import Timely
-from timely.disciplines.timely.step import Numbers, Step
+from timely.disciplines.tardiness.discipline import WeightedTardiness
+from timely.disciplines.tardiness.step import Numbers, Step
+from timely.disciplines.timely.index import Machine, timely_step_slots
+from timely.disciplines.timely.price import DelayPrice
+from timely.disciplines.timely.requests import UndatedRequests, is_discipline_job_undated
+from timely.disciplines.timely.step import UtilityStep
 
 SLOPE = -0.1 * NORMAL.alpha
 """Utility that a request without a deadline loses per second: a tenth of what a late robot task loses.
@@ -83,7 +84,7 @@ class Needs:
     tokens_a_round: Floats
 
 
-class ExpectedUtility(Timely):
+class Timely(WeightedTardiness):
     """Expected utility saved per unit of the scarcest resource.
 
     Args:
@@ -92,11 +93,11 @@ class ExpectedUtility(Timely):
     """
 
     info = DisciplineInfo(
-        name="expected-utility",
+        name="timely",
         summary="expected utility saved per unit of the scarcest resource: deadlines, lengths, applications, levels",
-        source="our own; Gittins 1979, apparent tardiness cost, fair finish times of Justitia",
+        source="our own; Gittins 1979, apparent tardiness cost, TUF of TimelyLLM, fair finish times of Justitia",
         needs=("a history of finished requests (learned while serving; text of the prompt)",),
-        good_at="every load of the cross table with the same settings",
+        good_at="robots with deadlines, ordinary requests of all kinds, and both together, with the same settings",
         starves="requests believed long or of low level, under a steady stream of ones believed short or urgent",
     )
     predictor_kind = LENGTH_HISTORY
@@ -251,7 +252,7 @@ class ExpectedUtility(Timely):
 
     def _machine(self, table: JobTable, limits: StepLimits) -> Machine:
         return Machine(
-            expected_utility_step_slots(limits), self._undated.applications.clock.cache_tokens(table, limits)
+            timely_step_slots(limits), self._undated.applications.clock.cache_tokens(table, limits)
         )
 
     def _level_weights(self, table: JobTable, rows: Rows) -> Floats:

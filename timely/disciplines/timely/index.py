@@ -76,7 +76,7 @@ def gittins_use(
     return least
 
 
-def expected_utility_mean_left(lengths: Floats, output_tokens: Floats) -> Floats:
+def timely_mean_left(lengths: Floats, output_tokens: Floats) -> Floats:
     """Expected output tokens still to come, at least one each, shape ``(n,)``."""
     over = np.maximum(lengths - output_tokens[:, None], 0.0)
     count = (over > 0.0).sum(axis=1)
@@ -85,13 +85,13 @@ def expected_utility_mean_left(lengths: Floats, output_tokens: Floats) -> Floats
     return tokens
 
 
-def expected_utility_step_slots(limits: StepLimits) -> float:
+def timely_step_slots(limits: StepLimits) -> float:
     """Places of a step that decode."""
     tokens = limits.token_budget // (1 + limits.draft_tokens)
     return float(max(1, min(limits.max_batch, limits.max_resident, tokens)))
 
 
-def expected_utility_first_context(table: JobTable, rows: np.ndarray, block_tokens: int) -> Floats:
+def timely_first_context(table: JobTable, rows: np.ndarray, block_tokens: int) -> Floats:
     """KV tokens of each row's prompt that no other job holds anyway."""
     own = table.prompt_tokens[rows] - table.shared_blocks[rows] * block_tokens
     tokens: Floats = np.maximum(own, 0).astype(np.float64)

@@ -52,7 +52,7 @@ _NORMAL: Floats = np.array([-1.534, -0.887, -0.489, -0.157, 0.157, 0.489, 0.887,
 """The middles of eight equally likely parts of a standard normal."""
 
 
-def expected_utility_even_lengths(lengths: Floats, weights: Floats) -> Floats:
+def timely_even_lengths(lengths: Floats, weights: Floats) -> Floats:
     """``PLACES`` equally likely lengths, ascending, that stand for a weighted distribution."""
     order = np.argsort(lengths, kind="stable")
     mass = weights[order]
@@ -110,7 +110,7 @@ class PredictionErrors:
             both = np.concatenate((seen, prior))
             weights = np.ones_like(both)
             weights[seen.size :] = PRIOR_ERRORS / prior.size
-            factors = self._factors[octave] = expected_utility_even_lengths(both, weights)
+            factors = self._factors[octave] = timely_even_lengths(both, weights)
         return factors
 
 

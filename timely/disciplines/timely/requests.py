@@ -12,19 +12,19 @@ import numpy as np
 from timely.core.arrays import Floats, Ints
 from timely.core.job import Job, JobId, JobTable
 from timely.core.utility import NORMAL
-from timely.disciplines.expected_utility.applications import Applications
-from timely.disciplines.expected_utility.index import (
-    Machine,
-    expected_utility_first_context,
-    expected_utility_mean_left,
-    gittins_use,
-)
-from timely.disciplines.expected_utility.lengths import PLACES, AnswerDistributions
-from timely.disciplines.expected_utility.rounds import RoundTokens
 from timely.disciplines.output_length import COMPLETED
 from timely.disciplines.predictors.app_cost import AppCosts
 from timely.disciplines.predictors.embedding import Vectors
 from timely.disciplines.predictors.history import HistoryPredictor
+from timely.disciplines.timely.applications import Applications
+from timely.disciplines.timely.index import (
+    Machine,
+    gittins_use,
+    timely_first_context,
+    timely_mean_left,
+)
+from timely.disciplines.timely.lengths import PLACES, AnswerDistributions
+from timely.disciplines.timely.rounds import RoundTokens
 
 REFRESH_TOKENS = 16
 """Output tokens after which a request's index is computed anew."""
@@ -193,9 +193,9 @@ class UndatedRequests:
         stale = (prompt != self._seen_prompt[places]) | (output >= self._seen_output[places] + REFRESH_TOKENS)
         if stale.any():
             at, lengths, begin = places[stale], self.lengths[places[stale]], output[stale].astype(np.float64)
-            context = expected_utility_first_context(table, rows[stale], block_tokens)
+            context = timely_first_context(table, rows[stale], block_tokens)
             self._use[at] = gittins_use(lengths, begin, context, prompt[stale] * prompt_token[stale], machine)
-            self._left[at] = expected_utility_mean_left(lengths, begin)
+            self._left[at] = timely_mean_left(lengths, begin)
             self._seen_output[at], self._seen_prompt[at] = output[stale], prompt[stale]
         left = self._left[places] - (output - self._seen_output[places])
         return self._use[places], np.maximum(left, 1.0)

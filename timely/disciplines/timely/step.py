@@ -1,4 +1,4 @@
-"""A step of ``expected-utility`` in composition: evictions by worth, and applications that have begun."""
+"""A step of ``timely`` in composition: evictions by worth, and applications that have begun."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from timely.core.arrays import Ints
 from timely.disciplines.step_builder import StepBuilder
-from timely.disciplines.timely.delay_cost import DelayCost
-from timely.disciplines.timely.step import Numbers, Rules, Step
+from timely.disciplines.tardiness.delay_cost import DelayCost
+from timely.disciplines.tardiness.step import Numbers, Rules, Step
 
 
 class UtilityStep(Step):

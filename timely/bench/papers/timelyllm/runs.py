@@ -18,7 +18,8 @@ from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, Floats, StepLimits
 from timely.disciplines.registry import create_discipline
 from timely.disciplines.step_builder import StepBuilder
-from timely.disciplines.timely import ablations
+from timely.disciplines.tardiness import ablations
+from timely.disciplines.tardiness.discipline import WeightedTardiness
 from timely.disciplines.timely.discipline import Timely
 from timely.disciplines.timelyllm.pud import Pud
 from timely.engines.base import Mode
@@ -85,15 +86,15 @@ ADDED = (
     System("index + protect", ablations.Protecting),
     System("+ chunks", ablations.Chunking),
     System("+ early is better", ablations.Hurrying),
-    System("+ opportunistic decode = timely", Timely),
+    System("+ opportunistic decode = weighted tardiness", WeightedTardiness),
 )
-"""Each idea of ``timely`` added to the one before."""
+"""Each idea of ``weighted-tardiness``, on which ``timely`` is built, added to the one before."""
 ALONE = (
     System("index + opportunistic decode", ablations.Riding),
-    System("timely without protect", ablations.WithoutProtection),
-    System("timely without chunks", ablations.WithoutChunks),
-    System("timely without early", ablations.WithoutHurry),
-    System("timely without opportunistic decode", ablations.WithoutRiding),
+    System("weighted tardiness without protect", ablations.WithoutProtection),
+    System("weighted tardiness without chunks", ablations.WithoutChunks),
+    System("weighted tardiness without early", ablations.WithoutHurry),
+    System("weighted tardiness without opportunistic decode", ablations.WithoutRiding),
 )
 """Each idea alone: with the index only, or removed from the whole. Chunks and early act through protection."""
 BY_NAME = {system.name: system for system in (*SYSTEMS, FIXED, *ADDED, *ALONE)}
