@@ -55,8 +55,9 @@ from timely.core.utility import NORMAL
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, StepPlan
 from timely.disciplines.output_length import COMPLETED
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder, discipline_next_wake_s
+from timely.disciplines.tardiness.job_numbers import Numbers
 from timely.disciplines.tardiness.segment_lengths import AnswerLengths, SegmentLengths
-from timely.disciplines.tardiness.step import Numbers, Step
+from timely.disciplines.tardiness.step import Step
 from timely.disciplines.tardiness.waiting_list import ArrivalOrder, WaitingList
 
 FLAT_WEIGHT = 0.02

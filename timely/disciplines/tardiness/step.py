@@ -7,8 +7,6 @@ slack its delay uses up.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Protocol
 
@@ -16,9 +14,11 @@ import numpy as np
 
 from timely.core.job import Job
 from timely.core.utility import NORMAL
-from timely.disciplines.base import Floats, Rows
+from timely.disciplines.base import Rows
 from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.tardiness.delay_cost import DelayCost
+from timely.disciplines.tardiness.job_numbers import Numbers
+from timely.disciplines.tardiness.promises import Promises
 
 MIN_CHUNK_TOKENS = 32
 """Prompt tokens below which a part of a prompt is not worth a place in a step."""
@@ -57,101 +57,6 @@ class Rules(Protocol):
     @property
     def MAX_RIDERS(self) -> int:
         """Sequences in a step beyond which only one opportunistic decode of a reporting robot joins at a decision."""
-
-
-@dataclass(slots=True)
-class Numbers:
-    """What a step's composition reads of the jobs; arrays of shape ``(len(rows),)``.
-
-    Attributes:
-        rows: the table's rows that are described, in order.
-        step_s: predicted step of the whole pool, seconds.
-        sequence_s: what one more decoding sequence adds to a step, seconds.
-        prompt_token_s: what one more prompt token adds, seconds.
-        left_tokens: until the segment closes, or the plain answer ends.
-        work_s: time until then, seconds.
-        weight: utility lost per second of lateness.
-        slack_s: how much later the work may begin; infinite where nothing is lost.
-        plain: plain requests whose answer has begun.
-        ordinary: plain requests that bring no utility of their own.
-        index: the order of candidates, highest first.
-    """
-
-    rows: Rows
-    step_s: float
-    sequence_s: float
-    prompt_token_s: float
-    left_tokens: Floats
-    work_s: Floats
-    weight: Floats
-    slack_s: Floats
-    plain: np.ndarray
-    ordinary: np.ndarray
-    index: Floats
-
-    def place(self, row: int) -> int:
-        """Where a row of the table is in the arrays."""
-        return bisect_left(self.rows, row) if len(self.rows) <= row or self.rows[row] != row else row
-
-
-class Promises:
-    """First segments of tasks that were admitted because they come in time, members of the step and others.
-
-    No job that loses less utility per second makes one of them late, nor does an equal with a later deadline. One that
-    has no slack left joins the step if it makes no other one late, whatever the members lose.
-    """
-
-    __slots__ = ("_deadlines_s", "_dues_s", "_rows", "_spare_s", "_table", "_weights")
-
-    def __init__(self, builder: StepBuilder, numbers: Numbers) -> None:
-        table, rows, now = builder.table, numbers.rows, builder.limits.now
-        promised = table.promised[rows]
-        if promised.any():
-            promised &= (table.segment[rows] == 0) & (table.resume_s[rows] <= now)
-            promised &= table.due_s[rows] + table.ert_s[rows] - table.network_s[rows] > now
-        places = promised.nonzero()[0]
-        self._rows: list[int] = rows[places].tolist()
-        self._weights = numbers.weight[places]
-        self._table = table
-        self._deadlines_s = table.due_s[rows[places]] + table.ert_s[rows[places]]
-        self._dues_s = numbers.slack_s[places]
-        """Delay since the start of the composition that makes each late."""
-        self._spare_s = np.where(table.prefill_left[rows[places]] == 0, numbers.step_s, 0.0)
-        """The step of caution in the slack, which one that decodes does not need."""
-
-    @property
-    def hold(self) -> bool:
-        """There are any."""
-        return bool(self._rows)
-
-    def drop(self) -> None:
-        """Heed none any more."""
-        self._rows = []
-
-    def room_s(self, weight: float, row: int | None = None) -> float:
-        """Delay since the start of the composition that makes none of those late that a job has to heed.
-
-        Args:
-            row: the job's; without it equals are not heeded.
-        """
-        if not self._rows:
-            return math.inf
-        room_s = float(self._dues_s[self._weights > weight].min(initial=math.inf))
-        if row is None:
-            return room_s
-        table = self._table
-        deadline_s = table.due_s[row] + table.ert_s[row] * (table.segment[row] == 0)
-        equal = (self._weights == weight) & (self._deadlines_s < deadline_s)
-        return min(room_s, float((self._dues_s + self._spare_s)[equal].min(initial=math.inf)))
-
-    def presses(self, row: int, slack_s: float) -> bool:
-        """Whether a job is one of them and cannot wait."""
-        return slack_s <= 0.0 and row in self._rows
-
-    def join(self, row: int, delay_s: float) -> None:
-        """A job becomes a member; its slack counts the delay that it causes itself."""
-        if row in self._rows:
-            self._dues_s[self._rows.index(row)] += delay_s
 
 
 class Step:

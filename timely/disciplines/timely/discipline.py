@@ -53,7 +53,8 @@ from timely.disciplines.predictors.predictor_file import predictor_kind
 from timely.disciplines.requirements import LEVELS, check_discipline_acceptance, check_discipline_urgency
 from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.tardiness.discipline import WeightedTardiness
-from timely.disciplines.tardiness.step import Numbers, Step
+from timely.disciplines.tardiness.job_numbers import Numbers
+from timely.disciplines.tardiness.step import Step
 from timely.disciplines.timely.index import Machine, timely_step_slots
 from timely.disciplines.timely.price import DelayPrice
 from timely.disciplines.timely.requests import UndatedRequests, is_discipline_job_undated

@@ -7,7 +7,8 @@ from typing import ClassVar
 from timely.core.arrays import Ints
 from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.tardiness.delay_cost import DelayCost
-from timely.disciplines.tardiness.step import Numbers, Rules, Step
+from timely.disciplines.tardiness.job_numbers import Numbers
+from timely.disciplines.tardiness.step import Rules, Step
 
 
 class UtilityStep(Step):
