@@ -72,7 +72,7 @@ def test_a_history_from_a_trace_serves_sagesched(trace: Path, tmp_path: Path) ->
     assert isinstance(registry.create_discipline(f"sagesched={target}"), SageSched)
 
 
-@pytest.mark.parametrize("name", ["fcfs", "timely", "parrot", "vtc", "fastserve"])
+@pytest.mark.parametrize("name", ["fcfs", "weighted-tardiness", "parrot", "vtc", "fastserve"])
 def test_who_predicts_nothing_takes_no_file(name: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="takes no predictor file"):
         registry.load_discipline(f"{name}={tmp_path / 'x.npz'}")

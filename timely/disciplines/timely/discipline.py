@@ -21,6 +21,8 @@ before its late equals.
 * **Residence.** A request without KV cache computes its prompt first, which is part of its use.
 * **Eviction.** A request takes the memory of another only if it gains more than the other loses, the recomputation
   included.
+* **Short queues.** While no ordinary request has waited for ``SHORT_WAIT_S``, those without hints start in the order of
+  their arrival, as in vLLM: an order gains little there.
 * **Composition.** As in ``weighted-tardiness``: a request joins a step unless the members with deadlines lose more by
   it. Left out it delays another step instead, and what that costs is taken off.
 
@@ -29,13 +31,14 @@ vLLM's own ``priority`` stands above the index. Nothing is set by workload.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self, cast
 
 import numpy as np
 
-from timely.core.arrays import Floats
+from timely.core.arrays import Bools, Floats
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL
 from timely.disciplines.base import DisciplineInfo, Rows, StepLimits, StepPlan
@@ -109,10 +112,14 @@ class Timely(WeightedTardiness):
     PRICE_SHARE: ClassVar[float] = 0.25
     """What a delay costs in the step that a job waits for, as a share of the mean: it may choose a cheap step."""
 
+    SHORT_WAIT_S: ClassVar[float] = NORMAL.ert_s
+    """While no ordinary request has waited longer, those without hints start in the order of their arrival."""
+
     def __init__(self, history: HistoryPredictor | None = None, costs: AppCosts | None = None) -> None:
         super().__init__()
         self._undated = UndatedRequests(history, costs)
         self._price = DelayPrice()
+        self._by_arrival = True
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
@@ -169,11 +176,24 @@ class Timely(WeightedTardiness):
         self._undated.applications.advance(table, limits)
         self._undated.renew(limits.now)
         self._price.advance(limits.now)
+        self._by_arrival = self._may_go_by_arrival(table, limits.now)
         return super().compose(table, limits)
+
+    def _may_go_by_arrival(self, table: JobTable, now: float) -> bool:
+        """Whether requests without a deadline start as in vLLM: nothing is said of them, and the queue is short."""
+        if len(self._undated.applications):
+            return False
+        undated = _is_undated(table, slice(None))
+        if (table.urgency[undated] < LEVELS).any() or not np.isnan(table.expected_tokens[undated]).all():
+            return False
+        waiting = undated & ~table.resident
+        return float(table.arrival_s[waiting].min(initial=math.inf)) >= now - self.SHORT_WAIT_S
 
     def _ordinary_order(
         self, table: JobTable, limits: StepLimits, runnable: np.ndarray
     ) -> tuple[Rows, list[int]] | None:
+        if self._by_arrival:
+            return super()._ordinary_order(table, limits, runnable)
         if (table.resident & ~runnable).any():
             return None
         rows = self._waiting.rows(table, runnable, limits.now, lambda: self.keys(table, limits))
@@ -196,9 +216,7 @@ class Timely(WeightedTardiness):
     def _numbers(self, table: JobTable, limits: StepLimits, rows: Rows | None = None) -> Numbers:
         if rows is None:
             rows = np.arange(len(table))
-        undated = (
-            ~table.segmented[rows] & (table.alpha[rows] == NORMAL.alpha) & (table.ert_s[rows] == NORMAL.ert_s)
-        )
+        undated = _is_undated(table, rows)
         if not undated.any():
             return super()._numbers(table, limits, rows)
         own = self._undated_numbers(table, limits, rows[undated])
@@ -216,6 +234,9 @@ class Timely(WeightedTardiness):
         _, sequence_s, step_s = self._step_times_s(table, limits)
         prompt_token_s = limits.speed.prefill_token_s
         needs = self._needs(table, limits, rows)
+        index = needs.weight / needs.use_s
+        if self._by_arrival and not table.priority.any():
+            self._rank_by_arrival(index, np.ones(len(rows), dtype=np.bool_), table.resident[rows])
         return Numbers(
             rows,
             step_s,
@@ -228,7 +249,7 @@ class Timely(WeightedTardiness):
             np.minimum(table.arrival_s[rows] - limits.now, 0.0),
             table.plain[rows] & (table.output_tokens[rows] > 0),
             np.ones(len(rows), dtype=np.bool_),
-            needs.weight / needs.use_s,
+            index,
         )
 
     def _needs(self, table: JobTable, limits: StepLimits, rows: Rows) -> Needs:
@@ -311,6 +332,12 @@ class Timely(WeightedTardiness):
     def _context_token_s(limits: StepLimits) -> float:
         """What an eviction costs for each token of the victim's context, seconds: moved out and in, or recomputed."""
         return min(2.0 * limits.swap_s_per_token, limits.speed.prefill_token_s)
+
+
+def _is_undated(table: JobTable, rows: Rows | slice) -> Bools:
+    """Which of these rows have no deadline: they close no segment and bring no utility of their own."""
+    flat: Bools = (table.alpha[rows] == NORMAL.alpha) & (table.ert_s[rows] == NORMAL.ert_s)
+    return flat & ~table.segmented[rows]
 
 
 def _merged(undated: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
