@@ -79,17 +79,18 @@ def test_a_module_ends_with_its_parent(tmp_path: Path) -> None:
     worker.close()
 
 
-def test_children_end_when_the_block_is_left_and_by_one_interrupt(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), ChildProcesses(tmp_path) as children:  # noqa: PT012
+def test_children_end_when_the_block_is_left_and_by_one_interrupt() -> None:
+    with pytest.raises(KeyboardInterrupt), ChildProcesses("test-") as children:  # noqa: PT012
         worker = children.start("worker", [sys.executable, "-c", CHATTER])
         worker.wait_until(lambda: "ready" in worker.output(), WAIT_S)
         pid = worker.pid
         children.check()
+        assert "no good" in (children.folder / "worker.log").read_text()
         os.kill(os.getpid(), signal.SIGINT)
         pytest.fail("the interrupt was lost")
     assert ended(pid)
-    assert "no good" in (tmp_path / "worker.log").read_text()
-    with pytest.raises(EngineFailed, match="broken ended with 3"), ChildProcesses(tmp_path) as children:  # noqa: PT012
+    assert not children.folder.exists()
+    with pytest.raises(EngineFailed, match="broken ended with 3"), ChildProcesses("test-") as children:  # noqa: PT012
         broken = children.start("broken", [sys.executable, "-c", "raise SystemExit(3)"])
         with pytest.raises(EngineFailed):
             broken.wait_until(lambda: False, WAIT_S)
@@ -97,15 +98,29 @@ def test_children_end_when_the_block_is_left_and_by_one_interrupt(tmp_path: Path
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_that_python_dropped_ends_the_block_at_the_next_check(tmp_path: Path) -> None:
+def test_an_interrupt_that_python_dropped_ends_the_block_at_the_next_check() -> None:
     """A signal handler that runs inside a finalizer cannot raise."""
 
     class Finalized:
         def __del__(self) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt), ChildProcesses(tmp_path) as children:  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), ChildProcesses("test-") as children:  # noqa: PT012
         children.check()
         Finalized()
         children.check()
         pytest.fail("the interrupt was lost")
+
+
+def test_an_interrupt_while_the_folder_is_removed_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    children = ChildProcesses("test-")
+    remove = children._temporary.cleanup
+
+    def interrupted() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        remove()
+
+    monkeypatch.setattr(children._temporary, "cleanup", interrupted)
+    with children:
+        pass
+    assert not children.folder.exists()

@@ -186,14 +186,21 @@ class ChildProcess:
 
 
 class ChildProcesses:
-    """A stack of children; leaving the block ends them, the last started first.
+    """A stack of children; leaving the block ends them, the last started first, and removes their folder.
 
     Ctrl-C ends the block once. It is delayed while a child is being started, so that no child is left behind, and is
     ignored while the children are being ended.
+
+    Args:
+        prefix: of the name of the temporary folder.
+
+    Attributes:
+        folder: for their output and files.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, prefix: str) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix=prefix)
+        self.folder = Path(self._temporary.name)
         self._children: list[ChildProcess] = []
         self._previous_handler: Any = signal.SIG_DFL
         self._starting = self._interrupted = False
@@ -201,10 +208,10 @@ class ChildProcesses:
     def start(
         self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> ChildProcess:
-        """Start one; its output goes to ``FOLDER/NAME.log``."""
+        """Start one; its output goes to ``NAME.log`` in the folder."""
         self._starting = True
         try:
-            child = ChildProcess(name, command, environment, log=self._folder / f"{name}.log")
+            child = ChildProcess(name, command, environment, log=self.folder / f"{name}.log")
             self._children.append(child)
             child.start()
         finally:
@@ -242,6 +249,7 @@ class ChildProcesses:
         try:
             for child in reversed(self._children):
                 child.stop()
+            self._temporary.cleanup()
         finally:
             signal.signal(signal.SIGINT, self._previous_handler)
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -54,8 +53,8 @@ def run_demo(options: DemoOptions, console: Console) -> dict[str, Any]:
     """
     _require_ros()
     options.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="timely-demo-") as name, ChildProcesses(Path(name)) as children:
-        folder = Path(name)
+    with ChildProcesses("timely-demo-") as children:
+        folder = children.folder
         url = _start_server(options, children, folder, console)
         _start_fleet(children, folder, url, console)
         tasks = script.demo_tasks(options.seconds, options.seed)

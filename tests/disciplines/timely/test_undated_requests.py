@@ -69,6 +69,22 @@ def test_a_prompt_to_compute_is_part_of_the_use() -> None:
     assert there.row == 1
 
 
+@pytest.mark.parametrize(
+    ("waited_s", "expected", "first"), [(0.9, None, "long"), (1.1, None, "short"), (0.9, 20.0, "short")]
+)
+def test_requests_without_hints_start_by_arrival_while_none_waits_for_long(
+    waited_s: float, expected: float | None, first: str
+) -> None:
+    table, discipline = JobTable(), Timely()
+    long, short = (
+        ordinary(name, expected=expected, prompt=prompt) for name, prompt in (("long", 900), ("short", 30))
+    )
+    join(table, discipline, long, short)
+    for most in (1, 4):  # one slot, and the budget of one prompt
+        plan = discipline.compose(table, limits(waited_s, max_batch=most, token_budget=900))
+        assert next(iter(plan.tokens)) == first
+
+
 def test_predictions_are_corrected_by_the_errors_of_earlier_ones() -> None:
     answers = AnswerDistributions()
 

@@ -119,7 +119,8 @@ class Timely(WeightedTardiness):
         super().__init__()
         self._undated = UndatedRequests(history, costs)
         self._price = DelayPrice()
-        self._by_arrival = True
+        self._by_arrival = False
+        """In the step that is composed, requests without a deadline start in the order of their arrival."""
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:

@@ -11,7 +11,6 @@ import os
 import random
 import statistics
 import sys
-import tempfile
 import threading
 import time
 import urllib.request
@@ -57,8 +56,8 @@ def measure_soak(
     Raises:
         EngineFailed: a part did not start, or ended.
     """
-    with tempfile.TemporaryDirectory(prefix="timely-soak-") as name, ChildProcesses(Path(name)) as children:
-        folder = Path(name)
+    with ChildProcesses("timely-soak-") as children:
+        folder = children.folder
         port = free_tcp_port()
         url = f"http://127.0.0.1:{port}"
         serve = ["serve", "--engine", "scripted", "--port", str(port), "--state-dir", str(folder / "state")]
