@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm.v1.kv_cache_interface import FullAttentionSpec
@@ -183,15 +184,56 @@ class BlockManager:
         context_tokens = request.num_tokens - state.cached_blocks * self._block_tokens
         self._controller.evict(state.job, context_tokens, now)
 
-    def progressed(self) -> None:
-        """A step had work, and vLLM admitted what the plan chose."""
-        self._stalled_steps = 0
+    def check_admissions(
+        self,
+        chosen: Sequence[Request],
+        planned: Mapping[str, int],
+        scheduled_tokens: int,
+        now: float,
+        *,
+        final: bool,
+    ) -> None:
+        """Look after a step whether vLLM admitted what the plan chose, or needs more blocks than the plan counted.
 
-    def stalled(self, chosen: set[str], now: float) -> None:
-        """The plan chose a request that vLLM did not admit: it needs more blocks than the plan counted.
+        After a few steps that refuse a request, the parked one that resumes last gives up its blocks.
 
-        After a few such steps the parked request that resumes last gives up its blocks.
+        Args:
+            chosen: requests of the plan that waited.
+            planned: request id -> tokens in the step.
+            final: the refusal is not one that ends by itself.
         """
+        if not self._refused(chosen, planned, scheduled_tokens):
+            if scheduled_tokens:
+                self._stalled_steps = 0
+        elif final:
+            self._make_room(planned, now)
+
+    def _refused(self, chosen: Sequence[Request], planned: Mapping[str, int], scheduled_tokens: int) -> bool:
+        """Whether vLLM refused a chosen request for want of blocks.
+
+        vLLM stops at the first request that it refuses; those that it passes over for another reason are deferred.
+        """
+        scheduler = self._scheduler
+        refused = (
+            request
+            for request in chosen
+            if request.status not in (RequestStatus.RUNNING, RequestStatus.WAITING_FOR_REMOTE_KVS)
+            and request not in scheduler.deferred_waiting
+        )
+        request = next(refused, None)
+        if request is None or not scheduled_tokens:
+            return request is not None
+        # Beside other requests it may also lack a slot, tokens or room in the encoder.
+        room_tokens = scheduler.max_num_scheduled_tokens - scheduled_tokens
+        slots = scheduler.max_num_active_reqs - scheduler.num_waiting_for_streaming_input
+        return (
+            len(scheduler.running) < slots
+            and room_tokens >= planned[request.request_id]
+            and scheduler.scheduler_config.enable_chunked_prefill
+            and not request.has_encoder_inputs
+        )
+
+    def _make_room(self, planned: Mapping[str, int], now: float) -> None:
         self._stalled_steps += 1
         if self._stalled_steps < STALLED_STEPS:
             return
@@ -200,7 +242,7 @@ class BlockManager:
         candidates = [
             state
             for state in self._live
-            if table.resident[state.job.row] and state.request.request_id not in chosen
+            if table.resident[state.job.row] and state.request.request_id not in planned
         ]
         if candidates:
             self.evict(max(candidates, key=lambda state: float(table.resume_s[state.job.row])), now)
@@ -215,7 +257,7 @@ def _tokens_per_block(scheduler: Any) -> int:
     """Tokens of context that take one block, in all groups of full attention together.
 
     Sliding windows and Mamba states are not counted: a longer context takes no more of their blocks. Where vLLM
-    refuses an admission, ``BlockManager.stalled`` makes room. Too high a count would keep long contexts out for ever.
+    refuses an admission, ``check_admissions`` makes room. Too high a count would keep long contexts out for ever.
     """
     specs = (group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups)
     sizes = [

@@ -32,7 +32,7 @@ class EncoderInputs:
 
     @property
     def cache(self) -> int:
-        # A request that takes no part gives its inputs free; see ``TimelyScheduler._park``.
+        # A request that takes no part gives its inputs free; see ``Parking``.
         return int(self._scheduler.encoder_cache_manager.cache_size)
 
     @property

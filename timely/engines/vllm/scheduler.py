@@ -21,14 +21,14 @@ from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import SchedulingPolicy, create_request_queue
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from timely.core.errors import TimelyError
 from timely.core.job import NEVER
 from timely.disciplines import registry
-from timely.disciplines.base import StepLimits, StepPlan
+from timely.disciplines.base import StepPlan
 from timely.disciplines.requirements import SPECULATION, check_queue_discipline_needs
 from timely.engines.active_discipline import FALLBACK
 from timely.engines.scheduler_core import Controller
@@ -37,11 +37,11 @@ from timely.engines.vllm.block_manager import BlockManager
 from timely.engines.vllm.chunk_caps import ChunkCaps
 from timely.engines.vllm.control import ControlEvents
 from timely.engines.vllm.decode_slots import has_plain_blocks, skip_vllm_slots_inside_blocks
-from timely.engines.vllm.encoder_inputs import EncoderInputs
 from timely.engines.vllm.forced_drafts import ForcedDrafts
 from timely.engines.vllm.kept_prefixes import KeptPrefixes
 from timely.engines.vllm.name_constraint import PromptNames
 from timely.engines.vllm.params import TimelyParams, parse_extra_args
+from timely.engines.vllm.parking import Parking
 from timely.engines.vllm.planned_queue import PlannedQueue
 from timely.engines.vllm.readiness import Readiness
 from timely.engines.vllm.request_intake import RequestIntake
@@ -52,14 +52,12 @@ from timely.engines.vllm.resumed_plan import (
     vllm_resumed_tokens,
 )
 from timely.engines.vllm.settings import SchedulerSettings, open_vllm_journal
+from timely.engines.vllm.step_room import StepRoom
 from timely.engines.vllm.step_timing import StepTiming, record_vllm_scheduled
-from timely.engines.vllm.token_output import TokenOutput, append_vllm_tokens
+from timely.engines.vllm.token_output import TokenOutput, append_vllm_tokens, end_full_vllm_plan
 from timely.engines.vllm.value_injection import RobotValues
 
 logger = init_logger(__name__)
-
-PARKED_STEP = 1 << 62
-"""``next_decode_eligible_step`` of a request that takes no part: a step that never comes."""
 
 
 class TimelyScheduler(ChunkCaps):
@@ -90,7 +88,7 @@ class TimelyScheduler(ChunkCaps):
         if self._plain_blocks:
             skip_vllm_slots_inside_blocks(self)
         self.blocks = BlockManager(self, self.live)
-        self._encoder = EncoderInputs(self, self.live)
+        self._parking = Parking(self, self.live)
         self._readiness = Readiness(self, self.live, self.blocks)
         self._intake = RequestIntake(
             self.vllm_config.model_config,
@@ -104,18 +102,17 @@ class TimelyScheduler(ChunkCaps):
         self._prompts = KeptPrefixes(self)
         self._outputs = TokenOutput(lambda: self.controller, self.live, self._names)
         self._values = RobotValues(
-            self, self._readiness, self._names, self._intake, self._unpark, self._end_full
+            self, self._readiness, self._names, self._intake, self._parking.resume, self._end_full
         )
         self._events = ControlEvents(
             lambda: self.controller, self.live, self.settings, offers, self._values.take, self._measures
         )
         self._steps = StepTiming()
+        self._room = StepRoom(self, self.settings, self.live, self.blocks, self._steps)
         self._plan = StepPlan()
         self._token_caps: dict[str, int] = {}
         self._grammar_prefixes: dict[str, list[int]] = {}
         """Recorded tokens of resumed requests; their grammars are compiled when they run for the first time."""
-        self._any_parked = False
-        """Whether a request in ``running`` took no part in the last plan."""
         self._decide_s = 0.0
         self._freed: dict[str, str] | None = None
         """During an update: how requests ended."""
@@ -198,17 +195,7 @@ class TimelyScheduler(ChunkCaps):
     def _end_full(self, state: RequestState) -> None:
         """End a plan whose context is full, as vLLM ends a request that reaches its longest context."""
         request = state.request
-        last_token_s = state.segments[-1]["ready_s"] if state.segments else self.clock()
-        account = {"timely": state.account(last_token_s, finished=True)}
-        self._ends.append(
-            (
-                request.client_index,
-                EngineCoreOutput(
-                    request.request_id, [], finish_reason=FinishReason.LENGTH, kv_transfer_params=account,
-                    events=request.take_events(), trace_headers=request.trace_headers,
-                ),
-            )
-        )  # fmt: skip
+        self._ends.append((request.client_index, end_full_vllm_plan(state, self.clock())))
         # vLLM steps once more for a finished request, so the output leaves at once.
         self.finish_requests(request.request_id, RequestStatus.FINISHED_LENGTH_CAPPED)
 
@@ -223,7 +210,7 @@ class TimelyScheduler(ChunkCaps):
         for request_id in plan.evict:
             self.blocks.evict(self.live[str(request_id)], now)
         self._token_caps = cast("dict[str, int]", plan.tokens)
-        chosen = self._order_running()
+        chosen = self._parking.order_running(self._token_caps)
         if self.num_spec_tokens:
             self._drafts.withhold(self._token_caps)
         with self.waiting.showing(chosen):
@@ -233,121 +220,21 @@ class TimelyScheduler(ChunkCaps):
             if request.status != RequestStatus.RUNNING:
                 self._readiness.check(self.live[request.request_id], now)
         scheduled_tokens = output.total_num_scheduled_tokens
-        if not self._lacks_blocks(chosen, scheduled_tokens):
-            if scheduled_tokens:
-                self.blocks.progressed()
-        elif not throttle_prefills and (scheduled_tokens or not self._steps.in_flight):
-            self.blocks.stalled(set(self._token_caps), now)
+        # Otherwise a step in flight may still free blocks, or vLLM defers prompts.
+        final = not throttle_prefills and (scheduled_tokens > 0 or not self._steps.in_flight)
+        self.blocks.check_admissions(chosen, self._token_caps, scheduled_tokens, now, final=final)
         return output
 
     def _compose(self, now: float, throttle_prefills: bool) -> StepPlan:
         if self._pause_state == PauseState.PAUSED_ALL:
             return StepPlan()
         started_s = time.perf_counter()
-        settings = self.settings
-        limits = StepLimits(
-            now=now,
-            token_budget=self.max_num_scheduled_tokens,
-            max_batch=min(settings.max_batch or self.max_num_active_reqs, self.max_num_active_reqs),
-            # An idle streaming session keeps its slot of the model runner.
-            max_resident=max(0, self.max_num_active_reqs - self.num_waiting_for_streaming_input),
-            prefill_chunk=self._longest_chunk(throttle_prefills),
-            free_blocks=self.blocks.free_blocks,
-            headroom_blocks=self.kv_cache_manager.watermark_blocks if self.running else 0,
-            block_tokens=self.blocks.block_tokens,
-            speed=self.controller.speed,
-            draft_tokens=self.num_spec_tokens,
-            ending_rows=self._steps.ending_rows(self.controller.table),
-            max_adapters=self.lora_config.max_loras if self.lora_config else None,
-            encoder=self._encoder.limits,
-        )
+        limits = self._room.limits(now, throttle_prefills=throttle_prefills)
         self.blocks.look_up_prefixes(limits.free_blocks)
         plan = self.controller.compose(limits)
         self._idle_until_s = -math.inf if plan.tokens or plan.wake_s == NEVER else plan.wake_s
         self._decide_s += 0.1 * (time.perf_counter() - started_s - self._decide_s)
         return plan
-
-    def _longest_chunk(self, throttle_prefills: bool) -> int:
-        """Most prompt tokens of a request that vLLM will compute in this step: more must not be planned."""
-        decoding = (not request.is_prefill_chunk for request in self.running)
-        if throttle_prefills and not self.prefill_capacity_bound and any(decoding):
-            return 1  # vLLM defers prompts beside decoding requests, but for a last token
-        chunk: int = self.settings.prefill_chunk or self.max_num_scheduled_tokens
-        longest = self.scheduler_config.long_prefill_token_threshold
-        requests = sum(self.get_request_counts())
-        if longest <= 0 or requests <= 1:
-            return chunk
-        if getattr(self, "adaptive_long_prefill_threshold", False):
-            longest = max(longest, self.scheduler_config.max_num_batched_tokens // requests)
-        return int(min(chunk, longest))
-
-    def _order_running(self) -> list[Request]:
-        """Chosen requests first, in plan order; vLLM's own eligibility check skips the others.
-
-        The order also makes vLLM's last resort, preempting the end of ``running``, take an unchosen request first.
-
-        Returns:
-            The chosen requests that wait, with or without KV blocks, in plan order.
-        """
-        members: list[Request] = []
-        waiting: list[Request] = []
-        places, ids = list(self._token_caps), [request.request_id for request in self.running]
-        if not self._any_parked and places[: len(ids)] == ids:
-            # As in the step before: nothing to put in order or to resume.
-            members, places = self.running, places[len(ids) :]
-        for state in self.live.select(places):
-            request = state.request
-            if request.status is RequestStatus.RUNNING:
-                members.append(request)
-                if state.eligible_step is not None:
-                    self._unpark(request, state)
-            else:
-                self.deferred_waiting.discard(request)
-                waiting.append(request)
-        self._any_parked = len(members) < len(self.running)
-        if self._any_parked:
-            others = [request for request in self.running if request.request_id not in self._token_caps]
-            for state in self.live.select(request.request_id for request in others):
-                if state.eligible_step is None:
-                    self._park(state.request, state)
-            members += others
-        self.running: list[Request] = members
-        return waiting
-
-    def _park(self, request: Request, state: RequestState) -> None:
-        state.eligible_step = request.next_decode_eligible_step
-        request.next_decode_eligible_step = PARKED_STEP
-        if request.has_encoder_inputs and not self.is_encoder_decoder:
-            # Its images stay in the encoder cache until their room is needed.
-            self.encoder_cache_manager.free(request)
-
-    @staticmethod
-    def _unpark(request: Request, state: RequestState | None) -> None:
-        if state is not None and state.eligible_step is not None:
-            request.next_decode_eligible_step, state.eligible_step = state.eligible_step, None
-
-    def _lacks_blocks(self, chosen: list[Request], scheduled_tokens: int) -> bool:
-        """Whether vLLM refused a chosen request that waits for want of blocks.
-
-        vLLM stops at the first request that it refuses; those that it passes over for another reason are deferred.
-        """
-        refused = (
-            request
-            for request in chosen
-            if request.status not in (RequestStatus.RUNNING, RequestStatus.WAITING_FOR_REMOTE_KVS)
-            and request not in self.deferred_waiting
-        )
-        request = next(refused, None)
-        if request is None or not scheduled_tokens:
-            return request is not None
-        # Beside other requests it may also lack a slot, tokens or room in the encoder.
-        room_tokens = self.max_num_scheduled_tokens - scheduled_tokens
-        return (
-            len(self.running) + self.num_waiting_for_streaming_input < self.max_num_active_reqs
-            and room_tokens >= self._token_caps[request.request_id]
-            and self.scheduler_config.enable_chunked_prefill
-            and not request.has_encoder_inputs
-        )
 
     def _settle(self, output: SchedulerOutput, now: float) -> None:
         """Bring the table in line with what vLLM scheduled."""
@@ -399,7 +286,7 @@ class TimelyScheduler(ChunkCaps):
         state = self.live.get(request.request_id)
         if state is not None:
             state.evicted_context_tokens = max(state.evicted_context_tokens, request.num_computed_tokens)
-            self._unpark(request, state)
+            self._parking.resume(request, state)
         super()._preempt_request(request, timestamp, drop_stale_output)
         if state is not None:
             now = self.clock()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
-from vllm.v1.engine import EngineCoreOutput
+from vllm.v1.engine import EngineCoreOutput, FinishReason
 from vllm.v1.request import Request
 
 from timely.engines.scheduler_core import Controller
@@ -144,3 +144,17 @@ class TokenOutput:
             last=last,
         )
         state.record(segment, token_ids, now, last=last)
+
+
+def end_full_vllm_plan(state: RequestState, now: float) -> EngineCoreOutput:
+    """The last output of a plan whose context is full, as of a request that reaches vLLM's longest context."""
+    request = state.request
+    last_token_s = state.segments[-1]["ready_s"] if state.segments else now
+    return EngineCoreOutput(
+        request.request_id,
+        [],
+        finish_reason=FinishReason.LENGTH,
+        kv_transfer_params={"timely": state.account(last_token_s, finished=True)},
+        events=request.take_events(),
+        trace_headers=request.trace_headers,
+    )

@@ -21,7 +21,7 @@ class RobotValues:
 
     Args:
         scheduler: vLLM's, whose request is extended.
-        unpark: gives the request back to vLLM's own scheduling.
+        resume: gives the request back to vLLM's own scheduling.
         end: ends a plan whose context has no room for the value and a token.
     """
 
@@ -31,14 +31,14 @@ class RobotValues:
         readiness: Readiness,
         names: PromptNames,
         intake: RequestIntake,
-        unpark: Callable[[Request, RequestState], None],
+        resume: Callable[[Request, RequestState], None],
         end: Callable[[RequestState], None],
     ) -> None:
         self._scheduler = scheduler
         self._readiness = readiness
         self._names = names
         self._intake = intake
-        self._unpark = unpark
+        self._resume = resume
         self._end = end
         self._held: dict[str, RequestState] = {}
         """Requests with a value that came while a step of theirs was in flight."""
@@ -68,7 +68,7 @@ class RobotValues:
         request, value = state.request, state.value
         if value is None or request.num_in_flight_tokens:
             return
-        self._unpark(request, state)
+        self._resume(request, state)
         token_ids = plan_prompt_encoder(self._intake.tokenizer).encode_text(value_text(value))
         state.value, state.awaits_value = None, False
         if request.num_tokens + len(token_ids) >= self._scheduler.max_model_len:

@@ -1,0 +1,75 @@
+"""What the next step may hold, as vLLM will allow it: tokens, sequences, blocks, adapters and encoder inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timely.disciplines.base import StepLimits
+from timely.engines.vllm.block_manager import BlockManager
+from timely.engines.vllm.encoder_inputs import EncoderInputs
+from timely.engines.vllm.request_state import LiveRequests
+from timely.engines.vllm.settings import SchedulerSettings
+from timely.engines.vllm.step_timing import StepTiming
+
+
+class StepRoom:
+    """Reads the limits of the next step from vLLM's scheduler.
+
+    Args:
+        scheduler: vLLM's, with our controller.
+        steps: in flight; a step may end requests that the next one leaves out.
+    """
+
+    def __init__(
+        self,
+        scheduler: Any,
+        settings: SchedulerSettings,
+        live: LiveRequests,
+        blocks: BlockManager,
+        steps: StepTiming,
+    ) -> None:
+        self._scheduler = scheduler
+        self._settings = settings
+        self._blocks = blocks
+        self._steps = steps
+        self._encoder = EncoderInputs(scheduler, live)
+
+    def limits(self, now: float, *, throttle_prefills: bool) -> StepLimits:
+        """The limits of a step that is composed now.
+
+        Args:
+            throttle_prefills: vLLM defers prompts, to balance engines of data parallelism.
+        """
+        scheduler, controller = self._scheduler, self._scheduler.controller
+        most: int = scheduler.max_num_active_reqs
+        return StepLimits(
+            now=now,
+            token_budget=scheduler.max_num_scheduled_tokens,
+            max_batch=min(self._settings.max_batch or most, most),
+            # An idle streaming session keeps its slot of the model runner.
+            max_resident=max(0, most - scheduler.num_waiting_for_streaming_input),
+            prefill_chunk=self._longest_chunk(throttle_prefills),
+            free_blocks=self._blocks.free_blocks,
+            headroom_blocks=scheduler.kv_cache_manager.watermark_blocks if scheduler.running else 0,
+            block_tokens=self._blocks.block_tokens,
+            speed=controller.speed,
+            draft_tokens=scheduler.num_spec_tokens,
+            ending_rows=self._steps.ending_rows(controller.table),
+            max_adapters=scheduler.lora_config.max_loras if scheduler.lora_config else None,
+            encoder=self._encoder.limits,
+        )
+
+    def _longest_chunk(self, throttle_prefills: bool) -> int:
+        """Most prompt tokens of a request that vLLM will compute in this step: more must not be planned."""
+        scheduler = self._scheduler
+        decoding = (not request.is_prefill_chunk for request in scheduler.running)
+        if throttle_prefills and not scheduler.prefill_capacity_bound and any(decoding):
+            return 1  # vLLM defers prompts beside decoding requests, but for a last token
+        chunk: int = self._settings.prefill_chunk or scheduler.max_num_scheduled_tokens
+        longest = scheduler.scheduler_config.long_prefill_token_threshold
+        requests = sum(scheduler.get_request_counts())
+        if longest <= 0 or requests <= 1:
+            return chunk
+        if getattr(scheduler, "adaptive_long_prefill_threshold", False):
+            longest = max(longest, scheduler.scheduler_config.max_num_batched_tokens // requests)
+        return int(min(chunk, longest))
