@@ -72,9 +72,10 @@ class ForcedPlan:
     """What a replay or a calibration generates, instead of what the model would.
 
     Attributes:
-        segments: the plan; boundaries follow its token counts.
+        segments: the plan; boundaries follow its token counts. Empty: an ordinary request, which has none.
         prompt_token_ids: the exact prompt; None: from the text.
         output_token_ids: the exact output; None: the model's own tokens.
+        stop_token_id: it ends the answer before the limit that the request names; None: only that limit does.
         segment_tokens: longest segment of the skill set, tokens; None: that of this plan.
         arrival_s: when the task arrived, seconds on the host's monotonic clock; None: on its arrival in the engine.
     """
@@ -82,6 +83,7 @@ class ForcedPlan:
     segments: tuple[ForcedSegment, ...]
     prompt_token_ids: Sequence[int] | None = None
     output_token_ids: Sequence[int] | None = None
+    stop_token_id: int | None = None
     segment_tokens: int | None = None
     arrival_s: float | None = None
 

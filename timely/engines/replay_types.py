@@ -37,6 +37,10 @@ class PlannedSegment:
     blocking: bool = False
 
 
+PLAIN_MAX_TOKENS = 4096
+"""Most output tokens of a plain request that names no limit."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
     """One task of a trace. ``arrival_s`` is when the service receives it, seconds from the trace's origin.
@@ -73,6 +77,13 @@ class PlannedTask:
     def output_tokens(self) -> int:
         """Tokens of the whole plan."""
         return sum(segment.tokens for segment in self.plan)
+
+    @property
+    def limit_tokens(self) -> int:
+        """The most tokens that the request names; the length of a plain answer is no discipline's to know."""
+        if self.max_tokens is not None:
+            return self.max_tokens
+        return max(PLAIN_MAX_TOKENS, self.output_tokens) if self.plain else self.output_tokens
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -152,9 +153,10 @@ async def test_a_prediction_begins_with_what_the_engine_had_learned(
     observed: list[int] = []
 
     class Noting(Simulator):
-        def __init__(self, *arguments: Any, speed: LearnedSpeed, **options: Any) -> None:
-            speeds.append(speed.step_s(2, 0))
-            observed.append(speed.observed)
+        def __init__(self, *arguments: Any, speed: LearnedSpeed | None = None, **options: Any) -> None:
+            if speed is not None:
+                speeds.append(speed.step_s(2, 0))
+                observed.append(speed.observed)
             super().__init__(*arguments, speed=speed, **options)
 
     monkeypatch.setattr(prediction, "Simulator", Noting)
@@ -304,6 +306,38 @@ async def test_each_run_is_predicted_with_its_own_steps(tmp_path: Path) -> None:
     assert set(both["by_repetition"]["response mean"]) == {0, 1}
 
 
+def test_a_workload_is_served_at_a_load(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, workloads={"wid2": 100.0, "wid2@0.25": 100.0, "surges@0.5": 100.0})
+    full, quarter = settings.tasks("wid2"), settings.tasks("wid2@0.25")
+    assert 0.15 < len(quarter) / len(full) < 0.35
+    assert {(task.prompt_tokens, task.shared_prefix_tokens) for task in full + quarter} == {(600, 480)}
+    gaps_s = [after.arrival_s - task.arrival_s for task, after in pairwise(settings.tasks("surges@0.5"))]
+    assert max(gaps_s) > 5.0
+
+
+def test_robots_are_served_beside_plain_requests(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, workloads={"robots-and-chat@0.5": 100.0})
+    tasks = settings.tasks("robots-and-chat@0.5")
+    chats = [task for task in tasks if task.plain]
+    assert 50 < len(chats) < 110  # 0.8 a second
+    assert len(tasks) - len(chats) > 50
+    assert [task.arrival_s for task in tasks] == sorted(task.arrival_s for task in tasks)
+    assert max(task.arrival_s for task in chats) < 100.0
+    assert len({task.output_tokens for task in chats}) > 20
+    assert all(task.segment_bound is None and task.shared_prefix_tokens == 0 for task in chats)
+
+
+async def test_the_offered_load_is_the_work_that_comes_in_a_second(tmp_path: Path) -> None:
+    workloads = {"wid1@0.2": 30.0, "wid1@0.8": 30.0}
+    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads=workloads, systems=("fcfs",)))
+    await runs.measure(Machine(), 1, say=quiet)
+    report = make_live_report(runs, PROFILE)
+    low, high = report["offered_load"].values()
+    ratio = len(runs.settings.tasks("wid1@0.8")) / len(runs.settings.tasks("wid1@0.2"))
+    assert high / low == pytest.approx(ratio, rel=0.35)
+    assert f"offered load {low:.2f}" in live_report_text(report)
+
+
 def test_each_repetition_has_tasks_of_its_own(tmp_path: Path) -> None:
     """The same for all systems; what hangs on a millisecond in one trace does not in the next."""
     runs = LiveRuns(tmp_path, SETTINGS)
@@ -403,6 +437,9 @@ async def test_a_profile_of_the_runs_own_steps(tmp_path: Path) -> None:
         (["--workloads", "wid9"], "unknown workload 'wid9'"),
         (["--workloads", "wid1:soon"], "'soon' is no number"),
         (["--workloads", "wid1:0"], "at least 1 s"),
+        (["--workloads", "wid2@fast"], "'fast' is no load"),
+        (["--workloads", "wid2@0"], "a load of 0; it must be over 0"),
+        (["--workloads", "robots-and-azure"], "use robots-and-chat"),
         (["--systems", "best"], "unknown system 'best'"),
     ],
 )

@@ -11,8 +11,8 @@ from sim_cases import task
 from timely.core.job import PLAIN_SEGMENT_TOKENS, JobSpec
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.timely.discipline import Timely
-from timely.engines.replay_types import PlannedTask, ReplayOptions
-from timely.engines.sim.simulator import PLAIN_MAX_TOKENS, Simulator
+from timely.engines.replay_types import PLAIN_MAX_TOKENS, PlannedTask, ReplayOptions
+from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
 
 

@@ -305,6 +305,26 @@ async def test_a_replay_with_a_blocking_segment_and_a_shared_prefix(engine: Vllm
         assert record.cached_tokens == 96
 
 
+async def test_a_replay_with_plain_requests(engine: VllmEngine) -> None:
+    """The scheduler takes them for such: they close no segment, and it does not get their length."""
+    answer = (PlannedSegment("", 12, 0.0),)
+    plan = (PlannedSegment("look", 5, 0.05), PlannedSegment("take", 6, 0.05))
+    tasks = [
+        PlannedTask(job="chat", arrival_s=0.0, plan=answer, prompt_tokens=40, plain=True),
+        PlannedTask(job="robot", arrival_s=0.1, plan=plan, prompt_tokens=40),
+    ]
+    before = (await engine.stats()).segments
+    run = await asyncio.wait_for(VllmBackend(engine).run(tasks, ReplayOptions()), 60)
+    chat, robot = run.records
+    assert [record.outcome for record in run.records] == ["complete"] * 2
+    assert (chat.output_tokens, robot.output_tokens) == (12, 11)
+    assert chat.ready_s == [chat.last_token_s]
+    assert chat.first_token_s < chat.last_token_s
+    assert len(robot.ready_s) == 2
+    # The warm-up of the robot's prefix closes one.
+    assert (await engine.stats()).segments - before == 3
+
+
 async def test_the_journal_times_every_step(engine: VllmEngine) -> None:
     before = (await engine.stats()).now_s
     assert (await collect(engine, planned("timed", 0.0, segments=2)))[-1].reason == "complete"

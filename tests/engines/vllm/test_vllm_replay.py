@@ -64,7 +64,10 @@ class FakeEngine:
             yield SegmentReady(request.task_id, index, text, tokens, now, execution_s, now, blocking)
             if blocking:
                 await asyncio.wait_for(event.wait(), DEADLINE_S)
-        yield GenerationDone(request.task_id, "complete", "", tokens=request.max_tokens)
+        now = time.monotonic()
+        yield GenerationDone(
+            request.task_id, "complete", "", tokens=request.max_tokens, first_token_s=now, last_token_s=now
+        )
         if len(_segments(request)) == 2:
             self.over.set()
 
@@ -185,3 +188,44 @@ async def test_a_report_that_fails_ends_the_replay() -> None:
     tasks = [task("a", PlannedSegment("look", 4, 0.01, blocking=True), PlannedSegment("take", 5, 0.01))]
     with pytest.raises(EngineFailed, match="no answer to value"):
         await asyncio.wait_for(backend(engine).run(tasks, ReplayOptions()), DEADLINE_S)
+
+
+async def test_a_plain_request_closes_no_segment_and_its_length_is_not_given_away() -> None:
+    engine = FakeEngine()
+    chat = task("a", PlannedSegment("", 30, 0.5), network_s=0.25, plain=True, max_tokens=90)
+    run = await backend(engine).run([chat], ReplayOptions())
+    request = engine.requests[-1]
+    forced = _forced(request)
+    assert (forced.segments, request.max_tokens) == ((), 90)
+    assert forced.output_token_ids is not None
+    assert list(forced.output_token_ids).index(forced.stop_token_id) == 29
+    record = run.records[0]
+    assert record.ready_s == [record.last_token_s]
+    assert record.start_s == [record.last_token_s + 0.25]
+    assert record.end_s == [record.last_token_s + 0.75]
+    assert engine.reports == []
+
+
+async def test_a_request_waits_for_the_answers_of_its_application() -> None:
+    engine = FakeEngine()
+    plan = PlannedSegment("", 3, 0.0)
+    tasks = [
+        task("last", plan, plain=True, app="one", after=("first", "second"), after_s=0.05),
+        task("second", plan, plain=True, app="one", after=("first",)),
+        task("first", plan, plain=True, app="one"),
+    ]
+    run = await backend(engine).run(tasks, ReplayOptions())
+    came = [request.task_id.split("-")[0] for request in engine.requests if "warm" not in request.task_id]
+    assert came == ["first", "second", "last"]
+    last, second, first = run.records
+    assert first.last_token_s <= second.arrived_s <= second.last_token_s <= last.arrived_s - 0.05
+    assert _forced(engine.requests[-1]).arrival_s is not None
+
+
+@pytest.mark.parametrize(
+    ("after", "words"), [(("b",), "waits for b, which never ends"), (("a",), "wait for each other")]
+)
+async def test_a_request_that_waits_for_ever_is_refused(after: tuple[str, ...], words: str) -> None:
+    tasks = [task("a", PlannedSegment("", 3, 0.0), plain=True, app="one", after=after)]
+    with pytest.raises(InvalidInput, match=words):
+        await backend(FakeEngine()).run(tasks, ReplayOptions())

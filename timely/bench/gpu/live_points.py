@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
-from timely.bench.capacity.workloads import find_capacity_workload
 from timely.bench.live.prediction import Predictor
 from timely.bench.live.report import live_summary_values
 from timely.bench.live.runs import LiveRuns
-from timely.bench.live.settings import MIN_BOUND_TOKENS, Settings
-from timely.engines.replay_types import PlannedTask
+from timely.bench.live.settings import Settings
 from timely.replay.results import Result
 
 GPU_SYSTEMS = ("timely", "vllm-stream", "vllm")
@@ -21,34 +18,12 @@ def gpu_bench_point_name(load: float) -> str:
     return f"wid2@{load:g}"
 
 
-@dataclass(frozen=True, slots=True)
-class PointSettings(Settings):
-    """Settings whose workloads are loads of WID 2, such as ``wid2@4``."""
-
-    def tasks(self, workload: str, repetition: int = 0) -> list[PlannedTask]:
-        name, _, load = workload.partition("@")
-        made = find_capacity_workload(name).make(
-            float(load), self.seed + repetition, self.workloads[workload]
-        )
-        bound = max([MIN_BOUND_TOKENS, *(segment.tokens for task in made for segment in task.plan)])
-        tasks = [
-            replace(
-                task,
-                segment_bound=bound,
-                prompt_tokens=self.prompt_tokens,
-                shared_prefix_tokens=self.shared_prefix_tokens,
-            )
-            for task in made
-        ]
-        return sorted(tasks, key=lambda task: task.arrival_s)
-
-
 def point_settings(
     loads: Sequence[float], seconds: float, model: str, arguments: Sequence[str], prompt: tuple[int, int]
-) -> PointSettings:
+) -> Settings:
     """All systems at all loads; ``prompt`` is its length and the part that is shared, tokens."""
     workloads = {gpu_bench_point_name(load): seconds for load in loads}
-    return PointSettings(
+    return Settings(
         workloads, GPU_SYSTEMS, prompt_tokens=prompt[0], shared_prefix_tokens=prompt[1], model=model,
         arguments=tuple(arguments),
     )  # fmt: skip

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from timely.bench.gpu.live_points import (
-    PointSettings,
     gpu_bench_measured_points,
     gpu_bench_point_name,
     gpu_bench_predicted_points,
@@ -26,6 +25,7 @@ from timely.bench.gpu.live_points import (
 )
 from timely.bench.gpu.model_folder import MODEL_SIZES, write_gpu_bench_model
 from timely.bench.live.runs import LiveRuns
+from timely.bench.live.settings import Settings
 from timely.core.errors import InvalidInput, UnknownName
 from timely.core.files import core_write_file
 
@@ -170,7 +170,7 @@ class GpuBench:
         """The live comparison's folder."""
         return LiveRuns(self.folder / "live", self._points())
 
-    def _points(self) -> PointSettings:
+    def _points(self) -> Settings:
         settings = self.settings
         return point_settings(
             settings.loads, settings.seconds, str(self.model), settings.arguments, settings.prompt

@@ -79,6 +79,14 @@ class Predictor:
             Simulator(options, profile, speed=speed).run(tasks)
         return _simulate(tasks, options, profile, speed)
 
+    def offered_load(self, workload: str) -> float:
+        """The work that arrives in a second, seconds: what the engine takes for all tasks if they come at once."""
+        settings = self._runs.settings
+        tasks = [replace(task, arrival_s=0.0) for task in settings.tasks(workload)]
+        options = replace(settings.options("vllm-stream"), closed_loop=False)
+        run = Simulator(options, self.profile).run(tasks)
+        return max(record.last_token_s for record in run.records) / settings.workloads[workload]
+
     def _with_admission_times(self, tasks: list[PlannedTask], run: Mapping[str, Any]) -> list[PlannedTask]:
         """The tasks, each with the delay before its first step that it had in the run."""
         steps = run["steps"]

@@ -47,10 +47,10 @@ Utilities may be near zero. Their difference counts as a share of the maximum, w
 def make_live_report(runs: LiveRuns, profile_name: str) -> dict[str, Any]:
     """Measured and predicted values, and where the prediction holds.
 
-    ``{"settings", "profile", "door_s", "mean_error", "worst_error", "same_winner", "close": [...], "pairs": [...],
-    "workloads": {workload: {system: {"runs", "measured", "by_repetition", "predicted", "range", "load_before"}}}}``:
-    means over the repetitions that all systems have, the prediction's over its simulations too, ``range`` the least and
-    greatest of these.
+    ``{"settings", "profile", "door_s", "offered_load": {workload: load}, "mean_error", "worst_error", "same_winner",
+    "close": [...], "pairs": [...], "workloads": {workload: {system: {"runs", "measured", "by_repetition", "predicted",
+    "range", "load_before"}}}}``: means over the repetitions that all systems have, the prediction's over its
+    simulations too, ``range`` the least and greatest of these.
     """
     predictor = Predictor(runs, profile_name)
     workloads: dict[str, Any] = {}
@@ -67,6 +67,7 @@ def make_live_report(runs: LiveRuns, profile_name: str) -> dict[str, Any]:
         "settings": asdict(runs.settings),
         "profile": predictor.profile.name,
         "door_s": round(predictor.admission_s, 6),
+        "offered_load": {workload: predictor.offered_load(workload) for workload in workloads},
         **simulator_accuracy(close, pairs),
         "workloads": workloads,
         "close": close,
@@ -202,8 +203,8 @@ def live_report_text(report: Mapping[str, Any]) -> str:
         seconds = report["settings"]["workloads"][workload]
         names = [name for name in MEASURES if name in first["measured"]]
         lines += [
-            f"{workload}, {seconds:.0f} s, {first['jobs']} tasks in {first['runs']} runs;"
-            f" measured / predicted by `{report['profile']}`",
+            f"{workload}, {seconds:.0f} s, {first['jobs']} tasks in {first['runs']} runs, offered load"
+            f" {report['offered_load'][workload]:.2f}; measured / predicted by `{report['profile']}`",
             "",
             f"| system | runs | {' | '.join(names)} |",
             f"|---|---|{'---|' * len(names)}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +18,7 @@ from timely.cli.bench.options import (
 from timely.cli.output import JsonFile, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.cpu_latency import processors_awake, wake_latency_for_measurement
-from timely.core.errors import InvalidInput, UnknownName
+from timely.core.errors import UnknownName
 from timely.core.files import STDOUT
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -28,7 +27,7 @@ CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 def command(
     context: typer.Context,
     workloads: Annotated[
-        str, typer.Option(help="Comma-separated; NAME or NAME:SECONDS of it.")
+        str, typer.Option(help="Comma-separated; NAME[@LOAD][:SECONDS], names and loads of bench capacity.")
     ] = "wid1,wid2,wid3",
     systems: Annotated[
         str,
@@ -58,14 +57,15 @@ def command(
     from timely.bench.live.engine import VllmLive
     from timely.bench.live.report import live_report_text, make_live_report
     from timely.bench.live.runs import LiveRuns
-    from timely.bench.live.settings import ABLATIONS, DEFAULT_DURATIONS_S, SYSTEMS, Settings
+    from timely.bench.live.settings import ABLATIONS, SYSTEMS, Settings, parse_live_workloads
 
     names = split_cli_names(systems)
     for name in names:
         if name not in SYSTEMS and name not in ABLATIONS:
             raise UnknownName("system", name, [*SYSTEMS, *ABLATIONS], where="--systems")
-    durations_s = _parse_durations(workloads, DEFAULT_DURATIONS_S)
-    settings = Settings(durations_s, tuple(names), seed, model=model, arguments=tuple(context.args))
+    settings = Settings(
+        parse_live_workloads(workloads), tuple(names), seed, model=model, arguments=tuple(context.args)
+    )
     runs = LiveRuns(out, settings)
     left = len(list(runs.pending(repetitions)))
     if left and budget != 0.0:
@@ -85,19 +85,3 @@ def command(
     if left:
         typer.echo(f"timely: {left} runs are left; the same command goes on.", err=True)
     return TRY_AGAIN if left else 0
-
-
-def _parse_durations(text: str, defaults_s: Mapping[str, float]) -> dict[str, float]:
-    """``wid1,wid2:30`` as seconds by workload."""
-    durations_s: dict[str, float] = {}
-    for part in (part.strip() for part in text.split(",")):
-        name, _, seconds = part.partition(":")
-        if name not in defaults_s:
-            raise UnknownName("workload", name, defaults_s, where="--workloads")
-        try:
-            durations_s[name] = float(seconds) if seconds else defaults_s[name]
-        except ValueError:
-            raise InvalidInput(f"{seconds!r} is no number of seconds", where="--workloads") from None
-        if not 1.0 <= durations_s[name] < float("inf"):
-            raise InvalidInput(f"{name} for {seconds} s; at least 1 s", where="--workloads")
-    return durations_s

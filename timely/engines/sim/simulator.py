@@ -28,9 +28,6 @@ from timely.engines.step_time.learned import LearnedSpeed
 from timely.engines.step_time.profile import DEFAULT as DEFAULT_PROFILE
 from timely.engines.step_time.profile import ProfileSpeed, StepTimeProfile, load_step_profile
 
-PLAIN_MAX_TOKENS = 4096
-"""Most output tokens of a plain request that names no limit."""
-
 PROGRESS_EVENTS = 256
 """Events between two calls of the progress function."""
 
@@ -212,17 +209,11 @@ class Simulator:
             plain=task.plain,
             prompt_tokens=task.prompt_tokens,
             cached_tokens=cached_tokens,
-            max_tokens=self._max_tokens(task),
+            max_tokens=task.limit_tokens,
             segment_tokens=self._segment_bound(task),
             acceptance=task.acceptance,
             text=task.task,
         )
-
-    def _max_tokens(self, task: PlannedTask) -> int:
-        """The limit that the request names; the length of a plain answer is no discipline's to know."""
-        if task.max_tokens is not None:
-            return task.max_tokens
-        return max(PLAIN_MAX_TOKENS, task.output_tokens) if task.plain else task.output_tokens
 
     def _segment_bound(self, task: PlannedTask) -> int | None:
         """The longest segment of the task's skill set: as the task names it, or the longest so far."""

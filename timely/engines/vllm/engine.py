@@ -346,8 +346,11 @@ class VllmEngine(Engine):
         }
         if rules and request.skill_set in self._planner_names:
             timely["names"] = vllm_prompt_names(request.prompt, self._planner_names[request.skill_set])
+        stop_token_ids = []
         if request.forced:
             timely |= vllm_forced_plan_params(request.forced)
+            if request.forced.stop_token_id is not None:
+                stop_token_ids = [request.forced.stop_token_id]
         max_tokens = request.max_tokens
         if request.history is not None:
             timely |= {"history": asdict(request.history), "resumed_tokens": resumed_tokens}
@@ -357,6 +360,7 @@ class VllmEngine(Engine):
             max_tokens=max_tokens,
             seed=request.seed,
             ignore_eos=bool(request.forced),
+            stop_token_ids=stop_token_ids,
             structured_outputs=StructuredOutputsParams(grammar=rules) if rules else None,
             extra_args={"timely": timely},
             output_kind=RequestOutputKind.CUMULATIVE,

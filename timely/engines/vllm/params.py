@@ -180,7 +180,7 @@ def vllm_hint_params(hints: RequestHints) -> dict[str, Any]:
 def vllm_forced_plan_params(forced: ForcedPlan) -> dict[str, Any]:
     """A forced plan as fields of ``TimelyParams``; its prompt travels as the request's own."""
     return {
-        "forced": [list(segment) for segment in forced.segments],
+        "forced": [list(segment) for segment in forced.segments] or None,
         "forced_ids": None if forced.output_token_ids is None else list(forced.output_token_ids),
         "segment_tokens": forced.segment_tokens,
         "arrival_s": forced.arrival_s,

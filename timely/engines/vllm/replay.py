@@ -1,7 +1,8 @@
 """Replaying a trace through the real engine in real time: real steps, recorded plans, robots that report.
 
 Every task's plan is forced token by token. Its prompt has the recorded length and shares the recorded prefix.
-A simulated robot executes each segment for its recorded time and reports its start and end.
+A simulated robot executes each segment for its recorded time and reports its start and end. A plain request closes no
+segment, and the engine does not know its length before a stop token ends it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from timely.core.errors import EngineFailed, InvalidInput
@@ -35,6 +37,8 @@ from timely.engines.vllm.forced_decoding import engine_arguments
 
 ALPHABET = range(1000, 9000)
 """Token ids for made-up prompts and plans: ordinary words in any vocabulary this size or larger."""
+STOP_TOKEN_ID = ALPHABET.stop
+"""It ends an answer; the limit that its request names may be higher."""
 SAMPLE_S = 0.25
 """How often queue and KV are sampled, seconds."""
 START_S = 0.2
@@ -137,6 +141,8 @@ class _Run:
         self.requests: dict[str, int | str] = {}
         """Request id -> the trace's job."""
         self.finished = 0
+        self.ended = {task.job: asyncio.Event() for task in check_replay_dependencies(tasks)}
+        """The tasks of applications, whose answers others may wait for."""
         self.series: dict[str, list[float]] = {
             key: [] for key in ("t_s", "waiting", "running", "parked", "kv_used")
         }
@@ -220,12 +226,13 @@ class _Run:
         return GenerationRequest(
             task_id=task_id,
             prompt=task.task,
-            max_tokens=task.output_tokens,
+            max_tokens=max(task.limit_tokens, task.output_tokens),
             hints=task.hints,
             forced=ForcedPlan(
-                segments=tuple(plan),
+                segments=() if task.plain else tuple(plan),
                 prompt_token_ids=_prompt(task, self.origin),
-                output_token_ids=vllm_dummy_token_ids(f"plan/{task.job}", task.output_tokens),
+                output_token_ids=_output(task),
+                stop_token_id=STOP_TOKEN_ID,
                 segment_tokens=task.segment_bound,
                 arrival_s=arrival_s,
             ),
@@ -239,8 +246,13 @@ class _Run:
 
     async def _serve(self, record: JobRecord, turn: asyncio.Event) -> None:
         task = record.task
-        arrival = self.origin + task.arrival_s
         await turn.wait()
+        if task.after:
+            for job in task.after:
+                await self.ended[job].wait()
+            record.arrived_s = max(time.monotonic() - self.origin + task.after_s, task.arrival_s)
+            await _sleep_until(self.origin + record.arrived_s)
+        arrival = self.origin + record.arrived_s
         task_id = f"{task.job}-{self.origin:.3f}"
         self.requests[task_id] = task.job
         segments: asyncio.Queue[SegmentReady | None] = asyncio.Queue()
@@ -260,6 +272,8 @@ class _Run:
             raise errors.exceptions[0] from None
         finally:
             self.finished += 1
+            if task.job in self.ended:
+                self.ended[task.job].set()
             if self.progress:
                 arrived = sum(other.arrival_s <= time.monotonic() - self.origin for other in self.tasks)
                 self.progress(time.monotonic() - self.origin, arrived, self.finished)
@@ -275,6 +289,12 @@ class _Run:
             record.first_token_s = done.first_token_s - self.origin
         if done.last_token_s is not None:
             record.last_token_s = done.last_token_s - self.origin
+            if record.task.plain:
+                # The complete answer leaves the engine at once.
+                start_s = record.last_token_s + record.task.hints.network_s
+                record.ready_s.append(record.last_token_s)
+                record.start_s.append(start_s)
+                record.end_s.append(start_s + record.task.plan[0].execution_s)
 
     async def _robot(
         self,
@@ -285,7 +305,7 @@ class _Run:
     ) -> None:
         """Executes segment after segment and reports; a segment is at the robot ``network_s`` after it is ready."""
         task = record.task
-        free = self.origin + task.arrival_s
+        free = self.origin + record.arrived_s
         pending: list[asyncio.Task[None]] = []
         try:
             while (event := await segments.get()) is not None:
@@ -338,6 +358,25 @@ class _Run:
             await asyncio.sleep(SAMPLE_S)
 
 
+def check_replay_dependencies(tasks: Sequence[PlannedTask]) -> list[PlannedTask]:
+    """The tasks of applications, whose answers others may wait for (``PlannedTask.after``).
+
+    Raises:
+        InvalidInput: a task waits for one that never ends, or for itself by way of others.
+    """
+    awaitable = {task.job: task for task in tasks if task.hints.app is not None}
+    for task in tasks:
+        for job in task.after:
+            if job not in awaitable:
+                raise InvalidInput(f"waits for {job}, which never ends", where=f"job {task.job}: after")
+    try:
+        TopologicalSorter({task.job: task.after for task in tasks}).prepare()
+    except CycleError as error:
+        cycle = " and ".join(str(job) for job in error.args[1][:-1])
+        raise InvalidInput(f"{cycle} wait for each other", where="after") from None
+    return list(awaitable.values())
+
+
 async def _sleep_until(when: float) -> None:
     delay = when - time.monotonic()
     if delay > 0:
@@ -355,6 +394,11 @@ def _prompt(task: PlannedTask, run: float) -> list[int]:
     return vllm_dummy_token_ids(f"prefix/{task.prefix}", shared) + vllm_dummy_token_ids(
         f"prompt/{task.job}/{run}", own
     )
+
+
+def _output(task: PlannedTask) -> list[int]:
+    """The tokens of the whole plan, the stop token at their end."""
+    return [*vllm_dummy_token_ids(f"plan/{task.job}", task.output_tokens - 1), STOP_TOKEN_ID]
 
 
 def vllm_dummy_token_ids(name: str, count: int) -> list[int]:
