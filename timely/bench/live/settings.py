@@ -78,9 +78,9 @@ class Settings:
             UnknownName: no such workload. InvalidInput: its load is no positive number.
         """
         name, load = parse_live_workload(workload)
-        found = find_capacity_workload(name)
+        published = find_capacity_workload(name)
         seed, seconds = self.seed + repetition, self.workloads[workload]
-        robots = found.make(load, seed, seconds)
+        robots = published.make(load, seed, seconds)
         longest: dict[str, int] = {}
         for task in robots:
             bound = max(segment.tokens for segment in task.plan)
@@ -94,7 +94,7 @@ class Settings:
             )
             for task in robots
         ]
-        if found.chats:
+        if published.chats:
             tasks += _chats(load, seed, seconds)
         return sorted(tasks, key=lambda task: task.arrival_s)
 
