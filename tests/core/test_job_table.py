@@ -95,13 +95,14 @@ def test_a_new_row_holds_what_the_spec_says() -> None:
             priority=-1.0,
             urgency=0,
             expected_tokens=55.0,
+            pace_s=0.05,
         ),
     )
     row = table.add(spec).row
     expected = {
         "arrival_s": 3.0, "due_s": 3.0, "ert_s": 0.2, "alpha": -6.67, "beta": 2.0, "network_s": 0.008,
         "resume_s": -math.inf, "priority": -1.0, "expected_tokens": 55.0, "attained_s": 0.0, "segment": 0,
-        "segment_bound": 14, "prompt_tokens": 100, "prefill_left": 4, "urgency": 0, "blocks": 0,
+        "pace_s": 0.05, "segment_bound": 14, "prompt_tokens": 100, "prefill_left": 4, "urgency": 0, "blocks": 0,
         "resident": False, "active": False, "segmented": False,
     }  # fmt: skip
     assert {name: getattr(table, name)[row].item() for name in expected} == expected
@@ -111,6 +112,7 @@ def test_what_is_unknown_is_marked_so() -> None:
     table = JobTable()
     row = table.add(JobSpec("a", 0.0)).row
     assert math.isnan(table.expected_tokens[row])
+    assert math.isnan(table.pace_s[row])
     assert table.urgency[row] == 5
 
 

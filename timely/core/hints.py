@@ -17,6 +17,8 @@ class RequestHints:
         app: name of the application the request belongs to, or None.
         app_requests: number of requests that application will send in all, or None.
         expected_tokens: predicted output tokens, or None.
+        pace_s: longest time from a token to the next that the reader of a plain request bears, seconds. None: as
+            long as the first one may take.
         priority: vLLM's own priority; smaller is more important.
         network_s: one-way delay to the robot, seconds.
         agent: name of the robot, or empty.
@@ -28,6 +30,7 @@ class RequestHints:
     app: str | None = None
     app_requests: int | None = None
     expected_tokens: float | None = None
+    pace_s: float | None = None
     priority: float = 0.0
     network_s: float = 0.0
     agent: str = ""

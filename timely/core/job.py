@@ -136,6 +136,7 @@ class JobTable:
     """Runnable from then on; NEVER while it awaits a value or is not ready; -inf when not parked."""
     priority: Floats  # vLLM's own priority
     expected_tokens: Floats  # predicted output tokens; nan when unknown
+    pace_s: Floats  # longest time from a token to the next that a plain request bears; nan when it says none
     attained_s: Floats  # engine time spent on it so far
     rank: Floats  # the discipline's own number for the job: written by its hooks, it moves with the row
     sequence: Ints  # arrival number: the last tie-breaker
@@ -243,6 +244,7 @@ class JobTable:
         self.resume_s[row] = -math.inf
         self.priority[row] = hints.priority
         self.expected_tokens[row] = math.nan if hints.expected_tokens is None else hints.expected_tokens
+        self.pace_s[row] = math.nan if hints.pace_s is None else hints.pace_s
         self.attained_s[row] = self.rank[row] = 0.0
         self.sequence[row] = self._arrivals
         self._arrivals += 1

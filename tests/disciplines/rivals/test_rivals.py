@@ -178,3 +178,65 @@ def test_inferential_sums_its_weights() -> None:
     assert keys[:3] == pytest.approx([12.5 + 15 + 10 + 15, 25 + 15 + 10 + 15, 25 + 15 + 10 + 15])
     assert keys[3] == pytest.approx(45 + 12.5 + 15 + 10 + 1.5)
     assert next(iter(composed(discipline, table, limits(now=1.0)).tokens)) == "overdue"
+
+
+# ---------------------------------------------------------------- paces
+
+
+def add_chat(
+    table: JobTable,
+    discipline: Discipline,
+    name: str,
+    pace_s: float | None,
+    *,
+    ert_s: float = 0.5,
+    output: int = 1,
+) -> Job:
+    """A chat that came at 0 s and decodes."""
+    hints = RequestHints(utility=TimeUtility(ert_s, -2.0, 1.0), expected_tokens=200.0, pace_s=pace_s)
+    job = table.add(JobSpec(name, 0.0, hints, 100, segmented=False, plain=True))
+    discipline.arrived(job, 0.0)
+    row = job.row
+    table.resident[row] = table.active[row] = True
+    table.context_tokens[row], table.blocks[row], table.prefill_left[row] = 100 + output, 8, 0
+    table.output_tokens[row] = output
+    return job
+
+
+@pytest.mark.parametrize(("pace_s", "chunk"), [(None, 127), (0.1, 127), (1.0, 2047)])
+def test_qoserve_counts_the_slack_of_a_named_pace(pace_s: float | None, chunk: int) -> None:
+    """At 0.6 s the second token of a chat is due at 0.55, 0.6 or 1.5 s."""
+    table, discipline = JobTable(), create_discipline("qoserve")
+    add_chat(table, discipline, "chat", pace_s)
+    add(table, discipline, "long", ert_s=30.0, prompt=3000)
+    assert composed(discipline, table, limits(now=0.6)).tokens == {"chat": 1, "long": chunk}
+
+
+@pytest.mark.parametrize(("pace_s", "first"), [(0.2, "chat"), (30.0, "prompt")])
+def test_jitserve_serves_a_pace_just_in_time(pace_s: float, first: str) -> None:
+    table, discipline = JobTable(), create_discipline("jitserve")
+    add_chat(table, discipline, "chat", pace_s)
+    # Much goodput for little service.
+    add(table, discipline, "prompt", ert_s=30.0, prompt=2000)
+    assert next(iter(composed(discipline, table, limits(now=0.3)).tokens)) == first
+
+
+def test_jitserve_exchanges_requests_in_memory_for_more_goodput_only() -> None:
+    table, discipline = JobTable(), create_discipline("jitserve")
+    for name in "abc":
+        add(table, discipline, name, ert_s=30.0, decoding=True)
+    add(table, discipline, "new", ert_s=30.0, prompt=300)
+    # Its 19 blocks are those of three that bring more together.
+    assert composed(discipline, table, limits(blocks=0)).evict == []
+
+
+def test_slos_serve_paces_steps_by_the_tightest_named_pace() -> None:
+    table, discipline = JobTable(), SlosServe()
+    add_chat(table, discipline, "loose", 0.1)
+    add_chat(table, discipline, "tight", 0.05)
+    composed(discipline, table)
+    assert discipline._pace_s(limits()) == 0.05
+    discipline, table = SlosServe(), JobTable()
+    add_chat(table, discipline, "none", None)
+    composed(discipline, table)
+    assert discipline._pace_s(limits()) == pytest.approx(2.0 * SPEED.token_s)

@@ -25,8 +25,9 @@ class Scene:
         self.speed = FixedSpeed(STEP_S, sequence_s, prompt_s)
 
     def add(
-        self, name: str, now: float, *, plain: bool, utility: TimeUtility = NORMAL, prompt: int = 300
-    ) -> Job:
+        self, name: str, now: float, *, plain: bool, utility: TimeUtility = NORMAL, prompt: int = 300,
+        pace_s: float | None = None,
+    ) -> Job:  # fmt: skip
         job = self.table.add(
             JobSpec(
                 name,
@@ -35,7 +36,7 @@ class Scene:
                 segment_tokens=32 if plain else 10,
                 segmented=not plain,
                 plain=plain,
-                hints=RequestHints(utility=utility),
+                hints=RequestHints(utility=utility, pace_s=pace_s),
             )
         )
         self.discipline.arrived(job, now)
@@ -248,3 +249,25 @@ def test_a_job_that_lost_its_kv_cache_outside_a_step_is_found() -> None:
     scene.table.resident[jobs[1].row] = False
     scene.table.prefill_left[jobs[1].row] = 300
     assert set(scene.compose(0.2).tokens) == {"0", "1", "2"}
+
+
+@pytest.mark.parametrize(
+    ("pace_s", "output", "newest_s", "next_due_s"),
+    [
+        (0.05, 1, 0.1, 6.05),  # the first token came 5.9 s early: that time is in store
+        (0.05, 40, 7.9, 8.0),  # the 41st is due 6 + 40 * 0.05 s after the arrival
+        (0.05, 40, 9.0, 9.05),  # behind its pace: a pace after the newest token
+        (None, 40, 3.0, 9.0),  # without a pace each token has the time of the first
+    ],
+)
+def test_a_reader_with_a_pace_has_in_store_what_came_early(
+    pace_s: float | None, output: int, newest_s: float, next_due_s: float
+) -> None:
+    scene = Scene()
+    utility = TimeUtility(6.0, NORMAL.alpha, NORMAL.beta)
+    chat = scene.add("chat", 0.0, plain=True, utility=utility, pace_s=pace_s)
+    scene.decode(chat, output, newest_s)
+    limits = StepLimits(newest_s, 2048, 64, 256, 2048, 100_000, 16, scene.speed)
+    slack_s = scene.discipline._numbers(scene.table, limits).slack_s[chat.row]
+    # Its step and one of caution.
+    assert slack_s == pytest.approx(next_due_s - newest_s - 2.0 * scene.speed.step_s(1, 0), abs=1e-6)

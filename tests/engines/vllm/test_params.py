@@ -64,6 +64,7 @@ def test_defaults_are_the_normal_task() -> None:
         ({"timely": {"colour": "red"}}, "timely.colour"),
         ({"timely": "drone"}, "timely"),
         ({"timely_network_s": -1.0}, "timely.network_s"),
+        ({"timely_pace_s": 0.0}, "timely.pace_s"),
         ({"timely_arrival_s": 0.0}, "timely_arrival_s"),
         ({"timely_keep_prompt": True}, "timely_keep_prompt"),
         ({"timely_promised": True}, "timely_promised"),

@@ -122,6 +122,14 @@ def best_rival_ratio(rows: Mapping[str, Result], ours: str = "timely") -> tuple[
     return (float(rows[ours]["load_99"]) / others[rival], rival) if others[rival] > 0.0 else None
 
 
+def owner_ratio(workload: str, rows: Mapping[str, Result]) -> tuple[float, str] | None:
+    """``load_99`` of ``timely`` over that of the rival whose own workload it is, and its name; None without them."""
+    owner = find_capacity_workload(workload).owner
+    if "timely" not in rows or owner not in rows or float(rows[owner]["load_99"]) == 0.0:
+        return None
+    return float(rows["timely"]["load_99"]) / float(rows[owner]["load_99"]), owner
+
+
 def plot_capacity(results: Mapping[str, Mapping[str, Result]], folder: Path) -> None:
     """``capacity.png``: the robots that each system carries on each workload."""
     folder.mkdir(parents=True, exist_ok=True)

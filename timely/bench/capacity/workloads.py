@@ -17,6 +17,14 @@ import numpy as np
 from lrtrace.compose.composition import compose
 from lrtrace.compose.workload import WORKLOADS as COMPOSED
 from lrtrace.importers.public_traces import Import
+from timely.bench.capacity import own
+from timely.bench.capacity.lengths import (
+    CONVERSATION,
+    MAX_ANSWER_TOKENS,
+    MAX_PROMPT_TOKENS,
+    limited_lengths,
+    poisson_arrivals,
+)
 from timely.core.errors import InvalidInput, UnknownName
 from timely.engines.replay_types import PlannedSegment, PlannedTask
 from timely.replay.trace import replay_task_from_job
@@ -36,13 +44,6 @@ SURGE_S, SURGE_PERIOD_S, SURGE_FACTOR = 10.0, 60.0, 4.0
 CHAT_PROMPT_TOKENS_PER_S = 2000.0
 """Prompt tokens of the chats beside the robots, a second. Robots are scaled, chats are not."""
 
-CHAT_PROMPT = (760.0, 0.985)
-CHAT_ANSWER = (151.0, 0.859)
-"""Median and sigma of log-normal lengths, tokens: fitted to the logarithms of Azure's conversation trace of 2023."""
-
-MAX_PROMPT_TOKENS, MAX_ANSWER_TOKENS = 8192, 1000
-"""Longer prompts are left out, as a server with this context length does; longer answers are cut."""
-
 PUBLIC_TRACES = {
     "robots-and-azure": ("azure", "azure2023/AzureLLMInferenceTrace_conv.csv"),
     "robots-and-mooncake": ("mooncake", "mooncake/conversation_trace.jsonl"),
@@ -58,11 +59,13 @@ class CapacityWorkload:
     """A workload at load 1.
 
     Attributes:
-        robots: of all kinds together.
+        robots: of all kinds together; without robots it is users who ask once a minute.
         tasks_per_s: of robots, on average.
-        duration_s: as published.
+        duration_s: as published, or the longest that is measured.
         make: robot tasks at a load, a seed and a duration.
         chats: whether ordinary requests are served beside the robots.
+        owner: the rival whose headline workload it is, or empty.
+        least_s: shortest duration of a point, seconds, where its deadlines need more than others.
     """
 
     name: str
@@ -72,11 +75,13 @@ class CapacityWorkload:
     duration_s: float
     make: Callable[[float, int, float], list[PlannedTask]]
     chats: bool = False
+    owner: str = ""
+    least_s: float = 0.0
 
     def seconds(self, load: float, *, quick: bool) -> float:
         """Duration of a point, seconds."""
         tasks, least_s = (QUICK_POINT_TASKS, QUICK_MIN_S) if quick else (POINT_TASKS, MIN_S)
-        return max(least_s, min(self.duration_s, tasks / (self.tasks_per_s * load)))
+        return max(least_s, self.least_s, min(self.duration_s, tasks / (self.tasks_per_s * load)))
 
 
 def find_capacity_workload(name: str) -> CapacityWorkload:
@@ -156,17 +161,8 @@ def _surging_arrivals(draw: np.random.Generator, calm: float, seconds: float) ->
 def made_up_requests(seed: int, seconds: float) -> Requests:
     """Poisson arrivals with lengths like those of a public trace, which is not shipped."""
     draw = np.random.default_rng([seed, 1])
-    median, sigma = CHAT_PROMPT
-    rate = CHAT_PROMPT_TOKENS_PER_S / (median * math.exp(sigma**2 / 2.0))
-    requests = []
-    time_s = 0.0
-    while (time_s := time_s + draw.exponential(1.0 / rate)) < seconds:
-        prompt, answer = (
-            int(middle * math.exp(spread * draw.standard_normal()))
-            for middle, spread in (CHAT_PROMPT, CHAT_ANSWER)
-        )
-        requests.append(_limited(time_s, prompt, answer))
-    return requests
+    rate = CHAT_PROMPT_TOKENS_PER_S / CONVERSATION.mean_prompt
+    return [(time_s, *CONVERSATION.draw(draw)) for time_s in poisson_arrivals(draw, rate, seconds)]
 
 
 def _public_requests(name: str, data: str, seed: int, seconds: float) -> Requests:
@@ -179,7 +175,11 @@ def _public_requests(name: str, data: str, seed: int, seconds: float) -> Request
     speed = CHAT_PROMPT_TOKENS_PER_S / (prompt_tokens / span_s)
     skip_s = (seed * 997.0) % max(1.0, span_s / speed - seconds)
     scaled = ((time_s / speed - skip_s, prompt, answer) for time_s, prompt, answer in rows)
-    return [_limited(*request) for request in scaled if 0.0 <= request[0] < seconds]
+    return [
+        (round(time_s, 6), *limited_lengths(prompt, answer))
+        for time_s, prompt, answer in scaled
+        if 0.0 <= time_s < seconds
+    ]
 
 
 @cache
@@ -189,10 +189,6 @@ def _public_rows(source: str, path: str) -> Requests:
         for job in Import(source, path).jobs
         if job.prompt_tokens <= MAX_PROMPT_TOKENS
     ]
-
-
-def _limited(time_s: float, prompt: int, answer: int) -> tuple[float, int, int]:
-    return round(time_s, 6), min(MAX_PROMPT_TOKENS, max(1, prompt)), min(MAX_ANSWER_TOKENS, max(1, answer))
 
 
 def _chat_task(number: int, request: tuple[float, int, int]) -> PlannedTask:
@@ -231,6 +227,24 @@ CAPACITY_WORKLOADS: Mapping[str, CapacityWorkload] = {
             replace(_WID2, name=name, summary=f"WID 2 beside chats of a public trace ({source})", chats=True)
             for name, (source, _) in PUBLIC_TRACES.items()
         ),
+        CapacityWorkload(
+            "own-qoserve", "interactive requests, and batch requests with two deadlines", 60, own.QOSERVE_RATE,
+            600.0, own.qoserve_requests, owner="qoserve", least_s=150.0,
+        ),
+        CapacityWorkload(
+            "own-jitserve", "chats, whole answers with deadlines, applications with one deadline", 36,
+            own.JITSERVE_RATE * (2.0 + sum(own.STAGES) / len(own.STAGES)) / 3.0, 600.0, own.jitserve_requests,
+            owner="jitserve", least_s=150.0,
+        ),
+        CapacityWorkload(
+            "own-slos-serve", "chats, coding and summaries with deadlines of prompts and paces", 15, own.SLOS_RATE,
+            600.0, own.slos_serve_requests, owner="slos-serve", least_s=120.0,
+        ),
+        CapacityWorkload(
+            "own-inferential", "robots that ask a policy for an action again and again", own.POLICY_ROBOTS,
+            own.POLICY_ROBOTS * sum(1.0 / period_s for period_s in own.PERIODS_S) / len(own.PERIODS_S), 300.0,
+            own.inferential_requests, owner="inferential",
+        ),
     )
-}
+}  # fmt: skip
 """By name."""

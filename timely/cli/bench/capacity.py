@@ -51,7 +51,13 @@ def command(
     The last six columns compare all systems of a workload at the highest load that the best of them bears at 99%.
     """
     from timely.bench.capacity.measure import CAPACITY_SYSTEMS, find_capacity_system
-    from timely.bench.capacity.report import BESIDE, best_rival_ratio, measure_capacity, plot_capacity
+    from timely.bench.capacity.report import (
+        BESIDE,
+        best_rival_ratio,
+        measure_capacity,
+        owner_ratio,
+        plot_capacity,
+    )
     from timely.bench.capacity.search import CapacityRun
     from timely.bench.capacity.workloads import CAPACITY_WORKLOADS, PUBLIC_TRACES, find_capacity_workload
     from timely.engines.step_time.profile import load_step_profile
@@ -107,3 +113,6 @@ def command(
             if ratio is None
             else f"{workload}: timely carries {ratio[0]:.2f} times the robots of {ratio[1]}"
         )
+        owner = owner_ratio(workload, by_system)
+        if owner is not None:
+            console.print(f"{workload}: timely bears {owner[0]:.2f} times the load of {owner[1]}, its owner")

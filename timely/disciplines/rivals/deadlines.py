@@ -2,7 +2,8 @@
 
 A time-utility function names one time: that of the first action. Such a scheduler needs a deadline for the prompt and
 one for each later token. The first segment's tokens are due in a row that ends at the first action. Later tokens are
-due at a reader's pace, and so are all tokens of a plain request. The lengths of first segments are learned.
+due at the pace that the request names, or else at a reader's, and so are all tokens of a plain request. The lengths of
+first segments are learned.
 """
 
 from __future__ import annotations
@@ -57,12 +58,22 @@ def prompt_due_s(table: JobTable, token_s: float) -> Floats:
     return discipline_first_action_due_s(table) - (np.maximum(1.0, table.rank) - 1.0) * token_s
 
 
-def decoding_slack_s(table: JobTable, now: float, token_s: float) -> Floats:
-    """Time until each row's next token is due, seconds; where that is past, the pace of a reader counts from now."""
+def reader_pace_s(table: JobTable) -> Floats:
+    """Time from a token to the next, as the request names it, seconds."""
+    return np.where(np.isnan(table.pace_s), READER_TOKEN_S, table.pace_s)
+
+
+def next_token_due_s(table: JobTable, token_s: float) -> Floats:
+    """When each row's next token is due, if each of those until the first action takes ``token_s``."""
     first = (table.segment == 0) & ~table.plain
     later = table.output_tokens - np.maximum(1.0, table.rank) + 1.0
-    due_s = discipline_first_action_due_s(table) + np.where(
-        first, -(first_tokens_left(table) - 1.0) * token_s, READER_TOKEN_S * np.maximum(0.0, later)
+    due_s: Floats = discipline_first_action_due_s(table) + np.where(
+        first, -(first_tokens_left(table) - 1.0) * token_s, reader_pace_s(table) * np.maximum(0.0, later)
     )
-    slack_s = due_s - now
-    return np.where(slack_s > 0.0, slack_s, READER_TOKEN_S)
+    return due_s
+
+
+def decoding_slack_s(table: JobTable, now: float, token_s: float) -> Floats:
+    """Time until each row's next token is due, seconds; where that is past, its pace counts from now."""
+    slack_s = next_token_due_s(table, token_s) - now
+    return np.where(slack_s > 0.0, slack_s, reader_pace_s(table))

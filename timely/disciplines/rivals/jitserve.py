@@ -11,6 +11,8 @@ Our reading, and where it is kinder than the paper:
 
 * A robot's goodput before its first action is its prompt and first segment, with the deadline of the first action.
   Later tokens count without a deadline.
+* The just enough service of a request that names a pace is a token by each time that the pace gives. So it goes first
+  where its next token would be late after a full step. Where the token is late already its goodput is lost.
 * The paper decides anew every 50 steps, which is longer than an urgent task has. Here every step decides.
 * Lengths are predicted by a running mean instead of quantile regression forests, unless the request brings one.
 * The service time counts the prompt as well, since prompts are most of a robot's work.
@@ -23,7 +25,7 @@ import numpy as np
 from timely.core.job import Job, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits
 from timely.disciplines.output_length import Lengths
-from timely.disciplines.rivals.deadlines import FirstSegmentLearner, first_tokens_left
+from timely.disciplines.rivals.deadlines import FirstSegmentLearner, first_tokens_left, next_token_due_s
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder
 
 OUTPUT_WEIGHT = 8.0
@@ -34,6 +36,9 @@ CANDIDATES = 2
 
 LEAST_RATIO = 1e-6
 """Smallest factor of a goodput that comes too late."""
+
+PRESSED = 1e9
+"""Larger than any density of goodput: such requests cannot wait for the next step."""
 
 
 class JitServe(FirstSegmentLearner, KeyedDiscipline):
@@ -70,11 +75,18 @@ class JitServe(FirstSegmentLearner, KeyedDiscipline):
         ratio = np.clip(
             budget_s / np.maximum(LEAST_RATIO, limits.now - table.arrival_s + ready_s), LEAST_RATIO, 1.0
         )
-        gain = OUTPUT_WEIGHT * aim + np.where(first, table.prompt_tokens, 0.0)
+        paced = ~first & (table.pace_s > 0.0)
+        gain = OUTPUT_WEIGHT * aim + np.where(first | paced, table.prompt_tokens, 0.0)
         result: Floats = gain * np.where(first, ratio, 1.0) / need_s
+        if paced.any():
+            step_s = limits.speed.step_s(int(np.count_nonzero(table.active)), limits.token_budget)
+            slack_s = next_token_due_s(table, token_s) - limits.now
+            result[paced & (slack_s > 0.0) & (slack_s < token_s + step_s)] += PRESSED
         return result
 
     def _fill(self, builder: StepBuilder, order: Rows) -> str:
+        keys = self.keys(builder.table, builder.limits)
+        builder.worth = lambda row, victims: bool(keys[row] >= keys[victims].sum())
         return super()._fill(builder, self._grouped(builder, order))
 
     def _grouped(self, builder: StepBuilder, order: Rows) -> Rows:

@@ -7,12 +7,15 @@
   Its state is the number accepted and, for each number, the largest prompt budget. Accepted requests stay accepted.
 * **Steps.** Decoding of accepted requests comes first, then their prompts by deadline. The rest gets what is left.
 
-Our reading: all robots and readers are in one tier, whose pace is ``PACE`` times the time of a decoding step. A robot's
-prompt is due earlier by its first segment at that pace. Each request counts the same. Speculative decoding, several
-replicas and further stages are left out. A request is judged once, when it has arrived.
+Our reading: all requests are in one tier. Its pace is the tightest that a request names, or else ``PACE`` times the
+time of a decoding step. A robot's prompt is due earlier by its first segment at that pace. Each request counts the
+same. Speculative decoding, several replicas and further stages are left out. A request is judged once, when it has
+arrived.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,12 +51,15 @@ class SlosServe(FirstSegmentLearner, KeyedDiscipline):
         super().__init__()
         self._accepted: dict[JobId, bool] = {}
         """The verdict on each live job that has one."""
+        self._named_pace_s = math.nan
+        """The tightest pace that a live job names, seconds; nan: none does."""
 
     def finished(self, job: Job, now: float) -> None:
         super().finished(job, now)
         self._accepted.pop(job.job_id, None)
 
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
+        self._named_pace_s = float(np.fmin.reduce(table.pace_s, initial=math.nan))
         self._judge(table, limits)
         return super().compose(table, limits)
 
@@ -74,9 +80,8 @@ class SlosServe(FirstSegmentLearner, KeyedDiscipline):
             )
         return super()._fill(builder, order)
 
-    @staticmethod
-    def _pace_s(limits: StepLimits) -> float:
-        return PACE * limits.speed.token_s
+    def _pace_s(self, limits: StepLimits) -> float:
+        return PACE * limits.speed.token_s if math.isnan(self._named_pace_s) else self._named_pace_s
 
     def _prompt_tokens(self, decoding: float, limits: StepLimits) -> float:
         """Prompt tokens of a step at the pace beside so many decoding requests."""

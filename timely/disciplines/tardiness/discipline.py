@@ -24,9 +24,10 @@ order of an index. Each joins only if it gains at least what the members lose:
 * **Early is better.** Before its deadline a job still counts ``EARLY_SHARE`` of its slope. With slack on all sides the
   composition then tends to short responses instead of leaving them to chance.
 * **Plain requests.** The utility of a request without segments is that of its first token. From then on each token is
-  due one expected response time after the one before. The tokens still to come are learned from finished answers.
-  Those without a utility of their own are served first come, first served among themselves, as in vLLM. They wait only
-  for jobs that lose utility faster: a normal task's segment interrupts no answer.
+  due one expected response time after the one before. The reader of a request that names a pace
+  begins at the deadline of the first token, and what has come earlier is in store. The tokens still to come are learned
+  from finished answers. Those without a utility of their own are served first come, first served among themselves, as
+  in vLLM. They wait only for jobs that lose utility faster: a normal task's segment interrupts no answer.
 * **Opportunistic decode.** A parked generation joins a step that runs anyway if that delays no member too much.
   Decoding it with others is nearly free; decoding it alone later costs a whole step a token. It never starts a step
   before its robot is about to run dry. While less KV cache is free than in use, all parked generations join. A complete
@@ -167,6 +168,7 @@ class WeightedTardiness(KeyedDiscipline):
         prefill_s = prompt_token_s * prefill
         weight = np.maximum(-alpha, FLAT_WEIGHT)
         ahead_s = prefill_s + step_s * left
+        allowed_s = table.ert_s[every] * first
         heeded = weight > self.STEP.HEEDED_WEIGHT
         if heeded.any():
             # Ordinary requests join their steps as far as their slack allows.
@@ -177,18 +179,14 @@ class WeightedTardiness(KeyedDiscipline):
             left[plain] = self._left_of_answers(table, rows[plain])
             ahead_s[plain] = prefill_s[plain] + step_s
             begun = plain & (table.output_tokens[every] > 0)
+            paced = begun & (table.pace_s[every] > 0.0)
+            if paced.any():
+                allowed_s[paced] = self._reading_s(table, rows[paced])
         else:
             begun = plain
         decode_s = step_s * left
         # One step of caution: a job that comes up finds a step in flight.
-        slack_s = (
-            table.due_s[every]
-            + table.ert_s[every] * first
-            - table.network_s[every]
-            - limits.now
-            - ahead_s
-            - step_s
-        )
+        slack_s = table.due_s[every] + allowed_s - table.network_s[every] - limits.now - ahead_s - step_s
         slack_s[alpha == 0.0] = math.inf
         waiting = table.promised[every] & (prefill > 0) & (table.resume_s[every] <= limits.now)
         places = (waiting & (slack_s >= 0.0) & (slack_s < math.inf)).nonzero()[0]
@@ -221,6 +219,17 @@ class WeightedTardiness(KeyedDiscipline):
             ordinary,
             index,
         )
+
+    @staticmethod
+    def _reading_s(table: JobTable, rows: Rows) -> Floats:
+        """From the newest token until the next is due, seconds, of plain requests that name a pace.
+
+        A reader at that pace begins when the first token is due. What has come before it was needed is in store.
+        """
+        pace_s = table.pace_s[rows]
+        stored_s = table.arrival_s[rows] + table.ert_s[rows] + pace_s * table.output_tokens[rows]
+        result: Floats = np.maximum(pace_s, stored_s - table.due_s[rows])
+        return result
 
     @classmethod
     def _step_times_s(cls, table: JobTable, limits: StepLimits) -> tuple[float, float, float]:

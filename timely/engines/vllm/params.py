@@ -78,6 +78,7 @@ class TimelyParams(BaseModel):
     urgency: int | None = Field(None, ge=0, le=4)
     network_s: float = Field(0.0, ge=0, le=10)
     expected_tokens: float | None = Field(None, ge=0)
+    pace_s: float | None = Field(None, gt=0, le=60)
     acceptance: float | None = Field(None, ge=0, le=1)
     priority: float | None = None
     text: str = ""
@@ -115,6 +116,7 @@ class TimelyParams(BaseModel):
             app=self.app,
             app_requests=self.app_requests,
             expected_tokens=self.expected_tokens,
+            pace_s=self.pace_s,
             priority=priority if self.priority is None else self.priority,
             network_s=self.network_s,
             agent=self.agent,

@@ -69,6 +69,7 @@ class OpenAIHints(BaseModel):
     urgency: Urgency | None = None
     network_s: Annotated[float | None, Field(ge=0, le=10)] = None
     expected_tokens: Annotated[float | None, Field(gt=0, le=1e6)] = None
+    pace_s: Annotated[float | None, Field(gt=0, le=60)] = None
     acceptance: Annotated[float | None, Field(ge=0, le=1)] = None
     priority: Annotated[float | None, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = None
     text: str | None = None

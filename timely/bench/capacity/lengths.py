@@ -1,0 +1,53 @@
+"""Lengths and arrivals of made-up requests, drawn like those of public traces that are not shipped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+MAX_PROMPT_TOKENS, MAX_ANSWER_TOKENS = 8192, 1000
+"""Longer prompts are left out or cut, as a server with this context length does; longer answers are cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Log-normal lengths: median in tokens, and sigma, of prompts and of answers."""
+
+    prompt: tuple[float, float]
+    answer: tuple[float, float]
+
+    def draw(self, draw: np.random.Generator) -> tuple[int, int]:
+        """Prompt and answer of a request, tokens."""
+        prompt, answer = (
+            int(median * math.exp(sigma * draw.standard_normal()))
+            for median, sigma in (self.prompt, self.answer)
+        )
+        return limited_lengths(prompt, answer)
+
+    @property
+    def mean_prompt(self) -> float:
+        """Mean prompt without limits, tokens."""
+        median, sigma = self.prompt
+        return median * math.exp(sigma**2 / 2.0)
+
+
+CONVERSATION = Lengths((760.0, 0.985), (151.0, 0.859))
+"""Fitted to the logarithms of Azure's conversation trace of 2023."""
+
+CODE = Lengths((1095.0, 1.36), (16.3, 0.847))
+"""Fitted to the logarithms of Azure's code trace of 2023."""
+
+
+def limited_lengths(prompt: int, answer: int) -> tuple[int, int]:
+    """The lengths within what a server takes, at least a token each."""
+    return min(MAX_PROMPT_TOKENS, max(1, prompt)), min(MAX_ANSWER_TOKENS, max(1, answer))
+
+
+def poisson_arrivals(draw: np.random.Generator, rate: float, seconds: float) -> Iterator[float]:
+    """Times of a Poisson process, seconds; what is drawn between two of them may come from ``draw`` too."""
+    time_s = 0.0
+    while (time_s := time_s + draw.exponential(1.0 / rate)) < seconds:
+        yield round(time_s, 6)
