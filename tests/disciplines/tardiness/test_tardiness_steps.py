@@ -152,6 +152,26 @@ def test_no_later_deadline_breaks_a_promise(joining: int, *, promised: bool) -> 
     assert len(scene.compose(0.13).tokens) == 1 + joining
 
 
+@pytest.mark.parametrize(("prompt", "joining"), [(100, 1), (200, 0)])
+def test_a_promised_prompt_of_the_step_itself_needs_no_caution(prompt: int, joining: int) -> None:
+    scene = Scene()
+    scene.job("first", URGENT, promised=True)
+    for number in range(3):
+        scene.job(f"other {number}", URGENT, arrival_s=0.01, prompt=prompt, promised=True)
+    # 65 ms until the deadline, and 50 ms of work: one more prompt of 10 ms does no harm, and no step is in flight.
+    assert len(scene.compose(0.135).tokens) == 1 + joining
+
+
+@pytest.mark.parametrize(("now", "joining"), [(0.15, 0), (0.165, 2)])
+def test_a_promise_that_cannot_be_kept_holds_no_equal(now: float, joining: int) -> None:
+    scene = Scene()
+    scene.job("member", URGENT, running=True, promised=True)
+    for number in range(2):
+        scene.job(f"other {number}", URGENT, arrival_s=0.04, prompt=150, promised=True)
+    # 40 ms of work: at 0.15 s the deadline is 50 ms away, less than a prompt more; at 0.165 s it is lost.
+    assert len(scene.compose(now).tokens) == 1 + joining
+
+
 @pytest.mark.parametrize(("arrival_s", "joins"), [(-0.13, True), (-0.12, False)])
 @pytest.mark.parametrize("promised", [True, False])
 def test_a_promised_prompt_that_can_wait_no_longer_joins(

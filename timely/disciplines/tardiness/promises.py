@@ -14,10 +14,11 @@ class Promises:
     """First segments of tasks that were admitted because they come in time, members of the step and others.
 
     No job that loses less utility per second makes one of them late, nor does an equal with a later deadline. One that
-    has no slack left joins the step if it makes no other one late, whatever the members lose.
+    has no slack left joins the step if it makes no other one late, whatever the members lose. Equals do not wait for
+    one that comes too late anyway: several would be late for its sake.
     """
 
-    __slots__ = ("_deadlines_s", "_dues_s", "_rows", "_spare_s", "_table", "_weights")
+    __slots__ = ("_deadlines_s", "_dues_s", "_latest_s", "_rows", "_step_s", "_table", "_weights")
 
     def __init__(self, builder: StepBuilder, numbers: Numbers) -> None:
         table, rows, now = builder.table, numbers.rows, builder.limits.now
@@ -32,8 +33,12 @@ class Promises:
         self._deadlines_s = table.due_s[rows[places]] + table.ert_s[rows[places]]
         self._dues_s = numbers.slack_s[places]
         """Delay since the start of the composition that makes each late."""
-        self._spare_s = np.where(table.prefill_left[rows[places]] == 0, numbers.step_s, 0.0)
-        """The step of caution in the slack, which one that decodes does not need."""
+        self._step_s = numbers.step_s
+        """The step of caution in the slack. A job that decodes, or is a member, does not wait for a step in flight."""
+        decoding = table.prefill_left[rows[places]] == 0
+        lost = self._dues_s + self._step_s < 0.0
+        self._latest_s = np.where(lost, math.inf, self._dues_s + self._step_s * decoding)
+        """The same for equals: without the caution that is not needed, and infinite for those that are late anyway."""
 
     @property
     def hold(self) -> bool:
@@ -58,13 +63,16 @@ class Promises:
         table = self._table
         deadline_s = table.due_s[row] + table.ert_s[row] * (table.segment[row] == 0)
         equal = (self._weights == weight) & (self._deadlines_s < deadline_s)
-        return min(room_s, float((self._dues_s + self._spare_s)[equal].min(initial=math.inf)))
+        return min(room_s, float(self._latest_s[equal].min(initial=math.inf)))
 
     def presses(self, row: int, slack_s: float) -> bool:
         """Whether a job is one of them and cannot wait."""
         return slack_s <= 0.0 and row in self._rows
 
-    def join(self, row: int, delay_s: float) -> None:
-        """A job becomes a member; its slack counts the delay that it causes itself."""
+    def join(self, row: int, delay_s: float, tokens: int) -> None:
+        """A job becomes a member with so many tokens; its slack counts the delay that it causes itself."""
         if row in self._rows:
-            self._dues_s[self._rows.index(row)] += delay_s
+            at = self._rows.index(row)
+            self._dues_s[at] += delay_s
+            ends = tokens == self._table.prefill_left[row]
+            self._latest_s[at] += delay_s + self._step_s * ends

@@ -170,7 +170,7 @@ class Step:
             if builder.add(row, tokens):
                 self._refusals = 0
                 self._join(delay_s, weight, slack, work, left, plain=plain, ordinary=ordinary)
-                self._promises.join(row, delay_s)
+                self._promises.join(row, delay_s, tokens)
             elif not resident or builder.lost(row):
                 # Nothing less important may take the room that this job waits for; resident jobs go on.
                 self._residents_only = True
