@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import httpx
 
 from timely.client.async_connection import AsyncConnection, AsyncEventResponse
 from timely.client.events import StopOrder, client_stop_order
-from timely.client.protocol import LONGEST_RECONNECT_S
+from timely.client.protocol import LONGEST_RECONNECT_S, Backoff
 from timely.core.errors import EngineFailed, Overloaded
-
-FIRST_RECONNECT_S = 0.05
 
 
 class AsyncStopStream:
@@ -27,7 +26,7 @@ class AsyncStopStream:
         self._agents = agents
         self._url = str(httpx.URL("/v1/stop/events", params={"agent": list(agents)}))
         self._events: AsyncEventResponse | None = None
-        self._delay_s = FIRST_RECONNECT_S
+        self._backoff = Backoff(math.inf, " ".join(agents), connection.lost)
         self._closed = False
 
     def __aiter__(self) -> AsyncStopStream:
@@ -39,29 +38,36 @@ class AsyncStopStream:
         Raises:
             TimelyError: the server refuses the stream, for example with NotAllowed.
         """
+        connection = self._connection
         while not self._closed:
+            cause, shortest_s = "it ended", 0.0
             try:
                 if self._events is None:
-                    self._events = await self._connection.open("GET", self._url, None, {})
+                    self._events = await connection.open("GET", self._url, None, {})
                 async for event in self._events:
-                    self.connected, self._delay_s = True, FIRST_RECONNECT_S
+                    self.connected = True
+                    self._backoff.reset()
                     if "stream_token" in event.data:
                         tokens = dict.fromkeys(self._agents, str(event.data["stream_token"]))
-                        self._connection.stop_tokens.update(tokens)
+                        connection.stop_tokens.update(tokens)
                     order = client_stop_order(event)
                     if order is not None:
                         return order
-            except (httpx.TransportError, EngineFailed, Overloaded):
-                pass
+            except httpx.TransportError as error:
+                cause = str(error)
+            except (EngineFailed, Overloaded) as error:
+                # The server is there, and has no time for attempts in short succession.
+                cause, shortest_s = str(error), LONGEST_RECONNECT_S
             await self._disconnect()
             if not self._closed:
-                await self._connection.sleep(self._delay_s)
-                self._delay_s = min(2 * self._delay_s, LONGEST_RECONNECT_S)
+                delay_s = self._backoff.delay_s(connection.clock.now(), cause, connection.url)
+                await connection.sleep(max(delay_s, shortest_s))
         raise StopAsyncIteration
 
     async def close(self) -> None:
         """End the iteration."""
         self._closed = True
+        self._backoff.reset()
         await self._disconnect()
 
     async def _disconnect(self) -> None:

@@ -10,7 +10,14 @@ import httpx
 
 from timely.client.async_connection import AsyncConnection, AsyncEventResponse, Headers
 from timely.client.events import PlanState, Segment, ServerEvent, TaskResult
-from timely.client.protocol import Backoff, make_report_body, reports_body, task_body, v1_url_path
+from timely.client.protocol import (
+    LONGEST_RECONNECT_S,
+    Backoff,
+    make_report_body,
+    reports_body,
+    task_body,
+    v1_url_path,
+)
 from timely.core.errors import Conflict, EngineFailed, Overloaded
 from timely.core.reports import ExecutionReport
 
@@ -34,7 +41,7 @@ class AsyncTaskStream:
         self._connection = connection
         self._agent = agent
         self._state = state
-        self._backoff = Backoff(connection.reconnect_s)
+        self._backoff = Backoff(connection.reconnect_s, task_id, connection.lost)
         self._events: AsyncEventResponse | None = None
         self._ended = False
         if token is not None:
@@ -157,8 +164,11 @@ class AsyncTaskStream:
         await self._pause(cause)
         try:
             await self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
-        except (httpx.TransportError, Overloaded):
-            return  # The next attempt waits longer.
+        except httpx.TransportError:
+            return
+        except Overloaded:
+            # The server is there, and has no time for attempts in short succession.
+            await self._connection.sleep(LONGEST_RECONNECT_S)
         except BaseException:
             await self.close()
             raise
@@ -249,6 +259,7 @@ class AsyncTaskStream:
     async def close(self) -> None:
         """Stop reading without cancelling; the server cancels an unread plan after a few seconds."""
         self._ended = True
+        self._backoff.reset()
         await self._disconnect()
 
     async def __aenter__(self) -> AsyncTaskStream:

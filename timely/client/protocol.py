@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
+from weakref import WeakSet
 
 from timely.client.events import Segment
 from timely.core.errors import EngineFailed
@@ -13,23 +15,32 @@ from timely.core.reports import ExecutionReport, ReportKind
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 
 Utility = TimeUtility | Literal["normal", "urgent"]
-LONGEST_RECONNECT_S = 0.5
-"""Longest wait between two attempts: by so much a server that is back is found late, seconds."""
+FIRST_RECONNECT_S, LONGEST_RECONNECT_S = 0.05, 0.5
+"""Waits between two attempts to reach a server that was lost a moment ago, and that is away for long, seconds."""
+
+OUTAGE_SHARE = 0.1
+"""In between a wait is this share of the time since the loss: by so much a server that is back is found late."""
+
+ATTEMPT_SPACING_S = 0.0025
+"""Mean time between the attempts of all streams of a program: one that fails takes about a millisecond, seconds."""
 
 
 class Backoff:
     """The waits between attempts to open a lost connection again.
 
+    They are short at first, since a killed server is back within a second. Waits of different names differ by a factor
+    of up to 2, so that robots that lost a server together do not come back together.
+
     Args:
         limit_s: after so long without a connection the attempts end, seconds.
+        name: of the stream.
+        lost: the streams of the program that have no connection; this one adds and removes itself.
     """
 
-    FIRST_S, LONGEST_S = 0.05, LONGEST_RECONNECT_S
-
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
+    def __init__(self, limit_s: float, name: str, lost: WeakSet[Backoff]) -> None:
+        self._limit_s, self._lost = limit_s, lost
         self._since_s: float | None = None
-        self._next_s = self.FIRST_S
+        self._factor = 0.5 + 0.5 * zlib.crc32(name.encode()) / 2**32
 
     def delay_s(self, now: float, cause: object, where: str) -> float:
         """Seconds to wait before the next attempt.
@@ -39,16 +50,21 @@ class Backoff:
         """
         if self._since_s is None:
             self._since_s = now
-        if now - self._since_s >= self._limit_s:
+        away_s = now - self._since_s
+        if away_s >= self._limit_s:
+            self._lost.discard(self)
             raise EngineFailed(
                 f"connection lost for {self._limit_s:g} s: {type(cause).__name__}: {cause}", where=where
             )
-        delay, self._next_s = self._next_s, min(2 * self._next_s, self.LONGEST_S)
-        return delay
+        self._lost.add(self)
+        alone_s = min(max(FIRST_RECONNECT_S, OUTAGE_SHARE * away_s), LONGEST_RECONNECT_S)
+        # The mean factor is 0.75.
+        return self._factor * max(alone_s, ATTEMPT_SPACING_S * len(self._lost) / 0.75)
 
     def reset(self) -> None:
-        """The connection works again."""
-        self._since_s, self._next_s = None, self.FIRST_S
+        """The connection works again, or is not wanted any more."""
+        self._since_s = None
+        self._lost.discard(self)
 
 
 def v1_url_path(*parts: str) -> str:

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakSet
 
 import httpx
 
 from timely.client.events import EventDecoder, ServerEvent
 from timely.client.problems import error_from_response
-from timely.client.protocol import TaskTokens
+from timely.client.protocol import Backoff, TaskTokens
 from timely.core.clock import Clock
 from timely.core.errors import EngineFailed
 
@@ -41,6 +42,8 @@ class Connection:
         self.stop_tokens: dict[str, str] = {}
         """Token of the stop's event stream by robot; it goes with every acknowledgement."""
         self.reconnect_s = reconnect_s
+        self.lost: WeakSet[Backoff] = WeakSet()
+        """Event streams that have no connection."""
         self.clock, self.sleep = clock, sleep
         self._stream_timeout = httpx.Timeout(http.timeout.connect, read=silence_s)
 

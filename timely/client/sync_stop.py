@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import httpx
 
 from timely.client.events import StopOrder, client_stop_order
-from timely.client.protocol import LONGEST_RECONNECT_S
+from timely.client.protocol import LONGEST_RECONNECT_S, Backoff
 from timely.client.sync_connection import Connection, EventResponse
 from timely.core.errors import EngineFailed, Overloaded
-
-FIRST_RECONNECT_S = 0.05
 
 
 class StopStream:
@@ -28,7 +27,7 @@ class StopStream:
         self._agents = agents
         self._url = str(httpx.URL("/v1/stop/events", params={"agent": list(agents)}))
         self._events: EventResponse | None = None
-        self._delay_s = FIRST_RECONNECT_S
+        self._backoff = Backoff(math.inf, " ".join(agents), connection.lost)
         self._closed = False
 
     def __iter__(self) -> StopStream:
@@ -40,29 +39,36 @@ class StopStream:
         Raises:
             TimelyError: the server refuses the stream, for example with NotAllowed.
         """
+        connection = self._connection
         while not self._closed:
+            cause, shortest_s = "it ended", 0.0
             try:
                 if self._events is None:
-                    self._events = self._connection.open("GET", self._url, None, {})
+                    self._events = connection.open("GET", self._url, None, {})
                 for event in self._events:
-                    self.connected, self._delay_s = True, FIRST_RECONNECT_S
+                    self.connected = True
+                    self._backoff.reset()
                     if "stream_token" in event.data:
                         tokens = dict.fromkeys(self._agents, str(event.data["stream_token"]))
-                        self._connection.stop_tokens.update(tokens)
+                        connection.stop_tokens.update(tokens)
                     order = client_stop_order(event)
                     if order is not None:
                         return order
-            except (httpx.TransportError, EngineFailed, Overloaded):
-                pass
+            except httpx.TransportError as error:
+                cause = str(error)
+            except (EngineFailed, Overloaded) as error:
+                # The server is there, and has no time for attempts in short succession.
+                cause, shortest_s = str(error), LONGEST_RECONNECT_S
             self._disconnect()
             if not self._closed:
-                self._connection.sleep(self._delay_s)
-                self._delay_s = min(2 * self._delay_s, LONGEST_RECONNECT_S)
+                delay_s = self._backoff.delay_s(connection.clock.now(), cause, connection.url)
+                connection.sleep(max(delay_s, shortest_s))
         raise StopIteration
 
     def close(self) -> None:
         """End the iteration."""
         self._closed = True
+        self._backoff.reset()
         self._disconnect()
 
     def _disconnect(self) -> None:

@@ -10,7 +10,14 @@ from typing import Any
 import httpx
 
 from timely.client.events import PlanState, Segment, ServerEvent, TaskResult
-from timely.client.protocol import Backoff, make_report_body, reports_body, task_body, v1_url_path
+from timely.client.protocol import (
+    LONGEST_RECONNECT_S,
+    Backoff,
+    make_report_body,
+    reports_body,
+    task_body,
+    v1_url_path,
+)
 from timely.client.sync_connection import Connection, EventResponse, Headers
 from timely.core.errors import Conflict, EngineFailed, Overloaded
 from timely.core.reports import ExecutionReport
@@ -35,7 +42,7 @@ class TaskStream:
         self._connection = connection
         self._agent = agent
         self._state = state
-        self._backoff = Backoff(connection.reconnect_s)
+        self._backoff = Backoff(connection.reconnect_s, task_id, connection.lost)
         self._events: EventResponse | None = None
         self._ended = False
         if token is not None:
@@ -156,8 +163,11 @@ class TaskStream:
         self._pause(cause)
         try:
             self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
-        except (httpx.TransportError, Overloaded):
-            return  # The next attempt waits longer.
+        except httpx.TransportError:
+            return
+        except Overloaded:
+            # The server is there, and has no time for attempts in short succession.
+            self._connection.sleep(LONGEST_RECONNECT_S)
         except BaseException:
             self.close()
             raise
@@ -244,6 +254,7 @@ class TaskStream:
     def close(self) -> None:
         """Stop reading without cancelling; the server cancels an unread plan after a few seconds."""
         self._ended = True
+        self._backoff.reset()
         self._disconnect()
 
     def __enter__(self) -> TaskStream:

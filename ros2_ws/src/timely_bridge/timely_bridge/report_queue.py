@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from weakref import WeakSet
 
+from timely.client.protocol import Backoff
 from timely.core.clock import Clock
 from timely.core.errors import EngineFailed, Overloaded, TimelyError
 from timely.core.reports import ExecutionReport
@@ -22,6 +25,10 @@ GATHER_S = 0.02
 Each request costs this process a millisecond, at the time when segments of other robots come. A report carries its age.
 """
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 2.0
+"""Waits after a server that is there has not taken a report, seconds."""
+
+_lost: WeakSet[Backoff] = WeakSet()
+"""Of the queues whose server is not there."""
 
 _unsent: set[asyncio.Task[None]] = set()
 """Queues of ended plans that still have reports, kept from being collected."""
@@ -93,7 +100,7 @@ class ReportQueue:
         return report.kind in ("started", "progress")
 
     async def _send(self, batch: list[tuple[ExecutionReport, float]]) -> None:
-        retry_s = FIRST_RETRY_S
+        retry_s, backoff = FIRST_RETRY_S, Backoff(math.inf, self.task_id, _lost)
         while batch and self.stream is not None:
             now_s = self.clock.now()
             reports = [replace(report, age_s=max(0.0, now_s - when_s)) for report, when_s in batch]
@@ -105,8 +112,11 @@ class ReportQueue:
                     "task %s: the server did not take a report: %s", self.task_id, error or "too slow"
                 )
                 batch = [item for item in batch if item[0].kind != "progress"]
-                await asyncio.sleep(retry_s)
-                retry_s = min(2.0 * retry_s, LONGEST_RETRY_S)
+                if isinstance(error, EngineFailed):
+                    await asyncio.sleep(backoff.delay_s(self.clock.now(), error, self.task_id))
+                else:
+                    await asyncio.sleep(retry_s)
+                    retry_s = min(2.0 * retry_s, LONGEST_RETRY_S)
             except TimelyError as error:
                 # The server knows the task no more, or refuses the report: sending it again changes nothing.
                 log.warning("task %s: the server refused a report: %s", self.task_id, error)

@@ -1,0 +1,103 @@
+"""How often clients of a lost server try to reach it, and how late they find one that is back."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import AsyncIterator
+from weakref import WeakSet
+
+import httpx
+import pytest
+
+from timely.client import AsyncTimelyClient
+from timely.client.protocol import LONGEST_RECONNECT_S, Backoff
+from timely.core.errors import EngineFailed
+
+FLEET = 400
+
+
+def attempts_s(backoffs: list[Backoff], until_s: float) -> list[float]:
+    """When streams that lose the server together at 0 s try to reach it, in order."""
+    agenda = [(backoff.delay_s(0.0, "lost", "server"), place) for place, backoff in enumerate(backoffs)]
+    heapq.heapify(agenda)
+    times: list[float] = []
+    while agenda[0][0] < until_s:
+        now, place = heapq.heappop(agenda)
+        times.append(now)
+        heapq.heappush(agenda, (now + backoffs[place].delay_s(now, "lost", "server"), place))
+    return times
+
+
+@pytest.mark.parametrize("away_s", [0.3, 1.0, 2.0, 4.0])
+def test_a_server_that_is_back_is_found_within_a_tenth_of_its_absence(away_s: float) -> None:
+    for number in range(20):
+        times = attempts_s([Backoff(math.inf, f"task-{number}", WeakSet())], away_s + 1.0)
+        late_s = next(time_s for time_s in times if time_s >= away_s) - away_s
+        assert late_s <= max(0.05, 0.1 * away_s)
+
+
+def test_one_robot_tries_seldom_when_the_server_is_away_for_long() -> None:
+    times = attempts_s([Backoff(math.inf, "task", WeakSet())], 60.0)
+    assert len([time_s for time_s in times if time_s > 10.0]) <= 50.0 / (0.5 * LONGEST_RECONNECT_S)
+
+
+def test_the_robots_of_a_bridge_do_not_storm_a_server() -> None:
+    lost: WeakSet[Backoff] = WeakSet()
+    fleet = [Backoff(math.inf, f"task-{number}", lost) for number in range(FLEET)]
+    times = attempts_s(fleet, 10.0)
+    for second in range(1, 10):
+        assert len([time_s for time_s in times if second <= time_s < second + 1]) <= FLEET * 1.2
+    late_s = next(time_s for time_s in times if time_s >= 1.0) - 1.0
+    assert late_s < 0.02
+
+
+def test_programs_that_lost_a_server_together_do_not_come_back_together() -> None:
+    fleet = [Backoff(math.inf, f"task-{number}", WeakSet()) for number in range(FLEET)]
+    times = attempts_s(fleet, 1.2)
+    for moment in range(100, 120):
+        some = [time_s for time_s in times if 0.01 * moment <= time_s < 0.01 * (moment + 1)]
+        assert len(some) < 0.2 * FLEET
+
+
+def test_streams_that_ended_are_not_counted() -> None:
+    lost: WeakSet[Backoff] = WeakSet()
+    fleet = [Backoff(1.0, f"task-{number}", lost) for number in range(FLEET)]
+    attempts_s(fleet, 0.5)
+    assert len(lost) == FLEET
+    fleet[0].reset()
+    with pytest.raises(EngineFailed, match="connection lost for 1 s"):
+        fleet[1].delay_s(2.0, "lost", "server")
+    assert len(lost) == FLEET - 2
+    del fleet
+    assert not lost
+
+
+async def broken_off() -> AsyncIterator[bytes]:
+    """A response that ends without an event."""
+    yield b": hello\n\n"
+
+
+async def test_a_busy_server_is_asked_no_more_than_twice_a_second() -> None:
+    now, requests = [0.0], [0]
+
+    class Clock:
+        def now(self) -> float:
+            return now[0]
+
+    async def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        requests[0] += 1
+        if requests[0] == 1:
+            return httpx.Response(200, content=broken_off())
+        return httpx.Response(503, json={"code": "overloaded", "detail": "too many streams"})
+
+    async with AsyncTimelyClient(
+        reconnect_s=20.0, transport=httpx.MockTransport(answer), clock=Clock(), sleep=sleep
+    ) as timely:
+        plan = await timely.submit("short", skill_set="tiny-drone")
+        with pytest.raises(EngineFailed, match="connection lost for 20 s"):
+            await anext(plan)
+    assert requests[0] <= 2.0 * now[0] + 2
