@@ -439,7 +439,8 @@ async def test_a_profile_of_the_runs_own_steps(tmp_path: Path) -> None:
         (["--workloads", "wid1:0"], "at least 1 s"),
         (["--workloads", "wid2@fast"], "'fast' is no load"),
         (["--workloads", "wid2@0"], "a load of 0; it must be over 0"),
-        (["--workloads", "robots-and-azure"], "use robots-and-chat"),
+        (["--workloads", "robots-and-azure"], "robots-and-azure has prompts that are too long here"),
+        (["--workloads", "own-qoserve"], "own-qoserve has prompts that are too long here"),
         (["--systems", "best"], "unknown system 'best'"),
     ],
 )

@@ -121,12 +121,13 @@ def parse_live_workload(text: str) -> tuple[str, float]:
     """``wid2@0.5`` as its name and its load; without one, 1.
 
     Raises:
-        UnknownName: no such workload. InvalidInput: the load is no positive number, or the chats need a file.
+        UnknownName: no such workload. InvalidInput: the load is no positive number, or prompts are long.
     """
     name, _, load = text.partition("@")
-    find_capacity_workload(name)
-    if name in PUBLIC_TRACES:
-        raise InvalidInput(f"{name} has chats of a public trace; use robots-and-chat", where="--workloads")
+    if name in PUBLIC_TRACES or find_capacity_workload(name).owner:
+        raise InvalidInput(
+            f"{name} has prompts that are too long here; the simulator serves it", where="--workloads"
+        )
     value = _number(load, "load") if load else 1.0
     if not 0.0 < value < math.inf:
         raise InvalidInput(f"a load of {load}; it must be over 0", where="--workloads")
