@@ -101,6 +101,7 @@ class Scene:
     Args:
         stock: vLLM's own scheduler instead of ours.
         depth: most steps in flight; 2 as with asynchronous scheduling.
+        pipeline: they are those of pipeline parallelism, with synchronous scheduling.
         drafts: draft tokens of speculative decoding; ``accept`` says how many of them are right.
         timely: options of our scheduler.
         windows: further groups of KV blocks, with sliding windows of ``window_tokens`` (a hybrid model).
@@ -118,6 +119,7 @@ class Scene:
         stock: bool = False,
         blocks: int = 200,
         depth: int = 1,
+        pipeline: bool = False,
         max_num_seqs: int = 16,
         budget: int = 256,
         drafts: int = 0,
@@ -144,6 +146,7 @@ class Scene:
             resolve_kv_cache_block_sizes,
         )
         from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+        from vllm.v1.core.sched.scheduler import Scheduler
         from vllm.v1.kv_cache_interface import (
             CrossAttentionSpec,
             FullAttentionSpec,
@@ -171,7 +174,8 @@ class Scene:
         config.scheduler_config.max_num_seqs = max_num_seqs
         config.scheduler_config.max_num_batched_tokens = budget
         config.scheduler_config.policy = policy
-        config.scheduler_config.async_scheduling = depth > 1
+        config.scheduler_config.async_scheduling = depth > 1 and not pipeline
+        config.parallel_config.pipeline_parallel_size = depth if pipeline else 1
         config.additional_config = {"timely": dict(timely or {})}
         layer: dict[str, Any] = {
             "block_size": BLOCK_TOKENS, "num_kv_heads": 1, "head_size": 8, "dtype": torch.float32,
@@ -190,7 +194,8 @@ class Scene:
         cache_config = KVCacheConfig(num_blocks=blocks + 1, kv_cache_tensors=[], kv_cache_groups=groups)
         config.cache_config.block_size = groups[0].kv_cache_spec.block_size
         block_tokens, hash_tokens = resolve_kv_cache_block_sizes(cache_config, config)
-        owner = AsyncScheduler if stock else TimelyScheduler
+        self.ahead: bool = config.scheduler_config.async_scheduling
+        owner = (AsyncScheduler if self.ahead else Scheduler) if stock else TimelyScheduler
         self.scheduler: Any = owner(
             config,
             cache_config,
@@ -283,11 +288,14 @@ class Scene:
             self._place(request_id)
         for request_id, tokens in scheduled.items():
             request, worker = self.scheduler.requests[request_id], self.workers[request_id]
+            drafts = len(output.scheduled_spec_decode_tokens.get(request_id, ()))
+            assert self.ahead or request.num_computed_tokens - drafts <= request.num_tokens, (
+                "an input is unknown"
+            )
             worker.computed += tokens
             if request.is_prefill_chunk:
                 sampled[request_id] = []
                 continue
-            drafts = len(output.scheduled_spec_decode_tokens.get(request_id, ()))
             count = 1 + min(drafts, self.accept(request_id) if drafts else 0)
             sampled[request_id] = [FIRST_TOKEN + worker.length + n for n in range(count)]
             worker.length += count
@@ -332,7 +340,7 @@ class Scene:
         for request in readers:
             # Tokens of steps that read the invalid blocks are dropped.
             self.workers[request.request_id].length = request.num_tokens
-        if self.drafts and self.depth == 1:
+        if self.drafts and not self.ahead:
             live = [name for name in names if sampled[name] and name in self.scheduler.requests]
             drafts = [
                 [FIRST_TOKEN + self.workers[name].length + n for n in range(self.drafts)] for name in live

@@ -69,10 +69,11 @@ def without_chunks(scene: Scene) -> Scene:
         (16, 16, {"prefill_parallel": 2}),
         (8, 32, {"context_parallel": 2, "prefill_parallel": 2}),
         (16, 16, {"enable_prefix_caching": False}),
+        (16, 16, {"pipeline": True}),
     ],
     ids=[
         "hybrid Mamba", "hybrid Mamba, cached", "Mamba", "Mamba, cached", "hybrid windows", "windows",
-        "decode parallel", "prefill parallel", "both parallel", "no prefix cache",
+        "decode parallel", "prefill parallel", "both parallel", "no prefix cache", "pipeline",
     ],
 )  # fmt: skip
 def test_plans_and_chats_get_their_tokens(

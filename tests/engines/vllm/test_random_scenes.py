@@ -34,6 +34,7 @@ class Scenes(RuleBasedStateMachine):
 
     @initialize(
         depth=st.sampled_from([1, 2]),
+        pipeline=st.booleans(),
         drafts=st.sampled_from([0, 3]),
         adapters=st.booleans(),
         discipline=st.sampled_from(["timely", "weighted-tardiness", "pud", "fcfs", "justitia"]),
@@ -44,6 +45,7 @@ class Scenes(RuleBasedStateMachine):
     def begin(
         self,
         depth: int,
+        pipeline: bool,
         drafts: int,
         adapters: bool,
         discipline: str,
@@ -53,12 +55,13 @@ class Scenes(RuleBasedStateMachine):
     ) -> None:
         self.connector = StubConnector({}, asynchronous=loads_take_time)
         options: dict[str, Any] = {"enable_lora": True, "max_loras": 1} if adapters else {}
-        drafts = 0 if "mamba" in model else drafts  # refused at start
+        drafts = 0 if "mamba" in model or pipeline else drafts  # with Mamba states refused at start
         # vLLM wants another kind of connector for several groups of blocks.
         connector = None if "windows" in model or "mamba" in model else self.connector
         self.adapters = adapters
         self.scene = Scene(
-            blocks=BLOCKS, depth=depth, drafts=drafts, accept=lambda name: len(self.scene.outputs[name]) % 4,
+            blocks=BLOCKS, depth=depth, pipeline=pipeline, drafts=drafts,
+            accept=lambda name: len(self.scene.outputs[name]) % 4,
             budget=64, max_num_seqs=6, policy=policy, connector=connector,
             timely={"discipline": discipline}, **options, **model,
         )  # fmt: skip

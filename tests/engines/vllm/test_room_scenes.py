@@ -235,9 +235,9 @@ def test_the_token_endpoint_takes_no_fields_of_our_own_server(field: dict[str, A
 
 @pytest.mark.parametrize(
     ("size", "asynchronous", "newer"),
-    [(1, False, False), (2, True, True), (2, False, True), (2, True, False)],
+    [(1, False, False), (2, True, True), (2, False, False), (2, False, True), (2, True, False)],
 )
-def test_pipeline_parallelism_needs_asynchronous_scheduling(
+def test_pipeline_parallelism_is_refused_where_workers_get_wrong_tokens(
     size: int, asynchronous: bool, newer: bool
 ) -> None:
     from timely.core.errors import Unsupported
@@ -250,8 +250,8 @@ def test_pipeline_parallelism_needs_asynchronous_scheduling(
         use_v2_model_runner=newer,
         speculative_config=None,
     )
-    if size == 1 or (asynchronous and newer):
+    if size == 1 or asynchronous == newer:
         refuse_unsupported_vllm(config, recurrent=True)
         return
-    with pytest.raises(Unsupported, match="pipeline parallelism without asynchronous scheduling"):
+    with pytest.raises(Unsupported, match="pipeline parallelism with asynchronous scheduling needs"):
         refuse_unsupported_vllm(config, recurrent=True)

@@ -102,7 +102,9 @@ SCENES = (
 
 @pytest.mark.parametrize("play", SCENES, ids=lambda play: play.__name__)
 @pytest.mark.parametrize(
-    "options", [{}, {"depth": 2}, {"blocks": 16, "policy": "priority"}], ids=["plain", "ahead", "few blocks"]
+    "options",
+    [{}, {"depth": 2}, {"depth": 2, "pipeline": True}, {"blocks": 16, "policy": "priority"}],
+    ids=["plain", "ahead", "pipeline", "few blocks"],
 )
 def test_ordinary_requests_fare_as_under_vllms_own_scheduler(
     play: Callable[[Scene], None], options: dict[str, Any]
@@ -133,12 +135,15 @@ def test_ordinary_requests_start_in_vllms_order() -> None:
     assert starts[0] == starts[1]
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("drafts", [0, 2])
-def test_requests_and_the_prefix_cache_get_the_same_blocks_at_the_same_steps(depth: int, drafts: int) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"depth": 2}, {"depth": 2, "pipeline": True}, {"drafts": 2}, {"depth": 2, "drafts": 2}],
+    ids=["plain", "ahead", "pipeline", "drafts", "drafts ahead"],
+)
+def test_requests_and_the_prefix_cache_get_the_same_blocks_at_the_same_steps(options: dict[str, Any]) -> None:
     histories = []
     for stock in (True, False):
-        scene = Scene(stock=stock, depth=depth, drafts=drafts, accept=lambda name: len(name) % 3)
+        scene = Scene(stock=stock, accept=lambda name: len(name) % 3, **options)
         for number in range(6):
             scene.add(f"r{10**number}", [number] * (19 + 5 * number), 40 + number)
         manager = scene.scheduler.kv_cache_manager

@@ -127,10 +127,11 @@ def refuse_unsupported_vllm(vllm_config: Any, *, recurrent: bool) -> None:
         )
     parallel = vllm_config.parallel_config.pipeline_parallel_size > 1
     ahead = vllm_config.scheduler_config.async_scheduling
-    if parallel and not (ahead and vllm_config.use_v2_model_runner):
+    if parallel and ahead != vllm_config.use_v2_model_runner:
         raise Unsupported(
-            "pipeline parallelism without asynchronous scheduling and vLLM's newer model runner is not supported: "
-            "workers would get wrong input tokens; leave --no-async-scheduling out",
+            "pipeline parallelism with asynchronous scheduling needs vLLM's newer model runner, and without it the "
+            "older one: workers would get wrong input tokens; "
+            f"{'add' if ahead else 'leave out'} --no-async-scheduling",
             where="pipeline_parallel_size",
         )
     if recurrent and vllm_config.speculative_config is not None:

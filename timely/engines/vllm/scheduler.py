@@ -84,6 +84,8 @@ class TimelyScheduler(ChunkCaps):
         )
         self.live = LiveRequests()
         self._segmented = self.live.with_boundaries
+        self._ahead: bool = self.scheduler_config.async_scheduling
+        """Whether a step is composed while another computes the tokens that it reads."""
         self._plain_blocks = has_plain_blocks(self)
         if self._plain_blocks:
             skip_vllm_slots_inside_blocks(self)
@@ -107,7 +109,7 @@ class TimelyScheduler(ChunkCaps):
         self._events = ControlEvents(
             lambda: self.controller, self.live, self.settings, offers, self._values.take, self._measures
         )
-        self._steps = StepTiming()
+        self._steps = StepTiming(ahead=self._ahead)
         self._room = StepRoom(self, self.settings, self.live, self.blocks, self._steps)
         self._plan = StepPlan()
         self._token_caps: dict[str, int] = {}
@@ -263,12 +265,18 @@ class TimelyScheduler(ChunkCaps):
     # ------------------------------------------------------------------ inside vLLM's own scheduling
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
-        """Asynchronous workers put drafts for vLLM's placeholders, in the step right behind the one that made them."""
+        """Asynchronous workers put drafts for vLLM's placeholders, in the step right behind the one that made them.
+
+        Synchronous ones compute no token whose input is not there: no placeholder stands for it.
+        """
+        if not self._ahead:
+            Scheduler._update_after_schedule(self, scheduler_output)
+            return
         super()._update_after_schedule(scheduler_output)
         if self.num_spec_tokens:
-            ahead, scheduled = self.scheduler_config.async_scheduling, scheduler_output.num_scheduled_tokens
+            scheduled = scheduler_output.num_scheduled_tokens
             for request in self.running:
-                if -1 in request.spec_token_ids and not (ahead and request.request_id in scheduled):
+                if -1 in request.spec_token_ids and request.request_id not in scheduled:
                     request.spec_token_ids = []
 
     def _handle_blocked_waiting_request(self, request: Request) -> bool:
@@ -333,15 +341,25 @@ class TimelyScheduler(ChunkCaps):
     ) -> tuple[list[int], bool]:
         if request.request_id in self._segmented:
             state = self._segmented[request.request_id]
-            return append_vllm_tokens(state, new_token_ids, is_stale, super()._update_request_with_output)
-        if self._plain_blocks and not is_stale and len(new_token_ids) == 1:
+            return append_vllm_tokens(state, new_token_ids, is_stale, self._append_tokens)
+        if self._ahead and self._plain_blocks and not is_stale and len(new_token_ids) == 1:
             final_tokens = request.num_computed_tokens - request.num_output_placeholders + 1
             if final_tokens % self.block_size:
                 # vLLM looks for full blocks after each token. This one fills none, and a step has hundreds.
                 kept, stopped = Scheduler._update_request_with_output(self, request, new_token_ids)
                 request.num_output_placeholders -= 1
                 return kept, stopped
-        return super()._update_request_with_output(request, new_token_ids, is_stale)  # type: ignore[no-any-return]
+        return self._append_tokens(request, new_token_ids, is_stale)
+
+    def _append_tokens(
+        self, request: Request, token_ids: list[int], is_stale: bool
+    ) -> tuple[list[int], bool]:
+        """vLLM's own way: that of its asynchronous scheduler counts placeholders down."""
+        if self._ahead:
+            kept, stopped = super()._update_request_with_output(request, token_ids, is_stale)
+        else:
+            kept, stopped = Scheduler._update_request_with_output(self, request, token_ids)
+        return kept, stopped
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput

@@ -50,6 +50,13 @@ class StepInFlight:
             self.prefill_tokens = int(tokens.sum())
             self.prefill_squares = int((ends**2 - (ends - tokens) ** 2).sum())
 
+    def awaited_rows(self, table: JobTable) -> list[int]:
+        """Rows of which it computes the token that their next step reads."""
+        rows = table.rows(self.job_ids)
+        rows = rows[rows >= 0]
+        awaited: list[int] = rows[table.resident[rows] & (table.prefill_left[rows] == 0)].tolist()
+        return awaited
+
     def ending_rows(self, table: JobTable) -> list[int]:
         """Rows whose last token it computes, even if vLLM rejects all drafts."""
         rows = table.rows(self.job_ids)
@@ -63,16 +70,22 @@ class StepInFlight:
 
 
 class StepTiming:
-    """The steps in flight, oldest first, and the time of the last one that ended."""
+    """The steps in flight, oldest first, and the time of the last one that ended.
 
-    def __init__(self) -> None:
+    Args:
+        ahead: a step is composed while another computes the tokens that it reads.
+    """
+
+    def __init__(self, *, ahead: bool) -> None:
+        self._ahead = ahead
         self.in_flight: deque[StepInFlight] = deque()
         self.step_s = 0.0
         self._last_end_s = -math.inf
 
     def ending_rows(self, table: JobTable) -> frozenset[int]:
-        """Rows whose last token a step in flight computes: vLLM leaves them out of the next one."""
-        return frozenset(row for step in self.in_flight for row in step.ending_rows(table))
+        """Rows that vLLM leaves out of the next step, for one in flight computes their last token, or the next."""
+        rows = StepInFlight.ending_rows if self._ahead else StepInFlight.awaited_rows
+        return frozenset(row for step in self.in_flight for row in rows(step, table))
 
     def end(self, controller: Controller, now: float) -> None:
         """The oldest step in flight ended: learn from its time and note it in the journal."""

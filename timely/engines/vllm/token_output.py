@@ -44,7 +44,7 @@ def append_vllm_tokens(
             if closed.blocking and state.job.spec.segmented and not stopped:
                 state.awaits_value = True
     del token_ids[kept:]
-    if not stopped and not stale:
+    if not stopped and not stale and state.request.num_output_placeholders:
         state.request.num_output_placeholders -= len(sampled) - kept
     return token_ids, stopped
 
