@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from unittest import mock
 
@@ -27,7 +28,7 @@ SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Shutting an engine down takes vLLM's process-wide state with it: tests that do so come after all that share one.
-    items.sort(key=lambda item: "new_engine" in getattr(item, "fixturenames", ()))
+    items.sort(key=lambda item: not {"new_engine", "pair"}.isdisjoint(getattr(item, "fixturenames", ())))
     for item in items:
         if "engines/vllm" in str(item.path):
             # vLLM and torch warn about themselves; our own warnings stay errors.
@@ -50,12 +51,12 @@ class LocalEngine:
         return self.llm.llm_engine.engine_core.engine_core
 
     def add(
-        self, request_id: str, prompt: str, max_tokens: int, timely: dict[str, Any] | None = None, **more: Any
+        self, request_id: str, prompt: Any, max_tokens: int, timely: dict[str, Any] | None = None, **more: Any
     ) -> None:
         """Queue one request; greedy, runs to ``max_tokens``."""
         from vllm import SamplingParams
 
-        priority = more.pop("priority", 0)
+        priority, lora_request = more.pop("priority", 0), more.pop("lora_request", None)
         parameters = SamplingParams(
             temperature=0.0,
             max_tokens=max_tokens,
@@ -63,7 +64,9 @@ class LocalEngine:
             extra_args={"timely": timely} if timely is not None else None,
             **more,
         )
-        self.llm.llm_engine.add_request(request_id, prompt, parameters, priority=priority)
+        self.llm.llm_engine.add_request(
+            request_id, prompt, parameters, lora_request=lora_request, priority=priority
+        )
 
     def run(self, until: Callable[[], bool] | None = None) -> dict[str, Any]:
         """Step until all is done (or ``until``); the finished outputs by request id."""
@@ -106,8 +109,18 @@ def no_collection() -> AbstractContextManager[object]:
     return mock.patch.object(gc, "collect")
 
 
-def make_engine(*, asynchronous: bool = False, **options: Any) -> LocalEngine:
-    """An engine in this process. The CPU platform turns asynchronous scheduling off; the test turns it on again."""
+@cache
+def _replace_kernels(platform: Any) -> Callable[[], None]:
+    """Once a process: vLLM looks through all modules for its kernels, and fails where n-gram drafts were loaded."""
+    return cache(platform.register_triton_kernel_overrides)
+
+
+def make_engine(*, asynchronous: bool = False, model: str | None = None, **options: Any) -> LocalEngine:
+    """An engine in this process. The CPU platform turns asynchronous scheduling off; the test turns it on again.
+
+    Args:
+        model: a folder; by default the packaged model.
+    """
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     from vllm import LLM
     from vllm.platforms.cpu import CpuPlatform
@@ -120,18 +133,22 @@ def make_engine(*, asynchronous: bool = False, **options: Any) -> LocalEngine:
         original(cls, config)
         config.scheduler_config.async_scheduling = asynchronous
 
-    options = {"max_num_seqs": 16, "max_model_len": 256, "seed": 0, "scheduler_cls": SCHEDULER, **options}
+    standard = {
+        "max_num_seqs": 16, "max_model_len": 256, "seed": 0, "block_size": 32, "dtype": "float32",
+        "enforce_eager": True, "scheduler_cls": SCHEDULER,
+    }  # fmt: skip
+    options = {**standard, **_shares(), **options}
     CpuPlatform.check_and_update_config = classmethod(check)
     try:
-        with no_collection():
+        kernels = staticmethod(_replace_kernels(CpuPlatform))
+        with (
+            no_collection(),
+            mock.patch.object(CpuPlatform, "register_triton_kernel_overrides", kernels),
+        ):
             llm = LLM(
-                str(default_model()),
-                dtype="float32",
-                enforce_eager=True,
-                block_size=32,
+                model or str(default_model()),
                 **options,
                 async_scheduling=asynchronous,
-                **_shares(),
             )
     finally:
         CpuPlatform.check_and_update_config = classmethod(original)

@@ -155,6 +155,7 @@ class Twin:
 
         # One block is vLLM's own null block.
         vllm_config.cache_config.num_gpu_blocks = blocks + 1
+        vllm_config.scheduler_config.async_scheduling = self.AT_ONCE > 1
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
         cache = KVCacheConfig(
             num_blocks=blocks + 1, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
