@@ -1,8 +1,8 @@
 """Kinds of models and of engines, run for real: tiny folder models on vLLM's CPU build, its scheduler beside ours.
 
 Each kind has an engine with vLLM's own scheduler, whose tokens are the reference, and one with ours. The same prompts
-then run as plain requests, as parked plans beside an urgent newcomer, beside a plan that is aborted while it is parked,
-and as plans whose KV blocks are taken while they are parked.
+then run as plain requests, and as parked plans beside an urgent newcomer. They run beside a plan that is aborted while
+parked, and as plans that lose their KV blocks while parked.
 """
 
 from __future__ import annotations
