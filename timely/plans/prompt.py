@@ -22,7 +22,13 @@ class Prompt:
 
 
 def build_prompt(
-    skill_set: SkillSet, task: str, scene: str = "", *, examples: bool = True, history: str = ""
+    skill_set: SkillSet,
+    task: str,
+    scene: str = "",
+    *,
+    examples: bool = True,
+    history: str = "",
+    fixed: str | None = None,
 ) -> Prompt:
     """The prompt for one task. Each field is one line, and no text can forge another field.
 
@@ -31,13 +37,16 @@ def build_prompt(
         scene: the robot's view in words.
         examples: include the skill set's examples. A model trained for the skill set needs none.
         history: for a re-plan, the failed plan, the failure and the executed calls.
+        fixed: ``fixed_prompt_part``, if the caller has it: it takes most of the time.
 
     Raises:
         InvalidInput: the task is empty.
     """
     if not task.strip():
         raise InvalidInput("is empty", where="task")
-    return Prompt(fixed_prompt_part(skill_set, examples=examples), _case(skill_set, scene, task, history))
+    if fixed is None:
+        fixed = fixed_prompt_part(skill_set, examples=examples)
+    return Prompt(fixed, _case(skill_set, scene, task, history))
 
 
 def fixed_prompt_part(skill_set: SkillSet, *, examples: bool = True) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.disciplines.predictors.request_annotator import Arrival
 from timely.engines.base import GenerationRequest
-from timely.plans.prompt import Prompt, build_prompt
+from timely.plans.prompt import Prompt, build_prompt, fixed_prompt_part
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.server.access.principals import Principal, principal_token_digest
@@ -55,6 +56,8 @@ class Admission:
         self._predictions = predictions
         self._settings = settings
         self._clock = clock
+        self._texts: dict[tuple[str, str], tuple[SkillSet | RobotProfile, str]] = {}
+        """What is written of skill sets and profiles: the same for all tasks, and most of what a task costs."""
 
     async def prepare(
         self, task_id: str, request: TaskRequest, principal: Principal
@@ -108,13 +111,11 @@ class Admission:
         return self._task(request, skill_set, profile, self._prompt(request, skill_set), **fields)
 
     def _prompt(self, request: TaskRequest, skill_set: SkillSet) -> Prompt:
-        return build_prompt(
-            skill_set,
-            request.task,
-            request.scene,
-            examples=self._settings.prompt_examples and skill_set.name not in self._engine.planner_skill_sets,
-            history=request.history,
+        examples = self._settings.prompt_examples and skill_set.name not in self._engine.planner_skill_sets
+        fixed = self._once(
+            f"prompt {examples}", skill_set, lambda: fixed_prompt_part(skill_set, examples=examples)
         )
+        return build_prompt(skill_set, request.task, request.scene, history=request.history, fixed=fixed)
 
     def _task(
         self, request: TaskRequest, skill_set: SkillSet, profile: RobotProfile, prompt: Prompt, **fields: Any
@@ -134,10 +135,18 @@ class Admission:
             self._engine.engine.identity,
             prompt.system,
             prompt.user,
-            skill_set.model_dump_json(),
-            profile.model_dump_json(),
+            self._once("skill set", skill_set, skill_set.model_dump_json),
+            self._once("profile", profile, profile.model_dump_json),
         )
         return hashlib.sha256("\0".join(source).encode()).hexdigest()
+
+    def _once(self, kind: str, part: SkillSet | RobotProfile, write: Callable[[], str]) -> str:
+        """The text that ``write`` makes of a part, made again only when the catalogue gives another part."""
+        kept, text = self._texts.get((kind, part.name), (None, ""))
+        if kept is not part:
+            text = write()
+            self._texts[kind, part.name] = part, text
+        return text
 
     @staticmethod
     def _max_tokens(request: TaskRequest, skill_set: SkillSet) -> int:

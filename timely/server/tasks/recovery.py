@@ -8,6 +8,7 @@ ends with the code ``interrupted``, and its client may re-plan.
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 from collections.abc import Iterable
@@ -66,6 +67,19 @@ class Recovery:
         Args:
             stopped: the fleet is stopped, so that no plan goes on.
         """
+        # The records stay, and what is made of them: a search for garbage finds none, and takes a fourth of the time.
+        gc.disable()
+        try:
+            states = await self._restore(records, now, stopped=stopped)
+        finally:
+            gc.enable()
+        if any(states.values()):
+            log.warning(
+                "tasks of an earlier start: %s", ", ".join(f"{n} {name}" for name, n in states.items())
+            )
+
+    async def _restore(self, records: Iterable[Record], now: float, *, stopped: bool) -> dict[str, int]:
+        """``restore``; returns the number of tasks by state."""
         states = {"generating": 0, "executing": 0, "ended": 0}
         for task_id, own in _by_task(records).items():
             try:
@@ -89,10 +103,7 @@ class Recovery:
             self._lifecycle.adopt(task, generation)
             if task.replans is not None and (old := self._table.find(task.replans)) is not None:
                 old.replanned_as = task_id
-        if any(states.values()):
-            log.warning(
-                "tasks of an earlier start: %s", ", ".join(f"{n} {name}" for name, n in states.items())
-            )
+        return states
 
     async def _replan(self, task: Task) -> None:
         """Let the present model, skill set and robot go on with a task behind what was sent; sets the ending if not."""
@@ -134,7 +145,7 @@ class Recovery:
             if record["kind"] == "segment":
                 # A plan that ended early may have a last segment that was kept and not sent.
                 if sent is None or record["data"]["index"] < sent:
-                    _segment(task, record, shift_s)
+                    _segment(task, record, shift_s, goes_on=sent is None)
             elif record["kind"] == "report":
                 _report(task, ExecutionReport(**record["report"]), record["at_s"] + shift_s)
             elif record["kind"] == "replanned":
@@ -165,7 +176,7 @@ def _by_task(records: Iterable[Record]) -> dict[str, list[Record]]:
     return tasks
 
 
-def _segment(task: Task, record: Record, shift_s: float) -> None:
+def _segment(task: Task, record: Record, shift_s: float, *, goes_on: bool) -> None:
     data: dict[str, Any] = record["data"]
     segment = Segment(
         index=data["index"],
@@ -176,7 +187,7 @@ def _segment(task: Task, record: Record, shift_s: float) -> None:
         blocking=data["blocking"],
         pace=record["pace"],
     )
-    if task.parser is not None:
+    if task.parser is not None and goes_on:
         # Later segments are parsed inside the blocks that this one leaves open.
         task.parser.feed(segment.text)
     task.track.release(segment)
