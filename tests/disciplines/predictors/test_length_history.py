@@ -43,6 +43,14 @@ def test_every_text_has_a_unit_vector_or_none_at_all(text: str) -> None:
     np.testing.assert_array_equal(vector, HashEmbedder(64).embed(["other", text])[1])
 
 
+@pytest.mark.parametrize(
+    "before", [" " * 65, "-" * 900, "\ud800"], ids=["spaces", "dashes", "half a character"]
+)
+def test_what_precedes_the_words_of_a_text_does_not_matter(before: str) -> None:
+    first, second = HashEmbedder().embed([POEM, f"{before} {POEM}"])
+    assert first @ second > 0.9
+
+
 def test_case_and_punctuation_do_not_matter() -> None:
     first, second = HashEmbedder().embed(["Find the scissors, please!", "find THE scissors   please"])
     np.testing.assert_array_equal(first, second)

@@ -82,7 +82,7 @@ class HashEmbedder:
         return out
 
     def _one(self, text: str, row: Vectors) -> None:
-        data = np.frombuffer(text[:MAX_CHARS].lower().encode(), dtype=np.uint8)
+        data = np.frombuffer(text[:MAX_CHARS].lower().encode(errors="surrogatepass"), dtype=np.uint8)
         word = _WORD[data]
         before = np.empty_like(word)
         before[:1] = False
@@ -92,7 +92,7 @@ class HashEmbedder:
             return
         # The place of each byte within its word picks its multiplier; bytes between words count nothing.
         owner = np.cumsum(word & ~before) - 1
-        place = np.minimum(np.arange(data.size) - starts[np.maximum(owner, 0)], _LONGEST_WORD - 1)
+        place = (np.arange(data.size) - starts[np.maximum(owner, 0)]).clip(0, _LONGEST_WORD - 1)
         terms = np.where(word, data.astype(np.uint32) * self._powers[place], np.uint32(0))
         hashes = np.add.reduceat(terms, starts, dtype=np.uint32)
         lengths = np.add.reduceat(word.astype(np.int64), starts)
