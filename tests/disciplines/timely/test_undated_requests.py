@@ -15,7 +15,7 @@ from utility_scene import dated, join, keys, limits, make_resident, ordinary
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
-from timely.core.utility import NORMAL, URGENT
+from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.predictors.app_cost import OnlineAppCosts, TrainedAppCosts, predictor_kv_token_time
 from timely.disciplines.predictors.history import HistoryPredictor
 from timely.disciplines.timely.applications import Applications
@@ -278,6 +278,50 @@ def test_chats_leave_an_urgent_robot_the_machine_where_sequences_are_expensive()
     assert list(discipline.compose(table, replace(limits(0.5, max_batch=64), speed=speed)).tokens) == [
         "robot"
     ]
+
+
+@pytest.mark.parametrize(
+    ("late", "chats"),
+    [([NORMAL] * 3, 24), ([URGENT], 0), ([NORMAL, NORMAL, URGENT], 0)],
+    ids=["normal", "urgent", "both"],
+)
+def test_chats_in_progress_join_robots_that_are_late_all_the_time(
+    late: list[TimeUtility], chats: int
+) -> None:
+    """Three late robots lose more by 24 chats than those gain now, but every later step has late robots, too."""
+    table, discipline = JobTable(), Timely()
+    answers = join(table, discipline, *(ordinary(str(number), expected=300.0) for number in range(24)))
+    for chat in answers:
+        make_resident(chat, 20)
+    assert chats_beside(table, discipline, [NORMAL] * 3, 3.0) == 0
+    for step in range(1, 201):
+        chats_beside(table, discipline, [NORMAL] * 3, 3.0 + 0.05 * step)
+    assert chats_beside(table, discipline, late, 13.05) == chats
+
+
+def test_a_prompt_waits_for_a_step_without_late_robots() -> None:
+    """An answer in progress decodes in hundreds of steps, a prompt is computed in one, so it can choose."""
+    table, discipline = JobTable(), Timely()
+    join(table, discipline, ordinary("new", expected=300.0, prompt=400))
+    assert not any(chats_beside(table, discipline, [NORMAL] * 3, 3.0 + 0.05 * step) for step in range(201))
+
+
+def chats_beside(table: JobTable, discipline: Timely, late: list[TimeUtility], now: float) -> int:
+    """Members of a step without a deadline, beside new robots whose first segments are late by half a second.
+
+    The machine takes 45 ms a step, 2.75 ms a sequence and 2 ms a prompt token.
+    """
+    for robot in [job for job in table if job.spec.segmented]:
+        discipline.finished(robot, now)
+        table.remove(robot.job_id)
+    for number, utility in enumerate(late):
+        spec = dated(f"robot {number}", utility, arrival_s=now - utility.ert_s - 0.5)
+        (robot,) = join(table, discipline, spec)
+        make_resident(robot, 1)
+        table.rank[robot.row] = 12.0
+    speed = FixedSpeed(0.045, 0.00275, 0.002)
+    plan = discipline.compose(table, replace(limits(now, max_batch=64), speed=speed))
+    return len(plan.tokens) - len(late)
 
 
 def test_a_level_of_requests_without_a_deadline_does_not_put_them_before_robots() -> None:

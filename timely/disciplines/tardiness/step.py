@@ -152,7 +152,7 @@ class Step:
             if builder.barred(row):
                 continue
             tokens, delay_s = self._share(row, prompt, left, slack, plain=plain)
-            costs = self._costs(ordinary=ordinary)
+            costs = self._costs(ordinary=ordinary, decoding=not prompt)
             room_s = self._promises.room_s(weight, row) - self._delay_s
             breaks = delay_s > room_s
             if breaks or (
@@ -176,7 +176,7 @@ class Step:
                 self._residents_only = True
                 self.held = self.held or "memory"
 
-    def _costs(self, *, ordinary: bool) -> DelayCost:
+    def _costs(self, *, ordinary: bool, decoding: bool) -> DelayCost:
         """What delays cost those members that a candidate has to heed."""
         if not ordinary:
             return self._all
@@ -224,7 +224,7 @@ class Step:
         if already_s + float(delays.sum()) > self._promises.room_s(float(weights.min())):
             return 0
         if ordinary:
-            count = self._costs(ordinary=True).worth_together(
+            count = self._costs(ordinary=True, decoding=True).worth_together(
                 delays, weights, slacks - already_s, -slacks - works, already_s
             )
             if count == 0:

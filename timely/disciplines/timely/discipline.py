@@ -25,6 +25,7 @@ before its late equals.
   their arrival, as in vLLM: an order gains little there.
 * **Composition.** As in ``weighted-tardiness``: a request joins a step unless the members with deadlines lose more by
   it. Left out it delays another step instead, and what that costs is taken off.
+  Where robots are late all the time, answers in progress join them, but not for the price of an urgent task.
 
 vLLM's own ``priority`` stands above the index. Nothing is set by workload.
 """
@@ -111,6 +112,9 @@ class Timely(WeightedTardiness):
     IN_TIME_S: ClassVar[float] = 0.2
     PRICE_SHARE: ClassVar[float] = 0.25
     """What a delay costs in the step that a job waits for, as a share of the mean: it may choose a cheap step."""
+
+    ORDINARY_PRICE_SHARE: ClassVar[float] = 1.0
+    """The same for a decoding request without a deadline: it takes part in hundreds of steps, cheap and dear."""
 
     SHORT_WAIT_S: ClassVar[float] = NORMAL.ert_s
     """While no ordinary request has waited longer, those without hints start in the order of their arrival."""
@@ -318,6 +322,7 @@ class Timely(WeightedTardiness):
             apps,
             self._context_token_s(limits),
             self.PRICE_SHARE * self._price.mean,
+            self.ORDINARY_PRICE_SHARE * self._price.mean,
         )
 
     def _settle(self, builder: StepBuilder, step: Step | None, *, all_join: bool) -> None:
