@@ -55,8 +55,8 @@ class UtilityStep(Step):
     def _price_against(self, costs: DelayCost) -> float:
         """What leaving out an answer in progress costs elsewhere, at most what it saves of tasks that are late.
 
-        It decodes in hundreds of steps, so it cannot wait for cheap ones. It can wait for the end of a task that loses
-        utility faster than a normal one, and it makes no member late for the price.
+        It decodes in hundreds of steps, so it cannot wait for cheap ones. But it can wait for the end of a task that
+        loses utility faster than a normal one. And it makes no member late for the price.
         """
         if self._ordinary_price == 0.0:
             return 0.0
