@@ -16,10 +16,7 @@ VOCABULARY = 320
 WORDS = range(3, 250)
 """Token ids of ordinary bytes."""
 
-IMAGE, LINE_END = "<image>", "\n"
 SPECIALS = ("<bos>", "<eos>", "<pad>")
-MARKS = (IMAGE, LINE_END)
-FIRST_MARK = 300
 HIDDEN, HEAD = 64, 32
 
 Builder = Callable[[Path], None]
@@ -41,31 +38,19 @@ def write_tiny_model(folder: Path, name: str) -> Path:
     return folder
 
 
-def mark(name: str) -> int:
-    """The token id of one of ``MARKS``."""
-    return FIRST_MARK + MARKS.index(name)
-
-
 def write_tokenizer(folder: Path) -> None:
-    """Bytes, and behind them the marks of images."""
+    """A tokenizer of bytes."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     words = [*SPECIALS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    words += [f"<{number}>" for number in range(len(words), FIRST_MARK)]
-    words += [*MARKS]
     words += [f"<{number}>" for number in range(len(words), VOCABULARY)]
     tokenizer = Tokenizer(models.BPE(vocab={word: place for place, word in enumerate(words)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(word, special=True) for word in (*SPECIALS, *MARKS)])
+    tokenizer.add_special_tokens([AddedToken(word, special=True) for word in SPECIALS])
     PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<bos>",
-        eos_token="<eos>",
-        pad_token="<pad>",
-        image_token=IMAGE,
-        add_bos_token=False,
+        tokenizer_object=tokenizer, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>"
     ).save_pretrained(str(folder))
 
 
@@ -75,7 +60,7 @@ def save(folder: Path, config: Any, owner: Any, *, gain: float = 2.0, embedding:
     Args:
         owner: the class of the model in transformers.
         gain: of the weights of a layer, over the inverse root of its inputs.
-        embedding: size of embeddings; small where the last layer is the same, which would repeat each token.
+        embedding: size of embeddings of tokens; small where the last layer is the same, which would repeat each token.
     """
     import torch
 
@@ -88,7 +73,7 @@ def save(folder: Path, config: Any, owner: Any, *, gain: float = 2.0, embedding:
                 if weight.dim() >= 2 and "A_log" not in name:
                     weight.normal_(0.0, gain / math.sqrt(math.prod(weight.shape[1:])))
                     if "embed" in name and "patch" not in name:
-                        weight.normal_(0.0, embedding)
+                        weight.normal_(0.0, 1.0 if "position" in name else embedding)
     network.float().save_pretrained(str(folder))
 
 
@@ -107,6 +92,36 @@ def llama(folder: Path) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     save(folder, LlamaConfig(**SIZES), LlamaForCausalLM)
+
+
+@model
+def mistral(folder: Path) -> None:
+    """All layers look back 64 tokens."""
+    from transformers import MistralConfig, MistralForCausalLM
+
+    save(folder, MistralConfig(**SIZES, sliding_window=64), MistralForCausalLM)
+
+
+@model
+def gemma3(folder: Path) -> None:
+    """One layer looks back 64 tokens, the other has full attention."""
+    from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+
+    config = Gemma3TextConfig(
+        **SIZES, sliding_window=64, layer_types=["sliding_attention", "full_attention"],
+        query_pre_attn_scalar=HEAD,
+    )  # fmt: skip
+    save(folder, config, Gemma3ForCausalLM)
+
+
+@model
+def qwen3_moe(folder: Path) -> None:
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    config = Qwen3MoeConfig(
+        **SIZES, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64, decoder_sparse_step=1
+    )
+    save(folder, config, Qwen3MoeForCausalLM)
 
 
 # ---------------------------------------------------------------------- states beside attention
@@ -148,6 +163,44 @@ def mamba2(folder: Path) -> None:
         tie_word_embeddings=False,
     )  # fmt: skip
     save(folder, config, Mamba2ForCausalLM)
+
+
+@model
+def qwen3_next(folder: Path) -> None:
+    """Linear attention (gated delta net), then full attention."""
+    from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
+
+    config = Qwen3NextConfig(
+        **SIZES, layer_types=["linear_attention", "full_attention"], linear_conv_kernel_dim=4,
+        linear_key_head_dim=128, linear_value_head_dim=128, linear_num_key_heads=2, linear_num_value_heads=4,
+        num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64, shared_expert_intermediate_size=64,
+    )  # fmt: skip
+    save(folder, config, Qwen3NextForCausalLM)
+
+
+# ---------------------------------------------------------------------- sound
+
+
+@model
+def whisper(folder: Path) -> None:
+    """An encoder of sound and a decoder that looks across."""
+    from transformers import (
+        AutoTokenizer,
+        WhisperConfig,
+        WhisperFeatureExtractor,
+        WhisperForConditionalGeneration,
+        WhisperProcessor,
+    )
+
+    config = WhisperConfig(
+        vocab_size=VOCABULARY, d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=128, decoder_ffn_dim=128, max_source_positions=50,
+        max_target_positions=256, num_mel_bins=80, bos_token_id=0, eos_token_id=1, pad_token_id=2,
+        decoder_start_token_id=0, begin_suppress_tokens=None,
+    )  # fmt: skip
+    save(folder, config, WhisperForConditionalGeneration, embedding=0.1)
+    features = WhisperFeatureExtractor(feature_size=80, chunk_length=1)
+    WhisperProcessor(features, AutoTokenizer.from_pretrained(str(folder))).save_pretrained(str(folder))
 
 
 # ---------------------------------------------------------------------- beside a model

@@ -52,6 +52,20 @@ def words(number: int) -> Prompt:
     }
 
 
+def sound(number: int) -> Prompt:
+    """A tone for the encoder, and the first tokens of the decoder."""
+    import numpy as np
+
+    times = np.arange(16000) / 16000
+    return {
+        "encoder_prompt": {
+            "prompt_token_ids": [],
+            "multi_modal_data": {"audio": (np.sin(2000 * (1 + number) * times).astype(np.float32), 16000)},
+        },
+        "decoder_prompt": words(number),
+    }
+
+
 @dataclass(frozen=True)
 class Kind:
     """A model and options of vLLM.
@@ -96,9 +110,14 @@ KINDS: dict[str, Kind] = {
     "n-gram": Kind(options={"speculative_config": NGRAM}),
     "draft-model": Kind(draft=True),
     "connector": Kind(stored=True),
+    "sliding-window": Kind("mistral"),
+    "sliding-and-full": Kind("gemma3"),
+    "experts": Kind("qwen3_moe"),
     "mamba2": Kind("mamba2"),
     "mamba2-and-attention": Kind("falcon_h1", {"enable_prefix_caching": False}),
     "mamba2-then-attention": Kind("granite_hybrid", {"enable_prefix_caching": False}),
+    "delta-net": Kind("qwen3_next", {"dtype": "bfloat16"}),
+    "encoder-decoder": Kind("whisper", prompt=sound),
 }
 
 
