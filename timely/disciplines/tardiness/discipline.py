@@ -20,7 +20,7 @@ order of an index. Each joins only if it gains at least what the members lose:
 * **Overload.** That wait is a promise that a lasting overload breaks: other jobs come, and the batch stays small. A
   job later than ``PATIENCE`` times its predicted wait is no longer delayed for jobs that lose utility no faster.
 * **Chunks.** A prompt that would cost too much at once takes as much of the step as all slack allows, that of parked
-  jobs included.
+  jobs included. A prompt that is cut leaves a token to each equal that decodes.
 * **Early is better.** Before its deadline a job still counts ``EARLY_SHARE`` of its slope. With slack on all sides the
   composition then tends to short responses instead of leaving them to chance.
 * **Plain requests.** The utility of a request without segments is that of its first token. From then on each token is
@@ -36,7 +36,8 @@ order of an index. Each joins only if it gains at least what the members lose:
   and these would leave one after the other. Of robots that do not report all join: far ahead they bear that their
   execution times are wrong.
 * **Eviction.** A new job takes the memory of others only if it gains at least what they lose by it, their
-  recomputation included.
+  recomputation included. It leaves ``GROWTH_BLOCKS`` to each member with a deadline that decodes, so that these do not
+  lose theirs to each other. Where one must, it is one that has the time, with the least to be computed again.
 * While all runnable jobs decode together and nothing happens, nothing is reconsidered. Of very many waiting jobs only
   the first of a recent order and those that came since are considered.
 
@@ -47,6 +48,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -63,6 +65,9 @@ from timely.disciplines.tardiness.waiting_list import ArrivalOrder, WaitingList
 
 FLAT_WEIGHT = 0.02
 """Weight of a job whose utility does not fall: it must not starve behind those that have lost everything."""
+
+GROWTH_BLOCKS = 2
+"""Blocks that a decoding job takes until others are expected to have given theirs back."""
 
 BASE_SHARE = 0.2
 """Share of a step with one sequence that the index charges to each decoding one, beside what it adds to the step."""
@@ -290,6 +295,9 @@ class WeightedTardiness(KeyedDiscipline):
         numbers = self._numbers(table, limits, rows)
         ready = runnable if rows is None else runnable[rows]
         order = self._order(table, numbers, ready.nonzero()[0])
+        grown = self._room_to_grow(table, numbers)
+        if grown:
+            limits = replace(limits, headroom_blocks=limits.headroom_blocks + grown)
         builder = StepBuilder(table, limits, lambda: self._victims_of(table, numbers, now, order))
         step = self._begin_step(builder, numbers, self._parked_slack_s(table, numbers, now))
         builder.worth = step.worth_evicting
@@ -310,6 +318,13 @@ class WeightedTardiness(KeyedDiscipline):
                 step.decode_early(riders, all_join=short)
         self._settle(builder, step, all_join=all_join)
         return plan
+
+    @staticmethod
+    def _room_to_grow(table: JobTable, numbers: Numbers) -> int:
+        """Free blocks that an admission leaves to those with deadlines that decode: each would lose its cache."""
+        rows = numbers.rows
+        decoding = table.resident[rows] & (table.prefill_left[rows] == 0) & ~numbers.ordinary
+        return GROWTH_BLOCKS * int(np.count_nonzero(decoding))
 
     def _begin_step(self, builder: StepBuilder, numbers: Numbers, parked_slack_s: float) -> Step:
         return self.STEP(self, builder, numbers, parked_slack_s)
@@ -393,10 +408,16 @@ class WeightedTardiness(KeyedDiscipline):
 
     @staticmethod
     def _victims_of(table: JobTable, numbers: Numbers, now: float, order: Rows) -> Iterator[int]:
-        """Parked generations, needed last and worth least first; then candidates from the end of the order."""
+        """Parked generations, needed last and worth least first; then candidates from the end of the order.
+
+        Those that have the time to be computed again come before other candidates, the shortest context first.
+        """
         resume_s = table.resume_s[numbers.rows]
         parked = np.flatnonzero(table.resident[numbers.rows] & (resume_s > now))
         yield from numbers.rows[parked[np.lexsort((numbers.index[parked], -resume_s[parked]))]].tolist()
+        again_s = numbers.prompt_token_s * table.context_tokens[numbers.rows]
+        early = order[(numbers.slack_s > again_s)[order] & table.resident[numbers.rows[order]]]
+        yield from numbers.rows[early[np.argsort(again_s[early], kind="stable")]].tolist()
         yield from numbers.rows[order[::-1]].tolist()
 
     def _still_fit(self, table: JobTable, limits: StepLimits) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from timely.core.job import Job
 from timely.core.utility import NORMAL
-from timely.disciplines.base import Rows
+from timely.disciplines.base import Floats, Rows
 from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.tardiness.delay_cost import DelayCost
 from timely.disciplines.tardiness.job_numbers import Numbers
@@ -72,8 +72,8 @@ class Step:
     """Ordinary requests wait for members that lose more utility per second than this, which is what they lose."""
 
     __slots__ = (
-        "_all", "_builder", "_delay_s", "_heeded", "_longest_tokens", "_numbers", "_parked_slack_s", "_promises",
-        "_refusals", "_residents_only", "_rules", "held",
+        "_all", "_builder", "_decoding", "_delay_s", "_heeded", "_longest_tokens", "_numbers",
+        "_parked_slack_s", "_promises", "_refusals", "_residents_only", "_rules", "held",
     )  # fmt: skip
 
     PROTECTS_ORDINARY: ClassVar[bool] = True
@@ -96,6 +96,8 @@ class Step:
         self._promises = Promises(builder, numbers)
         self._refusals = 0
         """Prompts refused in a row."""
+        self._decoding: Floats = np.zeros(0)
+        """Weights of the candidates still to be considered that decode."""
         self._residents_only = False
         """A job waits for memory, so no other new one may take it."""
         self.held = ""
@@ -119,12 +121,14 @@ class Step:
         # Candidates in a row that decode, ordinary ones or not, are judged together.
         decoding = (table.prefill_left[rows] == 0) & table.resident[rows]
         kinds = np.where(decoding, 1 + numbers.ordinary[order], 0)
+        self._decoding = numbers.weight[order][decoding]
         changes = (kinds[1:] != kinds[:-1]).nonzero()[0] + 1
         bounds = [0, *changes.tolist(), len(kinds)]
         for begin, end in pairwise(bounds):
             judged = 0
             if self._rules.PROTECT and kinds[begin] and end - begin >= MIN_GROUP and not self._builder.full:
                 judged = self._add_group(order[begin:end], ordinary=bool(kinds[begin] == 2))
+                self._decoding = self._decoding[judged:]
             for at in range(begin + judged, end, PIECE):
                 if self._builder.full:
                     return
@@ -147,11 +151,12 @@ class Step:
         ):
             if builder.full:
                 return
+            self._decoding = self._decoding[not prompt :]
             if (self._residents_only and not resident) or (prompt and self._refusals >= MAX_PROMPT_REFUSALS):
                 continue
             if builder.barred(row):
                 continue
-            tokens, delay_s = self._share(row, prompt, left, slack, plain=plain)
+            tokens, delay_s = self._share(row, prompt, left, weight, slack, plain=plain)
             costs = self._costs(ordinary=ordinary, decoding=not prompt)
             room_s = self._promises.room_s(weight, row) - self._delay_s
             breaks = delay_s > room_s
@@ -191,7 +196,7 @@ class Step:
         return costs.is_worth(delay_s, weight, slack_s - self._delay_s, -slack_s - work_s, self._delay_s)
 
     def _share(
-        self, row: int, prompt: int, left_tokens: float, slack_s: float, *, plain: bool
+        self, row: int, prompt: int, left_tokens: float, weight: float, slack_s: float, *, plain: bool
     ) -> tuple[int, float]:
         """Tokens for a candidate in this step, and the delay it causes, seconds."""
         numbers = self._numbers
@@ -200,6 +205,10 @@ class Step:
             delayed_tokens = min(left_tokens, self._longest_tokens) if plain else left_tokens
             return 1, numbers.sequence_s * delayed_tokens
         tokens = min(prompt, self._builder.tokens_for(row))
+        if tokens < prompt:
+            # It goes on in the next step anyway, so it leaves a token to each equal that decodes.
+            equals = int(np.count_nonzero(self._decoding >= weight))
+            tokens = max(min(tokens, MIN_CHUNK_TOKENS), tokens - equals)
         if self._rules.CHUNK and self._parked_slack_s < slack_s:
             # A job that is about to resume cannot interrupt a step.
             most = int(max(self._parked_slack_s, 0.0) / numbers.prompt_token_s)
