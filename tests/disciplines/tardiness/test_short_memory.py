@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT, TimeUtility
@@ -89,3 +91,12 @@ def test_an_admission_leaves_room_to_those_that_decode() -> None:
             scene.add(f"decoding {number}", PATIENT, output=5)
         scene.add("prompt", PATIENT, prompt=160)
         assert ("prompt" in scene.compose(0.5).tokens) == joins
+
+
+def test_an_admission_leaves_no_room_to_parked_ones() -> None:
+    """They may wait for a robot's value that never comes, and a prompt that needs the whole cache would too."""
+    scene = Scene(free_blocks=11)
+    parked = scene.add("parked", PATIENT, output=5)
+    scene.table.resume_s[parked.row] = math.inf
+    scene.add("prompt", PATIENT, prompt=160)
+    assert scene.compose(0.5).tokens == {"prompt": 160}

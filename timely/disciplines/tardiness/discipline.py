@@ -295,7 +295,7 @@ class WeightedTardiness(KeyedDiscipline):
         numbers = self._numbers(table, limits, rows)
         ready = runnable if rows is None else runnable[rows]
         order = self._order(table, numbers, ready.nonzero()[0])
-        grown = self._room_to_grow(table, numbers)
+        grown = self._room_to_grow(table, numbers, now)
         if grown:
             limits = replace(limits, headroom_blocks=limits.headroom_blocks + grown)
         builder = StepBuilder(table, limits, lambda: self._victims_of(table, numbers, now, order))
@@ -320,10 +320,14 @@ class WeightedTardiness(KeyedDiscipline):
         return plan
 
     @staticmethod
-    def _room_to_grow(table: JobTable, numbers: Numbers) -> int:
-        """Free blocks that an admission leaves to those with deadlines that decode: each would lose its cache."""
+    def _room_to_grow(table: JobTable, numbers: Numbers, now: float) -> int:
+        """Free blocks that an admission leaves to those with deadlines that decode.
+
+        Parked ones ask for none, so a job never waits for a robot: those that decode end by themselves.
+        """
         rows = numbers.rows
-        decoding = table.resident[rows] & (table.prefill_left[rows] == 0) & ~numbers.ordinary
+        decoding = table.resident[rows] & (table.prefill_left[rows] == 0) & (table.resume_s[rows] <= now)
+        decoding &= ~numbers.ordinary
         return GROWTH_BLOCKS * int(np.count_nonzero(decoding))
 
     def _begin_step(self, builder: StepBuilder, numbers: Numbers, parked_slack_s: float) -> Step:
