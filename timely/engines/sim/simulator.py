@@ -85,7 +85,7 @@ class Simulator:
         self.live: dict[JobId, Live] = {}
         self.steps = Steps(
             options, self.profile, self.controller, self.memory, self.agenda, self.speculation, self.live,
-            self._close, repeat_steps=repeat_steps, next_arrival_s=next_arrival_s,
+            self._close, self._finish, repeat_steps=repeat_steps, next_arrival_s=next_arrival_s,
         )  # fmt: skip
         self.arrivals = Arrivals((), 0.0, self.agenda, self.submit)
         self.now = 0.0
@@ -246,25 +246,26 @@ class Simulator:
             for when, report in self.robots.receive(live.record, index, now, closed.expected_s):
                 self.agenda.at(when, REPORT, self._report, (task.job, report))
         if last:
-            self._finish(live, now)
             return True
         live.index += 1
         live.boundary += task.plan[live.index].tokens
         return False
 
-    def _finish(self, live: Live, now: float) -> None:
-        task = live.task
-        if self._whole or task.plain:
-            # The complete answer leaves the engine at once.
-            for index in range(len(task.plan)):
-                self.robots.receive(live.record, index, now, task.plan[index].execution_s)
-        live.record.outcome = "complete"
-        self._note(live)
-        self.memory.release(live)
-        self.speculation.forget(task.job)
-        self.controller.finish(task.job, "complete", now)
-        del self.live[task.job]
-        self._ended(task, now)
+    def _finish(self, ended: list[Live], now: float) -> None:
+        for live in ended:
+            task = live.task
+            if self._whole or task.plain:
+                # The complete answer leaves the engine at once.
+                for index in range(len(task.plan)):
+                    self.robots.receive(live.record, index, now, task.plan[index].execution_s)
+            live.record.outcome = "complete"
+            self._note(live)
+            self.memory.release(live)
+            self.speculation.forget(task.job)
+            del self.live[task.job]
+        self.controller.finish_together({live.task.job: "complete" for live in ended}, now)
+        for live in ended:
+            self._ended(live.task, now)
 
     def _ended(self, task: PlannedTask, now: float) -> None:
         self.finished += 1

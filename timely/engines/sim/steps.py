@@ -53,6 +53,8 @@ class Steps:
     Args:
         live: all tasks in the engine.
         close_segment: a job has reached its boundary; returns whether that was its last one.
+        finish: these jobs have closed their last segment. It is called once a step, as in vLLM, so they leave together
+            and after all others have parked.
         repeat_steps: take steps that decide nothing new without asking; the result is the same, sooner.
         next_arrival_s: time of the next task from outside the agenda, seconds.
 
@@ -70,6 +72,7 @@ class Steps:
         speculation: Speculation,
         live: Mapping[JobId, Live],
         close_segment: Callable[[Live, float], bool],
+        finish: Callable[[list[Live], float], None],
         *,
         repeat_steps: bool,
         next_arrival_s: Callable[[], float] | None = None,
@@ -91,7 +94,8 @@ class Steps:
                 raise InvalidInput(f"must be from 0 to less than 1, got {sigma}", where=name)
         self._noises = random.Random(f"{options.seed}/steps")
         self._profile, self._controller, self._memory, self._agenda = profile, controller, memory, agenda
-        self._speculation, self._live, self._close_segment = speculation, live, close_segment
+        self._speculation, self._live = speculation, live
+        self._close_segment, self._finish = close_segment, finish
         self._drafting = Drafting(options, speculation, controller, memory)
         self._until_s = math.inf if options.until_s is None else options.until_s
         self._next_arrival_s = next_arrival_s or (lambda: math.inf)
@@ -337,6 +341,7 @@ class Steps:
             return
         self._in_flight = None
         controller = self._controller
+        ended = []
         for live, tokens, prefill in step.members:
             produced = self._produced(step, live, tokens, prefill, now)
             if not produced:
@@ -346,16 +351,31 @@ class Steps:
             live.record.last_token_s = now
             live.output += produced
             controller.progress(live.job, produced, now)
-            while live.output >= live.boundary and not self._close_segment(live, now):
-                pass
+            while live.output >= live.boundary:
+                if self._close_segment(live, now):
+                    ended.append(live)
+                    break
+        following, self._next = self._next, None
+        self._learn(now, step, following)
+        if ended:
+            self._finish(ended, now)
+        if following is not None:
+            self._start(now if step.over_s is None else step.over_s, following, now)
+            self._may_compose = True
+
+    def _learn(self, now: float, step: Step, following: Step | None) -> None:
+        """Report the step's time; ``following`` was composed ahead and begins now."""
+        controller = self._controller
         if len(step.times) > 1:
             context_tokens = step.context_tokens + (len(step.times) - 1) * len(step.members)
             job_ids = [live.task.job for live, _, _ in step.members]
             controller.ran_again(job_ids, step.times[-1], context_tokens)
-        elif self._ahead:
-            self._end_ahead(now, step)
-        else:
-            controller.ran(len(step.members), step.prefill_tokens, step.times[0], step.context_tokens)
+            return
+        prompts = following is not None and following.prefill_tokens > 0
+        step_s = now - step.begun_s if self._ahead else step.times[0]
+        controller.ran(
+            len(step.members), step.prefill_tokens, step_s, step.context_tokens, prompts_follow=prompts
+        )
 
     def _produced(self, step: Step, live: Live, tokens: int, prefill: bool, now: float) -> int:
         """Output tokens that the step gave a member; 0 while its prompt goes on, or if its token is void."""
@@ -373,18 +393,6 @@ class Steps:
         produced = self._drafting.verify(live, tokens - 1, now) if tokens > 1 else 1
         table.context_tokens[row] += produced
         return produced
-
-    def _end_ahead(self, now: float, step: Step) -> None:
-        """With a step composed ahead: it begins, and the one after it may be composed."""
-        following, self._next = self._next, None
-        prompts = following is not None and following.prefill_tokens > 0
-        step_s = now - step.begun_s
-        self._controller.ran(
-            len(step.members), step.prefill_tokens, step_s, step.context_tokens, prompts_follow=prompts
-        )
-        if following is not None:
-            self._start(now if step.over_s is None else step.over_s, following, now)
-            self._may_compose = True
 
     def _void(self, live: Live) -> bool:
         """Whether a token that was computed ahead came to nothing."""
