@@ -2,13 +2,13 @@
 
 | source | becomes |
 |---|---|
-| ``x-slo-ttft-ms``, ``x-llm-d-slo-ttft-ms``; ``x-slo-tpot-ms``, ``x-llm-d-slo-tpot-ms`` | ``tuf.ert_s`` |
+| ``x-slo-ttft-ms``, ``x-llm-d-slo-ttft-ms`` | ``tuf.ert_s`` |
+| ``x-slo-tpot-ms``, ``x-llm-d-slo-tpot-ms`` | ``pace_s`` |
 | ``x-gateway-inference-objective``, ``x-llm-d-inference-objective`` | ``priority``, by the operator's table |
 | ``x-gateway-inference-fairness-id``, ``x-llm-d-inference-fairness-id`` | ``app`` |
 | ``nvext.agent_hints.priority``, ``nvext.agent_hints.osl`` (Dynamo) | ``priority``, ``expected_tokens`` |
 
 Objectives and Dynamo count priorities upward, vLLM and ``timely`` downward.
-A deadline here is of the whole answer: time to the first token, and time per token times the expected tokens.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ OBJECTIVE_HEADERS = ("x-gateway-inference-objective", "x-llm-d-inference-objecti
 FAIRNESS_HEADERS = ("x-gateway-inference-fairness-id", "x-llm-d-inference-fairness-id")
 
 MAX_SLO_MS = 3_600_000.0
+LEAST_PACE_MS, MAX_PACE_MS = 0.001, 60_000.0
 
 
 def foreign_http_hints(
@@ -53,12 +54,10 @@ def foreign_http_hints(
         hints["app"] = app
     name, value = _first(headers, TTFT_HEADERS)
     if value:
-        deadline_ms = _number(value, name, 0.0, MAX_SLO_MS)
-        name, value = _first(headers, TPOT_HEADERS)
-        tokens = hints.get("expected_tokens") or data.get("max_completion_tokens") or data.get("max_tokens")
-        if value and isinstance(tokens, int | float):
-            deadline_ms += tokens * _number(value, name, 0.0, MAX_SLO_MS)
-        hints["tuf"] = {"ert_s": min(deadline_ms, MAX_SLO_MS) / 1000.0}
+        hints["tuf"] = {"ert_s": _number(value, name, 0.0, MAX_SLO_MS) / 1000.0}
+    name, value = _first(headers, TPOT_HEADERS)
+    if value:
+        hints["pace_s"] = _number(value, name, LEAST_PACE_MS, MAX_PACE_MS) / 1000.0
     return hints
 
 
