@@ -39,7 +39,7 @@ def test_each_rival_of_a_paper_has_its_own_workload() -> None:
 @pytest.mark.parametrize(
     ("name", "digest"),
     [
-        ("own-qoserve", "2c7edcdb4197086a"),
+        ("own-qoserve", "f5a59f5bcc83708b"),
         ("own-jitserve", "7e55035427315c84"),
         ("own-slos-serve", "3f389607420d5fae"),
         ("own-inferential", "3116e134941f85f9"),

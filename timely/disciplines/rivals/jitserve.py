@@ -86,7 +86,8 @@ class JitServe(FirstSegmentLearner, KeyedDiscipline):
 
     def _fill(self, builder: StepBuilder, order: Rows) -> str:
         keys = self.keys(builder.table, builder.limits)
-        builder.worth = lambda row, victims: bool(keys[row] >= keys[victims].sum())
+        # The first member may always evict: where no job runs, no memory would ever be given back.
+        builder.worth = lambda row, victims: not builder.rows or bool(keys[row] >= keys[victims].sum())
         return super()._fill(builder, self._grouped(builder, order))
 
     def _grouped(self, builder: StepBuilder, order: Rows) -> Rows:
