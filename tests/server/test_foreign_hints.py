@@ -23,7 +23,11 @@ OBJECTIVES = {"critical": 10, "batch": -5}
         ({}, {}, {}),
         ({"x-slo-ttft-ms": "250"}, {}, {"tuf": {"ert_s": 0.25}}),
         ({"x-llm-d-slo-ttft-ms": "250"}, {"max_tokens": 9}, {"tuf": {"ert_s": 0.25}}),
-        ({"x-slo-ttft-ms": "200", "x-slo-tpot-ms": "50"}, {"max_tokens": 16}, {"tuf": {"ert_s": 0.2}, "pace_s": 0.05}),
+        (
+            {"x-slo-ttft-ms": "200", "x-slo-tpot-ms": "50"},
+            {"max_tokens": 16},
+            {"tuf": {"ert_s": 0.2}, "pace_s": 0.05},
+        ),
         ({"x-llm-d-slo-tpot-ms": "50"}, {}, {"pace_s": 0.05}),
         ({"x-gateway-inference-objective": "critical"}, {}, {"priority": -10.0}),
         ({"x-llm-d-inference-objective": "batch"}, {}, {"priority": 5.0}),

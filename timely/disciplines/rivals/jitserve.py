@@ -85,9 +85,11 @@ class JitServe(FirstSegmentLearner, KeyedDiscipline):
         return result
 
     def _fill(self, builder: StepBuilder, order: Rows) -> str:
-        keys = self.keys(builder.table, builder.limits)
-        # The first member may always evict: where no job runs, no memory would ever be given back.
-        builder.worth = lambda row, victims: not builder.rows or bool(keys[row] >= keys[victims].sum())
+        table, limits = builder.table, builder.limits
+        keys = self.keys(table, limits)
+        # Where no job that holds memory can run, none would ever give it back.
+        stuck = not (table.resident & (table.resume_s <= limits.now)).any()
+        builder.worth = lambda row, victims: stuck or bool(keys[row] >= keys[victims].sum())
         return super()._fill(builder, self._grouped(builder, order))
 
     def _grouped(self, builder: StepBuilder, order: Rows) -> Rows:
