@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT, TimeUtility
@@ -81,22 +79,3 @@ def test_the_shortest_context_that_has_time_is_given_up() -> None:
     plan = scene.compose(0.5)
     assert plan.evict == ["new"]
     assert "grows" in plan.tokens
-
-
-def test_an_admission_leaves_room_to_those_that_decode() -> None:
-    """A prompt of 11 blocks would leave none to the ten that decode, and they would lose their cache to each other."""
-    for free_blocks, joins in ((11 + 19, False), (11 + 20, True)):
-        scene = Scene(free_blocks=free_blocks)
-        for number in range(10):
-            scene.add(f"decoding {number}", PATIENT, output=5)
-        scene.add("prompt", PATIENT, prompt=160)
-        assert ("prompt" in scene.compose(0.5).tokens) == joins
-
-
-def test_an_admission_leaves_no_room_to_parked_ones() -> None:
-    """They may wait for a robot's value that never comes, and a prompt that needs the whole cache would too."""
-    scene = Scene(free_blocks=11)
-    parked = scene.add("parked", PATIENT, output=5)
-    scene.table.resume_s[parked.row] = math.inf
-    scene.add("prompt", PATIENT, prompt=160)
-    assert scene.compose(0.5).tokens == {"prompt": 160}

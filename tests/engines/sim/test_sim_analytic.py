@@ -184,3 +184,18 @@ def test_a_task_may_bring_its_own_time_at_the_door() -> None:
     assert served(0.003) == approx(0.013)
     assert served(0.001) == approx(0.013)  # it is behind the first
     assert served(0.5) == approx(0.51)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_jobs_that_end_in_a_step_leave_after_the_others_have_parked(asynchronous: bool) -> None:
+    """As in vLLM: a discipline learns from the segments of a step in the same order."""
+    machine = profile()
+    machine = machine.model_copy(
+        update={"limits": machine.limits.model_copy(update={"asynchronous": asynchronous})}
+    )
+    simulator = Simulator(ReplayOptions(), machine)
+    events: list[tuple[str, object]] = []
+    simulator.controller.journal = lambda event: events.append((event["event"], event.get("job")))
+    simulator.run([task(0, plan=((3, 1.0),)), task(1, plan=((3, 1.0),)), task(2, plan=((3, 1.0), (2, 1.0)))])
+    ends = [event for event in events if event[0] in ("segment", "finish")]
+    assert ends[:5] == [("segment", 0), ("segment", 1), ("segment", 2), ("finish", 0), ("finish", 1)]

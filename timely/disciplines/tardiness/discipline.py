@@ -36,8 +36,8 @@ order of an index. Each joins only if it gains at least what the members lose:
   and these would leave one after the other. Of robots that do not report all join: far ahead they bear that their
   execution times are wrong.
 * **Eviction.** A new job takes the memory of others only if it gains at least what they lose by it, their
-  recomputation included. It leaves ``GROWTH_BLOCKS`` to each member with a deadline that decodes, so that these do not
-  lose theirs to each other. Where one must, it is one that has the time, with the least to be computed again.
+  recomputation included. Where one that is not parked must lose its cache, it is one that has the time, with the least
+  to be computed again.
 * While all runnable jobs decode together and nothing happens, nothing is reconsidered. Of very many waiting jobs only
   the first of a recent order and those that came since are considered.
 
@@ -48,7 +48,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -65,9 +64,6 @@ from timely.disciplines.tardiness.waiting_list import ArrivalOrder, WaitingList
 
 FLAT_WEIGHT = 0.02
 """Weight of a job whose utility does not fall: it must not starve behind those that have lost everything."""
-
-GROWTH_BLOCKS = 2
-"""Blocks that a decoding job takes until others are expected to have given theirs back."""
 
 BASE_SHARE = 0.2
 """Share of a step with one sequence that the index charges to each decoding one, beside what it adds to the step."""
@@ -295,9 +291,6 @@ class WeightedTardiness(KeyedDiscipline):
         numbers = self._numbers(table, limits, rows)
         ready = runnable if rows is None else runnable[rows]
         order = self._order(table, numbers, ready.nonzero()[0])
-        grown = self._room_to_grow(table, numbers, now)
-        if grown:
-            limits = replace(limits, headroom_blocks=limits.headroom_blocks + grown)
         builder = StepBuilder(table, limits, lambda: self._victims_of(table, numbers, now, order))
         step = self._begin_step(builder, numbers, self._parked_slack_s(table, numbers, now))
         builder.worth = step.worth_evicting
@@ -318,17 +311,6 @@ class WeightedTardiness(KeyedDiscipline):
                 step.decode_early(riders, all_join=short)
         self._settle(builder, step, all_join=all_join)
         return plan
-
-    @staticmethod
-    def _room_to_grow(table: JobTable, numbers: Numbers, now: float) -> int:
-        """Free blocks that an admission leaves to those with deadlines that decode.
-
-        Parked ones ask for none, so a job never waits for a robot: those that decode end by themselves.
-        """
-        rows = numbers.rows
-        decoding = table.resident[rows] & (table.prefill_left[rows] == 0) & (table.resume_s[rows] <= now)
-        decoding &= ~numbers.ordinary
-        return GROWTH_BLOCKS * int(np.count_nonzero(decoding))
 
     def _begin_step(self, builder: StepBuilder, numbers: Numbers, parked_slack_s: float) -> Step:
         return self.STEP(self, builder, numbers, parked_slack_s)
