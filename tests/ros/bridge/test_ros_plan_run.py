@@ -414,7 +414,8 @@ async def test_a_second_task_is_refused_under_reject() -> None:
 async def test_a_report_that_the_server_waits_for_is_repeated_until_taken(
     plan: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report_queue, "FIRST_RETRY_S", 0.0)  # retries wait in real time
+    # Retries wait in real time.
+    monkeypatch.setattr(report_queue.Backoff, "delay_s", lambda *_: 0.0)
     ask = FakeSegment("rp();", 1.0, blocking=plan == "value")
     async with world(
         FakeServer({"go": (ask,)}), values={"rp();": "a cat"}, fails=[] if plan == "value" else ["rp();"]
