@@ -44,10 +44,15 @@ class Scene:
         return self.discipline.compose(self.table, limits)
 
 
-def test_a_prompt_that_is_cut_leaves_a_token_to_each_that_decodes() -> None:
+def ten_that_decode() -> Scene:
     scene = Scene()
     for number in range(10):
         scene.add(f"decoding {number}", PATIENT, output=5)
+    return scene
+
+
+def test_a_prompt_that_is_cut_leaves_a_token_to_each_that_decodes() -> None:
+    scene = ten_that_decode()
     scene.add("prompt", NORMAL, prompt=2000)
     plan = scene.compose(0.5)
     assert plan.tokens["prompt"] == 256 - 10
@@ -55,17 +60,13 @@ def test_a_prompt_that_is_cut_leaves_a_token_to_each_that_decodes() -> None:
 
 
 def test_a_prompt_that_ends_in_the_step_leaves_nothing() -> None:
-    scene = Scene()
-    for number in range(10):
-        scene.add(f"decoding {number}", PATIENT, output=5)
+    scene = ten_that_decode()
     scene.add("prompt", NORMAL, prompt=256)
     assert scene.compose(0.5).tokens == {"prompt": 256}
 
 
 def test_a_steeper_prompt_leaves_nothing_to_the_others() -> None:
-    scene = Scene()
-    for number in range(10):
-        scene.add(f"decoding {number}", PATIENT, output=5)
+    scene = ten_that_decode()
     scene.add("urgent", URGENT, prompt=2000)
     assert scene.compose(0.01).tokens == {"urgent": 256}
 
