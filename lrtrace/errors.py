@@ -8,8 +8,6 @@
          +- TooFewSamples  too few runs for a fit
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

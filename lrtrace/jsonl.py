@@ -1,7 +1,5 @@
 """Reads JSON lines as a stream, with file and line in every error, and writes them whole or not at all."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ It reads calls of MiniSpec and of flat call lists (``mf(100)``, ``move_to('red b
 not check whether a plan is well formed.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Literal

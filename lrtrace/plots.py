@@ -1,7 +1,5 @@
 """Makes and saves figures. Matplotlib is imported only when needed, and never opens a window."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ The folders are those of ``LRTRACE_PROFILES_PATH``, the ``robot_profiles`` folde
 package; the first match wins. A profile may extend another one.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Random draws that are equal on every machine, since all derive from the generator's plain doubles."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import NormalDist

@@ -1,7 +1,5 @@
 """Reads YAML as plain values with the line of every key, so that errors can name the line."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """``lrtrace compose``: compose a workload into a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``lrtrace fit``: fit execution-time models to recorded runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``lrtrace import``: convert a public request trace."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``lrtrace tasks`` and ``lrtrace profiles``: list benchmark tasks and robot profiles."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -1,7 +1,5 @@
 """The command ``lrtrace``: compose, record, import, fit, summarise. An error is one line and exit code 2."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError

@@ -1,7 +1,5 @@
 """Options and output that all commands share."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

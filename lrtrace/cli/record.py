@@ -1,7 +1,5 @@
 """``lrtrace record``: convert event logs and recordings, or drive a robot through a grid of skills."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """``lrtrace stats`` and ``lrtrace sort``: summarise a trace, or order its jobs by arrival."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Parses events and trace ids, and checks events and arrivals."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

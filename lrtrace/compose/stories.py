@@ -5,8 +5,6 @@ here. These texts come from a small vocabulary, with lengths like those of short
 a dozen words, a paragraph two to six sentences, a story three to eight paragraphs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

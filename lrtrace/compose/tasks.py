@@ -6,8 +6,6 @@ millisecond, like the paper's task type 1. A segment ends with a complete skill:
 ``}`` that closes its block, or the ``{`` of its condition. A tail like ``->False`` executes nothing and is left out.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Workloads: event rates, tasks and robots, with the paper's workloads by name (TimelyLLM, Table 3)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ its minimum (TimelyLLM, sections 4.3 and 6). Each model keeps the quantiles of i
 vary like the real one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Writes a fit as a robot profile, and draws its residuals."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

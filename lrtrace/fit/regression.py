@@ -1,7 +1,5 @@
 """Straight lines through points: by least squares, or through a quantile."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

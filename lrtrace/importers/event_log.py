@@ -5,8 +5,6 @@ uses the events ``opened`` (start of a server run; a file may hold several), ``t
 ``generated`` and ``settled``. It ignores other events and unknown fields.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import re

@@ -6,8 +6,6 @@ without an agent gets the robot's namespace, the first part of the topic. Withou
 its first segment.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ They have arrival times and lengths, but no texts and no robots. Each request be
 execution time. Times count from the first request.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Callable, Iterator

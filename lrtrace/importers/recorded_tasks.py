@@ -1,7 +1,5 @@
 """Recorded tasks, and their conversion into a trace to replay or into runs of single skills."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

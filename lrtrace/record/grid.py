@@ -14,8 +14,6 @@ The robot gets the texts of ``do`` in order. A text with a single call is a run 
 back measure two skills. A text with several calls is no run, since the calls share one time.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

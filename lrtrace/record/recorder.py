@@ -1,7 +1,5 @@
 """Drives a robot through a grid and writes every run at its end. An interrupted recording can be continued."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -8,8 +8,6 @@ Each line is one run (here on two lines)::
 ``units`` is optional. A run with an ``outcome`` other than ``done`` failed and is ignored, like unknown fields.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ The measurement is a folder. ``requests.jsonl`` has one request a line, with tim
 ``engine_kwargs.max_num_batched_tokens``, ``kv_cache.num_gpu_blocks``, ``kv_cache.block_size``.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Bounds that no schedule can beat: every task alone on an idle engine, and a clairvoyant order of a burst."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations

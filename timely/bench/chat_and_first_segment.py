@@ -1,7 +1,5 @@
 """Time to the first segment of a task, on an idle server and beside one streaming chat."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import statistics

@@ -1,7 +1,5 @@
 """Results of a long evaluation, kept in a file: it can stop after any measurement and go on later."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Hash of the code that a kept result came from, so that a result of other code is never mixed in."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import sys

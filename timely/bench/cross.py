@@ -6,8 +6,6 @@ On the others it starts without. ``timely`` is for all of them, so it has the hi
 Requests bring the predicted lengths, levels and applications of the workload; disciplines ignore what they do not use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

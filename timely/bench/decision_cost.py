@@ -1,7 +1,5 @@
 """The cost of a decision: time of a discipline's scheduling point, by the number of jobs."""
 
-from __future__ import annotations
-
 import random
 import statistics
 import time

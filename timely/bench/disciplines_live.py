@@ -5,8 +5,6 @@ Disciplines that use the acceptance of drafts get an engine that speculates (n-g
 Each run is kept in the checkpoints, so a long comparison may stop and go on.
 """
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import tempfile

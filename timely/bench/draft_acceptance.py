@@ -1,7 +1,5 @@
 """How often n-gram drafts fit what the packaged model answers to real texts, counted from greedy answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -7,8 +7,6 @@ The server's event log has a ``task`` for every plan, a ``segment`` for each one
 The audit reads these lines only and imports neither scheduler nor server.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -5,8 +5,6 @@ Some ordinary requests belong to applications of several requests.
 Each ordinary answer has a fixed length, so that a lost or repeated token shows.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

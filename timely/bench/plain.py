@@ -4,8 +4,6 @@ The servers take turns in each repetition with the same engine arguments, so tha
 them.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

@@ -1,7 +1,5 @@
 """The cost of composing a step while very many plain requests wait: it must not grow with the queue."""
 
-from __future__ import annotations
-
 import random
 import statistics
 import time

@@ -5,8 +5,6 @@ with SIGKILL. What they received is compared with the same plans on a server tha
 request or a report until a server takes it, as the bridge does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

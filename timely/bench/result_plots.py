@@ -1,7 +1,5 @@
 """The five pictures of the results' page. One system, ours, stands out in all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

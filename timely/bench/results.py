@@ -1,7 +1,5 @@
 """The page of results: five pictures out of the JSON files of other benchmarks, each with the command it comes from."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 The same robots are served without chat, then with it, and the chat without robots.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import statistics

@@ -1,7 +1,5 @@
 """The simulator's speed: WID 2 against real time, a thousand robots for an hour, the cost of a step."""
 
-from __future__ import annotations
-
 import resource
 import sys
 import tempfile

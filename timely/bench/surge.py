@@ -1,7 +1,5 @@
 """Overload in the simulator: how right predicted response times are, and what is late when late tasks are refused."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``timely calibrate``: a step-time profile of the machine at hand, or of one whose kernels were profiled."""
 
-from __future__ import annotations
-
 import datetime
 from dataclasses import asdict
 from importlib import import_module

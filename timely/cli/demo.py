@@ -1,7 +1,5 @@
 """``timely demo``: two drones and an arm on the real model, over ROS 2, watched live."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

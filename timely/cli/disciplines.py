@@ -1,7 +1,5 @@
 """``timely disciplines``: the queue disciplines and their properties."""
 
-from __future__ import annotations
-
 import typer
 
 from timely.cli.output import JsonFile, write_cli_json

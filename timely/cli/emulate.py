@@ -1,7 +1,5 @@
 """``timely emulate``: the command ``timely-emulate`` under its other name."""
 
-from __future__ import annotations
-
 import typer
 
 from timely.emulators.cli import run_emulator_command

@@ -1,7 +1,5 @@
 """``timely explain``: why a job of a replay waited, decision by decision."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -5,8 +5,6 @@ The module has a function ``command``, with its optional ``CONTEXT_SETTINGS``, o
 Only the module of the command that runs is imported, so ``timely --help`` never waits for torch.
 """
 
-from __future__ import annotations
-
 import gc
 import signal
 import sys

@@ -1,7 +1,5 @@
 """``--json FILE`` of every command: its option and the form of the data."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

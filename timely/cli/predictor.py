@@ -1,7 +1,5 @@
 """``timely predictor``: train predictor files from traces or labelled texts, and judge them."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import asdict
 from pathlib import Path

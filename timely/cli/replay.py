@@ -1,7 +1,5 @@
 """``timely replay``: a trace through an engine; what each robot saw, as JSON, report or Chrome trace."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The options of ``timely serve``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

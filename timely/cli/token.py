@@ -1,7 +1,5 @@
 """``timely token``: a token for a principal of the server, and its entry for the file of principals."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

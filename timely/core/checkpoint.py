@@ -1,7 +1,5 @@
 """The state of a long benchmark in a file, so that an interrupted run goes on where it was."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 No module reads a global clock, so tests and the simulator own the time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import threading

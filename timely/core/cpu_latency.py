@@ -5,8 +5,6 @@ the wake-up time for as long as a program holds a certain file open; latency tes
 costs power, so the file is held only while there is a task.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 HTTP and ROS 2 map them to their codes in one place each. The docstring of each class says what it stands for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

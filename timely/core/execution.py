@@ -1,7 +1,5 @@
 """What a robot is doing with its plan: start and end of each segment, from estimates until reports replace them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

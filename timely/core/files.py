@@ -1,7 +1,5 @@
 """Writing files that appear whole or not at all: no reader ever sees half a result."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

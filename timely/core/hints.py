@@ -1,7 +1,5 @@
 """What a request says of itself to the scheduler: carried whole from the server to the job table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 from timely.core.utility import NORMAL, TimeUtility

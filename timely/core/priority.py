@@ -1,7 +1,5 @@
 """Precedence of this process over others, as far as the system permits it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

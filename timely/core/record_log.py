@@ -7,8 +7,6 @@ mode with ``synchronous=FULL`` took 0.4 to 0.6 ms. After a pause of 1 ms a flush
 handed over first and flushed together later. SQLite has no call for that but a checkpoint, and a file has.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import zlib

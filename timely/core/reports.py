@@ -1,7 +1,5 @@
 """Reports of a robot on the execution of a segment, as plain data."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args

@@ -1,7 +1,5 @@
 """The demonstration itself: starts server, fleet and tasks, shows them live, ends with a table and a picture."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

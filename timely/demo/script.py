@@ -1,7 +1,5 @@
 """The tasks of the demonstration: the paper's eleven (TimelyLLM Table 2), mixed over two drones and an arm."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

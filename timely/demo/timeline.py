@@ -1,7 +1,5 @@
 """The timeline picture: per robot when it waited and executed, and when the engine worked on its plan."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The live terminal view of the demonstration: per robot what it executes, what its generation does, its slack."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Pure: time is an argument, and there is no clock, no I/O and no engine here. The
 (``StepPlan``), so it can be printed, compared and replayed.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence

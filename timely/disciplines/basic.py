@@ -3,8 +3,6 @@
 As the paper has its baselines, a suspended generation keeps its initial priority and is runnable at once.
 """
 
-from __future__ import annotations
-
 import math
 
 from timely.core.job import Job, JobTable

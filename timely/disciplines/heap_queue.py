@@ -5,8 +5,6 @@ Waiting requests enter in order of their group's rank as space allows. Choosing 
 recomputed for requests that wait.
 """
 
-from __future__ import annotations
-
 import heapq
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator

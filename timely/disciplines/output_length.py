@@ -1,7 +1,5 @@
 """Output tokens that a generation still has before it: predicted if a prediction came with it, else learned."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast

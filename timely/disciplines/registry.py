@@ -1,7 +1,5 @@
 """The one list of queue disciplines: a name, where its class is, nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path

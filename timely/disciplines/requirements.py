@@ -1,7 +1,5 @@
 """What disciplines need from the engine and from requests, and the errors that say so at start and at admission."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from timely.core.errors import InvalidInput, Unsupported

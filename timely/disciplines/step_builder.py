@@ -4,8 +4,6 @@ A discipline orders the rows and decides which may join. The ``StepBuilder`` kee
 run short, it evicts rows that the discipline ranks below the one that needs them.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """``timely-emulate``: one emulated robot on a loopback address, until interrupted."""
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys

@@ -1,7 +1,5 @@
 """A clock faster than real time, to measure emulated robots in a tenth of the time."""
 
-from __future__ import annotations
-
 import math
 
 from timely.core.clock import SystemClock

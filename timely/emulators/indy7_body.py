@@ -5,8 +5,6 @@ Limits are the vendor library's. Joints move within 175 degrees, at 3 rad/s and 
 joints start and end together. Gripper fingers take half a second. Angles are degrees, lengths millimetres.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import deque

@@ -4,8 +4,6 @@ Link offsets as in the maker's public robot description (URDF) of the Indy7. Wit
 upright, the flange at (0, -186.5, 1327.5) mm. Orientations are fixed-axis rotations about x, then y, then z.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

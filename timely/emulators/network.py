@@ -1,7 +1,5 @@
 """A bad network: loses, repeats and delays datagrams, the same ones for the same seed."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ reaction and settling times and the turning rate are assumptions near published 
 degrees in about 2.3 s. Positions are metres from the start: x forward, y left, z up. Yaw is degrees, clockwise.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 Lengths in a command are centimetres; here they are metres, in the drone's own frame.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Motion along a path with limited speed and acceleration: speed up, cruise, slow down; and braking in between."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

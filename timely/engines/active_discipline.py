@@ -1,7 +1,5 @@
 """The discipline in charge of all live jobs: its hooks, switches to another one, and what replaces one that fails."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path

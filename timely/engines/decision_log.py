@@ -1,7 +1,5 @@
 """Journals of a scheduler, and what a step left out by which keys: plain data, also for ``timely explain``."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any

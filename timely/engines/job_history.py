@@ -1,7 +1,5 @@
 """Brings a new job to where it was before a restart."""
 
-from __future__ import annotations
-
 import contextlib
 
 from timely.core.errors import Conflict

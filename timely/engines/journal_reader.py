@@ -1,7 +1,5 @@
 """A live scheduler's journal as the journal of a replay: the same form as the simulator's, so the same explanations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

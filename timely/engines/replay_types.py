@@ -4,8 +4,6 @@ A planned task carries the recorded plan with its token counts. So any engine ge
 timing is its own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Reports correct the plan they are about. Without a memory the next plan begins w
 first segments are late again (measured: docs/experiments).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import OrderedDict

@@ -5,8 +5,6 @@ eviction, an end) and asks it what to run next. So the simulator and the live vL
 from the same code, and a test can compare them.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence

@@ -6,8 +6,6 @@ Only tokens are made up, and each step takes the time of a simple cost formula, 
 no grammar and reads no model.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

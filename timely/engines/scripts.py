@@ -1,7 +1,5 @@
 """Scripts: what the scripted engine generates instead of a model, by default the nearest example of the skill set."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """When a new request would be served, predicted from the queue and step times, and corrected by earlier predictions."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 

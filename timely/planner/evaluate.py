@@ -1,7 +1,5 @@
 """Judges a planner by the effects of its plans, and the untrained model with and without grammar."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

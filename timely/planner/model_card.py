@@ -1,7 +1,5 @@
 """The card of an adapter: its base model and skill sets, its training and its scores."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 Every repetition is bounded, so a model cannot repeat itself without end.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ A grammar for every request would need compilation, which takes 0.2 s for the dr
 clears bits that the compiled grammar has set, and only while a plan writes the name of an object.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence

@@ -6,8 +6,6 @@ task or history, or one of a planner's own names. The grammar stays that of the 
 ``timely.plans.name_mask`` narrows it to these names for one request.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache

@@ -4,8 +4,6 @@ The fixed part is byte for byte the same for every task of a skill set. So an en
 its prefix cache ("pre-stored" prompts, TimelyLLM section 4.1).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from timely.core.errors import InvalidInput

@@ -4,8 +4,6 @@ A tokenizer turns the text ``<|im_end|>`` into a role token. In a task that woul
 one. Ordinary prompts keep the token ids of the plain encoding.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Finds robot profiles by name and raises Timely's own errors, for rooms that may not import lrtrace."""
 
-from __future__ import annotations
-
 from lrtrace import profiles
 from lrtrace.errors import LRTraceError
 from lrtrace.errors import UnknownName as UnknownProfile

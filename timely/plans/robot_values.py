@@ -1,7 +1,5 @@
 """Writes the value of a blocking skill into the context of the plan that waits for it."""
 
-from __future__ import annotations
-
 from timely.plans.untrusted_text import one_prompt_line
 
 

@@ -3,8 +3,6 @@
 They have plain geometry, no physics and no time. That is enough to judge whether a plan does its task.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

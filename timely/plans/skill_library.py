@@ -4,8 +4,6 @@ The folders are those of ``TIMELY_SKILLS_PATH``, the ``skills`` folder of a chec
 first match wins. Loading parses the examples too, so the plans of a loaded skill set are valid.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Converts between the units that skill sets and robot profiles are written in."""
 
-from __future__ import annotations
-
 import math
 
 _SCALES: tuple[dict[str, float], ...] = (

@@ -4,8 +4,6 @@ A prompt has one field a line, each with a label: ``Scene``, ``History``, ``Task
 could start a forged field. Ordinary text on one line stays byte for byte the same.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

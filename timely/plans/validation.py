@@ -1,7 +1,5 @@
 """Decides whether a generated segment may go to a robot. A segment that is not provably safe is refused."""
 
-from __future__ import annotations
-
 import unicodedata
 
 from lrtrace.errors import BadInput

@@ -1,7 +1,5 @@
 """Trains predictor files from traces: costs of applications, and lengths of answers by prompt."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Explains why a robot waited: the time from its request to each segment, split by the engine's work meanwhile."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping

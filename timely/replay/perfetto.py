@@ -6,8 +6,6 @@ Process 3 holds the robots, one thread each: waiting, executing.
 Times are microseconds.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

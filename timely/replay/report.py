@@ -1,7 +1,5 @@
 """The HTML report of a replay: one file that loads nothing from elsewhere, so it can be mailed and archived."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """The result of a replay as a JSON file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

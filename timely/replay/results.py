@@ -1,7 +1,5 @@
 """The result of a replay as plain data: summary, one entry a job, series and journal."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """One replay from trace to result."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from importlib import import_module

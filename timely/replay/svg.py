@@ -1,7 +1,5 @@
 """Small line charts as inline SVG: no library, no script, readable in light and dark."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

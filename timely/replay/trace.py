@@ -1,7 +1,5 @@
 """Reads the tasks of a trace file as a stream."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An engine's load as plain data, for a front-end in another process that chooses the engine of a task."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any

@@ -1,7 +1,5 @@
 """The rules by which a task gets one of several engines: ours by expected loss, and three of other servers."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol

@@ -4,8 +4,6 @@
 ``ServerThread`` in the background of a program or a test. Errors are problem details with a stable ``code``.
 """
 
-from __future__ import annotations
-
 from timely.server.app import create_app
 from timely.server.run import serve_app
 from timely.server.server_thread import ServerThread

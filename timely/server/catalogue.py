@@ -1,7 +1,5 @@
 """Skill sets and robot profiles by name. Each is read once, in a thread."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, TypeVar

@@ -1,7 +1,5 @@
 """The address of a server: its socket, and its files for TLS."""
 
-from __future__ import annotations
-
 import ipaddress
 import logging
 import socket

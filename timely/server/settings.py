@@ -1,7 +1,5 @@
 """Limits and times of the server, each with its unit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

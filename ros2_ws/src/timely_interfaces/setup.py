@@ -4,8 +4,6 @@ The generated Python package goes into the wheel as it is. The type support libr
 wheel's data files. They land in the environment's ``lib/`` and ``share/``, as those of rclpy's own wheels do.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Lengths and arrivals of made-up requests, drawn like those of public traces that are not shipped."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

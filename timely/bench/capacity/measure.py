@@ -1,7 +1,5 @@
 """One point of a capacity measurement: a system serves a workload at a load in the simulator."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

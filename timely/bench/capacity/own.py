@@ -13,8 +13,6 @@ Kinds of requests and aims are the papers', where the text says so. Rates, lengt
 are log-normal as in Azure's public traces.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from timely.bench.capacity.lengths import (

@@ -1,7 +1,5 @@
 """The result of a capacity measurement: loads with intervals, robots a machine, a comparison at one load, pictures."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The highest load at which enough tasks are in time, found by bisection on a geometric grid of loads."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass

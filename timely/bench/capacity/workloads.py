@@ -4,8 +4,6 @@ Load 1 is the published workload. At load 2 there are twice the robots and twice
 A high load is served for a shorter time, so that every point has about as many tasks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

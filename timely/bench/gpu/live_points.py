@@ -1,7 +1,5 @@
 """WID 2 at several loads as a live comparison: the runs, the folder and the prediction of ``timely bench live``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from timely.bench.live.prediction import Predictor

@@ -3,8 +3,6 @@
 The files are real, so that every server loads the folder like any other model. A block of random numbers is repeated.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

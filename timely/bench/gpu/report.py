@@ -1,7 +1,5 @@
 """The page of the benchmark on a GPU: what was measured, beside what was predicted, with two pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ An attack is a request whose task, scene, history or robot value carries foreign
 way to hide them; each payload asks for motions outside the limits, for unknown skills, or for another role.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

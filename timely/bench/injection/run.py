@@ -1,7 +1,5 @@
 """Runs prompt injections on a real engine, and judges each prompt and each released call."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence

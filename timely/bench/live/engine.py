@@ -1,7 +1,5 @@
 """The engine of a live comparison: one vLLM for all runs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """The simulator's prediction of live runs, with a profile or with the very steps that were measured."""
 
-from __future__ import annotations
-
 import copy
 import statistics
 from bisect import bisect_left

@@ -1,7 +1,5 @@
 """The report of a live comparison: measured values beside predicted ones, and where the prediction holds."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The folder of a live comparison: runs still to measure, measured runs, journals of their steps."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

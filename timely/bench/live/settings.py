@@ -1,7 +1,5 @@
 """What the live comparison measures: systems, workloads at loads, tasks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ A rule says what value counts as met and what value still has the paper's direct
 A verdict follows from the 95% confidence interval over seeds, not from the mean alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

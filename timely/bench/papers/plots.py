@@ -1,7 +1,5 @@
 """Pictures of a paper's figures, ours beside the paper's numbers; nothing where matplotlib is not installed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path

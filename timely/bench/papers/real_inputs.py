@@ -1,7 +1,5 @@
 """Inputs measured elsewhere: production traces and a dataset of texts, where ``--data`` names their folder."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

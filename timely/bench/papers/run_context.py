@@ -1,7 +1,5 @@
 """What the reproduction of a paper works with: seeds, a folder for plots, kept pieces, and real data where given."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

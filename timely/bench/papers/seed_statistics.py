@@ -1,7 +1,5 @@
 """Statistics of values by seed: means, 95% intervals, and comparisons seed by seed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Runs of ordinary requests in the simulator under a discipline that is set up already, and what its calls take."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import Any

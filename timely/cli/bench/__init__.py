@@ -4,8 +4,6 @@ A benchmark of this package is a module here with a function ``command`` and a l
 A benchmark of another package is an entry point of the group ``timely.bench``: its name, and the command's function.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points

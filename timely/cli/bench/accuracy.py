@@ -1,7 +1,5 @@
 """``timely bench accuracy``: the simulator against a measured run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``timely bench capacity``: how many robots a machine carries under each system."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``timely bench closed-loop``: what robots' reports are worth."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """``timely bench cross``: every discipline on every paper's workload."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """``timely bench decisions``: the cost of a scheduling decision under each discipline."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

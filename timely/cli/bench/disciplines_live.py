@@ -1,7 +1,5 @@
 """``timely bench disciplines-live``: every discipline on the real engine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """``timely bench drafts``: how often n-gram drafts fit the packaged model's answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``timely bench eta``: the error of predicted response times under overload, in the simulator."""
 
-from __future__ import annotations
-
 from timely.cli.bench.surge import Hours, Profile, Seed
 from timely.cli.bench.tables import format_cli_number, make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json

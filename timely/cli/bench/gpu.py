@@ -1,7 +1,5 @@
 """``timely bench gpu``: every claim about an engine, measured on this machine and written as a page."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``timely bench live``: the paper's comparison on the real engine."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Annotated

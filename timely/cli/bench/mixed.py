@@ -1,7 +1,5 @@
 """``timely bench mixed``: robots beside chat on one server."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Options that several benchmarks share, and what follows from them."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Iterator

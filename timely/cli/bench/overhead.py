@@ -1,7 +1,5 @@
 """``timely bench overhead``: what segmenting and deciding cost."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """``timely bench paper``: a paper's numbers and ours."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """``timely bench plain``: ordinary requests beside stock vLLM."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

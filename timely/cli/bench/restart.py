@@ -1,7 +1,5 @@
 """``timely bench restart``: what a killed server loses."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``timely bench results``: the page of results with its pictures."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any

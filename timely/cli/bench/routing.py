@@ -1,7 +1,5 @@
 """``timely bench routing``: robots on several engines under each rule that chooses the engine of a task."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

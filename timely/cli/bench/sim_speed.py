@@ -1,7 +1,5 @@
 """``timely bench sim-speed``: the simulator's speed."""
 
-from __future__ import annotations
-
 import typer
 
 from timely.cli.output import JsonFile, write_cli_json

@@ -1,7 +1,5 @@
 """``timely bench surge``: an overloaded engine that refuses tasks which would be late, in the simulator."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

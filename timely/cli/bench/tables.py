@@ -1,7 +1,5 @@
 """Results of benchmarks as tables: on the terminal and as Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

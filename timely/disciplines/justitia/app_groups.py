@@ -10,8 +10,6 @@ instance also ends after ``IDLE_S`` seconds without a live request, so that one 
 sends is forgotten. Absurd numbers are refused at arrival.
 """
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from dataclasses import dataclass, field

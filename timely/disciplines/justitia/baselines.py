@@ -1,7 +1,5 @@
 """What Justitia is compared with: Parrot's order, the shortest application first, the shortest request first."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Self
 

@@ -11,8 +11,6 @@ Where the paper leaves something open, this is decided here:
 * An application that overruns its predicted cost keeps its place: tags are never refreshed.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self

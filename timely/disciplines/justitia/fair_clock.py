@@ -1,7 +1,5 @@
 """Virtual time at the pace of the machine: what it works off in a step, as observed."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from timely.core.job import JobTable

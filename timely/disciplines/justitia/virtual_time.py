@@ -6,8 +6,6 @@ An application that arrives at virtual time ``V`` with cost ``C`` ends at virtua
 Later arrivals do not change that, so the finish tag is computed once.
 """
 
-from __future__ import annotations
-
 import heapq
 
 

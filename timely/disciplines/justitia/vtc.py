@@ -6,8 +6,6 @@ Counters grow by the prompt's tokens on admission and by ``OUTPUT_WEIGHT`` for e
 A client that comes back is lifted to the least counter of the waiting clients, so idling earns no credit.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from timely.core.job import Job, JobId, JobTable

@@ -1,7 +1,5 @@
 """The baselines of the LAPS-SD paper, section 5.1: least attained service, and shortest predicted length first."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from timely.core.job import JobTable

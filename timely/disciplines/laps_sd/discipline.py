@@ -16,8 +16,6 @@ Section 4 of the paper. Where it is vague or slips, this is decided here:
 * Acceptance counts as observed, never as a trace gives it.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 

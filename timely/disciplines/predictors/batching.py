@@ -7,8 +7,6 @@ fills; here it is taken once its oldest request has waited ``max_wait_s``.
 Pure: time is an argument, so the simulator and a server drive the same object.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Iterable

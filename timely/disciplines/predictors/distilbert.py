@@ -5,8 +5,6 @@ code from the folder is run: safetensors only, no pickle. A text takes milliseco
 it behind a ``PredictionStage``-like batch and not into the scheduler's own process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path

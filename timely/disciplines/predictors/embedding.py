@@ -13,8 +13,6 @@ error of the overall median. That holds for 48% and 65% of the prompts. A prompt
 ``hash`` is the default: it is in every install, so a discipline decides alike on every machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec

@@ -4,8 +4,6 @@ The paper's notion of error: at rate 0.2, a fifth of the requests are predicted 
 prediction and truth is 0.2 of the range.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ No pickle: a file from a stranger can be wrong, but it cannot run code. Sizes ar
 unpacked.
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 import zlib

@@ -5,8 +5,6 @@ before the queue: it fills in the ``urgency`` of requests that come without one.
 what that costs in time.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ due at the pace that the request names, or else at a reader's, and so are all to
 first segments are learned.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from timely.core.job import Job, JobTable

@@ -13,8 +13,6 @@ The weights are the project's defaults. Our reading, since its requests are sing
 * Requests that are older than 5 s are not dropped.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from timely.core.job import JobTable

@@ -18,8 +18,6 @@ Our reading, and where it is kinder than the paper:
 * The service time counts the prompt as well, since prompts are most of a robot's work.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from timely.core.job import Job, JobTable

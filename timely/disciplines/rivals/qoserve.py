@@ -15,8 +15,6 @@ The constants are those of the published artefact. Our reading, where the paper 
 * Without a hint from users about what may be relegated first, none is used.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from timely.core.job import JobTable

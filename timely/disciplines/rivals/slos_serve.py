@@ -13,8 +13,6 @@ same. Speculative decoding, several replicas and further stages are left out. A 
 arrived.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

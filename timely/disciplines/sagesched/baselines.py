@@ -5,8 +5,6 @@ Here the prediction is the request's ``expected_tokens``, which is where a fine-
 Without it, the prediction is the mean length of what similar past prompts received.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

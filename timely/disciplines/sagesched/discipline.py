@@ -11,8 +11,6 @@ The constants are the paper's (``constants``). Where the paper leaves something 
 * A request that outlives its whole distribution is expected to last 1.25 to 3 times its length so far.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal

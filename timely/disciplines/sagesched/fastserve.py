@@ -6,8 +6,6 @@ Within a level it is first come, first served; a request that waits too long is 
 Time is counted in tokens generated, so that the order does not depend on the machine.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

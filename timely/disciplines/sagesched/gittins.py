@@ -6,8 +6,6 @@ known size distributions on one preemptible server (Gittins 1979). For a discret
 attained at one of its values.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -4,8 +4,6 @@ The paper only names them.
 Both are taken as non-preemptive, as the queues of serving engines are: running jobs go on until they end or park.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from timely.core.job import JobSpec, JobTable

@@ -20,8 +20,6 @@ Where the paper leaves something open, this is decided here:
 * Without a predicted length, the running mean of finished requests stands in.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The scheduling heap of semantic scheduling with its unsorted buffer (Alg. 1), and the eviction heap (Alg. 3)."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 

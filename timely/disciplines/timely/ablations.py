@@ -1,7 +1,5 @@
 """`timely` without one of its parts, for ablations in the simulator; none is offered for serving."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar

@@ -7,8 +7,6 @@ When an application ends, its finish time under fair sharing moves to what it re
 does not drift with wrong predictions.
 """
 
-from __future__ import annotations
-
 from timely.core.job import Job, JobTable
 from timely.disciplines.base import StepLimits
 from timely.disciplines.justitia.app_groups import App, AppAccounts

@@ -30,8 +30,6 @@ before its late equals.
 vLLM's own ``priority`` stands above the index. Nothing is set by workload.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

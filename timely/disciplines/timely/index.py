@@ -4,8 +4,6 @@ The unit of use is the whole machine for one round, a decoding step. A decoding 
 its share of the KV cache; the scarcer of the two counts: ``max(1 / slots, kv / cache)``.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How long an answer gets, as a distribution: from the request's own prediction, corrected, or from similar prompts."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 

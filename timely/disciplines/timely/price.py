@@ -1,7 +1,5 @@
 """What a second of the machine costs at other times: the utility that delays cost the late members of recent steps."""
 
-from __future__ import annotations
-
 import math
 
 HORIZON_S = 2.0

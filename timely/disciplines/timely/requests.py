@@ -1,7 +1,5 @@
 """What the discipline knows of each request without a deadline, in columns of its own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Tokens that a round of speculative decoding gives: a request's own rounds, shrunk to those of all requests."""
 
-from __future__ import annotations
-
 from timely.core.arrays import Floats
 
 PRIOR_ROUNDS = 4.0

@@ -1,7 +1,5 @@
 """A step of ``timely`` in composition: evictions by worth, and applications that have begun."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from timely.core.arrays import Ints

@@ -14,8 +14,6 @@ Where the paper leaves something open, this is decided here:
 * The paper's utility functions all decline. A flat one (``alpha`` zero) keeps its ERT as slack and closes no admission.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The tasks of a replay on their way into the engine, each after the answers of its application that it needs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 

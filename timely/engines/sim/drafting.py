@@ -1,7 +1,5 @@
 """Speculative decoding of simulated steps: the draft tokens of their members, and what verifying them gives."""
 
-from __future__ import annotations
-
 from timely.engines.replay_types import ReplayOptions
 from timely.engines.scheduler_core import Controller
 from timely.engines.sim.memory import Live, Memory

@@ -1,7 +1,5 @@
 """The simulator's clock and agenda: events in the total order (time, priority, sequence)."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable
 from typing import Any

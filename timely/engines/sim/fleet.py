@@ -3,8 +3,6 @@
 Each task goes to the engine that the router chooses when the task arrives, and stays there.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ its own prompt goes. Blocks without a reference keep their content until they ar
 longest unused go first, and of one owner the last blocks first. So an evicted job finds again what was not reused.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Hashable
 

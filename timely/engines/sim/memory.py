@@ -1,7 +1,5 @@
 """KV memory of the simulated engine: which jobs hold blocks, find them again, or have them in host memory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

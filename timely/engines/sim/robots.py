@@ -1,7 +1,5 @@
 """The robots of a replay: when they start and end each segment, and what they report about it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

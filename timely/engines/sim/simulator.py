@@ -4,8 +4,6 @@ One step at a time: the controller composes it, blocks are taken, and the profil
 tokens appear, segments close, and robots get them. Arrivals (``arrivals``) and reports between two steps are events.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 

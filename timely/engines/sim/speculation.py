@@ -1,7 +1,5 @@
 """Speculative decoding in the simulator: how many of a round's draft tokens are right, and what the round costs."""
 
-from __future__ import annotations
-
 import random
 from functools import lru_cache
 

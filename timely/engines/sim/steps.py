@@ -3,8 +3,6 @@
 With an asynchronous profile the next step is composed as soon as one begins, from the state at that time.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """From timed steps to a step-time profile: least squares, its errors, and the file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

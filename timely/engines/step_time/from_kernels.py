@@ -5,8 +5,6 @@ The tables are three CSV files of one machine and model. Their columns: ``dense.
 time_us.
 """
 
-from __future__ import annotations
-
 import csv
 from collections import defaultdict
 from pathlib import Path

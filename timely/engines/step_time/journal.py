@@ -1,7 +1,5 @@
 """Steps as they were run, with what was in them and how long they took: what step-time profiles are fitted to."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

@@ -1,7 +1,5 @@
 """Step times learned online from the engine's own steps: no profile needed, any machine, any model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from operator import mul

@@ -1,7 +1,5 @@
 """How vLLM is run: our options, vLLM's own arguments, and our defaults for a machine without a GPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """KV blocks of requests: what the prefix cache holds of those that wait, and evictions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ A boundary is a position in the text.
 Tokens are fed singly, because a step may bring several: with speculative decoding or asynchronous scheduling.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -4,8 +4,6 @@ The engine runs as it serves: in its own process, with our scheduler, whose jour
 times. Prompts and plans are made up and forced; which tokens they are makes no difference to the time of a step.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import platform

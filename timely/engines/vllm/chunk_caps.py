@@ -1,7 +1,5 @@
 """vLLM's scheduler with the plan's cap for each chunk of a prompt, applied where vLLM decides its size."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

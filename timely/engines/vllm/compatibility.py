@@ -4,8 +4,6 @@ vLLM declares its scheduler interface non-public, so the supported range is pinn
 changed shows as one clear line, not as a bug of ours.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

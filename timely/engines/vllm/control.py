@@ -1,7 +1,5 @@
 """Control events from a front-end: reports, urgency, discipline, mode and statistics."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace

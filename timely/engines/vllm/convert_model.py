@@ -3,8 +3,6 @@
 It imports torch and transformers (10 s, 1 GB). The server forks its engine afterwards and must not have them loaded.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ vLLM asks its manager for a slot for each decoding request of each step. Inside 
 the request's last block has room, and no block has become full. A step has hundreds of such requests.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from vllm.v1.kv_cache_interface import FullAttentionSpec

@@ -4,8 +4,6 @@ vLLM runs unmodified, its engine loop in one process or several of its own. This
 server's event loop. It takes every argument of vLLM's command line.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

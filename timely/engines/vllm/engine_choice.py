@@ -3,8 +3,6 @@
 vLLM's own front-end takes the engine with the fewest requests, and a parked plan counts as one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """From vLLM's outputs and the scheduler's answers to the events and errors of the ``Engine`` interface."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Starting vLLM's engine process, watching it and ending it, also when Ctrl-C comes meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import multiprocessing

@@ -5,8 +5,6 @@ The older one, of CPUs, takes ours, ``ForcedTokens``. It is exact for parked bat
 processors together with speculative decoding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Any

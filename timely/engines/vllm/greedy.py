@@ -1,7 +1,5 @@
 """Greedy answers of the packaged model to plain questions, many at once, without a server."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 

@@ -6,8 +6,6 @@ end of that order again and again. They are never held: a request that needs the
 prefix cache works as ever.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from timely.engines.vllm.prefix_cache import PrefixView

@@ -5,8 +5,6 @@ cache folder, and with the adapter of a planner merged in once into another. Thi
 torch: the conversion is a process of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """Keeps the object names of a planner's plans to those in its prompt, on the bits of vLLM's compiled grammar."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

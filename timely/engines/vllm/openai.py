@@ -1,7 +1,5 @@
 """vLLM's own OpenAI-compatible app, with the time-utility function under ``timely`` in the body."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from types import SimpleNamespace

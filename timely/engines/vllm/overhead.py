@@ -5,8 +5,6 @@ runnable again at once and only the cost of segmenting itself is left: detokeniz
 closing, parking, composing the next step.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Parks the requests of ``running`` that take no part in a step, and puts the others in the order of the plan."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ only the requests that the plan chose, so that vLLM's own loop admits just those
 takes constant time, however many wait.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

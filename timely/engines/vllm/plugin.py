@@ -9,8 +9,6 @@
 All do nothing unless the scheduler is ours.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import queue

@@ -4,8 +4,6 @@ vLLM looks a prefix up when it admits a request. The discipline needs the answer
 is cached costs a fraction. Evicting a job frees only the blocks that no other request holds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -4,8 +4,6 @@ A stub takes the place of the executor: it returns a token for every request tha
 Only ``schedule`` and ``update_from_output`` are measured, the scheduler's share of every step of the engine.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import statistics

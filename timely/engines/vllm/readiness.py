@@ -4,8 +4,6 @@ A request is not ready while its grammar compiles, while a connector loads its K
 waits for input. Neither is a request whose value waits for a step in flight, nor a new one during a pause.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from vllm.v1.core.sched.interface import PauseState

@@ -5,8 +5,6 @@ A simulated robot executes each segment for its recorded time and reports its st
 segment, and the engine does not know its length before a stop token ends it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import tempfile

@@ -1,7 +1,5 @@
 """From a request of vLLM to a job: its parameters, its segment boundaries, and what predictors may read of it."""
 
-from __future__ import annotations
-
 from copy import copy
 from functools import partial
 from typing import Any

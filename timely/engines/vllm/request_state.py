@@ -1,7 +1,5 @@
 """What the scheduler keeps of a request beside vLLM's own state, and the account that goes out with its tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any

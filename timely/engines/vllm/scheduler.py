@@ -8,8 +8,6 @@ It runs in vLLM's engine process, under our server and under stock ``vllm serve`
 scheduling. It subclasses ``AsyncScheduler`` because vLLM turns asynchronous scheduling off for anything else.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping

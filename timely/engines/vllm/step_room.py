@@ -1,7 +1,5 @@
 """What the next step may hold, as vLLM will allow it: tokens, sequences, blocks, adapters and encoder inputs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from timely.disciplines.base import StepLimits

@@ -3,8 +3,6 @@
 What vLLM scheduled is entered into the table for all requests at once, since a step has hundreds of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Tokens that vLLM sampled: void ones are dropped, boundaries close segments, accounts go out with the outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 

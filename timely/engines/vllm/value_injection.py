@@ -1,7 +1,5 @@
 """Appends what a robot returned to a live context, without computing anything again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Objects, places and tables that arm tasks are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from timely.planner.cases.sampler import Sampler

@@ -1,7 +1,5 @@
 """Generates tasks for the skill set ``arm``, each with a plan and the tables that judge any plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 

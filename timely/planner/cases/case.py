@@ -1,7 +1,5 @@
 """A case: a task in words, a plan that does it, and trials that judge any plan by its effects."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Draws a case: a task of a random family, drafted by its generator and then written as a person types it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Drafts drone tasks around a danger, and the next plan after one that failed."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

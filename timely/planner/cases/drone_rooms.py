@@ -1,7 +1,5 @@
 """Rooms, scenes and names that drone tasks are made of."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from timely.planner.cases.case import Judge, Trial, same_effects

@@ -1,7 +1,5 @@
 """Generates single steps of drone tasks, in words and as statements. Longer tasks join several steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Generates tasks for the skill set ``drone``, each with a plan and the rooms that judge any plan."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import partial

@@ -5,8 +5,6 @@ both is a slot for another number in the range of the argument. A plan is right 
 example's, whatever the robot answers to its questions.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Generates cases from a seed. Every plan is parsed, checked against the robot's limits and carried out before use."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping
 

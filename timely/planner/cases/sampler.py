@@ -1,7 +1,5 @@
 """Draws words, wordings and names for a generated task from one seeded stream."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

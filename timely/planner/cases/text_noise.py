@@ -1,7 +1,5 @@
 """Adds the noise of typed text to tasks: politeness, missing punctuation, lower case, typing errors."""
 
-from __future__ import annotations
-
 from timely.planner.cases.sampler import Sampler
 from timely.planner.cases.vocabulary import WORDS
 

@@ -3,8 +3,6 @@
 No word of the held-out split occurs in training: a test compares the two.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Wording patterns: ``(a|b|)`` is a choice, ``{...}`` a slot that a generator fills."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

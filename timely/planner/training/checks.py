@@ -1,7 +1,5 @@
 """Checks before a training: the examples of a skill set, and the names that only its plans have."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -5,8 +5,6 @@ gradient of the frozen weights and no copies in other precisions. Computation is
 optimiser keeps the weights in float32.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping

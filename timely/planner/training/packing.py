@@ -4,8 +4,6 @@ Each example sees the common beginning and itself, at the positions it would hav
 separate sequences at a fraction of the work: the fixed part of a prompt is most of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Trains a LoRA adapter on generated cases: seeded, resumable, on two cores or a GPU."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

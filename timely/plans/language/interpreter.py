@@ -6,8 +6,6 @@ end inside blocks; the interpreter walks to the end of the tree. Semantics are T
 ends the whole plan, and ``&`` and ``|`` evaluate their right side only if needed.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass

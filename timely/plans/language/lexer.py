@@ -1,7 +1,5 @@
 """Cuts plan text into tokens in one pass, linear in its length."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, cast

@@ -14,8 +14,6 @@ closing bracket, repeated ``;``. The language ``calls`` is flat: calls with lite
 ``->`` or nothing. A bare word is a text there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import cast
 

@@ -25,8 +25,6 @@ reads each character once and keeps a few scalars, so it is linear. RE2 is linea
 would match the segment again from its start at each token.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Principals: their roles, the robots they may command, and the limits of what they may claim."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Sessions of browsers: a random cookie stands for a principal until it expires."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass
 

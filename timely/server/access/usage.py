@@ -1,7 +1,5 @@
 """What each principal uses of the server, against its limits."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator

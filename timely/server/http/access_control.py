@@ -1,7 +1,5 @@
 """Identifies the principal of each request, and refuses requests that another web page or a stranger sends."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 import socket

@@ -1,7 +1,5 @@
 """Reads JSON bodies strictly and describes them in the OpenAPI schema."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, NoReturn, TypeVar
 

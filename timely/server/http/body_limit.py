@@ -1,7 +1,5 @@
 """Reads each request body whole, within limits of size and time, before the application gets it."""
 
-from __future__ import annotations
-
 import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send

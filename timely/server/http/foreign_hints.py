@@ -11,8 +11,6 @@
 Objectives and Dynamo count priorities upward, vLLM and ``timely`` downward.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Skill sets, robot profiles, disciplines, status, metrics and health."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

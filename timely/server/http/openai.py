@@ -5,8 +5,6 @@ predictors. Where the discipline in use reads them and the request has none, it 
 length. The body that the engine reads is written anew, so it is the one that was checked.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

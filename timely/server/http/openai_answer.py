@@ -1,7 +1,5 @@
 """The answer of the engine's OpenAI application, which becomes a refusal if the engine died before it began."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from http import HTTPStatus
 

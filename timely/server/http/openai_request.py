@@ -1,7 +1,5 @@
 """The checks of a request for the OpenAI endpoints: the limits and claims of a task hold for it too."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter

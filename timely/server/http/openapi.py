@@ -1,7 +1,5 @@
 """The OpenAPI document with every problem that a request may get."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import FastAPI

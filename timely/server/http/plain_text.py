@@ -5,8 +5,6 @@ turn. Here such a text loses its role: a space follows its first character, and 
 in a task. Special tokens then come from the chat template alone. A program with a template of its own sends token ids.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import Any

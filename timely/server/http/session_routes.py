@@ -1,7 +1,5 @@
 """The live page and its session."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 
 from fastapi import APIRouter, Request

@@ -1,7 +1,5 @@
 """Responses of server-sent events. A stream ends when its reader leaves or stops reading."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from abc import abstractmethod

@@ -1,7 +1,5 @@
 """The state of the server as data: robots with their generations, totals, recent tasks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any

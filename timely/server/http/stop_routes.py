@@ -1,7 +1,5 @@
 """``/v1/stop``: stop all robots, follow and acknowledge the stop, reset it."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request

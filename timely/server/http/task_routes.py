@@ -1,7 +1,5 @@
 """``/v1/tasks``: request a plan, follow it, report its execution, cancel it."""
 
-from __future__ import annotations
-
 import re
 
 from fastapi import APIRouter, Request

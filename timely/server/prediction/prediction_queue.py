@@ -6,8 +6,6 @@ when its first request has waited long enough. Section 4.1 of the paper on seman
 ``prediction_timeout_s`` at most; the request is then queued without a prediction.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Collection, Hashable

@@ -1,7 +1,5 @@
 """Turns a request for a plan into a task and the generation that the engine is asked for."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import secrets

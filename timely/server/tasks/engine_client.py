@@ -1,7 +1,5 @@
 """The engine with a deadline for every call."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Coroutine

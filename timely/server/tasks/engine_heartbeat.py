@@ -4,8 +4,6 @@ An engine answers between two steps, so the longest answer so far is about its l
 that, and never below a floor that covers a first long prompt or a compilation. Loading a model is not watched.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from timely.core.clock import AsyncClock, wait_on_clock

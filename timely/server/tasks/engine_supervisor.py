@@ -1,7 +1,5 @@
 """Starts an engine again that has died or hangs, so that the server and its tasks outlive it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -4,8 +4,6 @@ The server moves no robot. Bridges follow the events of this object, stop their 
 without an acknowledgement is ``unknown``: it may be moving.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets

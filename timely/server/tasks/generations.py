@@ -1,7 +1,5 @@
 """Generations of tasks that outlive the engine: after its death they go on with the next one."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace

@@ -4,8 +4,6 @@ A task is ``generating`` until its plan has ended, then ``executing`` until the 
 coroutine owns each task, so no client and no engine error delays another task.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

@@ -1,7 +1,5 @@
 """What a principal may do with tasks and robots, and how far its claims reach."""
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ two deaths, without a segment between them, is a suspect. A single suspect is th
 after the other, each until its next segment. The suspect that is on trial at a further death is the culprit.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterable

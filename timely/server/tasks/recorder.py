@@ -1,7 +1,5 @@
 """Records what happens to tasks: event log, metrics and running totals, in one place."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping

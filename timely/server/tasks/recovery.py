@@ -6,8 +6,6 @@ prompt says what was sent: the robot executes that. Inside an open loop or branc
 ends with the code ``interrupted``, and its client may re-plan.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 import math

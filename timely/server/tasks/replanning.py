@@ -4,8 +4,6 @@ TimelyLLM's tasks 6 to 8 (Table 2): "you gave me plan ..., I failed because ...,
 the prompt and the scene precede it, so their KV cache is used again.
 """
 
-from __future__ import annotations
-
 from timely.server.tasks.request import MAX_HISTORY_CHARS, ReplanRequest, TaskRequest
 from timely.server.tasks.task import Task
 

@@ -1,7 +1,5 @@
 """What a client may ask of a task, as the wire has it and as the server uses it: strict, bounded, no unknown fields."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 

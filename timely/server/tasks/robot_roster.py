@@ -1,7 +1,5 @@
 """The robots that a stop must reach: all whose bridge ever followed the stop, until an operator removes them."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Collection, Iterable

@@ -1,7 +1,5 @@
 """The task service: what clients and operators may do, without HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Iterator, Sequence

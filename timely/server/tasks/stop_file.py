@@ -1,7 +1,5 @@
 """The latched stop and the robots that it concerns, on the server's disk: a restart changes neither."""
 
-from __future__ import annotations
-
 import json
 import logging
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The open event streams of bridges that follow the stop."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets

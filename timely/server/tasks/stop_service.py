@@ -1,7 +1,5 @@
 """What principals may do with the stop of all robots."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """One task from the request to its last report, and its form on the wire."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from dataclasses import dataclass, field

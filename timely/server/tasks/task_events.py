@@ -4,8 +4,6 @@ Any reader can start at any event and misses none. The buffer is bounded by the 
 neither the engine nor other readers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping

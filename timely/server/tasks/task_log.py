@@ -21,8 +21,6 @@ A file is closed at ``FILE_BYTES`` and deleted when all its tasks are forgotten.
 the last minutes. One server at a time may use a folder. A server whose folder cannot be used keeps no tasks.
 """
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import logging

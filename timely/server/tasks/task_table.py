@@ -1,7 +1,5 @@
 """The tasks of one server by id: live ones, and ended ones for late readers."""
 
-from __future__ import annotations
-
 import math
 import secrets
 from collections import deque

@@ -29,8 +29,6 @@ fields:
 - ``closed``: the server ended in good order.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import queue

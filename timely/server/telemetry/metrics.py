@@ -1,7 +1,5 @@
 """Metrics for Prometheus: tasks by outcome, latencies, utility by class, and the engine's numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

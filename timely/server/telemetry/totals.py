@@ -1,7 +1,5 @@
 """Running totals of a class of tasks since the start."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What the bridge publishes on ``/diagnostics``: the server and each robot."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

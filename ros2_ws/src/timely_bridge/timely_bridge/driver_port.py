@@ -5,8 +5,6 @@ that thread, so that a segment does not wait for the executor's other work. All 
 thread only, because its action client is not thread-safe.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """A process for each driver, started again with back-off: a crash of a vendor's library ends one driver alone."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

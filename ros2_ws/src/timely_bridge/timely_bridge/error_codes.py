@@ -1,7 +1,5 @@
 """Maps errors to ROS 2 codes; ranges and meanings are in ``timely_interfaces/msg/ErrorCode``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from timely_interfaces.msg import ErrorCode

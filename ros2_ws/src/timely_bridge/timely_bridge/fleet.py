@@ -1,7 +1,5 @@
 """The fleet file: YAML that the launch files and ``run_fleet`` read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

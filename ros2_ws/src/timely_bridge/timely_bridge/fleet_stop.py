@@ -4,8 +4,6 @@ It has nodes, executors and threads of its own, so that neither goals nor driver
 their executor has several threads. The drivers' states and answers are many, so they have one that is cheap.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The goals in progress, on the disk: a bridge that was killed and is started again takes them up, or ends them."""
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import json

@@ -4,8 +4,6 @@ The new plan is urgent and gets what was executed (``POST /v1/tasks/{id}/replan`
 keeps the robot meanwhile, so that no other goal comes in between.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Checks an ExecuteTask goal, and makes the request to the server from it."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

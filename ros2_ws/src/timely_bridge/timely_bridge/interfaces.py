@@ -3,8 +3,6 @@
 The coroutine that runs a plan (``plan_run``) knows only these, so that fakes can take their place in tests.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """An asyncio loop on a thread of its own, for the connection to the server."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """Run the bridge alone as a ROS 2 node; drivers run elsewhere: ``ros2 run timely_bridge timely_bridge``."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The bridge as a ROS 2 lifecycle node: ``<robot>/execute_task`` for each robot, diagnostics, stop for the fleet."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """The result of a goal and what it is computed from, and the deadlines of its waits."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """A plan of an earlier life of the bridge: what is known of it, and how it goes on without a segment sent twice."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ the next begins (``day_0.mcap``, ``day_1.mcap`` ...), and the oldest is removed.
 alike.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import queue

@@ -1,7 +1,5 @@
 """Execution reports on their way to the server: in order, batched, and repeated until the server has taken them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

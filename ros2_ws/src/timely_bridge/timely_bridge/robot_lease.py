@@ -1,7 +1,5 @@
 """The bridge's lease on one robot: acquired from the driver, renewed every second, named in every segment."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

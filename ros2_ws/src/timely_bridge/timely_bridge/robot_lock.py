@@ -1,7 +1,5 @@
 """Lets one goal at a time use a robot, whatever is being generated meanwhile. Pure asyncio, one loop."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field

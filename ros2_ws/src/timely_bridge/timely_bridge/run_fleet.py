@@ -9,8 +9,6 @@ Ends on SIGINT or SIGTERM: tasks are cancelled and robots brought to rest. With 
 with the program that started it.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import hashlib

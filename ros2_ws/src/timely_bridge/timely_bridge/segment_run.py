@@ -1,7 +1,5 @@
 """One segment at the driver: its start, progress and end, as reports and in the goal's timeline."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

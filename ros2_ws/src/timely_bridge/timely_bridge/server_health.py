@@ -1,7 +1,5 @@
 """Checks the server's health now and then, so that a goal for a lost server is refused at once."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

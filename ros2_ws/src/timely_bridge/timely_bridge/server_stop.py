@@ -1,7 +1,5 @@
 """Follows the server's ``/v1/stop``: stops the fleet when the server says so, and acknowledges each robot."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,5 @@
 """The parameters of the bridge: declared with ranges, read once when the node is configured."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path

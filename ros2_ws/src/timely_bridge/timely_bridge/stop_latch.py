@@ -1,7 +1,5 @@
 """The latch of the fleet's stop: set at once, cleared only by a reset, kept on disk across restarts."""
 
-from __future__ import annotations
-
 import json
 import threading
 from pathlib import Path

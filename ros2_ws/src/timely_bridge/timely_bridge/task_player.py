@@ -8,8 +8,6 @@ line a task goes to standard output when it ends. With ``--until-stdin-closes`` 
 when the program that started it goes away.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

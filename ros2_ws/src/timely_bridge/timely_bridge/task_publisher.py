@@ -1,7 +1,5 @@
 """Publishes a robot's tasks, segments and reports, for its driver and for recorders."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -7,8 +7,6 @@ process: discovery among many processes limits a fleet on one machine. Stop and 
 fleet file, and the whole is started again when it ends.
 """
 
-from __future__ import annotations
-
 from launch import LaunchContext, LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration, PathJoinSubstitution

@@ -3,8 +3,6 @@
 ros2 launch timely_bringup robot.launch.py name:=drone1 profile:=sim-drone skill_set:=drone server_url:=http://...
 """
 
-from __future__ import annotations
-
 from launch import LaunchContext, LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration, PathJoinSubstitution

@@ -1,7 +1,5 @@
 """Clocks of robots: they can be read, and waited for until an event. ``timely.core.clock.SystemClock`` is one."""
 
-from __future__ import annotations
-
 import threading
 from typing import Protocol
 

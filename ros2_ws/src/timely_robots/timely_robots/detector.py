@@ -3,8 +3,6 @@
 The Tello's setting ``eyes`` names a class of this interface as ``module:name``; it is made without arguments.
 """
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Iterable, Sequence

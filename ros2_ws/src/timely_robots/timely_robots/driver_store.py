@@ -3,8 +3,6 @@
 Without a folder the store lives as long as the process. With one, every change is on the disk before the call returns.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import threading

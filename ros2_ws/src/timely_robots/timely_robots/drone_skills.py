@@ -1,7 +1,5 @@
 """The skills of the set ``drone``, put together from three things that a drone of any make can do: fly, turn, look."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

@@ -4,8 +4,6 @@ One motion thread executes the segments in turn. So a driver may use a vendor's 
 begins when the previous one ends. Accepting, cancelling and stopping run at once on the caller's thread.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections import OrderedDict, deque

@@ -1,7 +1,5 @@
 """Decides when a robot acts by itself: hold, then land, return, retract or release. Times are seconds."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Calls a robot's halt on threads of its own, because a vendor's call may hang."""
 
-from __future__ import annotations
-
 import threading
 from typing import Protocol
 

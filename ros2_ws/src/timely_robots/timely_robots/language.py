@@ -4,8 +4,6 @@ Segments arrive one by one and may end inside a block. So an interpreter keeps v
 task, and executes as far as the plan has arrived. It runs on the robot's motion thread and calls skills one at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Protocol, cast

@@ -1,7 +1,5 @@
 """One owner a robot: a lease with an epoch, renewed by heartbeat. Times are seconds on the caller's monotonic clock."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass

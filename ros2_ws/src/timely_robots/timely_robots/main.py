@@ -5,8 +5,6 @@ timely_driver --kind sim --ros-args -r __ns:=/drone1 -p profile:=sim-drone -p sk
 With ``--robots`` each name is the namespace of a driver; each driver has a thread of its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Identifies operators by bearer token, with the file of principals that the server reads too."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable

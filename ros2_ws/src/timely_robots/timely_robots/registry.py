@@ -1,7 +1,5 @@
 """The kinds of robots, each imported on use; a kind of another package is named ``module:class``."""
 
-from __future__ import annotations
-
 import importlib
 
 from timely.core.errors import InvalidInput, UnknownName

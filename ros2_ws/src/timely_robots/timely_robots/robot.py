@@ -1,7 +1,5 @@
 """The robot contract: what a driver author writes. Nothing here knows ROS 2."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping

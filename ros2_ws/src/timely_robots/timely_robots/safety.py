@@ -1,7 +1,5 @@
 """Asks before every call of a plan whether it may run: stop, lease, task, battery, proximity, confirmation."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,7 +1,5 @@
 """A segment on its way through a driver: order, motion, result, and the errors that end it. Times are seconds."""
 
-from __future__ import annotations
-
 import math
 import threading
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The order of a driver's segments, task by task: each index once and in turn, none after the task's end."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass

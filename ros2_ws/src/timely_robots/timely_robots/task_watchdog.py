@@ -1,7 +1,5 @@
 """Watches the tasks that a driver's segments belong to: alive, planned to the end, ended, orphaned."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 ``setup.py`` registers them under the entry point group ``timely.bench``, where ``timely bench`` looks for commands.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -1,7 +1,5 @@
 """An emulated robot that does not wait for the load of a benchmark, because a real one is a computer of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import sys

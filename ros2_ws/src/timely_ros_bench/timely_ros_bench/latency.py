@@ -9,8 +9,6 @@ Processors are kept out of deep sleep with the bridge's parameter ``wake_latency
 ``--default-system`` leaves them alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -3,8 +3,6 @@
 All write the times of segments on Linux's monotonic clock.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -1,7 +1,5 @@
 """The simulated robot with a log of what it did, as emulators of real robots keep one: for the benchmarks of faults."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from timely_robots.robot import Setting

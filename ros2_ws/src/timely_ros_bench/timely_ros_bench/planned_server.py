@@ -1,7 +1,5 @@
 """A Timely server without a model, in a process of its own: the text of a task is its plan."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

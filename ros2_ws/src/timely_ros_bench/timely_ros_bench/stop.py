@@ -5,8 +5,6 @@ load the computer, and further tasks wait for each robot. The robots' logs decid
 A trial stops the whole fleet, which serves the next trial as well.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import random

@@ -1,7 +1,5 @@
 """Justitia's end-to-end experiments: completion times (Fig. 8), fairness (Fig. 10), cost models (Fig. 12), Table II."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Justitia's evaluation in the simulator, on its LLaMA-7B machine."""
 
-from __future__ import annotations
-
 from timely.bench.papers.claims import Claim
 from timely.bench.papers.justitia import end_to_end, micro, theorem
 from timely.bench.papers.justitia.setting import trained_paper_models

@@ -1,7 +1,5 @@
 """Justitia's smaller experiments: two applications in turn, what demands look like, starvation, what deciding costs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

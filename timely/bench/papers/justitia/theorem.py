@@ -6,8 +6,6 @@ Here KV grows with each token, prompts are computed, requests form chains, and c
 So ``c_max`` is read as the longest runtime of a request, which is the least number that Eq. 5 allows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ So its cost can be told from its text in part, which real texts need not allow.
 The paper's list of medium classes also has "CG", which it does not describe; it is left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

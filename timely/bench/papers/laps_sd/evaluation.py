@@ -1,7 +1,5 @@
 """LAPS-SD's evaluation in the simulator, one request at a time as in the paper."""
 
-from __future__ import annotations
-
 from timely.bench.papers.claims import Claim
 from timely.bench.papers.laps_sd import figures, sensitivity
 from timely.bench.papers.run_context import Evaluation

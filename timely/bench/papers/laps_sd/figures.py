@@ -1,7 +1,5 @@
 """LAPS-SD's figures: cost of a switch, acceptance over time, latency, number of queues, error of the estimate."""
 
-from __future__ import annotations
-
 from timely.bench.papers import plots
 from timely.bench.papers.claims import (
     BY_CONSTRUCTION,

@@ -7,8 +7,6 @@ A draft is accepted as long as it equals the answer.
 Under greedy decoding that is what a speculating engine accepts, so counting needs no second run.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """How far LAPS-SD is ahead of LP-SJF and LAS as one part of the setting changes, and with real texts."""
 
-from __future__ import annotations
-
 from timely.bench.papers import plots
 from timely.bench.papers.claims import CONTEXT, Claim, near_paper_number, paper_at_least, paper_claim
 from timely.bench.papers.laps_sd import real_texts

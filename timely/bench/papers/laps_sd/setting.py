@@ -13,8 +13,6 @@ All other numbers in ``DATASETS`` are ours, and lengths that differ little were 
 With lengths that differ as in chats and are predicted well, shortest predicted length first is near the best order.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """SageSched by its parts: uncertain lengths (Fig. 1, 2, 4), ablations (Fig. 9 to 11), parameters (Fig. 13)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """SageSched against its baselines: over the load (Fig. 7), by dataset (Fig. 8), and with better knowledge."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from timely.bench.papers import plots

@@ -1,7 +1,5 @@
 """SageSched's evaluation in the simulator, with its own models and GPUs."""
 
-from __future__ import annotations
-
 from timely.bench.papers.claims import Claim
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import ablation, end_to_end, overhead, real_texts, resources

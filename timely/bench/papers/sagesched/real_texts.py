@@ -4,8 +4,6 @@ Each discipline that predicts does so from the same history of past texts.
 Arrivals are those of Mooncake's trace where it is at hand, scaled to the rate, otherwise a Poisson process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """SageSched's motivation, Fig. 1b, 2b and 5: what requests need of memory and compute, and what binds a machine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ A family has a distribution of output lengths, often with two humps.
 Families of one topic resemble each other in words and, less, in length.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

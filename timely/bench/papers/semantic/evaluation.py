@@ -1,7 +1,5 @@
 """Semantic scheduling's evaluation in the simulator, on the machines of its appendix B."""
 
-from __future__ import annotations
-
 from timely.bench.papers.claims import NOT_EXERCISED, Claim, paper_claim
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.semantic import figures, tables

@@ -1,7 +1,5 @@
 """Semantic scheduling, Figures 2 and 4: wrong predictions, and spikes of requests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -14,8 +14,6 @@ Normalized waiting time is "the average waiting time per generated token".
 A request waits from its arrival at the predictor until its last token.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 

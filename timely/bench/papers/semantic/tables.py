@@ -1,7 +1,5 @@
 """Semantic scheduling, Tables 1 and 2 by level, and memory-tight settings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

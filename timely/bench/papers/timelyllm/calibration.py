@@ -5,8 +5,6 @@ This number decides how late the baselines are.
 So it is chosen where a baseline has the paper's own number, and every other number is then predicted.
 """
 
-from __future__ import annotations
-
 import math
 
 from timely.bench.papers import plots

@@ -1,7 +1,5 @@
 """TimelyLLM on drones (sections 7.2 and 7.3): Figures 5 to 8, predicted at each calibrated number of new tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from timely.bench.papers import plots

@@ -5,8 +5,6 @@ A prompt has 1,200 tokens that the server stores beforehand, and new ones whose 
 ``pud`` is the paper's algorithm, ``timely`` ours.
 """
 
-from __future__ import annotations
-
 from timely.bench.papers import plots
 from timely.bench.papers.claims import Claim
 from timely.bench.papers.run_context import Evaluation

@@ -1,7 +1,5 @@
 """TimelyLLM's scalability and overhead (sections 7.4 and 7.5): robot arms, chatbots, Tables 1, 4 and 5."""
 
-from __future__ import annotations
-
 from timely.bench.bounds import Alone
 from timely.bench.decision_cost import scheduling_point_us
 from timely.bench.papers import plots

@@ -1,7 +1,5 @@
 """``timely`` against the paper's literal algorithm: side by side, its ideas one by one, and bounds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Figure 9 with plans that people wrote for a robot: those of SayCan in place of desk cleaning's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Claims gathered one by one, and every plotted number as a table."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from pathlib import Path

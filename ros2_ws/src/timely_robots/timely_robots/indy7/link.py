@@ -5,8 +5,6 @@ thread for ever. So they run on threads of this link, and a late call is a lost 
 its own, so a stop that hangs delays no other.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The Indy7's driver: the skills of the set ``arm`` as straight and joint moves, each checked afterwards."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What lies where on the arm's table: places by name, what the gripper holds, what may be taken and put. Metres."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

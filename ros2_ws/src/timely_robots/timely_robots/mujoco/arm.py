@@ -4,8 +4,6 @@ Fingers close by force until they rest on something. The simulation welds that o
 because simulated friction grasps slip where real ones do not. The physics decides whether an object lies there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

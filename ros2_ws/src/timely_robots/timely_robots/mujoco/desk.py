@@ -1,7 +1,5 @@
 """What the physics arm does for each skill of the set ``arm``: over a thing, down, close, up, then a look at it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol

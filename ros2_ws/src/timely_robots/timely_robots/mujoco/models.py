@@ -4,8 +4,6 @@ Both are our own and simple on purpose. Shapes are capsules and boxes; masses an
 and of a drone of 80 g. Metres, kilograms, seconds, radians.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from xml.sax.saxutils import quoteattr
 

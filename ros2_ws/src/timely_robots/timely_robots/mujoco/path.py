@@ -1,7 +1,5 @@
 """Progress along a path with limited speed and acceleration that can be braked at any moment; knows no robot."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ errors give an acceleration; with the yaw it is an attitude. The attitude's erro
 rotors' thrusts.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The MuJoCo driver: an arm with a gripper or a quadrotor, moved by physics, with the skills of the others."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Mapping

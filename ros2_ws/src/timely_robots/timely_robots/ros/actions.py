@@ -1,7 +1,5 @@
 """What rclpy's actions lack: deferred results, goals without leaks or lost acceptances, cheap debug lines."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time

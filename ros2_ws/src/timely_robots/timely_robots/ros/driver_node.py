@@ -1,7 +1,5 @@
 """A robot behind ROS 2: the lifecycle node that takes segments for it, the same for every robot."""
 
-from __future__ import annotations
-
 import math
 import secrets
 import time

@@ -1,7 +1,5 @@
 """The parameters of a driver: declared with ranges, the robot's own settings among them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

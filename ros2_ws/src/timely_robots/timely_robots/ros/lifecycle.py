@@ -1,7 +1,5 @@
 """The lifecycle that drivers and bridge share: parameters, autostart, timers of the configured time, one release."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

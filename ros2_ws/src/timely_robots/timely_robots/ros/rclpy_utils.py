@@ -1,7 +1,5 @@
 """Small things of rclpy that every node here needs: qualities of service, ranged parameters, times."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from builtin_interfaces.msg import Time

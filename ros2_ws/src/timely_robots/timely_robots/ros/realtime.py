@@ -5,8 +5,6 @@ This holds from Linux 6.12 on (EEVDF); older kernels accept the request and igno
 privilege and no share of the processor.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

@@ -3,8 +3,6 @@
 ``~/stop`` has a node, an executor and a thread of its own, so that nothing else can delay it.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

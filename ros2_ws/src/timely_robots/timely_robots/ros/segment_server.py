@@ -3,8 +3,6 @@
 Segments are executed on the motion thread. What happens to them is brought to their goals on the executor's thread.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import OrderedDict

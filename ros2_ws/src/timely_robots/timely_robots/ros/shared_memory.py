@@ -5,8 +5,6 @@ else spoke to it, nobody does it afterwards. A file in use is locked (``_el``, `
 with its process: so what can be locked belongs to nobody. The vendor's ``fastdds shm clean`` does the same.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

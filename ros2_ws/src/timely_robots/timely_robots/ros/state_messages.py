@@ -1,7 +1,5 @@
 """What a driver publishes of itself: ``RobotState`` for programs, a diagnostic status for people."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The simulated robot: any robot that has a profile, executed by its execution-time model."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The simulated robot's scene: where a drone is, what an arm holds, which things there are. Metres and radians."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable

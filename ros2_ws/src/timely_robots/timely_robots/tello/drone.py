@@ -6,8 +6,6 @@ The states of all drones come to port 8890. Each driver has a socket there, conn
 kernel hands that drone's packets to this socket alone, so no process stands between drone and driver.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

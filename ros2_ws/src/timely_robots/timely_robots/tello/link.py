@@ -5,8 +5,6 @@ longer than seven seconds, cannot be cancelled, and take any late answer for the
 once, answers are polled, and late answers are discarded before the next command.
 """
 
-from __future__ import annotations
-
 import math
 import socket
 import threading

@@ -1,7 +1,5 @@
 """The Tello's driver: flies the skills of the set ``drone``, one command at a time, and never sends a motion twice."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Mapping
