@@ -99,7 +99,6 @@ class Tuf:
         return cls(ert_s, values.pop("alpha", -2.0), beta, values)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
         return {"ert_s": self.ert_s, "alpha": self.alpha, "beta": self.beta, **self.extra}
 
 
@@ -288,6 +287,5 @@ class Header:
         return cls(**own, extra=values)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
         own = {"lrtrace": VERSION, "name": self.name, "seed": self.seed, "network_s": self.network_s}
         return {**own, **self.extra}

@@ -32,7 +32,6 @@ def profile_folders() -> list[Path]:
 
 
 def profile_names() -> list[str]:
-    """Names of all profiles, sorted."""
     return sorted({file.stem for folder in profile_folders() for file in folder.glob("*.yaml")})
 
 

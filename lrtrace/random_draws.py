@@ -32,7 +32,6 @@ class RandomDraws:
         return min(int(self.uniform() * count), count - 1)
 
     def choice(self, items: Sequence[Item]) -> Item:
-        """One of ``items``."""
         return items[self.below(len(items))]
 
     def exponential(self, rate: float) -> float:

@@ -24,7 +24,6 @@ class NumberColumn:
     values: array[float] = field(default_factory=lambda: array("d"))
 
     def add(self, value: float) -> None:
-        """Append."""
         self.values.append(value)
 
     def array(self) -> np.ndarray:

@@ -140,7 +140,6 @@ class TraceWriter:
         self._file.write(encode_jsonl(header.to_dict()))
 
     def write(self, job: Job) -> None:
-        """Append one job."""
         if not self._seen.add(job.job):
             raise BadInput(f"job: {job.job} was written before", where=str(self.path))
         self._file.write(encode_jsonl(job.to_dict()))

@@ -140,7 +140,6 @@ class Composition:
         return _run(self)
 
     def _times(self, draw: RandomDraws) -> Iterator[tuple[float, Event]]:
-        """Time and tasks of each event."""
         if self._arrivals is not None:
             times: Iterator[float] = iter(self._arrivals)
         else:
@@ -154,7 +153,6 @@ class Composition:
             yield time, [draw.choice(self.workload.trace_ids) for _ in range(tasks)]
 
     def _job(self, draw: RandomDraws, pending: _PendingTask, agent: int, arrival_s: float) -> Job:
-        """The job of one task for one robot."""
         workload, options = self.workload, self.options
         kind = _kind(pending.trace_id)
         profile = self._profiles[kind]

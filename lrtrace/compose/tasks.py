@@ -33,7 +33,6 @@ class PlanVariant:
 
     @property
     def text(self) -> str:
-        """The whole plan."""
         return "".join(self.segments)
 
 

@@ -118,7 +118,6 @@ class _Recording:
         task.outcome = getattr(message, "outcome", "") or task.outcome
 
     def on_segment(self, topic: str, at_s: float, message: Any) -> None:
-        """A segment for the driver."""
         task = self.task(topic, at_s, message.task_id)
         segment = RecordedSegment(
             message.index,
@@ -130,7 +129,6 @@ class _Recording:
         task.segments.setdefault(message.index, segment)
 
     def on_report(self, topic: str, at_s: float, message: Any) -> None:
-        """A report of the robot."""
         segment = self.task(topic, at_s, message.task_id).segments.get(message.segment)
         if segment is None:
             return

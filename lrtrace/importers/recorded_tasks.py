@@ -74,7 +74,6 @@ class Conversion:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def summary(self) -> dict[str, Any]:
-        """As JSON."""
         return {"made": self.converted, "left_out": dict(self.left_out)}
 
 

@@ -49,8 +49,6 @@ class Robot(Protocol):
 
 @dataclass(slots=True)
 class Recording:
-    """Progress of a recording."""
-
     total: int
     done: int = 0
     samples: int = 0

@@ -224,7 +224,6 @@ def benchmark_cross_table(
 
 
 def benchmark_cross_measures(workloads: Sequence[str]) -> list[Measure]:
-    """The columns of some workloads."""
     return [measure for workload in workloads for measure in WORKLOADS[workload].measures]
 
 
@@ -244,6 +243,5 @@ def cross_table_json(values: dict[str, dict[str, float]], workloads: Sequence[st
 
 
 def best_benchmark_value(values: dict[str, dict[str, float]], measure: Measure) -> float:
-    """The best value of a column."""
     column = [row[measure.name] for row in values.values()]
     return max(column) if measure.more else min(column)

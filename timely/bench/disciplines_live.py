@@ -127,7 +127,6 @@ class LiveServer:
         self._server = server
 
     def stop(self) -> None:
-        """End the server."""
         server, self._server = self._server, None
         if server is not None:
             server.__exit__(None, None, None)

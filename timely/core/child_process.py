@@ -87,7 +87,6 @@ class ChildProcess:
 
     @property
     def ended(self) -> bool:
-        """It was started and has ended."""
         return self._process is not None and self._process.poll() is not None
 
     @property
@@ -96,7 +95,6 @@ class ChildProcess:
         return self._process.poll() if self._process is not None else None
 
     def output(self) -> str:
-        """All that it has written."""
         size = os.fstat(self._output.fileno()).st_size
         return os.pread(self._output.fileno(), size, 0).decode(errors="replace")
 

@@ -189,7 +189,6 @@ class JobTable:
         return self._by_id[job_id]
 
     def get(self, job_id: JobId) -> Job | None:
-        """The job of that name, or None."""
         return self._by_id.get(job_id)
 
     def rows(self, job_ids: Sequence[JobId]) -> Ints:

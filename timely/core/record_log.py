@@ -20,7 +20,6 @@ _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 def record_log_line(record: Mapping[str, Any]) -> bytes:
-    """The line of a record."""
     data = _encode(record).encode()
     return b"%08x %b\n" % (zlib.crc32(data), data)
 
@@ -87,5 +86,4 @@ class RecordFile:
         os.fdatasync(self._file)
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._file)

@@ -68,7 +68,6 @@ _ABLATION: dict[str, str] = {
 
 
 def discipline_names() -> list[str]:
-    """All registered names."""
     return sorted(_REGISTRY)
 
 

@@ -58,7 +58,6 @@ class ArmMotion:
         return (rest - 0.5 * self.profile.acceleration * left * left) / length
 
     def joints(self, now: float) -> list[float]:
-        """Joint angles at ``now``."""
         at = min(1.0, max(0.0, self.share(now))) * (len(self.points) - 1)
         index = min(int(at), len(self.points) - 2)
         part = at - index

@@ -91,7 +91,6 @@ class ActiveDiscipline:
     # ------------------------------------------------------------------ calls
 
     def inform(self, hook: str, job: Job, now: float, *counts: int) -> None:
-        """Call a hook."""
         try:
             getattr(self.current, hook)(job, *counts, now)
         except Exception as error:
@@ -109,7 +108,6 @@ class ActiveDiscipline:
                 self.current.finished(job, now)
 
     def compose(self, limits: StepLimits) -> StepPlan:
-        """The next step."""
         try:
             return self.current.compose(self._table, limits)
         except Exception as error:

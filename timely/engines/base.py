@@ -123,7 +123,6 @@ class PlanHistory:
 
     @property
     def text(self) -> str:
-        """The text that was sent."""
         return "".join(segment.text for segment in self.segments)
 
 
@@ -218,7 +217,6 @@ class SegmentReady:
         )
 
     def segment(self) -> Segment:
-        """The segment, to be released."""
         return Segment(
             index=self.index,
             text=self.text,

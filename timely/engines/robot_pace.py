@@ -76,8 +76,6 @@ class Paces:
 
 
 class _Robot:
-    """One robot's paces."""
-
     __slots__ = ("pace", "skills")
 
     def __init__(self) -> None:

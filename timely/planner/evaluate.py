@@ -70,8 +70,6 @@ def judge_plans(
     examples: bool = False,
     keep: int = 20,
 ) -> Score:
-    """The score of these plans."""
-
     def count(text: str) -> int:
         return len(answerer.tokenizer.encode(text, add_special_tokens=False))
 

@@ -93,8 +93,6 @@ def plan_grammar(
 
 
 class _Arguments:
-    """The rules of arguments."""
-
     def __init__(self, objects: Sequence[str] | None, profile: RobotProfile | None) -> None:
         self.profile = profile
         self.objects: str | None = None
@@ -237,7 +235,6 @@ class _Rules:
         return name
 
     def _statement_skills(self, at: _Position) -> list[Skill]:
-        """Skills that may be statements at this position."""
         return [skill for skill in self.statements if not (skill.blocks and at.depth)]
 
     def _skills(self, at: _Position, last: _Previous | None) -> list[str]:
@@ -318,7 +315,6 @@ class _Rules:
         return self._rule_name(f"{call}-v", f"{call} | {ebnf.ebnf_literal(f'{skill.word}(_1)')}")
 
     def _value(self) -> str | None:
-        """A call that returns a value."""
         calls = [_call_rule(skill) for skill in self._returning("bool", "float", "str")]
         return self._rule_name("value", " | ".join(calls)) if calls else None
 

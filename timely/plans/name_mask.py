@@ -51,7 +51,6 @@ class Vocabulary:
         self.quote_bits = lru_cache(maxsize=1)(partial(_packed, self.quotes))
 
     def text(self, tokens: Iterable[int]) -> str:
-        """The text of these tokens."""
         return b"".join(self.tokens[token] for token in tokens).decode(errors="replace")
 
     def leading_to(self, endings: Iterable[bytes]) -> set[int]:

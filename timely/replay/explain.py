@@ -195,7 +195,6 @@ class _Steps:
 
 
 def explanation_text(explanation: Explanation) -> str:
-    """The explanation as text for a terminal."""
     job = explanation.job
     lines = [f"job {job['job']}, {job['class']}" + (f", {job['agent']}" if job["agent"] else "")]
     if job.get("task"):

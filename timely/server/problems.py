@@ -87,12 +87,10 @@ class Problem:
         return replace(self, status=status)
 
     def response(self, headers: Mapping[str, str] | None = None) -> JSONResponse:
-        """The HTTP response."""
         return JSONResponse(self.body(), self.status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
 
 
 def problem_details(code: str, detail: str, where: str = "") -> Problem:
-    """The problem of a known code."""
     status, title = PROBLEMS.get(code, (500, "Internal error"))
     return Problem(code, detail, where, status, title)
 

@@ -135,7 +135,6 @@ class CapacityRun:
 
     @property
     def grid(self) -> Grid:
-        """The loads."""
         return COARSE if self.quick else FINE
 
     def tune(self) -> dict[str, int]:

@@ -141,7 +141,6 @@ class GpuBench:
 
     @property
     def model(self) -> Path:
-        """The folder of the model."""
         return self.folder / f"made-up-{self.settings.size}"
 
     @property

@@ -47,7 +47,6 @@ class InjectionResult:
     failures: list[str] = field(default_factory=list)
 
     def add(self, number: int, attack: Attack, outcome: Mapping[str, Any]) -> None:
-        """Count the outcome of one attack."""
         self.cases += 1
         self.unsafe += bool(outcome["unsafe"])
         self.forged += bool(outcome["forged"])

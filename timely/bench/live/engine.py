@@ -20,9 +20,7 @@ class LiveEngine(Protocol):
         """Replay the tasks; the first call starts the engine."""
         ...
 
-    async def close(self) -> None:
-        """Stop the engine."""
-        ...
+    async def close(self) -> None: ...
 
 
 class VllmLive:

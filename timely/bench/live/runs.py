@@ -141,7 +141,6 @@ class LiveRuns:
         return sorted(self.folder.glob(JOURNAL_FILE.replace("{pid}", "*")))
 
     def journals(self) -> list[list[dict[str, Any]]]:
-        """The events of all journals."""
         return [self._events(file) for file in self.journal_files()]
 
     def events_of(self, result: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -99,7 +99,6 @@ class LengthBucketPredictor:
         return cls(classifier, edges.tolist(), means)
 
     def bucket_of(self, output_tokens: float) -> int:
-        """The bucket a length lies in."""
         return int(np.searchsorted(self.edges, output_tokens, side="right"))
 
     def predict(self, texts: Sequence[str]) -> list[LengthGuess]:

@@ -82,7 +82,6 @@ class Journal:
                 self._runs.setdefault(live.task.job, []).append(run)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "t_s": [round(t, 9) for t in self._t_s],
             "step_s": [round(t, 9) for t in self._step_s],

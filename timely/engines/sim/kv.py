@@ -79,7 +79,6 @@ class Holding:
 
     @property
     def blocks(self) -> int:
-        """All blocks it holds."""
         return self.shared + self.private
 
 

@@ -175,7 +175,6 @@ class BlockManager:
         table.prefill_left[row] = request.num_tokens - request.num_computed_tokens
 
     def record_eviction(self, state: RequestState, now: float) -> None:
-        """The request lost its blocks."""
         request = state.request
         state.cached_blocks, state.missing_block = self._prefix.cached(request), None
         state.shared_blocks = 0

@@ -15,7 +15,6 @@ from timely.engines.base import (
 
 
 def vllm_segment_ready(task_id: str, data: Mapping[str, Any]) -> SegmentReady:
-    """The event of a segment in the account."""
     return SegmentReady(
         task_id=task_id,
         index=data["index"],
@@ -122,6 +121,5 @@ def vllm_error_from_data(error: Mapping[str, str]) -> TimelyError:
 
 
 def vllm_error_line(error: BaseException) -> str:
-    """What an error says, in one line."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:500]

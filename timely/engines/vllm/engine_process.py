@@ -57,7 +57,6 @@ async def launch_vllm(async_llm: Any, engine_args: Any) -> Any:
 
 
 async def vllm_death(llm: Any) -> EngineDied:
-    """Return when a process of the engine has ended."""
     while not llm.errored:  # noqa: ASYNC110 - of other processes
         await asyncio.sleep(WATCH_POLL_S)
     return EngineDied("its process ended", where="vllm")

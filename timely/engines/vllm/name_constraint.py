@@ -42,7 +42,6 @@ class PromptNames:
         self._vocabulary: Vocabulary | None = None
 
     def begin(self, request_id: str, params: TimelyParams) -> None:
-        """A request has come."""
         if params.names is not None and params.skill_set:
             self._plans[request_id] = _Plan(params, set(params.names))
 
@@ -63,7 +62,6 @@ class PromptNames:
             plan.guide.add(said)
 
     def forget(self, request_id: str) -> None:
-        """The request is over."""
         self._plans.pop(request_id, None)
 
     def narrow(self, output: Any, drafted: Mapping[str, Sequence[int]]) -> None:

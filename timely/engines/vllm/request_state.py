@@ -134,7 +134,6 @@ class LiveRequests:
         return list(self._by_task.get(task_id, ()))
 
     def add(self, state: RequestState) -> None:
-        """A request arrived."""
         request_id = state.request.request_id
         self._states[request_id] = state
         if state.boundaries is not None:

@@ -59,7 +59,6 @@ class RobotValues:
                 self._append(state, now)
 
     def forget(self, request_id: str) -> None:
-        """A request is over."""
         self._held.pop(request_id, None)
 
     def _append(self, state: RequestState, now: float) -> None:

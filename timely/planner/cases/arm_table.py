@@ -78,7 +78,6 @@ def arm_place(sampler: Sampler, *names: str) -> str:
 
 
 def arm_place_phrase(place: str, sampler: Sampler) -> str:
-    """The place with its preposition."""
     if any(word in place for word in FLAT):
         return f"{sampler.choose(('on', 'on', 'onto')) if sampler.training else 'on'} the {place}"
     return f"{sampler.choose(('in', 'into'))} the {place}"

@@ -46,7 +46,6 @@ def _trials(
 
 
 def _with_positions(sampler: Sampler, things: Iterable[str]) -> str:
-    """The things as a scene."""
     return ", ".join(sampler.with_position(thing) for thing in things)
 
 

@@ -40,7 +40,6 @@ class Family:
 
 
 def draw_case(sampler: Sampler, skill_set: str, families: Sequence[Family], *, harder: bool) -> Case:
-    """A case of a random family."""
     weights = [family.weight * (family.harder if harder else 1.0) for family in families]
     family = sampler.rng.choices(families, weights=weights)[0]
     draft = family.draft(sampler)

@@ -9,7 +9,6 @@ from timely.plans.simulated_worlds import DroneWorld, Thing
 
 
 def drone_object(sampler: Sampler) -> str:
-    """The name of an object in a room."""
     return sampler.object_name(WORDS.drone_objects)
 
 

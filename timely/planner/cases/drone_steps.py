@@ -134,7 +134,6 @@ def wait_step(sampler: Sampler) -> Step:
 
 
 def say_step(sampler: Sampler) -> Step:
-    """Say a message."""
     message = sampler.from_table(WORDS.messages)
     return Step(sampler.phrase("say", m=message), f"l('{message}');", "l")
 
@@ -170,6 +169,5 @@ ANY_STEP: tuple[Callable[[Sampler], Step], ...] = (
 
 
 def any_drone_step(sampler: Sampler) -> Step:
-    """A random step."""
     steps = (*ANY_STEP, turn_step, say_step, find_photo_step) if sampler.training else ANY_STEP
     return sampler.choose(steps)(sampler)

@@ -30,7 +30,6 @@ class Sampler:
         return self.rng.choice(table.of(self.split))
 
     def choose(self, options: Sequence[T]) -> T:
-        """One of ``options``."""
         return self.rng.choice(options)
 
     def sample(self, options: Sequence[T], count: int) -> list[T]:

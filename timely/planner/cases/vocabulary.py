@@ -34,7 +34,6 @@ class SplitList(BaseModel, Generic[T]):
     test: tuple[T, ...]
 
     def of(self, split: Split) -> tuple[T, ...]:
-        """The list of that split."""
         return self.train if split == "train" else self.test
 
 

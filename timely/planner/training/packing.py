@@ -51,7 +51,6 @@ def training_prompt_ids(tokenizer: Any, system: str, user: str) -> list[int]:
 
 
 def pack_examples(examples: Sequence[Tokens]) -> Pack:
-    """All of them in one sequence."""
     common = common_training_prefix_tokens([example.prompt for example in examples])
     result = Pack(list(examples[0].prompt[:common]), list(range(common)), [common], [], [])
     for example in examples:

@@ -205,7 +205,6 @@ class PrincipalRegistry:
         self._checked_s = clock.now()
 
     def find(self, token: str) -> Principal | None:
-        """The principal of a token, or None."""
         return self.find_digest(principal_token_digest(token))
 
     def find_digest(self, value: str) -> Principal | None:

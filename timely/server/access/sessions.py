@@ -56,5 +56,4 @@ class Sessions:
         return None if self._registry is None else self._registry.find_digest(session.token_digest)
 
     def end(self, cookie: str) -> None:
-        """End a session."""
         self._sessions.pop(principal_token_digest(cookie), None)

@@ -154,7 +154,6 @@ def _cookie(header: str) -> str:
 
 
 def http_request_principal(request: Request) -> Principal:
-    """The principal of a request that passed ``AccessControl``."""
     return http_scope_principal(request.scope)
 
 

@@ -77,7 +77,6 @@ class TaskGenerations:
                     return
 
     def ended(self, task: Task) -> None:
-        """The generation of a task is over."""
         self._quarantine.clear(task.task_id)
 
     def _engine_died(self, error: EngineFailed, worked_s: float) -> None:

@@ -204,7 +204,6 @@ class TaskLifecycle:
             await wait_on_clock(task.over, self._clock, until_s)
 
     async def drain(self, ending: Ending) -> None:
-        """End every generation."""
         self.draining = True
         await asyncio.gather(*(self.end(task, ending) for task in self._table.generating()))
 

@@ -61,7 +61,6 @@ class TaskRecorder:
         self._log = EventLog(settings.event_log, clock)
 
     def started(self, stats: EngineStats) -> None:
-        """The engine runs."""
         self.mode = stats.mode
         if self._log is not None:
             self._log.opened(stats.engine, stats.discipline, stats.mode)
@@ -157,7 +156,6 @@ class TaskRecorder:
         )  # fmt: skip
 
     def report(self, report: ExecutionReport, *, news: bool) -> None:
-        """A robot reported."""
         self.metrics.reports.labels(report.kind, "yes" if news else "no").inc()
 
     def report_news(self, task: Task, report: ExecutionReport) -> None:
@@ -165,7 +163,6 @@ class TaskRecorder:
         self.note("report", task_id=task.task_id, **report.to_dict())
 
     def generated(self, task: Task) -> None:
-        """The generation is over."""
         done = task.done
         self.note(
             "generated", task_id=task.task_id, outcome=task.outcome,

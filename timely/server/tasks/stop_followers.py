@@ -76,7 +76,6 @@ class StopFollowers:
                     del self._agent_streams[agent]
 
     def find(self, token: str) -> StopFollower | None:
-        """The stream of a token."""
         return self._by_token.get(token)
 
     def renew_tokens(self) -> None:

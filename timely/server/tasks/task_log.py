@@ -214,7 +214,6 @@ class TaskLog:
         self._wake.set()
 
     def task(self, task: Task) -> None:
-        """A task was admitted."""
         annotation = task.annotation
         urgency = annotation.urgency if annotation is not None else None
         self.write(
@@ -258,7 +257,6 @@ class TaskLog:
         self.write("replanned", task.task_id, history=task.request.history, fingerprint=task.fingerprint)
 
     def report(self, task: Task, report: ExecutionReport, now: float) -> None:
-        """A robot reported."""
         self.write("report", task.task_id, report=report.to_dict(), at_s=now)
 
     def urgency(self, task: Task, level: int) -> None:

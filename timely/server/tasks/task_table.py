@@ -156,5 +156,4 @@ class TaskTable:
         return list(self._open.values())
 
     def all_tasks(self) -> list[Task]:
-        """Every task of the table."""
         return list(self._tasks.values())

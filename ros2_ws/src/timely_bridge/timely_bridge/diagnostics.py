@@ -11,7 +11,6 @@ from timely_bridge.server_health import ServerHealth
 
 
 def bridge_server_status(node: str, health: ServerHealth | None, url: str) -> DiagnosticStatus:
-    """The connection to the server."""
     if health is None or health.lost:
         level, message = DiagnosticStatus.ERROR, health.reason if health else "not configured"
     elif math.isnan(health.round_trip_s) or health.misses:

@@ -35,7 +35,6 @@ class Fleet:
     server_url: str = ""
 
     def bridge_parameters(self) -> dict[str, Any]:
-        """Parameters of the bridge node for this fleet."""
         values: dict[str, Any] = dict(self.bridge)
         values["robots"] = [robot.name for robot in self.robots]
         for robot in self.robots:

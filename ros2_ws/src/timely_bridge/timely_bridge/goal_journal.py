@@ -176,7 +176,6 @@ class GoalJournal:
         self._add(goal, {"goal": goal, "task": task_id, "began": session})
 
     def done(self, goal: str, task_id: str, segment: int, execution: Execution) -> None:
-        """A segment was executed to its end."""
         times = [execution.elapsed_s, execution.end_s]
         self._add(
             goal, {"goal": goal, "task": task_id, "done": segment, "times": times, "value": execution.value}
@@ -187,7 +186,6 @@ class GoalJournal:
         self._add(goal, {"goal": goal, "cancelled": True})
 
     def end(self, goal: str) -> None:
-        """A goal has ended."""
         self._goals.pop(goal, None)
         self._append({"goal": goal, "ended": True})
 

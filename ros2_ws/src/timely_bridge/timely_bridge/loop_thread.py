@@ -24,7 +24,6 @@ class LoopThread:
 
     @property
     def thread(self) -> threading.Thread:
-        """The thread that runs the loop."""
         return self._thread
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
@@ -36,7 +35,6 @@ class LoopThread:
                 return  # the loop was closed in between
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Run a coroutine on the loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def close(self, timeout_s: float = 5.0) -> bool:

@@ -60,12 +60,10 @@ class RobotLease:
         self._request.add_done_callback(self._on_answer)
 
     def renew(self) -> None:
-        """Publish the renewal."""
         if self.held and not self._closed:
             self._publish(released=False)
 
     def destroy(self) -> None:
-        """Give the lease back."""
         if self.held:
             self._publish(released=True)
         self._closed = True

@@ -48,7 +48,6 @@ class RobotLock:
         return len(self._queue)
 
     def held_by(self, claim: Claim) -> bool:
-        """The claim holds the robot."""
         return self._holder is claim
 
     def next_for(self, claim: Claim) -> bool:

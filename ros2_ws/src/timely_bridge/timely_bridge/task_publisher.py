@@ -81,13 +81,11 @@ class TaskPublisher:
         return message
 
     def report(self, report: SegmentReport) -> None:
-        """Publish a report."""
         if not self._closed:
             report.stamp = self._stamp()
             self._reports.publish(report)
 
     def destroy(self) -> None:
-        """Publish no more."""
         self._closed = True
         for publisher in (self._tasks, self._segments, self._reports):
             self._node.destroy_publisher(publisher)

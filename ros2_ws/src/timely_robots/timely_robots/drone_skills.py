@@ -46,7 +46,6 @@ class DroneRobot(Robot):
         raise NotImplementedError
 
     def here(self) -> DronePose:
-        """The pose."""
         raise NotImplementedError
 
     # --- Skills ---

@@ -8,8 +8,6 @@ from lrtrace.robot_profile import Failsafe
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What the failsafe watches."""
-
     away: bool = False
     """The robot is in a state that must not last, such as flying."""
     plan_wait_s: float = 0.0

@@ -79,7 +79,6 @@ class Lease:
             return current and now_s - self._renewed_s <= self.lapse_s
 
     def state(self, now_s: float) -> LeaseState:
-        """The lease now."""
         with self._lock:
             lapsed = bool(self._owner) and now_s - self._renewed_s > self.lapse_s
             return LeaseState(self._owner, self._epoch, lapsed)

@@ -70,7 +70,6 @@ class StandaloneRobot:
 
     @property
     def profile(self) -> RobotProfile:
-        """The robot's profile."""
         return self.robot.profile
 
     def execute(self, text: str, timeout_s: float) -> Execution:

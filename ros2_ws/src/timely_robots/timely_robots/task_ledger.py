@@ -71,12 +71,10 @@ class TaskLedger:
         return True
 
     def end_all(self, result: SegmentResult) -> None:
-        """End every task."""
         for task_id in self._tasks:
             self.end(task_id, result)
 
     def ended(self, task_id: str) -> bool:
-        """A task has ended."""
         task = self._tasks.get(task_id)
         return task is not None and task.end is not None
 

@@ -61,7 +61,6 @@ class TaskWatchdog:
         return task is not None and task.phase != self._ended and not self._silent(task, now_s)
 
     def any_alive(self, now_s: float) -> bool:
-        """Some task is alive."""
         return any(self.alive(task_id, now_s) for task_id in self._tasks)
 
     def orphaned(self, task_id: str, now_s: float) -> bool:

@@ -168,7 +168,6 @@ class _Worker:
         return len(self._open) + silent + sum(self._at_bridge.values())
 
     def close(self) -> None:
-        """End."""
         self._spinner.close()
 
     def _send(self, robot: str) -> None:

@@ -185,7 +185,6 @@ class _VllmFcfs(QueueDiscipline):
 
 
 def paper_workload_tasks(trace: Jobs) -> list[PlannedTask]:
-    """A workload as tasks of the simulator."""
     return [replay_task_from_job(TraceJob.from_dict(dict(job))) for job in trace]
 
 

@@ -207,7 +207,6 @@ class Setting:
         return left
 
     def make_discipline(self, name: str) -> Discipline:
-        """A discipline of the comparison."""
         plain: dict[str, Callable[[], Discipline]] = {
             "fcfs": Fcfs,
             "fastserve": tuned_paper_fastserve,

@@ -177,7 +177,6 @@ def paper_waiting(
 def measure_paper_spike(
     machine: str, gap_s: float, concurrency: int, system: str, places: int, seed: int
 ) -> Levels:
-    """One system on a spike."""
     return paper_waiting(
         paper_spikes(seed, concurrency, gap_s), make_paper_discipline(system), machine, places
     )

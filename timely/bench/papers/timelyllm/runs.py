@@ -225,7 +225,6 @@ def paper_run_records(
 def simulate_paper_run(
     system: System, tasks: Sequence[PlannedTask], profile: str = PROFILE, max_batch: int | None = None
 ) -> BackendRun:
-    """Serve tasks by one system, in the simulator."""
     options = ReplayOptions(mode=system.mode, max_batch=max_batch, journal=False, warm_prefixes=True)
     return Simulator(options, load_step_profile(profile), discipline=system.make()).run(tasks)
 

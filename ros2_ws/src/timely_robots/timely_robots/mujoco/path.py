@@ -49,7 +49,6 @@ class Progress:
 
     @property
     def reached(self) -> bool:
-        """At the end."""
         return self.at >= self.length
 
     @property

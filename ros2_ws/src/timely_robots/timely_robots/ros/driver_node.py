@@ -117,7 +117,6 @@ class DriverNode(ManagedNode):
 
     @property
     def segments(self) -> ExecutorState:
-        """What the driver is executing."""
         return self._segment_executor.state() if self._segment_executor is not None else ExecutorState()
 
     # --- Life cycle ---
@@ -325,7 +324,6 @@ class DriverNode(ManagedNode):
         )
 
     def publish_state(self) -> None:
-        """Publish ``state`` now."""
         message = ros_driver_state_message(self._state())
         message.stamp = self.get_clock().now().to_msg()
         self._state_publisher.publish(message)

@@ -52,7 +52,6 @@ class ManagedNode(LifecycleNode):
         )
 
     def value(self, name: str) -> Any:
-        """The value of a parameter."""
         return self.get_parameter(name).value
 
     def release(self) -> None:

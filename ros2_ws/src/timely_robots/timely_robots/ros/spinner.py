@@ -89,7 +89,6 @@ class Spinner:
 
     @property
     def thread(self) -> threading.Thread:
-        """The thread that spins."""
         return self._thread
 
     def start(self) -> Spinner:

@@ -95,7 +95,6 @@ def ros_driver_state_message(state: DriverState) -> RobotState:
 
 
 def diagnostic_status(state: DriverState, node: str, hardware_id: str) -> DiagnosticStatus:
-    """The entry of ``/diagnostics``."""
     mode, battery, wait_s = state.mode, state.robot.battery, state.segment_wait_s
     level, message = DiagnosticStatus.OK, MODE_NAMES[mode]
     if mode == RobotState.FAULT:
