@@ -16,6 +16,7 @@ import pytest
 from emulated_robots import BRISK, emulated_indy7, emulated_tello
 from rclpy.lifecycle import TransitionCallbackReturn
 from ros_harness import AT_ONCE_S, eventually
+from timely_interfaces.msg import Task
 from timely_robots.error_codes import ErrorCode
 from timely_robots.registry import robot_class
 from timely_robots.ros.driver_node import DriverNode
@@ -127,6 +128,33 @@ def test_a_network_that_loses_and_repeats_a_fifth_never_moves_a_drone_twice(
     assert len(done) >= 5, outcomes
     allowed = {*expected, "takeoff", "land"}
     assert set(moved) <= allowed
+
+
+@pytest.mark.parametrize("orphaned", [False, True])
+def test_a_lost_command_is_sent_again_unless_its_task_is_orphaned(domain_id: int, orphaned: bool) -> None:
+    with fast_tello(next(_hosts)) as drone, drone_at_work(drone.address[0], domain_id) as rig:
+        assert rig.one("mf(20);").outcome == "done"
+        link, watchdog, lost = rig.driver.robot._link, rig.driver._watchdog, list[str]()
+        send = link.send
+
+        def lose_the_first(text: str) -> str:
+            if text != "forward 33" or lost:
+                return str(send(text))
+            lost.append(text)
+            heard_s = time.monotonic() - (2.0 * watchdog.silence_s if orphaned else 0.0)
+            watchdog.observe("lost", Task.PLANNED, 1, heard_s)
+            return ""
+
+        link.send = lose_the_first
+        done = rig.send("mf(33);", "lost").result()
+        flown = [record["command"] for record in drone.journal.records("motion")]
+    assert lost == ["forward 33"]
+    if orphaned:
+        assert (done.outcome, done.code) == ("failed", ErrorCode.SEGMENT_CANCELLED)
+        assert "no message of the task" in done.message
+    else:
+        assert done.outcome == "done"
+    assert ("forward 33" in flown) != orphaned
 
 
 def test_a_drone_that_dies_in_flight_is_a_lost_connection_and_may_come_back(domain_id: int) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from timely.core.errors import InvalidInput
@@ -467,8 +468,15 @@ class SegmentExecutor:
 REMEMBERED_TASKS = 64
 """Tasks whose variables and open blocks are kept."""
 
-Guard = Callable[[SkillCall, Motion], None]
-"""Called before each call; raises MotionError if the call must not run now."""
+
+class Guard(Protocol):
+    """Decides whether the robot may move now; both raise MotionError if it may not."""
+
+    def __call__(self, call: SkillCall, motion: Motion) -> None:
+        """Called before each call; may wait, for an operator too."""
+
+    def permit(self, order: SegmentOrder) -> None:
+        """Called before a movement that begins later than its call; does not wait."""
 
 
 class PlanRunner:
@@ -520,5 +528,6 @@ class PlanRunner:
         )
         if self._guard is not None:
             self._guard(call, motion)
+            motion.permit = partial(self._guard.permit, motion.order)
         executed.append(call.text)
         return self._robot.perform(call, motion)

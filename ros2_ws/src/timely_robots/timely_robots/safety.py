@@ -189,13 +189,14 @@ class SafetyGuard:
         """Raise MotionError if the call must not run now. Runs on the motion thread, before each call."""
         while not self.pauses.open(time.monotonic()):
             motion.sleep(PAUSE_POLL_S)
-        self._check(motion.order)
+        self.permit(motion.order)
         skill_sets = {motion.order.skill_set, self._skill_set} - {""}
         if any(_needs_confirmation(call.skill, skill_set) for skill_set in skill_sets):
             self.confirmation.ask(call, motion)
-            self._check(motion.order)  # the wait may have been long
+            self.permit(motion.order)  # the wait may have been long
 
-    def _check(self, order: SegmentOrder) -> None:
+    def permit(self, order: SegmentOrder) -> None:
+        """See ``Guard``."""
         now_s = time.monotonic()
         if (reason := self.store.stop_reason) is not None:
             raise MotionError(reason, ErrorCode.DRIVER_STOPPED)

@@ -2,6 +2,7 @@
 
 import math
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -108,7 +109,12 @@ class SegmentListener(Protocol):
 
 
 class Motion:
-    """A segment in execution, as the code that moves the robot uses it."""
+    """A segment in execution, as the code that moves the robot uses it.
+
+    Attributes:
+        permit: raises MotionError if no movement may begin now. A robot that has waited, or that sends a lost command
+            again, calls it right before the movement; the guard's answer to the skill call is old by then.
+    """
 
     def __init__(
         self, order: SegmentOrder, listener: SegmentListener, clock: RobotClock, report_every_s: float
@@ -120,6 +126,7 @@ class Motion:
         self._listener = listener
         self._report_every_s = report_every_s
         self._reported_s = self.start_s
+        self.permit: Callable[[], None] = self.check
 
     def check(self) -> None:
         """Raise MotionCancelled if the segment was cancelled."""

@@ -88,20 +88,25 @@ def faults(
     robots: Annotated[
         str, typer.Option(help="Kinds, comma-separated: tello and indy7 are emulated, sim needs no library.")
     ] = "tello,indy7,sim,sim",
+    fleets: Annotated[
+        int,
+        typer.Option(min=1, help="So many fleets at once share the rounds, each in a network of its own."),
+    ] = 1,
     json_file: JsonFile = None,
 ) -> None:
     """Break robots, networks and processes at random, alone and in pairs. Exit code 1 if a promise is broken.
 
     Server log, bridge, and robots' logs are judged as one history. With a JSON file, an interrupted run goes on where
-    it was (FILE.partial).
+    it was (FILE.partial, or one a fleet).
     """
     require_cli_package("rclpy")
-    from timely_ros_bench.faults import measure_faults
+    from timely_ros_bench.faults import measure_fault_fleets
 
-    result = measure_faults(
+    result = measure_fault_fleets(
         count,
         seed,
         fleet=split_cli_names(robots),
+        fleets=fleets,
         checkpoint=cli_checkpoint(json_file),
         say=print_cli_progress,
     )

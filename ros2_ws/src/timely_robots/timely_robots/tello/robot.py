@@ -205,6 +205,7 @@ class TelloRobot(DroneRobot):
 
     def _carry_out(self, flight: Flight, link: TelloLink, motion: Motion) -> None:
         for _ in range(1 + self.settings["resend_lost"]):
+            motion.permit()
             link.awaiting = True
             try:
                 if self._try(flight, link, motion):

@@ -28,6 +28,6 @@ server's log, the ends and leases that bridge and drivers published, and the rob
 
 from __future__ import annotations
 
-from timely_ros_bench.faults.measure import measure_faults
+from timely_ros_bench.faults.fleets import measure_fault_fleets
 
-__all__ = ["measure_faults"]
+__all__ = ["measure_fault_fleets"]

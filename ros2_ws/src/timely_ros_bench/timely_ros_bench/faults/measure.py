@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from timely.core.checkpoint import load_core_checkpoint, remove_checkpoint, save_core_checkpoint
+from timely.core.checkpoint import load_core_checkpoint, save_core_checkpoint
 from timely_ros_bench.faults.campaign import Campaign
 from timely_ros_bench.faults.fleet_processes import World
 from timely_ros_bench.faults.observer import Observer
@@ -22,7 +21,7 @@ from timely_ros_bench.faults.tally import FaultTally
 Say = Callable[[str], None]
 
 
-def _silent(line: str) -> None:
+def silent_faults(line: str) -> None:
     """Print nothing."""
 
 
@@ -48,18 +47,16 @@ def measure_faults(
     seed: int = 0,
     *,
     fleet: Sequence[str] = FLEET,
+    share: tuple[int, int] = (0, 1),
     domain_id: int | None = None,
     checkpoint: Path | None = None,
-    say: Say = _silent,
-) -> dict[str, Any]:
+    say: Say = silent_faults,
+) -> FaultTally:
     """Play so many rounds; each has one fault or a pair.
 
     Args:
-        checkpoint: a file of the rounds so far. A run that finds it goes on after them, and removes it at its end.
-
-    Returns:
-        The fields of ``FaultTally`` and ``bound``: the largest probability of a failed round that the run leaves, with
-        95% confidence.
+        share: (first, fleets): plays rounds first, first + fleets, first + 2 fleets ... of the count.
+        checkpoint: a file of the rounds so far. A run that finds it goes on after them.
 
     Raises:
         EngineFailed: a part does not come back. Unsupported: no vendor's library or no C compiler.
@@ -67,15 +64,16 @@ def measure_faults(
     """
     robots = faulty_robot_names(fleet)
     domain = domain_id if domain_id is not None else int(os.environ.get("ROS_DOMAIN_ID", "0")) or 101
-    run = {"robots": robots, "seed": seed}
+    run = {"robots": robots, "seed": seed, "share": list(share)}
     earlier = load_core_checkpoint(checkpoint, run) if checkpoint is not None else None
     tally = FaultTally(**earlier) if earlier is not None else FaultTally()
-    if tally.rounds < count:
-        with running_fault_fleet(robots, seed + tally.rounds, domain) as (world, observer):
+    schedule = fault_schedule(count, seed, robots)
+    numbers = range(share[0], count, share[1])[tally.rounds :]
+    if numbers:
+        with running_fault_fleet(robots, seed + numbers[0], domain) as (world, observer):
             campaign, restarts = Campaign(world, observer, tally), tally.restarts
-            schedule = fault_schedule(count, seed, robots)
-            for number, fault in enumerate(schedule[tally.rounds :], tally.rounds):
-                before_s, seen = time.monotonic(), len(tally.cases)
+            for number in numbers:
+                before_s, seen, fault = time.monotonic(), len(tally.cases), schedule[number]
                 end = campaign.play(number, fault, random.Random(f"{seed} {number}"))
                 tally.restarts = restarts + world.restarts
                 if checkpoint is not None:
@@ -86,5 +84,4 @@ def measure_faults(
                 )
                 for case in tally.cases[seen:]:
                     say(f"     {case}")
-    remove_checkpoint(checkpoint)
-    return tally.result()
+    return tally

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from timely_ros_bench.faults.history import HISTORY_VIOLATIONS
@@ -35,6 +35,15 @@ class FaultTally:
     violations: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VIOLATIONS, 0))
     history_violations: dict[str, int] = field(default_factory=lambda: dict.fromkeys(HISTORY_VIOLATIONS, 0))
     cases: list[str] = field(default_factory=list)
+
+    def add(self, other: FaultTally) -> None:
+        """Count the rounds of another fleet, too."""
+        for item in fields(self):
+            mine, theirs = getattr(self, item.name), getattr(other, item.name)
+            if isinstance(mine, dict):
+                mine.update({key: mine.get(key, 0) + count for key, count in theirs.items()})
+            else:
+                setattr(self, item.name, mine + theirs)
 
     def result(self) -> dict[str, Any]:
         """The figures of ``timely bench faults --json``; ``bound`` is that of the probability of a failed round."""
