@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from emulated_robots import need, tello_ports
 from timely_ros_bench import faults, stop
-from timely_ros_bench.faults import measure, tally
+from timely_ros_bench.faults import fleets, measure, tally
 from timely_ros_bench.faults.dds_cut import CUTS, DdsCut, build_dds_cut, dds_udp_only
 from timely_ros_bench.faults.history import HISTORY_VIOLATIONS
 from timely_ros_bench.faults.judge import VIOLATIONS
@@ -35,7 +36,7 @@ def test_a_drone_and_its_network_processes_and_middleware_break_and_no_promise_d
     struck = {fault.kind for fault in fault_schedule(4, SEED, faulty_robot_names(fleet))}
     assert struck == {"two_bridges", "emulator_dies", "bridge_killed", "driver_killed"}
     with tello_ports():
-        result = faults.measure_faults(4, SEED, fleet=fleet, domain_id=domain_id, say=lines.append)
+        result = measure.measure_faults(4, SEED, fleet=fleet, domain_id=domain_id, say=lines.append).result()
     assert result["violations"] == dict.fromkeys(VIOLATIONS, 0), lines
     assert result["history_violations"] == dict.fromkeys(HISTORY_VIOLATIONS, 0), lines
     assert result["lost_tasks"] == 0, lines
@@ -86,10 +87,45 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
         measure.measure_faults(5, 1, fleet=["sim"], checkpoint=file)
     with pytest.raises(InvalidInput, match="no checkpoint of this run"):
         measure.measure_faults(5, 2, fleet=["sim"], checkpoint=file)
-    result = measure.measure_faults(5, 1, fleet=["sim"], checkpoint=file)
+    result = faults.measure_fault_fleets(5, 1, fleet=["sim"], checkpoint=file)
     assert played == [0, 1, 2, -1, 3, 4]
     assert (result["rounds"], result["restarts"]) == (5, 2)
     assert not file.exists()
+
+
+@pytest.mark.ros
+@pytest.mark.timeout(200)
+def test_two_fleets_share_the_rounds_each_in_its_own_network(tmp_path: Path) -> None:
+    lines: list[str] = []
+    if subprocess.run([*fleets.own_network_command(), "true"], check=False, timeout=20.0).returncode:
+        pytest.skip("this system allows no network namespaces")
+    file = tmp_path / "faults.json.partial"
+    result = faults.measure_fault_fleets(2, SEED, fleet=["sim"], fleets=2, checkpoint=file, say=lines.append)
+    assert (result["rounds"], result["lost_tasks"], result["failed_rounds"]) == (2, 0, 0), lines
+    assert {line.partition(":")[0] for line in lines} == {"fleet 1", "fleet 2"}
+    assert {line.split()[2] for line in lines} == {"1/2", "2/2"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fleet_that_fails_leaves_the_others_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "fleet.py"
+    script.write_text(
+        "import json, sys\n"
+        "count, seed, robots, first, fleets, file = sys.argv[1:]\n"
+        "if first == '1' and seed == '2':\n"
+        "    sys.exit('the bridge does not come back')\n"
+        "run = {'robots': [f'{robots}1'], 'seed': int(seed), 'share': [int(first), int(fleets)]}\n"
+        "open(file, 'w').write(json.dumps({**run, 'tally': {'rounds': 2, 'outcomes': {'complete NONE': 2}}}))\n"
+    )
+    monkeypatch.setattr(fleets, "ONE_FLEET", str(script))
+    monkeypatch.setattr(fleets, "own_network_command", list)
+    file = tmp_path / "faults.json.partial"
+    with pytest.raises(EngineFailed, match="fleet 2 ended with 1: the bridge does not come back"):
+        faults.measure_fault_fleets(4, 2, fleet=["sim"], fleets=2, checkpoint=file)
+    assert [one.name for one in tmp_path.glob("faults*")] == ["faults.json.partial.1-of-2"]
+    result = faults.measure_fault_fleets(4, 1, fleet=["sim"], fleets=2, checkpoint=tmp_path / "other")
+    assert (result["rounds"], result["outcomes"]) == (4, {"complete NONE": 4})
+    assert not list(tmp_path.glob("other*"))
 
 
 def test_half_of_the_stops_meet_a_faulty_driver_of_each_kind() -> None:
@@ -126,7 +162,7 @@ def test_a_broken_promise_is_exit_code_1_and_in_the_json(
     calls: list[Any] = []
 
     def measured(count: int, seed: int, **options: Any) -> dict[str, Any]:
-        calls.append((count, seed, options["fleet"]))
+        calls.append((count, seed, options["fleet"], options["fleets"]))
         return tally.FaultTally(
             rounds=count,
             faults=count,
@@ -135,16 +171,21 @@ def test_a_broken_promise_is_exit_code_1_and_in_the_json(
             history_violations={**dict.fromkeys(HISTORY_VIOLATIONS, 0), "after_end": max(0, seed - 1)},
         ).result()
 
-    monkeypatch.setattr(faults, "measure_faults", measured)
+    monkeypatch.setattr(faults, "measure_fault_fleets", measured)
     assert (
         shell.run_timely_command(["bench", "faults", "--count", "3", "--robots", "sim, sim", "--json"]) == 0
     )
     result = json.loads(capsys.readouterr().out)
     assert result["violations"]["repeated"] == 0
     assert result["bound"] == pytest.approx(1.0 - 0.05 ** (1 / 3), abs=1e-6)
-    assert shell.run_timely_command(["bench", "faults", "--count", "3", "--seed", "1", "--json"]) == 1
+    assert (
+        shell.run_timely_command(
+            ["bench", "faults", "--count", "3", "--seed", "1", "--fleets", "2", "--json"]
+        )
+        == 1
+    )
     assert json.loads(capsys.readouterr().out)["violations"]["repeated"] == 1
-    assert calls == [(3, 0, ["sim", "sim"]), (3, 1, ["tello", "indy7", "sim", "sim"])]
+    assert calls == [(3, 0, ["sim", "sim"], 1), (3, 1, ["tello", "indy7", "sim", "sim"], 2)]
     assert shell.run_timely_command(["bench", "faults", "--count", "0"]) == 2
 
 
