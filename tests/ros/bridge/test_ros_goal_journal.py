@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import resource
 import signal
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from ros_harness import Program, eventually
 from test_ros_processes import Child
-from timely_bridge.goal_journal import FILE, MAX_BYTES, GoalEntry, GoalJournal
+from timely_bridge.goal_journal import FILE, LOCK, MAX_BYTES, GoalEntry, GoalJournal
 from timely_bridge.interfaces import Execution
 from timely_bridge.outcome import Timeline
 from timely_bridge.run_fleet import bridge_state_folder
@@ -106,18 +107,65 @@ def test_a_journal_knows_when_its_bridge_was_last_alive(tmp_path: Path) -> None:
     past.close()
 
 
-def test_a_journal_stays_short_and_a_full_disk_ends_no_goal(tmp_path: Path) -> None:
+def test_a_journal_stays_short(tmp_path: Path) -> None:
     journal = GoalJournal(tmp_path)
     for number in range(40):
         journal.put(f"goal {number}", "drone1", "x" * 40_000, "token")
         journal.end(f"goal {number}")
     assert (tmp_path / FILE).stat().st_size < MAX_BYTES
-    (tmp_path / FILE).unlink()
-    (tmp_path / FILE).mkdir()
-    journal.put("last", "drone1", "last", "token")
-    assert journal.problem
     journal.close()
     assert GoalJournal().unfinished == {}
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file may grow; the process gets an error instead of a signal."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("next_call", ["live", "put"])
+def test_what_a_full_disk_refused_is_written_when_there_is_room(tmp_path: Path, next_call: str) -> None:
+    journal = GoalJournal(tmp_path, 0.0)
+    for name in ("ended", "goes on"):
+        journal.put(name, "drone1", name, "token")
+    with full_disk():
+        journal.end("ended")
+        journal.cancel("goes on")
+        journal.live("bridge", 1.0)
+        assert journal.problem
+    if next_call == "live":
+        journal.live("bridge", 2.0)
+    else:
+        journal.put("new", "drone2", "new", "token")
+    assert not journal.problem
+    journal.live("bridge", 2.0)
+    journal.close()
+    again = GoalJournal(tmp_path, 3.0)
+    again.close()
+    assert list(again.unfinished) == ["goes on", "new"][: 1 + (next_call == "put")]
+    assert again.unfinished["goes on"].cancelled
+    assert again.silence_s == 1.0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [FILE, LOCK]
+
+
+def test_a_bridge_killed_while_the_disk_was_full_leaves_no_goal_to_take_up(tmp_path: Path) -> None:
+    journal = GoalJournal(tmp_path, 0.0)
+    journal.put("ended", "drone1", "ended", "token")
+    journal.live("bridge", 0.5)
+    with full_disk():
+        journal.end("ended")
+        journal.close()
+    again = GoalJournal(tmp_path, 1.0)
+    again.live("bridge", 1.5)
+    again.close()
+    assert list(again.unfinished) == ["ended"], "those who follow it are told that it is over"
+    assert again.silence_s == math.inf, "it could be taken up"
+    assert GoalJournal(tmp_path, 2.0).silence_s == 0.5
 
 
 def test_each_fleet_file_has_a_folder_of_its_own(own_state_dir: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -328,9 +329,6 @@ def test_an_answer_leaves_when_its_record_is_on_the_disk(tmp_path: Path) -> None
 def test_a_full_disk_is_said_once_and_admits_no_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
     with server(tmp_path) as served:
         monkeypatch.setattr(task_log.RecordFile, "append", full)
         for _ in range(2):
@@ -340,3 +338,53 @@ def test_a_full_disk_is_said_once_and_admits_no_task(
         with served.http.stream("POST", "/v1/tasks", json=body("short")) as stream:
             assert Reader(stream).next()[1] == "accepted"
     assert caplog.text.count("tasks are not kept") == 1
+
+
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_what_a_full_disk_refused_is_written_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_log, "CATCH_UP_S", 0.01)
+    with (
+        server(tmp_path / "first") as served,
+        served.http.stream("POST", "/v1/tasks", json=body("long", id="one")) as stream,
+    ):
+        reader = Reader(stream)
+        events = [reader.next()]
+        with monkeypatch.context() as disk:
+            disk.setattr(task_log.RecordFile, "append", full)
+            served.run_for(1.5)
+            refused = served.http.post("/v1/tasks", json=body("short", id="refused"))
+            assert refused.status_code == 503
+        deadline_s = time.monotonic() + 10.0
+        while served.service.log.problem and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        sent = len(served.service.tasks.get("one").events)
+        events += [reader.next() for _ in range(sent - 1)]
+        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    assert [name for _, name, _ in events].count("segment") >= 1
+    with server(tmp_path / "killed", now=104.0) as served:
+        assert served.http.get("/v1/tasks/refused").status_code == 404
+        after = rest(served, events[-1][0])
+    ids = [number for number, _, _ in events + after]
+    assert ids == list(range(1, len(ids) + 1))
+    texts = [data["text"] for _, name, data in events + after if name == "segment"]
+    assert texts == whole(tmp_path, "long")
+
+
+def test_a_new_file_that_the_disk_refuses_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_log, "FILE_BYTES", 100)
+    with server(tmp_path) as served:
+        with served.http.stream("POST", "/v1/tasks", json=body("short", id="one")) as stream:
+            assert Reader(stream).next()[1] == "accepted"
+            with monkeypatch.context() as disk:
+                disk.setattr(task_log.RecordFile, "append", full)
+                served.run_for(30.0)
+                assert served.service.log.problem
+        with served.http.stream("POST", "/v1/tasks", json=body("short", id="two")) as stream:
+            assert Reader(stream).next()[1] == "accepted"

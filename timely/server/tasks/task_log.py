@@ -17,6 +17,9 @@ An accepted task and a report are on the disk before they are answered. A segmen
 it is sent, and on the disk a few milliseconds later, unless ``flush_segments`` is set. Then only a failure of the whole
 machine can lose its record. The plan would go on with a segment of the same id, which clients and drivers drop.
 
+Records that a full disk refuses are kept in memory, and written in order as soon as there is room. New tasks are
+refused until then, which bounds them.
+
 A file is closed at ``FILE_BYTES`` and deleted when all its tasks are forgotten. So the log is bounded by the tasks of
 the last minutes. One server at a time may use a folder. A server whose folder cannot be used keeps no tasks.
 """
@@ -50,6 +53,8 @@ FOLDER = "tasks"
 VERSION = 1
 FILE_BYTES = 4 * 1024 * 1024
 MEASURED_SEGMENTS = 1000
+CATCH_UP_S = 1.0
+"""Records that the disk refused are tried again so often."""
 
 Record = dict[str, Any]
 
@@ -81,6 +86,9 @@ class TaskLog:
         self._full: list[RecordFile] = []
         self._tasks_of: dict[Path, set[str]] = {}
         """File -> tasks with a record in it that are not forgotten."""
+        self._refused: deque[Record] = deque()
+        """In order, what the disk has not taken yet."""
+        self._retry: asyncio.TimerHandle | None = None
         self._swapping = threading.Lock()
         self._written = self._on_disk = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -164,22 +172,29 @@ class TaskLog:
         away_s = max(0.0, time.time() - float(header["wall_s"]))
         return self._clock.now() - away_s - float(header["now_s"])
 
-    def _new_file(self, path: Path) -> None:
+    def _new_file(self, path: Path) -> RecordFile:
+        file = None
         try:
             file = RecordFile(path)
             header = {"timely_tasks": VERSION, "boot": machine_boot_id(), "wall_s": time.time()}
             file.append({**header, "now_s": self._clock.now()})
         except OSError as error:
+            if file is not None:
+                file.close()
+                path.unlink(missing_ok=True)
             raise InvalidInput(f"cannot be written: {error.strerror or error}", where=str(path)) from error
         self._tasks_of[path] = set()
         with self._swapping:
             if self._file is not None:
                 self._full.append(self._file)
             self._file = file
+        return file
 
     async def close(self) -> None:
         """Bring the last records to the disk and give the folder up. Safe to call twice."""
         thread, self._thread = self._thread, None
+        if self._retry is not None:
+            self._retry.cancel()
         if thread is not None:
             self._closing = True
             self._wake.set()
@@ -195,25 +210,46 @@ class TaskLog:
     # ------------------------------------------------------------------ records
 
     def write(self, kind: str, task_id: str, **fields: Any) -> None:
-        """Keep a record; one that the disk refuses is an error in the server's log."""
-        file = self._file
-        if file is None:
-            return
+        """Keep a record; one that the disk refuses is written later, and is an error in the server's log."""
+        if self._file is not None:
+            self._refused.append({"kind": kind, "task": task_id, **fields})
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Write all records that are not in the file yet."""
         try:
-            file.append({"kind": kind, "task": task_id, **fields})
-            self._tasks_of[file.path].add(task_id)
-            if file.bytes > FILE_BYTES:
-                self._new_file(file.path.with_name(f"{int(file.path.stem) + 1:08d}.log"))
+            while self._refused and self._file is not None:
+                self._append(self._refused.popleft(), self._file)
         except (OSError, InvalidInput) as error:
             if not self.problem:
                 log.error("tasks are not kept any more, a restart would lose them: %s", error)
             self.problem = str(error)
+            if self._loop is not None and self._retry is None:
+                self._retry = self._loop.call_later(CATCH_UP_S, self._catch_up_later)
             return
         self.problem = ""
-        self._written += 1
         self._wake.set()
 
+    def _append(self, record: Record, file: RecordFile) -> None:
+        try:
+            if file.bytes > FILE_BYTES:
+                file = self._new_file(file.path.with_name(f"{int(file.path.stem) + 1:08d}.log"))
+            file.append(record)
+        except (OSError, InvalidInput):
+            self._refused.appendleft(record)
+            raise
+        self._written += 1
+        if record["kind"] == "forgotten":
+            self._release(record["task"], file.path)
+        else:
+            self._tasks_of[file.path].add(record["task"])
+
+    def _catch_up_later(self) -> None:
+        self._retry = None
+        self._catch_up()
+
     def task(self, task: Task) -> None:
+        """A task was admitted. If the disk refuses the record, ``problem`` says why, and it is not kept."""
         annotation = task.annotation
         urgency = annotation.urgency if annotation is not None else None
         self.write(
@@ -236,6 +272,8 @@ class TaskLog:
             else [urgency.level, urgency.source, urgency.confidence, annotation.expected_tokens],
             fingerprint=task.fingerprint,
         )
+        if self._refused:
+            self._refused.pop()
 
     def segment(self, event: SegmentReady, data: dict[str, Any]) -> None:
         """A segment is about to be sent; ``data`` is that of its event on the wire."""
@@ -292,10 +330,7 @@ class TaskLog:
 
     def forget(self, task_id: str) -> None:
         """A task is over for good; files without other tasks are deleted."""
-        if self._file is None:
-            return
         self.write("forgotten", task_id)
-        self._release(task_id, self._file.path)
 
     def _release(self, task_id: str, current: Path) -> None:
         for path, tasks in list(self._tasks_of.items()):

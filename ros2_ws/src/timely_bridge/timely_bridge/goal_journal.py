@@ -1,6 +1,7 @@
 """The goals in progress, on the disk: a bridge that was killed and is started again takes them up, or ends them."""
 
 import base64
+import contextlib
 import fcntl
 import json
 import math
@@ -16,7 +17,7 @@ from timely.core.files import append_file_line, core_write_file
 from timely_bridge.interfaces import Execution
 from timely_bridge.outcome import Timeline
 
-FILE, LOCK = "goals.jsonl", "lock"
+FILE, BEHIND, LOCK = "goals.jsonl", "goals-behind.jsonl", "lock"
 MAX_BYTES = 1_000_000
 """A longer journal is written anew, without the goals that have ended."""
 
@@ -89,6 +90,9 @@ class GoalEntry:
 class GoalJournal:
     """Writes a line for each change. A line is in the file when a call returns, so it survives the end of the process.
 
+    A full disk refuses lines. The file then gets the name ``BEHIND``, and is written anew when there is room. A bridge
+    that starts with such a file takes no goal up: the goal may have ended or been cancelled since.
+
     All calls come from one thread. The folder belongs to one bridge at a time, which ``close`` ends.
 
     Args:
@@ -98,7 +102,7 @@ class GoalJournal:
     Attributes:
         unfinished: goals that an earlier life of the bridge left.
         owner: the name of that life's leases; empty if it is unknown.
-        silence_s: time since that life was last seen alive, seconds; infinite if it is unknown.
+        silence_s: time since that life was last seen alive, seconds; infinite if it is unknown, or if lines are lost.
         problem: why the last line could not be written; empty if it could. Goals go on without the journal.
 
     Raises:
@@ -110,6 +114,8 @@ class GoalJournal:
         self._lock: int | None = None
         self._goals: dict[str, GoalEntry] = {}
         self._limit_bytes = MAX_BYTES
+        self._behind = False
+        """Lines of the file are lost."""
         self.owner, self.silence_s = "", math.inf
         self.problem = ""
         if folder is not None:
@@ -119,7 +125,7 @@ class GoalJournal:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._read_life(os.pread(self._lock, 4096, 0), now_s)
                 self._file = folder / FILE
-                lines = self._file.read_bytes().split(b"\n") if self._file.exists() else []
+                lines = self._read_lines(folder)
             except OSError as error:
                 self.close()
                 reason = "another bridge uses it" if isinstance(error, BlockingIOError) else error.strerror
@@ -135,6 +141,8 @@ class GoalJournal:
         """Write that the bridge is alive, and the name of its leases; to be called about once a second."""
         if self._lock is None:
             return
+        if self._behind:
+            self._catch_up()
         line = json.dumps({"boot": machine_boot_id(), "owner": owner, "alive_s": round(now_s, 3)})
         try:
             os.pwrite(self._lock, line.ljust(256).encode(), 0)
@@ -206,11 +214,25 @@ class GoalJournal:
     def _append(self, line: dict[str, Any]) -> None:
         if self._file is None:
             return
+        if self._behind:
+            self._catch_up()
+            return
         try:
             if append_file_line(self._file, json.dumps(line).encode()) > self._limit_bytes:
                 self._write()
             self.problem = ""
         except (OSError, InvalidInput) as error:
+            self.problem, self._behind = str(error), True
+            # A new name needs no room on the disk.
+            with contextlib.suppress(OSError):
+                self._file.rename(self._file.with_name(BEHIND))
+
+    def _catch_up(self) -> None:
+        """Write the journal anew, if the disk has room again."""
+        try:
+            self._write()
+            self.problem = ""
+        except InvalidInput as error:
             self.problem = str(error)
 
     def _write(self) -> None:
@@ -218,6 +240,15 @@ class GoalJournal:
         self._limit_bytes = max(MAX_BYTES, 2 * len(text))
         if self._file is not None:
             core_write_file(self._file, text)
+            self._file.with_name(BEHIND).unlink(missing_ok=True)
+            self._behind = False
+
+    def _read_lines(self, folder: Path) -> list[bytes]:
+        whole, behind = folder / FILE, folder / BEHIND
+        if not whole.exists() and behind.exists():
+            self.silence_s = math.inf
+            whole = behind
+        return whole.read_bytes().split(b"\n") if whole.exists() else []
 
     def _read(self, line: bytes) -> None:
         try:

@@ -112,8 +112,8 @@ class Motion:
     """A segment in execution, as the code that moves the robot uses it.
 
     Attributes:
-        permit: raises MotionError if no movement may begin now. A robot that has waited, or that sends a lost command
-            again, calls it right before the movement; the guard's answer to the skill call is old by then.
+        permit: raises MotionError if no movement may begin now. A robot calls it right before a movement that begins
+            later than its skill call, as after a wait or when a command was lost. The guard's answer is old by then.
     """
 
     def __init__(
