@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from timely_interfaces.msg import ErrorCode
-from timely_ros_bench.faults.campaign import Campaign
+from timely_ros_bench.faults.campaign import NEXT_PLAN_S, Campaign
 from timely_ros_bench.faults.rounds import Fault
 from timely_ros_bench.faults.tally import FaultTally
 
@@ -46,3 +48,19 @@ def test_a_task_that_is_replanned(tmp_path: Path, motions: list[str], kinds: lis
     )
     campaign._errands.append((errand, "round 1", Fault("new_scene", "tello1", 0, 0.0)))  # type: ignore[arg-type]
     assert [kind for kind, _ in campaign._judge_history()] == kinds
+
+
+def test_the_end_of_a_plan_is_that_of_its_task_when_no_other_plan_follows(tmp_path: Path) -> None:
+    failed = ("failed", int(ErrorCode.BRIDGE_INACTIVE))
+    observer = SimpleNamespace(
+        connect=lambda *_: None, plans={}, ends={"ros-ab": (*failed, time.monotonic())}, leases={}
+    )
+    world = SimpleNamespace(server_state=tmp_path, logs={})
+    campaign = Campaign(world, observer, FaultTally())  # type: ignore[arg-type]
+    errand: Any = SimpleNamespace(task_id="ros-ab", ended=False)
+    fault = Fault("bridge_killed", "tello1", 0, 0.0)
+    assert campaign._end(errand, fault) is None
+    observer.ends["ros-ab"] = (*failed, time.monotonic() - NEXT_PLAN_S - 0.1)
+    assert campaign._end(errand, fault) == observer.ends["ros-ab"]
+    observer.plans["ros-ab"] = ["ros-ab", "ros-ab-r1"]
+    assert campaign._end(errand, fault) is None

@@ -50,6 +50,8 @@ TASK_LIMIT_S = 60.0
 """A task that has not ended then is lost; the longest deadline on its way is 25 s."""
 PATIENCE_S = 4.0
 """The other robots' tasks are cancelled so long after the struck one's end, as an operator would."""
+NEXT_PLAN_S = 2.0
+"""A bridge announces the plan that replaces one so long after that one's end, at most."""
 UNHEARD = ("dds_cut", "dds_cut_sent", "driver_killed", "driver_hangs", "clock_jumps")
 """Faults in which the states of the robot's driver are not published or received, or have wrong stamps."""
 IN_THE_TASK = ("late_segment", "unsafe_plan", "battery")
@@ -177,9 +179,10 @@ class Campaign:
             return str(errand.result.outcome), int(errand.result.error_code), errand.end_s[0]
         if "bridge_killed" not in fault.kinds:
             return None
-        # Another plan may follow the end of one.
         plan_ids = self.observer.plans.get(errand.task_id, [errand.task_id])
-        return self.observer.ends.get(plan_ids[-1])
+        end = self.observer.ends.get(plan_ids[-1])
+        # Another plan may follow the end of one.
+        return end if end is not None and time.monotonic() - end[2] > NEXT_PLAN_S else None
 
     def make_whole(self) -> None:
         """Wait until every robot is at rest and can be sent a task; start a driver again that does not come round.
