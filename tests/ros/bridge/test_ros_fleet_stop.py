@@ -16,13 +16,15 @@ from rclpy.task import Future
 from ros_harness import LIMIT_S, eventually, principals
 from std_srvs.srv import Trigger
 from test_ros_bridge import SCRIPTS, World, a_fleet
-from timely_bridge import fleet_stop
+from timely_bridge import fleet_stop, stop_latch
 from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet_stop import ANSWER_S, TOKEN_VARIABLE
 from timely_bridge.stop_latch import StopLatch
 from timely_interfaces.msg import ErrorCode, RobotState, Task
 from timely_interfaces.srv import ResetStop, StopFleet
 from timely_robots.operators import PRINCIPALS_VARIABLE
+
+from timely.core.errors import InvalidInput
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
@@ -240,6 +242,24 @@ def test_a_latch_that_cannot_be_read_is_set(tmp_path: Path) -> None:
     full.put(True)
     assert full.set
     assert full.problem
+
+
+def test_a_latch_that_a_full_disk_refused_is_written_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise InvalidInput("No space left on device", where="stop.json")
+
+    latch = StopLatch(tmp_path)
+    with monkeypatch.context() as disk:
+        disk.setattr(stop_latch, "core_write_file", full)
+        latch.put(True)
+        latch.catch_up()
+        assert latch.problem
+    assert not StopLatch(tmp_path).set
+    latch.catch_up()
+    assert not latch.problem
+    assert StopLatch(tmp_path).set
 
 
 def test_the_task_in_execution_has_its_heartbeat_however_many_are_queued(domain_id: int) -> None:

@@ -314,6 +314,7 @@ class BridgeNode(ManagedNode):
         if self._loop is not None:
             # On the loop's thread, so that drivers get no heartbeat from a loop that hangs.
             self._loop.call(lambda: self._journal.live(self._owner, self._system_clock.now()))
+            self._loop.call(self.fleet_stop.latch.catch_up)
             for robot in self._robots.values():
                 self._loop.call(robot.publish_tasks)
 

@@ -35,14 +35,23 @@ class StopLatch:
         """Set or clear the latch; on disk when it returns, unless there is a ``problem``."""
         with self._lock:
             self._set = stopped
-            if self._file is None:
-                return
-            try:
-                self._file.parent.mkdir(parents=True, exist_ok=True)
-                core_write_file(self._file, json.dumps({"stopped": stopped}))
-                self.problem = ""
-            except (OSError, InvalidInput) as error:
-                self.problem = str(error)
+            self._write()
+
+    def catch_up(self) -> None:
+        """Write the latch again if the disk refused it; to be called about once a second."""
+        if self.problem:
+            with self._lock:
+                self._write()
+
+    def _write(self) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            core_write_file(self._file, json.dumps({"stopped": self._set}))
+            self.problem = ""
+        except (OSError, InvalidInput) as error:
+            self.problem = str(error)
 
     def set_in_memory(self) -> None:
         """Set the latch before the disk is written, because writing may take long."""
