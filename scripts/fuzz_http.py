@@ -23,8 +23,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from timely.core.clock import SystemClock
 from timely.engines.scripted import ScriptedEngine
-from timely.server import ServerSettings, ServerThread, create_app
 from timely.server.access.principals import PrincipalRegistry
+from timely.server.app import create_app
+from timely.server.server_thread import ServerThread
+from timely.server.settings import ServerSettings
 
 SPEED = 200.0
 """Seconds of the server's clock in one second, so that a plan ends in milliseconds."""

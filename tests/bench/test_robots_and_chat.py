@@ -11,7 +11,9 @@ from timely.bench.chat_and_first_segment import benchmark_first_segments
 from timely.bench.robots_and_chat import HttpLoad, LoadResult, bench_tokens_until, benchmark_robots_and_chat
 from timely.core.errors import EngineFailed
 from timely.engines.scripted import ScriptedEngine
-from timely.server import ServerSettings, ServerThread, create_app
+from timely.server.app import create_app
+from timely.server.server_thread import ServerThread
+from timely.server.settings import ServerSettings
 
 
 class FakeLoad:

@@ -9,7 +9,9 @@ from fleet import catalogue
 
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
-from timely.server import ServerSettings, ServerThread, create_app
+from timely.server.app import create_app
+from timely.server.server_thread import ServerThread
+from timely.server.settings import ServerSettings
 
 QUICK: dict[str, Script] = {
     "short": [ScriptedSegment("mu(50);", 0.002, 2), ScriptedSegment("tc(90);", 0.002, 2)],

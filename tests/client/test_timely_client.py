@@ -24,7 +24,7 @@ from timely.core.errors import (
     UnsafeSegment,
     Unsupported,
 )
-from timely.server import ServerThread
+from timely.server.server_thread import ServerThread
 
 WAIT_S = 10.0
 SKILLS = "tiny-drone"

@@ -20,10 +20,10 @@ from fleet import PLANS, WAIT_S, Fleet, Reader, body, catalogue, fleet
 from timely.client import AsyncTimelyClient, TimelyClient
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.scripted import ScriptedEngine
-from timely.server import create_app, serve_app
 from timely.server.http import connections
 from timely.server.http.body_limit import SMALL_BODY_BYTES
 from timely.server.listener import TlsFiles, tls_files
+from timely.server.run import serve_engine
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -256,9 +256,12 @@ def signed(folder: Path, name: str, authority: TlsFiles) -> TlsFiles:
 @asynccontextmanager
 async def serving_tls(files: TlsFiles) -> AsyncIterator[str]:
     """The URL of a server with these files."""
-    app = create_app(ScriptedEngine(PLANS), None, None, catalogue())
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(serve_app(app, port=0, on_ready=ready.set_result, tls=files))
+    serving = asyncio.create_task(
+        serve_engine(
+            ScriptedEngine(PLANS), None, None, catalogue(), port=0, on_ready=ready.set_result, tls=files
+        )
+    )
     try:
         async with asyncio.timeout(WAIT_S):
             yield await ready

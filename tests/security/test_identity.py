@@ -17,11 +17,11 @@ from starlette.responses import JSONResponse
 
 from timely.client import TimelyClient
 from timely.core.errors import InvalidInput, NotAllowed
-from timely.server import ServerSettings
 from timely.server.access import sessions
 from timely.server.access.principals import PrincipalRegistry, new_principal_entry, principal_token_digest
 from timely.server.http.access_control import OPEN_PATHS
 from timely.server.listener import bind_socket
+from timely.server.settings import ServerSettings
 from timely.server.tasks import recorder
 
 PROOF = {"Timely-Task-Token": TOKEN}

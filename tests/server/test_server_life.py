@@ -23,8 +23,11 @@ from manual_clock import ManualClock
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.base import EngineEvent, GenerationRequest, SegmentReady
 from timely.engines.scripted import ScriptedEngine
-from timely.server import ServerSettings, ServerThread, create_app, serve_app
+from timely.server.app import create_app
 from timely.server.listener import bind_socket
+from timely.server.run import serve_engine
+from timely.server.server_thread import ServerThread
+from timely.server.settings import ServerSettings
 
 
 def test_on_shutdown_live_streams_get_a_last_error_and_the_engine_is_stopped() -> None:
@@ -134,8 +137,7 @@ async def test_an_engine_that_is_interrupted_while_it_loads_is_stopped() -> None
         async def stop(self) -> None:
             stopped.append(True)
 
-    app = create_app(Slow())
-    serving = asyncio.create_task(serve_app(app, port=0))
+    serving = asyncio.create_task(serve_engine(Slow(), port=0))
     await asyncio.wait_for(starting.wait(), WAIT_S)
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -188,9 +190,11 @@ def test_answers_do_not_wait_for_acknowledgements() -> None:
 
 
 async def test_serve_returns_when_it_is_cancelled_and_leaves_nothing() -> None:
-    app = create_app(ScriptedEngine(PLANS), None, None, catalogue())
+    engine = ScriptedEngine(PLANS)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(serve_app(app, port=0, on_ready=ready.set_result, stop_timeout_s=1.0))
+    serving = asyncio.create_task(
+        serve_engine(engine, None, None, catalogue(), port=0, on_ready=ready.set_result, stop_timeout_s=1.0)
+    )
     async with asyncio.timeout(WAIT_S):
         url = await ready
         async with httpx.AsyncClient() as http:
@@ -205,8 +209,12 @@ async def test_serve_returns_when_it_is_cancelled_and_leaves_nothing() -> None:
 async def test_sigterm_lets_plans_finish_unless_it_comes_twice(signals: int) -> None:
     clock, urls = ManualClock(), asyncio.Queue[str]()
     settings = ServerSettings(drain_s=1000.0)
-    app = create_app(ScriptedEngine(PLANS, clock=clock), settings, clock, catalogue())
-    serving = asyncio.create_task(serve_app(app, port=0, on_ready=urls.put_nowait, stop_timeout_s=2.0))
+    engine = ScriptedEngine(PLANS, clock=clock)
+    serving = asyncio.create_task(
+        serve_engine(
+            engine, settings, clock, catalogue(), port=0, on_ready=urls.put_nowait, stop_timeout_s=2.0
+        )
+    )
     async with asyncio.timeout(WAIT_S), httpx.AsyncClient(headers=OWNER) as http:
         url = await urls.get()
         async with http.stream("POST", url + "/v1/tasks", json=body("short")) as response:
@@ -229,10 +237,15 @@ import asyncio, sys
 sys.path.insert(0, {folder!r})
 from fleet import PLANS, catalogue
 from timely.engines.scripted import ScriptedEngine
-from timely.server import create_app, serve_app
+from timely.server.run import serve_engine
 
-app = create_app(ScriptedEngine(PLANS), None, None, catalogue())
-number = asyncio.run(serve_app(app, port=0, on_ready=lambda url: print(url, flush=True), stop_timeout_s=2.0))
+def ready(url):
+    print(url, flush=True)
+
+serving = serve_engine(
+    ScriptedEngine(PLANS), None, None, catalogue(), port=0, on_ready=ready, stop_timeout_s=2.0
+)
+number = asyncio.run(serving)
 print("ended by", number, flush=True)
 """
 
@@ -258,3 +271,13 @@ def test_a_signal_ends_the_process_in_good_order(number: signal.Signals) -> None
     assert process.returncode == 0, err
     assert out.strip() == f"ended by {int(number)}"
     assert err == ""
+
+
+@pytest.mark.process
+def test_tasks_are_served_without_an_http_library_until_the_application_is_made() -> None:
+    program = (
+        "import sys, timely.cli.serve, timely.engines.scripted, timely.server.tasks.service, timely.server.run;"
+        "print(*sorted({'email_validator', 'fastapi', 'starlette', 'uvicorn'} & set(sys.modules)))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == []

@@ -19,8 +19,10 @@ from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
-from timely.server import ServerSettings, ServerThread, create_app
 from timely.server.access.principals import PrincipalRegistry
+from timely.server.app import create_app
+from timely.server.server_thread import ServerThread
+from timely.server.settings import ServerSettings
 from timely.server.tasks.service import TaskService
 
 TOKEN = "the-token-of-all-tasks-here"

@@ -109,7 +109,9 @@ class LiveServer:
     def _start(self) -> None:
         from timely.engines.vllm.arguments import VllmOptions
         from timely.engines.vllm.engine import VllmEngine
-        from timely.server import ServerSettings, ServerThread, create_app
+        from timely.server.app import create_app
+        from timely.server.server_thread import ServerThread
+        from timely.server.settings import ServerSettings
 
         arguments = (*ARGUMENTS, *(("--speculative-config", SPECULATIVE) if self._speculative else ()))
         engine = VllmEngine(

@@ -176,8 +176,7 @@ def _serve(
     loads_model: bool,
 ) -> int:
     """Serve until a signal; returns the exit code."""
-    from timely.server.app import create_app
-    from timely.server.run import serve_app
+    from timely.server.run import serve_engine
 
     with ExitStack() as loading:
         if loads_model:
@@ -185,21 +184,18 @@ def _serve(
             loading.enter_context(
                 terminal.progress(f"{title}; its messages go to {terminal.log}" if terminal.log else title)
             )
-        app = create_app(
-            new_engine(),
-            settings,
-            predictors=predictors,
-            registry=principals,
-            hosts=(access.host, *access.names),
-        )
 
         def ready(url: str) -> None:
             loading.close()
             terminal.say(f"serving on {url} (live page there; robots ask at {url}/v1/tasks)")
 
         number = asyncio.run(
-            serve_app(
-                app,
+            serve_engine(
+                new_engine(),
+                settings,
+                predictors=predictors,
+                registry=principals,
+                hosts=(access.host, *access.names),
                 host=access.host,
                 port=access.port,
                 on_ready=ready,

@@ -8,18 +8,18 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 import timely
-from timely.core.clock import AsyncClock, SystemClock
+from timely.core.clock import AsyncClock
 from timely.disciplines.predictors.request_annotator import Predictors
 from timely.engines.base import Engine
-from timely.server import problems
 from timely.server.access.principals import PrincipalRegistry
 from timely.server.access.sessions import Sessions
-from timely.server.catalogue import Catalogue, FileCatalogue
+from timely.server.catalogue import Catalogue
 from timely.server.http import info_routes, session_routes, stop_routes, task_routes
 from timely.server.http.access_control import AccessControl
 from timely.server.http.body_limit import BodyLimit
 from timely.server.http.openai import OpenAIEndpoints
 from timely.server.http.openapi import http_openapi_document
+from timely.server.http.problem_handlers import install_problem_handlers
 from timely.server.settings import ServerSettings
 from timely.server.tasks.service import TaskService
 
@@ -44,8 +44,14 @@ def create_app(
         registry: the principals; without one every client is ``local``, for servers on loopback.
         hosts: names of this server that a client may use, beside its addresses and its host name.
     """
-    settings = settings or ServerSettings()
-    service = TaskService(engine, settings, clock or SystemClock(), catalogue or FileCatalogue(), predictors)
+    return create_task_app(TaskService(engine, settings, clock, catalogue, predictors), registry, hosts)
+
+
+def create_task_app(
+    service: TaskService, registry: PrincipalRegistry | None = None, hosts: Iterable[str] = ()
+) -> FastAPI:
+    """The application of a service, which may have started; the arguments are those of ``create_app``."""
+    settings = service.settings
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -72,7 +78,7 @@ def create_app(
     app.state.service = service
     app.state.names = {}
     app.openapi = lambda: http_openapi_document(app)  # type: ignore[method-assign]
-    problems.install_problem_handlers(app, settings.retry_after_s)
+    install_problem_handlers(app, settings.retry_after_s)
     app.include_router(task_routes.task_router(service))
     sessions = Sessions(registry, service.clock)
     app.state.authenticated = registry is not None

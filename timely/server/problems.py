@@ -6,23 +6,15 @@ A body looks like ``{"type": "urn:timely:problem:unknown_name", "title": "...", 
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from http import HTTPStatus
-from typing import Any
-
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from pydantic import ValidationError
-from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from typing import TYPE_CHECKING, Any
 
 from timely.core.errors import InvalidInput, Overloaded, TimelyError, UnknownName
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from starlette.responses import JSONResponse
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -50,13 +42,6 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
 """code -> (HTTP status, title)."""
 
 RETRY_CODES = ("overloaded", "rate_limited", "shutting_down", "draining")
-
-_HTTP_CODES: Mapping[int, str] = {
-    404: "not_found",
-    405: "method_not_allowed",
-    408: "timeout",
-    415: "unsupported_media_type",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +72,9 @@ class Problem:
         return replace(self, status=status)
 
     def response(self, headers: Mapping[str, str] | None = None) -> JSONResponse:
+        # Tasks are restored and their plans go on before an HTTP library is loaded.
+        from starlette.responses import JSONResponse
+
         return JSONResponse(self.body(), self.status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
 
 
@@ -117,62 +105,3 @@ def problem_retry_headers(error: TimelyError, retry_after_s: float) -> dict[str,
     if not isinstance(error, Overloaded):
         return {}
     return {"Retry-After": str(max(1, math.ceil(retry_after_s if error.eta_s is None else error.eta_s)))}
-
-
-def problem_from_validation(
-    error: ValidationError | RequestValidationError, *, skip: tuple[str, ...] = ()
-) -> InvalidInput:
-    """The first error of a validation, with the name of the field."""
-    errors = error.errors()
-    first = errors[0]
-    where = ".".join(str(part) for part in first["loc"] if part not in skip)
-    message = str(first["msg"]).removeprefix("Value error, ")
-    if len(errors) > 1:
-        message += f" (and {len(errors) - 1} more)"
-    return InvalidInput(message, where=where or "body")
-
-
-def _allowed_methods(app: FastAPI, request: Request) -> list[str]:
-    """The methods of every route of the path; starlette names those of one route only."""
-    methods: set[str] = set()
-    for route in app.routes:
-        if isinstance(route, Route) and route.path_regex.match(request.url.path):
-            methods |= route.methods or set()
-    return sorted(methods)
-
-
-def install_problem_handlers(app: FastAPI, retry_after_s: float) -> None:
-    """Register the handlers that make every error of the application a problem."""
-
-    async def timely_error(request: Request, error: Exception) -> JSONResponse:
-        if not isinstance(error, TimelyError):
-            raise error
-        return problem_from_error(error).response(problem_retry_headers(error, retry_after_s))
-
-    async def validation_error(request: Request, error: Exception) -> JSONResponse:
-        if not isinstance(error, RequestValidationError):
-            raise error
-        return problem_from_error(problem_from_validation(error, skip=("query", "header"))).response()
-
-    async def http_error(request: Request, error: Exception) -> JSONResponse:
-        if not isinstance(error, HTTPException):
-            raise error
-        code = _HTTP_CODES.get(error.status_code, f"http_{error.status_code}")
-        title = HTTPStatus(error.status_code).phrase
-        result = Problem(code, str(error.detail), request.url.path, error.status_code, title)
-        headers = dict(error.headers or {})
-        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            headers["Allow"] = ", ".join(_allowed_methods(app, request))
-        return result.response(headers)
-
-    async def unexpected(request: Request, error: Exception) -> JSONResponse:
-        log.error("%s %s", request.method, request.url.path, exc_info=error)
-        title = "Internal error"
-        return Problem(
-            "internal_error", f"{type(error).__name__}; see the server's log", "", 500, title
-        ).response()
-
-    app.add_exception_handler(TimelyError, timely_error)
-    app.add_exception_handler(RequestValidationError, validation_error)
-    app.add_exception_handler(HTTPException, http_error)
-    app.add_exception_handler(Exception, unexpected)

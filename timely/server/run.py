@@ -1,92 +1,40 @@
-"""Runs the application with uvicorn, in the foreground until a signal."""
+"""Serves tasks over HTTP, in the foreground until a signal.
+
+The engine starts and goes on with the plans of an earlier start while another thread loads the HTTP libraries.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 import signal
-import socket
-import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-import uvicorn
-from fastapi import FastAPI
-
-from timely.core.errors import EngineFailed
-from timely.server.http.connections import bounded_http_protocol
+from timely.core.clock import AsyncClock
+from timely.disciplines.predictors.request_annotator import Predictors
+from timely.engines.base import Engine
+from timely.server.access.principals import PrincipalRegistry
+from timely.server.catalogue import Catalogue
 from timely.server.listener import TlsFiles, bind_socket, server_socket_url
+from timely.server.settings import ServerSettings
 from timely.server.tasks.service import TaskService
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from timely.server.http_server import HttpServer
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 DEFAULT_PORT = 8000
-READY_TIMEOUT_S = 30.0
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn whose shutdown first ends the live streams; its caller handles signals."""
-
-    def __init__(self, config: uvicorn.Config, service: TaskService) -> None:
-        super().__init__(config)
-        self._service = service
-        self.ready = asyncio.Event()
-        self._exit = asyncio.Event()
-
-    def request_exit(self) -> None:
-        """Begin the shutdown; on the server's own loop."""
-        self.should_exit = True
-        self._exit.set()
-
-    async def main_loop(self) -> None:
-        # Uvicorn's own loop polls ten times a second, which delays a stop.
-        counter = 0
-        while not await self.on_tick(counter):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await self._exit.wait()
-            counter += 10
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Uvicorn waits for open responses before it shuts the application down, so they end first.
-        await self._service.drain()
-        await super().shutdown(sockets)
-
-
-def new_server(app: FastAPI, stop_timeout_s: float, log_level: str, tls: TlsFiles | None = None) -> _Server:
-    """Uvicorn for an application, not started yet."""
-    service: TaskService = app.state.service
-    settings = service.settings
-    config = uvicorn.Config(
-        app,
-        log_level=log_level,
-        access_log=False,
-        lifespan="on",
-        ws="none",
-        timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]
-        http=bounded_http_protocol(settings),
-        server_header=False,
-        ssl_certfile=tls.certificate if tls is not None else None,
-        ssl_keyfile=tls.key if tls is not None else None,
-        ssl_ca_certs=str(tls.client_ca) if tls is not None and tls.client_ca is not None else None,
-        ssl_cert_reqs=ssl.CERT_REQUIRED if tls is not None and tls.client_ca is not None else ssl.CERT_NONE,
-        timeout_graceful_shutdown=max(1, round(stop_timeout_s)),
-    )
-    return _Server(config, service)
-
-
-async def serve_app(
-    app: FastAPI,
+async def serve_engine(
+    engine: Engine,
+    settings: ServerSettings | None = None,
+    clock: AsyncClock | None = None,
+    catalogue: Catalogue | None = None,
+    predictors: Predictors | None = None,
+    registry: PrincipalRegistry | None = None,
+    hosts: Iterable[str] = (),
     *,
     host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
@@ -103,6 +51,8 @@ async def serve_app(
     further signal does not wait for readers. All return within ``stop_timeout_s`` plus the deadlines of the engine in
     ``ServerSettings``.
 
+    The first arguments are those of ``create_app``. The application is made in another thread while the engine starts.
+
     Args:
         on_ready: called with the URL when the server accepts requests.
         insecure: listen beyond loopback even without principals.
@@ -111,31 +61,41 @@ async def serve_app(
     Raises:
         InvalidInput: the address is not available. EngineFailed: the engine or uvicorn could not start.
     """
-    service: TaskService = app.state.service
-    settings = service.settings
-    listener = bind_socket(host, port, authenticated=app.state.authenticated, insecure=insecure)
+    service = TaskService(engine, settings, clock, catalogue, predictors)
+    listener = bind_socket(host, port, authenticated=registry is not None, insecure=insecure)
     stopped = asyncio.Event()
     hurried = asyncio.Event()
     received: list[int] = []
-    server = new_server(app, stop_timeout_s, log_level, tls)
+    server: HttpServer | None = None
 
     def on_signal(number: int) -> None:
-        finishing = received == [signal.SIGTERM] and not hurried.is_set() and settings.drain_s > 0
-        server.force_exit = bool(received) and not finishing
+        finishing = received == [signal.SIGTERM] and not hurried.is_set() and service.settings.drain_s > 0
+        if server is not None:
+            server.force_exit = bool(received) and not finishing
         if received:
             hurried.set()
         received.append(number)
         stopped.set()
+
+    def new_http_server() -> HttpServer:
+        from timely.server.app import create_task_app
+        from timely.server.http_server import new_server
+
+        return new_server(create_task_app(service, registry, hosts), stop_timeout_s, log_level, tls)
 
     loop = asyncio.get_running_loop()
     in_main = threading.current_thread() is threading.main_thread()
     if in_main:
         for number in HANDLED:
             loop.add_signal_handler(number, on_signal, number)
+    loading = asyncio.create_task(asyncio.to_thread(new_http_server))
     serving: asyncio.Task[None] | None = None
     try:
         if not await _start(service, stopped):
             return received[0]
+        server = await loading
+        from timely.server.http_server import until_server_ready
+
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         await until_server_ready(server, serving)
         if on_ready is not None:
@@ -147,7 +107,9 @@ async def serve_app(
             await _finish_plans(service, hurried)
         return received[0] if received else None
     finally:
-        if serving is not None:
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+        if server is not None and serving is not None:
             server.request_exit()
             await asyncio.gather(serving, return_exceptions=True)
         await service.stop()
@@ -189,19 +151,3 @@ async def _either(task: asyncio.Task[None], event: asyncio.Event) -> None:
     finally:
         waiter.cancel()
         await asyncio.gather(waiter, return_exceptions=True)
-
-
-async def until_server_ready(server: _Server, serving: asyncio.Task[None]) -> None:
-    """Return when the server accepts requests.
-
-    Raises:
-        EngineFailed: it ended, or was not ready within ``READY_TIMEOUT_S``.
-    """
-    try:
-        async with asyncio.timeout(READY_TIMEOUT_S):
-            await _either(serving, server.ready)
-    except TimeoutError:
-        log.error("the HTTP server did not start within %s s", READY_TIMEOUT_S)
-    if not server.started:
-        error = serving.exception() if serving.done() else f"not within {READY_TIMEOUT_S:g} s"
-        raise EngineFailed(f"the HTTP server did not start: {error}", where="server")

@@ -10,8 +10,8 @@ from types import TracebackType
 from fastapi import FastAPI
 
 from timely.core.errors import EngineFailed
+from timely.server.http_server import new_server, until_server_ready
 from timely.server.listener import bind_socket, server_socket_url
-from timely.server.run import new_server, until_server_ready
 from timely.server.tasks.service import TaskService
 
 

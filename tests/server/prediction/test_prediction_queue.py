@@ -20,8 +20,8 @@ from starlette.types import Receive, Scope, Send
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.request_annotator import Arrival, Predictors, RequestAnnotator
 from timely.disciplines.predictors.urgency import UrgencyPredictor
-from timely.server import ServerSettings
 from timely.server.prediction.prediction_queue import PredictionQueue
+from timely.server.settings import ServerSettings
 
 WAIT_S = 20.0
 

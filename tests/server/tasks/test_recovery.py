@@ -5,23 +5,29 @@ A killed server is one whose state folder is copied while it runs: the copy is w
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from fleet import OWNER, PLANS, TOKEN, Fleet, Reader, body, catalogue, fleet
+from fastapi import FastAPI
+from fleet import OWNER, PLANS, TOKEN, WAIT_S, Fleet, Reader, body, catalogue, fleet
 from manual_clock import ManualClock
 
 from timely.core.errors import EngineFailed
 from timely.core.record_log import record_log_line
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
+from timely.server import app
 from timely.server.access.principals import LOCAL
+from timely.server.run import serve_engine
 from timely.server.settings import ServerSettings
 from timely.server.tasks import task_log
 from timely.server.tasks.request import ReportBody, TaskRequest
@@ -130,6 +136,38 @@ async def test_at_every_record_the_rest_of_the_plan_is_the_same(tmp_path: Path) 
             assert [text_of(event) for event in events] == [text_of(event) for event in whole]
             sent = kinds[:number].count("segment")
             assert events[: 1 + sent] == whole[: 1 + sent]
+
+
+async def test_a_plan_goes_on_while_the_application_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, before = await asyncio.to_thread(cut, tmp_path, "long", seconds=0.0)
+    clock, services, urls = ManualClock(103.0), list[TaskService](), asyncio.Queue[str]()
+    segment_sent = threading.Event()
+    create = app.create_task_app
+
+    def create_late(service: TaskService, *arguments: Any) -> FastAPI:
+        services.append(service)
+        assert segment_sent.wait(WAIT_S)
+        return create(service, *arguments)
+
+    monkeypatch.setattr(app, "create_task_app", create_late)
+    engine = ScriptedEngine(PLANS, clock=clock)
+    settings = ServerSettings(state_dir=state)
+    serving = asyncio.create_task(
+        serve_engine(engine, settings, clock, catalogue(), port=0, on_ready=urls.put_nowait)
+    )
+    async with asyncio.timeout(WAIT_S):
+        while (
+            not services or (task := services[0].tasks.find("one")) is None or len(task.events) == len(before)
+        ):
+            await clock.run_for(0.1)
+        segment_sent.set()
+        url = await urls.get()
+        async with httpx.AsyncClient(headers=OWNER) as http:
+            assert (await http.get(url + "/v1/tasks/one")).json()["segments"]
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
 
 
 def test_earlier_events_are_the_same_for_a_late_reader(tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ def command(
     from timely.bench.chat_and_first_segment import benchmark_first_segments
     from timely.bench.robots_and_chat import HttpLoad, benchmark_robots_and_chat
     from timely.cli.serve import make_cli_engine
-    from timely.server import ServerSettings, ServerThread, create_app
+    from timely.server.app import create_app
+    from timely.server.server_thread import ServerThread
+    from timely.server.settings import ServerSettings
 
     engine = make_cli_engine("vllm", model=model, discipline=discipline, arguments=tuple(context.args))
     with (

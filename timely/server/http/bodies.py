@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
 from timely.core.errors import InvalidInput, TooLarge
-from timely.server.problems import problem_from_validation
+from timely.server.http.problem_handlers import problem_from_validation
 from timely.server.tasks.request import ReportBody
 
 Model = TypeVar("Model")

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from timely.core.clock import AsyncClock
+from timely.core.clock import AsyncClock, SystemClock
 from timely.core.errors import (
     Conflict,
     Draining,
@@ -22,7 +22,7 @@ from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import Engine
 from timely.server.access.principals import Principal
 from timely.server.access.usage import Usage
-from timely.server.catalogue import Catalogue
+from timely.server.catalogue import Catalogue, FileCatalogue
 from timely.server.prediction.prediction_queue import PredictionQueue
 from timely.server.settings import ServerSettings
 from timely.server.tasks.admission import Admission
@@ -54,22 +54,22 @@ class TaskService:
     Args:
         engine: generates; started and stopped with the service.
         settings: limits and times.
-        clock: the engine's axis; grace, retention and expiry are measured on it.
-        catalogue: skill sets and robot profiles by name.
+        clock: the engine's own axis of seconds; the machine's monotonic clock unless a test owns time.
+        catalogue: skill sets and robot profiles; by default those in the folders.
         predictors: of urgency and length, for requests without them.
     """
 
     def __init__(
         self,
         engine: Engine,
-        settings: ServerSettings,
-        clock: AsyncClock,
-        catalogue: Catalogue,
+        settings: ServerSettings | None = None,
+        clock: AsyncClock | None = None,
+        catalogue: Catalogue | None = None,
         predictors: Predictors | None = None,
     ) -> None:
-        self.settings = settings
-        self.clock = clock
-        self.catalogue = catalogue
+        self.settings = settings = settings or ServerSettings()
+        self.clock = clock = clock or SystemClock()
+        self.catalogue = catalogue = catalogue or FileCatalogue()
         self.engine = EngineClient(engine, settings, clock)
         self.recorder = TaskRecorder()
         self._predictors = predictors or Predictors()

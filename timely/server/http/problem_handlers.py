@@ -1,0 +1,83 @@
+"""The handlers that answer every error of the HTTP application with a problem."""
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from timely.core.errors import InvalidInput, TimelyError
+from timely.server.problems import Problem, problem_from_error, problem_retry_headers
+
+log = logging.getLogger(__name__)
+
+_HTTP_CODES: Mapping[int, str] = {
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "timeout",
+    415: "unsupported_media_type",
+}
+
+
+def problem_from_validation(
+    error: ValidationError | RequestValidationError, *, skip: tuple[str, ...] = ()
+) -> InvalidInput:
+    """The first error of a validation, with the name of the field."""
+    errors = error.errors()
+    first = errors[0]
+    where = ".".join(str(part) for part in first["loc"] if part not in skip)
+    message = str(first["msg"]).removeprefix("Value error, ")
+    if len(errors) > 1:
+        message += f" (and {len(errors) - 1} more)"
+    return InvalidInput(message, where=where or "body")
+
+
+def _allowed_methods(app: FastAPI, request: Request) -> list[str]:
+    """The methods of every route of the path; starlette names those of one route only."""
+    methods: set[str] = set()
+    for route in app.routes:
+        if isinstance(route, Route) and route.path_regex.match(request.url.path):
+            methods |= route.methods or set()
+    return sorted(methods)
+
+
+def install_problem_handlers(app: FastAPI, retry_after_s: float) -> None:
+    """Register the handlers that make every error of the application a problem."""
+
+    async def timely_error(request: Request, error: Exception) -> JSONResponse:
+        if not isinstance(error, TimelyError):
+            raise error
+        return problem_from_error(error).response(problem_retry_headers(error, retry_after_s))
+
+    async def validation_error(request: Request, error: Exception) -> JSONResponse:
+        if not isinstance(error, RequestValidationError):
+            raise error
+        return problem_from_error(problem_from_validation(error, skip=("query", "header"))).response()
+
+    async def http_error(request: Request, error: Exception) -> JSONResponse:
+        if not isinstance(error, HTTPException):
+            raise error
+        code = _HTTP_CODES.get(error.status_code, f"http_{error.status_code}")
+        title = HTTPStatus(error.status_code).phrase
+        result = Problem(code, str(error.detail), request.url.path, error.status_code, title)
+        headers = dict(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = ", ".join(_allowed_methods(app, request))
+        return result.response(headers)
+
+    async def unexpected(request: Request, error: Exception) -> JSONResponse:
+        log.error("%s %s", request.method, request.url.path, exc_info=error)
+        title = "Internal error"
+        return Problem(
+            "internal_error", f"{type(error).__name__}; see the server's log", "", 500, title
+        ).response()
+
+    app.add_exception_handler(TimelyError, timely_error)
+    app.add_exception_handler(RequestValidationError, validation_error)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(Exception, unexpected)

@@ -1,0 +1,98 @@
+"""Uvicorn for the application, with an order of its own for start and shutdown."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from timely.core.errors import EngineFailed
+from timely.server.http.connections import bounded_http_protocol
+from timely.server.listener import TlsFiles
+from timely.server.tasks.service import TaskService
+
+log = logging.getLogger(__name__)
+
+READY_TIMEOUT_S = 30.0
+
+
+class HttpServer(uvicorn.Server):
+    """Uvicorn whose shutdown first ends the live streams; its caller handles signals."""
+
+    def __init__(self, config: uvicorn.Config, service: TaskService) -> None:
+        super().__init__(config)
+        self._service = service
+        self.ready = asyncio.Event()
+        self._exit = asyncio.Event()
+
+    def request_exit(self) -> None:
+        """Begin the shutdown; on the server's own loop."""
+        self.should_exit = True
+        self._exit.set()
+
+    async def main_loop(self) -> None:
+        # Uvicorn's own loop polls ten times a second, which delays a stop.
+        counter = 0
+        while not await self.on_tick(counter):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._exit.wait()
+            counter += 10
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Uvicorn waits for open responses before it shuts the application down, so they end first.
+        await self._service.drain()
+        await super().shutdown(sockets)
+
+
+def new_server(
+    app: FastAPI, stop_timeout_s: float, log_level: str, tls: TlsFiles | None = None
+) -> HttpServer:
+    """Uvicorn for an application, not started yet."""
+    service: TaskService = app.state.service
+    settings = service.settings
+    config = uvicorn.Config(
+        app,
+        log_level=log_level,
+        access_log=False,
+        lifespan="on",
+        ws="none",
+        timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]
+        http=bounded_http_protocol(settings),
+        server_header=False,
+        ssl_certfile=tls.certificate if tls is not None else None,
+        ssl_keyfile=tls.key if tls is not None else None,
+        ssl_ca_certs=str(tls.client_ca) if tls is not None and tls.client_ca is not None else None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if tls is not None and tls.client_ca is not None else ssl.CERT_NONE,
+        timeout_graceful_shutdown=max(1, round(stop_timeout_s)),
+    )
+    return HttpServer(config, service)
+
+
+async def until_server_ready(server: HttpServer, serving: asyncio.Task[None]) -> None:
+    """Return when the server accepts requests.
+
+    Raises:
+        EngineFailed: it ended, or was not ready within ``READY_TIMEOUT_S``.
+    """
+    serving.add_done_callback(lambda _: server.ready.set())
+    try:
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            await server.ready.wait()
+    except TimeoutError:
+        log.error("the HTTP server did not start within %s s", READY_TIMEOUT_S)
+    if not server.started:
+        error = serving.exception() if serving.done() else f"not within {READY_TIMEOUT_S:g} s"
+        raise EngineFailed(f"the HTTP server did not start: {error}", where="server")
