@@ -92,11 +92,11 @@ def test_a_robot_that_does_not_observe_its_motion_is_not_at_rest() -> None:
     assert not RobotStatus().at_rest
 
 
-@pytest.mark.parametrize("ended", [True, False])
-def test_after_a_pause_messages_come_before_motions(ended: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bridge", ["ended the task", "is alive", "is gone"])
+def test_after_a_pause_messages_come_before_motions(bridge: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
     monkeypatch.setattr(safety, "time", SimpleNamespace(monotonic=lambda: now_s))
-    store, pauses, watchdog = DriverStore(), safety.PauseGate(0.5), TaskWatchdog(1, 2, 60.0)
+    store, pauses, watchdog = DriverStore(), safety.PauseGate(0.5), TaskWatchdog(1, 2, 3.0)
     guard = safety.SafetyGuard(
         store,
         Lease(store.next_epoch, 60.0),
@@ -114,22 +114,28 @@ def test_after_a_pause_messages_come_before_motions(ended: bool, monkeypatch: py
 
         def sleep(self, seconds: float) -> None:
             nonlocal now_s
+            if now_s == 105.0:
+                watchdog.observe("t", 1, 5, now_s)  # waited in a buffer
             now_s += seconds
-            pauses.check(now_s)
-            if ended:
+            guard.check(now_s)
+            if bridge == "ended the task":
                 watchdog.observe("t", 2, 5, now_s)
+            elif bridge == "is alive" and now_s > 106.0:
+                watchdog.observe("t", 1, 5, now_s)
 
     call, motion = SkillCall("move_forward", (20,), "mf(20)"), cast(Motion, Pause())
-    pauses.check(now_s)
+    guard.check(now_s)
     guard(call, motion)
     assert now_s == 100.0
     now_s = 105.0  # the process stood still
-    if ended:
-        with pytest.raises(MotionError, match="its task has ended"):
-            guard(call, motion)
-    else:
+    if bridge == "is alive":
         guard(call, motion)
-    assert now_s >= 105.0 + safety.SETTLE_S
+        assert now_s > 106.0
+    else:
+        refusal = "its task has ended" if bridge == "ended the task" else "no message of the task"
+        with pytest.raises(MotionError, match=refusal):
+            guard(call, motion)
+        assert 105.0 + safety.SETTLE_S <= now_s < 107.5
 
 
 def test_a_repeated_request_of_the_owner_keeps_its_lease() -> None:

@@ -71,3 +71,28 @@ def test_time_in_which_nobody_could_be_heard_is_no_silence() -> None:
     tasks.forgive(5.0)
     assert tasks.alive("t", 17.9)
     assert tasks.orphaned("t", 18.1)
+
+
+def test_after_a_pause_only_a_later_announcement_shows_that_the_bridge_is_there() -> None:
+    tasks = watchdog()
+    tasks.observe("t", Task.PLANNING, 1, 10.0)
+    tasks.observe("t", Task.PLANNING, 1, 20.0)  # waited in a buffer during the pause
+    tasks.doubt(20.25)
+    assert tasks.doubtful("t", 20.1)
+    tasks.observe("t", Task.PLANNING, 1, 20.2)
+    assert tasks.doubtful("t", 22.2)
+    assert not tasks.doubtful("never announced", 22.2)
+    assert tasks.orphaned("t", 22.3)
+    tasks.observe("t", Task.PLANNING, 1, 22.3)
+    assert tasks.alive("t", 25.2)
+    assert not tasks.doubtful("t", 25.2)
+
+
+def test_after_a_pause_a_task_without_an_announcement_waits_and_is_orphaned() -> None:
+    tasks = watchdog()
+    tasks.observe("t", Task.PLANNING, 1, 10.0)
+    assert tasks.orphaned("t", 20.0)
+    tasks.doubt(20.0)
+    assert tasks.doubtful("t", 21.9)
+    assert tasks.orphaned("t", 22.1)
+    assert not tasks.doubtful("t", 22.1), "its motions are refused, and do not wait"

@@ -475,8 +475,8 @@ class Guard(Protocol):
     def __call__(self, call: SkillCall, motion: Motion) -> None:
         """Called before each call; may wait, for an operator too."""
 
-    def permit(self, order: SegmentOrder) -> None:
-        """Called before a movement that begins later than its call; does not wait."""
+    def permit(self, motion: Motion) -> None:
+        """Called before a movement that begins later than its call."""
 
 
 class PlanRunner:
@@ -528,6 +528,6 @@ class PlanRunner:
         )
         if self._guard is not None:
             self._guard(call, motion)
-            motion.permit = partial(self._guard.permit, motion.order)
+            motion.permit = partial(self._guard.permit, motion)
         executed.append(call.text)
         return self._robot.perform(call, motion)

@@ -30,6 +30,9 @@ class PauseGate:
 
     Args:
         period_s: between two checks by a running executor.
+
+    Attributes:
+        settled_s: by then what came during the last pause has been received.
     """
 
     def __init__(self, period_s: float) -> None:
@@ -40,21 +43,21 @@ class PauseGate:
     def restart(self) -> None:
         """Forget the last check: none was due meanwhile."""
         self._checked_s = math.inf
-        self._settled_s = -math.inf
+        self.settled_s = -math.inf
 
     def check(self, now_s: float) -> float:
         """The executor runs now; for how long messages could not be received, seconds, or 0 without a pause."""
         gap_s = now_s - self._checked_s
         self._checked_s = now_s
         if gap_s > self._longest_s:
-            self._settled_s = now_s + SETTLE_S
+            self.settled_s = now_s + SETTLE_S
             return gap_s - self._period_s + SETTLE_S
         late_s = gap_s - self._period_s
         return late_s if late_s > self._period_s else 0.0
 
     def open(self, now_s: float) -> bool:
         """A motion may begin."""
-        return now_s - self._checked_s <= self._longest_s and now_s >= self._settled_s
+        return now_s - self._checked_s <= self._longest_s and now_s >= self.settled_s
 
 
 class ProximityGate:
@@ -185,19 +188,31 @@ class SafetyGuard:
         if self.watchdog.ended(order.task_id):
             raise MotionError("its task has ended", ErrorCode.SEGMENT_CANCELLED)
 
+    def check(self, now_s: float) -> None:
+        """The executor runs now; it does so every ``PauseGate.period_s`` unless the process stands still."""
+        late_s = self.pauses.check(now_s)
+        if not late_s:
+            return
+        # This process did not run, so it could not receive messages either.
+        self.lease.forgive(late_s)
+        if self.pauses.open(now_s):
+            self.watchdog.forgive(late_s)
+        else:
+            self.watchdog.doubt(self.pauses.settled_s)
+
     def __call__(self, call: SkillCall, motion: Motion) -> None:
-        """Raise MotionError if the call must not run now. Runs on the motion thread, before each call."""
-        while not self.pauses.open(time.monotonic()):
-            motion.sleep(PAUSE_POLL_S)
-        self.permit(motion.order)
+        self.permit(motion)
         skill_sets = {motion.order.skill_set, self._skill_set} - {""}
         if any(_needs_confirmation(call.skill, skill_set) for skill_set in skill_sets):
             self.confirmation.ask(call, motion)
-            self.permit(motion.order)  # the wait may have been long
+            self.permit(motion)  # the wait may have been long
 
-    def permit(self, order: SegmentOrder) -> None:
+    def permit(self, motion: Motion) -> None:
         """See ``Guard``."""
-        now_s = time.monotonic()
+        order, now_s = motion.order, time.monotonic()
+        while not self.pauses.open(now_s) or self.watchdog.doubtful(order.task_id, now_s):
+            motion.sleep(PAUSE_POLL_S)
+            now_s = time.monotonic()
         if (reason := self.store.stop_reason) is not None:
             raise MotionError(reason, ErrorCode.DRIVER_STOPPED)
         self.admit(order)

@@ -1,10 +1,13 @@
 """Watches the tasks that a driver's segments belong to: alive, planned to the end, ended, orphaned."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass
 
 REMEMBERED = 64
+FRESH_SHARE = 2.0 / 3.0
+"""Of the silence that orphans a task: after a pause its next announcement may take so long."""
 
 
 @dataclass(slots=True)
@@ -28,6 +31,8 @@ class TaskWatchdog:
         self._planned, self._ended = planned, ended
         self.silence_s = silence_s
         self._tasks: OrderedDict[str, _Task] = OrderedDict()
+        self._doubt_s = -math.inf
+        """What was received before may have been sent long before."""
 
     def observe(
         self, task_id: str, phase: int, segments: int, now_s: float, keep: Collection[str] = ()
@@ -39,7 +44,7 @@ class TaskWatchdog:
         """
         if self.ended(task_id):
             return
-        self._tasks[task_id] = _Task(phase, segments, now_s)
+        self._tasks[task_id] = _Task(phase, segments, now_s if now_s >= self._doubt_s else self._doubted_s)
         self._tasks.move_to_end(task_id)
         excess = max(0, len(self._tasks) - REMEMBERED)
         for oldest in [task for task in self._tasks if task not in keep][:excess]:
@@ -49,6 +54,19 @@ class TaskWatchdog:
         """Extend every task by a time in which this process could receive nothing."""
         for task in self._tasks.values():
             task.seen_s += seconds
+
+    def doubt(self, until_s: float) -> None:
+        """This process could receive nothing, and what it receives until then may be old.
+
+        Whether a task still has a bridge is known from its first announcement after that. Without one it is orphaned.
+        """
+        self._doubt_s = until_s
+        for task in self._tasks.values():
+            task.seen_s = self._doubted_s
+
+    def doubtful(self, task_id: str, now_s: float) -> bool:
+        """It is alive by old announcements only."""
+        return self.alive(task_id, now_s) and self._tasks[task_id].seen_s < self._doubt_s
 
     def ended(self, task_id: str) -> bool:
         """Its end was announced."""
@@ -79,6 +97,11 @@ class TaskWatchdog:
         """The age of its last announcement, seconds; 0 for a task that was never announced."""
         task = self._tasks.get(task_id)
         return 0.0 if task is None else now_s - task.seen_s
+
+    @property
+    def _doubted_s(self) -> float:
+        """What counts as the last announcement of a task until its first one after a pause."""
+        return self._doubt_s - (1.0 - FRESH_SHARE) * self.silence_s
 
     def _silent(self, task: _Task, now_s: float) -> bool:
         return now_s - task.seen_s > self.silence_s

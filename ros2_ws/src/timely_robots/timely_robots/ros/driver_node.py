@@ -229,10 +229,7 @@ class DriverNode(ManagedNode):
     def _check(self) -> None:
         """End orphaned tasks and publish the state; every ``state_period_s``."""
         executor, now_s = self._segment_executor, time.monotonic()
-        if late_s := self._safety.pauses.check(now_s):
-            # This process did not run, so it could not receive messages either.
-            self._watchdog.forgive(late_s)
-            self._safety.lease.forgive(late_s)
+        self._safety.check(now_s)
         if executor is not None:
             for task_id in executor.tasks:
                 if self._watchdog.orphaned(task_id, now_s):
