@@ -8,6 +8,7 @@ setup(
     name=NAME,
     version="0.1.0",
     packages=find_packages(include=[NAME, f"{NAME}.*"]),
+    package_data={f"{NAME}.mujoco": ["*.mjcf"]},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         (f"share/{NAME}", ["package.xml"]),

@@ -1,6 +1,6 @@
 """Justitia's end-to-end experiments: completion times (Fig. 8), fairness (Fig. 10), cost models (Fig. 12), Table II."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +104,7 @@ def paper_completions(evaluation: Evaluation) -> Results:
     return results
 
 
-def paper_efficiency(results: Results, evaluation: Evaluation) -> list[Claim]:
+def paper_efficiency(results: Results, evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 8; Fig. 9 is not run."""
     for part, measure, title in (
         ("a", paper_averages, "average"),
@@ -115,7 +115,6 @@ def paper_efficiency(results: Results, evaluation: Evaluation) -> list[Claim]:
             {name: [paper_interval(measure(results[i][name])) for i in results] for name in ORDER},
             "completion time (s)",
         )  # fmt: skip
-    rows = []
     for other, paper in (("vtc", 57.5), ("parrot", 61.1)):
         by = {
             i: paper_percent_lower(paper_averages(cell["justitia"]), paper_averages(cell[other]))
@@ -123,32 +122,25 @@ def paper_efficiency(results: Results, evaluation: Evaluation) -> list[Claim]:
         }
         overall = [paper_mean(column) for column in zip(*by.values(), strict=True)]
         listed = ", ".join(f"{i} {paper_mean(values):.1f}%" for i, values in by.items())
-        rows.append(
-            paper_claim(
-                f"fig8.average.{other}", f"Fig. 8: average completion lower than under {other}", paper, overall, "%",
-                paper_at_least(paper, neutral=0.0), f"by intensity: {listed}; {_inputs(evaluation)}",
-            )
+        yield paper_claim(
+            f"fig8.average.{other}", f"Fig. 8: average completion lower than under {other}", paper, overall, "%",
+            paper_at_least(paper, neutral=0.0), f"by intensity: {listed}; {_inputs(evaluation)}",
         )  # fmt: skip
     near_srjf = {
         i: paper_ratios(paper_averages(c["justitia"]), paper_averages(c["srjf"])) for i, c in results.items()
     }
-    rows.append(
-        paper_claim(
-            "fig8.near_srjf", "Fig. 8: average completion over that under SRJF ('very close')", 1.0,
-            [paper_mean(column) for column in zip(*near_srjf.values(), strict=True)], "ratio", near_paper_number(1.0),
-            "by intensity: " + ", ".join(f"{i} {paper_mean(v):.2f}" for i, v in near_srjf.items()),
-        )
+    yield paper_claim(
+        "fig8.near_srjf", "Fig. 8: average completion over that under SRJF ('very close')", 1.0,
+        [paper_mean(column) for column in zip(*near_srjf.values(), strict=True)], "ratio", near_paper_number(1.0),
+        "by intensity: " + ", ".join(f"{i} {paper_mean(v):.2f}" for i, v in near_srjf.items()),
     )  # fmt: skip
-    rows.append(
-        paper_claim(
-            "fig9", "Fig. 9: LLaMA-13B on four V100", None, None, "", NOT_EXERCISED,
-            "the paper gives neither step times nor KV blocks for it",
-        )
+    yield paper_claim(
+        "fig9", "Fig. 9: LLaMA-13B on four V100", None, None, "", NOT_EXERCISED,
+        "the paper gives neither step times nor KV blocks for it",
     )  # fmt: skip
-    return rows
 
 
-def paper_fairness(results: Results, evaluation: Evaluation) -> list[Claim]:
+def paper_fairness(results: Results, evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 10 at 3x."""
     cell = results["3x"]
     plots.paper_cumulative_plot(
@@ -165,19 +157,17 @@ def paper_fairness(results: Results, evaluation: Evaluation) -> list[Claim]:
         n: paper_mean([100.0 * (max(r) - 1.0) for r in by_seed(cell[n])])
         for n in ("vllm", "vllm-sjf", "parrot")
     }
-    return [
-        paper_claim(
-            "fig10.no_later", "Fig. 10: applications that end no later than under VTC, 3x", 92.0,
-            [100.0 * float(np.mean(np.asarray(r) <= 1.0 + 1e-9)) for r in mine], "%", paper_at_least(92.0),
-            _inputs(evaluation),
-        ),
-        paper_claim(
-            "fig10.worst", "Fig. 10: largest delay of an application against VTC, 3x", 26.0,
-            [100.0 * (max(r) - 1.0) for r in mine], "%", paper_at_most(26.0),
-            f"with costs known {paper_mean([100.0 * (max(r) - 1.0) for r in exact]):.0f}%; others: "
-            + ", ".join(f"{n} {v:.0f}%" for n, v in others.items()),
-        ),
-    ]  # fmt: skip
+    yield paper_claim(
+        "fig10.no_later", "Fig. 10: applications that end no later than under VTC, 3x", 92.0,
+        [100.0 * float(np.mean(np.asarray(r) <= 1.0 + 1e-9)) for r in mine], "%", paper_at_least(92.0),
+        _inputs(evaluation),
+    )  # fmt: skip
+    yield paper_claim(
+        "fig10.worst", "Fig. 10: largest delay of an application against VTC, 3x", 26.0,
+        [100.0 * (max(r) - 1.0) for r in mine], "%", paper_at_most(26.0),
+        f"with costs known {paper_mean([100.0 * (max(r) - 1.0) for r in exact]):.0f}%; others: "
+        + ", ".join(f"{n} {v:.0f}%" for n, v in others.items()),
+    )  # fmt: skip
 
 
 def measure_paper_agreement(seed: int) -> float:
@@ -192,7 +182,7 @@ def measure_paper_agreement(seed: int) -> float:
     return 100.0 * float(np.mean(signs[:, 0] == signs[:, 1]))
 
 
-def paper_cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
+def paper_cost_models(results: Results, evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 12, and why the cost model matters little at 1x."""
     for part, measure, title in (
         ("a", paper_averages, "average"),
@@ -203,13 +193,11 @@ def paper_cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
             {n: [paper_interval(measure(results[i][n])) for i in results] for n in ("justitia", "justitia-c")},
             f"{title} of completion (s)",
         )  # fmt: skip
-    rows = [
-        paper_claim(
-            "fig12.agree", "Fig. 12: pairs of applications that both cost models order alike", None,
-            evaluation.each("fig12-agree", measure_paper_agreement), "%", CONTEXT,
-            "only the others can change places, and only where both wait at the same time",
-        )
-    ]  # fmt: skip
+    yield paper_claim(
+        "fig12.agree", "Fig. 12: pairs of applications that both cost models order alike", None,
+        evaluation.each("fig12-agree", measure_paper_agreement), "%", CONTEXT,
+        "only the others can change places, and only where both wait at the same time",
+    )  # fmt: skip
     for intensity, cell in results.items():
         present = paper_mean(paper_averages(cell["justitia"])) * APPLICATIONS / apps.WINDOWS_S[intensity]
         worse = [
@@ -221,26 +209,21 @@ def paper_cost_models(results: Results, evaluation: Evaluation) -> list[Claim]:
             for name in ("justitia", "justitia-c")
         )
         by_cost = [100.0 * (r - 1.0) for r in paper_ratios(exact_c, exact)]
-        rows.append(
-            paper_claim(
-                f"fig12.{intensity}", f"Fig. 12: average completion worse with compute-centric cost, {intensity}",
-                42.3 if intensity == "3x" else None, worse, "%",
-                near_paper_number(42.3, neutral=0.0) if intensity == "3x" else paper_at_least(0.0),
-                f"with both costs known {paper_mean(by_cost):+.1f}%,"
-                f" so {paper_mean(worse) - paper_mean(by_cost):+.1f} points are the predictors';"
-                " the paper's 42.3% is the most over its intensities",
-            )
+        yield paper_claim(
+            f"fig12.{intensity}", f"Fig. 12: average completion worse with compute-centric cost, {intensity}",
+            42.3 if intensity == "3x" else None, worse, "%",
+            near_paper_number(42.3, neutral=0.0) if intensity == "3x" else paper_at_least(0.0),
+            f"with both costs known {paper_mean(by_cost):+.1f}%,"
+            f" so {paper_mean(worse) - paper_mean(by_cost):+.1f} points are the predictors';"
+            " the paper's 42.3% is the most over its intensities",
         )  # fmt: skip
-        rows.append(
-            paper_claim(
-                f"fig12.{intensity}.exact", f"The same with both costs known, {intensity}", None, by_cost, "%", CONTEXT,
-                f"{present:.0f} applications are present on average",
-            )
+        yield paper_claim(
+            f"fig12.{intensity}.exact", f"The same with both costs known, {intensity}", None, by_cost, "%", CONTEXT,
+            f"{present:.0f} applications are present on average",
         )  # fmt: skip
-    return rows
 
 
-def paper_predictor_claims(results: Results, evaluation: Evaluation) -> list[Claim]:
+def paper_predictor_claims(results: Results, evaluation: Evaluation) -> Iterator[Claim]:
     """Table II's completion times: with the MLP, and with a predictor that errs as the DistilBERT did there."""
     mlp = paper_averages(results["2x"]["justitia"])
     blurred = paper_averages(_each(evaluation, "2x", "justitia-blurred"))
@@ -248,14 +231,12 @@ def paper_predictor_claims(results: Results, evaluation: Evaluation) -> list[Cla
         evaluation.out / "table2_completion.png", "Justitia Table II: average completion at 2x", ["2x"],
         {"MLP": [paper_interval(mlp)], "errs by 452%": [paper_interval(blurred)]}, "average completion (s)",
     )  # fmt: skip
-    return [
-        paper_claim(
-            "table2.mlp", "Table II: average completion with the MLP, 2x", 151.1, mlp, "s", CONTEXT,
-            "the applications' token counts are ours",
-        ),
-        paper_claim(
-            "table2.jct", "Table II: average completion with a predictor that errs by 452% over that with the MLP",
-            366.7 / 151.1, paper_ratios(blurred, mlp), "ratio", near_paper_number(366.7 / 151.1, neutral=1.0),
-            "DistilBERT is not run: its stand-in is the truth times a log-normal factor of that error",
-        ),
-    ]  # fmt: skip
+    yield paper_claim(
+        "table2.mlp", "Table II: average completion with the MLP, 2x", 151.1, mlp, "s", CONTEXT,
+        "the applications' token counts are ours",
+    )  # fmt: skip
+    yield paper_claim(
+        "table2.jct", "Table II: average completion with a predictor that errs by 452% over that with the MLP",
+        366.7 / 151.1, paper_ratios(blurred, mlp), "ratio", near_paper_number(366.7 / 151.1, neutral=1.0),
+        "DistilBERT is not run: its stand-in is the truth times a log-normal factor of that error",
+    )  # fmt: skip

@@ -14,10 +14,10 @@ def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
     """
     if evaluation.checkpoints.jobs > 1:
         trained_paper_models()  # before there are processes, each of which would train again
-    theorem_1 = theorem.paper_theorem_1(evaluation)
+    claims = [*theorem.paper_theorem_1(evaluation)]
     results = end_to_end.paper_completions(evaluation)
     return [
-        *theorem_1,
+        *claims,
         *end_to_end.paper_efficiency(results, evaluation),
         *end_to_end.paper_fairness(results, evaluation),
         *end_to_end.paper_cost_models(results, evaluation),

@@ -1,7 +1,7 @@
 """Justitia's smaller experiments: two applications in turn, what demands look like, starvation, what deciding costs."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,18 +68,14 @@ def _blocks(name: str, seed: int) -> dict[str, list[int]]:
     return {"steps": steps} | {app: [held[step].get(app, 0) for step in steps] for app in names}
 
 
-def paper_saturation(evaluation: Evaluation) -> list[Claim]:
+def paper_saturation(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 3: two document mergings at once."""
     for part, name, title in (("a", "vtc", "shared"), ("b", "justitia", "in turn")):
         blocks = evaluation.once("fig3-blocks", _blocks, name, evaluation.seeds[0])
         plots.paper_line_plot(
-            evaluation.out / f"fig3{part}.png",
-            f"Justitia Fig3{part}: two document mergings, {title}",
-            blocks["steps"],
-            {app: [(v, v, v) for v in held] for app, held in blocks.items() if app != "steps"},
-            "step",
-            "KV blocks",
-        )
+            evaluation.out / f"fig3{part}.png", f"Justitia Fig3{part}: two document mergings, {title}", blocks["steps"],
+            {app: [(v, v, v) for v in held] for app, held in blocks.items() if app != "steps"}, "step", "KV blocks",
+        )  # fmt: skip
     shared, in_turn, delayed = [], [], 0
     for fair, mine in zip(
         evaluation.each("fig3", _measure_two_mergings, "vtc"),
@@ -90,20 +86,18 @@ def paper_saturation(evaluation: Evaluation) -> list[Claim]:
         in_turn.append(paper_mean(list(mine.values())))
         delayed += sum(mine[app] > 1.02 * fair[app] for app in fair)
     lower = paper_percent_lower(in_turn, shared)
-    return [
-        paper_claim(
-            "fig3.saturated", "Fig. 3: two document mergings served in turn: average completion lower than shared",
-            100.0 * (1.0 - 166.0 / 210.0), lower, "%", near_paper_number(100.0 * (1.0 - 166.0 / 210.0), neutral=0.0),
-            f"{paper_mean(shared):.0f} s to {paper_mean(in_turn):.0f} s (paper 210 to 166); {delayed} of"
-            f" {2 * len(evaluation.seeds)} ended more than 2% later than shared",
-        )
-    ]  # fmt: skip
+    yield paper_claim(
+        "fig3.saturated", "Fig. 3: two document mergings served in turn: average completion lower than shared",
+        100.0 * (1.0 - 166.0 / 210.0), lower, "%", near_paper_number(100.0 * (1.0 - 166.0 / 210.0), neutral=0.0),
+        f"{paper_mean(shared):.0f} s to {paper_mean(in_turn):.0f} s (paper 210 to 166); {delayed} of"
+        f" {2 * len(evaluation.seeds)} ended more than 2% later than shared",
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------------- Fig. 4
 
 
-def paper_demands(evaluation: Evaluation) -> list[Claim]:
+def paper_demands(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 4: tokens of two kinds of requests over many instances, as the generators of the workload draw them."""
     rng = np.random.default_rng(4)
     summaries = [
@@ -119,12 +113,9 @@ def paper_demands(evaluation: Evaluation) -> list[Claim]:
     ):
         prompts, answers = [r.prompt_tokens for r in drawn], [r.output_tokens for r in drawn]
         plots.paper_cumulative_plot(
-            evaluation.out / f"fig4{part}.png",
-            f"Justitia Fig4{part}: {title}",
-            {"prompt": prompts, "completion": answers},
-            "tokens",
-            x_max=max(*prompts, *answers),
-        )
+            evaluation.out / f"fig4{part}.png", f"Justitia Fig4{part}: {title}",
+            {"prompt": prompts, "completion": answers}, "tokens", x_max=max(*prompts, *answers),
+        )  # fmt: skip
 
     def inside(drawn: Sequence[apps.Request], prompt: tuple[int, int], output: tuple[int, int]) -> float:
         held = [
@@ -137,13 +128,11 @@ def paper_demands(evaluation: Evaluation) -> list[Claim]:
         ("summaries", summaries, (0, 600), (0, 1000), "prompts up to 600 tokens, completions up to 1,000"),
         ("queries", queries, (360, 380), (10, 40), "prompts of 360 to 380 tokens, completions of 10 to 40"),
     )
-    return [
-        paper_claim(
+    for name, drawn, prompt, output, text in ranges:
+        yield paper_claim(
             f"fig4.{name}", f"Fig. 4: requests for {name} within the ranges of the figure", 100.0,
             inside(drawn, prompt, output), "%", BY_CONSTRUCTION, f"{text}; the workload is made to fit",
-        )
-        for name, drawn, prompt, output, text in ranges
-    ]  # fmt: skip
+        )  # fmt: skip
 
 
 # ---------------------------------------------------------------------- Fig. 11
@@ -155,7 +144,7 @@ def measure_paper_elephant(name: str, count: int, parts: int, seed: int) -> floa
     return paper_completion_s(trace, make_paper_discipline(name, Exact(trace)), MACHINE)["MRS/0"]
 
 
-def paper_starvation(evaluation: Evaluation) -> list[Claim]:
+def paper_starvation(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 11: an elephant among mice, with costs known.
 
     An elephant of the usual size is served no sooner by fair sharing itself, so it shows nothing.
@@ -176,17 +165,15 @@ def paper_starvation(evaluation: Evaluation) -> list[Claim]:
         for name, column in times_s.items()
     )
     evaluation.say(f"starvation: {listed}")
-    return [
-        paper_claim(
-            "fig11.bounded", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[-2]}, Justitia", 1.0,
-            paper_ratios(times_s["justitia"][-1], times_s["justitia"][-2]), "ratio", paper_at_most(1.05), listed,
-        ),
-        paper_claim(
-            "fig11.starves", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[0]}, SRJF", 5.0,
-            paper_ratios(times_s["srjf"][-1], times_s["srjf"][0]), "ratio", near_paper_number(5.0, neutral=1.0),
-            "the paper's number is read off its figure",
-        ),
-    ]  # fmt: skip
+    yield paper_claim(
+        "fig11.bounded", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[-2]}, Justitia", 1.0,
+        paper_ratios(times_s["justitia"][-1], times_s["justitia"][-2]), "ratio", paper_at_most(1.05), listed,
+    )  # fmt: skip
+    yield paper_claim(
+        "fig11.starves", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[0]}, SRJF", 5.0,
+        paper_ratios(times_s["srjf"][-1], times_s["srjf"][0]), "ratio", near_paper_number(5.0, neutral=1.0),
+        "the paper's number is read off its figure",
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------------- Tables II and III
@@ -212,36 +199,30 @@ def _judged() -> dict[str, Any]:
     }
 
 
-def paper_prediction(evaluation: Evaluation) -> list[Claim]:
+def paper_prediction(evaluation: Evaluation) -> Iterator[Claim]:
     """Table II: how far off the predicted costs are, and what they cost."""
     judged = evaluation.once("table2", _judged)
     errors: dict[str, float] = judged["errors"]
     percent = [100.0 * error for error in errors.values()]
     plots.paper_bars(
-        evaluation.out / "table2_error.png",
-        "Justitia Table II: error of the MLP's cost prediction",
-        list(errors),
-        {"MLP": [(v, v, v) for v in percent]},
-        "mean relative error, %",
-    )
+        evaluation.out / "table2_error.png", "Justitia Table II: error of the MLP's cost prediction", list(errors),
+        {"MLP": [(v, v, v) for v in percent]}, "mean relative error, %",
+    )  # fmt: skip
     evaluation.say("predicted costs: " + ", ".join(f"{k} {100 * v:.0f}%" for k, v in errors.items()))
     listed = ", ".join(f"{kind} {100 * error:.0f}" for kind, error in errors.items())
-    return [
-        paper_claim(
-            "table2.error", "Table II: mean relative error of the MLP's cost prediction", 53.0,
-            paper_mean(percent), "%", paper_at_most(53.0), f"{INSTANCES} new instances of each class: {listed};"
-            " the synthetic texts hold words of their difficulty, which real texts need not",
-        ),
-        paper_claim(
-            "table2.overhead", "Table II: time of one cost prediction", 2.16, judged["predict_ms"], "ms",
-            paper_at_most(2.16), "TF-IDF and MLP in numpy on one CPU core; the paper's MLP ran on a V100",
-        ),
-        paper_claim(
-            "table2.training", "Table II: training of all nine models", 60.0, judged["train_s"], "s",
-            paper_at_most(60.0),
-            "100 samples each, one CPU core",
-        ),
-    ]  # fmt: skip
+    yield paper_claim(
+        "table2.error", "Table II: mean relative error of the MLP's cost prediction", 53.0, paper_mean(percent), "%",
+        paper_at_most(53.0), f"{INSTANCES} new instances of each class: {listed};"
+        " the synthetic texts hold words of their difficulty, which real texts need not",
+    )  # fmt: skip
+    yield paper_claim(
+        "table2.overhead", "Table II: time of one cost prediction", 2.16, judged["predict_ms"], "ms",
+        paper_at_most(2.16), "TF-IDF and MLP in numpy on one CPU core; the paper's MLP ran on a V100",
+    )  # fmt: skip
+    yield paper_claim(
+        "table2.training", "Table II: training of all nine models", 60.0, judged["train_s"], "s", paper_at_most(60.0),
+        "100 samples each, one CPU core",
+    )  # fmt: skip
 
 
 PAPER_OVERHEAD_MS = {15: 0.778, 20: 1.827, 30: 3.076, 50: 5.190, 100: 8.093}
@@ -259,7 +240,7 @@ def _decision_ms(rate: int) -> list[float]:
     return [1000.0 * paper_mean(decisions_s), 1000.0 * paper_mean(arrivals_s)]
 
 
-def justitia_paper_overhead(evaluation: Evaluation) -> list[Claim]:
+def justitia_paper_overhead(evaluation: Evaluation) -> Iterator[Claim]:
     """Table III: the scheduling overhead at 15 to 100 applications a minute."""
     paper = PAPER_OVERHEAD_MS
     taken = {rate: evaluation.once("table3", _decision_ms, rate) for rate in paper}
@@ -272,10 +253,8 @@ def justitia_paper_overhead(evaluation: Evaluation) -> list[Claim]:
         },
         "applications a minute", "ms",
     )  # fmt: skip
-    return [
-        paper_claim(
-            "table3.overhead", "Table III: a decision and an arrival at 100 applications a minute", paper[100],
-            both[100], "ms", paper_at_most(paper[100]),
-            "by rate: " + ", ".join(f"{rate}/min {both[rate]:.3f} (paper {paper[rate]})" for rate in paper),
-        )
-    ]  # fmt: skip
+    yield paper_claim(
+        "table3.overhead", "Table III: a decision and an arrival at 100 applications a minute", paper[100], both[100],
+        "ms", paper_at_most(paper[100]),
+        "by rate: " + ", ".join(f"{rate}/min {both[rate]:.3f} (paper {paper[rate]})" for rate in paper),
+    )  # fmt: skip

@@ -1,5 +1,7 @@
 """LAPS-SD's figures: cost of a switch, acceptance over time, latency, number of queues, error of the estimate."""
 
+from collections.abc import Iterator
+
 from timely.bench.papers import plots
 from timely.bench.papers.claims import (
     BY_CONSTRUCTION,
@@ -35,7 +37,7 @@ STRICT = (6, 0.1), (16, 0.03), (24, 0.03)
 """Gamma and delta, which the paper does not give."""
 
 
-def paper_figure_2(evaluation: Evaluation) -> list[Claim]:
+def paper_figure_2(evaluation: Evaluation) -> Iterator[Claim]:
     """The cost of a switch as a share of a request's inference time."""
     shares = [
         [
@@ -49,34 +51,29 @@ def paper_figure_2(evaluation: Evaluation) -> list[Claim]:
         {"out and in again": [paper_interval(values) for values in shares]}, "output tokens", "% of the inference time",
         paper={"paper, 500 tokens": (500.0, 14.21)},
     )  # fmt: skip
-    return [
-        paper_claim(
-            "fig2.switch", "Fig. 2: a switch, of the inference time of a request with 500 output tokens", 14.21,
-            shares[-1], "%", BY_CONSTRUCTION, "the speed of moving a cache is taken from this number",
-        )
-    ]  # fmt: skip
+    yield paper_claim(
+        "fig2.switch", "Fig. 2: a switch, of the inference time of a request with 500 output tokens", 14.21, shares[-1],
+        "%", BY_CONSTRUCTION, "the speed of moving a cache is taken from this number",
+    )  # fmt: skip
 
 
-def paper_figure_3(evaluation: Evaluation) -> list[Claim]:
+def paper_figure_3(evaluation: Evaluation) -> Iterator[Claim]:
     """Acceptance so far, as a request goes on."""
     curves = {rate: evaluation.each("acceptance", measure_paper_acceptance, rate) for rate in SHOWN}
     plots.paper_line_plot(
         evaluation.out / "fig3.png", "LAPS-SD Fig. 3: acceptance so far, three requests",
         [10.0 * (place + 1) for place in range(SHOWN_TOKENS // 10)],
-        {f"{rate:g} in the end": [(v, v, v) for v in curves[rate][0]] for rate in SHOWN}, "tokens",
-        "acceptance so far",
+        {f"{rate:g} in the end": [(v, v, v) for v in curves[rate][0]] for rate in SHOWN}, "tokens", "acceptance so far",
     )  # fmt: skip
     tokens = [float(paper_acceptance_settled(curve, STEADY)) for runs in curves.values() for curve in runs]
-    return [
-        paper_claim(
-            "fig3.steady", f"Fig. 3: tokens after which acceptance so far stays within {STEADY:g} of its end", 150.0,
-            tokens, "tokens", BY_CONSTRUCTION,
-            "rounds are independent here, so acceptance must settle; the paper's number is one request's",
-        )
-    ]  # fmt: skip
+    yield paper_claim(
+        "fig3.steady", f"Fig. 3: tokens after which acceptance so far stays within {STEADY:g} of its end", 150.0,
+        tokens, "tokens", BY_CONSTRUCTION,
+        "rounds are independent here, so acceptance must settle; the paper's number is one request's",
+    )  # fmt: skip
 
 
-def paper_figure_5(evaluation: Evaluation) -> list[Claim]:
+def paper_figure_5(evaluation: Evaluation) -> Iterator[Claim]:
     """Average latency over the number of requests."""
     cells = {
         name: {
@@ -108,16 +105,13 @@ def paper_figure_5(evaluation: Evaluation) -> list[Claim]:
         ]
         return [paper_mean(column) for column in zip(*rows, strict=True)]
 
-    rows = []
     for other, paper in (("lp-sjf", 39.0), ("las", 31.0)):
         each = ", ".join(f"{name} {paper_mean(lower('laps-sd', other, name)):.1f}%" for name in DATASETS)
-        rows.append(
-            paper_claim(
-                f"fig5.{other}", f"Fig. 5: average latency lower than under {other}, 10 to 50 requests", paper,
-                lower("laps-sd", other), "%", near_paper_number(paper, neutral=0.0),
-                f"{each}; non-preemptive order by true execution time: {paper_mean(lower('clairvoyant', other)):.1f}%."
-                " About the bound of non-preemptive orders on these workloads; it says nothing of preemptive ones",
-            )
+        yield paper_claim(
+            f"fig5.{other}", f"Fig. 5: average latency lower than under {other}, 10 to 50 requests", paper,
+            lower("laps-sd", other), "%", near_paper_number(paper, neutral=0.0),
+            f"{each}; non-preemptive order by true execution time: {paper_mean(lower('clairvoyant', other)):.1f}%."
+            " About the bound of non-preemptive orders on these workloads; it says nothing of preemptive ones",
         )  # fmt: skip
     leads = [
         paper_percent_lower(mine, theirs)
@@ -125,33 +119,25 @@ def paper_figure_5(evaluation: Evaluation) -> list[Claim]:
         for other in ("lp-sjf", "las", "fcfs")
         for mine, theirs in zip(row["laps-sd"], row[other], strict=True)
     ]
-    rows.append(
-        paper_claim(
-            "fig5.always", "Fig. 5: least lead over any baseline, dataset and number ('always outperforms others')",
-            None, min(leads, key=paper_mean), "%", paper_at_least(0.0),
-            f"ahead in {sum(paper_mean(lead) > 0.0 for lead in leads)} of {len(leads)} cells",
-        )
+    yield paper_claim(
+        "fig5.always", "Fig. 5: least lead over any baseline, dataset and number ('always outperforms others')", None,
+        min(leads, key=paper_mean), "%", paper_at_least(0.0),
+        f"ahead in {sum(paper_mean(lead) > 0.0 for lead in leads)} of {len(leads)} cells",
     )  # fmt: skip
     quick = [row["laps-sd"][0] for row in cells.values()]
-    rows.append(
-        paper_claim(
-            "fig5.mbpp", "Fig. 5: MBPP's latency over the mean of the other two ('significantly shorter')", None,
-            [b / ((a + c) / 2.0) for a, b, c in zip(*quick, strict=True)], "ratio", BY_CONSTRUCTION,
-            "its answers are taken to be shorter and its drafts better",
-        )
+    yield paper_claim(
+        "fig5.mbpp", "Fig. 5: MBPP's latency over the mean of the other two ('significantly shorter')", None,
+        [b / ((a + c) / 2.0) for a, b, c in zip(*quick, strict=True)], "ratio", BY_CONSTRUCTION,
+        "its answers are taken to be shorter and its drafts better",
     )  # fmt: skip
-    rows.append(
-        paper_claim(
-            "fig5.prior", "Average latency of laps-sd-prior lower than of laps-sd, 10 to 50 requests", None,
-            lower("laps-sd-prior", "laps-sd"), "%", paper_at_least(0.0), subject="ours",
-        )
+    yield paper_claim(
+        "fig5.prior", "Average latency of laps-sd-prior lower than of laps-sd, 10 to 50 requests", None,
+        lower("laps-sd-prior", "laps-sd"), "%", paper_at_least(0.0), subject="ours",
     )  # fmt: skip
-    return rows
 
 
-def paper_figure_6(evaluation: Evaluation) -> list[Claim]:
+def paper_figure_6(evaluation: Evaluation) -> Iterator[Claim]:
     """The number of queues, for two sizes of the first."""
-    rows = []
     for first_s in FIRST_S:
         inner, cells, texts = 0, 0, []
         for count in (10, 30):
@@ -177,19 +163,15 @@ def paper_figure_6(evaluation: Evaluation) -> list[Claim]:
                 inner += 0 < best < len(means) - 1 and min(means[0], means[-1]) > 1.005 * means[best]
                 cells += 1
                 texts.append(f"{name} {count}: best K={QUEUES[best]}")
-        rows.append(
-            paper_claim(
-                f"fig6.shape.{first_s:g}",
-                f"Fig. 6: settings with a best number of queues in between, first queue {first_s:g} s", float(cells),
-                float(inner), f"of {cells}", paper_at_least(float(cells), neutral=0.0), ", ".join(texts),
-            )
+        yield paper_claim(
+            f"fig6.shape.{first_s:g}",
+            f"Fig. 6: settings with a best number of queues in between, first queue {first_s:g} s", float(cells),
+            float(inner), f"of {cells}", paper_at_least(float(cells), neutral=0.0), ", ".join(texts),
         )  # fmt: skip
-    return rows
 
 
-def paper_figure_7(evaluation: Evaluation) -> list[Claim]:
+def paper_figure_7(evaluation: Evaluation) -> Iterator[Claim]:
     """Error of the estimated execution time, when a request becomes perceptible."""
-    rows = []
     for rounds, spread in STRICT:
         cells = [
             evaluation.each("errors", measure_paper_errors, name, rounds, spread, LENGTH_ERROR)
@@ -198,12 +180,9 @@ def paper_figure_7(evaluation: Evaluation) -> list[Claim]:
         errors = [100.0 * paper_mean([row[0] for row in seed]) for seed in zip(*cells, strict=True)]
         after = paper_mean([row[1] for cell in cells for row in cell])
         latency_s = paper_mean([row[3] for cell in cells for row in cell])
-        rows.append(
-            paper_claim(
-                f"fig7.error.{rounds}.{spread:g}",
-                f"Fig. 7: error of the estimated execution time, gamma {rounds}, delta {spread:g}", 6.84, errors, "%",
-                paper_at_most(7.0), f"after {after:.0f} rounds, latency {latency_s:.1f} s; lengths err by"
-                f" {100 * LENGTH_ERROR:.0f}%. The paper's 6.84% is below each of its datasets' 7.63, 11.21 and 8.51%",
-            )
+        yield paper_claim(
+            f"fig7.error.{rounds}.{spread:g}",
+            f"Fig. 7: error of the estimated execution time, gamma {rounds}, delta {spread:g}", 6.84, errors, "%",
+            paper_at_most(7.0), f"after {after:.0f} rounds, latency {latency_s:.1f} s; lengths err by"
+            f" {100 * LENGTH_ERROR:.0f}%. The paper's 6.84% is below each of its datasets' 7.63, 11.21 and 8.51%",
         )  # fmt: skip
-    return rows

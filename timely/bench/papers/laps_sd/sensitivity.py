@@ -1,5 +1,7 @@
 """How far LAPS-SD is ahead of LP-SJF and LAS as one part of the setting changes, and with real texts."""
 
+from collections.abc import Iterator
+
 from timely.bench.papers import plots
 from timely.bench.papers.claims import CONTEXT, Claim, near_paper_number, paper_at_least, paper_claim
 from timely.bench.papers.laps_sd import real_texts
@@ -30,9 +32,8 @@ SETTINGS = {
 }
 
 
-def paper_settings(evaluation: Evaluation) -> list[Claim]:
+def paper_settings(evaluation: Evaluation) -> Iterator[Claim]:
     """One row a setting."""
-    rows = []
     shares: dict[str, list[Interval | None]] = {}
     for number, (label, values) in enumerate(SETTINGS.items()):
         latency_s = {
@@ -42,59 +43,50 @@ def paper_settings(evaluation: Evaluation) -> list[Claim]:
         for system in ("laps-sd", "laps-sd-prior", "las", "clairvoyant"):
             share = 100.0 * paper_mean(latency_s[system]) / paper_mean(latency_s["lp-sjf"])
             shares.setdefault(system, []).append((share, share, share))
-        rows += _rows(f"sensitivity.{number}", label, latency_s)
+        yield from _rows(f"sensitivity.{number}", label, latency_s)
     plots.paper_bars(
         evaluation.out / "sensitivity.png", "LAPS-SD: average latency against LP-SJF, by setting",
         [label.replace(" (", "\n(").replace(", ", ",\n") for label in SETTINGS], shares, "latency, % of LP-SJF's",
     )  # fmt: skip
-    return rows
 
 
-def _rows(name: str, label: str, latency_s: dict[str, list[float]]) -> list[Claim]:
+def _rows(name: str, label: str, latency_s: dict[str, list[float]]) -> Iterator[Claim]:
     lower = {s: paper_percent_lower(values, latency_s["lp-sjf"]) for s, values in latency_s.items()}
-    return [
-        paper_claim(
-            name, f"LAPS-SD lower than LP-SJF, {VARIED} requests, {label}", 39.0, lower["laps-sd"], "%",
-            near_paper_number(39.0, neutral=0.0) if "figures" in label or "texts" in label else CONTEXT,
-            f"lower than las {paper_mean(paper_percent_lower(latency_s['laps-sd'], latency_s['las'])):.1f}%;"
-            f" true execution time first {paper_mean(lower['clairvoyant']):.1f}%",
-        ),
-        paper_claim(
-            f"{name}.prior", f"laps-sd-prior lower than laps-sd, {VARIED} requests, {label}", None,
-            paper_percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%",
-            paper_at_least(0.0), subject="ours",
-        ),
-    ]  # fmt: skip
+    yield paper_claim(
+        name, f"LAPS-SD lower than LP-SJF, {VARIED} requests, {label}", 39.0, lower["laps-sd"], "%",
+        near_paper_number(39.0, neutral=0.0) if "figures" in label or "texts" in label else CONTEXT,
+        f"lower than las {paper_mean(paper_percent_lower(latency_s['laps-sd'], latency_s['las'])):.1f}%;"
+        f" true execution time first {paper_mean(lower['clairvoyant']):.1f}%",
+    )  # fmt: skip
+    yield paper_claim(
+        f"{name}.prior", f"laps-sd-prior lower than laps-sd, {VARIED} requests, {label}", None,
+        paper_percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%", paper_at_least(0.0), subject="ours",
+    )  # fmt: skip
 
 
-def paper_real_texts(evaluation: Evaluation) -> list[Claim]:
+def paper_real_texts(evaluation: Evaluation) -> Iterator[Claim]:
     """Lengths and acceptances of real texts: answers of the packaged model, and written ones where they are at hand."""
     path = evaluation.input(DIALOGUES)
-    rows = _real(evaluation, "model", "answers of the packaged model", "")
+    yield from _real(evaluation, "model", "answers of the packaged model", "")
     if path is None:
         name = "real.lp-sjf"
-        return [
-            *rows,
-            paper_claim(
-                name, "LAPS-SD lower than LP-SJF, written answers", 39.0, None, "%", near_paper_number(39.0)
-            ),
-        ]
-    return [*rows, *_real(evaluation, "real", "written answers", str(path))]
+        yield paper_claim(
+            name, "LAPS-SD lower than LP-SJF, written answers", 39.0, None, "%", near_paper_number(39.0),
+        )  # fmt: skip
+        return
+    yield from _real(evaluation, "real", "written answers", str(path))
 
 
-def _real(evaluation: Evaluation, name: str, answers: str, data: str) -> list[Claim]:
+def _real(evaluation: Evaluation, name: str, answers: str, data: str) -> Iterator[Claim]:
     latency_s = {
         system: evaluation.each("real", real_texts.measure_paper_texts, data, system) for system in SYSTEMS
     }
     samples = real_texts.paper_text_samples(data)
     tokens, rates = (sorted(sample[place] for sample in samples) for place in (1, 2))
     spread = [[column[int(share * len(column))] for share in (0.1, 0.9)] for column in (tokens, rates)]
-    return [
-        *_rows(f"{name}.lp-sjf", f"{answers} to real texts (MTS-Dialog), n-gram drafts", latency_s),
-        paper_claim(
-            f"{name}.acceptance", f"Acceptance of n-gram drafts, {answers}, mean over {len(samples)} texts", None,
-            paper_mean(rates), "share", CONTEXT,
-            f"tenth to ninetieth percentile {spread[1][0]:.2f} to {spread[1][1]:.2f};"
-            f" answers of {spread[0][0]:.0f} to {spread[0][1]:.0f} tokens",
-        ),
-    ]  # fmt: skip
+    yield from _rows(f"{name}.lp-sjf", f"{answers} to real texts (MTS-Dialog), n-gram drafts", latency_s)
+    yield paper_claim(
+        f"{name}.acceptance", f"Acceptance of n-gram drafts, {answers}, mean over {len(samples)} texts", None,
+        paper_mean(rates), "share", CONTEXT, f"tenth to ninetieth percentile {spread[1][0]:.2f} to {spread[1][1]:.2f};"
+        f" answers of {spread[0][0]:.0f} to {spread[0][1]:.0f} tokens",
+    )  # fmt: skip

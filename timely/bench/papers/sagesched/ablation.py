@@ -1,6 +1,6 @@
 """SageSched by its parts: uncertain lengths (Fig. 1, 2, 4), ablations (Fig. 9 to 11), parameters (Fig. 13)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -31,32 +31,28 @@ TRIALS = 100
 """Answers to one prompt."""
 
 
-def paper_uncertainty(evaluation: Evaluation) -> list[Claim]:
+def paper_uncertainty(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 1a and 2a: answers to one and the same prompt differ, so no single number predicts them."""
     rng = np.random.default_rng([evaluation.seeds[0], 71])
     prompts = World(evaluation.seeds[0], ("sharegpt",)).draw(PROMPTS, rng)
     lengths = [drawn.family.lengths(TRIALS, rng) for drawn in prompts]
     plots.paper_cumulative_plot(
-        evaluation.out / "fig1a.png",
-        f"SageSched Fig1a: {TRIALS} answers to each of {PROMPTS} prompts",
-        {f"prompt {number}": each.tolist() for number, each in enumerate(lengths, 1)},
-        "output tokens",
+        evaluation.out / "fig1a.png", f"SageSched Fig1a: {TRIALS} answers to each of {PROMPTS} prompts",
+        {f"prompt {number}": each.tolist() for number, each in enumerate(lengths, 1)}, "output tokens",
         x_max=float(np.quantile(np.concatenate(lengths), 0.98)),
-    )
+    )  # fmt: skip
     spread = [float(np.quantile(each, 0.9) / np.quantile(each, 0.1)) for each in lengths]
     errors = sage.paper_baseline_errors()
-    return [
-        paper_claim(
-            "fig1a.uncertain", "Fig. 1a: longest over shortest tenth of the answers to one prompt, median", None,
-            float(np.median(spread)), "times", BY_CONSTRUCTION, "the families of the synthetic world are drawn so",
-        ),
-        paper_claim(
-            "fig2a.one_number", f"Fig. 2a: a predicted length is in the right one of {sage.BUCKETS} buckets (SSJF)",
-            34.1, 100.0 * errors.hit_rate, "%", BY_CONSTRUCTION,
-            f"SSJF's error is chosen for it; the likeliest bucket of each family is right in"
-            f" {100 * errors.best_hit_rate:.1f}%",
-        ),
-    ]  # fmt: skip
+    yield paper_claim(
+        "fig1a.uncertain", "Fig. 1a: longest over shortest tenth of the answers to one prompt, median", None,
+        float(np.median(spread)), "times", BY_CONSTRUCTION, "the families of the synthetic world are drawn so",
+    )  # fmt: skip
+    yield paper_claim(
+        "fig2a.one_number", f"Fig. 2a: a predicted length is in the right one of {sage.BUCKETS} buckets (SSJF)", 34.1,
+        100.0 * errors.hit_rate, "%", BY_CONSTRUCTION,
+        f"SSJF's error is chosen for it; the likeliest bucket of each family is right in"
+        f" {100 * errors.best_hit_rate:.1f}%",
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------------- Fig. 4: similar prompts, similar lengths
@@ -108,7 +104,7 @@ def _distances(dataset: str, seed: int) -> list[float]:
     return np.mean(rows, axis=0).tolist() if rows else []
 
 
-def paper_prompt_similarity(evaluation: Evaluation) -> list[Claim]:
+def paper_prompt_similarity(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 4: the more similar the past prompts, the closer their output lengths to the prompt's own."""
     seed = evaluation.seeds[0]
     for part, dataset in (("a", "alpaca"), ("b", "write")):
@@ -116,25 +112,21 @@ def paper_prompt_similarity(evaluation: Evaluation) -> list[Claim]:
         if shown:
             named = zip(("its own", *BANDS), shown[0], strict=True)
             plots.paper_cumulative_plot(
-                evaluation.out / f"fig4{part}.png",
-                f"SageSched Fig4{part}: lengths of similar prompts, {dataset}",
-                {name: lengths.tolist() for name, lengths in named if lengths.size},
-                "output tokens",
+                evaluation.out / f"fig4{part}.png", f"SageSched Fig4{part}: lengths of similar prompts, {dataset}",
+                {name: lengths.tolist() for name, lengths in named if lengths.size}, "output tokens",
                 x_max=float(np.quantile(shown[0][0], 0.99)),
-            )
+            )  # fmt: skip
     table = {name: [row for row in evaluation.each("fig4", _distances, name) if row] for name in DATASETS}
     means = {
         name: [paper_mean([row[place] for row in rows]) for place in range(3)] for name, rows in table.items()
     }
     overall = [paper_mean([row[place] for row in means.values()]) for place in range(3)]
-    return [
-        paper_claim(
-            "fig4.closer", "Fig. 4: distance of the most similar past prompts' lengths over the least similar", None,
-            overall[2] / overall[0], "ratio", BY_CONSTRUCTION,
-            f"families share words and lengths by design; relative distances {', '.join(BANDS)}: "
-            + "; ".join(f"{name} {' '.join(f'{v:.2f}' for v in row)}" for name, row in means.items()),
-        )
-    ]  # fmt: skip
+    yield paper_claim(
+        "fig4.closer", "Fig. 4: distance of the most similar past prompts' lengths over the least similar", None,
+        overall[2] / overall[0], "ratio", BY_CONSTRUCTION,
+        f"families share words and lengths by design; relative distances {', '.join(BANDS)}: "
+        + "; ".join(f"{name} {' '.join(f'{v:.2f}' for v in row)}" for name, row in means.items()),
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------------- Fig. 9, 10, 11: its parts
@@ -173,7 +165,7 @@ def _itself(evaluation: Evaluation) -> list[float]:
     return [pair[0] for pair in pairs]
 
 
-def paper_ablations(evaluation: Evaluation) -> list[Claim]:
+def paper_ablations(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 9, 10 and 11: predictor, cost and policy, the last also with noise."""
     measured = evaluation.all("variants", measure_paper_variant, [(name,) for name in VARIANTS])
     ttlt = dict(zip(VARIANTS, measured, strict=True))
@@ -199,37 +191,32 @@ def paper_ablations(evaluation: Evaluation) -> list[Claim]:
         name: [100.0 * (b / a - 1.0) for a, b in zip(policies[name], noisy[name], strict=True)]
         for name in policies
     }
-    return [
-        *_worse("fig9", "predictor", predictors),
-        *_worse("fig10", "cost", costs),
-        *_worse("fig11", "policy", policies),
-        paper_claim(
-            "fig11.noise", "Fig. 11: growth of TTLT by noise under SageSched less that under Mean", None,
-            [a - b for a, b in zip(worse["SageSched"], worse["Mean"], strict=True)], "points", paper_at_most(0.5),
-            ", ".join(f"{name} {paper_mean(value):+.1f}%" for name, value in worse.items()),
-        ),
-    ]  # fmt: skip
+    yield from _worse("fig9", "predictor", predictors)
+    yield from _worse("fig10", "cost", costs)
+    yield from _worse("fig11", "policy", policies)
+    yield paper_claim(
+        "fig11.noise", "Fig. 11: growth of TTLT by noise under SageSched less that under Mean", None,
+        [a - b for a, b in zip(worse["SageSched"], worse["Mean"], strict=True)], "points", paper_at_most(0.5),
+        ", ".join(f"{name} {paper_mean(value):+.1f}%" for name, value in worse.items()),
+    )  # fmt: skip
 
 
-def _worse(figure: str, what: str, groups: Mapping[str, Sequence[float]]) -> list[Claim]:
+def _worse(figure: str, what: str, groups: Mapping[str, Sequence[float]]) -> Iterator[Claim]:
     (first, ours), *rest = groups.items()
-    return [
-        paper_claim(
+    for name, values in rest:
+        yield paper_claim(
             f"{figure}.{name.replace(' ', '_').lower()}",
             f"Fig. {figure[3:]}: TTLT worse with {what} '{name}' than with '{first}'", None,
             [100.0 * (b / a - 1.0) for a, b in zip(ours, values, strict=True)], "%", paper_at_least(0.0),
-        )
-        for name, values in rest
-    ]  # fmt: skip
+        )  # fmt: skip
 
 
 THRESHOLDS = (0.6, 0.7, 0.8, 0.9)
 BUCKET_SIZES = (50.0, 200.0, 800.0)
 
 
-def paper_sensitivity(evaluation: Evaluation) -> list[Claim]:
+def paper_sensitivity(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 13: similarity threshold and bucket size."""
-    rows = []
     for part, kind, what, unit, values, default in (
         ("a", "threshold", "similarity threshold", "cosine", THRESHOLDS, 0.8),
         ("b", "bucket", "bucket size", "tokens", BUCKET_SIZES, 200.0),
@@ -246,10 +233,7 @@ def paper_sensitivity(evaluation: Evaluation) -> list[Claim]:
             {"SageSched": [paper_interval(by_value[value]) for value in values]}, what, "average TTLT (s)",
         )  # fmt: skip
         rule: Rule = near_paper_number(default)
-        rows.append(
-            paper_claim(
-                f"fig13{part}.{what.replace(' ', '_')}", f"Fig. 13{part}: best {what}", default, best, unit, rule,
-                ", ".join(f"{value:g}: {y:.1f} s" for value, y in averages.items()),
-            )
+        yield paper_claim(
+            f"fig13{part}.{what.replace(' ', '_')}", f"Fig. 13{part}: best {what}", default, best, unit, rule,
+            ", ".join(f"{value:g}: {y:.1f} s" for value, y in averages.items()),
         )  # fmt: skip
-    return rows

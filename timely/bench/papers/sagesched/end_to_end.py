@@ -1,6 +1,6 @@
 """SageSched against its baselines: over the load (Fig. 7), by dataset (Fig. 8), and with better knowledge."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from timely.bench.papers import plots
 from timely.bench.papers.claims import (
@@ -31,9 +31,8 @@ Curves = Mapping[str, Sequence[Sequence[Latency]]]
 """Discipline -> rate -> seed."""
 
 
-def paper_over_load(evaluation: Evaluation) -> list[Claim]:
+def paper_over_load(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 7: all disciplines over the load, on both models."""
-    rows: list[Claim] = []
     for model, rates in sage.RATES.items():
         curves: dict[str, list[list[Latency]]] = {name: [] for name in ORDER}
         for rate in rates:
@@ -52,10 +51,9 @@ def paper_over_load(evaluation: Evaluation) -> list[Claim]:
                 {n: [paper_interval([getattr(x, measure) for x in v]) for v in c] for n, c in curves.items()},
                 "requests a second", f"average {title} (s)",
             )  # fmt: skip
-        rows += _headline(model, rates, curves)
+        yield from _headline(model, rates, curves)
         if model == QWEN:
-            rows += _fastserve(evaluation, curves)
-    return rows
+            yield from _fastserve(evaluation, curves)
 
 
 def _ttlt(values: Sequence[Latency]) -> list[float]:
@@ -67,7 +65,7 @@ def _best_other(curves: Curves, place: int) -> str:
     return min(others, key=lambda name: paper_mean(_ttlt(curves[name][place])))
 
 
-def _headline(model: str, rates: Sequence[float], curves: Curves) -> list[Claim]:
+def _headline(model: str, rates: Sequence[float], curves: Curves) -> Iterator[Claim]:
     seconds = [_best_other(curves, place) for place in range(len(rates))]
     gains = [
         paper_percent_lower(_ttlt(curves["sagesched"][place]), _ttlt(curves[name][place]))
@@ -79,56 +77,47 @@ def _headline(model: str, rates: Sequence[float], curves: Curves) -> list[Claim]
     )
     times = ", ".join(f"{name} {paper_mean(_ttlt(column[-1])):.1f} s" for name, column in curves.items())
     main = model == QWEN
-    rows = [
-        paper_claim(
-            f"fig7.ttlt.{model}", f"Fig. 7: TTLT lower than the best baseline's ({second}), {model} at {rates[-1]:g}/s",
-            28.7 if main else None, gains[-1], "%", paper_at_least(28.7 if main else 0.0, neutral=0.0),
-            f"{by_rate}; {times}; {SYNTHETIC}",
-        )
-    ]  # fmt: skip
+    yield paper_claim(
+        f"fig7.ttlt.{model}", f"Fig. 7: TTLT lower than the best baseline's ({second}), {model} at {rates[-1]:g}/s",
+        28.7 if main else None, gains[-1], "%", paper_at_least(28.7 if main else 0.0, neutral=0.0),
+        f"{by_rate}; {times}; {SYNTHETIC}",
+    )  # fmt: skip
     if not main:
-        return rows
+        return
     ttft = {name: [value.ttft_s for value in column[-1]] for name, column in curves.items()}
     others = [name for name in ttft if name not in ("sagesched", "fastserve")]
     best = min(others, key=lambda name: paper_mean(ttft[name]))
-    return [
-        *rows,
-        paper_claim(
-            "fig7.grows", "Fig. 7: gain at the heaviest load less that at the lightest ('higher ... more intensive')",
-            None, [b - a for a, b in zip(gains[0], gains[-1], strict=True)], "points", paper_at_least(0.0),
-        ),
-        paper_claim(
-            "fig7.ttft", f"Fig. 7: TTFT over the least of all but FastServe's ({best})", None,
-            paper_ratios(ttft["sagesched"], ttft[best]), "ratio", paper_at_most(1.0),
-            ", ".join(f"{name} {paper_mean(values):.1f} s" for name, values in ttft.items()),
-        ),
-    ]  # fmt: skip
+    yield paper_claim(
+        "fig7.grows", "Fig. 7: gain at the heaviest load less that at the lightest ('higher ... more intensive')", None,
+        [b - a for a, b in zip(gains[0], gains[-1], strict=True)], "points", paper_at_least(0.0),
+    )  # fmt: skip
+    yield paper_claim(
+        "fig7.ttft", f"Fig. 7: TTFT over the least of all but FastServe's ({best})", None,
+        paper_ratios(ttft["sagesched"], ttft[best]), "ratio", paper_at_most(1.0),
+        ", ".join(f"{name} {paper_mean(values):.1f} s" for name, values in ttft.items()),
+    )  # fmt: skip
 
 
-def _fastserve(evaluation: Evaluation, curves: Curves) -> list[Claim]:
+def _fastserve(evaluation: Evaluation, curves: Curves) -> Iterator[Claim]:
     """What the paper says of FastServe, at its own default; elsewhere it runs with the best quantum."""
     pairs = evaluation.each("fig7", sage.sagesched_paper_latency, QWEN, MAIN_RATE, "", "fastserve-default")
     mine = [Latency(*pair) for pair in pairs]
     others = {name: column[-1] for name, column in curves.items() if name != "fastserve"}
     worst = max(others, key=lambda name: paper_mean(_ttlt(others[name])))
-    return [
-        paper_claim(
-            "fig7.fastserve.ttft", "Fig. 7: FastServe (default) has the best TTFT: over SageSched's", None,
-            paper_ratios([x.ttft_s for x in mine], [x.ttft_s for x in others["sagesched"]]), "ratio",
-            paper_at_most(1.0),
-        ),
-        paper_claim(
-            "fig7.fastserve.ttlt", f"Fig. 7: FastServe (default) has the worst TTLT: over the next worst ({worst})",
-            None, paper_ratios(_ttlt(mine), _ttlt(others[worst])), "ratio", paper_at_least(1.0),
-        ),
-    ]  # fmt: skip
+    yield paper_claim(
+        "fig7.fastserve.ttft", "Fig. 7: FastServe (default) has the best TTFT: over SageSched's", None,
+        paper_ratios([x.ttft_s for x in mine], [x.ttft_s for x in others["sagesched"]]), "ratio", paper_at_most(1.0),
+    )  # fmt: skip
+    yield paper_claim(
+        "fig7.fastserve.ttlt", f"Fig. 7: FastServe (default) has the worst TTLT: over the next worst ({worst})", None,
+        paper_ratios(_ttlt(mine), _ttlt(others[worst])), "ratio", paper_at_least(1.0),
+    )  # fmt: skip
 
 
-def paper_by_dataset(evaluation: Evaluation) -> list[Claim]:
+def paper_by_dataset(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 8: each dataset by itself."""
     names = (*ORDER, "trail-history")
     gains: dict[str, list[float]] = {}
-    rows = []
     bars: dict[str, list[Interval | None]] = {name: [] for name in ORDER}
     for dataset in DATASETS:
         table = evaluation.all(
@@ -141,25 +130,19 @@ def paper_by_dataset(evaluation: Evaluation) -> list[Claim]:
         second = min((n for n in ORDER if n != "sagesched"), key=lambda n: paper_mean(ttlt[n]))
         gains[dataset] = paper_percent_lower(ttlt["sagesched"], ttlt[second])
         history = paper_mean(paper_percent_lower(ttlt["sagesched"], ttlt["trail-history"]))
-        rows.append(
-            paper_claim(
-                f"fig8.{dataset}", f"Fig. 8: TTLT lower than the best baseline's ({second}), {dataset}", None,
-                gains[dataset], "%", paper_at_least(0.0),
-                f"than TRAIL's on the same history {history:.1f}%; {SYNTHETIC}",
-            )
+        yield paper_claim(
+            f"fig8.{dataset}", f"Fig. 8: TTLT lower than the best baseline's ({second}), {dataset}", None,
+            gains[dataset], "%", paper_at_least(0.0), f"than TRAIL's on the same history {history:.1f}%; {SYNTHETIC}",
         )  # fmt: skip
     plots.paper_bars(
         evaluation.out / "fig8.png", f"SageSched Fig. 8: TTLT by dataset at {MAIN_RATE:g}/s", list(DATASETS), bars,
         "average TTLT (s)",
     )  # fmt: skip
     rest = [max(pair) for pair in zip(gains["sharegpt"], gains["write"], strict=True)]
-    rows.append(
-        paper_claim(
-            "fig8.long_prompts", "Fig. 8: gain on Alpaca (long prompts) less the larger of the other two", None,
-            [a - b for a, b in zip(gains["alpaca"], rest, strict=True)], "points", paper_at_least(0.0),
-        )
+    yield paper_claim(
+        "fig8.long_prompts", "Fig. 8: gain on Alpaca (long prompts) less the larger of the other two", None,
+        [a - b for a, b in zip(gains["alpaca"], rest, strict=True)], "points", paper_at_least(0.0),
     )  # fmt: skip
-    return rows
 
 
 def measure_paper_knowledge(what: str, seed: int) -> float:
@@ -169,7 +152,7 @@ def measure_paper_knowledge(what: str, seed: int) -> float:
     return sage.measure_sagesched_paper(made.jobs, SageSched(predictor), sage.PROFILES[QWEN]).ttlt_s
 
 
-def paper_knowledge(evaluation: Evaluation) -> list[Claim]:
+def paper_knowledge(evaluation: Evaluation) -> Iterator[Claim]:
     """Our smoothed history against the paper's, and what better knowledge would be worth."""
 
     def ttlt(name: str) -> list[float]:
@@ -179,33 +162,27 @@ def paper_knowledge(evaluation: Evaluation) -> list[Claim]:
         ]
 
     literal = ttlt("sagesched")
-    rows = [
-        paper_claim(
-            "ours.smooth", "TTLT of sagesched-smooth lower than that of sagesched", None,
-            paper_percent_lower(ttlt("sagesched-smooth"), literal), "%", paper_at_least(0.0),
-            "hashed words, a kernel around each length, few similar requests filled up", subject="ours",
-        )
-    ]  # fmt: skip
+    yield paper_claim(
+        "ours.smooth", "TTLT of sagesched-smooth lower than that of sagesched", None,
+        paper_percent_lower(ttlt("sagesched-smooth"), literal), "%", paper_at_least(0.0),
+        "hashed words, a kernel around each length, few similar requests filled up", subject="ours",
+    )  # fmt: skip
     knowing = {
         what: evaluation.each("knowing", measure_paper_knowledge, what) for what in ("family", "length")
     }
     for what, values in knowing.items():
-        rows.append(
-            paper_claim(
-                f"knowing.{what}", f"TTLT of SageSched lower with each prompt's true {what}", None,
-                paper_percent_lower(values, literal), "%", CONTEXT,
-            )
+        yield paper_claim(
+            f"knowing.{what}", f"TTLT of SageSched lower with each prompt's true {what}", None,
+            paper_percent_lower(values, literal), "%", CONTEXT,
         )  # fmt: skip
-    return [*rows, *resources.paper_figure_2b(evaluation, knowing["length"])]
+    yield from resources.paper_figure_2b(evaluation, knowing["length"])
 
 
-def paper_tuning(evaluation: Evaluation) -> list[Claim]:
+def paper_tuning(evaluation: Evaluation) -> Iterator[Claim]:
     """The baseline's own parameter, chosen on a seed that no figure uses."""
     ttlt = {q: evaluation.once("tuning", sage.measure_paper_quantum, float(q)) for q in sage.FASTSERVE_QUANTA}
-    return [
-        paper_claim(
-            "tuning.fastserve", "FastServe's first quantum with the least TTLT, on a seed of its own", None,
-            float(min(ttlt, key=lambda quantum: ttlt[quantum])), "tokens", BY_CONSTRUCTION,
-            f"used: {sage.FASTSERVE_QUANTUM}; " + ", ".join(f"{q}: {value:.1f} s" for q, value in ttlt.items()),
-        )
-    ]  # fmt: skip
+    yield paper_claim(
+        "tuning.fastserve", "FastServe's first quantum with the least TTLT, on a seed of its own", None,
+        float(min(ttlt, key=lambda quantum: ttlt[quantum])), "tokens", BY_CONSTRUCTION,
+        f"used: {sage.FASTSERVE_QUANTUM}; " + ", ".join(f"{q}: {value:.1f} s" for q, value in ttlt.items()),
+    )  # fmt: skip

@@ -1,6 +1,6 @@
 """Semantic scheduling, Figures 2 and 4: wrong predictions, and spikes of requests."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from timely.bench.papers import plots
@@ -55,7 +55,7 @@ def paper_slowdown(
     return paper_ratios(paper_level_waiting(runs, level, each), paper_level_waiting(base, level, each))
 
 
-def paper_headline(evaluation: Evaluation) -> list[Claim]:
+def paper_headline(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 2c at 100 requests at once."""
 
     def runs(system: str, places: int = BATCH) -> list[Levels]:
@@ -63,13 +63,11 @@ def paper_headline(evaluation: Evaluation) -> list[Claim]:
 
     literal, mixed = runs("semantic"), runs("semantic-mixed")
     alone = evaluation.each("urgent-alone", measure_paper_urgent_alone, SPIKE_REQUESTS)
-    rows = [
-        paper_claim(
-            "fig2c.semantic", "Fig. 2c: waiting of urgency 0, gap 0.1 s, up to 100 at once", 0.08,
-            paper_level_waiting(literal, 0, each=True), "s a token", near_paper_number(0.08),
-            f"mean over requests; pooled {paper_mean(paper_level_waiting(literal, 0)):.3f}",
-        )
-    ]  # fmt: skip
+    yield paper_claim(
+        "fig2c.semantic", "Fig. 2c: waiting of urgency 0, gap 0.1 s, up to 100 at once", 0.08,
+        paper_level_waiting(literal, 0, each=True), "s a token", near_paper_number(0.08),
+        f"mean over requests; pooled {paper_mean(paper_level_waiting(literal, 0)):.3f}",
+    )  # fmt: skip
     for name, paper in HEADLINE.items():
         fewer, staged, plain = runs(f"staged-{name}", BASELINE_BATCH), runs(f"staged-{name}"), runs(name)
         for key, other, what in (
@@ -77,31 +75,25 @@ def paper_headline(evaluation: Evaluation) -> list[Claim]:
             (".equal", staged, "with 16 places for both"),
             (".plain", plain, "the baseline as engines have it, with chunked prompts"),
         ):
-            rows.append(
-                paper_claim(
-                    f"fig2c.{name}{key}", f"Fig. 2c: urgency 0 faster than {name}, {what}", paper,
-                    paper_slowdown(other, literal), "times", near_paper_number(paper, neutral=1.0),
-                    f"pooled; as means over requests {paper_mean(paper_slowdown(other, literal, each=True)):.1f};"
-                    f" the urgent alone on the machine {paper_mean(paper_slowdown(other, alone)):.1f}",
-                )
+            yield paper_claim(
+                f"fig2c.{name}{key}", f"Fig. 2c: urgency 0 faster than {name}, {what}", paper,
+                paper_slowdown(other, literal), "times", near_paper_number(paper, neutral=1.0),
+                f"pooled; as means over requests {paper_mean(paper_slowdown(other, literal, each=True)):.1f};"
+                f" the urgent alone on the machine {paper_mean(paper_slowdown(other, alone)):.1f}",
             )  # fmt: skip
         evaluation.say(
             f"spikes, {name}: {paper_mean(paper_slowdown(fewer, literal)):.2f}"
             f" {paper_mean(paper_slowdown(staged, literal)):.2f}"
         )
     for level, who in ((0, "urgency 0"), (URGENCY_LEVELS, "all")):
-        rows.append(
-            paper_claim(
-                f"ours.mixed.{level}", f"waiting of {who} under semantic-mixed over semantic, up to 100 at once",
-                None, paper_slowdown(mixed, literal, level, each=True), "ratio", paper_at_most(1.0), subject="ours",
-            )
+        yield paper_claim(
+            f"ours.mixed.{level}", f"waiting of {who} under semantic-mixed over semantic, up to 100 at once", None,
+            paper_slowdown(mixed, literal, level, each=True), "ratio", paper_at_most(1.0), subject="ours",
         )  # fmt: skip
-    return rows
 
 
-def paper_spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
+def paper_spikes_over_concurrency(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 2d and 4: waiting of urgency 0 over concurrency, for both gaps and all machines."""
-    rows: list[Claim] = []
     for (machine, gap_s), (waited, faster) in SPIKE_PAPER.items():
         cells = {
             system: [
@@ -125,52 +117,42 @@ def paper_spikes_over_concurrency(evaluation: Evaluation) -> list[Claim]:
             for place, cell in enumerate(cells[f"staged-{name}"])
         ]
         where = f"{machine}, gap {gap_s:g} s"
-        rows.append(
-            paper_claim(
-                f"{figure}.{machine}.gap{gap_s:g}.faster",
-                f"Urgency 0 faster than the slowest baseline, at most over concurrency ({where})", faster,
-                max(factors, key=paper_mean), "times", near_paper_number(faster, neutral=1.0),
-                "pooled, 16 places for all",
-            )
+        yield paper_claim(
+            f"{figure}.{machine}.gap{gap_s:g}.faster",
+            f"Urgency 0 faster than the slowest baseline, at most over concurrency ({where})", faster,
+            max(factors, key=paper_mean), "times", near_paper_number(faster, neutral=1.0), "pooled, 16 places for all",
         )  # fmt: skip
         if waited is not None:
-            rows.append(
-                paper_claim(
-                    f"{figure}.{machine}.gap{gap_s:g}.waiting", f"Waiting of urgency 0, at most ({where})", waited,
-                    max((paper_level_waiting(cell, 0, each=True) for cell in literal), key=paper_mean), "s a token",
-                    near_paper_number(waited),
-                )
+            yield paper_claim(
+                f"{figure}.{machine}.gap{gap_s:g}.waiting", f"Waiting of urgency 0, at most ({where})", waited,
+                max((paper_level_waiting(cell, 0, each=True) for cell in literal), key=paper_mean), "s a token",
+                near_paper_number(waited),
             )  # fmt: skip
         evaluation.say(f"{figure} {where}: {paper_mean(max(factors, key=paper_mean)):.1f} times")
-    return rows
 
 
-def paper_wrong_levels(evaluation: Evaluation) -> list[Claim]:
+def paper_wrong_levels(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 2a, at five requests at once."""
     cells = [
         evaluation.each("wrong-levels", measure_paper_levels, rate, CONCURRENT_REQUESTS) for rate in RATES
     ]
     _plot_errors(evaluation.out / "fig2a.png", "Semantic Fig. 2a: errors of the urgency predictor", cells)
-    rows = []
     for level, name, paper, waits in (
         (0, "urgency 0", 0.07 / 0.02, (0.02, 0.07)), (1, "urgency 1", 0.22 / 0.03, (0.03, 0.22)),
         (URGENCY_LEVELS, "all", 0.12 / 0.13, (0.13, 0.12)),
     ):  # fmt: skip
-        rows.append(_error_row("fig2a", name, level, paper, waits, cells))
-    return rows
+        yield _error_row("fig2a", name, level, paper, waits, cells)
 
 
-def paper_wrong_lengths(evaluation: Evaluation) -> list[Claim]:
+def paper_wrong_lengths(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 2b, at five requests at once."""
     cells = [
         evaluation.each("wrong-lengths", measure_paper_lengths, rate, CONCURRENT_REQUESTS) for rate in RATES
     ]
     _plot_errors(evaluation.out / "fig2b.png", "Semantic Fig. 2b: errors of the length predictor", cells)
     waits = ((0.01, 0.01), (0.03, 0.04), (0.08, 0.11), (0.18, 0.21), (0.30, 0.33))
-    return [
-        _error_row("fig2b", f"urgency {level}", level, WRONG_LENGTHS[level], waits[level], cells)
-        for level in range(URGENCY_LEVELS)
-    ]
+    for level in range(URGENCY_LEVELS):
+        yield _error_row("fig2b", f"urgency {level}", level, WRONG_LENGTHS[level], waits[level], cells)
 
 
 def _error_row(

@@ -1,6 +1,6 @@
 """Semantic scheduling, Tables 1 and 2 by level, and memory-tight settings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from timely.bench.papers import plots
@@ -63,7 +63,7 @@ def _cells(evaluation: Evaluation, columns: Sequence[tuple[float, int, int]]) ->
     }
 
 
-def paper_table_1(evaluation: Evaluation) -> list[Claim]:
+def paper_table_1(evaluation: Evaluation) -> Iterator[Claim]:
     """Predictor latency with batches of 64, at the caption's concurrency and at that of the published script."""
     captioned = _cells(evaluation, [(latency_s, 64, CONCURRENT_REQUESTS) for latency_s in LATENCIES])
     # In the script a call of the predictor also costs a tenth of its latency for each place in the batch.
@@ -79,41 +79,35 @@ def paper_table_1(evaluation: Evaluation) -> list[Claim]:
             },
             "log10 of the latency, s", "normalized waiting, s a token",
         )  # fmt: skip
-    rows = _by_level("table1", "latency 0.01 s", 1, PAPER_1, captioned, scripted)
+    yield from _by_level("table1", "latency 0.01 s", 1, PAPER_1, captioned, scripted)
     average = {
         batching: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row]
         for batching, row in captioned.items()
     }
-    rows += [
-        paper_claim(
-            "table1.quick", "Table 1: latency 0.001 s, full batching over immediate processing, average", 0.21 / 0.04,
-            paper_ratios(average["full"][0], average["immediate"][0]), "times",
-            near_paper_number(0.21 / 0.04, neutral=1.0),
-        ),
-        paper_claim(
-            "table1.slow", "Table 1: latency 1 s, immediate processing over full batching, average", 2.56 / 2.46,
-            paper_ratios(average["immediate"][-1], average["full"][-1]), "times",
-            near_paper_number(2.56 / 2.46, neutral=1.0),
-            "immediate takes up to a batch of the requests that wait, as the published code does",
-        ),
-    ]  # fmt: skip
+    yield paper_claim(
+        "table1.quick", "Table 1: latency 0.001 s, full batching over immediate processing, average", 0.21 / 0.04,
+        paper_ratios(average["full"][0], average["immediate"][0]), "times", near_paper_number(0.21 / 0.04, neutral=1.0),
+    )  # fmt: skip
+    yield paper_claim(
+        "table1.slow", "Table 1: latency 1 s, immediate processing over full batching, average", 2.56 / 2.46,
+        paper_ratios(average["immediate"][-1], average["full"][-1]), "times",
+        near_paper_number(2.56 / 2.46, neutral=1.0),
+        "immediate takes up to a batch of the requests that wait, as the published code does",
+    )  # fmt: skip
     for name, cells in (("caption", captioned), ("script", scripted)):
         growth = paper_ratios(
             paper_level_waiting(cells["immediate"][-1], URGENCY_LEVELS, True),
             paper_level_waiting(cells["immediate"][0], URGENCY_LEVELS, True),
         )
-        rows.append(
-            paper_claim(
-                f"table1.growth.{name}",
-                f"Table 1: latency 1 s over 0.001 s, immediate, average, concurrency of the {name}", 2.56 / 0.04,
-                growth, "times", near_paper_number(2.56 / 0.04, neutral=1.0),
-                "the caption says 5 at once; the published script has 4, 16, 32 and 64",
-            )
+        yield paper_claim(
+            f"table1.growth.{name}",
+            f"Table 1: latency 1 s over 0.001 s, immediate, average, concurrency of the {name}", 2.56 / 0.04, growth,
+            "times", near_paper_number(2.56 / 0.04, neutral=1.0),
+            "the caption says 5 at once; the published script has 4, 16, 32 and 64",
         )  # fmt: skip
-    return rows
 
 
-def paper_table_2(evaluation: Evaluation) -> list[Claim]:
+def paper_table_2(evaluation: Evaluation) -> Iterator[Claim]:
     """Batch sizes at a predictor latency of 0.01 s, at the caption's concurrency and at the script's 16."""
     captioned, scripted = (
         _cells(evaluation, [(0.01, batch, count) for batch in BATCHES])
@@ -125,24 +119,21 @@ def paper_table_2(evaluation: Evaluation) -> list[Claim]:
         row in captioned.items()},
         "predictor batch", "normalized waiting of all, s a token",
     )  # fmt: skip
-    rows = _by_level("table2", "batch 64", 3, PAPER_2, captioned, scripted)
+    yield from _by_level("table2", "batch 64", 3, PAPER_2, captioned, scripted)
     average = {
         batching: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row]
         for batching, row in captioned.items()
     }
     full, immediate = average["full"], average["immediate"]
     steps = [paper_ratios(later, sooner) for sooner, later in pairwise(full)]
-    rows += [
-        paper_claim(
-            "table2.full", "Table 2: full batching, least growth from one batch size to the next, average", None,
-            min(steps, key=paper_mean), "ratio", paper_at_least(1.0), "the paper: 'monotonically increases'",
-        ),
-        paper_claim(
-            "table2.immediate", "Table 2: immediate processing, batch 64 over batch 4, average", 1.0,
-            paper_ratios(immediate[-1], immediate[0]), "ratio", near_paper_number(1.0), "the paper: 'insensitive'",
-        ),
-    ]  # fmt: skip
-    return rows
+    yield paper_claim(
+        "table2.full", "Table 2: full batching, least growth from one batch size to the next, average", None,
+        min(steps, key=paper_mean), "ratio", paper_at_least(1.0), "the paper: 'monotonically increases'",
+    )  # fmt: skip
+    yield paper_claim(
+        "table2.immediate", "Table 2: immediate processing, batch 64 over batch 4, average", 1.0,
+        paper_ratios(immediate[-1], immediate[0]), "ratio", near_paper_number(1.0), "the paper: 'insensitive'",
+    )  # fmt: skip
 
 
 def _by_level(
@@ -152,33 +143,27 @@ def _by_level(
     paper: dict[str, tuple[tuple[float, ...], ...]],
     captioned: Cells,
     scripted: Cells,
-) -> list[Claim]:
+) -> Iterator[Claim]:
     """One column as claims, a row a level; the note has all columns."""
-    rows = []
     for batching in BATCHINGS:
         for level, name in enumerate(NAMES):
             published = paper[batching][level]
-            rows.append(
-                paper_claim(
-                    f"{table}.{batching}.{name.replace(' ', '')}",
-                    f"Table {table[-1]}, {batching}, {name}: waiting at {what}, up to {CONCURRENT_REQUESTS} at once",
-                    published[place], paper_level_waiting(captioned[batching][place], level, True), "s a token",
-                    near_paper_number(published[place]),
-                    f"all columns {_columns(captioned[batching], level)}, paper"
-                    f" {' '.join(f'{value:.2f}' for value in published)},"
-                    f" with the script's concurrency {_columns(scripted[batching], level)}",
-                )
+            yield paper_claim(
+                f"{table}.{batching}.{name.replace(' ', '')}",
+                f"Table {table[-1]}, {batching}, {name}: waiting at {what}, up to {CONCURRENT_REQUESTS} at once",
+                published[place], paper_level_waiting(captioned[batching][place], level, True), "s a token",
+                near_paper_number(published[place]), f"all columns {_columns(captioned[batching], level)}, paper"
+                f" {' '.join(f'{value:.2f}' for value in published)},"
+                f" with the script's concurrency {_columns(scripted[batching], level)}",
             )  # fmt: skip
-    return rows
 
 
 def _columns(cells: Sequence[Sequence[Levels]], level: int) -> str:
     return " ".join(f"{paper_mean(paper_level_waiting(cell, level, True)):.2f}" for cell in cells)
 
 
-def paper_memory(evaluation: Evaluation) -> list[Claim]:
+def paper_memory(evaluation: Evaluation) -> Iterator[Claim]:
     """Eviction by priority and cache-or-recompute where memory is short, which no setting of the paper exercises."""
-    rows = []
     for machine in (MAIN, "A5000-7B"):
         runs = {
             variant: evaluation.each("tight", measure_paper_tight, machine, variant)
@@ -193,13 +178,10 @@ def paper_memory(evaluation: Evaluation) -> list[Claim]:
             ("recompute", "recompute", 1, "all, cache or recompute by Eq. 3 to 6 over always recompute"),
             ("swap", "swap", 1, "all, cache or recompute by Eq. 3 to 6 over always cache"),
         ):
-            rows.append(
-                paper_claim(
-                    f"memory.{machine}.{key}", f"Waiting of {what} ({where})", None,
-                    paper_ratios([run[place] for run in runs["cost"]], [run[place] for run in runs[other]]), "ratio",
-                    paper_at_most(1.0 if key == "off" else 1.01),
-                    f"{evicted:.0f} evictions a run by priority, {rarely:.0f} where only a standstill evicts;"
-                    " the paper gives no number",
-                )
+            yield paper_claim(
+                f"memory.{machine}.{key}", f"Waiting of {what} ({where})", None,
+                paper_ratios([run[place] for run in runs["cost"]], [run[place] for run in runs[other]]), "ratio",
+                paper_at_most(1.0 if key == "off" else 1.01),
+                f"{evicted:.0f} evictions a run by priority, {rarely:.0f} where only a standstill evicts;"
+                " the paper gives no number",
             )  # fmt: skip
-    return rows

@@ -141,8 +141,7 @@ def paper_figure_10(report: Report) -> None:
     report.claim(
         "fig10-timely", "Chatbot by sentences, Phi3: utility of timely less that of pud", None,
         paper_difference(utility["timely, sentences", "Phi3"], utility["TimelyLLM-Sen", "Phi3"]), "utility",
-        paper_at_least(0.0),
-        subject="ours",
+        paper_at_least(0.0), subject="ours",
     )  # fmt: skip
 
 

@@ -42,8 +42,7 @@ def paper_real_plans(report: Report, label: str, new_tokens: int, evaluation: Ev
     report.claim(
         f"fig9-saycan-utility-{label}", f"Fig. 9: utility over vLLM's, {where}", 1.97,
         paper_ratio_interval([run[0] for run in pud], [run[0] for run in vllm]), "ratio",
-        near_paper_number(1.97, neutral=1.0),
-        f"of vLLM's {paper_interval([run[0] for run in vllm])[0]:.3f}; {note}",
+        near_paper_number(1.97, neutral=1.0), f"of vLLM's {paper_interval([run[0] for run in vllm])[0]:.3f}; {note}",
     )  # fmt: skip
     saved = paper_ratio_interval([run[1] for run in pud], [run[1] for run in vllm])
     report.claim(

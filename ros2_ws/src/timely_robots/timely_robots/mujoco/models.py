@@ -5,6 +5,8 @@ and of a drone of 80 g. Metres, kilograms, seconds, radians.
 """
 
 from collections.abc import Mapping
+from importlib import resources
+from string import Template
 from xml.sax.saxutils import quoteattr
 
 Spot = tuple[float, float, float]
@@ -16,7 +18,6 @@ FINGER_REACH_M = 0.045
 """How far each finger opens from the middle."""
 HOME = (0.0, -0.3, 1.9, 0.0, 1.54, 0.0)
 """The arm's joints at rest: the hand over the table, pointing down."""
-REACH_M = 0.8
 ARM_JOINTS = tuple(f"joint{number}" for number in range(1, 7))
 
 ROTOR_MAX_N = 0.6
@@ -37,81 +38,16 @@ def arm_model(things: Mapping[str, Spot], places: Mapping[str, Spot]) -> str:
         for number in range(len(things))
     )
     names = ", ".join((*things, *places))
-    return f"""<mujoco model={quoteattr(f"arm with {names}" if names else "arm")}>
-  <compiler angle="radian" autolimits="true"/>
-  <option timestep="{STEP_S}" gravity="0 0 -{GRAVITY}" integrator="implicitfast" cone="elliptic" impratio="5"/>
-  <default>
-    <geom density="800" friction="1.2 0.02 0.001"/>
-    <joint damping="2.0" armature="0.08"/>
-    <default class="link"><geom type="capsule" contype="0" conaffinity="0" rgba="0.85 0.87 0.9 1"/></default>
-    <default class="big"><position kp="900" dampratio="1" forcerange="-120 120"/></default>
-    <default class="small"><position kp="250" dampratio="1" forcerange="-30 30"/></default>
-    <default class="finger">
-      <joint type="slide" damping="4" armature="0.02" range="0 {FINGER_REACH_M}"/>
-      <position kp="250" dampratio="1" forcerange="-15 15" ctrlrange="0 {FINGER_REACH_M}"/>
-      <geom type="box" size="0.006 0.012 0.025" density="600" friction="1.5 0.05 0.001"/>
-    </default>
-  </default>
-  <worldbody>
-    <light pos="0 0 2.5"/>
-    <geom name="table" type="box" size="1.0 1.0 0.02" pos="0 0 -0.02" rgba="0.6 0.5 0.4 1"/>
-    <body name="base" pos="0 0 0" gravcomp="1">
-      <geom class="link" fromto="0 0 0 0 0 0.1" size="0.06"/>
-      <body name="link1" pos="0 0 0.15" gravcomp="1">
-        <joint name="joint1" axis="0 0 1" range="-3.05 3.05"/>
-        <geom class="link" fromto="0 0 0 0 0 0.15" size="0.05"/>
-        <body name="link2" pos="0 0 0.15" gravcomp="1">
-          <joint name="joint2" axis="0 1 0" range="-2.2 2.2"/>
-          <geom class="link" fromto="0 0 0 0 0 0.4" size="0.045"/>
-          <body name="link3" pos="0 0 0.4" gravcomp="1">
-            <joint name="joint3" axis="0 1 0" range="-2.6 2.6"/>
-            <geom class="link" fromto="0 0 0 0 0 0.2" size="0.04"/>
-            <body name="link4" pos="0 0 0.2" gravcomp="1">
-              <joint name="joint4" axis="0 0 1" range="-3.05 3.05" armature="0.02"/>
-              <geom class="link" fromto="0 0 0 0 0 0.15" size="0.035"/>
-              <body name="link5" pos="0 0 0.15" gravcomp="1">
-                <joint name="joint5" axis="0 1 0" range="-3.05 3.05" armature="0.02"/>
-                <geom class="link" fromto="0 0 0 0 0 0.06" size="0.03"/>
-                <body name="hand" pos="0 0 0.08" gravcomp="1">
-                  <joint name="joint6" axis="0 0 1" range="-3.05 3.05" armature="0.02"/>
-                  <geom class="link" fromto="0 -0.04 0.01 0 0.04 0.01" size="0.015"/>
-                  <site name="tool" pos="0 0 0.075"/>
-                  <body name="left" pos="0 0.006 0.06" gravcomp="1">
-                    <joint class="finger" name="left" axis="0 1 0"/>
-                    <geom class="finger"/>
-                  </body>
-                  <body name="right" pos="0 -0.006 0.06" gravcomp="1">
-                    <joint class="finger" name="right" axis="0 -1 0"/>
-                    <geom class="finger"/>
-                  </body>
-                </body>
-              </body>
-            </body>
-          </body>
-        </body>
-      </body>
-    </body>
-{mats}
-{cubes}
-  </worldbody>
-  <contact>
-    <exclude body1="left" body2="right"/>
-  </contact>
-  <equality>
-{welds}
-  </equality>
-  <actuator>
-    <position class="big" name="joint1" joint="joint1" ctrlrange="-3.05 3.05"/>
-    <position class="big" name="joint2" joint="joint2" ctrlrange="-2.2 2.2"/>
-    <position class="big" name="joint3" joint="joint3" ctrlrange="-2.6 2.6"/>
-    <position class="small" name="joint4" joint="joint4" ctrlrange="-3.05 3.05"/>
-    <position class="small" name="joint5" joint="joint5" ctrlrange="-3.05 3.05"/>
-    <position class="small" name="joint6" joint="joint6" ctrlrange="-3.05 3.05"/>
-    <position class="finger" name="left" joint="left"/>
-    <position class="finger" name="right" joint="right"/>
-  </actuator>
-</mujoco>
-"""
+    return _fill(
+        "arm.mjcf", name=quoteattr(f"arm with {names}" if names else "arm"), finger_reach_m=FINGER_REACH_M,
+        mats=mats, cubes=cubes, welds=welds,
+    )  # fmt: skip
+
+
+def _fill(file: str, **values: object) -> str:
+    """A model of this folder with its values."""
+    text = resources.files(__package__ or "").joinpath(file).read_text(encoding="utf-8")
+    return Template(text).substitute(values, step_s=STEP_S, gravity=GRAVITY)
 
 
 def _cube(number: int, spot: Spot) -> str:
@@ -142,22 +78,4 @@ def quadrotor_model() -> str:
         f'ctrlrange="0 {ROTOR_MAX_N}" dyntype="filterexact" dynprm="0.02"/>'
         for name, _, _, spin in rotors
     )
-    return f"""<mujoco model="quadrotor">
-  <compiler angle="radian" autolimits="true"/>
-  <option timestep="{STEP_S}" gravity="0 0 -{GRAVITY}" density="1.2" viscosity="0.00002"/>
-  <worldbody>
-    <light pos="0 0 3"/>
-    <geom name="ground" type="plane" size="60 60 0.1" friction="1 0.005 0.0001"/>
-    <body name="drone" pos="0 0 0.03">
-      <freejoint name="drone"/>
-      <inertial pos="0 0 0" mass="{DRONE_KG}" diaginertia="0.00011 0.00011 0.0002"/>
-      <geom type="box" size="0.05 0.04 0.015" rgba="0.2 0.2 0.25 1"/>
-      <geom type="box" size="0.08 0.08 0.003" pos="0 0 0.01" contype="0" conaffinity="0" mass="0"/>
-{sites}
-    </body>
-  </worldbody>
-  <actuator>
-{motors}
-  </actuator>
-</mujoco>
-"""
+    return _fill("quadrotor.mjcf", drone_kg=DRONE_KG, sites=sites, motors=motors)
