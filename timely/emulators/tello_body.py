@@ -223,25 +223,13 @@ class TelloBody:
             return "", "accepted", self._land(self.now, "land", answers=True)
         if name == "rc":
             return self._take_rc(args)
-        if name in (
-            "speed",
-            "streamon",
-            "streamoff",
-            "keepalive",
-            "motoron",
-            "motoroff",
-            "mon",
-            "moff",
-            "port",
-        ):
-            reply = self._set(name, args)
+        if name == "speed" or name in _IGNORED:
+            reply = self._set_speed(args) if name == "speed" else OK
             return reply, reply, []
         reply = self._move(name, args, text.strip())
         return reply, reply or "accepted", []
 
-    def _set(self, name: str, args: list[str]) -> str:
-        if name != "speed":
-            return OK
+    def _set_speed(self, args: list[str]) -> str:
         values = emulated_whole_numbers(args, 1)
         if values is None:
             return ERROR
@@ -279,15 +267,8 @@ class TelloBody:
         lead = self.physics.reaction_s
         seconds = self._noisy(lead + profile.duration_s + fixed_s + self.physics.settle_s)
         self.rc = (0.0, 0.0, 0.0, 0.0)
-        self.motion = Motion(
-            text,
-            self.now,
-            self.now + max(seconds, lead + profile.duration_s),
-            self.pose,
-            (x, y, z, delta[3]),
-            profile,
-            lead,
-        )
+        end_s = self.now + max(seconds, lead + profile.duration_s)
+        self.motion = Motion(text, self.now, end_s, self.pose, (x, y, z, delta[3]), profile, lead)
         return ""
 
     def _take_off(self, text: str) -> str:
@@ -299,15 +280,8 @@ class TelloBody:
         physics = self.physics
         seconds = self._noisy(physics.takeoff_s)
         profile = Trapezoid(physics.takeoff_m, physics.takeoff_m / (0.4 * seconds), 20.0)
-        self.motion = Motion(
-            text,
-            self.now,
-            self.now + seconds,
-            self.pose,
-            (0, 0, physics.takeoff_m, 0),
-            profile,
-            0.2 * seconds,
-        )
+        rise = (0, 0, physics.takeoff_m, 0)
+        self.motion = Motion(text, self.now, self.now + seconds, self.pose, rise, profile, 0.2 * seconds)
         return ""
 
     def _noisy(self, seconds: float) -> float:
@@ -321,25 +295,17 @@ class TelloBody:
         ahead, left = emulated_rotation(self.velocity[0], self.velocity[1], -self.pose.yaw)
         height = round(100.0 * self.pose.z)
         fields: Mapping[str, object] = {
-            "pitch": 0,
-            "roll": 0,
-            "yaw": round(yaw),
-            "vgx": round(10.0 * ahead),
-            "vgy": round(-10.0 * left),
-            "vgz": round(-10.0 * self.velocity[2]),
-            "templ": 60,
-            "temph": 63,
-            "tof": max(10, height),
-            "h": height,
-            "bat": math.ceil(self.battery),
-            "baro": f"{120.0 + self.pose.z:.2f}",
-            "time": int(self.flown_s),
-            "agx": "0.00",
-            "agy": "0.00",
-            "agz": "-999.00",
-        }
+            "pitch": 0, "roll": 0, "yaw": round(yaw),
+            "vgx": round(10.0 * ahead), "vgy": round(-10.0 * left), "vgz": round(-10.0 * self.velocity[2]),
+            "templ": 60, "temph": 63, "tof": max(10, height), "h": height, "bat": math.ceil(self.battery),
+            "baro": f"{120.0 + self.pose.z:.2f}", "time": int(self.flown_s),
+            "agx": "0.00", "agy": "0.00", "agz": "-999.00",
+        }  # fmt: skip
         return "".join(f"{key}:{value};" for key, value in fields.items()) + "\r\n"
 
+
+_IGNORED = ("streamon", "streamoff", "keepalive", "motoron", "motoroff", "mon", "moff", "port")
+"""Settings that are acknowledged and change nothing here."""
 
 _READS: Mapping[str, Callable[[TelloBody], str]] = {
     "battery?": lambda body: str(math.ceil(body.battery)),

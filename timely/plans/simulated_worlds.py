@@ -18,6 +18,9 @@ MIN_HEIGHT_FOR_HIGH_CM, MAX_HEIGHT_FOR_LOW_CM = 20.0, -20.0
 STAND_OFF_CM = 60.0
 APPARENT_SIZE = 0.2
 
+MOVES_DEG = {"move_forward": 0.0, "move_backward": 180.0, "move_left": -90.0, "move_right": 90.0}
+"""Direction of each straight move, clockwise from the heading."""
+
 
 @dataclass(frozen=True, slots=True)
 class Thing:
@@ -77,22 +80,12 @@ class DroneWorld:
         args = invocation.args
         self.done.append(invocation.skill)
         match invocation.skill:
-            case "move_forward":
-                self._move(0.0, args[0])
-            case "move_backward":
-                self._move(180.0, args[0])
-            case "move_left":
-                self._move(-90.0, args[0])
-            case "move_right":
-                self._move(90.0, args[0])
-            case "move_up":
-                self._lift(_number(args[0]))
-            case "move_down":
-                self._lift(-_number(args[0]))
-            case "turn_cw":
-                self._turn(_number(args[0]))
-            case "turn_ccw":
-                self._turn(-_number(args[0]))
+            case skill if skill in MOVES_DEG:
+                self._move(MOVES_DEG[skill], args[0])
+            case "move_up" | "move_down" as skill:
+                self._lift(_number(args[0]) * (1.0 if skill == "move_up" else -1.0))
+            case "turn_cw" | "turn_ccw" as skill:
+                self._turn(_number(args[0]) * (1.0 if skill == "turn_cw" else -1.0))
             case "delay":
                 self.waited_s += _number(args[0])
             case "approach":

@@ -1,7 +1,8 @@
 """Metrics for Prometheus: tasks by outcome, latencies, utility by class, and the engine's numbers."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -24,41 +25,23 @@ class _EngineCollector(Collector):
         stats = self.stats
         if stats is None:
             return
-        states = GaugeMetricFamily("timely_engine_generations", "Live generations by state", labels=["state"])
-        for state in ("waiting", "running", "parked", "blocked"):
-            states.add_metric([state], getattr(stats, state))
-        yield states
+        states = {state: getattr(stats, state) for state in ("waiting", "running", "parked", "blocked")}
+        yield _labelled("timely_engine_generations", "Live generations by state", "state", states)
+        pinned = max(0.0, stats.kv_usage - stats.evictable_kv)
         for name, text, value in (
             ("timely_engine_runnable", "Generations that a step could serve", stats.runnable),
             ("timely_engine_kv_usage_ratio", "KV cache in use, 0 to 1", stats.kv_usage),
-            (
-                "timely_engine_evictable_kv_ratio",
-                "KV cache of parked generations alone, 0 to 1",
-                stats.evictable_kv,
-            ),
-            (
-                "timely_engine_pinned_kv_ratio",
-                "KV cache in use without what parked generations hold alone, 0 to 1",
-                max(0.0, stats.kv_usage - stats.evictable_kv),
-            ),
+            ("timely_engine_evictable_kv_ratio", "KV cache of parked generations alone, 0 to 1", stats.evictable_kv),
+            ("timely_engine_pinned_kv_ratio", "KV cache in use without what parked generations hold alone, 0 to 1",
+             pinned),
             ("timely_engine_step_seconds", "Time of a recent engine step", stats.step_s),
             ("timely_engine_decision_seconds", "Time of a recent scheduling decision", stats.decide_s),
-        ):
+        ):  # fmt: skip
             yield GaugeMetricFamily(name, text, value=value)
-        backlog = GaugeMetricFamily(
-            "timely_engine_backlog_seconds", "Predicted work of runnable generations", labels=["class"]
-        )
-        for kind, work_s in stats.backlog_s.items():
-            backlog.add_metric([kind], work_s)
-        yield backlog
-        paces = GaugeMetricFamily(
-            "timely_robot_pace_ratio",
-            "Measured over expected execution time of a robot, as plans are timed with it",
-            labels=["agent"],
-        )
-        for agent, pace in stats.paces.items():
-            paces.add_metric([agent], pace)
-        yield paces
+        work = "Predicted work of runnable generations"
+        yield _labelled("timely_engine_backlog_seconds", work, "class", stats.backlog_s)
+        pace = "Measured over expected execution time of a robot, as plans are timed with it"
+        yield _labelled("timely_robot_pace_ratio", pace, "agent", stats.paces)
         for name, text, value in (
             ("timely_engine_steps", "Engine steps", stats.steps),
             ("timely_engine_busy_seconds", "Time of all engine steps", stats.busy_s),
@@ -75,6 +58,13 @@ class _EngineCollector(Collector):
         yield info
 
 
+def _labelled(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
 class ServerMetrics:
     """All metrics of one application, in a registry of its own."""
 
@@ -83,47 +73,29 @@ class ServerMetrics:
         self._engine = _EngineCollector()
         self.registry.register(self._engine)
         by_class = ["class"]
-        self.arrived = Counter(
-            "timely_tasks_arrived", "Tasks that arrived, refused ones included", registry=self.registry
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, labelnames=by_class, buckets=LATENCY_BUCKETS_S, registry=self.registry)
+        self.arrived = counter("timely_tasks_arrived", "Tasks that arrived, refused ones included")
+        self.tasks = counter("timely_tasks", "Ended tasks", ["outcome", "class"])
+        self.limited = counter(
+            "timely_requests_limited", "Requests over a limit of their principal", ["limit"]
         )
-        self.tasks = Counter("timely_tasks", "Ended tasks", ["outcome", "class"], registry=self.registry)
-        self.limited = Counter(
-            "timely_requests_limited",
-            "Requests over a limit of their principal",
-            ["limit"],
-            registry=self.registry,
+        self.engine_deaths = counter(
+            "timely_engine_deaths", "Times that the engine died and was started again"
         )
-        self.engine_deaths = Counter(
-            "timely_engine_deaths", "Times that the engine died and was started again", registry=self.registry
-        )
-        self.live = Gauge("timely_tasks_live", "Tasks in generation", registry=self.registry)
-        self.readers = Gauge("timely_event_readers", "Open event streams", registry=self.registry)
-        self.segments = Counter(
-            "timely_segments_released", "Segments released to robots", registry=self.registry
-        )
-        self.reports = Counter(
-            "timely_reports", "Execution reports", ["kind", "news"], registry=self.registry
-        )
-        self.response = Histogram(
-            "timely_response_time_seconds",
-            "Arrival to the start of the first action",
-            by_class,
-            buckets=LATENCY_BUCKETS_S,
-            registry=self.registry,
-        )
-        self.waiting = Histogram(
-            "timely_waiting_time_seconds",
-            "Completion minus execution of plans that were completed",
-            by_class,
-            buckets=LATENCY_BUCKETS_S,
-            registry=self.registry,
+        self.live = gauge("timely_tasks_live", "Tasks in generation")
+        self.readers = gauge("timely_event_readers", "Open event streams")
+        self.segments = counter("timely_segments_released", "Segments released to robots")
+        self.reports = counter("timely_reports", "Execution reports", ["kind", "news"])
+        self.response = histogram("timely_response_time_seconds", "Arrival to the start of the first action")
+        self.waiting = histogram(
+            "timely_waiting_time_seconds", "Completion minus execution of plans that were completed"
         )
         # Utility may be negative, so its sum is a gauge: a counter must not fall.
-        self.utility_sum = Gauge(
-            "timely_utility_sum", "Sum of the utility of settled tasks", by_class, registry=self.registry
-        )
-        self.utility_max_sum = Gauge(
-            "timely_utility_max_sum", "Sum of the most they could have had", by_class, registry=self.registry
+        self.utility_sum = gauge("timely_utility_sum", "Sum of the utility of settled tasks", by_class)
+        self.utility_max_sum = gauge(
+            "timely_utility_max_sum", "Sum of the most they could have had", by_class
         )
 
     def settled(
