@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from timely.core.errors import InvalidInput
 from timely.engines.replay_types import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.engines.step_time.profile import KvCache, StepTimeProfile, load_step_profile
+from timely.engines.step_time.profile import StepTimeProfile, load_step_profile
 
 STATISTICS = ("mean", "p50", "p90")
 FIELDS = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
@@ -57,15 +57,8 @@ def read_bench_measured_run(folder: Path) -> tuple[list[MeasuredRequest], Engine
         raise InvalidInput("holds no requests", where=str(path))
     requests.sort(key=lambda request: request.queued_s)
     origin = requests[0].queued_s
-    shifted = [
-        replace(
-            request,
-            queued_s=request.queued_s - origin,
-            first_token_s=request.first_token_s - origin,
-            last_token_s=request.last_token_s - origin,
-        )
-        for request in requests
-    ]
+    times = ("queued_s", "first_token_s", "last_token_s")
+    shifted = [replace(r, **{name: getattr(r, name) - origin for name in times}) for r in requests]
     return shifted, _read_limits(folder / "meta.json")
 
 
@@ -113,16 +106,8 @@ def simulate_bench_measured_run(
 ) -> list[JobRecord]:
     """Serve the same requests on the simulator as vLLM does: first come, first served, and never parked."""
     if limits.block_tokens is not None:
-        kv = profile.kv
-        profile = profile.model_copy(
-            update={
-                "kv": KvCache(
-                    blocks=limits.kv_blocks or kv.blocks,
-                    block_tokens=limits.block_tokens,
-                    swap_s_per_token=kv.swap_s_per_token,
-                )
-            }
-        )
+        kv = {"blocks": limits.kv_blocks or profile.kv.blocks, "block_tokens": limits.block_tokens}
+        profile = profile.model_copy(update={"kv": profile.kv.model_copy(update=kv)})
     options = ReplayOptions(
         discipline=discipline, mode="stream", max_batch=limits.max_batch, max_resident=limits.max_batch,
         token_budget=limits.token_budget, kv_blocks=limits.kv_blocks, eviction="recompute", journal=False,
@@ -153,33 +138,19 @@ def compare_accuracy(folder: Path, profile_name: str, discipline: str = "fcfs") 
     refused = sum(record.outcome != "complete" for record in records)
     if refused:
         raise InvalidInput(f"{refused} requests do not fit into the profile's KV cache", where=profile_name)
-    first = [
-        (r.first_token_s - r.queued_s, s.first_token_s - s.arrived_s) for r, s in _pairs(requests, records)
-    ]
-    each = [
-        (
-            (r.last_token_s - r.first_token_s) / (r.output_tokens - 1),
-            (s.last_token_s - s.first_token_s) / (r.output_tokens - 1),
-        )
-        for r, s in _pairs(requests, records)
-    ]
-    whole = [
-        (r.last_token_s - r.queued_s, s.last_token_s - s.arrived_s) for r, s in _pairs(requests, records)
-    ]
+    measured = np.array([(r.queued_s, r.first_token_s, r.last_token_s) for r in requests])
+    simulated = np.array([(s.arrived_s, s.first_token_s, s.last_token_s) for s in records])
+    begin, first, last = np.stack((measured, simulated), axis=-1).swapaxes(
+        0, 1
+    )  # each of shape (requests, 2)
+    later_tokens = np.array([[request.output_tokens - 1] for request in requests])
     metrics = {
-        name: _statistics(np.array(values))
-        for name, values in (
-            ("time_to_first_token_s", first), ("time_per_output_token_s", each), ("latency_s", whole),
-        )
-    }  # fmt: skip
+        "time_to_first_token_s": _statistics(first - begin),
+        "time_per_output_token_s": _statistics((last - first) / later_tokens),
+        "latency_s": _statistics(last - begin),
+    }
     worst = max(abs(entry["error"]) for metric in metrics.values() for entry in metric.values())
     return {"requests": len(requests), "profile": profile_name, "metrics": metrics, "worst_error": worst}
-
-
-def _pairs(
-    requests: list[MeasuredRequest], records: list[JobRecord]
-) -> Iterator[tuple[MeasuredRequest, JobRecord]]:
-    return zip(requests, records, strict=True)
 
 
 def _statistics(pairs: NDArray[np.float64]) -> dict[str, dict[str, float]]:

@@ -14,7 +14,6 @@ from typing import Any
 
 from lrtrace.compose.composition import compose
 from timely.engines.replay_types import ReplayOptions
-from timely.replay.results import Result
 from timely.replay.run import replay_through_engine
 from timely.replay.trace import replay_task_from_job
 
@@ -48,7 +47,7 @@ def measure_closed_loop(
         composed = compose(workload, seed, duration_s=duration_s)
         tasks = [replay_task_from_job(job, composed.header.network_s) for job in composed.jobs]
         for name, options in _runs(discipline, seed).items():
-            sums.setdefault(name, _Waits()).add(replay_through_engine(tasks, options))
+            sums.setdefault(name, _Waits()).jobs += replay_through_engine(tasks, options)["jobs"]
         say(f"seed {seed}: {len(tasks)} tasks")
     perfect = sums["perfect"]
     cases: dict[str, dict[str, Any]] = {
@@ -65,7 +64,7 @@ def measure_closed_loop(
         "workload": workload,
         "discipline": discipline,
         "seeds": list(seeds),
-        "tasks": perfect.tasks,
+        "tasks": len(perfect.jobs),
         "off": DEVIATION,
         "case": worst,
         "waiting_s": cases[worst]["waiting_s"],
@@ -77,13 +76,9 @@ def measure_closed_loop(
 def _runs(discipline: str, seed: int) -> dict[str, ReplayOptions]:
     def options(closed: bool = True, **off: float) -> ReplayOptions:
         return ReplayOptions(
-            discipline=discipline,
-            seed=seed,
-            journal=False,
-            closed_loop=closed,
-            estimate_factor=off.get("estimate_factor", 1.0),
-            estimate_noise=off.get("estimate_noise", 0.0),
-        )
+            discipline=discipline, seed=seed, journal=False, closed_loop=closed,
+            estimate_factor=off.get("estimate_factor", 1.0), estimate_noise=off.get("estimate_noise", 0.0),
+        )  # fmt: skip
 
     runs = {"perfect": options()}
     for case, off in CASES.items():
@@ -101,24 +96,18 @@ class _Waits:
     """Waiting times of many runs."""
 
     def __init__(self) -> None:
-        self.tasks = 0
-        self._waiting: list[float] = []
-        self._between: list[float] = []
+        self.jobs: list[Any] = []
 
-    def add(self, result: Result) -> None:
-        """Add a run; tasks without any segment count in none of the means."""
-        for job in result["jobs"]:
-            self.tasks += 1
-            if job["waiting_time_s"] is not None:
-                self._waiting.append(job["waiting_time_s"])
-                self._between.append(job["waiting_time_s"] - job["response_time_s"])
+    def _mean(self, wait_s: Callable[[Any], float]) -> float:
+        """Mean over the tasks with a segment, seconds."""
+        waits = [wait_s(job) for job in self.jobs if job["waiting_time_s"] is not None]
+        return math.fsum(waits) / len(waits)
 
     @property
     def waiting(self) -> float:
-        """Mean, seconds."""
-        return math.fsum(self._waiting) / len(self._waiting)
+        return self._mean(lambda job: float(job["waiting_time_s"]))
 
     @property
     def between(self) -> float:
-        """Mean without the wait for the first segment, seconds."""
-        return math.fsum(self._between) / len(self._between)
+        """Without the wait for the first segment."""
+        return self._mean(lambda job: float(job["waiting_time_s"] - job["response_time_s"]))

@@ -22,20 +22,10 @@ DRAIN_S = 120.0
 """Longest wait for the remaining answers at the end, seconds."""
 
 ROBOTS: tuple[tuple[str, str, Literal["normal", "urgent"], tuple[str, ...]], ...] = (
-    (
-        "drone-1",
-        "drone",
-        "urgent",
-        ("Find the scissors.", "Look for the dog.", "Find a shoe under the table."),
-    ),
-    (
-        "drone-2",
-        "drone",
-        "normal",
-        ("Check the vase on the shelf.", "Find a tool for writing.", "Fly a square."),
-    ),
+    ("drone-1", "drone", "urgent", ("Find the scissors.", "Look for the dog.", "Find a shoe under the table.")),
+    ("drone-2", "drone", "normal", ("Check the vase on the shelf.", "Find a tool for writing.", "Fly a square.")),
     ("arm-1", "arm", "normal", ("Put the apple on the plate.", "Clean the desk.", "Show me the bottle.")),
-)
+)  # fmt: skip
 """Agent, skill set, time-utility and tasks."""
 
 QUESTIONS = (
@@ -134,11 +124,7 @@ async def run_benchmark_robot_client(
         expected = 0
         try:
             async with await client.submit(
-                task,
-                skill_set=skill_set,
-                utility=utility,
-                agent=agent,
-                max_tokens=96,
+                task, skill_set=skill_set, utility=utility, agent=agent, max_tokens=96
             ) as stream:
                 async for segment in stream:
                     if segment.index != expected:

@@ -100,17 +100,12 @@ class RestartTally:
 
     def result(self) -> dict[str, Any]:
         """The figures of ``timely bench restart --json``."""
+        counts = {name: getattr(self, name) for name in ("lost", "repeated", "plans", "segments", "wrong")}
+        p50, p99 = np.percentile(self.waits_s, (50, 99)).tolist()
         return {
             "points": len(self.waits_s),
-            "lost": self.lost,
-            "repeated": self.repeated,
-            "plans": self.plans,
-            "segments": self.segments,
-            "wrong": self.wrong,
-            "next_segment_s": {
-                "p50": float(np.percentile(self.waits_s, 50)),
-                "p99": float(np.percentile(self.waits_s, 99)),
-            },
+            **counts,
+            "next_segment_s": {"p50": p50, "p99": p99},
             "durability_ms": statistics.median(self.costs_ms),
         }
 

@@ -86,16 +86,8 @@ def draw_timeline(lanes_: Sequence[Lane], path: Path, title: str) -> None:
             for start, end, text in lane.segments:
                 if start - free > 0.01:
                     axis.barh(base, start - free, left=free, height=0.42, color=WAIT, zorder=2)
-                axis.barh(
-                    base,
-                    end - start,
-                    left=start,
-                    height=0.42,
-                    color=color,
-                    edgecolor="white",
-                    linewidth=0.8,
-                    zorder=2,
-                )
+                frame = {"edgecolor": "white", "linewidth": 0.8}
+                axis.barh(base, end - start, left=start, height=0.42, color=color, zorder=2, **frame)
                 room = int((end - start) / character_s) - 1
                 if room >= 6:
                     shown = text.strip() if len(text.strip()) <= room else text.strip()[: room - 1] + "…"

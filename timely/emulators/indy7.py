@@ -55,27 +55,16 @@ class Indy7Emulator:
         # Without this two emulators could share a port, and each would get half of the calls.
         options = [("grpc.so_reuseport", 0)]
         self._servers = []
-        services: dict[int, tuple[Callable[[Any, Any], None], Any]] = {
-            CONTROL_PORT: (
-                control_pb2_grpc.add_ControlServicer_to_server,
-                _control(self, control_pb2_grpc.ControlServicer),
-            ),
-            DEVICE_PORT: (
-                device_pb2_grpc.add_DeviceServicer_to_server,
-                _device(self, device_pb2_grpc.DeviceServicer),
-            ),
-            CONFIG_PORT: (
-                config_pb2_grpc.add_ConfigServicer_to_server,
-                _config(config_pb2_grpc.ConfigServicer),
-            ),
-            RTDE_PORT: (
-                rtde_pb2_grpc.add_RTDataExchangeServicer_to_server,
-                _rtde(self, rtde_pb2_grpc.RTDataExchangeServicer),
-            ),
-        }
-        for port, (add, servicer) in services.items():
+        for port, stubs, name, make in (
+            (CONTROL_PORT, control_pb2_grpc, "Control", _control),
+            (DEVICE_PORT, device_pb2_grpc, "Device", _device),
+            (CONFIG_PORT, config_pb2_grpc, "Config", _config),
+            (RTDE_PORT, rtde_pb2_grpc, "RTDataExchange", _rtde),
+        ):
             server = grpc.server(ThreadPoolExecutor(WORKERS), options=options)
-            add(servicer, server)
+            getattr(stubs, f"add_{name}Servicer_to_server")(
+                make(self, getattr(stubs, f"{name}Servicer")), server
+            )
             try:
                 server.add_insecure_port(f"{host}:{port}")
             except RuntimeError as error:
@@ -212,6 +201,13 @@ def _device(arm: Indy7Emulator, base: Any) -> Any:
     from neuromeka.proto import common_msgs_pb2 as common
     from neuromeka.proto import device_msgs_pb2 as messages
 
+    def _signals(on: list[bool]) -> Any:
+        states = (messages.ON_STATE if one else messages.OFF_STATE for one in on)
+        signals = [
+            messages.DigitalSignal(address=address, state=state) for address, state in enumerate(states)
+        ]
+        return messages.DigitalList(signals=signals)
+
     class Device(base):  # type: ignore[misc]
         def SetDO(self, request: Any, context: Any) -> Any:
             outputs = {signal.address: signal.state == messages.ON_STATE for signal in request.signals}
@@ -226,22 +222,10 @@ def _device(arm: Indy7Emulator, base: Any) -> Any:
 
         def GetDO(self, request: Any, context: Any) -> Any:
             outputs = arm.look().outputs
-            return messages.DigitalList(
-                signals=[
-                    messages.DigitalSignal(
-                        address=address,
-                        state=messages.ON_STATE if outputs.get(address) else messages.OFF_STATE,
-                    )
-                    for address in range(16)
-                ]
-            )
+            return _signals([bool(outputs.get(address)) for address in range(16)])
 
         def GetDI(self, request: Any, context: Any) -> Any:
-            return messages.DigitalList(
-                signals=[
-                    messages.DigitalSignal(address=address, state=messages.OFF_STATE) for address in range(16)
-                ]
-            )
+            return _signals([False] * 16)
 
         def SetGripperCommand(self, request: Any, context: Any) -> Any:
             data = list(request.gripper_pvt_data)
@@ -259,7 +243,7 @@ def _device(arm: Indy7Emulator, base: Any) -> Any:
     return Device()
 
 
-def _config(base: Any) -> Any:
+def _config(arm: Indy7Emulator, base: Any) -> Any:
     from neuromeka.proto import config_msgs_pb2 as messages
 
     class Config(base):  # type: ignore[misc]

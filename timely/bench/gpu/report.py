@@ -141,15 +141,8 @@ def _draw(page: Path, measured: Value, predicted: Value, loads: Sequence[float])
         if None not in values:
             shares[system] = [(float(value), float(value), float(value)) for value in values]
     if shares:
-        plots.paper_line_plot(
-            folder / "gpu-in-time.png",
-            "Urgent tasks in time, WID 2",
-            loads,
-            shares,
-            "load",
-            "share",
-            floor=0.0,
-        )
+        title = "Urgent tasks in time, WID 2"
+        plots.paper_line_plot(folder / "gpu-in-time.png", title, loads, shares, "load", "share", floor=0.0)
     bars: dict[str, list[Interval | None]] = {"measured": [], "predicted": []}
     groups = []
     for load in loads:

@@ -238,15 +238,8 @@ def _write_model(bench: GpuBench, left_s: float) -> Value:
 
 
 def _calibrate(bench: GpuBench, left_s: float) -> Value:
-    profile = in_fresh_process(
-        calibrate_in_process,
-        str(bench.model),
-        bench.settings.arguments,
-        bench.settings.rounds,
-        str(bench.profile),
-        log=bench.log,
-    )
-    return {"profile": profile}
+    arguments = str(bench.model), bench.settings.arguments, bench.settings.rounds, str(bench.profile)
+    return {"profile": in_fresh_process(calibrate_in_process, *arguments, log=bench.log)}
 
 
 def calibrate_in_process(model: str, arguments: tuple[str, ...], rounds: int, target: str) -> Value:

@@ -22,21 +22,10 @@ KEY = "timely"
 FLAT_PREFIX = "timely_"
 MOST_NAMES = 2000
 _TUF_FIELDS = ("ert_s", "alpha", "beta", "cutoff_s")
-RESERVED = frozenset(
-    {
-        "arrival_s",
-        "priority",
-        "forced",
-        "forced_ids",
-        "segment_tokens",
-        "names",
-        "keep_prompt",
-        "promised",
-        "history",
-        "resumed_tokens",
-        "awaits_values",
-    }
-)
+RESERVED = frozenset({
+    "arrival_s", "priority", "forced", "forced_ids", "segment_tokens", "names", "keep_prompt", "promised", "history",
+    "resumed_tokens", "awaits_values",
+})  # fmt: skip
 """Fields of our own server and of replays. From an HTTP client they would jump the queue or the grammar."""
 
 
@@ -110,18 +99,8 @@ class TimelyParams(BaseModel):
 
     def hints(self, priority: float) -> RequestHints:
         """The request's hints; ``priority`` is vLLM's own, for a request that names no other."""
-        return RequestHints(
-            utility=self.utility,
-            urgency=self.urgency,
-            app=self.app,
-            app_requests=self.app_requests,
-            expected_tokens=self.expected_tokens,
-            pace_s=self.pace_s,
-            priority=priority if self.priority is None else self.priority,
-            network_s=self.network_s,
-            agent=self.agent,
-            promised=self.promised,
-        )
+        fields = {name: getattr(self, name) for name in HINTS}
+        return RequestHints(**{**fields, "priority": priority if self.priority is None else self.priority})
 
 
 def parse_extra_args(

@@ -95,6 +95,7 @@ def server_task_utility_to_wire(utility: TimeUtility) -> dict[str, float]:
     return {"ert_s": utility.ert_s, "alpha": utility.alpha, "beta": utility.beta}
 
 
+_NUMBER = {"type": ["number", "null"]}
 _TUF_SCHEMA = {
     "description": "how the value of the answer falls with time; or a class: 'normal', 'urgent'",
     "anyOf": [
@@ -103,21 +104,11 @@ _TUF_SCHEMA = {
             "type": "object",
             "additionalProperties": False,
             "properties": {
-                "ert_s": {
-                    "type": ["number", "null"],
-                    "minimum": 0,
-                    "maximum": MAX_TUF,
-                    "default": NORMAL.ert_s,
-                },
-                "alpha": {"type": ["number", "null"], "minimum": -MAX_TUF, "maximum": 0},
-                "beta": {
-                    "type": ["number", "null"],
-                    "exclusiveMinimum": 0,
-                    "maximum": MAX_TUF,
-                    "default": NORMAL.beta,
-                },
+                "ert_s": {**_NUMBER, "minimum": 0, "maximum": MAX_TUF, "default": NORMAL.ert_s},
+                "alpha": {**_NUMBER, "minimum": -MAX_TUF, "maximum": 0},
+                "beta": {**_NUMBER, "exclusiveMinimum": 0, "maximum": MAX_TUF, "default": NORMAL.beta},
                 "cutoff_s": {
-                    "type": ["number", "null"],
+                    **_NUMBER,
                     "exclusiveMinimum": 0,
                     "maximum": MAX_TUF,
                     "description": "where the utility is zero, in place of alpha; later than ert_s",

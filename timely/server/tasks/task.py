@@ -236,7 +236,8 @@ class Task:
 
     def view(self, now: float) -> dict[str, Any]:
         """All of it but the token, for ``GET /v1/tasks/{id}``."""
-        request = self.request
+        request, annotation = self.request, self.annotation
+        urgency = None if annotation is None else annotation.urgency
         return {
             "task_id": self.task_id,
             "state": self.state,
@@ -244,14 +245,10 @@ class Task:
             "problem": self.ending.problem() if self.ending is not None and self.ending.is_error else None,
             "agent": request.agent,
             "app": request.app,
-            "urgency": request.urgency if self.annotation is None else self.annotation.urgency.level,
-            "urgency_source": None if self.annotation is None else self.annotation.urgency.source,
-            "urgency_confidence": None
-            if self.annotation is None
-            else _number(self.annotation.urgency.confidence),
-            "expected_tokens": request.expected_tokens
-            if self.annotation is None
-            else self.annotation.expected_tokens,
+            "urgency": request.urgency if urgency is None else urgency.level,
+            "urgency_source": None if urgency is None else urgency.source,
+            "urgency_confidence": None if urgency is None else _number(urgency.confidence),
+            "expected_tokens": (annotation or request).expected_tokens,
             "skill_set": self.skill_set.name,
             "robot": self.profile.name,
             "task": request.task,

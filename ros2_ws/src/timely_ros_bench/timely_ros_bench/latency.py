@@ -11,13 +11,10 @@ Processors are kept out of deep sleep with the bridge's parameter ``wake_latency
 
 import argparse
 import json
-import math
 import os
-import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from timely.core.child_process import START_S, ChildProcess, core_module_command
@@ -25,32 +22,12 @@ from timely.core.cpu_latency import AS_THEY_LIKE, wake_latency_for_measurement
 from timely.core.errors import EngineFailed, TimelyError
 from timely.core.files import core_write_file
 from timely_ros_bench.latency_parts import LONGEST_S, ROLES
+from timely_ros_bench.quantiles import bench_quantiles
 
 ROBOTS = (1, 10, 30)
 SEGMENTS = 20
 MODULE = "timely_ros_bench.latency_parts"
 FIRST_DOMAIN, LAST_DOMAIN = 1, 101
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """Seconds from the engine to a point on the way, over all segments of a run."""
-
-    samples: tuple[float, ...]
-
-    def quantile_ms(self, level: float) -> float:
-        """Milliseconds that a share ``level`` of the segments did not exceed (nearest rank)."""
-        ordered = sorted(self.samples)
-        return 1e3 * ordered[max(0, math.ceil(level * len(ordered)) - 1)]
-
-    def to_dict(self) -> dict[str, float]:
-        """``p50_ms``, ``p99_ms``, ``max_ms`` and the number of ``segments``."""
-        return {
-            "p50_ms": round(1e3 * statistics.median(self.samples), 3),
-            "p99_ms": round(self.quantile_ms(0.99), 3),
-            "max_ms": round(1e3 * max(self.samples), 3),
-            "segments": len(self.samples),
-        }
 
 
 def measure_ros_latency(
@@ -104,10 +81,12 @@ def measure_ros_latency(
         closed, received = (
             json.loads((place / name).read_text()) for name in ("closed.json", "received.json")
         )
+    samples_s = [received[key] - closed[key] for key in closed if key in received]
     expected = robots * segments
     if len(closed) != expected or set(closed) != set(received):
         raise EngineFailed(f"{len(closed)} segments closed, {len(received)} received, {expected} expected")
-    return Latency(tuple(received[key] - closed[key] for key in closed)).to_dict()
+    shown = {f"{name}_ms": value for name, value in bench_quantiles(samples_s, 1e3, 3).items()}
+    return {**shown, "segments": len(samples_s)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from timely.core.checkpoint import load_core_checkpoint, save_core_checkpoint
+from timely_ros_bench.quantiles import bench_quantiles
 
 BRAKES = ("stop", "StopMotion")
 """Commands of emulated robots that stop a motion."""
@@ -91,9 +91,9 @@ class StopTally:
             counts.pop(name) for name in ("first_command_s", "client_s", "at_rest_s")
         )
         return {
-            "first_command_ms": {key: 1e3 * value for key, value in _quantiles(first_s).items()},
-            "client_ms": {key: 1e3 * value for key, value in _quantiles(client_s).items()},
-            "at_rest_s": _quantiles(rest_s),
+            "first_command_ms": bench_quantiles(first_s, 1e3, 3),
+            "client_ms": bench_quantiles(client_s, 1e3, 3),
+            "at_rest_s": bench_quantiles(rest_s),
             "samples": len(first_s),
             **counts,
         }
@@ -108,17 +108,6 @@ def _falsehood(claim: Claim, brake_s: float, moving: Sequence[float]) -> str:
     if claim.state == "at_rest" and moving and max(moving) > claim.answered_s + REST_TOLERANCE_S:
         return f"it moved for another {max(moving) - claim.answered_s:.2f} s"
     return ""
-
-
-def _quantiles(values: Sequence[float]) -> dict[str, float]:
-    if not values:
-        return {"p50": math.nan, "p99": math.nan, "max": math.nan}
-    ordered = sorted(values)
-    return {
-        "p50": round(statistics.median(ordered), 6),
-        "p99": round(ordered[max(0, math.ceil(0.99 * len(ordered)) - 1)], 6),
-        "max": round(ordered[-1], 6),
-    }
 
 
 class RobotLogReader:

@@ -147,24 +147,16 @@ class MujocoRobot(DroneRobot):
             turn = (0.0, 0.0, math.sin(0.5 * where.yaw), math.cos(0.5 * where.yaw))
             battery = max(0.0, 1.0 - self._pilot.flown_s / FLIGHT_S)
             detail = self._failure() or ("flying" if self._pilot.flying else "on the ground")
-            return RobotStatus(
-                (where.x, where.y, where.z),
-                turn,
-                battery,
-                detail,
-                at_rest=self._pilot.arrived or not self._pilot.flying,
-                away=self._pilot.flying,
-                fault="the drone has crashed" if self._pilot.crashed else "",
-            )
+            flying, fault = self._pilot.flying, "the drone has crashed" if self._pilot.crashed else ""
+            rest = self._pilot.arrived or not flying
+            place = (where.x, where.y, where.z)
+            return RobotStatus(place, turn, battery, detail, at_rest=rest, away=flying, fault=fault)
         if self._arm is not None:
             down = (0.0, 1.0, 0.0, 0.0)
+            held, rest = self._arm.holding, self._arm.arrived
+            detail = self._failure()
             return RobotStatus(
-                self._arm.tool,
-                down,
-                detail=self._failure(),
-                holding=self._arm.holding,
-                at_rest=self._arm.arrived,
-                away=bool(self._arm.holding),
+                self._arm.tool, down, detail=detail, holding=held, at_rest=rest, away=bool(held)
             )
         return RobotStatus()
 
