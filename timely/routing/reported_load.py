@@ -71,12 +71,5 @@ def read_load(report: Mapping[str, Any]) -> EngineLoad:
     """The load of an engine, without what it has cached of a prompt."""
     columns = {name: np.array(report["columns"][name], dtype=COLUMNS[name]) for name in _NAMES}
     free_blocks, block_tokens, max_batch = report["memory"] or (UNBOUNDED, 1, UNBOUNDED)
-    return EngineLoad(
-        ReportedQueue(**columns),
-        ReportedSpeed(*report["speed"]),
-        0,
-        free_blocks,
-        UNBOUNDED,
-        block_tokens,
-        max_batch,
-    )
+    queue, speed = ReportedQueue(**columns), ReportedSpeed(*report["speed"])
+    return EngineLoad(queue, speed, 0, free_blocks, UNBOUNDED, block_tokens, max_batch)

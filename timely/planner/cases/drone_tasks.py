@@ -259,15 +259,10 @@ def draft_case_unclear(sampler: Sampler) -> Draft:
     """Refuse: the task is unclear, or a drone cannot do it."""
     unclear = sampler.chance(0.55)
     task = sampler.phrase("unclear") if unclear else sampler.phrase("unable", x=drone_object(sampler))
-    return Draft(
-        task,
-        UNCLEAR if unclear else UNABLE,
-        drone_trials((), judge=case_refused),
-        drone_scene(sampler, sampler.chance(0.5)),
-        command=not unclear,
-        refusal=True,
-        family="" if unclear else "unable",
-    )
+    plan, family = (UNCLEAR, "") if unclear else (UNABLE, "unable")
+    trials = drone_trials((), judge=case_refused)
+    scene = drone_scene(sampler, sampler.chance(0.5))
+    return Draft(task, plan, trials, scene, command=not unclear, refusal=True, family=family)
 
 
 FAMILIES = (

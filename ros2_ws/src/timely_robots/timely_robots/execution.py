@@ -1,4 +1,4 @@
-"""Executes segments for one robot: queue, order, at most once, cancel, stop, reports, and the calls of the robot.
+"""Executes segments for one robot: queue, order, at most once, cancel, stop, reports.
 
 One motion thread executes the segments in turn. So a driver may use a vendor's blocking calls, and the next segment
 begins when the previous one ends. Accepting, cancelling and stopping run at once on the caller's thread.
@@ -6,19 +6,16 @@ begins when the previous one ends. Accepting, cancelling and stopping run at onc
 
 import math
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol
 
 from timely.core.errors import InvalidInput
-from timely_robots import language
 from timely_robots.clock import RobotClock
 from timely_robots.driver_store import DriverStore
 from timely_robots.error_codes import ErrorCode
 from timely_robots.halter import Halter
-from timely_robots.robot import Robot
 from timely_robots.segments import (
     ExecutorState,
     Motion,
@@ -28,8 +25,6 @@ from timely_robots.segments import (
     SegmentListener,
     SegmentOrder,
     SegmentResult,
-    SkillCall,
-    SkillValue,
 )
 from timely_robots.task_ledger import TaskLedger
 
@@ -79,6 +74,11 @@ class _Silent:
     def started(self) -> None: ...
     def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None: ...
     def finished(self, result: SegmentResult) -> None: ...
+
+
+def _finish(items: Sequence[_Queued], result: SegmentResult) -> None:
+    for item in items:
+        item.listener.finished(result)
 
 
 class SegmentExecutor:
@@ -139,24 +139,22 @@ class SegmentExecutor:
 
     def cancel(self, task_id: str, index: int) -> None:
         """End a segment, queued or in motion, and the rest of its task. Unknown segments are ignored."""
+
+        def named(order: SegmentOrder) -> bool:
+            return (order.task_id, order.index) == (task_id, index)
+
         why = SegmentResult("cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled on request")
         with self._changed:
             current = self._current
-            moving = current is not None and (current.item.order.task_id, current.item.order.index) == (
-                task_id,
-                index,
-            )
-            if not moving and not any(
-                item.order.task_id == task_id and item.order.index == index for item in self._queue
-            ):
+            moving = current is not None and named(current.item.order)
+            if not moving and not any(named(item.order) for item in self._queue):
                 return
             self._ledger.end(task_id, why)
             ended = self._remove(lambda order: order.task_id == task_id and (moving or order.index >= index))
             halt = moving and self._interrupt(why)
         if halt:
             self._halt()
-        for item in ended:
-            item.listener.finished(why)
+        _finish(ended, why)
 
     def abandon(self, task_id: str, why: str) -> int:
         """Cancel the queued segments of a task and take no more; returns how many. A segment in motion is finished."""
@@ -165,8 +163,7 @@ class SegmentExecutor:
             if not self._ledger.end(task_id, done):
                 return 0
             ended = self._remove(lambda order: order.task_id == task_id)
-        for item in ended:
-            item.listener.finished(done)
+        _finish(ended, done)
         return len(ended)
 
     @property
@@ -188,11 +185,11 @@ class SegmentExecutor:
             The stop holds in this process either way.
         """
         with self._store.stopping(why):
-            ended = self._end_everything(SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, why))
+            result = SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, why)
+            ended = self._end_everything(result)
             halt = self._halter.begin()
             halt.wait(HALT_FIRST_S)
-            for item, result in ended:
-                item.listener.finished(result)
+            _finish(ended, result)
             unsaved: InvalidInput | None = None
             try:
                 self._store.save()
@@ -221,11 +218,11 @@ class SegmentExecutor:
                 return False
             self._action = action
             moving = self._current is not None
-        ended = self._end_everything(SegmentResult("cancelled", ErrorCode.FAILSAFE, why), stopping=False)
+        result = SegmentResult("cancelled", ErrorCode.FAILSAFE, why)
+        ended = self._end_everything(result, stopping=False)
         if moving:
             self._halt()
-        for item, result in ended:
-            item.listener.finished(result)
+        _finish(ended, result)
         return True
 
     def take_action_problem(self) -> str:
@@ -245,8 +242,7 @@ class SegmentExecutor:
             halt = moving and self._interrupt(result)
         if halt:
             self._halt()
-        for item in ended:
-            item.listener.finished(result)
+        _finish(ended, result)
 
     def interrupt(self, code: int, why: str) -> None:
         """End the segment in motion, and the rest of its task."""
@@ -256,9 +252,7 @@ class SegmentExecutor:
         if halt:
             self._halt()
 
-    def _end_everything(
-        self, result: SegmentResult, *, stopping: bool = True
-    ) -> list[tuple[_Queued, SegmentResult]]:
+    def _end_everything(self, result: SegmentResult, *, stopping: bool = True) -> list[_Queued]:
         """End all tasks and mark the motion as interrupted. The caller halts the robot and calls the listeners."""
         with self._changed:
             self._ledger.end_all(result)
@@ -270,7 +264,7 @@ class SegmentExecutor:
                 if self._acting is not None:
                     self._acting.interrupted.set()
             self._changed.notify_all()
-        return [(item, result) for item in ended]
+        return ended
 
     def close(self, timeout_s: float = 5.0) -> bool:
         """Stop and end the motion thread; False if a motion did not end within ``timeout_s``."""
@@ -279,8 +273,7 @@ class SegmentExecutor:
         why = SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, "the driver is shutting down")
         ended = self._end_everything(why)
         self._halt()
-        for item, result in ended:
-            item.listener.finished(result)
+        _finish(ended, why)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -390,16 +383,12 @@ class SegmentExecutor:
                 if done.outcome == "done":
                     self._ledger.finish(item.order)
                 else:
-                    why = SegmentResult(
-                        "cancelled",
-                        ErrorCode.SEGMENT_CANCELLED,
-                        f"segment {item.order.index} did not succeed",
-                    )
+                    reason = f"segment {item.order.index} did not succeed"
+                    why = SegmentResult("cancelled", ErrorCode.SEGMENT_CANCELLED, reason)
                     self._ledger.end(item.order.task_id, why)
                     ended = self._remove(lambda order: order.task_id == item.order.task_id)  # noqa: B023
             item.listener.finished(done)
-            for other in ended:
-                other.listener.finished(why)
+            _finish(ended, why)
 
     def _run_action(self, action: Callable[[Motion], None]) -> None:
         motion, problem = self._acting, ""
@@ -463,71 +452,3 @@ class SegmentExecutor:
             # An interrupted motion often ends in an error of the robot; the reason of the interruption counts.
             outcome, code, message = "cancelled", current.interruption.code, current.interruption.message
         return SegmentResult(outcome, code, message, ";".join(executed), motion.start_s, end_s, value)
-
-
-REMEMBERED_TASKS = 64
-"""Tasks whose variables and open blocks are kept."""
-
-
-class Guard(Protocol):
-    """Decides whether the robot may move now; both raise MotionError if it may not."""
-
-    def __call__(self, call: SkillCall, motion: Motion) -> None:
-        """Called before each call; may wait, for an operator too."""
-
-    def permit(self, motion: Motion) -> None:
-        """Called before a movement that begins later than its call."""
-
-
-class PlanRunner:
-    """The ``SegmentRunner`` of a robot.
-
-    Args:
-        guard: called before each call of a plan, also between the rounds of a loop.
-    """
-
-    def __init__(self, robot: Robot, guard: Guard | None = None) -> None:
-        self._robot = robot
-        self._guard = guard
-        self._interpreters: OrderedDict[str, language.Interpreter] = OrderedDict()
-        self._motion: tuple[Motion, list[str]] | None = None
-
-    def check(self, order: SegmentOrder) -> None:
-        language.check_robot_segment(order, self._robot.profile)
-
-    def execute(self, motion: Motion, executed: list[str]) -> str | None:
-        order = motion.order
-        self._motion = (motion, executed)
-        try:
-            if order.index == 0:
-                self._interpreters[order.task_id] = language.robot_executor_interpreter(
-                    order.skill_set, self._perform
-                )
-                while len(self._interpreters) > REMEMBERED_TASKS:
-                    self._interpreters.popitem(last=False)
-            plan = self._interpreters.get(order.task_id)
-            if plan is None:
-                raise MotionError(
-                    f"the state of task {order.task_id!r} is no longer kept", ErrorCode.OUT_OF_ORDER
-                )
-            value = plan.run(order.text)
-        finally:
-            self._motion = None
-        return None if value is None else str(value)
-
-    def halt(self) -> None:
-        self._robot.halt()
-
-    def _perform(self, call: SkillCall) -> SkillValue:
-        if self._motion is None:
-            raise MotionError("no segment is being executed", ErrorCode.DRIVER_INTERNAL)
-        motion, executed = self._motion
-        motion.check()
-        call = language.approve_skill_call(
-            call, language.robot_executor_skill_set(motion.order.skill_set), self._robot.profile
-        )
-        if self._guard is not None:
-            self._guard(call, motion)
-            motion.permit = partial(self._guard.permit, motion)
-        executed.append(call.text)
-        return self._robot.perform(call, motion)

@@ -19,7 +19,8 @@ from timely.core.clock import SystemClock
 from timely.core.errors import TimelyError
 from timely_robots import language
 from timely_robots.clock import RobotClock, SteppedClock
-from timely_robots.execution import PlanRunner, SegmentExecutor
+from timely_robots.execution import SegmentExecutor
+from timely_robots.plan_runner import PlanRunner
 from timely_robots.registry import robot_class
 from timely_robots.robot import Robot
 from timely_robots.segments import MotionError, SegmentOrder, SegmentResult

@@ -18,10 +18,11 @@ from lrtrace.robot_profile import Failsafe
 from timely_robots import language
 from timely_robots.driver_store import DriverStore
 from timely_robots.error_codes import ErrorCode
-from timely_robots.execution import PlanRunner, SegmentExecutor
+from timely_robots.execution import SegmentExecutor
 from timely_robots.failsafe import Conditions, FailsafeMonitor
 from timely_robots.lease import Lease
 from timely_robots.operators import Operators
+from timely_robots.plan_runner import PlanRunner
 from timely_robots.robot import Robot, RobotStatus
 from timely_robots.ros.driver_settings import declare_driver_parameters, driver_store
 from timely_robots.ros.lifecycle import ManagedNode

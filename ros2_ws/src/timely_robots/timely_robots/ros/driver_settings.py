@@ -22,31 +22,20 @@ def declare_driver_parameters(node: LifecycleNode, robot: Robot) -> None:
     def number(name: str, default: float, text: str, low: float, high: float) -> None:
         declare(name, default, describe_ros_parameter(text, low=low, high=high))
 
-    declare("profile", "", describe_ros_parameter("robot profile: a name or a YAML file", read_only=True))
-    declare("skill_set", "", describe_ros_parameter("plan language of goals without one", read_only=True))
+    for name, text in (
+        ("profile", "robot profile: a name or a YAML file"),
+        ("skill_set", "plan language of goals without one"),
+        ("state_dir", f"folder of stop latch, begun tasks and lease epoch; empty: ${STATE_DIR_VARIABLE} or "
+         f"{DEFAULT_STATE_DIR}, in memory for simulated robots"),
+        ("principals", "file of principals: reset, take-over and confirmation need an operator's token; "
+         f"empty: ${PRINCIPALS_VARIABLE}, or no token is needed"),
+    ):  # fmt: skip
+        declare(name, "", describe_ros_parameter(text, read_only=True))
     number("state_period_s", 0.5, "between two states [s]", 0.05, 2.0)
     number("progress_period_s", 0.5, "least time between two progress reports [s]", 0.05, 60.0)
     number("task_silence_s", 3.0, "a task without a message for so long is orphaned [s]", 0.2, 3600.0)
     number("queue_limit", 64, "most segments that wait", 1, 10_000)
     number("connect_timeout_s", 10.0, "deadline of connecting to the robot [s]", 0.1, 300.0)
-    declare(
-        "state_dir",
-        "",
-        describe_ros_parameter(
-            f"folder of stop latch, begun tasks and lease epoch; empty: ${STATE_DIR_VARIABLE} or "
-            f"{DEFAULT_STATE_DIR}, in memory for simulated robots",
-            read_only=True,
-        ),
-    )
-    declare(
-        "principals",
-        "",
-        describe_ros_parameter(
-            "file of principals: reset, take-over and confirmation need an operator's token; "
-            f"empty: ${PRINCIPALS_VARIABLE}, or no token is needed",
-            read_only=True,
-        ),
-    )
     number("lease_lapse_s", 3.0, "a lease without renewal for so long lapses [s]", 0.2, 3600.0)
     number("proximity_stop_m", 0.0, "no motion with an obstacle nearer than this [m]; 0: no gate", 0.0, 100.0)
     number("proximity_slow_m", 0.0, "slower motion with an obstacle nearer than this [m]", 0.0, 100.0)

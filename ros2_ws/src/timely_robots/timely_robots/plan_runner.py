@@ -1,0 +1,77 @@
+"""Runs the segments of plans on a robot: interprets each and makes the robot's calls, on the motion thread."""
+
+from collections import OrderedDict
+from functools import partial
+from typing import Protocol
+
+from timely_robots import language
+from timely_robots.error_codes import ErrorCode
+from timely_robots.robot import Robot
+from timely_robots.segments import Motion, MotionError, SegmentOrder, SkillCall, SkillValue
+
+REMEMBERED_TASKS = 64
+"""Tasks whose variables and open blocks are kept."""
+
+
+class Guard(Protocol):
+    """Decides whether the robot may move now; both raise MotionError if it may not."""
+
+    def __call__(self, call: SkillCall, motion: Motion) -> None:
+        """Called before each call; may wait, for an operator too."""
+
+    def permit(self, motion: Motion) -> None:
+        """Called before a movement that begins later than its call."""
+
+
+class PlanRunner:
+    """The ``SegmentRunner`` of a robot.
+
+    Args:
+        guard: called before each call of a plan, also between the rounds of a loop.
+    """
+
+    def __init__(self, robot: Robot, guard: Guard | None = None) -> None:
+        self._robot = robot
+        self._guard = guard
+        self._interpreters: OrderedDict[str, language.Interpreter] = OrderedDict()
+        self._motion: tuple[Motion, list[str]] | None = None
+
+    def check(self, order: SegmentOrder) -> None:
+        language.check_robot_segment(order, self._robot.profile)
+
+    def execute(self, motion: Motion, executed: list[str]) -> str | None:
+        order = motion.order
+        self._motion = (motion, executed)
+        try:
+            if order.index == 0:
+                self._interpreters[order.task_id] = language.robot_executor_interpreter(
+                    order.skill_set, self._perform
+                )
+                while len(self._interpreters) > REMEMBERED_TASKS:
+                    self._interpreters.popitem(last=False)
+            plan = self._interpreters.get(order.task_id)
+            if plan is None:
+                raise MotionError(
+                    f"the state of task {order.task_id!r} is no longer kept", ErrorCode.OUT_OF_ORDER
+                )
+            value = plan.run(order.text)
+        finally:
+            self._motion = None
+        return None if value is None else str(value)
+
+    def halt(self) -> None:
+        self._robot.halt()
+
+    def _perform(self, call: SkillCall) -> SkillValue:
+        if self._motion is None:
+            raise MotionError("no segment is being executed", ErrorCode.DRIVER_INTERNAL)
+        motion, executed = self._motion
+        motion.check()
+        call = language.approve_skill_call(
+            call, language.robot_executor_skill_set(motion.order.skill_set), self._robot.profile
+        )
+        if self._guard is not None:
+            self._guard(call, motion)
+            motion.permit = partial(self._guard.permit, motion)
+        executed.append(call.text)
+        return self._robot.perform(call, motion)
