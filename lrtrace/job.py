@@ -4,12 +4,10 @@ All times are seconds from the trace's origin. The constructors check every fiel
 Unknown fields stay in ``extra`` and are written back.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from lrtrace.errors import BadInput
 
@@ -84,7 +82,7 @@ class Tuf:
         return self.ert_s < URGENT_BELOW_S
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Tuf:
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         """From JSON. ``cutoff_s``, the time of zero utility, may stand for ``alpha``."""
         values = dict(raw)
         ert_s, beta = values.pop("ert_s", 1.0), values.pop("beta", 1.0)
@@ -194,7 +192,7 @@ class Job:
         return sum(segment.execution_s for segment in self.plan)
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Job:
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         """From JSON.
 
         Raises:
@@ -269,7 +267,7 @@ class Header:
         _number("network_s", self.network_s, 0.0, "zero or more seconds")
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Header:
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         """From JSON.
 
         Raises:

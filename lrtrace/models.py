@@ -5,12 +5,10 @@ All times are seconds. A model gives its minimum, mean, quantiles and random dra
 segment arrives in time even after the shortest run (TimelyLLM, section 4.3).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeFloat, model_validator
@@ -111,7 +109,7 @@ class ConstantModel(_Model):
     residual_s: Quantiles = ()
 
     @model_validator(mode="after")
-    def _check(self) -> ConstantModel:
+    def _check(self) -> Self:
         _sorted("residual_s", self.residual_s)
         return self
 
@@ -139,7 +137,7 @@ class LinearModel(_Model):
     residual_s: Quantiles = ()
 
     @model_validator(mode="after")
-    def _check(self) -> LinearModel:
+    def _check(self) -> Self:
         _sorted("residual_s", self.residual_s)
         return self
 
@@ -175,7 +173,7 @@ class SampledModel(_Model):
     variable: bool = True
 
     @model_validator(mode="after")
-    def _check(self) -> SampledModel:
+    def _check(self) -> Self:
         _sorted("quantiles_s", self.quantiles_s)
         return self
 

@@ -4,12 +4,10 @@ Arguments are in the robot's own units (cm and degrees for a Tello, metres for a
 Times are seconds.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import (
@@ -49,7 +47,7 @@ class Limit(_Part):
     max_chars: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
-    def _check(self) -> Limit:
+    def _check(self) -> Self:
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError(f"min {self.min:g} is over max {self.max:g}")
         return self
@@ -93,7 +91,7 @@ class SkillProfile(_Part):
     runs shorter than the estimate count, since its estimate is the minimum."""
 
     @model_validator(mode="after")
-    def _check(self) -> SkillProfile:
+    def _check(self) -> Self:
         if isinstance(self.execution, LinearModel) and self.execution.argument not in self.args:
             names = ", ".join(self.args) or "none"
             raise ValueError(f"execution is linear in {self.execution.argument!r}; arguments here: {names}")
@@ -125,7 +123,7 @@ class Geofence(_Part):
     """Horizontal distance from the origin."""
 
     @model_validator(mode="after")
-    def _check(self) -> Geofence:
+    def _check(self) -> Self:
         for name in ("x_m", "y_m", "z_m"):
             bounds = getattr(self, name)
             if bounds is not None and bounds[0] > bounds[1]:
@@ -197,7 +195,7 @@ class RobotProfile(_Part):
     joints_deg: tuple[tuple[FiniteFloat, FiniteFloat], ...] = ()
 
     @model_validator(mode="after")
-    def _check(self) -> RobotProfile:
+    def _check(self) -> Self:
         if not NAME.fullmatch(self.name):
             raise ValueError(f"name {self.name!r} must be letters, digits, '.', '_' and '-'")
         taken: dict[str, str] = {}

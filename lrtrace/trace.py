@@ -1,13 +1,11 @@
 """Reads and writes trace files ``*.lrtrace.jsonl`` as a stream: a header line, then one job a line."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from lrtrace.errors import BadInput
 from lrtrace.job import Header, Job
@@ -145,7 +143,7 @@ class TraceWriter:
         self._file.write(encode_jsonl(job.to_dict()))
         self.jobs += 1
 
-    def __enter__(self) -> TraceWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -24,8 +24,6 @@ program's help; each segment comes exactly once and in order. Every wait has a d
 ``timely.core.errors``.
 """
 
-from __future__ import annotations
-
 from timely.client.async_client import AsyncTimelyClient
 from timely.client.async_stream import AsyncTaskStream
 from timely.client.events import Call, Segment, StopOrder, TaskResult

@@ -1,13 +1,11 @@
 """The client of one server."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import httpx
 
@@ -63,7 +61,7 @@ class AsyncTimelyClient:
         )
         self._connection = AsyncConnection(url, http, silence_s, reconnect_s, clock or SystemClock(), sleep)
 
-    async def __aenter__(self) -> AsyncTimelyClient:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

@@ -1,9 +1,8 @@
 """The stop of all robots, as a bridge follows it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import httpx
 
@@ -29,7 +28,7 @@ class AsyncStopStream:
         self._backoff = Backoff(math.inf, " ".join(agents), connection.lost)
         self._closed = False
 
-    def __aiter__(self) -> AsyncStopStream:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> StopOrder:

@@ -1,7 +1,5 @@
 """Server-sent events as data: segments, results, orders of the stop."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields

@@ -1,7 +1,5 @@
 """Limits of the client's connection pool: unlimited while in use, closed soon after."""
 
-from __future__ import annotations
-
 import httpx
 
 KEPT_S = 20.0

@@ -1,7 +1,5 @@
 """Problem documents of the server as errors."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,14 +1,12 @@
 # Written by scripts/generate_sync_client.py: change the module of the asyncio client instead.
 """The client of one server."""
 
-from __future__ import annotations
-
 import os
 import ssl
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import httpx
 
@@ -64,7 +62,7 @@ class TimelyClient:
         )
         self._connection = Connection(url, http, silence_s, reconnect_s, clock or SystemClock(), sleep)
 
-    def __enter__(self) -> TimelyClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -1,10 +1,9 @@
 # Written by scripts/generate_sync_client.py: change the module of the asyncio client instead.
 """The stop of all robots, as a bridge follows it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import httpx
 
@@ -30,7 +29,7 @@ class StopStream:
         self._backoff = Backoff(math.inf, " ".join(agents), connection.lost)
         self._closed = False
 
-    def __iter__(self) -> StopStream:
+    def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> StopOrder:

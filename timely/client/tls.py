@@ -1,7 +1,5 @@
 """The client's side of TLS."""
 
-from __future__ import annotations
-
 import os
 import ssl
 

@@ -6,8 +6,6 @@ runs a module as ``python -m`` does, or the Python script of a path. When the pa
 the module gets SIGINT and must end within ``ORPHAN_S``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import runpy
@@ -21,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from timely.core.errors import EngineFailed
 
@@ -63,7 +61,7 @@ class ChildProcess:
             log.open("w+b") if log is not None else tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         )
 
-    def start(self) -> ChildProcess:
+    def start(self) -> Self:
         """Start it, once."""
         self._process = subprocess.Popen(
             self._command,
@@ -236,7 +234,7 @@ class ChildProcesses:
         if self._interrupted:
             raise KeyboardInterrupt
 
-    def __enter__(self) -> ChildProcesses:
+    def __enter__(self) -> Self:
         self._previous_handler = signal.signal(signal.SIGINT, self._interrupt)
         return self
 

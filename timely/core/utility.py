@@ -1,10 +1,9 @@
 """Time-utility functions: how the worth of an answer falls with the time it takes (TimelyLLM Eq. 1)."""
 
-from __future__ import annotations
-
 import math
 import sys
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -45,7 +44,7 @@ class TimeUtility:
             raise InvalidInput(f"beta must be positive, got {self.beta}", where="tuf.beta")
 
     @classmethod
-    def from_cutoff(cls, ert_s: float, cutoff_s: float, beta: float) -> TimeUtility:
+    def from_cutoff(cls, ert_s: float, cutoff_s: float, beta: float) -> Self:
         """The utility that reaches zero at ``cutoff_s``: ``alpha = -beta / (cutoff_s - ert_s)``, but finite."""
         if not (math.isfinite(cutoff_s) and cutoff_s > ert_s):
             raise InvalidInput(

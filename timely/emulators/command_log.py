@@ -1,12 +1,10 @@
 """Logs the commands and motions of an emulator, one JSON object a line, for people and tests."""
 
-from __future__ import annotations
-
 import json
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 
 class CommandLog:
@@ -67,7 +65,7 @@ class CommandLog:
                 self._file.close()
                 self._file = None
 
-    def __enter__(self) -> CommandLog:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -4,12 +4,10 @@ It needs the packages ``neuromeka`` and ``grpc`` of ``make robots``, imported on
 answered with gRPC's UNIMPLEMENTED.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Self
 
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput, Unsupported
@@ -75,7 +73,7 @@ class Indy7Emulator:
             self._servers.append(server)
         self._watch = threading.Thread(target=self._settle_often, name=f"indy7 {host}", daemon=True)
 
-    def start(self) -> Indy7Emulator:
+    def start(self) -> Self:
         """Serve, on threads of its own, until ``close``."""
         for server in self._servers:
             server.start()

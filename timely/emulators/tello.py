@@ -1,13 +1,12 @@
 """The Tello emulator on the wire: text commands over UDP, a state stream, and a network that may be bad."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import random
 import select
 import socket
 import threading
+from typing import Self
 
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput
@@ -77,7 +76,7 @@ class TelloEmulator:
         self._commands.setblocking(False)
         self.address: tuple[str, int] = self._commands.getsockname()[:2]
 
-    def start(self) -> TelloEmulator:
+    def start(self) -> Self:
         """Run on a thread of its own until ``close``."""
         self._thread = threading.Thread(target=self.run, name=f"tello {self.address[0]}", daemon=True)
         self._thread.start()

@@ -4,11 +4,9 @@ A ``SkillSet`` is plain, frozen data, one YAML file each (``timely.plans.skill_l
 boundaries and validation follow from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import re2
 from pydantic import (
@@ -67,7 +65,7 @@ class Argument(_Part):
     description: StrictStr = ""
 
     @model_validator(mode="after")
-    def _check(self) -> Argument:
+    def _check(self) -> Self:
         if self.type in NUMERIC:
             if self.max_chars is not None:
                 raise ValueError("max_chars is for texts")
@@ -148,7 +146,7 @@ class Skill(_Part):
         return value
 
     @model_validator(mode="after")
-    def _check(self) -> Skill:
+    def _check(self) -> Self:
         names = [argument.name for argument in self.arguments]
         if len(set(names)) != len(names):
             raise ValueError("two arguments have the same name")
@@ -201,7 +199,7 @@ class TextRules(_Part):
     max_words: StrictInt = Field(default=60, ge=1, le=2000)
 
     @model_validator(mode="after")
-    def _check(self) -> TextRules:
+    def _check(self) -> Self:
         if self.min_words > self.max_words:
             raise ValueError("min_words is over max_words")
         return self

@@ -5,10 +5,8 @@ and decoding sequences share their steps. A parked generation is idle until it r
 Its next segment is work to come, which slows the engine down.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -165,9 +163,7 @@ class _Others:
     index: Floats
 
     @classmethod
-    def of(
-        cls, table: QueueColumns, now: float, token_s: float, alone_s: float, sequence_s: float
-    ) -> _Others:
+    def of(cls, table: QueueColumns, now: float, token_s: float, alone_s: float, sequence_s: float) -> Self:
         rows = np.flatnonzero(table.resume_s <= now)
         weight = np.maximum(-table.alpha[rows], FLAT_WEIGHT)
         prompt_s = token_s * table.prefill_left[rows].astype(np.float64)

@@ -1,11 +1,10 @@
 """Runs the application in a thread of a program or a test."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading
 from types import TracebackType
+from typing import Self
 
 from fastapi import FastAPI
 
@@ -52,7 +51,7 @@ class ServerThread:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="timely-server", daemon=True)
 
-    def __enter__(self) -> ServerThread:
+    def __enter__(self) -> Self:
         self._thread.start()
         if not self._ready.wait(self._start_timeout_s):
             self.stop()

@@ -5,8 +5,6 @@ scikit-learn (extra ``predict``), a hundred samples a type and seconds; predicti
 in a file of plain numbers, never in a pickle.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import warnings
@@ -15,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -292,7 +290,7 @@ class TrainedAppCosts:
         write_predictor_arrays(path, APP_COSTS, {"unit": self.unit, "models": records}, arrays)
 
     @classmethod
-    def load(cls, path: Path, unit: str, fallback: AppCosts) -> TrainedAppCosts:
+    def load(cls, path: Path, unit: str, fallback: AppCosts) -> Self:
         """Read what ``save`` wrote.
 
         Raises:

@@ -1,10 +1,9 @@
 """Output lengths as buckets (semantic scheduling, section 3.3, after S3): a class per range of lengths."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -72,7 +71,7 @@ class LengthBucketPredictor:
         buckets: int = BUCKETS,
         width: float | None = None,
         embedder: Embedder | None = None,
-    ) -> LengthBucketPredictor:
+    ) -> Self:
         """From past requests and the lengths of their outputs, in seconds.
 
         Args:
@@ -124,7 +123,7 @@ class LengthBucketPredictor:
         )
 
     @classmethod
-    def load(cls, path: Path) -> LengthBucketPredictor:
+    def load(cls, path: Path) -> Self:
         """Read what ``save`` wrote.
 
         Raises:

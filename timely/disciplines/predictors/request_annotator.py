@@ -6,11 +6,10 @@ application (``justitia``) and the lengths that similar prompts got (``sagesched
 these, and ``RequestAnnotator`` fills in a request. Pure: time is an argument; calls and threads are the server's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.app_cost import APP_COSTS
@@ -52,7 +51,7 @@ class Predictors:
     files: tuple[Path, ...] = ()
 
     @classmethod
-    def read(cls, names: Iterable[str]) -> Predictors:
+    def read(cls, names: Iterable[str]) -> Self:
         """Sort predictor files by what they say they are.
 
         Without any, ``examples`` predicts urgency, which is better than nothing and no triage.

@@ -16,10 +16,9 @@ Where the paper slips:
   Then the first point holds for prompt and output together (``keep_context``).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
+from typing import Self
 
 from timely.disciplines.base import StepLimits
 
@@ -43,7 +42,7 @@ class CostModel:
     save: float = 0.0
 
     @classmethod
-    def of(cls, limits: StepLimits) -> CostModel:
+    def of(cls, limits: StepLimits) -> Self:
         """What the engine has learned of itself: linear in prompts, constant in decoding."""
         speed, swap = limits.speed, limits.swap_s_per_token
         return cls(0.0, speed.prefill_token_s, swap, 0.0, speed.token_s, swap)

@@ -1,13 +1,11 @@
 """Step-time profiles: how long one step of a machine and model takes, as coefficients in a YAML file."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     BaseModel,
@@ -41,7 +39,7 @@ class Curve(_Part):
     s: Annotated[tuple[NonNegativeFloat, ...], Field(min_length=2)]
 
     @model_validator(mode="after")
-    def _check(self) -> Curve:
+    def _check(self) -> Self:
         if len(self.at) != len(self.s):
             raise ValueError(f"at and s must be equally long, got {len(self.at)} and {len(self.s)}")
         if any(later <= earlier for earlier, later in pairwise(self.at)):

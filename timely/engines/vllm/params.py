@@ -4,11 +4,9 @@ Python: ``SamplingParams(extra_args={"timely": {"skill_set": "drone", "tuf": {"e
 Stock OpenAI server: ``"vllm_xargs": {"timely_skill_set": "drone", "timely_ert_s": 0.2, ...}`` (flat).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -40,7 +38,7 @@ class Tuf(BaseModel):
     cutoff_s: float | None = None
 
     @model_validator(mode="after")
-    def _one_of(self) -> Tuf:
+    def _one_of(self) -> Self:
         if self.alpha is not None and self.cutoff_s is not None:
             raise ValueError("give alpha or cutoff_s, not both")
         return self

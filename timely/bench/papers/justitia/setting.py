@@ -5,14 +5,12 @@ Swapping runs at 10 GB/s, 0.5 MB a token.
 For LLaMA-13B the paper gives no constants, so it is not run.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -124,7 +122,7 @@ class Predictors:
     train_s: float
 
     @classmethod
-    def make(cls) -> Predictors:
+    def make(cls) -> Self:
         """Train on 100 instances of each class, as section IV-B does."""
         begun = time.perf_counter()
         memory = {kind: predictor_app_cost_model(paper_samples(kind)) for kind in KINDS}

@@ -15,14 +15,12 @@ So each receives a prediction as good as its paper or SageSched's says, made fro
 ``trail-history`` is TRAIL on the history that SageSched itself uses.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -157,9 +155,7 @@ class Setting:
     _histories: dict[tuple[tuple[str, Any], ...], HistoryPredictor] = field(default_factory=dict)
 
     @classmethod
-    def make(
-        cls, seed: int, rate: float, errors: Errors, datasets: Sequence[str] = tuple(DATASETS)
-    ) -> Setting:
+    def make(cls, seed: int, rate: float, errors: Errors, datasets: Sequence[str] = tuple(DATASETS)) -> Self:
         """The setting of one seed."""
         world = World(seed, datasets)
         jobs, drawn = paper_workload(world, seed, REQUESTS, rate)
@@ -255,18 +251,18 @@ class Oracle:
         }
 
     @classmethod
-    def of_length(cls, setting: Setting) -> Oracle:
+    def of_length(cls, setting: Setting) -> Self:
         """The true length of each request."""
         return cls({drawn.text: np.array([drawn.output_tokens]) for drawn in setting.drawn})
 
     @classmethod
-    def of_family(cls, setting: Setting) -> Oracle:
+    def of_family(cls, setting: Setting) -> Self:
         """The true distribution of each request's family."""
         lengths = _family_lengths(setting, np.random.default_rng([setting.seed, 53]))
         return cls({drawn.text: lengths[id(drawn.family)] for drawn in setting.drawn})
 
     @classmethod
-    def fine_tuned(cls, setting: Setting) -> Oracle:
+    def fine_tuned(cls, setting: Setting) -> Self:
         """As a language model fine-tuned to the task: the family's distribution, shifted as a whole by the error of
         SSJF's model."""
         rng = np.random.default_rng([setting.seed, 53])

@@ -1,12 +1,10 @@
 """The runs of the TimelyLLM reproduction: the systems it compares, and one run in the simulator as a checkpoint."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -124,7 +122,7 @@ class Outcome:
     types: dict[int, tuple[float, float, float]]
 
     @classmethod
-    def of(cls, records: Sequence[JobRecord], ids: Sequence[int], end_s: float) -> Outcome:
+    def of(cls, records: Sequence[JobRecord], ids: Sequence[int], end_s: float) -> Self:
         """From the records of a run with the trace id of each."""
         kinds = {"urgent": [r for r in records if r.task.hints.utility.urgent]}
         kinds["normal"] = [r for r in records if not r.task.hints.utility.urgent]
@@ -146,7 +144,7 @@ class Outcome:
         )
 
     @classmethod
-    def from_checkpoint(cls, entry: dict[str, Any]) -> Outcome:
+    def from_checkpoint(cls, entry: dict[str, Any]) -> Self:
         """The inverse of ``to_checkpoint``."""
         fields = _changed(entry, lambda value: math.nan if value is None else value)
         fields["types"] = {int(number): tuple(values) for number, values in fields["types"].items()}

@@ -1,10 +1,8 @@
 """A MuJoCo simulation that keeps up with a clock, real or accelerated, on a thread of its own."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from timely_robots.clock import RobotClock, SteppedClock
 from timely_robots.error_codes import ErrorCode
@@ -70,7 +68,7 @@ class Physics:
         """Simulated time by which it has fallen behind its clock for good."""
         self._thread = threading.Thread(target=self._run, name="physics", daemon=True)
 
-    def start(self) -> Physics:
+    def start(self) -> Self:
         """Let time pass."""
         self._last_s = self._clock.now()
         self._thread.start()

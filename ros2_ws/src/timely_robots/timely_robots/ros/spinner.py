@@ -1,7 +1,5 @@
 """An executor that is right, and the thread that spins it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -9,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Self
 
 import rclpy
 from rclpy.action import ActionClient, ActionServer
@@ -91,7 +89,7 @@ class Spinner:
     def thread(self) -> threading.Thread:
         return self._thread
 
-    def start(self) -> Spinner:
+    def start(self) -> Self:
         """Begin to spin."""
         self._thread.start()
         return self
