@@ -57,10 +57,6 @@ class DelayCost:
         self.settle(already_s)
         return self._timely[0][0] - already_s if self._timely else math.inf
 
-    def late_weight_up_to(self, most: float) -> float:
-        """Utility that a second of delay costs those late members that each lose at most ``most`` by it."""
-        return sum(total for weight, (total, _) in self._late.items() if weight <= most)
-
     def join(
         self, slack_s: float, delay_s: float, already_s: float, weight: float, work_s: float, *, plain: bool
     ) -> None:

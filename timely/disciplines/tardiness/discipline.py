@@ -114,29 +114,29 @@ class WeightedTardiness(KeyedDiscipline):
     # ------------------------------------------------------------------ hooks
 
     def arrived(self, job: Job, now: float) -> None:
-        self._steady_jobs = ()
+        self._disturbed(now)
         self._utilities += not _is_ordinary(job)
         self._arrivals.add(job)
         self._waiting.add(job)
         self._expect(job)
 
     def parked(self, job: Job, now: float) -> None:
-        self._steady_jobs = ()
+        self._disturbed(now)
         if job.segments:
             self._segments.learn(job)
         self._expect(job)
 
     def due_changed(self, job: Job, now: float) -> None:
-        self._steady_jobs = ()
+        self._disturbed(now)
         self._waiting.add(job)
 
     def evicted(self, job: Job, now: float) -> None:
-        self._steady_jobs = ()
+        self._disturbed(now)
         self._arrivals.put_back(job)
         self._waiting.add(job)
 
     def finished(self, job: Job, now: float) -> None:
-        self._steady_jobs = ()
+        self._disturbed(now)
         self._utilities -= not _is_ordinary(job)
         table, row = job.table, job.row
         if job.spec.plain:
@@ -144,6 +144,10 @@ class WeightedTardiness(KeyedDiscipline):
                 self._answers.learn(int(table.output_tokens[row]))
         elif job.segments and job.segments[-1].index == int(table.segment[row]) - 1:
             self._segments.learn(job)
+
+    def _disturbed(self, now: float) -> None:
+        """Something happened that the next step has to be composed for."""
+        self._steady_jobs = ()
 
     def _expect(self, job: Job) -> None:
         job.table.rank[job.row] = self._segments.expect(job, int(job.table.segment[job.row]))

@@ -79,6 +79,9 @@ class Step:
     PROTECTS_ORDINARY: ClassVar[bool] = True
     """Ordinary members count when others join."""
 
+    MIN_ORDINARY_GROUP: ClassVar[int] = MIN_GROUP
+    """Decoding ordinary candidates in a row that are judged as one."""
+
     def __init__(
         self, rules: Rules, builder: StepBuilder, numbers: Numbers, parked_slack_s: float = math.inf
     ) -> None:
@@ -126,8 +129,10 @@ class Step:
         bounds = [0, *changes.tolist(), len(kinds)]
         for begin, end in pairwise(bounds):
             judged = 0
-            if self._rules.PROTECT and kinds[begin] and end - begin >= MIN_GROUP and not self._builder.full:
-                judged = self._add_group(order[begin:end], ordinary=bool(kinds[begin] == 2))
+            ordinary = bool(kinds[begin] == 2)
+            least = self.MIN_ORDINARY_GROUP if ordinary else MIN_GROUP
+            if self._rules.PROTECT and kinds[begin] and end - begin >= least and not self._builder.full:
+                judged = self._add_group(order[begin:end], ordinary=ordinary)
                 self._decoding = self._decoding[judged:]
             for at in range(begin + judged, end, PIECE):
                 if self._builder.full:
@@ -157,7 +162,7 @@ class Step:
             if builder.barred(row):
                 continue
             tokens, delay_s = self._share(row, prompt, left, weight, slack, plain=plain)
-            costs = self._costs(ordinary=ordinary, decoding=not prompt)
+            costs = self._costs(ordinary=ordinary)
             room_s = self._promises.room_s(weight, row) - self._delay_s
             breaks = delay_s > room_s
             if breaks or (
@@ -181,7 +186,7 @@ class Step:
                 self._residents_only = True
                 self.held = self.held or "memory"
 
-    def _costs(self, *, ordinary: bool, decoding: bool) -> DelayCost:
+    def _costs(self, *, ordinary: bool) -> DelayCost:
         """What delays cost those members that a candidate has to heed."""
         if not ordinary:
             return self._all
@@ -233,7 +238,7 @@ class Step:
         if already_s + float(delays.sum()) > self._promises.room_s(float(weights.min())):
             return 0
         if ordinary:
-            count = self._costs(ordinary=True, decoding=True).worth_together(
+            count = self._costs(ordinary=True).worth_together(
                 delays, weights, slacks - already_s, -slacks - works, already_s
             )
             if count == 0:

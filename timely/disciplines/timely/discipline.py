@@ -164,6 +164,11 @@ class Timely(WeightedTardiness):
         if is_discipline_job_undated(job):
             self._undated.finished(job, now)
 
+    def _disturbed(self, now: float) -> None:
+        if self._steady_jobs:
+            self._price.go_on(now)
+        super()._disturbed(now)
+
     def _expect(self, job: Job) -> None:
         if is_discipline_job_undated(job):
             job.table.rank[job.row] = self._undated.place(job)
@@ -178,6 +183,8 @@ class Timely(WeightedTardiness):
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
         self._undated.applications.advance(table, limits)
         self._undated.renew(limits.now)
+        if self._steady_jobs:
+            self._price.go_on(limits.now)
         self._price.advance(limits.now)
         self._by_arrival = self._may_go_by_arrival(table, limits.now)
         return super().compose(table, limits)

@@ -31,6 +31,10 @@ class DelayPrice:
             self.mean = (kept * self.mean + (1.0 - kept) * self._rate) * math.exp(-idle_s / HORIZON_S)
         self._now_s = now
 
+    def go_on(self, now: float) -> None:
+        """The last step has been repeated until ``now``."""
+        self._until_s = max(self._until_s, now)
+
     def note(self, rate: float, step_s: float) -> None:
         """A step begins that takes about ``step_s`` seconds; a second of delay costs its late members ``rate``."""
         self._rate = rate

@@ -1,13 +1,17 @@
-"""A step of ``timely`` in composition: evictions by worth, and applications that have begun."""
+"""A step of ``timely`` in composition: answers beside robots, evictions by worth, and applications that have begun."""
 
+import math
 from typing import ClassVar
 
+import numpy as np
+
 from timely.core.arrays import Ints
-from timely.core.utility import NORMAL
+from timely.disciplines.base import Rows
 from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.tardiness.delay_cost import DelayCost
 from timely.disciplines.tardiness.job_numbers import Numbers
 from timely.disciplines.tardiness.step import Rules, Step
+from timely.disciplines.timely.delayed import DelayedMembers
 
 
 class UtilityStep(Step):
@@ -20,10 +24,11 @@ class UtilityStep(Step):
         ordinary_price: the same for a request without one that decodes.
     """
 
-    __slots__ = ("_apps", "_context_s", "_ordinary_price")
+    __slots__ = ("_apps", "_context_s", "_delayed", "_ordinary_price")
 
     HEEDED_WEIGHT: ClassVar[float] = 0.0
     PROTECTS_ORDINARY: ClassVar[bool] = False
+    MIN_ORDINARY_GROUP: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -40,26 +45,77 @@ class UtilityStep(Step):
         # Requests without a deadline wait for members that would be late, not for early ones to end earlier.
         self._heeded = DelayCost(0.0)
         self._all.price = price
+        self._delayed = DelayedMembers(numbers.sequence_s)
         self._apps = apps
         self._context_s = context_token_s
         self._ordinary_price = ordinary_price
 
-    def _costs(self, *, ordinary: bool, decoding: bool) -> DelayCost:
-        costs = super()._costs(ordinary=ordinary, decoding=decoding)
+    def _join(
+        self,
+        delay_s: float,
+        weight: float,
+        slack_s: float,
+        work_s: float,
+        left_tokens: float,
+        *,
+        plain: bool,
+        ordinary: bool,
+    ) -> None:
+        super()._join(delay_s, weight, slack_s, work_s, left_tokens, plain=plain, ordinary=ordinary)
+        if not ordinary and slack_s < math.inf:
+            self._delayed.join(slack_s + delay_s, weight, work_s, math.inf if plain else left_tokens)
+
+    def _add_group(self, places: Rows, *, ordinary: bool) -> int:
         if ordinary:
-            costs.price = self._price_against(costs) if decoding else 0.0
-        return costs
+            self._add_answers(places)
+            return len(places)
+        count = super()._add_group(places, ordinary=False)
+        numbers, joined = self._numbers, places[:count]
+        columns = (numbers.slack_s, numbers.weight, numbers.work_s, numbers.left_tokens, numbers.plain)
+        for slack_s, weight, work_s, left, plain in zip(
+            *(column[joined].tolist() for column in columns), strict=True
+        ):
+            if slack_s < math.inf:
+                delay_s = numbers.sequence_s * (min(left, self._longest_tokens) if plain else left)
+                self._delayed.join(slack_s + delay_s, weight, work_s, math.inf if plain else left)
+        return count
 
-    def _price_against(self, costs: DelayCost) -> float:
-        """What leaving out an answer in progress costs elsewhere, at most what it saves of tasks that are late.
+    def _add_answers(self, places: Rows) -> None:
+        """Let answers in progress join that gain at least what the members lose.
 
-        It decodes in hundreds of steps, so it cannot wait for cheap ones. But it can wait for the end of a task that
-        loses utility faster than a normal one. And it makes no member late for the price.
+        They decode in hundreds of steps, so they cannot wait for cheap ones: left out they delay others, at the price.
+        But they can wait for the end of a task that loses utility faster than a normal one. And they make no member
+        late for the price.
         """
-        if self._ordinary_price == 0.0:
-            return 0.0
-        costs.settle(self._delay_s)
-        return min(self._ordinary_price, costs.late_weight_up_to(-NORMAL.alpha))
+        builder, numbers = self._builder, self._numbers
+        rows, weights, lefts = numbers.rows[places], numbers.weight[places], numbers.left_tokens[places]
+        joins = self._delayed.worth(
+            lefts,
+            weights,
+            -numbers.slack_s[places] - numbers.work_s[places],
+            already_s=self._delay_s,
+            longest_tokens=self._longest_tokens,
+            wait_share=min(1.0, builder.limits.speed.step_s(len(builder.rows), 0) / numbers.step_s),
+            price=self._ordinary_price,
+        )
+        delays_s = numbers.sequence_s * np.minimum(lefts, self._longest_tokens)
+        joins &= self._delay_s + np.cumsum(delays_s * joins) <= self._promises.room_s(float(weights.min()))
+        if not joins.all():
+            self.held = self.held or "suspended"
+        chosen = joins.nonzero()[0][: builder.decoding_room]
+        if chosen.size and not builder.add_decoding(rows[chosen]):
+            chosen = np.array(
+                [at for at in chosen.tolist() if self._add_answer(int(rows[at]))], dtype=np.int64
+            )
+        self._delayed.joined(lefts[chosen], float(delays_s[chosen].sum()))
+        self._delay_s += float(delays_s[chosen].sum())
+
+    def _add_answer(self, row: int) -> bool:
+        added = self._builder.add(row)
+        if not added and self._builder.lost(row):
+            self._residents_only = True
+            self.held = self.held or "memory"
+        return added
 
     @property
     def _context_token_s(self) -> float:
