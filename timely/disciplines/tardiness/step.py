@@ -73,7 +73,7 @@ class Step:
 
     __slots__ = (
         "_all", "_builder", "_decoding", "_delay_s", "_heeded", "_longest_tokens", "_numbers",
-        "_parked_slack_s", "_promises", "_refusals", "_residents_only", "_rules", "held",
+        "_parked_slack_s", "_passed", "_promises", "_refusals", "_residents_only", "_rules", "held",
     )  # fmt: skip
 
     PROTECTS_ORDINARY: ClassVar[bool] = True
@@ -100,7 +100,9 @@ class Step:
         self._refusals = 0
         """Prompts refused in a row."""
         self._decoding: Floats = np.zeros(0)
-        """Weights of the candidates still to be considered that decode."""
+        """Weights of the candidates that decode, in order."""
+        self._passed = 0
+        """So many of them have been considered."""
         self._residents_only = False
         """A job waits for memory, so no other new one may take it."""
         self.held = ""
@@ -124,7 +126,7 @@ class Step:
         # Candidates in a row that decode, ordinary ones or not, are judged together.
         decoding = (table.prefill_left[rows] == 0) & table.resident[rows]
         kinds = np.where(decoding, 1 + numbers.ordinary[order], 0)
-        self._decoding = numbers.weight[order][decoding]
+        self._decoding, self._passed = numbers.weight[order][decoding], 0
         changes = (kinds[1:] != kinds[:-1]).nonzero()[0] + 1
         bounds = [0, *changes.tolist(), len(kinds)]
         for begin, end in pairwise(bounds):
@@ -133,7 +135,7 @@ class Step:
             least = self.MIN_ORDINARY_GROUP if ordinary else MIN_GROUP
             if self._rules.PROTECT and kinds[begin] and end - begin >= least and not self._builder.full:
                 judged = self._add_group(order[begin:end], ordinary=ordinary)
-                self._decoding = self._decoding[judged:]
+                self._passed += judged
             for at in range(begin + judged, end, PIECE):
                 if self._builder.full:
                     return
@@ -156,7 +158,7 @@ class Step:
         ):
             if builder.full:
                 return
-            self._decoding = self._decoding[not prompt :]
+            self._passed += not prompt
             if (self._residents_only and not resident) or (prompt and self._refusals >= MAX_PROMPT_REFUSALS):
                 continue
             if builder.barred(row):
@@ -212,7 +214,7 @@ class Step:
         tokens = min(prompt, self._builder.tokens_for(row))
         if tokens < prompt:
             # It goes on in the next step anyway, so it leaves a token to each equal that decodes.
-            equals = int(np.count_nonzero(self._decoding >= weight))
+            equals = int(np.count_nonzero(self._decoding[self._passed :] >= weight))
             tokens = max(min(tokens, MIN_CHUNK_TOKENS), tokens - equals)
         if self._rules.CHUNK and self._parked_slack_s < slack_s:
             # A job that is about to resume cannot interrupt a step.

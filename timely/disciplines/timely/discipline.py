@@ -121,6 +121,7 @@ class Timely(WeightedTardiness):
         super().__init__()
         self._undated = UndatedRequests(history, costs)
         self._price = DelayPrice()
+        self._level_weight: Floats = np.power(self.LEVEL_FACTOR, np.arange(LEVELS - 1.0, -1.0, -1.0))
         self._by_arrival = False
         """In the step that is composed, requests without a deadline start in the order of their arrival."""
 
@@ -194,10 +195,10 @@ class Timely(WeightedTardiness):
         if len(self._undated.applications):
             return False
         undated = _is_undated(table, slice(None))
-        if (table.urgency[undated] < LEVELS).any() or not np.isnan(table.expected_tokens[undated]).all():
-            return False
         waiting = undated & ~table.resident
-        return float(table.arrival_s[waiting].min(initial=math.inf)) >= now - self.SHORT_WAIT_S
+        if table.arrival_s[waiting].min(initial=math.inf) < now - self.SHORT_WAIT_S:
+            return False
+        return not (undated & ((table.urgency < LEVELS) | ~np.isnan(table.expected_tokens))).any()
 
     def _ordinary_order(
         self, table: JobTable, limits: StepLimits, runnable: np.ndarray
@@ -278,7 +279,7 @@ class Timely(WeightedTardiness):
         use_s = use * step_s / a_round
         # Levels rank these requests among themselves; none is worth more beside a robot's task.
         levels = self._level_weights(table, rows)
-        if requests.apps[places].any():
+        if len(requests.applications) and requests.apps[places].any():
             self._share_fairly(table, rows, places, use_s, step_s)
         return Needs(SLOPE * levels / levels.max(), use_s, left, a_round)
 
@@ -288,8 +289,7 @@ class Timely(WeightedTardiness):
         )
 
     def _level_weights(self, table: JobTable, rows: Rows) -> Floats:
-        weights = np.power(self.LEVEL_FACTOR, np.arange(LEVELS - 1.0, -1.0, -1.0))
-        result: Floats = weights[np.minimum(table.urgency[rows], LEVELS - 1)]
+        result: Floats = self._level_weight[np.minimum(table.urgency[rows], LEVELS - 1)]
         return result
 
     def _share_fairly(self, table: JobTable, rows: Rows, places: Rows, use_s: Floats, step_s: float) -> None:
