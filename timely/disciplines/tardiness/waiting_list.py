@@ -65,11 +65,17 @@ class WaitingList:
         return considered.nonzero()[0]
 
     def _rank(self, table: JobTable, rows: Rows, index: Floats) -> None:
-        keys = [table.sequence[rows], -index[rows]]
-        if table.priority.any():
-            keys.append(table.priority[rows])
         # More than are considered: some of them start before the order is made anew.
-        order = rows[np.lexsort(keys)[: 4 * FIRST]]
+        most = 4 * FIRST
+        prioritised = table.priority.any()
+        if not prioritised and len(rows) > most:
+            # The others come after these in any case, so they need no order.
+            ranks = -index[rows]
+            rows = rows[ranks <= np.partition(ranks, most - 1)[most - 1]]
+        keys = [table.sequence[rows], -index[rows]]
+        if prioritised:
+            keys.append(table.priority[rows])
+        order = rows[np.lexsort(keys)[:most]]
         self._ranked = [table.jobs[row] for row in order.tolist()]
         self._new.clear()
 
