@@ -9,25 +9,16 @@ from lrtrace.compose.tasks import TASKS
 from lrtrace.profiles import load_profile, profile_names
 from lrtrace.robot_profile import RobotProfile
 
+SHOWN = ("trace_id", "title", "kind", "task", "skill_set", "robot")
+
 
 def lrtrace_tasks_command(json_file: JsonFile = None) -> None:
     """List the benchmark tasks and their plans."""
     values, lines = [], []
     for task in TASKS.values():
         plans = [list(variant.segments) for variant in task.variants]
-        values.append(
-            {
-                "trace_id": task.trace_id,
-                "title": task.title,
-                "kind": task.kind,
-                "task": task.task,
-                "skill_set": task.skill_set,
-                "robot": task.robot,
-                "tuf": task.tuf.to_dict(),
-                "urgency": task.urgency,
-                "plans": plans,
-            }
-        )
+        plain = {name: getattr(task, name) for name in SHOWN}
+        values.append({**plain, "tuf": task.tuf.to_dict(), "urgency": task.urgency, "plans": plans})
         lines.append(f"{task.trace_id:>3}  {task.title} ({task.kind})")
         lines += [f"       {' '.join(segments)}" for segments in plans]
     print_lrtrace_result(json_file, {"tasks": values}, lines)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -305,11 +306,8 @@ def measure_live_in_process(folder: Path, settings: GpuSettings, left_s: float) 
     engine = VllmLive(runs.folder, runs.settings)
     # The last run to begin takes its own time and that of the answers still to come.
     budget_s = max(0.0, left_s - 2.0 * settings.seconds)
-    return asyncio.run(runs.measure(engine, 1, budget_s=budget_s, say=_print_progress))
-
-
-def _print_progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    say = partial(print, file=sys.stderr, flush=True)
+    return asyncio.run(runs.measure(engine, 1, budget_s=budget_s, say=say))
 
 
 STAGES: dict[str, Stage] = {

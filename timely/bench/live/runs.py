@@ -114,7 +114,10 @@ class LiveRuns:
         Without a common repetition, each system has all of its own.
         """
         files = {
-            system: {_repetition(file): file for file in self.folder.glob(f"{workload}-{system}-[0-9]*.json")}
+            system: {
+                int(file.stem.rsplit("-", 1)[1]) - 1: file
+                for file in self.folder.glob(f"{workload}-{system}-[0-9]*.json")
+            }
             for system in self.settings.systems
         }
         files = {system: by_repetition for system, by_repetition in files.items() if by_repetition}
@@ -154,8 +157,3 @@ class LiveRuns:
         if file not in self._journals or self._journals[file][0] != size:
             self._journals[file] = (size, read_step_journal(file))
         return self._journals[file][1]
-
-
-def _repetition(file: Path) -> int:
-    """Of a run's file, from 0."""
-    return int(file.stem.rsplit("-", 1)[1]) - 1

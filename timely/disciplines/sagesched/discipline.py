@@ -35,17 +35,12 @@ def discipline_hybrid_cost(output_tokens: Floats, input_tokens: float) -> Floats
     return output_tokens * (output_tokens / 2.0 + input_tokens)
 
 
-def _output_cost(output_tokens: Floats, input_tokens: float) -> Floats:
-    """``O``: the cost of SSJF, LTR and TRAIL (section 4.3.2)."""
-    return output_tokens
-
-
-def _overall_cost(output_tokens: Floats, input_tokens: float) -> Floats:
-    """``I + 2 O``: the cost of VTC (section 4.3.2)."""
-    return input_tokens + 2.0 * output_tokens
-
-
-COSTS: dict[str, Cost] = {"hybrid": discipline_hybrid_cost, "output": _output_cost, "overall": _overall_cost}
+COSTS: dict[str, Cost] = {
+    "hybrid": discipline_hybrid_cost,
+    "output": lambda output_tokens, input_tokens: output_tokens,
+    "overall": lambda output_tokens, input_tokens: input_tokens + 2.0 * output_tokens,
+}
+"""``output`` is the cost of SSJF, LTR and TRAIL, ``overall`` that of VTC (section 4.3.2)."""
 
 LITERAL: dict[str, Any] = {"threshold": SIMILARITY, "window": WINDOW, "enough": 1, "smooth": 0.0}
 """Settings of the history: lengths of similar requests as they are, without a kernel and without filling up."""
