@@ -79,15 +79,10 @@ def record_command(
     for parts in _recordings(files):
         recording = read_mcap(*parts) if parts[0].suffix == ".mcap" else read_event_log(parts[0])
         # Each recording has its own clock, so they follow one another.
-        shift = (
-            0.0
-            if not tasks
-            else max(task.arrival_s for task in tasks) + 1.0 - recording[0].arrival_s
-            if recording
-            else 0.0
-        )
-        for task in recording:
-            task.arrival_s += shift
+        if tasks and recording:
+            shift_s = max(task.arrival_s for task in tasks) + 1.0 - recording[0].arrival_s
+            for task in recording:
+                task.arrival_s += shift_s
         tasks.extend(recording)
     conversion = Conversion()
     if kind == "trace":

@@ -91,9 +91,8 @@ def planner_train_command(
     """
     sets = _skill_sets(skill_set)
     for skills in sets:
-        next(
-            _command_cases(skills, "train", seed)
-        )  # refuses a skill set without examples before the training
+        # Refuses a skill set without examples before the training.
+        next(_command_cases(skills, "train", seed))
     if start is not None:
         read_card(start)
     folder = _base(base)
@@ -108,13 +107,9 @@ def planner_train_command(
     }
     from timely.planner.training.train import TrainOptions
 
+    examples = _a_step(EXAMPLES_A_STEP, sets)
     options = TrainOptions(
-        steps=steps,
-        examples=_a_step(EXAMPLES_A_STEP, sets),
-        rate=rate,
-        seed=seed,
-        threads=threads,
-        device=device,
+        steps=steps, examples=examples, rate=rate, seed=seed, threads=threads, device=device
     )
     begin_s = time.monotonic()
     training = _train(folder, sets, out, options, start)
@@ -246,15 +241,9 @@ def planner_eval_command(
             for way in chosen:
                 _, examples, constrained, named = WAYS[way]
                 result = score_planner(
-                    way,
-                    answerer,
-                    skills,
-                    tasks[skills.name],
-                    examples=examples,
-                    constrained=constrained,
-                    named=named,
-                    keep=max(20, failures),
-                )
+                    way, answerer, skills, tasks[skills.name],
+                    examples=examples, constrained=constrained, named=named, keep=max(20, failures),
+                )  # fmt: skip
                 results.append(result)
                 _show(result, failures)
     if record:
