@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 import pytest
+from hints import with_hints
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.hints import with_hints
 from timely.core.job import Job, JobSpec
 from timely.core.reports import ExecutionReport
 from timely.disciplines.registry import create_discipline

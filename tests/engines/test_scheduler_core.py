@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hints import with_hints
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.hints import with_hints
 from timely.core.errors import Conflict, InvalidInput, UnknownName
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable

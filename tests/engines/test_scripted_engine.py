@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from hints import with_hints
 from manual_clock import ManualClock, settle_clock_tasks
 
-from tests.support.hints import with_hints
 from timely.core.errors import Conflict, EngineFailed, InvalidInput, TooLarge, UnknownName, Unsupported
 from timely.core.reports import ExecutionReport
 from timely.disciplines import registry

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hints import with_hints
 
-from tests.support.hints import with_hints
 from timely.core.utility import NORMAL, URGENT
 from timely.engines.replay_types import BackendRun, PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator

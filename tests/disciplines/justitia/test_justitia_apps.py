@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import pytest
+from hints import with_hints
 
-from tests.support.hints import with_hints
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hints import with_hints
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.hints import with_hints
 from timely.core.errors import InvalidInput, UnknownName
 from timely.core.job import JobSpec
 from timely.disciplines.predictors.embedding import HashEmbedder, prompt_embedder

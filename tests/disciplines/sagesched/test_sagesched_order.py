@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hints import with_hints
 
-from tests.support.hints import with_hints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits
 from timely.disciplines.predictors.history import HistoryPredictor, Prediction

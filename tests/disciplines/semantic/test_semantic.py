@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hints import with_hints
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_driver import Machine, StepDriver, Work
 
-from tests.support.hints import with_hints
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hints import with_hints
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.hints import with_hints
 from timely.bench.papers.timelyllm import runs
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable, Segment

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hints import with_hints
 
-from tests.support.hints import with_hints
 from timely.core.errors import InvalidInput
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits, StepPlan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sim_cases import profile, random_tasks, task
 
-from tests.support.sim_cases import profile, random_tasks, task
 from timely.core.errors import InvalidInput
 from timely.engines.replay_types import BackendRun, ReplayOptions
 from timely.engines.sim.fleet import SimFleet

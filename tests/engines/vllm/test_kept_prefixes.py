@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from tests.support.vllm_scheduler import BLOCK_TOKENS, Scene
+from vllm_scheduler import BLOCK_TOKENS, Scene
 
 pytestmark = pytest.mark.engine
 

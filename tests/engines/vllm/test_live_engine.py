@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from hints import with_hints
 
-from tests.support.hints import with_hints
 from timely.core.errors import Conflict, EngineDied, InvalidInput, TooLarge, UnknownName, Unsupported
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT

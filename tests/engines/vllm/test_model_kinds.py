@@ -21,8 +21,9 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from tiny_models import WORDS, write_adapter, write_draft, write_tiny_model
+
 from tests.engines.vllm.conftest import LocalEngine, make_engine, shut_down
-from tests.support.tiny_models import WORDS, write_adapter, write_draft, write_tiny_model
 
 pytestmark = [pytest.mark.engine, pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from tests.support.vllm_scheduler import FIRST_TOKEN, Scene
+from vllm_scheduler import FIRST_TOKEN, Scene
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 

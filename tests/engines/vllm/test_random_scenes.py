@@ -11,8 +11,7 @@ pytest.importorskip("vllm")
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
-from tests.support.vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene, StubConnector
+from vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene, StubConnector
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(580)]
 

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+from vllm_scheduler import Scene
 
-from tests.support.vllm_scheduler import Scene
 from timely.core.errors import Conflict
 from timely.core.reports import ExecutionReport
 from timely.engines.base import GenerationRequest, PastReport, PlanHistory, SegmentReady

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from tests.support.vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene, StubConnector
+from vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene, StubConnector
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 

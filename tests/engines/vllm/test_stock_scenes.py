@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from tests.support.vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene
+from vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 

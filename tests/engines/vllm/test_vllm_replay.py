@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hints import with_hints
 
-from tests.support.hints import with_hints
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.reports import ExecutionReport
 from timely.engines.base import (
