@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from manual_clock import ManualClock
@@ -47,7 +48,7 @@ def history(task: str, sent: int, *reports: ExecutionReport) -> PlanHistory:
 
 
 async def resumed(
-    past: PlanHistory, task: str = "many", *, discipline: str = "timely", others: int = 0, **report: str
+    past: PlanHistory, task: str = "many", *, discipline: str = "timely", others: int = 0, **report: Any
 ) -> list[EngineEvent]:
     """The events of the rest of a plan, beside new plans; the robot never reports but for ``report``."""
     clock = ManualClock(NOW_S)

@@ -254,7 +254,7 @@ def test_what_the_robot_did_replaces_the_estimate() -> None:
     assert column(job, "resume_s") == pytest.approx(4.0 - LEAD_S)
     report(controller, 3.6, 0, "done", elapsed_s=1.2, age_s=0.1)
     assert column(job, "due_s") == pytest.approx(3.5)
-    assert (job.segments[0].start_s, job.segments[0].end_s) == (pytest.approx(2.3), pytest.approx(3.5))
+    assert (job.segments[0].start_s, job.segments[0].end_s) == pytest.approx((2.3, 3.5))
     assert controller.next_resume() <= 3.6
 
 

@@ -16,11 +16,9 @@ from timely.engines.step_time.profile import StepTimeProfile
 
 approx = pytest.approx
 
-TERMS = {"per_prefill_token": 1e-4, "per_prefill_token_sq": 2e-6}
-
 
 def machine(swap: float = 2e-4, blocks: int = 11) -> StepTimeProfile:
-    return profile(base=0.01, blocks=blocks, block_tokens=16, swap=swap, **TERMS)
+    return profile(base=0.01, blocks=blocks, swap=swap, per_prefill_token=1e-4, per_prefill_token_sq=2e-6)
 
 
 class Keeping(Semantic):
@@ -101,7 +99,7 @@ def test_books_balance_whatever_is_kept(seed: int, kept: int, blocks: int, budge
     """Gaps filled in chunks, evicted again half-way, prefixes shared: everything is served, nothing is lost."""
     tasks = random_tasks(seed, 25)
     for mode in ("segmented", "whole"):
-        options = ReplayOptions(mode=mode, journal=False, token_budget=budget, max_batch=4)  # type: ignore[arg-type]
+        options = ReplayOptions(mode=mode, journal=False, token_budget=budget, max_batch=4)
         result = CheckedSimulator(options, machine(blocks=blocks), discipline=Keeping(kept)).run(tasks)
         assert all(record.outcome == "complete" for record in result.records)
         assert all(record.output_tokens == record.task.output_tokens for record in result.records)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from timely.disciplines import registry
 from timely.disciplines.basic import Fcfs
 from timely.disciplines.laps_sd.discipline import LapsSd
 from timely.disciplines.requirements import SPECULATION
+from timely.engines.base import Mode
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.sim.speculation import Speculation, sim_draft_token_rate
@@ -30,7 +32,7 @@ def with_drafts(shape: StepTimeProfile, **terms: float) -> StepTimeProfile:
     return shape.model_copy(update={"speculation": DraftTerms(**terms)})  # type: ignore[arg-type]
 
 
-def whole(job: int, tokens: int, acceptance: float | None, **fields: object) -> PlannedTask:
+def whole(job: int, tokens: int, acceptance: float | None, **fields: Any) -> PlannedTask:
     return task(job, plan=((tokens, 0.0),), acceptance=acceptance, **fields)
 
 
@@ -105,7 +107,7 @@ def test_drafting_and_verifying_take_the_profiles_time() -> None:
 def test_requests_without_an_acceptance_decode_as_ever() -> None:
     tasks = random_tasks(5, 40)
     for mode in ("segmented", "stream", "whole"):
-        plain = ReplayOptions(discipline="edf", mode=mode, max_batch=6)  # type: ignore[arg-type]
+        plain = ReplayOptions(discipline="edf", mode=mode, max_batch=6)
         texts = []
         for options in (plain, replace(plain, draft_tokens=4)):
             result = Simulator(options, profile(blocks=30), repeat_steps=False).run(tasks)
@@ -133,7 +135,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     st.sampled_from(["segmented", "stream", "whole"]), st.integers(1, 6), st.sampled_from([16, 200]),
 )  # fmt: skip
 def test_whatever_is_drafted_plans_come_out_whole(
-    seed: int, discipline: str, mode: str, drafts: int, blocks: int
+    seed: int, discipline: str, mode: Mode, drafts: int, blocks: int
 ) -> None:
     """Boundaries inside a round, several of them, memory pressure: every segment has its tokens, in order."""
     rng = np.random.default_rng(seed)
@@ -147,7 +149,7 @@ def test_whatever_is_drafted_plans_come_out_whole(
     ]
     options = ReplayOptions(
         discipline=discipline, mode=mode, draft_tokens=drafts, max_batch=5, token_budget=64
-    )  # type: ignore[arg-type]
+    )
     simulator = CheckedSimulator(options, profile(blocks=blocks))
     tokens: dict[object, list[int]] = {}
     close = simulator.controller.close_segment

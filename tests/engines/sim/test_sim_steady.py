@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sim_cases import profile, random_tasks, task
@@ -14,14 +16,14 @@ from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
 from timely.disciplines.basic import Fcfs
 from timely.disciplines.step_builder import KeyedDiscipline
-from timely.engines.replay_types import ReplayOptions
+from timely.engines.replay_types import PlannedTask, ReplayOptions
 from timely.engines.sim.events import ARRIVAL, REPORT, STEP_END, Agenda
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.learned import LearnedSpeed
 from timely.replay import results
 
 
-def outcome(tasks: list, repeat_steps: bool, blocks: int, **options: object) -> str:
+def outcome(tasks: list[PlannedTask], repeat_steps: bool, blocks: int, **options: object) -> str:
     """A run's whole result as text."""
     chosen = ReplayOptions(**options)  # type: ignore[arg-type]
     simulator = Simulator(chosen, profile(blocks=blocks, per_context_token=1e-6), repeat_steps=repeat_steps)
@@ -95,7 +97,7 @@ def test_a_discipline_that_runs_nothing_fails_loudly() -> None:
 
 
 def test_interrupt_keeps_what_is_done() -> None:
-    def tasks():  # type: ignore[no-untyped-def]
+    def tasks() -> Iterator[PlannedTask]:
         yield task(0)
         yield task(1, 3.0)
         raise KeyboardInterrupt
@@ -138,7 +140,7 @@ def test_noise_scatters_step_times_as_the_seed_has_it() -> None:
 
 
 def test_steps_with_prompts_scatter_by_themselves() -> None:
-    def first_and_last_s(**noise: float) -> tuple[float, float]:
+    def first_and_last_s(**noise: Any) -> tuple[float, float]:
         simulator = Simulator(ReplayOptions(discipline="fcfs", **noise), profile())
         (record,) = simulator.run([task(0, plan=((20, 1.0),))]).records
         return record.first_token_s, record.last_token_s - record.first_token_s

@@ -60,7 +60,7 @@ def test_how_long_a_launch_keeps_the_engine_busy() -> None:
         event(0.5, 0.520),
         event(0.507, 0.540),
     ]
-    assert step_launch_s([ahead]) == (pytest.approx(0.006), 0.0)
+    assert step_launch_s([ahead]) == pytest.approx((0.006, 0.0))
     assert step_launch_s([[event(0.0, 0.020), event(0.021, 0.040)]]) == (0.0, 0.0)
 
 

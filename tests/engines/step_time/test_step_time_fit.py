@@ -9,7 +9,8 @@ import pytest
 
 from timely.cli.main import run_timely_command as timely
 from timely.core.errors import InvalidInput
-from timely.engines.step_time.fit import TimedStep, fit_steps, make_step_time_profile, save_step_time_profile
+from timely.engines.step_time.fit import fit_steps, make_step_time_profile, save_step_time_profile
+from timely.engines.step_time.journal import TimedStep
 from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTime, load_step_profile
 
 TRUE = StepTerms(

@@ -27,7 +27,7 @@ def test_a_discipline_loads_beside_the_steps(monkeypatch: pytest.MonkeyPatch) ->
     create = registry.create_discipline
     controller = Controller(create("timely"))
     events = ControlEvents(
-        lambda: controller, LiveRequests(), SchedulerSettings(), set(), lambda *_: None, dict
+        lambda: controller, LiveRequests(), SchedulerSettings.model_validate({}), set(), lambda *_: None, dict
     )
     loading, loaded, created = threading.Event(), threading.Event(), list[Discipline]()
 

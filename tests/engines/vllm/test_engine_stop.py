@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from timely.engines.vllm.engine import VllmEngine, VllmOptions
+from timely.engines.vllm.arguments import VllmOptions
+from timely.engines.vllm.engine import VllmEngine
 
 pytestmark = pytest.mark.engine
 

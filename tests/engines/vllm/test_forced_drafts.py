@@ -67,7 +67,7 @@ def drafted(
         structured_output_manager=manager, num_spec_tokens=MOST_DRAFTS, requests={"r": request}
     )
     written = PromptNames(scheduler)
-    written.begin("r", TimelyParams(skill_set="arm", names=names))
+    written.begin("r", TimelyParams.model_validate({"skill_set": "arm", "names": names}))
     written.wrote("r", LongestFirst().encode(plan, add_special_tokens=False))
     state = SimpleNamespace(request=request, awaits_value=awaits_value, has_forced_drafts=False)
     chat = SimpleNamespace(

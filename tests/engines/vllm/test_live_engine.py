@@ -156,8 +156,9 @@ async def test_a_report_wakes_a_parked_generation_at_once(engine: VllmEngine) ->
     first = await asyncio.wait_for(anext(stream), 20)
     assert isinstance(first, SegmentReady)
     for kind in ("started", "done", "done", "started"):
-        await engine.report("wake", ExecutionReport(0, kind))  # type: ignore[arg-type]
+        await engine.report("wake", ExecutionReport(0, kind))
     second = await asyncio.wait_for(anext(stream), 20)
+    assert isinstance(second, SegmentReady)
     assert second.index == 1
     with pytest.raises(Conflict, match="segment 7 has not been sent"):
         await engine.report("wake", ExecutionReport(7, "done"))
@@ -228,7 +229,7 @@ async def test_an_engine_error_in_an_openai_request_gets_the_answer_of_vllm(
 
     async def failing(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
         raise EngineGenerateError
-        yield
+        yield  # type: ignore[unreachable]  # makes it a generator
 
     monkeypatch.setattr(engine._llm, "generate", failing)
     transport = httpx.ASGITransport(engine.openai_app)
@@ -240,12 +241,16 @@ async def test_an_engine_error_in_an_openai_request_gets_the_answer_of_vllm(
 async def test_an_operators_urgency_reaches_the_generation_and_the_journal(engine: VllmEngine) -> None:
     path = Path(engine.options.journal or "")
     stream = engine.generate(planned("hurried", 0.5, urgency=3))
-    assert (await anext(stream)).index == 0
+    first = await anext(stream)
+    assert isinstance(first, SegmentReady)
+    assert first.index == 0
     assert await engine.set_urgency("hurried", 0)
     assert not await engine.set_urgency("nobody", 0)
     with pytest.raises(InvalidInput, match="urgency must be 0"):
         await engine.set_urgency("hurried", 7)
-    assert [event async for event in stream][-1].reason == "complete"
+    done = [event async for event in stream][-1]
+    assert isinstance(done, GenerationDone)
+    assert done.reason == "complete"
     events = [json.loads(line) for line in (await asyncio.to_thread(path.read_text)).splitlines()]
     mine = [event for event in events if str(event.get("job", "")).startswith("hurried")]
     assert next(event for event in mine if event["event"] == "arrive")["urgency"] == 3

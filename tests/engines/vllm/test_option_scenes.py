@@ -205,7 +205,7 @@ def test_events_of_the_kv_cache_are_those_of_vllms_own_scheduler(depth: int) -> 
     histories = []
     for stock in (True, False):
         scene = Scene(stock=stock, depth=depth, blocks=30, budget=128)
-        scheduler, events = scene.scheduler, []
+        scheduler, events = scene.scheduler, list[Any]()
         scheduler.enable_kv_cache_events = scheduler.kv_cache_manager.enable_kv_cache_events = True
         scheduler.kv_cache_manager.block_pool.enable_kv_cache_events = True
         scheduler.kv_event_publisher = SimpleNamespace(

@@ -49,7 +49,7 @@ def test_each_request_has_its_own_names() -> None:
     names = PromptNames(scheduler())
     names.begin("cats", params_with("cat"))
     names.begin("dogs", params_with("dog", "duck"))
-    names.begin("any", TimelyParams(skill_set="drone"))
+    names.begin("any", TimelyParams.model_validate({"skill_set": "drone"}))
     for request_id in ("cats", "dogs", "any"):
         names.wrote(request_id, PLAN)
     assert step(names, "dogs", "any", "unknown", "cats") == ["d", "*", "*", "c"]

@@ -117,7 +117,7 @@ def test_a_plan_with_its_value_resumes_in_a_hybrid_model() -> None:
     ids=["watermark", "hybrid"],
 )
 def test_an_urgent_request_does_not_wait_for_a_chat_to_end(
-    blocks: int, prompt: int, model: dict[str, int]
+    blocks: int, prompt: int, model: dict[str, Any]
 ) -> None:
     """Blocks of plans that await values are taken, although the steps of a chat are never empty."""
     scene = Scene(blocks=blocks, **model)

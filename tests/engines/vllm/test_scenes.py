@@ -213,7 +213,9 @@ def test_tokens_behind_a_blocking_boundary_are_void(depth: int, drafts: int, mom
 @pytest.mark.parametrize("end", ["max_tokens", "stop"])
 def test_a_void_token_does_not_end_a_plan_that_awaits_a_value(depth: int, end: str) -> None:
     scene = Scene(depth=depth)
-    stop = {"stop_token_ids": [FIRST_TOKEN + 25], "ignore_eos": False} if end == "stop" else {}
+    stop: dict[str, Any] = (
+        {"stop_token_ids": [FIRST_TOKEN + 25], "ignore_eos": False} if end == "stop" else {}
+    )
     most = 6 if end == "max_tokens" else 14
     request = scene.add("asks", 20, most, scene.plan((5, 0.1, True), (9, 0.1), task_id="asks"), **stop)
     if stop:

@@ -117,11 +117,11 @@ def test_laps_sd_with_ngram_drafts(plain: dict[str, list[int]], new_engine: Call
     perceptible: set[object] = set()
     hear = laps.accepted
 
-    def accepted(job: Job, drafted: int, right: int, now: float) -> None:
-        hear(job, drafted, right, now)
-        heard.append((str(job.job_id), drafted, right))
+    def counted(job: Job, drafted: int, accepted: int, now: float) -> None:
+        hear(job, drafted, accepted, now)
+        heard.append((str(job.job_id), drafted, accepted))
 
-    laps.accepted = accepted  # type: ignore[method-assign]
+    laps.accepted = counted  # type: ignore[method-assign]
     cut: list[str] = []
     update = scheduler.update_from_output
 

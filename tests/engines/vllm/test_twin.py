@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ def mistaken(tasks: list[PlannedTask]) -> list[PlannedTask]:
             ),
         )
         for task in tasks
-        for robot in [task.job % 8]  # type: ignore[operator]
+        for robot in [int(task.job) % 8]
         for factor in [factors[robot % 3]]
     ]
 
@@ -191,7 +192,7 @@ class Twin:
     def run(self) -> list[dict[str, Any]]:
         agenda = self.agenda
         for task in self.tasks:
-            self.at(task.arrival_s, ARRIVAL, lambda task=task: self.add(task))
+            self.at(task.arrival_s, ARRIVAL, partial(self.add, task))
         for _ in range(100_000):
             if self.left == 0:
                 return self.journal
@@ -216,7 +217,7 @@ class Twin:
             record = self.records[event["job"]]
             for when, report in self.robots.receive(record, event["index"], event["t_s"], expected_s):
                 message = {"kind": "report", "task_id": event["job"], "report": report.to_dict()}
-                self.at(when, REPORT, lambda message=message: self.scheduler.control(message))
+                self.at(when, REPORT, partial(self.scheduler.control, message))
 
     def add(self, task: PlannedTask) -> None:
         from vllm import SamplingParams

@@ -108,7 +108,7 @@ async def test_two_runs_share_the_prefix_and_nothing_else() -> None:
     engine = FakeEngine()
     for _ in range(2):
         await backend(engine).run([task("a", PlannedSegment("x", 3, 0.0))], ReplayOptions())
-    _, first, _, second = (_forced(request).prompt_token_ids for request in engine.requests)
+    _, first, _, second = (list(_forced(request).prompt_token_ids or ()) for request in engine.requests)
     assert first[:30] == second[:30]
     assert len(first) == len(second) == 40
     assert first[30:] != second[30:]
@@ -198,6 +198,7 @@ async def test_a_plain_request_closes_no_segment_and_its_length_is_not_given_awa
     forced = _forced(request)
     assert (forced.segments, request.max_tokens) == ((), 90)
     assert forced.output_token_ids is not None
+    assert forced.stop_token_id is not None
     assert list(forced.output_token_ids).index(forced.stop_token_id) == 29
     record = run.records[0]
     assert record.ready_s == [record.last_token_s]
