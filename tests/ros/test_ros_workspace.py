@@ -43,10 +43,9 @@ def test_a_package_has_what_ros_users_look_for(name: str) -> None:
     assert root.get("format") == "3"
     assert root.findtext("name") == name
     assert root.findtext("license") == "Apache-2.0"
-    assert (
-        root.findtext("version")
-        == re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.M)[1]
-    )  # type: ignore[index]
+    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.M)
+    assert version is not None
+    assert root.findtext("version") == version[1]
     kind = root.findtext("export/build_type")
     assert kind == ("ament_python" if name in PYTHON else "ament_cmake")
     assert (folder / ("setup.py" if name in PYTHON else "CMakeLists.txt")).is_file()
@@ -116,8 +115,8 @@ class LaunchPart:
 
 def launched(monkeypatch: pytest.MonkeyPatch, file: str, function: str, **values: str) -> list[LaunchPart]:
     """What a launch file starts with these arguments."""
-    names = ("LaunchContext", "LaunchDescription", "DeclareLaunchArgument", "OpaqueFunction")
-    names += ("LaunchConfiguration", "PathJoinSubstitution", "FindPackageShare", "LifecycleNode", "Node")
+    names = ["LaunchContext", "LaunchDescription", "DeclareLaunchArgument", "OpaqueFunction"]
+    names += ["LaunchConfiguration", "PathJoinSubstitution", "FindPackageShare", "LifecycleNode", "Node"]
     stub = SimpleNamespace(**dict.fromkeys(names, LaunchPart))
     for module in ("launch", "launch_ros"):
         for name in (module, f"{module}.actions", f"{module}.substitutions"):

@@ -139,7 +139,7 @@ class Program:
 
         def probe() -> None:
             request = assumed_goal_handle(client, new_ros_goal_id()).get_result_async()
-            request.add_done_callback(lambda done: done.cancelled() or answered.set())
+            request.add_done_callback(lambda done: None if done.cancelled() else answered.set())
             requests.append(request)
 
         deadline = time.monotonic() + LIMIT_S

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from timely_interfaces.msg import ErrorCode
@@ -80,12 +81,28 @@ def moving_task(history: History) -> TaskRecord:
     return history.tasks[0]
 
 
+def arm_motions(history: History) -> list[RobotMotion]:
+    motions = history.motions["arm1"]
+    assert isinstance(motions, list)
+    return motions
+
+
 def plant_motion(history: History, what: str, begin_s: float, seconds: float = 1.0) -> None:
     history.motions["arm1"] = [*history.motions["arm1"], RobotMotion(what, begin_s, begin_s + seconds)]
 
 
-def plant_end(history: History, **changes: object) -> None:
+def plant_end(history: History, **changes: Any) -> None:
     history.tasks[0] = replace(history.tasks[0], **changes)
+
+
+def fail_after_false_report(history: History) -> None:
+    plant_end(history, outcome="failed", code=int(ErrorCode.DRIVER_LOST), reported=[0, 1])
+    arm_motions(history).pop()
+
+
+def move_through_a_stop(history: History) -> None:
+    history.stops.append(StopRecord("arm1", 6.0, "halted"))
+    plant_motion(history, "cw 90", 5.5, 30.0)
 
 
 PLANTS: dict[str, list[Callable[[History], object]]] = {
@@ -96,19 +113,16 @@ PLANTS: dict[str, list[Callable[[History], object]]] = {
         lambda history: plant_end(history, outcome="failed", code=int(ErrorCode.BRIDGE_INTERNAL)),
     ],
     "false_complete": [
-        lambda history: history.motions["arm1"].pop(),
+        lambda history: arm_motions(history).pop(),
         lambda history: history.motions.update(arm1=[]),
-        lambda history: history.motions["arm1"].append(replace(history.motions["arm1"].pop(), done=False)),
-        lambda history: (
-            plant_end(history, outcome="failed", code=int(ErrorCode.DRIVER_LOST), reported=[0, 1]),
-            history.motions["arm1"].pop(),
-        ),
+        lambda history: arm_motions(history).append(replace(arm_motions(history).pop(), done=False)),
+        fail_after_false_report,
     ],
     "repeated": [
         lambda history: plant_motion(history, "move_to('cup')", 6.0),
         lambda history: plant_motion(history, "cw 90", 7.0),
     ],
-    "out_of_order": [lambda history: history.motions["arm1"].pop(0)],
+    "out_of_order": [lambda history: arm_motions(history).pop(0)],
     "unsent": [
         lambda history: plant_motion(history, "cw 91", 6.0),
         lambda history: plant_motion(history, "cw 90", 0.5),
@@ -124,10 +138,7 @@ PLANTS: dict[str, list[Callable[[History], object]]] = {
     "after_stop": [
         lambda history: history.stops.append(StopRecord("arm1", 3.5, "halted")),
         lambda history: history.stops.append(StopRecord("arm1", 3.9, "at_rest", 4.1)),
-        lambda history: (
-            history.stops.append(StopRecord("arm1", 6.0, "halted")),
-            plant_motion(history, "cw 90", 5.5, 30.0),
-        ),
+        move_through_a_stop,
     ],
     "wrong_owner": [
         lambda history: history.leases.append(LeaseRecord("arm1", 1.5, "b-1")),

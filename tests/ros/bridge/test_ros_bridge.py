@@ -30,7 +30,7 @@ from timely_interfaces.msg import TimeUtility as Tuf
 from timely_interfaces.srv import ResetStop
 from timely_robots.ros.actions import send_ros_goal
 
-from timely.core.errors import EngineFailed, InvalidInput, UnknownName, UnsafeSegment
+from timely.core.errors import EngineFailed, InvalidInput, TimelyError, UnknownName, UnsafeSegment
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
@@ -264,7 +264,7 @@ def test_a_new_scene_has_the_running_task_planned_anew(world: World) -> None:
     ],
     ids=["engine", "unsafe"],
 )
-def test_a_plan_that_breaks_off_has_the_servers_code(world: World, error: Exception, code: int) -> None:
+def test_a_plan_that_breaks_off_has_the_servers_code(world: World, error: TimelyError, code: int) -> None:
     world.server.scripts["break"] = (PLAN[0], error)
     result = world.task("drone1", "break").result()
     assert (result.outcome, result.error_code, result.plan) == ("failed", code, "mf(100);")
@@ -427,8 +427,7 @@ def test_a_driver_that_restarts_does_not_go_on_with_the_old_plan(world: World) -
 
 def test_the_fleet_stops_and_goes_on_after_a_reset(world: World) -> None:
     goals = [world.task(robot, "wait") for robot in ("drone1", "drone2")]
-    for goal in goals:
-        eventually(lambda goal=goal: goal.feedback, "it never began")
+    eventually(lambda: all(goal.feedback for goal in goals), "they never began")
     called_s = time.monotonic()
     assert world.program.call(Trigger, "/timely_bridge/stop").success
     for goal in goals:

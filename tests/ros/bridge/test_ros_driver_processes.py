@@ -54,8 +54,7 @@ def test_a_driver_that_is_killed_is_started_again_and_the_others_fly_on(
                 name: here.program.listen(RobotState, f"/{name}/state", latched=True) for name in drones
             }
             goals = [here.task(robot, "far") for robot in drones]
-            for goal in goals:
-                eventually(lambda goal=goal: goal.feedback, "it never began")
+            eventually(lambda: all(goal.feedback for goal in goals), "they never began")
             killed = processes.pid("drone1")
             os.kill(killed, signal.SIGKILL)
             assert goals[0].result().error_code == ErrorCode.DRIVER_LOST

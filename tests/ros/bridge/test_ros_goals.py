@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from timely_bridge.goals import GoalLimits, RobotEntry, read_bridge_goal
@@ -16,8 +17,8 @@ ROBOT = RobotEntry("drone1", "sim-drone", "drone")
 LIMITS = GoalLimits(task_chars=100, scene_chars=200)
 
 
-def goal(**fields: object) -> ExecuteTask.Goal:
-    return ExecuteTask.Goal(**{"task": "Find the dog", **fields})
+def goal(**fields: Any) -> ExecuteTask.Goal:
+    return ExecuteTask.Goal(**({"task": "Find the dog"} | fields))
 
 
 def test_defaults_come_from_the_robot_and_the_message() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from bridge_doubles import FakeDriver, FakeSegment, FakeServer
 from manual_clock import ManualClock, settle_clock_tasks
-from timely_bridge import report_queue
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
 from timely_bridge.outcome import Deadlines, TaskEnd
 from timely_bridge.plan_run import PlanRun, RunContext
@@ -19,6 +18,7 @@ from timely_bridge.robot_lock import RobotLock
 from timely_interfaces.msg import ErrorCode, SegmentReport
 
 from timely.client import Segment
+from timely.client.protocol import Backoff
 from timely.core.errors import Conflict, EngineFailed, TimelyError, UnsafeSegment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 
@@ -415,7 +415,7 @@ async def test_a_report_that_the_server_waits_for_is_repeated_until_taken(
     plan: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Retries wait in real time.
-    monkeypatch.setattr(report_queue.Backoff, "delay_s", lambda *_: 0.0)
+    monkeypatch.setattr(Backoff, "delay_s", lambda *_: 0.0)
     ask = FakeSegment("rp();", 1.0, blocking=plan == "value")
     async with world(
         FakeServer({"go": (ask,)}), values={"rp();": "a cat"}, fails=[] if plan == "value" else ["rp();"]

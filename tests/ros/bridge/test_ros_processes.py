@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).parents[3]
 START_S = 60.0
+
+Start = Callable[..., "Child"]
 
 
 class Child:
@@ -79,7 +81,7 @@ def children(tmp_path: Path, domain_id: int) -> Iterator[list[Child]]:
 
 
 @pytest.fixture
-def start(children: list[Child], tmp_path: Path, domain_id: int):  # type: ignore[no-untyped-def]
+def start(children: list[Child], tmp_path: Path, domain_id: int) -> Start:
     def begin(*arguments: str) -> Child:
         log = (tmp_path / f"child{len(children)}.log").open("w+b")
         children.append(Child(list(arguments), domain_id, log))
@@ -112,7 +114,9 @@ def server() -> Iterator[ServerThread]:
         yield running
 
 
-def test_the_example_flies_a_plan_of_the_real_server(start, server: ServerThread, fleet_file: Path) -> None:  # type: ignore[no-untyped-def]
+def test_the_example_flies_a_plan_of_the_real_server(
+    start: Start, server: ServerThread, fleet_file: Path
+) -> None:
     fleet = start("-m", "timely_bridge.run_fleet", "--fleet", str(fleet_file), "--server-url", server.url)
     fleet.wait_for("fleet ready: drone1, drone2")
     example = start("examples/ros/send_task.py", "drone1", "Go round")
@@ -133,8 +137,8 @@ def test_the_example_flies_a_plan_of_the_real_server(start, server: ServerThread
 
 
 def test_a_fleet_ends_cleanly_in_mid_flight(
-    start, server: ServerThread, fleet_file: Path, domain_id: int
-) -> None:  # type: ignore[no-untyped-def]
+    start: Start, server: ServerThread, fleet_file: Path, domain_id: int
+) -> None:
     fleet = start("-m", "timely_bridge.run_fleet", "--fleet", str(fleet_file), "--server-url", server.url)
     fleet.wait_for("fleet ready")
     program = Program(domain_id)
@@ -150,7 +154,7 @@ def test_a_fleet_ends_cleanly_in_mid_flight(
         program.close()
 
 
-def test_a_fleet_ends_with_the_program_that_started_it(start, fleet_file: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_fleet_ends_with_the_program_that_started_it(start: Start, fleet_file: Path) -> None:
     fleet = start("-m", "timely_bridge.run_fleet", "--fleet", str(fleet_file), "--until-stdin-closes")
     fleet.wait_for("fleet ready")
     assert fleet.process.stdin is not None
@@ -167,8 +171,8 @@ def test_a_fleet_ends_with_the_program_that_started_it(start, fleet_file: Path) 
         ("robots: {drone1: {profile: no-such, skill_set: drone}}", 1, "did not start"),
     ],
 )
-def test_a_fleet_that_cannot_start_says_why_in_one_line(  # type: ignore[no-untyped-def]
-    start, tmp_path: Path, text: str, status: int, message: str
+def test_a_fleet_that_cannot_start_says_why_in_one_line(
+    start: Start, tmp_path: Path, text: str, status: int, message: str
 ) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(text)
@@ -179,7 +183,9 @@ def test_a_fleet_that_cannot_start_says_why_in_one_line(  # type: ignore[no-unty
     assert "Traceback" not in fleet.said()
 
 
-def test_a_driver_that_is_killed_loses_its_task_and_a_new_one_takes_the_next(start, domain_id: int) -> None:  # type: ignore[no-untyped-def]
+def test_a_driver_that_is_killed_loses_its_task_and_a_new_one_takes_the_next(
+    start: Start, domain_id: int
+) -> None:
     plans = {"stay": [FakeSegment("d(60);", 60.0)], "go": [FakeSegment("mf(100);", 2.5)]}
     server = FakeServer(plans)
     context = isolated_ros_context(domain_id)
@@ -206,7 +212,8 @@ def test_a_driver_that_is_killed_loses_its_task_and_a_new_one_takes_the_next(sta
     ]
 
     def served() -> bool:
-        return program.send(ExecuteTask, "/drone1/execute_task", task="go").result().outcome == "complete"
+        result = program.send(ExecuteTask, "/drone1/execute_task", task="go").result()
+        return bool(result.outcome == "complete")
 
     try:
         driver = start(*command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 from bridge_doubles import FakeSegment, FakeServer
@@ -152,7 +152,7 @@ async def forgotten(here: World) -> None:
 
 
 @pytest.mark.parametrize("change", [stopped, restarted, gone, forgotten])
-async def test_a_goal_that_cannot_be_taken_up_fails(change: Callable[[World], object]) -> None:
+async def test_a_goal_that_cannot_be_taken_up_fails(change: Callable[[World], Awaitable[None]]) -> None:
     async with world() as here:
         life = Life(here)
         await here.until(begun(here, 1))

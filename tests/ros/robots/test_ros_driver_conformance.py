@@ -48,7 +48,7 @@ class Subject:
     """What the driver connects to, for as long as a test takes."""
 
 
-DRONE = {
+DRONE: dict[str, Any] = {
     "skill_set": "drone",
     "short": "mf(20);",
     "long": "d(60);",
@@ -56,7 +56,7 @@ DRONE = {
     "out_of_limits": "mf(9999);",
     "nonsense": "zz(1);",
 }
-ARM = {
+ARM: dict[str, Any] = {
     "skill_set": "arm",
     "short": "home();",
     "long": "move_to('table');" * 30,
@@ -65,8 +65,13 @@ ARM = {
     "nonsense": "fly();",
 }
 SIM = {"seed": 1, "times": "expected"}
-TELLO = {"host": "127.0.0.71", "command_port": 18889, "profile": "tello", "things": ["cat:0:200"]}
-INDY7 = {"host": "127.0.0.72", "profile": "indy7", "things": ["table:0.45,-0.1,0.1"]}
+TELLO: dict[str, Any] = {
+    "host": "127.0.0.71",
+    "command_port": 18889,
+    "profile": "tello",
+    "things": ["cat:0:200"],
+}
+INDY7: dict[str, Any] = {"host": "127.0.0.72", "profile": "indy7", "things": ["table:0.45,-0.1,0.1"]}
 QUADROTOR = {"body": "quadrotor", "speed": 8.0, "profile": "mujoco-quadrotor", "things": ["cat:0:200"]}
 DESK = {
     "body": "arm",
@@ -134,7 +139,7 @@ class Bench:
         assert self.spinner.errors == 0, "a callback raised"
 
 
-@pytest.fixture(params=SUBJECTS.values(), ids=SUBJECTS.keys())
+@pytest.fixture(params=SUBJECTS.values(), ids=list(SUBJECTS))
 def idle(request: pytest.FixtureRequest, domain_id: int) -> Iterator[Bench]:
     """A driver that nobody has configured."""
     with request.param.robot():

@@ -324,7 +324,7 @@ def test_an_arm_takes_and_puts_what_it_was_told_of_and_refuses_the_rest(domain_i
             assert rig.one(text).outcome == "done", text
         gripped = [r["command"] for r in arm.journal.records("command") if r["command"].startswith("SetDO")]
         assert gripped == ["SetDO(0=1)", "SetDO(0=0)"]
-        assert rig.driver.robot._table.places["cup"] == pytest.approx((0.4, 0.2, 0.14))  # type: ignore[attr-defined]
+        assert rig.driver.robot._table.places["cup"] == pytest.approx((0.4, 0.2, 0.14))
         for text in ["pick('ghost');", "place('plate');"]:
             done = rig.one(text)
             assert (done.outcome, done.code) == ("failed", ErrorCode.MOTION_FAILED), text

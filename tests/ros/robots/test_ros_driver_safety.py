@@ -115,7 +115,8 @@ class Bench:
         return self.program.call(kind, f"/robot1/driver/{name}", kind.Request(**fields))
 
     def until(self, what: Any, message: str = "the state never said so") -> RobotState:
-        return eventually(lambda: next((s for s in self.states[-3:] if what(s)), None), message)
+        state: RobotState = eventually(lambda: next((s for s in self.states[-3:] if what(s)), None), message)
+        return state
 
     def publish(self, kind: Any, topic: str, message: Any) -> None:
         """Publish once the driver listens."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from timely_robots import language
 from timely_robots.error_codes import ErrorCode
@@ -68,7 +70,7 @@ SIDE = ["_1=ox('cat');", "?_1>0.6{tc(15)}", ":?_1<0.4{tu(15)}"]
     ],
 )
 def test_plans_are_executed_as_written(
-    segments: list[str], answers: dict[str, SkillValue], calls: list[str]
+    segments: list[str], answers: dict[str, Any], calls: list[str]
 ) -> None:
     assert run(segments, **answers)[0].calls == calls
 

@@ -100,7 +100,7 @@ class Spinner:
         self.executor.add_node(node)
         self.executor.wake()
 
-    def call(self, function: Callable[..., None], *args: Any) -> None:
+    def call(self, function: Callable[..., object], *args: Any) -> None:
         """Run ``function`` soon on the executor's thread; from any thread."""
         self.executor.create_task(function, *args)
 
