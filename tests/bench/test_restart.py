@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -32,7 +33,7 @@ def test_the_server_ends_with_the_benchmark(tmp_path: Path, monkeypatch: pytest.
     commands: list[list[str]] = []
 
     class Recorded(ChildProcess):
-        def start(self) -> ChildProcess:
+        def start(self) -> Self:
             commands.append(self._command)
             return self
 

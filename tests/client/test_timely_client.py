@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -130,11 +131,12 @@ def test_what_the_server_knows(quick: ServerThread) -> None:
         assert timely.skill_sets() == ["tiny-chat", SKILLS]
         assert timely.robot_profile("tiny")["network_s"] == 0.01
         assert timely.health()["engine"] == "scripted"
-        for request in (
+        requests: list[Callable[[], object]] = [
             lambda: timely.skill_set("nope"),
             lambda: timely.robot_profile("../x"),
             lambda: timely.task("x"),
-        ):
+        ]
+        for request in requests:
             with pytest.raises((UnknownName, InvalidInput)):
                 request()
 

@@ -20,12 +20,10 @@ def device(tmp_path: Path) -> Path:
 
 def test_it_holds_its_request_while_there_is_work(device: Path) -> None:
     awake = Wakeful(20, device)
-    assert not awake.held
-    assert device.read_bytes() == b""
+    assert (awake.held, device.read_bytes()) == (False, b"")
     awake.want(True)
     awake.want(True)
-    assert awake.held
-    assert struct.unpack("=i", device.read_bytes()) == (20,)
+    assert (awake.held, device.read_bytes()) == (True, struct.pack("=i", 20))
     awake.want(False)
     awake.want(False)
     assert not awake.held

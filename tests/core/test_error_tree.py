@@ -21,7 +21,8 @@ KINDS = [
 
 
 def test_codes_are_unique() -> None:
-    codes = [kind.code for kind in (*KINDS, errors.UnknownName) if "code" in vars(kind)]
+    kinds: list[type[errors.TimelyError]] = [*KINDS, errors.UnknownName]
+    codes = [kind.code for kind in kinds if "code" in vars(kind)]
     assert len(set(codes)) == len(codes)
 
 

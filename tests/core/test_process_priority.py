@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,16 @@ def test_threads_of_ordinary_priority_are_raised_and_the_session_with_them(
     autogroup = tmp_path / "autogroup"
     autogroup.write_text("0")
     monkeypatch.setattr(priority, "AUTOGROUP", autogroup)
-    monkeypatch.setattr(priority.os, "listdir", lambda folder: ["1", "2", "3"])
-    monkeypatch.setattr(priority.os, "getpriority", lambda which, thread: 3 if thread == 2 else 0)
-    monkeypatch.setattr(priority.os, "getsid", lambda pid: priority.os.getpid() if leads else 1)
+    monkeypatch.setattr(os, "listdir", lambda folder: ["1", "2", "3"])
+    monkeypatch.setattr(os, "getpriority", lambda which, thread: 3 if thread == 2 else 0)
+    monkeypatch.setattr(os, "getsid", lambda pid: os.getpid() if leads else 1)
 
     def set_priority(which: int, thread: int, niceness: int) -> None:
         if thread == 3:
             raise PermissionError
         raised.append((thread, niceness))
 
-    monkeypatch.setattr(priority.os, "setpriority", set_priority)
+    monkeypatch.setattr(os, "setpriority", set_priority)
     assert priority.raise_core_priority(-10) == 1
     assert raised == [(1, -10)]
     assert autogroup.read_text() == session
@@ -42,8 +43,8 @@ def test_threads_that_may_not_run_first_or_have_a_policy_stay_as_they_are(
             raise PermissionError
         changed.append(thread)
 
-    monkeypatch.setattr(priority.os, "sched_setscheduler", set_scheduler)
-    policies = {1: priority.os.SCHED_OTHER, 2: priority.os.SCHED_FIFO, 3: priority.os.SCHED_OTHER}
-    monkeypatch.setattr(priority.os, "sched_getscheduler", policies.__getitem__)
+    monkeypatch.setattr(os, "sched_setscheduler", set_scheduler)
+    policies = {1: os.SCHED_OTHER, 2: os.SCHED_FIFO, 3: os.SCHED_OTHER}
+    monkeypatch.setattr(os, "sched_getscheduler", policies.__getitem__)
     assert priority.raise_core_realtime([1, 2, 3]) == 1
     assert changed == [1]

@@ -52,10 +52,10 @@ def test_a_cutoff_stands_for_a_slope(ert: float, after: float, beta: float) -> N
 
 @given(st.lists(st.tuples(functions, st.floats(0.0, 100.0)), max_size=20))
 def test_many_at_once_equal_one_by_one(pairs: list[tuple[TimeUtility, float]]) -> None:
-    columns = [
+    ert_s, alpha, beta = (
         np.array([getattr(tuf, name) for tuf, _ in pairs], float) for name in ("ert_s", "alpha", "beta")
-    ]
-    result = time_utilities_at(*columns, np.array([latency for _, latency in pairs], float))
+    )
+    result = time_utilities_at(ert_s, alpha, beta, np.array([latency for _, latency in pairs], float))
     np.testing.assert_array_equal(result, [tuf.value(latency) for tuf, latency in pairs])
 
 

@@ -243,8 +243,8 @@ def test_budgets_hold_whatever_is_asked(
     assert not set(plan.tokens) & set(plan.evict)
     held = set(range(len(table))) & {row for row in range(len(table)) if table.resident[row]}
     left = free + sum(int(table.blocks[table[name].row]) for name in plan.evict)
-    for name, tokens in plan.tokens.items():
-        row = table[name].row
+    for job_id, tokens in plan.tokens.items():
+        row = table[job_id].row
         if row in held:
             left -= max(0, -(-(int(table.context_tokens[row]) + tokens) // 16) - int(table.blocks[row]))
         else:

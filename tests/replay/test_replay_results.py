@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-def result_of(trace: Path, **options: object) -> dict[str, object]:
+def result_of(trace: Path, **options: object) -> dict[str, Any]:
     tasks = Tasks(trace)
     return replay_through_engine(tasks, ReplayOptions(**options), trace=tasks.name)  # type: ignore[arg-type]
 

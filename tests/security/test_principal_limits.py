@@ -149,7 +149,7 @@ def test_a_plan_waits_for_a_value_as_long_as_its_principal_may(tmp_path: Path, r
 
 
 def test_limits_hold_over_a_restart(tmp_path: Path) -> None:
-    limits = {"kv_tokens": 300, "value_wait_s": 3.0}
+    limits: dict[str, Any] = {"kv_tokens": 300, "value_wait_s": 3.0}
     states = [tmp_path / "first", tmp_path / "killed"]
     held = []
     for state in states:
@@ -159,7 +159,7 @@ def test_limits_hold_over_a_restart(tmp_path: Path) -> None:
                 with drones.stream("POST", "/v1/tasks", json=body("ask", id="ask")) as response:
                     server.fleet.run_for(1.0)
                     Reader(response).next()
-                    shutil.copytree(*states)
+                    shutil.copytree(states[0], states[1])
             held.append(service.tasks.kv_tokens_of("drones"))
             server.fleet.run_for(2.0)
             assert service.tasks.get("ask").state == "generating"

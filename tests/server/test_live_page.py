@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fleet import TOKEN, WAIT_S, Fleet, Reader, body
@@ -44,7 +45,7 @@ def page(browser: Browser, served: Fleet) -> Iterator[Page]:
     assert errors == []
 
 
-def submit(served: Fleet, **fields: object) -> None:
+def submit(served: Fleet, **fields: Any) -> None:
     """A task whose stream is left after its first event; time stands still, so the task stays."""
     with served.http.stream("POST", "/v1/tasks", json=body(**fields)) as response:
         Reader(response).next()

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from lrtrace.importers.event_log import read_event_log
 from timely.core.errors import EngineFailed
 from timely.disciplines.base import Discipline
+from timely.disciplines.registry import create_discipline
 from timely.engines import active_discipline
 from timely.server.problems import PROBLEMS
 from timely.server.telemetry.event_log import EventLog
@@ -78,12 +79,11 @@ def test_a_discipline_that_loads_slowly_does_not_hold_up_the_server(
     served: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loading, loaded = threading.Event(), threading.Event()
-    create = active_discipline.create_discipline
 
     def slow(name: str, files: Sequence[Path] = ()) -> Discipline:
         loading.set()
         assert loaded.wait(WAIT_S)
-        return create(name, files)
+        return create_discipline(name, files)
 
     monkeypatch.setattr(active_discipline, "create_discipline", slow)
     with ThreadPoolExecutor(1) as pool:

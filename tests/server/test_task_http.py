@@ -207,7 +207,7 @@ def test_resumption_is_exactly_once_and_in_order_from_every_event(served: Fleet)
         answer = served.http.get(url, headers={"Last-Event-ID": str(after)})
         assert events_of(answer.text) == whole[after:]
     for wrong in ("15", "-1", "one", "٣", "1e3"):
-        answer = served.http.get(url, headers={"Last-Event-ID": wrong.encode()})
+        answer = served.http.get(url, headers={b"Last-Event-ID": wrong.encode()})
         assert (answer.status_code, answer.json()["where"]) == (422, "Last-Event-ID")
 
 

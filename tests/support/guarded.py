@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +38,7 @@ class Guarded:
         return httpx.Client(base_url=self.fleet.url, headers=headers, timeout=10.0)
 
 
-def write_principals(path: Path, entries: list[dict[str, object]] = PRINCIPALS) -> None:
+def write_principals(path: Path, entries: Sequence[Mapping[str, object]] = PRINCIPALS) -> None:
     """Write the file of principals with the tokens of the tests."""
     listed = [
         {**entry, "token_sha256": [principal_token_digest(TOKENS[str(entry["name"])])]} for entry in entries

@@ -21,14 +21,22 @@ def profile(
     swap: float = 0.0,
     max_batch: int = 64,
     token_budget: int = 100_000,
-    **terms: float,
+    per_sequence: float = 0.0,
+    per_prefill_token: float = 0.0,
+    per_prefill_token_sq: float = 0.0,
+    per_context_token: float = 0.0,
 ) -> StepTimeProfile:
     """A linear profile; every term is zero but the base."""
-    names = ("per_sequence", "per_prefill_token", "per_prefill_token_sq", "per_context_token")
     return StepTimeProfile(
         name="test",
         source="made up",
-        step_s=StepTerms(base=base, **{name: terms.get(name, 0.0) for name in names}),
+        step_s=StepTerms(
+            base=base,
+            per_sequence=per_sequence,
+            per_prefill_token=per_prefill_token,
+            per_prefill_token_sq=per_prefill_token_sq,
+            per_context_token=per_context_token,
+        ),
         kv=KvCache(blocks=blocks, block_tokens=block_tokens, swap_s_per_token=swap),
         limits=Limits(max_batch=max_batch, token_budget=token_budget),
     )

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -103,9 +104,9 @@ class StepDriver:
         self._steady: tuple[set[JobId], int] | None = None
         """The jobs of the last step and the number of runnable ones, if its plan was steady and no event followed."""
         for work in works:
-            self.at(work.spec.arrival_s, lambda work=work: self._arrive(work))
+            self.at(work.spec.arrival_s, partial(self._arrive, work))
             if work.cancel_s < math.inf:
-                self.at(work.cancel_s, lambda work=work: self._end(work.spec.job_id, "cancelled"))
+                self.at(work.cancel_s, partial(self._end, work.spec.job_id, "cancelled"))
 
     # ------------------------------------------------------------------ events
 

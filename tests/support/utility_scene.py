@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import TimeUtility
@@ -14,8 +16,8 @@ SPEED = FixedSpeed(STEP_S, 0.0, PROMPT_S)
 
 
 def limits(now: float = 0.0, **changes: int) -> StepLimits:
-    sizes = {"token_budget": 4096, "max_batch": 4, "max_resident": 64, "prefill_chunk": 4096, **changes}
-    return StepLimits(now=now, free_blocks=10_000, block_tokens=16, speed=SPEED, **sizes)
+    sizes: dict[str, Any] = {"token_budget": 4096, "max_batch": 4, "max_resident": 64, "prefill_chunk": 4096}
+    return StepLimits(now=now, free_blocks=10_000, block_tokens=16, speed=SPEED, **(sizes | changes))
 
 
 def ordinary(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from timely.bench.capacity import search, workloads
+from timely.bench.capacity.lengths import MAX_ANSWER_TOKENS
 from timely.bench.capacity.measure import (
     CAPACITY_SYSTEMS,
     capacity_point,
@@ -73,7 +74,7 @@ def test_chats_of_a_public_trace(tmp_path: Path) -> None:
     tasks = capacity_tasks("robots-and-mooncake", 1.0, 1, quick=True, data=str(tmp_path))
     chats = [task for task in tasks if task.plain]
     assert {task.prompt_tokens for task in chats} == {1000}
-    assert {task.output_tokens for task in chats} == {workloads.MAX_ANSWER_TOKENS}
+    assert {task.output_tokens for task in chats} == {MAX_ANSWER_TOKENS}
     assert len(chats) == pytest.approx(CAPACITY_WORKLOADS["wid2"].seconds(1.0, quick=True) * 2, abs=2)
     with pytest.raises(InvalidInput, match="--data FOLDER"):
         capacity_tasks("robots-and-mooncake", 1.0, 1, quick=True)

@@ -14,6 +14,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec
 from timely.disciplines.basic import Fcfs
+from timely.disciplines.justitia.constants import STEP_S
 
 pytest.importorskip("sklearn", reason="needs the extra 'predict'")
 
@@ -47,7 +48,7 @@ def test_two_applications_in_turn_hold_the_cache_in_turn(monkeypatch: pytest.Mon
 
 def test_the_fluid_schedule_by_hand() -> None:
     """Two applications of one request each, the first with twice the cost; both share the capacity equally."""
-    rate = MACHINE.kv.blocks * MACHINE.kv.block_tokens / theorem.STEP_S
+    rate = MACHINE.kv.blocks * MACHINE.kv.block_tokens / STEP_S
     jobs = [
         {"app": app, "arrival_s": 0.0, "prompt_tokens": prompt, "plan": [{"tokens": 100}]}
         for app, prompt in (("long", 950), ("short", 450))

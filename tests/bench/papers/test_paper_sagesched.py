@@ -9,6 +9,8 @@ import pytest
 
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import ablation, evaluation, overhead, resources, setting
+from timely.bench.papers.sagesched.workloads import World
+from timely.disciplines.sagesched.discipline import sagesched_discipline_history
 from timely.engines.step_time.profile import load_step_profile
 
 pytest.importorskip("wordllama", reason="needs the extra 'predict'")
@@ -49,9 +51,9 @@ def test_what_a_predictor_is_told_it_tells(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_literal_history_finds_a_prompts_family_and_nothing_else() -> None:
     """Sentence embeddings at the paper's 0.8: what counts as similar belongs to the same family."""
-    world = setting.World(3)
+    world = World(3)
     drawn = world.draw(400, np.random.default_rng(3))
-    history = setting.sagesched_discipline_history()
+    history = sagesched_discipline_history()
     vectors = history.embedder.embed([request.text for request in drawn])
     cosines = vectors @ vectors.T
     pairs = [(a, b) for a in range(len(drawn)) for b in range(a) if cosines[a, b] >= history.threshold]

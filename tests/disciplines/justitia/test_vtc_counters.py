@@ -88,26 +88,26 @@ def test_counters_and_order_follow_the_algorithm(requests: list[tuple[int, str, 
         plan = discipline.compose(table, limits)
         expected = {request for request, _ in reference.running} | set(reference.admit(came))
         assert set(plan.tokens) == expected
-        for name in plan.tokens:
-            row = table[name].row
+        for job_id in plan.tokens:
+            row = table[job_id].row
             table.resident[row] = table.active[row] = True
             table.prefill_left[row], table.blocks[row] = 0, 1
         now += 1
         reference.step()
-        for name in list(plan.tokens):
-            job = table[name]
+        for job_id in plan.tokens:
+            job = table[job_id]
             table.output_tokens[job.row] += 1
             discipline.progressed(job, 1, float(now))
         for client, value in reference.counters.items():
             assert discipline.counters[client] == value
-        for name in list(plan.tokens):
-            left[str(name)] -= 1
-            if not left[str(name)]:
-                job = table[name]
+        for job_id in list(plan.tokens):
+            left[str(job_id)] -= 1
+            if not left[str(job_id)]:
+                job = table[job_id]
                 job.outcome = "complete"
                 discipline.finished(job, float(now))
-                table.remove(name)
-                reference.running = [pair for pair in reference.running if pair[0] != name]
+                table.remove(job_id)
+                reference.running = [pair for pair in reference.running if pair[0] != job_id]
 
 
 @given(st.lists(st.integers(1, 12), min_size=20, max_size=60), st.integers(1, 4))

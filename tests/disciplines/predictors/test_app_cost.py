@@ -213,4 +213,4 @@ def test_a_file_that_would_unpack_to_too_much_is_refused(
 
 def test_only_numbers_are_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no numbers"):
-        write_predictor_arrays(tmp_path / "x.npz", "x", {}, {"a": np.array(["text"])})  # type: ignore[dict-item]
+        write_predictor_arrays(tmp_path / "x.npz", "x", {}, {"a": np.array(["text"])})

@@ -295,7 +295,9 @@ def test_the_examples_accuracy_is_what_the_docstring_says() -> None:
         guess = np.zeros_like(levels)
         for part in range(10):
             train, test = np.flatnonzero(fold != part), np.flatnonzero(fold == part)
-            classifier = TextClassifier.train([texts[i] for i in train], levels[train], 5, embedder=space)
+            classifier = TextClassifier.train(
+                [texts[i] for i in train], levels[train].tolist(), 5, embedder=space
+            )
             guess[test] = classifier.probabilities([texts[i] for i in test]).argmax(axis=1)
         exact, near = (guess == levels).mean(), (abs(guess - levels) <= 1).mean()
         assert (exact, near) >= floor[name], f"{name}: {exact:.3f} exact, {near:.3f} within one level"

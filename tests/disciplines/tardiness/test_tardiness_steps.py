@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ class Scene:
 
     def __init__(self, **kind: object) -> None:
         self.table = JobTable()
-        self.timely = type("Variant", (WeightedTardiness,), kind)()
+        self.timely: WeightedTardiness = type("Variant", (WeightedTardiness,), kind)()
         self.free_blocks = 10_000
 
     def job(
@@ -62,10 +63,17 @@ class Scene:
 
     def compose(self, now: float, **limits: int) -> StepPlan:
         speed = FixedSpeed(STEP_S, 0.0, PROMPT_S)
-        chosen = {"token_budget": 4096, "max_batch": 32, "max_resident": 64, "prefill_chunk": 4096, **limits}
+        chosen: dict[str, Any] = {
+            "token_budget": 4096,
+            "max_batch": 32,
+            "max_resident": 64,
+            "prefill_chunk": 4096,
+        }
         return self.timely.compose(
             self.table,
-            StepLimits(now=now, free_blocks=self.free_blocks, block_tokens=16, speed=speed, **chosen),
+            StepLimits(
+                now=now, free_blocks=self.free_blocks, block_tokens=16, speed=speed, **(chosen | limits)
+            ),
         )
 
 

@@ -73,7 +73,12 @@ def test_answers_are_judged_together_as_one_by_one(seed: int) -> None:
     rng = np.random.default_rng(seed)
     sequence_s, longest, share, price = 0.01, 12.0, 0.5, float(rng.choice([0.0, 3.0, 12.0]))
     members = [
-        (rng.uniform(-0.5, 2.0), rng.choice([2.0, 6.67, 0.1]), rng.uniform(0.1, 2.0), rng.integers(1, 13))
+        (
+            rng.uniform(-0.5, 2.0),
+            float(rng.choice([2.0, 6.67, 0.1])),
+            rng.uniform(0.1, 2.0),
+            float(rng.integers(1, 13)),
+        )
         for _ in range(rng.integers(0, 6))
     ]
     count, already_s = 20, 0.1
@@ -81,8 +86,8 @@ def test_answers_are_judged_together_as_one_by_one(seed: int) -> None:
     weights, lates_s = rng.uniform(0.1, 1.0, count), rng.choice([0.0, 2.0, 60.0], count)
     together, alone = DelayedMembers(sequence_s), DelayedMembers(sequence_s)
     for due_s, weight, work_s, left in members:
-        together.join(float(due_s), float(weight), float(work_s), float(left))
-        alone.join(float(due_s), float(weight), float(work_s), float(left))
+        together.join(due_s, weight, work_s, left)
+        alone.join(due_s, weight, work_s, left)
     settings = {"longest_tokens": longest, "wait_share": share, "price": price}
     joins = together.worth(lefts, weights, lates_s, already_s=already_s, **settings)
     # Patience depends on who is late when the group is judged.

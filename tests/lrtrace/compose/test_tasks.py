@@ -54,8 +54,8 @@ def test_the_segmenter_cuts_them_so_and_the_robot_may_run_them(trace_id: int, in
     task, chosen = TASKS[trace_id], variant(trace_id, index)
     skill_set, profile = find_skill_set(task.skill_set), find_robot_profile(task.robot)
     segmenter = Segmenter(skill_set)
-    calls = [*segmenter.feed(chosen.text), *segmenter.close()]
-    assert tuple(boundary.text for boundary in calls) == chosen.segments
+    boundaries = [*segmenter.feed(chosen.text), *segmenter.close()]
+    assert tuple(boundary.text for boundary in boundaries) == chosen.segments
     assert segmenter.finish() == ""
     parser = SegmentParser(skill_set)
     for text in chosen.segments:

@@ -22,7 +22,7 @@ from fleet import OWNER, PLANS, TOKEN, WAIT_S, Fleet, Reader, body, catalogue, f
 from manual_clock import ManualClock
 
 from timely.core.errors import EngineFailed
-from timely.core.record_log import record_log_line
+from timely.core.record_log import RecordFile, record_log_line
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
 from timely.server import app
@@ -368,7 +368,7 @@ def test_a_full_disk_is_said_once_and_admits_no_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with server(tmp_path) as served:
-        monkeypatch.setattr(task_log.RecordFile, "append", full)
+        monkeypatch.setattr(RecordFile, "append", full)
         for _ in range(2):
             refused = served.http.post("/v1/tasks", json=body("short"))
             assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
@@ -393,7 +393,7 @@ def test_what_a_full_disk_refused_is_written_when_there_is_room(
         reader = Reader(stream)
         events = [reader.next()]
         with monkeypatch.context() as disk:
-            disk.setattr(task_log.RecordFile, "append", full)
+            disk.setattr(RecordFile, "append", full)
             served.run_for(1.5)
             refused = served.http.post("/v1/tasks", json=body("short", id="refused"))
             assert refused.status_code == 503
@@ -421,7 +421,7 @@ def test_a_new_file_that_the_disk_refuses_is_begun_again(
         with served.http.stream("POST", "/v1/tasks", json=body("short", id="one")) as stream:
             assert Reader(stream).next()[1] == "accepted"
             with monkeypatch.context() as disk:
-                disk.setattr(task_log.RecordFile, "append", full)
+                disk.setattr(RecordFile, "append", full)
                 served.run_for(30.0)
                 assert served.service.log.problem
         with served.http.stream("POST", "/v1/tasks", json=body("short", id="two")) as stream:
