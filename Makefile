@@ -43,7 +43,6 @@ lint: setup ## Check style, types, spelling, prose, rooms and generated files.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/mypy scripts/*.py
 	@$(BIN)/python scripts/write_rooms.py --check
 	@$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs timely lrtrace ros2_ws/src scripts tests examples skills
 	@$(BIN)/python scripts/check_prose.py
