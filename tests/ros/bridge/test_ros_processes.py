@@ -219,7 +219,8 @@ def test_a_driver_that_is_killed_loses_its_task_and_a_new_one_takes_the_next(
         driver = start(*command)
         eventually(served, "the driver was never found", START_S)
         goal = program.send(ExecuteTask, "/drone1/execute_task", task="stay")
-        eventually(lambda: goal.feedback, "it never began")
+        task_id = eventually(lambda: goal.feedback, "no segment came")[0].segment.task_id
+        eventually(lambda: ("started", 0) in server.kinds(task_id), "it never began")
         driver.process.kill()
         begin = time.monotonic()
         result = goal.result()
