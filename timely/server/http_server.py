@@ -56,6 +56,22 @@ class HttpServer(uvicorn.Server):
         await self._service.drain()
         await super().shutdown(sockets)
 
+    async def until_ready(self, serving: asyncio.Task[None]) -> None:
+        """Return when requests are accepted; ``serving`` runs ``serve``.
+
+        Raises:
+            EngineFailed: it ended, or was not ready within ``READY_TIMEOUT_S``.
+        """
+        serving.add_done_callback(lambda _: self.ready.set())
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await self.ready.wait()
+        except TimeoutError:
+            log.error("the HTTP server did not start within %s s", READY_TIMEOUT_S)
+        if not self.started:
+            error = serving.exception() if serving.done() else f"not within {READY_TIMEOUT_S:g} s"
+            raise EngineFailed(f"the HTTP server did not start: {error}", where="server")
+
 
 def new_server(
     app: FastAPI, stop_timeout_s: float, log_level: str, tls: TlsFiles | None = None
@@ -79,20 +95,3 @@ def new_server(
         timeout_graceful_shutdown=max(1, round(stop_timeout_s)),
     )
     return HttpServer(config, service)
-
-
-async def until_server_ready(server: HttpServer, serving: asyncio.Task[None]) -> None:
-    """Return when the server accepts requests.
-
-    Raises:
-        EngineFailed: it ended, or was not ready within ``READY_TIMEOUT_S``.
-    """
-    serving.add_done_callback(lambda _: server.ready.set())
-    try:
-        async with asyncio.timeout(READY_TIMEOUT_S):
-            await server.ready.wait()
-    except TimeoutError:
-        log.error("the HTTP server did not start within %s s", READY_TIMEOUT_S)
-    if not server.started:
-        error = serving.exception() if serving.done() else f"not within {READY_TIMEOUT_S:g} s"
-        raise EngineFailed(f"the HTTP server did not start: {error}", where="server")

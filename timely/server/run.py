@@ -94,10 +94,8 @@ async def serve_engine(
         if not await _start(service, stopped):
             return received[0]
         server = await loading
-        from timely.server.http_server import until_server_ready
-
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        await until_server_ready(server, serving)
+        await server.until_ready(serving)
         if on_ready is not None:
             on_ready(server_socket_url(listener, "https" if tls is not None else "http"))
         await _either(serving, stopped)

@@ -9,7 +9,7 @@ from typing import Self
 from fastapi import FastAPI
 
 from timely.core.errors import EngineFailed
-from timely.server.http_server import new_server, until_server_ready
+from timely.server.http_server import new_server
 from timely.server.listener import bind_socket, server_socket_url
 from timely.server.tasks.service import TaskService
 
@@ -103,7 +103,7 @@ class ServerThread:
         try:
             await self.service.start()
             serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
-            await until_server_ready(self._server, serving)
+            await self._server.until_ready(serving)
             self._ready.set()
             await serving
         finally:

@@ -16,7 +16,7 @@ from typing import Any
 from timely.core.checkpoint import remove_checkpoint
 from timely.core.child_process import ChildProcess, ChildProcesses, core_module_command
 from timely.core.errors import Unsupported
-from timely_ros_bench.faults.measure import Say, measure_faults, silent_faults
+from timely_ros_bench.faults.measure import Say, measure_faults
 from timely_ros_bench.faults.rounds import FLEET
 from timely_ros_bench.faults.tally import FaultTally
 
@@ -31,7 +31,7 @@ def measure_fault_fleets(
     fleet: Sequence[str] = FLEET,
     fleets: int = 1,
     checkpoint: Path | None = None,
-    say: Say = silent_faults,
+    say: Say = lambda line: None,
 ) -> dict[str, Any]:
     """Play so many rounds, shared by so many fleets at once.
 

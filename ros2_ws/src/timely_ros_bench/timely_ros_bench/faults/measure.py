@@ -21,10 +21,6 @@ from timely_ros_bench.faults.tally import FaultTally
 Say = Callable[[str], None]
 
 
-def silent_faults(line: str) -> None:
-    """Print nothing."""
-
-
 @contextmanager
 def running_fault_fleet(robots: Sequence[str], seed: int, domain: int) -> Iterator[tuple[World, Observer]]:
     """Everything running; nothing is left behind."""
@@ -50,7 +46,7 @@ def measure_faults(
     share: tuple[int, int] = (0, 1),
     domain_id: int | None = None,
     checkpoint: Path | None = None,
-    say: Say = silent_faults,
+    say: Say = lambda line: None,
 ) -> FaultTally:
     """Play so many rounds; each has one fault or a pair.
 
