@@ -247,6 +247,28 @@ def test_a_plan_evicted_while_it_awaits_a_value_goes_on_behind_it(depth: int) ->
     scene.check_empty()
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_repeated_value_is_not_taken_for_the_one_that_is_awaited(depth: int) -> None:
+    """A report whose answer was late is sent again, and the plan has come to its next question meanwhile."""
+    scene = Scene(depth=depth)
+    request = scene.add("asks", 20, 9, scene.plan((3, 0.05, True), (3, 0.05, True), (3, 0.05)))
+
+    def blocked() -> bool:
+        return bool(scene.scheduler.control({"kind": "stats"})["blocked"] == 1)
+
+    scene.run(until=blocked)
+    give_value(scene, "asks", 0)
+    scene.run(until=lambda: len(scene.outputs["asks"]) >= 6 and blocked())
+    give_value(scene, "asks", 0)
+    for _ in range(4):
+        scene.step()
+    assert (request.num_prompt_tokens + 3, blocked()) == (request.num_tokens, True)
+    give_value(scene, "asks", 1)
+    scene.run()
+    assert len(scene.outputs["asks"]) == 9
+    scene.check_empty()
+
+
 def test_a_request_that_waits_with_its_value_gives_up_its_blocks() -> None:
     """The only victim is one that vLLM does not count as running: an urgent request gets its room all the same."""
     scene = Scene(blocks=8)

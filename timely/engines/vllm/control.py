@@ -97,7 +97,8 @@ class ControlEvents:
         state = self._live[requests[0]]
         awaited = state.job.awaiting
         job = self._controller().report(state.job.job_id, report, now)
-        if job is not None and report.kind == "value" and awaited is not None and report.value is not None:
+        # A repeat of an earlier value must not be taken for the one that is awaited now.
+        if report.kind == "value" and report.segment == awaited and report.value is not None:
             self._take_value(state, report.value)
         return {"known": job is not None}
 
