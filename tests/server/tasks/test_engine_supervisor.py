@@ -214,3 +214,18 @@ def test_plans_finish_before_the_server_ends() -> None:
         finishing.result(WAIT_S)
         served.server.stop()
         assert endless.rest()[-1][2]["code"] == "shutting_down"
+
+
+def test_an_engine_whose_stop_fails_is_started_again_all_the_same(
+    served: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken() -> None:
+        monkeypatch.undo()
+        raise RuntimeError("its socket is closed")
+
+    with tasks(served, "long") as (reader,):
+        served.run_for(0.8)
+        monkeypatch.setattr(served.engine, "stop", broken)
+        crash(served)
+        served.run_for(60.0)
+        assert texts(reader.rest()) == LONG

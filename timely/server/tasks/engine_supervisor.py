@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from timely.core.clock import AsyncClock
-from timely.core.errors import EngineDied, EngineFailed, Overloaded, TimelyError
+from timely.core.errors import EngineDied, EngineFailed, Overloaded
 from timely.engines.base import Engine
 from timely.server.settings import ServerSettings
 from timely.server.tasks.engine_heartbeat import EngineHeartbeat
@@ -109,7 +109,8 @@ class EngineSupervisor:
                 await self._engine.stop()
         except TimeoutError:
             log.error("the engine did not stop within %s s", self._settings.stop_timeout_s)
-        except TimelyError as error:
+        except Exception as error:
+            # Whatever a library raises: the next start must follow.
             log.error("the engine failed while stopping: %s", error)
 
     async def _start(self) -> None:
