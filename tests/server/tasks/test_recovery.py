@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import threading
 import time
@@ -18,13 +19,29 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from fleet import OWNER, PLANS, TOKEN, WAIT_S, Fleet, Reader, body, catalogue, fleet
+from fleet import (
+    ARM,
+    CHAT,
+    DRONE,
+    OWNER,
+    PLANS,
+    TINY,
+    TOKEN,
+    WAIT_S,
+    Fleet,
+    MemoryCatalogue,
+    Reader,
+    body,
+    catalogue,
+    fleet,
+)
 from manual_clock import ManualClock
 
 from timely.core.errors import EngineFailed
 from timely.core.record_log import RecordFile, record_log_line
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
+from timely.plans.skill_set import SkillSet
 from timely.server import app
 from timely.server.access.principals import LOCAL
 from timely.server.run import serve_engine
@@ -32,6 +49,7 @@ from timely.server.settings import ServerSettings
 from timely.server.tasks import task_log
 from timely.server.tasks.request import ReportBody, TaskRequest
 from timely.server.tasks.service import TaskService
+from timely.server.tasks.task_log import TaskLog
 
 
 def text_of(event: bytes) -> str | None:
@@ -426,3 +444,118 @@ def test_a_new_file_that_the_disk_refuses_is_begun_again(
                 assert served.service.log.problem
         with served.http.stream("POST", "/v1/tasks", json=body("short", id="two")) as stream:
             assert Reader(stream).next()[1] == "accepted"
+
+
+async def test_a_forgotten_task_does_not_come_back_from_a_file_that_another_task_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first record shares a file with a task that lives on; its end stands in files without live tasks."""
+    log = TaskLog(tmp_path, ManualClock(1.0))
+    await log.open()
+    for name in ("waits", "over"):
+        log.write("task", name)
+    monkeypatch.setattr(task_log, "FILE_BYTES", 1)
+    for name in ("over", "later"):
+        for kind in ("task", "generated", "settled", "forgotten"):
+            log.write(kind, name)
+    await log.close()
+    for _ in range(2):
+        log = TaskLog(tmp_path, ManualClock(2.0))
+        records = await log.open()
+        kinds = {
+            name: [record["kind"] for record in records if record["task"] == name]
+            for name in ("waits", "over")
+        }
+        assert kinds["waits"] == ["task"]
+        assert kinds["over"][-1] == "forgotten"
+        await log.close()
+    log = TaskLog(tmp_path, ManualClock(3.0))
+    await log.open()
+    log.forget("waits")
+    await log.close()
+    assert os.listdir(tmp_path) == ["lock"]
+
+
+@pytest.mark.parametrize("kept", ["report", "settled"])
+def test_a_failure_in_execution_is_one_after_the_restart_too(tmp_path: Path, kept: str) -> None:
+    state, _ = cut(tmp_path, "short", seconds=3.0, s1="failed")
+    (file,) = (state / "tasks").glob("*.log")
+    lines = file.read_bytes().splitlines(keepends=True)
+    kinds = [json.loads(line[9:]).get("kind") for line in lines]
+    assert kinds[-3:] == ["generated", "report", "settled"]
+    file.write_bytes(b"".join(lines[: 1 + len(kinds) - 1 - kinds[::-1].index(kept)]))
+    with server(state, now=104.0) as served:
+        served.run_for(0.1)
+        view = served.http.get("/v1/tasks/one").json()
+        assert (view["state"], view["outcome"]) == ("ended", "failed")
+        assert view["problem"]["code"] == "execution_failed"
+
+
+def test_a_plan_that_another_one_replaced_is_cancelled_after_the_restart_too(tmp_path: Path) -> None:
+    with server(tmp_path / "first") as served:
+        with served.http.stream("POST", "/v1/tasks", json=body("short", id="one")) as stream:
+            Reader(stream).next()
+            served.run_for(3.0)
+        with served.http.stream("POST", "/v1/tasks/one/replan", json={"id": "two"}) as stream:
+            assert Reader(stream).next()[1] == "accepted"
+        before = served.http.get("/v1/tasks/one").json()
+        assert (before["state"], before["outcome"]) == ("ended", "cancelled")
+        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    with server(tmp_path / "killed", now=104.0) as served:
+        after = served.http.get("/v1/tasks/one").json()
+        assert (after["outcome"], after["replanned_as"]) == ("cancelled", "two")
+
+
+def test_a_value_that_was_refused_does_not_count_after_the_restart(tmp_path: Path) -> None:
+    with (
+        server(tmp_path / "first") as served,
+        served.http.stream("POST", "/v1/tasks", json=body("long", id="one")) as stream,
+    ):
+        Reader(stream).next()
+        served.run_for(0.5)
+        value = {"segment": 0, "kind": "value", "value": "True"}
+        assert served.http.post("/v1/tasks/one/reports", json=value).status_code == 409
+        assert not served.http.get("/v1/tasks/one").json()["segments"][0]["done"]
+        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    with server(tmp_path / "killed", now=101.0) as served:
+        segment = served.http.get("/v1/tasks/one").json()["segments"][0]
+        assert (segment["done"], segment["value"]) == (False, None)
+
+
+def test_a_plan_with_a_skill_that_is_gone_ends_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, before = cut(tmp_path, "long", seconds=3.0)
+    skills = [skill for skill in DRONE.skills if skill.name != "turn_cw"]
+    smaller = SkillSet.model_validate(
+        {**DRONE.model_dump(), "skills": [skill.model_dump() for skill in skills]}
+    )
+    monkeypatch.setattr("fleet.catalogue", lambda: MemoryCatalogue([smaller, CHAT], [TINY, ARM]))
+    with server(state, now=104.0) as served:
+        ((_, name, error),) = rest(served, before[-1][0], seconds=1.0)
+        assert (name, error["code"], error["segments"]) == ("error", "interrupted", len(before) - 1)
+
+
+async def test_a_signal_during_the_recovery_ends_the_engine_and_loses_no_task(tmp_path: Path) -> None:
+    state, before = cut(tmp_path, "long", seconds=1.5)
+    reached = asyncio.Event()
+
+    class Slow(MemoryCatalogue):
+        async def skill_set(self, name: str) -> SkillSet:
+            reached.set()
+            await asyncio.Event().wait()
+            raise AssertionError("unreachable")
+
+    engine, clock = ScriptedEngine(PLANS, clock=ManualClock(102.0)), ManualClock(102.0)
+    service = TaskService(engine, ServerSettings(state_dir=state), clock, Slow([], []))
+    starting = asyncio.create_task(service.start())
+    await reached.wait()
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    await service.stop()
+    assert engine._loop_task is None, "the engine runs on"
+    again = TaskService(
+        ScriptedEngine(PLANS, clock=clock), ServerSettings(state_dir=state), clock, catalogue()
+    )
+    await again.start()
+    assert again.tasks.get("one").state == "generating"
+    assert len(again.tasks.get("one").events) == len(before)
+    await again.stop()

@@ -140,12 +140,14 @@ class TaskLifecycle:
         """Apply a robot's report; False if it changed nothing.
 
         Raises:
-            Conflict: the segment was not released, or another value was reported for it.
+            Conflict: the segment was not released, returns no value, or another value was reported for it.
         """
         task.track.check(report)
         if report.kind == "value":
             if report.segment in task.track.values:
                 return False
+            if task.state == "generating" and not task.track.segments[report.segment].blocking:
+                raise Conflict(f"segment {report.segment} returns no value", where="segment")
             # The plan goes on with the value, so that it must be kept before.
             self._log.report(task, report, now)
         if task.state == "generating" and task.ending is None:

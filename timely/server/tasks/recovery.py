@@ -2,8 +2,8 @@
 
 Segments that were sent keep their event ids and are not sent again. A plan in generation goes on behind them, from its
 recorded tokens, if prompt, skill set, robot and model are the same. Otherwise the same task gets a new plan, whose
-prompt says what was sent: the robot executes that. Inside an open loop or branch no other plan can go on. That plan
-ends with the code ``interrupted``, and its client may re-plan.
+prompt says what was sent: the robot executes that. Inside an open loop or branch no other plan can go on, nor behind
+segments that use skills which are gone. That plan ends with the code ``interrupted``, and its client may re-plan.
 """
 
 import gc
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 STOPPED = Ending("cancelled", "", "the fleet was stopped")
 OTHER_SOURCE = "the server was restarted with another model, skill set or robot profile"
 INSIDE_A_BLOCK = Ending("failed", "interrupted", f"{OTHER_SOURCE}, inside a loop or branch", "server")
+UNREADABLE = Ending("failed", "interrupted", f"{OTHER_SOURCE}, in which its segments are no plan", "server")
 
 
 class Recovery:
@@ -148,14 +149,16 @@ class Recovery:
                 _report(task, ExecutionReport(**record["report"]), record["at_s"] + shift_s)
             elif record["kind"] == "replanned":
                 self._admission.set_history(task, record["history"])
-                fingerprint = record["fingerprint"]
+                fingerprint, task.ending = record["fingerprint"], None
             elif record["kind"] == "urgency" and task.annotation is not None:
                 task.annotation = replace(task.annotation, urgency=Assignment(record["level"], "operator"))
             elif record["kind"] == "generated":
                 _generated(task, record, shift_s)
             elif record["kind"] == "settled":
                 task.state, task.settled_s = "ended", record["at_s"] + shift_s
-        if task.state == "generating" and task.track.failed is not None:
+                if record.get("ending") is not None:
+                    task.ending = Ending(*record["ending"])
+        if task.state != "ended" and task.track.failed is not None:
             task.ending = _failure(task)
         return task, fingerprint
 
@@ -187,7 +190,10 @@ def _segment(task: Task, record: Record, shift_s: float, *, goes_on: bool) -> No
     )
     if task.parser is not None and goes_on:
         # Later segments are parsed inside the blocks that this one leaves open.
-        task.parser.feed(segment.text)
+        try:
+            task.parser.feed(segment.text)
+        except TimelyError:
+            task.ending = UNREADABLE
     task.track.release(segment)
     task.calls.append(data["calls"])
     task.events.append("segment", data)

@@ -112,19 +112,17 @@ class TaskService:
                 await self.engine.start()
                 stats = await self.engine.stats()
                 await self._predict_for(stats.discipline)
+                self.recorder.started(stats)
+                recovery = Recovery(self._admission, self.lifecycle, self.tasks, self.log, self.settings)
+                await recovery.restore(records, self.clock.now(), stopped=self.fleet_stop.latch.latched)
             except BaseException:
-                # A signal may come during the half minute in which a model loads.
-                await self.engine.stop()
+                # A signal may come during the half minute in which a model loads, or while tasks are restored. The log
+                # is closed first, so that they go on with the next start.
                 await self.log.close()
+                await self.lifecycle.stop()
+                await self.engine.stop()
                 await asyncio.to_thread(self.recorder.close)
                 raise
-            self.recorder.started(stats)
-            recovery = Recovery(self._admission, self.lifecycle, self.tasks, self.log, self.settings)
-            await recovery.restore(
-                records,
-                self.clock.now(),
-                stopped=self.fleet_stop.latch.latched,
-            )
             self._started, self._started_s = True, self.clock.now()
 
     async def stop(self) -> None:

@@ -11,7 +11,7 @@ and relates the server's clock to the wall clock. Every other record has a ``kin
 - ``report``, before it is answered: ``report``, ``at_s``.
 - ``urgency``, by an operator: ``level``.
 - ``generated``: ``ending``, ``done``, ``segments``, ``at_s``, and ``name`` and ``data`` of the last event.
-- ``settled``: ``at_s``. ``forgotten``: the id may be used again.
+- ``settled``: ``at_s``, ``ending``. ``forgotten``: the id may be used again.
 
 An accepted task and a report are on the disk before they are answered. A segment is with the operating system before
 it is sent, and on the disk a few milliseconds later, unless ``flush_segments`` is set. Then only a failure of the whole
@@ -20,8 +20,9 @@ machine can lose its record. The plan would go on with a segment of the same id,
 Records that a full disk refuses are kept in memory, and written in order as soon as there is room. New tasks are
 refused until then, which bounds them.
 
-A file is closed at ``FILE_BYTES`` and deleted when all its tasks are forgotten. So the log is bounded by the tasks of
-the last minutes. One server at a time may use a folder. A server whose folder cannot be used keeps no tasks.
+A file is closed at ``FILE_BYTES`` and deleted when all its tasks are forgotten, unless an earlier file that stays names
+one of them too. So the log is bounded by the tasks of the last minutes. One server at a time may use a folder. A server
+whose folder cannot be used keeps no tasks.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ import math
 import threading
 import time
 from collections import deque
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import IO, Any
@@ -59,6 +60,14 @@ CATCH_UP_S = 1.0
 Record = dict[str, Any]
 
 
+@dataclass(slots=True)
+class _FileTasks:
+    """The tasks with a record in a file, and those of them that are not forgotten."""
+
+    named: set[str] = field(default_factory=set)
+    live: set[str] = field(default_factory=set)
+
+
 class TaskLog:
     """Keeps what happens to tasks. Without a folder it keeps nothing, and no call waits.
 
@@ -84,8 +93,8 @@ class TaskLog:
         self._lock: IO[bytes] | None = None
         self._file: RecordFile | None = None
         self._full: list[RecordFile] = []
-        self._tasks_of: dict[Path, set[str]] = {}
-        """File -> tasks with a record in it that are not forgotten."""
+        self._files: dict[Path, _FileTasks] = {}
+        """The oldest first."""
         self._refused: deque[Record] = deque()
         """In order, what the disk has not taken yet."""
         self._retry: asyncio.TimerHandle | None = None
@@ -141,13 +150,11 @@ class TaskLog:
         number = 0
         for path in sorted(folder.glob("*.log")):
             number = int(path.stem)
-            self._tasks_of[path] = set()
+            self._files[path] = _FileTasks()
             for record in self._read(path):
                 records.append(record)
-                if record["kind"] == "forgotten":
-                    self._release(record["task"], path)
-                else:
-                    self._tasks_of[path].add(record["task"])
+                self._note(record, path)
+        self._delete_files()
         self._new_file(folder / f"{number + 1:08d}.log")
         return records
 
@@ -183,7 +190,7 @@ class TaskLog:
                 file.close()
                 path.unlink(missing_ok=True)
             raise InvalidInput(f"cannot be written: {error.strerror or error}", where=str(path)) from error
-        self._tasks_of[path] = set()
+        self._files[path] = _FileTasks()
         with self._swapping:
             if self._file is not None:
                 self._full.append(self._file)
@@ -202,8 +209,7 @@ class TaskLog:
         file, self._file = self._file, None
         if file is not None:
             file.close()
-            if not self._tasks_of[file.path]:
-                file.path.unlink(missing_ok=True)
+            self._delete_files()
         if self._lock is not None:
             self._lock.close()
 
@@ -239,10 +245,8 @@ class TaskLog:
             self._refused.appendleft(record)
             raise
         self._written += 1
-        if record["kind"] == "forgotten":
-            self._release(record["task"], file.path)
-        else:
-            self._tasks_of[file.path].add(record["task"])
+        if self._note(record, file.path):
+            self._delete_files(file.path)
 
     def _catch_up_later(self) -> None:
         self._retry = None
@@ -315,8 +319,9 @@ class TaskLog:
         )
 
     def settled(self, task: Task) -> None:
-        """Nothing more is expected of a task."""
-        self.write("settled", task.task_id, at_s=task.settled_s)
+        """Nothing more is expected of a task. Its execution may have ended otherwise than its generation."""
+        ending = astuple(task.ending) if task.ending is not None else None
+        self.write("settled", task.task_id, at_s=task.settled_s, ending=ending)
 
     async def durable(self) -> None:
         """Return when all records so far are on the disk."""
@@ -332,11 +337,32 @@ class TaskLog:
         """A task is over for good; files without other tasks are deleted."""
         self.write("forgotten", task_id)
 
-    def _release(self, task_id: str, current: Path) -> None:
-        for path, tasks in list(self._tasks_of.items()):
-            tasks.discard(task_id)
-            if not tasks and path != current:
-                del self._tasks_of[path]
+    def _note(self, record: Record, path: Path) -> bool:
+        """A file has the record; True if a file has no live task any more."""
+        task_id = record["task"]
+        self._files[path].named.add(task_id)
+        if record["kind"] != "forgotten":
+            self._files[path].live.add(task_id)
+            return False
+        emptied = False
+        for tasks in self._files.values():
+            if task_id in tasks.live:
+                tasks.live.remove(task_id)
+                emptied |= not tasks.live
+        return emptied
+
+    def _delete_files(self, current: Path | None = None) -> None:
+        """Delete the files without live tasks.
+
+        A file whose tasks an earlier one names too stays as long as that. Without its record that such a task is
+        forgotten, the next server would take it for a live one.
+        """
+        kept: set[str] = set()
+        for path, tasks in list(self._files.items()):
+            if path == current or tasks.live or not kept.isdisjoint(tasks.named):
+                kept |= tasks.named
+            else:
+                del self._files[path]
                 path.unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ the thread
