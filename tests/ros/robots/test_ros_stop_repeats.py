@@ -225,6 +225,41 @@ def test_an_arm_that_does_not_know_its_place_is_a_lost_link() -> None:
         link.close()
 
 
+class DyingDrone(Drone):
+    """It flies, comes to rest, and is never heard again."""
+
+    FLIES, RESTS = 5, 3
+    """States of its flight, and of its rest."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.states = 0
+
+    def new_state(self) -> dict[str, Any]:
+        state = {**super().new_state(), "vgx": 0}
+        if "forward 100" not in self.sent:
+            return state
+        self.states += 1
+        if self.states > self.FLIES + self.RESTS:
+            return {}
+        return {**state, "vgx": 5} if self.states <= self.FLIES else state
+
+
+def test_a_drone_that_falls_silent_at_rest_has_not_ended_its_motion() -> None:
+    clock, drone, robot = SystemClock(SPEED), DyingDrone(), TelloRobot()
+    robot.clock, robot._link = clock, (link := TelloLink(drone, clock))
+    robot._north, robot._ground_m, robot._where = 0, 0.0, DronePose()
+    robot.profile = load_profile("tello")
+    motion = Motion(SegmentOrder("", 0, "", ""), cast(SegmentListener, None), clock, LIMIT_S * SPEED)
+    try:
+        eventually(lambda: link.state.packets, "its state never came")
+        with pytest.raises(MotionError, match="nothing is heard"):
+            robot._try(Flight("forward 100", 2.8, 0.1, (1.0, 0.0, 0.0)), link, motion)
+        assert drone.states > drone.FLIES + drone.RESTS
+    finally:
+        link.close()
+
+
 @pytest.mark.parametrize(("bounds", "inside"), [([-9, 1], True), ([2, 9], False)])
 def test_a_fence_on_the_way_counts_from_where_the_drone_points(bounds: list[float], inside: bool) -> None:
     drone, robot = Drone(0), TelloRobot()

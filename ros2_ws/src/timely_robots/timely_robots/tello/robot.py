@@ -27,7 +27,7 @@ LARGEST_GAP_S = 0.45
 TAIL_S = 1.5
 """So long at most a command waits for the drone to come to rest."""
 RESTED_S = 1.0
-"""At rest for so long after a motion, it is done, even if its answer was lost."""
+"""At rest for so long after a motion, by its own word, it is done, even if its answer was lost."""
 UNDERWAY_M_PER_S = 0.3
 """A drone that is this fast has not ended its motion, whatever an ``ok`` that comes now belongs to."""
 FASTEST_M_PER_S, FASTEST_DEG_PER_S = 1.5, 180.0
@@ -248,7 +248,7 @@ class TelloRobot(DroneRobot):
                     state.speed > 0.0 or (state.yaw_deg, state.height_m) != (before.yaw_deg, before.height_m)
                 )
             )
-            at_rest = state.packets > before.packets + 3 and self.clock.now() - state.rest_s >= RESTED_S
+            at_rest = state.packets > before.packets + 3 and state.heard_s - state.rest_s >= RESTED_S
             if began and at_rest and elapsed >= max(flight.quickest_s, flight.rests_s):
                 if not link.flying:
                     raise MotionError("the drone has landed by itself", ErrorCode.MOTION_FAILED)
