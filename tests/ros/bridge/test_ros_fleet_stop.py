@@ -81,6 +81,26 @@ def test_a_stop_during_a_reset_wins(world: World, monkeypatch: pytest.MonkeyPatc
     assert not stopped.latch.set
 
 
+def test_no_reset_overtakes_a_stop_on_its_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped, resets = world.fleet.bridge.fleet_stop, list[object]()
+    robot, store = stopped._robots["drone1"], world.fleet.drivers["drone1"]._store
+    reset = robot.reset.call_async
+
+    def record(request: object) -> Future:
+        resets.append(request)
+        return reset(request)
+
+    monkeypatch.setattr(robot.reset, "call_async", record)
+    with monkeypatch.context() as cut:
+        cut.setattr(robot.stop, "call_async", lambda request: Future())
+        stopped.stop(0.0)
+        assert list(stopped.reset(deadline_s=0.2)) == ["drone1"]
+    assert resets == []
+    eventually(lambda: stopped.reset() == {}, "the lost stop was not sent again")
+    assert store.stop_reason is None
+    assert len(resets) == 1
+
+
 def test_a_driver_that_the_middleware_cannot_reach_keeps_no_stop_from_the_others(
     world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

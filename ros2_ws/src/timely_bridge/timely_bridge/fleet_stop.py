@@ -175,9 +175,11 @@ class FleetStop:
         return {name: robot.outcome(self._silence_s) for name, robot in robots.items()}
 
     def reset(self, token: str | None = None, deadline_s: float = ANSWER_S) -> dict[str, str]:
-        """Clear the latch and reset every driver; robot -> the driver's complaint, for those without success.
+        """Clear the latch and reset every driver; robot -> the complaint, for those without success.
 
-        A stop that comes meanwhile wins: drivers that were not reset yet keep their stop.
+        A stop that comes meanwhile wins: drivers that were not reset yet keep their stop. A driver that has not
+        answered its last stop gets no reset. Stop and reset may reach it in another order than they were sent, and it
+        would stay stopped.
 
         Args:
             token: of the operator, for the drivers; None takes ``$TIMELY_OPERATOR_TOKEN``.
@@ -188,8 +190,11 @@ class FleetStop:
         robots = dict(self._robots)
         results: dict[str, str] = dict.fromkeys(robots, "no answer")
         with self._changed:
-            # A driver serves stop and reset on different threads: a stop on its way would follow the reset.
-            waiting = robots.values()
+            waiting = [one for one in robots.values() if one.stop_request is not None]
+            for one in waiting:
+                if time.monotonic() - one.sent_s >= UNANSWERED_S:
+                    # The driver may have been started again, and no longer know the request.
+                    self._send_stop(one)
             self._changed.wait_for(lambda: all(one.stop_request is None for one in waiting), deadline_s)
         if self.server_stop == server_stop:
             self.server_stop = ""
@@ -198,7 +203,9 @@ class FleetStop:
             return dict.fromkeys(robots, "the fleet was stopped again")
         for name, robot in robots.items():
             robot.acknowledged = False
-            if robot.reset.service_is_ready():
+            if robot.stop_request is not None:
+                results[name] = "its last stop is not answered yet"
+            elif robot.reset.service_is_ready():
                 robot.reset.call_async(ResetStop.Request(token=token)).add_done_callback(
                     partial(self._on_reset_answer, results, name)
                 )
@@ -277,13 +284,14 @@ class FleetStop:
 
     def _repeat(self) -> None:
         """Send the latched stop again to every driver that has not acknowledged it."""
-        if not self.latch.set:
-            return
         now_s = time.monotonic()
-        for robot in dict(self._robots).values():
-            period_s = REPEAT_S if robot.stop_request is None else UNANSWERED_S
-            if not robot.acknowledged and now_s - robot.sent_s >= period_s:
-                self._send_stop(robot)
+        with self._changed:  # a reset waits for what is sent here
+            if not self.latch.set:
+                return
+            for robot in dict(self._robots).values():
+                period_s = REPEAT_S if robot.stop_request is None else UNANSWERED_S
+                if not robot.acknowledged and now_s - robot.sent_s >= period_s:
+                    self._send_stop(robot)
 
     def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         outcomes = self.stop(ANSWER_S)
