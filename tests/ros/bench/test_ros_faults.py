@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,6 +106,15 @@ def test_two_fleets_share_the_rounds_each_in_its_own_network(tmp_path: Path) -> 
     assert {line.partition(":")[0] for line in lines} == {"fleet 1", "fleet 2"}
     assert {line.split()[2] for line in lines} == {"1/2", "2/2"}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fleet_has_the_privileges_of_the_benchmark() -> None:
+    raise_priority = [sys.executable, "-c", "import os; os.nice(-1)"]
+    here, there = (
+        subprocess.run([*command, *raise_priority], check=False, capture_output=True, timeout=20.0).returncode
+        for command in ([], fleets.own_network_command())
+    )
+    assert there == here
 
 
 def test_a_fleet_that_fails_leaves_the_others_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
