@@ -14,7 +14,7 @@ from timely_bridge.past_plan import PastPlan
 from timely_bridge.plan_run import PlanRun, Replan
 from timely_interfaces.msg import ErrorCode
 
-from timely.core.errors import EngineFailed
+from timely.core.errors import EngineFailed, Overloaded
 from timely.core.utility import NORMAL, URGENT
 
 DETOUR = (FakeSegment("ml(60);", 1.0), FakeSegment("mf(50);", 1.0))
@@ -136,6 +136,17 @@ async def test_without_another_plan_the_first_failure_is_the_result() -> None:
         assert (end.outcome, end.code) == ("failed", ErrorCode.MOTION_FAILED)
         assert "segment 1: stuck; no other plan: engine: cannot plan" in end.message
         assert len(here.server.replans) == 1
+
+
+async def test_a_new_scene_without_another_plan_ends_with_what_kept_it_from_it() -> None:
+    full = Overloaded("the disk is full", where="tasks")
+    async with world(server(replan=(full,))) as here:
+        run, task = start(here)
+        await here.until(lambda: ("t1", 1, "started") in here.driver.log)
+        assert run.replan("a dog came", "dog")
+        end = await here.end_of(task)
+        assert (end.outcome, end.code) == ("failed", ErrorCode.OVERLOADED)
+        assert "a dog came; no other plan: tasks: the disk is full" in end.message
 
 
 async def test_a_lost_driver_or_server_is_not_planned_around() -> None:

@@ -141,8 +141,12 @@ class GoalRun:
 
 
 def _joined(before: TaskEnd, end: TaskEnd) -> TaskEnd:
-    """The result of two plans: where the second one never began, the failure before it counts."""
+    """The result of two plans: where the second one never began, the failure before it counts.
+
+    A plan that a new scene ended had no failure.
+    """
     if end.began or end.outcome in ("complete", "cancelled"):
         return end
     reason = f"{before.message or 'the plan was given up'}; no other plan: {end.message}"
-    return replace(end, outcome="failed", code=before.code or end.code, message=reason)
+    failed_before = before.code not in (ErrorCode.NONE, ErrorCode.PREEMPTED)
+    return replace(end, outcome="failed", code=before.code if failed_before else end.code, message=reason)
