@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from timely_bridge.error_codes import TaskEnded
 from timely_bridge.interfaces import Execution, SentSegment
 from timely_interfaces.msg import ErrorCode
 
@@ -241,7 +242,7 @@ class FakeDriver:
         values: Mapping[str, str] | None = None,
     ) -> None:
         self.alive = True
-        self.refusal = ""
+        self.refusal: TaskEnded | None = None
         """Why it takes no segments."""
         self.holding = ""
         """What its gripper holds."""

@@ -44,6 +44,7 @@ class ErrorCode:
     FAILSAFE: Final = 2013
     NOT_CONFIRMED: Final = 2014
     OBSTACLE: Final = 2015
+    STORAGE_FAILED: Final = 2016
     DRIVER_INTERNAL: Final = 2099
     value: int
     def __init__(self, *, value: int = ...) -> None: ...

@@ -14,8 +14,9 @@ class AcquireLease:
         epoch: int
         owner: str
         lapse_s: float
+        error_code: int
         message: str
-        def __init__(self, *, granted: bool = ..., epoch: int = ..., owner: str = ..., lapse_s: float = ..., message: str = ...) -> None: ...
+        def __init__(self, *, granted: bool = ..., epoch: int = ..., owner: str = ..., lapse_s: float = ..., error_code: int = ..., message: str = ...) -> None: ...
         @classmethod
         def get_fields_and_field_types(cls) -> dict[str, str]: ...
 class ConfirmSkill:

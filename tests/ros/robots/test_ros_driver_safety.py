@@ -263,6 +263,21 @@ def test_a_stop_that_the_disk_refuses_holds_and_says_so(domain_id: int, tmp_path
         folder.mkdir()
 
 
+def test_a_lease_and_a_task_that_the_disk_refuses_say_so(domain_id: int, tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    with bench_of(domain_id, folder) as bench:
+        folder.rename(tmp_path / "kept")
+        answer = bench.call(AcquireLease, "acquire_lease", owner="a")
+        assert (answer.granted, answer.error_code) == (False, ErrorCode.STORAGE_FAILED)
+        assert "cannot write" in answer.message
+        result = bench.send("mf(20);").result()
+        assert (result.outcome, result.error_code) == ("failed", ErrorCode.STORAGE_FAILED)
+        assert bench.robot.performed == []
+        (tmp_path / "kept").rename(folder)
+        assert bench.send("mf(20);", "later").result().outcome == "done"
+        assert bench.call(AcquireLease, "acquire_lease", owner="a").error_code == ErrorCode.NONE
+
+
 # ---------------------------------------------------------------- at most once, over restarts
 
 
@@ -315,6 +330,7 @@ def test_two_clients_do_not_drive_one_robot(domain_id: int, tmp_path: Path) -> N
         assert (first.granted, first.owner) == (True, "a")
         second = bench.call(AcquireLease, "acquire_lease", owner="b")
         assert (second.granted, second.owner) == (False, "a")
+        assert second.error_code == ErrorCode.LEASE_DENIED
         results = [
             bench.send("d(0.1);", "A", 0, owner="a", epoch=first.epoch).result(),
             bench.send("d(0.1);", "B", 0, owner="b", epoch=first.epoch).result(),

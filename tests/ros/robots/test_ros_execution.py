@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from manual_robot_clock import ManualRobotClock
-from timely_robots import execution
+from timely_robots import driver_store, execution
+from timely_robots.driver_store import DriverStore
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
 from timely_robots.halter import MAX_OPEN
@@ -185,6 +188,34 @@ def test_a_defect_of_the_driver_is_a_typed_failure_with_the_robot_halted(bench: 
     after = bench.send(0, "a", task="next")
     bench.run_until(after.ended.is_set)
     assert after.result().outcome == "done"
+
+
+@pytest.mark.parametrize("place", ["task", "motion"])
+def test_a_disk_that_refuses_is_said_and_the_next_task_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = DriverStore(tmp_path / "robot.json")
+    bench = Bench(store=store)
+    try:
+        with monkeypatch.context() as disk:
+            if place == "task":
+                disk.setattr(driver_store, "append_file_line", full)
+            else:
+                disk.setattr(bench.body, "execute", full)
+            done = bench.send(0, "a").result()
+        assert (done.outcome, done.code) == ("failed", ErrorCode.STORAGE_FAILED)
+        assert "No space left" in done.message
+        assert bench.body.moved == []
+        assert bench.send(0, "a").result().outcome == "refused", "the task has ended"
+        after = bench.send(0, "b", task="next")
+        bench.run_until(after.ended.is_set)
+        assert after.result().outcome == "done"
+    finally:
+        assert bench.work.close(LIMIT_S)
+        store.close()
 
 
 def test_cancel_cuts_the_motion_at_once(bench: Bench) -> None:

@@ -27,7 +27,7 @@ def bridge_robot_status(node: str, robot: RobotServer) -> DiagnosticStatus:
     if not robot.port.present:
         level, message = DiagnosticStatus.ERROR, "no driver"
     elif robot.port.refusal:
-        level, message = DiagnosticStatus.ERROR, robot.port.refusal
+        level, message = DiagnosticStatus.ERROR, robot.port.refusal.message
     elif state is not None and state.mode == RobotState.FAULT:
         level, message = DiagnosticStatus.ERROR, state.detail or "fault"
     elif state is not None and state.mode == RobotState.STOPPED:

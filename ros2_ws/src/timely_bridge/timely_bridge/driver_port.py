@@ -30,6 +30,7 @@ from timely_robots.ros.rclpy_utils import GOAL_SERVICES, LATCHED
 
 from timely.client import Segment
 from timely.core.errors import TimelyError
+from timely_bridge.error_codes import TaskEnded
 from timely_bridge.interfaces import Execution, PlanStream, SentSegment
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.robot_lease import RobotLease
@@ -101,7 +102,7 @@ class DriverPort:
         return self._matched and time.monotonic() - self._heard_s <= self._silence_s
 
     @property
-    def refusal(self) -> str:
+    def refusal(self) -> TaskEnded | None:
         return self.lease.refusal
 
     @property

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 from timely.client import Segment
 from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
+from timely_bridge.error_codes import TaskEnded
 
 
 class PlanStream(Protocol):
@@ -111,8 +112,8 @@ class Driver(Protocol):
         ...
 
     @property
-    def refusal(self) -> str:
-        """Why the driver does not let this bridge move the robot; empty if it does."""
+    def refusal(self) -> TaskEnded | None:
+        """Why the driver does not let this bridge move the robot; None if it does."""
         ...
 
     @property

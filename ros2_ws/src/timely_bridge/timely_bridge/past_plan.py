@@ -57,7 +57,7 @@ class PastPlan:
             raise NotTakenUp("it was not activated") from None
         if self.began:
             if not await driver.ready(driver_s):
-                raise NotTakenUp(driver.refusal or "its driver does not answer")
+                raise NotTakenUp(str(driver.refusal or "its driver does not answer"))
             if driver.stopped:
                 raise NotTakenUp("the robot was stopped")
             self._check_session(driver)

@@ -329,7 +329,7 @@ class PlanRun:
             driver_s = context.deadlines.driver_s
             if not context.driver.alive and not await context.driver.ready(driver_s):
                 if refusal := context.driver.refusal:
-                    raise TaskEnded(ErrorCode.LEASE_DENIED, refusal)
+                    raise TaskEnded(refusal.code, refusal.message)
                 raise TaskEnded(
                     ErrorCode.DRIVER_UNAVAILABLE, f"no driver took the segment within {driver_s:g} s"
                 )

@@ -7,6 +7,8 @@ from rclpy.lifecycle import LifecycleNode
 from timely_interfaces.msg import Lease, RobotState
 from timely_interfaces.srv import AcquireLease
 
+from timely_bridge.error_codes import TaskEnded
+
 RETRY_S = 0.5
 """A request without an answer for so long is sent again, and so is one after a refusal."""
 
@@ -24,8 +26,8 @@ class RobotLease:
         self.owner = owner
         self.epoch = 0
         """The fencing token; 0 without a lease."""
-        self.refusal = ""
-        """Why the driver did not grant the lease; empty if it did, or did not answer yet."""
+        self.refusal: TaskEnded | None = None
+        """Why the driver did not grant the lease; None if it did, or did not answer yet."""
         self._node = node
         self._session = 0
         self._requested_s = -1e9
@@ -75,7 +77,7 @@ class RobotLease:
         if answer is None or self._closed:
             return
         self.epoch = answer.epoch if answer.granted else 0
-        self.refusal = "" if answer.granted else answer.message or f"{answer.owner} holds the lease"
+        self.refusal = None if answer.granted else TaskEnded(answer.error_code, answer.message)
         self.renew()
 
     def _publish(self, *, released: bool) -> None:

@@ -3,6 +3,7 @@
 Without a folder the store lives as long as the process. With one, every change is on the disk before the call returns.
 """
 
+import errno
 import fcntl
 import json
 import threading
@@ -17,6 +18,8 @@ from timely.core.files import append_file_line, core_write_file
 MAX_TASKS = 4096
 """Begun tasks that are kept; the oldest are dropped."""
 MAX_BYTES = 4_000_000
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+"""What a disk says that takes no more: full, a quota or limit of the process, read-only, defect."""
 
 
 class DriverStore:
@@ -114,10 +117,10 @@ class DriverStore:
         with self._lock:
             if task_id in self._tasks:
                 return False
+            self._append(task_id)
             self._tasks[task_id] = None
             while len(self._tasks) > MAX_TASKS:
                 del self._tasks[next(iter(self._tasks))]
-            self._append(task_id)
             return True
 
     def begun(self, task_id: str) -> bool:
@@ -169,6 +172,12 @@ class DriverStore:
             except ValueError:
                 continue  # a line that a crash cut off: its task never moved the robot
         core_write_file(log, "".join(json.dumps(task) + "\n" for task in self._tasks))
+
+
+def is_storage_error(error: BaseException) -> bool:
+    """The disk refused to take something, by an error or by what caused it."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno in DISK_ERRORS
 
 
 def _owned(path: Path) -> IO[bytes]:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from timely.core.errors import InvalidInput
 from timely_robots.clock import RobotClock
-from timely_robots.driver_store import DriverStore
+from timely_robots.driver_store import DriverStore, is_storage_error
 from timely_robots.error_codes import ErrorCode
 from timely_robots.halter import Halter
 from timely_robots.segments import (
@@ -426,7 +426,7 @@ class SegmentExecutor:
             if order.index == 0 and not self._store.begin_task(order.task_id):
                 return MotionError("the task has begun before", ErrorCode.DUPLICATE)
         except InvalidInput as error:
-            return MotionError(str(error), ErrorCode.DRIVER_INTERNAL)
+            return MotionError(str(error), ErrorCode.STORAGE_FAILED)
         return None
 
     def _execute(self, current: _Current, problem: MotionError | None) -> SegmentResult:
@@ -444,8 +444,10 @@ class SegmentExecutor:
         except MotionError as error:
             outcome, code, message = "failed", error.code, error.message
         except Exception as error:  # a defect of a driver must end as a typed failure, with the robot at rest
-            outcome, code, message = "failed", ErrorCode.DRIVER_INTERNAL, f"{type(error).__name__}: {error}"
-        if code == ErrorCode.DRIVER_INTERNAL or (outcome != "done" and current.interruption is not None):
+            code = ErrorCode.STORAGE_FAILED if is_storage_error(error) else ErrorCode.DRIVER_INTERNAL
+            outcome, message = "failed", f"{type(error).__name__}: {error}"
+        unforeseen = (ErrorCode.DRIVER_INTERNAL, ErrorCode.STORAGE_FAILED)
+        if code in unforeseen or (outcome != "done" and current.interruption is not None):
             self._halt_again()
         end_s = self._clock.now()
         if outcome != "done" and current.interruption is not None:

@@ -154,9 +154,12 @@ class SafetyServices:
             if request.take_over:
                 self._identify(request.token, "take a lease over")
             epoch = lease.acquire(request.owner, time.monotonic(), take_over=request.take_over)
-        except (InvalidInput, NotAllowed) as error:
-            epoch, response.message = None, str(error)
-        response.granted = epoch is not None
+            code = ErrorCode.LEASE_DENIED if epoch is None else ErrorCode.NONE
+        except InvalidInput as error:
+            epoch, code, response.message = None, ErrorCode.STORAGE_FAILED, str(error)
+        except NotAllowed as error:
+            epoch, code, response.message = None, ErrorCode.NOT_ALLOWED, str(error)
+        response.granted, response.error_code = epoch is not None, int(code)
         response.epoch = epoch or 0
         response.owner = lease.state(time.monotonic()).owner
         response.lapse_s = lease.lapse_s
