@@ -18,7 +18,9 @@ from timely.engines.vllm.settings import open_vllm_journal
 PLANS = {f"plan {n}": [f"tc({n});", f"tc({n + 1});", f"tc({n + 2});"] for n in range(1, 6)}
 
 
-@pytest.mark.parametrize("hook", ["arrived", "progressed", "parked", "due_changed", "finished", "compose"])
+@pytest.mark.parametrize(
+    "hook", ["arrived", "progressed", "parked", "due_changed", "finished", "compose", "lead_s"]
+)
 async def test_plans_go_on_under_first_come_first_served(
     hook: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

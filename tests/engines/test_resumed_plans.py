@@ -12,6 +12,7 @@ from timely.core.errors import Conflict
 from timely.core.hints import RequestHints
 from timely.core.job import NEVER
 from timely.core.reports import ExecutionReport
+from timely.core.utility import URGENT
 from timely.disciplines import registry
 from timely.disciplines.requirements import discipline_lacks
 from timely.engines.base import (
@@ -132,3 +133,26 @@ async def test_another_script_is_refused() -> None:
             aiter(engine.generate(GenerationRequest("old", "x", task="many", history=history("many", 2))))
         )
     await engine.stop()
+
+
+async def test_an_outage_is_no_response_time() -> None:
+    """Else every later request is refused where late ones are, for the time that its forerunners waited."""
+    clock = ManualClock(NOW_S)
+    engine = ScriptedEngine(PLANS, clock=clock, mode="stream")
+    await engine.start()
+    before = await engine.predict_response(URGENT)
+    assert before is not None
+    hints = RequestHints(utility=URGENT)
+    plans = [
+        engine.generate(
+            GenerationRequest(f"old {n}", "x", task="many", hints=hints, history=PlanHistory(NOW_S - 60.0))
+        )
+        for n in range(30)
+    ]
+    firsts = [asyncio.ensure_future(anext(aiter(plan))) for plan in plans]
+    await clock.run_for(5.0)
+    assert all(isinstance(first.result(), SegmentReady) for first in firsts)
+    await engine.stop()
+    after = await engine.predict_response(URGENT)
+    assert after is not None
+    assert after.upper_s < 2.0 * before.upper_s

@@ -49,3 +49,14 @@ def test_a_request_that_ends_without_a_segment_teaches_nothing() -> None:
         times.finish(number)
         times.respond(table.add(spec), 100.0)
     assert predict(times, NORMAL) == before
+
+
+def test_a_stall_shuts_out_requests_for_a_while_only() -> None:
+    """Where late requests are refused, none comes to teach that a stall is over."""
+    times, table = ServiceTime(), JobTable()
+    before = predict(times, URGENT)
+    for number in range(400):
+        serve(times, number, URGENT, 100.0 if number >= 390 else 1.0)
+    assert predict(times, URGENT).upper_s > 50.0 * before.upper_s
+    after = times.predict(URGENT, table, SPEED, None, 300.0)
+    assert after.upper_s < 2.0 * before.upper_s

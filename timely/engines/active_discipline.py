@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from timely.core.job import Job, JobTable
-from timely.disciplines.base import Discipline, StepLimits, StepPlan
+from timely.disciplines.base import Discipline, Speed, StepLimits, StepPlan
 from timely.disciplines.registry import create_discipline
 
 FALLBACK = "fcfs"
@@ -21,7 +21,7 @@ class ActiveDiscipline:
         current: the first discipline.
         files: predictor files for the disciplines it is switched to.
         fallback: name of the discipline that takes over when another one raises an error; empty: the error is raised.
-        park: sets again when a parked job becomes runnable, which is the discipline's choice.
+        park: sets again when a parked job becomes runnable, which is the discipline's choice; gets the time, too.
         on_fallback: called with the name of the discipline that failed, and the time.
     """
 
@@ -31,7 +31,7 @@ class ActiveDiscipline:
         table: JobTable,
         files: Sequence[Path],
         fallback: str,
-        park: Callable[[Job], None],
+        park: Callable[[Job, float], None],
         on_fallback: Callable[[str, float], None],
     ) -> None:
         self.current = current
@@ -76,7 +76,7 @@ class ActiveDiscipline:
         self.current = fresh
         for job in jobs:
             if job.parked and job.awaiting is None:
-                self._park(job)
+                self._park(job, now)
                 fresh.due_changed(job, now)
 
     def _fall_back(self, error: Exception, now: float) -> None:
@@ -95,6 +95,14 @@ class ActiveDiscipline:
             getattr(self.current, hook)(job, *counts, now)
         except Exception as error:
             self._fall_back(error, now)
+
+    def lead_s(self, job: Job, speed: Speed, now: float) -> float:
+        """How long before the robot runs dry a parked generation becomes runnable, seconds."""
+        try:
+            return self.current.lead_s(job, speed)
+        except Exception as error:
+            self._fall_back(error, now)
+            return self.current.lead_s(job, speed)
 
     def finish(self, jobs: Sequence[Job], now: float) -> None:
         """Call ``finished`` for jobs that are about to leave the table together."""

@@ -111,7 +111,10 @@ class Controller:
         if spec.job_id in self.table:
             raise Conflict(f"job {spec.job_id!r} is already being served", where="job_id")
         self.discipline.check(spec)
-        self._service_time.arrive(spec, self.table, self.speed, self._limits)
+        now = spec.arrival_s if now is None else now
+        if history is None:
+            # The response to a plan of before a restart says nothing of this engine.
+            self._service_time.arrive(spec, self.table, self.speed, self._limits)
         job = self.table.add(spec)
         track = self._tracks[spec.job_id] = ExecutionTrack(spec.arrival_s, spec.hints.network_s)
         job.segments = track.segments
@@ -119,12 +122,12 @@ class Controller:
             restore_engine_job(job, track, history)
             self._moved(job)
             if job.parked:
-                self._park(job)
-        self._active.inform("arrived", job, spec.arrival_s if now is None else now)
+                self._park(job, now)
+        self._active.inform("arrived", job, now)
         if job.parked:
             # How early it becomes runnable may follow from what the discipline has just noted.
-            self._park(job)
-            self._active.inform("due_changed", job, spec.arrival_s if now is None else now)
+            self._park(job, now)
+            self._active.inform("due_changed", job, now)
         if self.journal:
             hints = {name: getattr(spec.hints, name) for name in JOURNAL_HINTS}
             entries = {name: value for name, value in hints.items() if value is not None}
@@ -206,7 +209,7 @@ class Controller:
         if job.spec.segmented and not last and job.awaiting is None:
             if blocking:
                 job.awaiting = segment.index
-            self._park(job)
+            self._park(job, now)
             self._active.inform("parked", job, now)
         paced = {} if segment.pace == 1.0 else {"pace": segment.pace}
         self._note(
@@ -275,7 +278,7 @@ class Controller:
             return
         job.ready = ready
         if job.parked or not ready:
-            self._park(job, parked=job.parked)
+            self._park(job, now, parked=job.parked)
         else:
             job.table.resume_s[job.row] = now
         self._active.inform("due_changed", job, now)
@@ -308,7 +311,7 @@ class Controller:
         self._active.inform("evicted", job, now)
         if job.parked and job.awaiting is None:
             # Computing its context again takes time: it has to be runnable earlier.
-            self._park(job)
+            self._park(job, now)
             self._active.inform("due_changed", job, now)
         self._note("evict", now, job.job_id, context_tokens=context_tokens)
 
@@ -491,10 +494,11 @@ class Controller:
 
     # ------------------------------------------------------------------ times
 
-    def _park(self, job: Job, *, parked: bool = True) -> None:
+    def _park(self, job: Job, now: float, *, parked: bool = True) -> None:
         table, row = job.table, job.row
         able = job.ready and job.awaiting is None
-        table.resume_s[row] = table.due_s[row] - self.discipline.lead_s(job, self.speed) if able else NEVER
+        lead_s = self._active.lead_s(job, self.speed, now) if able else 0.0
+        table.resume_s[row] = table.due_s[row] - lead_s if able else NEVER
         table.active[row] = False
         job.parked = parked
 

@@ -25,6 +25,9 @@ BUCKETS = 2
 RATIOS = 400
 """So many of the latest ratios make a correction."""
 
+RATIO_AGE_S = 120.0
+"""Age beyond which a ratio counts no more, seconds. Requests that are refused give no new ones."""
+
 LEAST_RATIOS = 5
 """Ratios of a size from which it has a correction of its own."""
 
@@ -46,8 +49,8 @@ class ServiceTime:
         self._segment_tokens = FIRST_SEGMENT_TOKENS
         self._forecasts: dict[JobId, float] = {}
         """Forecast at the arrival of each job without a segment, seconds."""
-        self._ratios: dict[tuple[bool, int], deque[float]] = {}
-        """Logarithms of response over forecast, by urgency and size of the forecast."""
+        self._ratios: dict[tuple[bool, int], deque[tuple[float, float]]] = {}
+        """Time and logarithm of response over forecast, by urgency and size of the forecast."""
 
     def arrive(self, spec: JobSpec, table: JobTable, speed: Speed, limits: StepLimits | None) -> None:
         """A request arrives; it is not in the table yet."""
@@ -66,7 +69,8 @@ class ServiceTime:
         if forecast_s is None or response_s <= 0.0:
             return
         key = (job.spec.hints.utility.urgent, _bucket(forecast_s))
-        self._ratios.setdefault(key, deque(maxlen=RATIOS)).append(math.log(response_s / forecast_s))
+        ratio = math.log(response_s / forecast_s)
+        self._ratios.setdefault(key, deque(maxlen=RATIOS)).append((now, ratio))
 
     def finish(self, job_id: JobId) -> None:
         """A job has ended, with or without a segment."""
@@ -82,6 +86,9 @@ class ServiceTime:
         """
         forecast_s = self._forecast_s(utility, table, speed, limits, now)
         bucket = _bucket(forecast_s)
+        for ratios in self._ratios.values():
+            while ratios and ratios[0][0] < now - RATIO_AGE_S:
+                ratios.popleft()
         near = min(
             (
                 key
@@ -93,8 +100,8 @@ class ServiceTime:
         )
         if near is None:
             return ResponsePrediction(forecast_s, forecast_s)
-        ratios = sorted(self._ratios[near])
-        middle, upper = (ratios[int(share * len(ratios))] for share in (0.5, UPPER[utility.urgent]))
+        learned = sorted(ratio for _, ratio in self._ratios[near])
+        middle, upper = (learned[int(share * len(learned))] for share in (0.5, UPPER[utility.urgent]))
         return ResponsePrediction(forecast_s * math.exp(middle), forecast_s * math.exp(upper))
 
     def _forecast_s(
