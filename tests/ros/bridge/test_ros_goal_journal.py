@@ -168,6 +168,22 @@ def test_a_bridge_killed_while_the_disk_was_full_leaves_no_goal_to_take_up(tmp_p
     assert GoalJournal(tmp_path, 2.0).silence_s == 0.5
 
 
+def test_a_bridge_that_starts_on_a_full_disk_writes_its_goals_when_there_is_room(tmp_path: Path) -> None:
+    journal = GoalJournal(tmp_path, 0.0)
+    journal.put("goes on", "drone1", "goes on", "token")
+    journal.live("bridge", 0.5)
+    journal.close()
+    with full_disk():
+        journal = GoalJournal(tmp_path, 1.0)
+        assert journal.problem
+        assert (list(journal.unfinished), journal.owner, journal.silence_s) == (["goes on"], "bridge", 0.5)
+        journal.put("new", "drone2", "new", "token")
+    journal.live("bridge", 2.0)
+    assert not journal.problem
+    journal.close()
+    assert list(unfinished(tmp_path)) == ["goes on", "new"]
+
+
 def test_each_fleet_file_has_a_folder_of_its_own(own_state_dir: Path, tmp_path: Path) -> None:
     one, other = (
         bridge_state_folder(str(tmp_path / "fleet.yaml")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,23 @@ def test_the_files_of_one_recording_are_one_day(tmp_path: Path) -> None:
     trace = tmp_path / "day.lrtrace.jsonl"
     assert run_lrtrace_command(["record", *map(str, reversed(files.files)), "-o", str(trace)]) == 0
     assert len(trace.read_text().splitlines()) == 2
+
+
+def test_a_recording_whose_next_file_cannot_be_written_ends_and_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "unplugged"
+    folder.mkdir()
+    files = McapFiles(folder / "day.mcap", Bounds(file_bytes=1, files=100))
+    shutil.rmtree(folder)
+    for index in range(3):
+        files.write(
+            "/drone1/segments",
+            "timely_interfaces/msg/Segment",
+            bridge_mcap_definition(Segment),
+            index,
+            message("x" * 100_000),
+        )
+    eventually(lambda: files.failure, "it records nothing and says nothing")
+    assert not files.close()
 
 
 def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:

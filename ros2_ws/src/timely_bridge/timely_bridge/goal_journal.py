@@ -134,7 +134,7 @@ class GoalJournal:
                 self._read(line)
             for name, goal in self._goals.items():
                 goal.take({"goal": name, "life": goal.lives + 1})
-            self._write()
+            self._rewrite()
         self.unfinished = dict(self._goals)
 
     def live(self, owner: str, now_s: float) -> None:
@@ -142,7 +142,7 @@ class GoalJournal:
         if self._lock is None:
             return
         if self._behind:
-            self._catch_up()
+            self._rewrite()
         line = json.dumps({"boot": machine_boot_id(), "owner": owner, "alive_s": round(now_s, 3)})
         try:
             os.pwrite(self._lock, line.ljust(256).encode(), 0)
@@ -215,25 +215,32 @@ class GoalJournal:
         if self._file is None:
             return
         if self._behind:
-            self._catch_up()
+            self._rewrite()
             return
         try:
-            if append_file_line(self._file, json.dumps(line).encode()) > self._limit_bytes:
-                self._write()
-            self.problem = ""
-        except (OSError, InvalidInput) as error:
-            self.problem, self._behind = str(error), True
-            # A new name needs no room on the disk.
-            with contextlib.suppress(OSError):
-                self._file.rename(self._file.with_name(BEHIND))
+            size = append_file_line(self._file, json.dumps(line).encode())
+        except OSError as error:
+            self._fall_behind(error)
+            return
+        self.problem = ""
+        if size > self._limit_bytes:
+            self._rewrite()
 
-    def _catch_up(self) -> None:
-        """Write the journal anew, if the disk has room again."""
+    def _rewrite(self) -> None:
+        """Write the journal anew, if the disk has room."""
         try:
             self._write()
             self.problem = ""
         except InvalidInput as error:
-            self.problem = str(error)
+            self._fall_behind(error)
+
+    def _fall_behind(self, error: Exception) -> None:
+        """The disk has refused lines."""
+        self.problem, behind, self._behind = str(error), self._behind, True
+        if self._file is not None and not behind:
+            # A new name needs no room on the disk.
+            with contextlib.suppress(OSError):
+                self._file.rename(self._file.with_name(BEHIND))
 
     def _write(self) -> None:
         text = "".join(json.dumps(line) + "\n" for goal in self._goals.values() for line in goal.lines)

@@ -148,7 +148,7 @@ class McapFiles:
                 if self._file is not None and time.monotonic() - flushed_s >= FLUSH_S:
                     self._file.flush()
                     flushed_s = time.monotonic()
-        except OSError as error:
+        except (OSError, InvalidInput) as error:
             self.failure = f"the recording ended: {error}"
         finally:
             with contextlib.suppress(OSError):
