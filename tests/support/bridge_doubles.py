@@ -228,7 +228,7 @@ class FakeDriver:
 
     Args:
         clock, sleep: time, virtual in tests.
-        fails: texts that fail.
+        fails: texts that fail; failure: what the driver says then.
         values: text -> what it returns.
     """
 
@@ -239,6 +239,7 @@ class FakeDriver:
         *,
         scale: float = 1.0,
         fails: Sequence[str] = (),
+        failure: str = "stuck",
         values: Mapping[str, str] | None = None,
     ) -> None:
         self.alive = True
@@ -259,6 +260,7 @@ class FakeDriver:
         """(task, segment, event) in order; the event is started, done, failed or cancelled."""
         self._now, self._sleep = now, sleep
         self._scale, self._fails, self._values = scale, fails, dict(values or {})
+        self._failure = failure
         self._queue: asyncio.Queue[SentSegment] = asyncio.Queue()
         self._dead: set[str] = set()
         self._had: dict[tuple[str, int], SentSegment] = {}
@@ -355,7 +357,9 @@ class FakeDriver:
         if segment.text in self._fails:
             self._note(segment, "failed")
             self._dead.add(segment.task_id)
-            self._settle(sent, Execution("failed", ErrorCode.MOTION_FAILED, "stuck", elapsed, self._now()))
+            self._settle(
+                sent, Execution("failed", ErrorCode.MOTION_FAILED, self._failure, elapsed, self._now())
+            )
             return
         self._note(segment, "done")
         self._settle(sent, Execution("done", 0, "", elapsed, self._now(), self._values.get(segment.text)))

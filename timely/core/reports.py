@@ -8,7 +8,7 @@ from timely.core.errors import InvalidInput
 
 ReportKind = Literal["started", "progress", "done", "failed", "value"]
 REPORT_KINDS: tuple[ReportKind, ...] = get_args(ReportKind)
-MAX_VALUE_CHARS = 2_000
+MAX_VALUE_CHARS = MAX_REASON_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,20 @@ import json
 import math
 import resource
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from bridge_doubles import FakeServer
+from rclpy.lifecycle import TransitionCallbackReturn
+from rclpy.serialization import serialize_message
 from ros_harness import Program, eventually
 from test_ros_processes import Child
 from timely_bridge.goal_journal import FILE, LOCK, MAX_BYTES, GoalEntry, GoalJournal
 from timely_bridge.interfaces import Execution
+from timely_bridge.node import BridgeNode
 from timely_bridge.outcome import Timeline
 from timely_bridge.run_fleet import bridge_state_folder
 from timely_interfaces.action import ExecuteTask
@@ -182,6 +187,30 @@ def test_a_bridge_that_starts_on_a_full_disk_writes_its_goals_when_there_is_room
     assert not journal.problem
     journal.close()
     assert list(unfinished(tmp_path)) == ["goes on", "new"]
+
+
+def test_a_queued_goal_that_ends_takes_no_lease_from_the_one_in_motion(
+    domain_id: int, tmp_path: Path
+) -> None:
+    """A lease of another name would end the motion that the driver goes on with."""
+    moves, queued = (f"ros-{number:032x}" for number in (1, 2))
+    journal = GoalJournal(tmp_path, time.monotonic())
+    for name in (moves, queued):
+        request = bytes(serialize_message(ExecuteTask.Goal(task="Go")))
+        journal.put(name, "drone1", name, "token", request=request)
+    journal.begin(moves, moves, 1)
+    journal.cancel(queued)
+    journal.live("the bridge before", time.monotonic())
+    journal.close()
+    context = isolated_ros_context(domain_id)
+    parameters = {"robots": ["drone1"], "drone1.skill_set": "drone", "state_folder": str(tmp_path)}
+    bridge = BridgeNode(context=context, overrides=parameters, client_factory=FakeServer({"Go": []}))
+    spinner = Spinner(context, [bridge], name="bridge").start()
+    try:
+        assert spinner.call_and_wait(bridge.trigger_configure, 20.0) == TransitionCallbackReturn.SUCCESS
+        assert bridge._robots["drone1"].port.lease.owner == "the bridge before"
+    finally:
+        assert spinner.close()
 
 
 def test_each_fleet_file_has_a_folder_of_its_own(own_state_dir: Path, tmp_path: Path) -> None:

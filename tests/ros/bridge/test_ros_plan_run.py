@@ -20,6 +20,7 @@ from timely_interfaces.msg import ErrorCode, SegmentReport
 from timely.client import Segment
 from timely.client.protocol import Backoff
 from timely.core.errors import Conflict, EngineFailed, TimelyError, UnsafeSegment
+from timely.core.reports import MAX_REASON_CHARS
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 
 PLAN = (FakeSegment("mf(100);", 2.0), FakeSegment("tc(90);", 3.0), FakeSegment("mu(40);", 1.0))
@@ -235,6 +236,13 @@ async def test_a_failed_segment_ends_the_task_with_the_drivers_code() -> None:
         assert "stuck" in end.message
         assert here.server.kinds("t1")[-1] == ("failed", 1)
         assert ("t1", 2, "started") not in here.driver.log
+
+
+async def test_a_long_complaint_of_a_driver_is_cut_to_what_the_server_takes() -> None:
+    async with world(FakeServer({"go": PLAN}, ahead=0), fails=["tc(90);"], failure="x" * 5000) as here:
+        _, task = here.run()
+        assert len((await here.end_of(task)).message) > 5000
+        assert here.server.reports[-1].fields["reason"] == "x" * MAX_REASON_CHARS
 
 
 async def test_what_was_sent_ahead_is_not_executed_after_a_failure() -> None:

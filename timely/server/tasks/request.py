@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 
 from timely.core.errors import InvalidInput, TooLarge
-from timely.core.reports import MAX_VALUE_CHARS, ExecutionReport, ReportKind
+from timely.core.reports import MAX_REASON_CHARS, MAX_VALUE_CHARS, ExecutionReport, ReportKind
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.engines.base import MAX_OUTPUT_TOKENS
 
@@ -33,7 +33,6 @@ STRICT = ConfigDict(
 MAX_TASK_CHARS = 8_000
 MAX_SCENE_CHARS = 32_000
 MAX_HISTORY_CHARS = 32_000
-MAX_REASON_CHARS = 2_000
 MAX_EXECUTED_CHARS = 4_000
 MAX_TOKENS = MAX_OUTPUT_TOKENS
 """Most output tokens that a client may ask for."""

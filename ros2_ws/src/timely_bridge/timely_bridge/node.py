@@ -217,8 +217,8 @@ class BridgeNode(ManagedNode):
     def _take_up_goals(self, journal: GoalJournal, own_name: str) -> list[str]:
         """Take the goals of an earlier life of the bridge up; returns those that cannot be.
 
-        The lease of that life goes on, so that the drivers go on with its segments. On a robot with a goal that cannot
-        be taken up, a lease of another name ends them. Goals whose segments a driver may have come first.
+        The lease of that life goes on, so that the drivers go on with its segments. On a robot that may have segments
+        of a goal that cannot be taken up, a lease of another name ends them. Such goals come first.
         """
         ended = []
         goals = sorted(journal.unfinished.items(), key=lambda item: not item[1].began)
@@ -228,7 +228,7 @@ class BridgeNode(ManagedNode):
                 self.get_logger().warning(f"{goal.robot}: {name} of an earlier start of the bridge goes on")
                 continue
             ended.append(name)
-            if robot is not None:
+            if robot is not None and goal.began:
                 robot.port.lease.owner = own_name
         return ended
 

@@ -21,6 +21,7 @@ from timely_interfaces.msg import ErrorCode, SegmentReport
 from timely.client import Segment
 from timely.core.clock import Clock
 from timely.core.errors import TimelyError, UnknownName
+from timely.core.reports import MAX_REASON_CHARS
 from timely.core.utility import URGENT
 from timely_bridge.driver_port import forward_bridge_segments
 from timely_bridge.error_codes import TaskEnded, bridge_error_code, bridge_error_owner
@@ -40,8 +41,8 @@ WAIT_SHARE = 0.8
 
 log = logging.getLogger(__name__)
 
-MAX_EXECUTED_CHARS, MAX_REASON_CHARS = 4_000, 2_000
-"""Limits of the server."""
+MAX_EXECUTED_CHARS = 4_000
+"""Limit of the server."""
 
 
 class PlanObserver(Protocol):

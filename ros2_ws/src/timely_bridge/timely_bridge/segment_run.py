@@ -8,7 +8,7 @@ from typing import Any
 from timely_interfaces.msg import ErrorCode, SegmentReport
 
 from timely.core.clock import Clock
-from timely.core.reports import MAX_VALUE_CHARS, ExecutionReport, ReportKind
+from timely.core.reports import MAX_REASON_CHARS, MAX_VALUE_CHARS, ExecutionReport, ReportKind
 from timely_bridge.error_codes import TaskEnded
 from timely_bridge.interfaces import Execution, SentSegment
 from timely_bridge.outcome import Deadlines, Timeline
@@ -119,6 +119,6 @@ class SegmentRun:
             elapsed_s=elapsed_s,
             remaining_s=remaining_s,
             value=None if value is None else value[:MAX_VALUE_CHARS],
-            reason=reason,
+            reason=reason[:MAX_REASON_CHARS],
         )
         self.reports.put(report, when_s)
