@@ -386,3 +386,41 @@ def test_a_refused_task_is_submitted_again_at_the_time_that_the_server_names(
         timely.submit("short", skill_set=SKILLS, wait_s=wait_s)
     assert times == [3.0 * attempt for attempt in range(attempts)]
     assert caught.value.eta_s == 3.0
+
+
+@pytest.mark.parametrize("between", [0, 2])
+def test_a_task_whose_answer_was_lost_is_followed_also_after_a_refusal(between: int) -> None:
+    """The server has the task, so its id is in use; in between it refuses all requests, as it does while it starts."""
+    result = b'id: 1\nevent: error\ndata: {"code": "expired", "detail": "late"}\n\n'
+    methods: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        methods.append(request.method)
+        if request.method == "GET":
+            return httpx.Response(200, stream=httpx.ByteStream(result))
+        if len(methods) == 1:
+            raise httpx.ReadError("broken")
+        if len(methods) <= 1 + between:
+            return httpx.Response(503, json={"code": "overloaded", "detail": "full", "eta_s": 1.0})
+        return httpx.Response(409, json={"code": "conflict", "detail": "in use", "where": "id"})
+
+    with TimelyClient(transport=httpx.MockTransport(answer), sleep=lambda seconds: None) as timely:
+        plan = timely.submit("short", skill_set=SKILLS, wait_s=5.0)
+        with pytest.raises(TimelyError, match="late"):
+            list(plan)
+    assert methods == ["POST"] * (2 + between) + ["GET"]
+
+
+def test_a_stop_of_the_fleet_is_no_sign_that_the_server_has_the_task() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if not methods:
+            methods.append(request.method)
+            raise httpx.ReadError("broken")
+        return httpx.Response(409, json={"code": "conflict", "detail": "stopped", "where": "stop"})
+
+    methods: list[str] = []
+    with (
+        TimelyClient(transport=httpx.MockTransport(answer), sleep=lambda seconds: None) as timely,
+        pytest.raises(Conflict, match="stopped"),
+    ):
+        timely.submit("short", skill_set=SKILLS)

@@ -43,7 +43,7 @@ class AsyncTaskStream:
         self._state = state
         self._backoff = Backoff(connection.reconnect_s, task_id, connection.lost)
         self._events: AsyncEventResponse | None = None
-        self._ended = False
+        self._ended = self._unanswered = False
         if token is not None:
             connection.task_tokens.add(task_id, token)
 
@@ -74,12 +74,21 @@ class AsyncTaskStream:
         self, body: Mapping[str, Any], url: str, headers: Headers | None
     ) -> AsyncTaskStream:
         try:
-            await self._connect("POST", url, body, headers)
+            await self._post(url, body, headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
         except httpx.TransportError as error:
+            self._unanswered = True
             await self._retry_submit(url, body, headers, error)
         return self
+
+    async def _post(self, url: str, body: Mapping[str, Any], headers: Headers | None) -> None:
+        try:
+            await self._connect("POST", url, body, headers)
+        except Conflict as error:
+            # The server has the task of a request whose answer was lost: the iteration follows it by its id.
+            if not self._unanswered or error.where == "stop":
+                raise
 
     async def resume(self) -> AsyncTaskStream:
         """Open the stream of a task that was submitted before; raises EngineFailed without a server."""
@@ -96,9 +105,7 @@ class AsyncTaskStream:
         while True:
             await self._pause(error)
             try:
-                await self._connect("POST", url, body, headers)
-            except Conflict:
-                return  # The server has the task: the iteration follows it by its id.
+                await self._post(url, body, headers)
             except httpx.TransportError as again:
                 error = again
             else:

@@ -44,7 +44,7 @@ class TaskStream:
         self._state = state
         self._backoff = Backoff(connection.reconnect_s, task_id, connection.lost)
         self._events: EventResponse | None = None
-        self._ended = False
+        self._ended = self._unanswered = False
         if token is not None:
             connection.task_tokens.add(task_id, token)
 
@@ -73,12 +73,21 @@ class TaskStream:
 
     def _submit_once(self, body: Mapping[str, Any], url: str, headers: Headers | None) -> TaskStream:
         try:
-            self._connect("POST", url, body, headers)
+            self._post(url, body, headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
         except httpx.TransportError as error:
+            self._unanswered = True
             self._retry_submit(url, body, headers, error)
         return self
+
+    def _post(self, url: str, body: Mapping[str, Any], headers: Headers | None) -> None:
+        try:
+            self._connect("POST", url, body, headers)
+        except Conflict as error:
+            # The server has the task of a request whose answer was lost: the iteration follows it by its id.
+            if not self._unanswered or error.where == "stop":
+                raise
 
     def resume(self) -> TaskStream:
         """Open the stream of a task that was submitted before; raises EngineFailed without a server."""
@@ -95,9 +104,7 @@ class TaskStream:
         while True:
             self._pause(error)
             try:
-                self._connect("POST", url, body, headers)
-            except Conflict:
-                return  # The server has the task: the iteration follows it by its id.
+                self._post(url, body, headers)
             except httpx.TransportError as again:
                 error = again
             else:
