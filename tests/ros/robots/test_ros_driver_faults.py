@@ -329,3 +329,20 @@ def test_an_arm_takes_and_puts_what_it_was_told_of_and_refuses_the_rest(domain_i
             done = rig.one(text)
             assert (done.outcome, done.code) == ("failed", ErrorCode.MOTION_FAILED), text
         assert rig.one("look('plate');").value == "cup, plate"
+
+
+def test_an_arm_that_is_stopped_on_its_way_up_knows_what_it_holds(domain_id: int) -> None:
+    with fast_indy7(next(_hosts)) as arm, arm_at_work(arm.host, domain_id, speed_percent=100.0) as rig:
+
+        def stop_after(text: str, command: str) -> None:
+            moving = rig.send(text)
+            eventually(lambda: [r for r in arm.journal.records("command") if r["command"] == command])
+            rig.work.stop()
+            assert moving.result().code == ErrorCode.DRIVER_STOPPED
+            rig.work.reset()
+
+        stop_after("pick('cup');", "SetDO(0=1)")
+        assert rig.driver.robot.status().holding == "cup"
+        stop_after("place('plate');", "SetDO(0=0)")
+        assert rig.driver.robot.status().holding == ""
+        assert rig.driver.robot._table.places["cup"] == pytest.approx((0.4, 0.2, 0.14))

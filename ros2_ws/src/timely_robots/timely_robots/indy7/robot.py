@@ -1,7 +1,7 @@
 """The Indy7's driver: the skills of the set ``arm`` as straight and joint moves, each checked afterwards."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -99,10 +99,14 @@ class Indy7Robot(Robot):
             self._release(link, motion)
 
     def _release(self, link: Indy7Link, motion: Motion) -> None:
-        self._grip(link, False, motion)
-        if self._table.holding and link.pose is not None:
-            x, y, z = (0.001 * part for part in link.pose[:3])
-            self._table.put((x, y, z))
+        pose, table = link.pose, self._table
+
+        def put_here() -> None:
+            if table.holding and pose is not None:
+                x, y, z = (0.001 * part for part in pose[:3])
+                table.put((x, y, z))
+
+        self._grip(link, False, motion, put_here)
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
         link, table = self._link, self._table
@@ -116,20 +120,17 @@ class Indy7Robot(Robot):
                 self._over(link, table.place(target), motion)
             case "pick" | "take":
                 table.may_take(target)
-                self._reach(link, table.place(target), motion, close=True)
-                table.take(target)
+                self._reach(link, table.place(target), motion, lambda: table.take(target), close=True)
             case "place":
                 table.may_put(target)
                 x, y, z = table.place(target)
                 spot = (x, y, z + 0.001 * STACK_MM)
-                self._reach(link, spot, motion, close=False)
-                table.put(spot)
+                self._reach(link, spot, motion, lambda: table.put(spot), close=False)
             case "drop":
                 table.may_put(target)
                 x, y, z = table.place(target)
                 self._over(link, (x, y, z), motion)
-                self._grip(link, False, motion)
-                table.put((x, y, z + 0.001 * STACK_MM))
+                self._grip(link, False, motion, lambda: table.put((x, y, z + 0.001 * STACK_MM)))
             case "open":
                 self._release(link, motion)
             case "close":
@@ -148,17 +149,29 @@ class Indy7Robot(Robot):
         x, y, z = (1000.0 * part for part in place)
         self._move_line(link, (x, y, z + ABOVE_MM), motion)
 
-    def _reach(self, link: Indy7Link, place: Sequence[float], motion: Motion, *, close: bool) -> None:
+    def _reach(
+        self,
+        link: Indy7Link,
+        place: Sequence[float],
+        motion: Motion,
+        moved: Callable[[], None],
+        *,
+        close: bool,
+    ) -> None:
         """Go over a place, down, grip or let go, and up again."""
         x, y, z = (1000.0 * part for part in place)
         self._over(link, place, motion)
         self._move_line(link, (x, y, z), motion)
-        self._grip(link, close, motion)
+        self._grip(link, close, motion, moved)
         self._over(link, place, motion)
 
-    def _grip(self, link: Indy7Link, close: bool, motion: Motion) -> None:
+    def _grip(
+        self, link: Indy7Link, close: bool, motion: Motion, moved: Callable[[], None] = lambda: None
+    ) -> None:
+        """Close or open the gripper; ``moved`` notes at once what it holds then: a stop may end the skill."""
         motion.check()
         link.output(self.settings["gripper_output"], close)
+        moved()
         motion.sleep(GRIPPER_S)
 
     def _percent(self) -> float:
