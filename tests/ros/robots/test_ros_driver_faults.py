@@ -346,3 +346,14 @@ def test_an_arm_that_is_stopped_on_its_way_up_knows_what_it_holds(domain_id: int
         stop_after("place('plate');", "SetDO(0=0)")
         assert rig.driver.robot.status().holding == ""
         assert rig.driver.robot._table.places["cup"] == pytest.approx((0.4, 0.2, 0.14))
+
+
+def test_an_arm_begins_no_further_way_of_a_skill_whose_task_has_ended(domain_id: int) -> None:
+    """As after a pause of the driver's process, when the bridge's messages have not been received yet."""
+    with fast_indy7(next(_hosts)) as arm, arm_at_work(arm.host, domain_id) as rig:
+        moving = rig.send("pick('cup');", "task")
+        eventually(lambda: arm.look().motion is not None)
+        rig.driver._watchdog.observe("task", Task.ENDED, 1, time.monotonic())
+        assert moving.result().code == ErrorCode.SEGMENT_CANCELLED
+        ways = [r["command"] for r in arm.journal.records("command") if "Move" in r["command"]]
+        assert len(ways) == 1, "over the cup, and not down to it"

@@ -169,7 +169,7 @@ class Indy7Robot(Robot):
         self, link: Indy7Link, close: bool, motion: Motion, moved: Callable[[], None] = lambda: None
     ) -> None:
         """Close or open the gripper; ``moved`` notes at once what it holds then: a stop may end the skill."""
-        motion.check()
+        motion.permit()
         link.output(self.settings["gripper_output"], close)
         moved()
         motion.sleep(GRIPPER_S)
@@ -193,6 +193,7 @@ class Indy7Robot(Robot):
         target = [*goal, *DOWN_DEG]
         turn = max(abs(math.remainder(a - b, 360.0)) for a, b in zip(pose[3:], DOWN_DEG, strict=True))
         expected = (math.dist(pose[:3], goal) / TASK_MM_PER_S + turn / 120.0) * 100.0 / percent + 0.5
+        motion.permit()
         link.move_line(target, percent)
         self._follow(link, expected, motion)
         away = math.dist(link.read_pose()[:3], goal)
@@ -210,6 +211,7 @@ class Indy7Robot(Robot):
         self._settle(link, motion)
         percent = self._percent()
         way = max(abs(a - b) for a, b in zip(link.read_joints(), goal, strict=True))
+        motion.permit()
         link.move_joints(goal, percent)
         self._follow(link, way / JOINT_DEG_PER_S * 100.0 / percent + 1.0, motion)
         away = max(abs(a - b) for a, b in zip(link.read_joints(), goal, strict=True))

@@ -255,6 +255,7 @@ class MujocoRobot(DroneRobot):
         try:
             if not body.progress.ended:
                 self._follow(physics, body, MARGIN_S, motion, fenced=fenced)  # an earlier stop, still braking
+            motion.permit()
             with physics.lock:
                 motion.check()
                 expected_s = order()

@@ -54,7 +54,7 @@ class DriverNode(ManagedNode):
     * ``state`` is published every ``state_period_s`` and at every change. A driver without it for long is lost.
     * The node listens to ``task``. When a segment is done and the next has not come, the robot rests and the state is
       HOLDING; ``/diagnostics`` says so once a second. A task without a message for ``task_silence_s`` is orphaned, by a
-      dead bridge or a cut network. The robot then finishes its segment and executes no more of the task.
+      dead bridge or a cut network. The robot then finishes its motion and executes no more of the task.
 
     The robot's settings are parameters of the node. What leaves through ROS is in metres, radians and seconds.
 
