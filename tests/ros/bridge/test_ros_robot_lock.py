@@ -115,6 +115,19 @@ async def test_who_stops_waiting_is_forgotten() -> None:
     assert not lock.busy
 
 
+async def test_a_claim_that_gave_the_robot_back_asks_again() -> None:
+    """It was cancelled in the moment in which its turn came, and its goal goes on with another plan."""
+    lock, holder, late = RobotLock(), claim(), claim()
+    await lock.acquire(holder)
+    waiting = asyncio.create_task(lock.acquire(late))
+    await settle_clock_tasks()
+    lock.release(holder)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert not lock.held_by(late)
+    assert not late.granted.is_set()
+
+
 def test_an_unknown_policy_lists_the_known() -> None:
     with pytest.raises(InvalidInput, match="queue, preempt, reject"):
         RobotLock("shove")

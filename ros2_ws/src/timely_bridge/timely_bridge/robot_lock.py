@@ -85,6 +85,7 @@ class RobotLock:
             self._queue.remove(claim)
         if self._holder is claim:
             self._holder = None
+            claim.granted.clear()
             if self._queue:
                 self._grant(self._queue.pop(0))
 
