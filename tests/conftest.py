@@ -19,7 +19,7 @@ settings.load_profile("house")
 # There are as many workers as processors: a second thread of torch would spin on the processor of the other worker.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-SERVED = ("live_engine", "offered_disciplines", "planner_apart", "stock_server", "vllm_model")
+SERVED = ("live_engine", "offered_disciplines", "stock_server", "vllm_model")
 TOGETHER = {
     "tests/ros": "ros",
     **{f"tests/engines/vllm/test_{name}.py": "served engine" for name in SERVED},

@@ -7,14 +7,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import httpx
 import pytest
 
 from lrtrace.compose.composition import compose
 from lrtrace.trace import write_trace
 from timely.cli.terminal import KEPT_LOGS
+from timely.client import TimelyClient
+from timely.plans.prompt import build_prompt
+from timely.plans.skill_library import find_skill_set
 
 START_S = 400.0
 STOP_S = 60.0
@@ -93,15 +98,26 @@ def test_old_logs_are_deleted(tmp_path: Path) -> None:
     assert f"serve-{KEPT_LOGS + 4}.log" in names
 
 
-def start_and_interrupt(process: subprocess.Popen[str], output: Path, marker: str) -> int:
-    """Wait for ``marker`` in the output, then send SIGINT to the whole process group, as a terminal does."""
+def interrupt(
+    process: subprocess.Popen[str], output: Path, marker: str, act: Callable[[], None] = lambda: None
+) -> int:
+    """Wait for ``marker`` in the output, act, then send SIGINT to the whole group, as a terminal does.
+
+    Returns the exit code; the process has ended whatever happens.
+    """
     deadline_s = time.monotonic() + START_S
-    while marker not in output.read_text():
-        assert process.poll() is None, output.read_text()
-        assert time.monotonic() < deadline_s, output.read_text()
-        time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)
-    return process.wait(STOP_S)
+    try:
+        while marker not in output.read_text():
+            assert process.poll() is None, output.read_text()
+            assert time.monotonic() < deadline_s, output.read_text()
+            time.sleep(0.1)
+        act()
+        os.killpg(process.pid, signal.SIGINT)
+        return process.wait(STOP_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def start_command(output: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -146,12 +162,7 @@ def test_ctrl_c_at_the_start_ends_a_command_in_one_line(
     write_trace(trace, composition.header, composition.jobs)
     output = tmp_path / "output.txt"
     process = start_command(output, *(str(trace) if word == "TRACE" else word for word in command))
-    try:
-        code = start_and_interrupt(process, output, "vLLM's messages go to")
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    code = interrupt(process, output, "vLLM's messages go to")
     lines = output.read_text().splitlines()
     assert (code, lines[-1]) == (130, "timely: interrupted"), lines
     assert all(line.startswith("timely: ") for line in lines), lines
@@ -162,20 +173,31 @@ def test_ctrl_c_at_the_start_ends_a_command_in_one_line(
 @pytest.mark.skipif(find_spec("vllm") is None, reason="needs vLLM")
 @pytest.mark.timeout(START_S + STOP_S)
 def test_serve_prints_one_line_a_fact_and_ctrl_c_ends_it_in_one(tmp_path: Path) -> None:
+    """With the planner beside the weights (``--enable-lora``): it plans for its skill sets, all else stays base."""
     output = tmp_path / "output.txt"
-    process = start_command(output, "serve", "--port", "0")
-    try:
-        code = start_and_interrupt(process, output, "serving on")
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    process = start_command(output, "serve", "--port", "0", "--enable-lora", "--max-loras", "1")
+    planned, answered = list[str](), list[str]()
+
+    def plan_and_chat() -> None:
+        url = output.read_text().split("serving on ")[1].split()[0]
+        prompt = build_prompt(find_skill_set("drone"), "Fly forward 2 metres.", examples=False)
+        messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+        chat = {"messages": messages, "max_tokens": 12, "temperature": 0.0}
+        answer = httpx.post(f"{url}/v1/chat/completions", json=chat, timeout=STOP_S)
+        answered.append(answer.json()["choices"][0]["message"]["content"])
+        with TimelyClient(url) as client:
+            stream = client.submit("Fly forward 2 metres.", skill_set="drone", robot="tello")
+            planned.append(next(iter(stream)).text)
+
+    code = interrupt(process, output, "serving on", plan_and_chat)
     loading, serving, stopped = output.read_text().splitlines()
     assert code == 130
     assert loading.startswith("timely: loading the model into vLLM; its messages go to ")
     assert serving.startswith("timely: serving on http://127.0.0.1:")
     assert stopped == "timely: stopped"
     check_log(Path(loading.rpartition(" ")[2]))
+    assert planned == ["mf(200);"]
+    assert not answered[0].startswith("mf(200);")
 
 
 @pytest.mark.process
@@ -183,12 +205,7 @@ def test_serve_prints_one_line_a_fact_and_ctrl_c_ends_it_in_one(tmp_path: Path) 
 def test_ctrl_c_ends_the_demo_in_one_line(tmp_path: Path) -> None:
     output = tmp_path / "output.txt"
     process = start_command(output, "demo", "--engine", "scripted", "--out", str(tmp_path / "demo"))
-    try:
-        code = start_and_interrupt(process, output, "server on")
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    code = interrupt(process, output, "server on")
     lines = output.read_text().splitlines()
     assert (code, lines[-1]) == (130, "timely: interrupted"), lines
     assert "Traceback" not in output.read_text()

@@ -95,6 +95,14 @@ def llama(folder: Path) -> None:
 
 
 @model
+def reciting(folder: Path) -> None:
+    """A token depends on the one before it more than on all others, so that its text goes in circles."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    save(folder, LlamaConfig(**SIZES), LlamaForCausalLM, gain=0.7)
+
+
+@model
 def mistral(folder: Path) -> None:
     """All layers look back 64 tokens."""
     from transformers import MistralConfig, MistralForCausalLM

@@ -1,4 +1,8 @@
-"""The real engine in this process, small and in float32, shared by the tests of this folder."""
+"""The real engine in this process, in float32, shared by the tests of this folder.
+
+Its model is a tiny one with made-up weights. A step of the packaged model takes ten times as long and shows no more of
+the scheduler; the tests of the served engine run the packaged one.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from tiny_models import write_tiny_model
 
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -115,17 +120,14 @@ def _replace_kernels(platform: Any) -> Callable[[], None]:
     return cache(platform.register_triton_kernel_overrides)
 
 
-def make_engine(*, asynchronous: bool = False, model: str | None = None, **options: Any) -> LocalEngine:
-    """An engine in this process. The CPU platform turns asynchronous scheduling off; the test turns it on again.
+def make_engine(*, model: str, asynchronous: bool = False, **options: Any) -> LocalEngine:
+    """An engine in this process, with the model of a folder.
 
-    Args:
-        model: a folder; by default the packaged model.
+    The CPU platform turns asynchronous scheduling off; the test turns it on again.
     """
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     from vllm import LLM
     from vllm.platforms.cpu import CpuPlatform
-
-    from timely.engines.vllm.model import default_model
 
     original = CpuPlatform.check_and_update_config.__func__
 
@@ -145,11 +147,7 @@ def make_engine(*, asynchronous: bool = False, model: str | None = None, **optio
             no_collection(),
             mock.patch.object(CpuPlatform, "register_triton_kernel_overrides", kernels),
         ):
-            llm = LLM(
-                model or str(default_model()),
-                **options,
-                async_scheduling=asynchronous,
-            )
+            llm = LLM(model, **options, async_scheduling=asynchronous)
     finally:
         CpuPlatform.check_and_update_config = classmethod(original)
         del os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"]
@@ -160,7 +158,7 @@ def make_engine(*, asynchronous: bool = False, model: str | None = None, **optio
 def shut_down(engine: LocalEngine) -> None:
     with no_collection():
         engine.core.shutdown()
-    del engine.llm
+        del engine.llm  # which shuts it down once more
 
 
 def _engine(**options: Any) -> Iterator[LocalEngine]:
@@ -170,21 +168,27 @@ def _engine(**options: Any) -> Iterator[LocalEngine]:
 
 
 @pytest.fixture(scope="session")
-def sync_engine() -> Iterator[LocalEngine]:
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a Llama whose tokens are bytes."""
+    return str(write_tiny_model(tmp_path_factory.mktemp("tiny") / "llama", "llama"))
+
+
+@pytest.fixture(scope="session")
+def sync_engine(tiny_model: str) -> Iterator[LocalEngine]:
     """Synchronous scheduling, ample KV cache."""
-    yield from _engine()
+    yield from _engine(model=tiny_model)
 
 
 @pytest.fixture(scope="session")
-def async_engine() -> Iterator[LocalEngine]:
+def async_engine(tiny_model: str) -> Iterator[LocalEngine]:
     """Asynchronous scheduling, ample KV cache."""
-    yield from _engine(asynchronous=True)
+    yield from _engine(asynchronous=True, model=tiny_model)
 
 
 @pytest.fixture(scope="session")
-def tight_engine() -> Iterator[LocalEngine]:
+def tight_engine(tiny_model: str) -> Iterator[LocalEngine]:
     """Asynchronous scheduling and room for about four of eight requests."""
-    yield from _engine(asynchronous=True, num_gpu_blocks_override=14)
+    yield from _engine(asynchronous=True, model=tiny_model, num_gpu_blocks_override=16)
 
 
 @pytest.fixture

@@ -199,7 +199,7 @@ def test_plans_under_a_grammar_are_the_same_parked_and_not(
             timely = {"skill_set": "arm", "robot": "sim-arm", "task_id": f"t{number}"} if segmented else None
             parameters = SamplingParams(
                 temperature=0.0,
-                max_tokens=40,
+                max_tokens=180,
                 structured_outputs=StructuredOutputsParams(grammar=rules),
                 extra_args={"timely": timely} if timely else None,
             )
@@ -229,7 +229,7 @@ def test_a_plan_writes_only_names_of_its_prompt(sync_engine: Any) -> None:
     names = ["tin of paint", "kettle"]
     grammar = 'root ::= call call call call\ncall ::= ("pick" | "place") "(\'" [a-z ]{1,20} "\');"'
     sync_engine.add(
-        "named", "pick('tin of paint');place('tray');", 16, {"skill_set": "arm", "task_id": "t", "names": names},
+        "named", "pick('tin of paint');place('tray');", 100, {"skill_set": "arm", "task_id": "t", "names": names},
         structured_outputs=StructuredOutputsParams(grammar=grammar),
     )  # fmt: skip
     # The robot is done with each segment at once.

@@ -34,10 +34,14 @@ def scene(engine: Any) -> tuple[list[str], dict[str, Any]]:
 OURS = "timely.engines.vllm.scheduler.TimelyScheduler"
 
 
-def test_displaces_a_running_request_when_all_slots_are_taken(new_engine: Callable[..., Any]) -> None:
+def test_displaces_a_running_request_when_all_slots_are_taken(
+    tiny_model: str, new_engine: Callable[..., Any]
+) -> None:
     results = {}
     for scheduler in (OURS, None):
-        engine = new_engine(max_num_seqs=2, scheduling_policy="priority", scheduler_cls=scheduler)
+        engine = new_engine(
+            model=tiny_model, max_num_seqs=2, scheduling_policy="priority", scheduler_cls=scheduler
+        )
         results[scheduler] = scene(engine)
     ours, stock = results[OURS], results[None]
     assert ours[0][0] == "high"

@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from tiny_models import write_tiny_model
+
 from timely.core.job import Job
 from timely.disciplines.laps_sd.discipline import LapsSd
 from timely.engines.vllm.forced_drafts import SPECULATIVE_CONFIG
@@ -35,14 +37,9 @@ def served(engine: Any) -> dict[str, list[int]]:
 
 
 @pytest.fixture(scope="session")
-def plain(sync_engine: Any) -> dict[str, list[int]]:
-    """Tokens without drafts, from the shared engine."""
-    return served(sync_engine)
-
-
-def test_without_drafts_each_step_gives_a_token(plain: dict[str, list[int]]) -> None:
-    """Runs before the tests that end engines, after which the shared one computes no more."""
-    assert {name: len(tokens) for name, tokens in plain.items()} == dict.fromkeys(PROMPTS, TOKENS)
+def reciting_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a model whose text repeats itself, as n-grams need it."""
+    return str(write_tiny_model(tmp_path_factory.mktemp("reciting") / "model", "reciting"))
 
 
 def planned(engine: Any, *, beside: bool = False) -> tuple[list[int], int]:
@@ -58,7 +55,7 @@ def planned(engine: Any, *, beside: bool = False) -> tuple[list[int], int]:
         grammar="""root ::= call call call call\ncall ::= ("pick" | "place") "('" [a-z ]{1,20} "');\""""
     )
     timely = {"skill_set": "arm", "robot": "sim-arm", "names": ["tin of paint", "kettle"]}
-    engine.add("plan", "pick('tin of paint');place('tray');", 16, timely, structured_outputs=rules)
+    engine.add("plan", "pick('tin of paint');place('tray');", 80, timely, structured_outputs=rules)
     if beside:
         sampling = SamplingParams(temperature=1.0, seed=1, max_tokens=4, ignore_eos=True)
         engine.llm.llm_engine.add_request("chat", "Once upon a time", sampling)
@@ -95,15 +92,19 @@ def test_without_drafts_each_token_of_a_plan_takes_a_step(plain_plan: tuple[list
 
 
 def test_forced_tokens_of_a_plan_take_no_step(
-    plain_plan: tuple[list[int], int], new_engine: Callable[..., Any]
+    plain_plan: tuple[list[int], int], tiny_model: str, new_engine: Callable[..., Any]
 ) -> None:
-    token_ids, steps = planned(new_engine(speculative_config=dict(SPECULATIVE_CONFIG)), beside=True)
+    token_ids, steps = planned(
+        new_engine(model=tiny_model, speculative_config=dict(SPECULATIVE_CONFIG)), beside=True
+    )
     assert token_ids == plain_plan[0]
     assert steps <= 0.6 * len(token_ids), f"{steps} steps for {len(token_ids)} tokens"
 
 
-def test_laps_sd_with_ngram_drafts(plain: dict[str, list[int]], new_engine: Callable[..., Any]) -> None:
+def test_laps_sd_with_ngram_drafts(reciting_model: str, new_engine: Callable[..., Any]) -> None:
+    plain = served(new_engine(model=reciting_model))
     engine = new_engine(
+        model=reciting_model,
         speculative_config={
             "method": "ngram", "num_speculative_tokens": DRAFTS, "prompt_lookup_max": 3, "prompt_lookup_min": 1,
         },

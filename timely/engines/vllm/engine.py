@@ -178,9 +178,12 @@ class VllmEngine(Engine):
         """Pre-stored prompts (TimelyLLM section 4.1).
 
         The fixed part of every skill set's prompt enters each prefix cache, to stay, and its grammar is compiled.
+        As in served tasks, it has no examples where the model was trained for the skill set.
         """
         for name in self.options.warm_up if self.options.warm_up is not None else skill_set_names():
-            prompt = build_prompt(find_skill_set(name), "Get ready.")
+            prompt = build_prompt(
+                find_skill_set(name), "Get ready.", examples=name not in self.planner_skill_sets
+            )
             request = GenerationRequest(
                 task_id=f"warm-up-{name}",
                 prompt=prompt.user,
