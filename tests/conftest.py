@@ -16,7 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
-# There are as many workers as processors: a second thread of torch would spin on the processor of the other worker.
+# There are workers enough for all processors: a second thread of torch would spin on that of another worker.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SERVED = ("live_engine", "offered_disciplines", "stock_server", "vllm_model")
@@ -28,8 +28,8 @@ TOGETHER = {
 }
 """Paths that one worker runs with all below them: they share addresses of emulated drones, or an engine and its memory.
 
-The robots keep real time and leave their processor free most of it.
-So they come first, beside the engine that runs in the worker itself. Engines with processes of their own come next.
+The robots keep real time, and leave a processor free most of it. So they come first, beside the engine that runs in the
+worker itself and the engines with processes of their own: three workers for two processors.
 """
 
 FIRST = (
@@ -42,7 +42,7 @@ FIRST = (
     "tests/planner/training/test_planner_training.py",
     "tests/house/test_docs.py",
 )
-"""The longest scopes, in the order of their start. The others take seconds, so neither worker idles at the end."""
+"""The longest scopes, in the order of their start. The others take seconds, so no worker idles at the end."""
 
 
 def scope_of(nodeid: str) -> str:
@@ -66,8 +66,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPath | None:
-    """For ``pytest -n 2 --dist loadscope``."""
+    """For ``pytest -n 3 --dist loadscope``."""
     return ByPath(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Workers that run no robots leave the processors to the one that does."""
+    if "PYTEST_XDIST_WORKER" in os.environ and scope_of(item.nodeid) != "ros" and os.nice(0) == 0:
+        os.nice(5)
 
 
 @pytest.fixture

@@ -20,7 +20,11 @@ setup(
     description="Benchmarks of Timely's ROS 2 side: latency, stop, soak and faults.",
     license="Apache-2.0",
     entry_points={
-        "console_scripts": ["timely_latency = timely_ros_bench.latency:main"],
-        "timely.bench": [f"{name} = {NAME}.commands:{name}" for name in ("ros", "stop", "faults", "soak")],
+        "timely.bench": [
+            "ros = timely_ros_bench.commands:ros",
+            "stop = timely_ros_bench.commands:stop",
+            "faults = timely_ros_bench.commands:faults",
+            "soak = timely_ros_bench.commands:soak",
+        ],
     },
 )

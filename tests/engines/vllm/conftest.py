@@ -1,7 +1,7 @@
 """The real engine in this process, in float32, shared by the tests of this folder.
 
 Its model is a tiny one with made-up weights. A step of the packaged model takes ten times as long and shows no more of
-the scheduler; the tests of the served engine run the packaged one.
+the scheduler. The tests of the served engine run the packaged one.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def shut_down(engine: LocalEngine) -> None:
 
 
 def _engine(**options: Any) -> Iterator[LocalEngine]:
-    engine = make_engine(**options)
+    engine = make_engine(**{"num_gpu_blocks_override": 1024, **options})
     yield engine
     shut_down(engine)
 

@@ -25,6 +25,7 @@ READINGS = ("rss_mb", "files", "threads", "children")
 def ros(
     robots: Annotated[list[int] | None, typer.Option(min=1, help="How many robots; may be repeated.")] = None,
     segments: Annotated[int, typer.Option(min=1, help="Segments of each plan.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Of the segments and of the drones.")] = 0,
     default_system: DefaultSystem = False,
     json_file: JsonFile = None,
 ) -> None:
@@ -40,13 +41,19 @@ def ros(
     console.print(setting)
     result: dict[str, Any] = {"wake_latency_us": latency_us, "robots": {}}
     for count in robots or ROBOT_COUNTS:
-        result["robots"][str(count)] = measure_ros_latency(count, segments, wake_latency_us=latency_us)
+        result["robots"][str(count)] = measure_ros_latency(
+            count, segments, seed=seed, wake_latency_us=latency_us
+        )
     write_cli_json(json_file, result)
     rows = [
-        (count, f"{latency['p50_ms']:.2f}", f"{latency['p99_ms']:.2f}", str(latency["segments"]))
+        (
+            count,
+            *(f"{latency[name]:.2f}" for name in ("p50_ms", "p99_ms", "max_ms")),
+            str(latency["segments"]),
+        )
         for count, latency in result["robots"].items()
     ]
-    show_table(console, ("robots", "median, ms", "p99, ms", "segments"), rows)
+    show_table(console, ("robots", "median, ms", "p99, ms", "worst, ms", "segments"), rows)
 
 
 def stop(

@@ -1,30 +1,21 @@
 """Measures what ROS 2 adds: from a segment closed in the engine to the callback of the robot's driver.
 
-    python -m timely_ros_bench.latency --robots 1 10 30 [--segments 20] [--default-system] [--json FILE]
-
 Server (real HTTP and scheduling, a scripted model), bridge, drivers and robot programs run in processes of their own.
-All read Linux's monotonic clock.
-
-Processors are kept out of deep sleep with the bridge's parameter ``wake_latency_us``, as cyclictest does.
-``--default-system`` leaves them alone.
+All read Linux's monotonic clock. Processors are kept out of deep sleep with the bridge's parameter
+``wake_latency_us``, as cyclictest does.
 """
 
-import argparse
 import json
 import os
-import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from timely.core.child_process import START_S, ChildProcess, core_module_command
-from timely.core.cpu_latency import AS_THEY_LIKE, wake_latency_for_measurement
-from timely.core.errors import EngineFailed, TimelyError
-from timely.core.files import core_write_file
+from timely.core.cpu_latency import AS_THEY_LIKE
+from timely.core.errors import EngineFailed
 from timely_ros_bench.latency_parts import LONGEST_S, ROLES
 from timely_ros_bench.quantiles import bench_quantiles
 
-ROBOTS = (1, 10, 30)
 SEGMENTS = 20
 MODULE = "timely_ros_bench.latency_parts"
 FIRST_DOMAIN, LAST_DOMAIN = 1, 101
@@ -87,38 +78,3 @@ def measure_ros_latency(
         raise EngineFailed(f"{len(closed)} segments closed, {len(received)} received, {expected} expected")
     shown = {f"{name}_ms": value for name, value in bench_quantiles(samples_s, 1e3, 3).items()}
     return {**shown, "segments": len(samples_s)}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmark; 0, or 1 if a part did not start or a task failed."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--robots", type=int, nargs="+", default=list(ROBOTS))
-    parser.add_argument("--segments", type=int, default=SEGMENTS)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="write the numbers here")
-    parser.add_argument("--default-system", action="store_true", help="let the processors sleep as they like")
-    options = parser.parse_args(arguments)
-    latency_us, setting = wake_latency_for_measurement(options.default_system)
-    print(setting, flush=True)
-    results = {}
-    try:
-        for robots in options.robots:
-            results[str(robots)] = one = measure_ros_latency(
-                robots, options.segments, seed=options.seed, wake_latency_us=latency_us
-            )
-            print(
-                f"{robots:3d} robots: median {one['p50_ms']:.2f} ms, p99 {one['p99_ms']:.2f} ms, "
-                f"worst {one['max_ms']:.2f} ms over {one['segments']} segments",
-                flush=True,
-            )
-        if options.json is not None:
-            result = {"wake_latency_us": latency_us, "robots": results}
-            core_write_file(options.json, json.dumps(result, indent=2) + "\n")
-    except TimelyError as error:
-        sys.stderr.write(f"bench ros: {error}\n")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
