@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 from timely_interfaces.msg import ErrorCode
 from timely_ros_bench.faults.campaign import NEXT_PLAN_S, Campaign
+from timely_ros_bench.faults.process_waits import ProcessWaits, fault_waits_in_words, read_process_waits
 from timely_ros_bench.faults.rounds import Fault
 from timely_ros_bench.faults.tally import FaultTally
 
@@ -64,3 +67,20 @@ def test_the_end_of_a_plan_is_that_of_its_task_when_no_other_plan_follows(tmp_pa
     assert campaign._end(errand, fault) == observer.ends["ros-ab"]
     observer.plans["ros-ab"] = ["ros-ab", "ros-ab-r1"]
     assert campaign._end(errand, fault) is None
+
+
+def test_a_violation_says_which_parts_waited_for_the_machine() -> None:
+    before = {"server": ProcessWaits({1: 0.5, 2: 0.0}, 3), "bridge": ProcessWaits({7: 1.0}, 0)}
+    now = {
+        "server": ProcessWaits({1: 0.6, 2: 1.3, 3: 0.2}, 5),
+        "bridge": ProcessWaits({7: 1.01}, 0),
+        "driver of arm1": ProcessWaits({9: 1.75}, 0),
+        "driver of sim1": ProcessWaits({11: 0.9}, 0),
+    }
+    assert fault_waits_in_words(before, now) == (
+        "; server waited 1.3 s for a processor and 2 times for a page"
+        "; driver of arm1 waited 1.8 s for a processor"
+    )
+    here = read_process_waits(os.getpid())
+    assert threading.get_native_id() in here.threads
+    assert read_process_waits(2**30) == ProcessWaits()

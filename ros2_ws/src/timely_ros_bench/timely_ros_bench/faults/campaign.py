@@ -38,6 +38,7 @@ from timely_ros_bench.faults.motions import (
     fault_round_plans,
 )
 from timely_ros_bench.faults.observer import Errand, Observer
+from timely_ros_bench.faults.process_waits import fault_waits_in_words
 from timely_ros_bench.faults.rounds import Fault, faulty_robot_kind
 from timely_ros_bench.faults.server_log import ServerLog
 from timely_ros_bench.faults.strikes import RESET, STOP, Strikes
@@ -96,6 +97,7 @@ class Campaign:
             self._until(lambda: self._nearly_empty(fault.robot), 25.0)
             begin_s = time.monotonic()
         state_counts = {name: len(self.observer.states[name]) for name in self.world.robots}
+        waits = self.world.waits()
         plans = {name: fault_round_plans(name, number, rng) for name in self.world.robots}
         errands = {
             name: self.observer.send(name, self._task(fault, name, plans[name]), plans[name])
@@ -109,9 +111,10 @@ class Campaign:
         self._see_to_the_end(fault, errands)
         self._strikes.reset()
         self.make_whole()
+        slow = fault_waits_in_words(waits, self.world.waits())
         violations, ends = Violations(), {}
         for name, errand in errands.items():
-            who = f"round {number + 1} ({title}), {name}"
+            who = f"round {number + 1} ({title}{slow}), {name}"
             states = self.observer.states[name][state_counts[name] :]
             ends[name] = self._judge(fault, name, errand, states, begin_s, violations, who)
         self._count(fault, ends, violations)

@@ -15,6 +15,7 @@ from timely.core.child_process import ChildProcess, core_module_command, free_tc
 from timely_ros_bench.faults.dds_cut import DdsCut, build_dds_cut, dds_udp_only
 from timely_ros_bench.faults.motions import SPOTS
 from timely_ros_bench.faults.overload import Overload
+from timely_ros_bench.faults.process_waits import ProcessWaits, read_process_waits
 from timely_ros_bench.faults.rounds import faulty_robot_kind
 
 LOSS = DUPLICATES = 0.2
@@ -174,6 +175,10 @@ class World:
         """Request no more."""
         if self._overload is not None:
             self._overload.end()
+
+    def waits(self) -> dict[str, ProcessWaits]:
+        """How long each part could not run since its start."""
+        return {role: read_process_waits(part.pid) for role, part in self._parts.items() if part.pid}
 
     def output(self, role: str) -> str:
         """What a part has written."""
