@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from importlib import import_module
 from pathlib import Path
@@ -15,8 +14,8 @@ SETUP = Path(__file__).parents[3] / "ros2_ws/src/timely_ros_bench/setup.py"
 @pytest.fixture(autouse=True)
 def ros_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = import_module("timely.cli.bench")
-    (names,) = re.findall(r"for name in (\(.*?\))\]", SETUP.read_text())
     commands = import_module("timely_ros_bench.commands")
-    added = {name: getattr(commands, name) for name in ast.literal_eval(names)}
+    declared = re.findall(r'"(\w+) = timely_ros_bench\.commands:(\w+)"', SETUP.read_text())
+    added = {name: getattr(commands, function) for name, function in declared}
     assert set(added) == set(bench.ROS_BENCHMARKS)
     monkeypatch.setattr(bench, "app", bench.make_app(added))
