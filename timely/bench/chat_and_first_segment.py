@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
+from timely.bench.mixed_load import QUESTIONS, chat_defaults, chat_question
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed
 
@@ -99,14 +100,7 @@ async def _stream_chat(url: str, streaming: asyncio.Event) -> None:
     import httpx
 
     async with httpx.AsyncClient(base_url=url, timeout=FIRST_SEGMENT_TIMEOUT_S) as http:
-        model = (await http.get("/v1/models")).json()["data"][0]["id"]
-        body = {
-            "model": model,
-            "messages": [{"role": "user", "content": "Explain how a heat pump works, step by step."}],
-            "max_tokens": CHAT_TOKENS,
-            "ignore_eos": True,
-            "stream": True,
-        }
+        body = await chat_defaults(http) | chat_question(QUESTIONS[-1], CHAT_TOKENS) | {"stream": True}
         async with http.stream("POST", "/v1/chat/completions", json=body) as answer:
             answer.raise_for_status()
             chunks = 0

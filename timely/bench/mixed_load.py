@@ -151,13 +151,23 @@ async def run_benchmark_robot_client(
         await asyncio.sleep(0.2)
 
 
+async def chat_defaults(http: Any) -> dict[str, Any]:
+    """Fields of a chat completion of exactly ``max_tokens`` tokens by the server's model."""
+    return {"model": (await http.get("/v1/models")).json()["data"][0]["id"], "ignore_eos": True}
+
+
+def chat_question(text: str, tokens: int) -> dict[str, Any]:
+    """Fields of a chat completion that answers a text with so many tokens."""
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": tokens}
+
+
 async def _chats(url: str, seed: int, burst: int, end_s: float, account: ClientAccount) -> None:
     import httpx
 
     drawn = random.Random(seed)
     limits = httpx.Limits(max_connections=256)
     async with httpx.AsyncClient(base_url=url, timeout=DRAIN_S, limits=limits) as http:
-        model = (await http.get("/v1/models")).json()["data"][0]["id"]
+        defaults = {**await chat_defaults(http), "temperature": 0.0}
         requests: list[asyncio.Task[None]] = []
         wave = 0
         try:
@@ -171,14 +181,7 @@ async def _chats(url: str, seed: int, burst: int, end_s: float, account: ClientA
                         timely["urgency"] = min(4, place // 2)
                     if number < 6:
                         timely |= {"app": f"{('merge', 'check')[number // 3]}/{wave}", "app_requests": 3}
-                    body = {
-                        "model": model,
-                        "messages": [{"role": "user", "content": QUESTIONS[place]}],
-                        "max_tokens": tokens,
-                        "ignore_eos": True,
-                        "temperature": 0.0,
-                        "timely": timely,
-                    }
+                    body = defaults | chat_question(QUESTIONS[place], tokens) | {"timely": timely}
                     requests.append(asyncio.create_task(_chat(http, body, tokens, account)))
                 wave += 1
                 await asyncio.sleep(BURST_EVERY_S)

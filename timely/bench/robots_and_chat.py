@@ -11,7 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from timely.bench.mixed_load import ROBOTS, ClientAccount, run_benchmark_robot_client
+from timely.bench.mixed_load import (
+    ROBOTS,
+    ClientAccount,
+    chat_defaults,
+    chat_question,
+    run_benchmark_robot_client,
+)
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed
 
@@ -130,13 +136,7 @@ class HttpLoad:
         if not chats:
             return received
         async with httpx.AsyncClient(base_url=self._url, timeout=CHAT_TIMEOUT_S) as http:
-            model = (await http.get("/v1/models")).json()["data"][0]["id"]
-            body = {
-                "model": model,
-                "messages": [{"role": "user", "content": CHAT_PROMPT}],
-                "max_tokens": CHAT_TOKENS,
-                "ignore_eos": True,
-            }
+            body = await chat_defaults(http) | chat_question(CHAT_PROMPT, CHAT_TOKENS)
 
             async def chat() -> None:
                 nonlocal received

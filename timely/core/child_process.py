@@ -133,6 +133,13 @@ class ChildProcess:
         """Wait until ``file`` exists. Raises as ``wait_until``."""
         self.wait_until(file.exists, timeout_s)
 
+    def wait_for_line(
+        self, marker: str, timeout_s: float = START_S, tick: Callable[[], None] = lambda: None
+    ) -> str:
+        """Wait until it has written a line with ``marker``; the rest of that line. Raises as ``wait_until``."""
+        self.wait_until(lambda: any(marker in line for line in self.lines()), timeout_s, tick)
+        return next(line for line in self.lines() if marker in line).partition(marker)[2]
+
     def signal(self, number: int) -> None:
         """Send a signal, if it runs."""
         if self._process is not None and self.running:

@@ -94,20 +94,10 @@ def _start_server(options: DemoOptions, children: ChildProcesses, folder: Path, 
     if options.engine == "vllm":
         command += ["--journal", str(folder / "journal.jsonl")]
     server = children.start("server", [*command, *options.serve], {"PYTHONUNBUFFERED": "1"})
-    marker = "serving on "
-    url: list[str] = []
-
-    def ready() -> bool:
-        for line in server.lines():
-            if marker in line:
-                url.append(line.split(marker, 1)[1].split()[0])
-                return True
-        return False
-
     with _progress(console, "loading the model into vLLM") as tick:
-        server.wait_until(ready, SERVER_START_S, tick)
-    console.print(f"[green]✓[/] server on {url[0]} (live page there)")
-    return url[0]
+        url = server.wait_for_line("serving on ", SERVER_START_S, tick).split()[0]
+    console.print(f"[green]✓[/] server on {url} (live page there)")
+    return url
 
 
 def _start_fleet(children: ChildProcesses, folder: Path, url: str, console: Console) -> None:
@@ -119,7 +109,7 @@ def _start_fleet(children: ChildProcesses, folder: Path, url: str, console: Cons
         _ros_environment(),
     )
     with _progress(console, "starting ROS 2 nodes") as tick:
-        child.wait_until(lambda: "fleet ready" in child.output(), FLEET_START_S, tick)
+        child.wait_for_line("fleet ready", FLEET_START_S, tick)
     console.print(f"[green]✓[/] ROS 2: bridge and {', '.join(script.ROBOTS)}")
 
 

@@ -41,8 +41,6 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
 }
 """code -> (HTTP status, title)."""
 
-RETRY_CODES = ("overloaded", "rate_limited", "shutting_down", "draining")
-
 
 @dataclass(frozen=True, slots=True)
 class Problem:

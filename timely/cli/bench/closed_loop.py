@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.tables import make_cli_console, show_table
-from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.bench.tables import show_bench_result
+from timely.cli.output import JsonFile
 
 
 def command(
@@ -21,7 +21,6 @@ def command(
     result = measure_closed_loop(
         list(range(1, seeds + 1)), workload=workload, duration_s=seconds, discipline=discipline
     )
-    write_cli_json(json_file, result)
     rows = [
         (
             case,
@@ -30,7 +29,6 @@ def command(
         )
         for case, row in result["cases"].items()
     ]
-    console = make_cli_console(json_file)
     headings = ("robots are", "exact profile, s", "closed loop, s", "open loop, s", "closed", "open")
-    show_table(console, headings, rows)
-    console.print(f"mean waiting a task, {result['tasks']} tasks of {workload}, {seeds} seeds, {discipline}")
+    note = f"mean waiting a task, {result['tasks']} tasks of {workload}, {seeds} seeds, {discipline}"
+    show_bench_result(json_file, result, headings, rows, note)

@@ -14,8 +14,8 @@ from timely.cli.bench.options import (
     resumable_cli_checkpoints,
     split_cli_names,
 )
-from timely.cli.bench.tables import make_cli_console, show_table
-from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.bench.tables import show_bench_result
+from timely.cli.output import JsonFile
 from timely.core.errors import UnknownName
 
 NEAR = 0.01
@@ -44,14 +44,13 @@ def command(
     for name in chosen:
         if name not in cross.WORKLOADS:
             raise UnknownName("workload", name, cross.WORKLOADS, where="--workloads")
-    console = make_cli_console(json_file)
     with resumable_cli_checkpoints(resume, budget, jobs) as checkpoints:
         values = cross.benchmark_cross_table(
             names, chosen, list(range(1, seeds + 1)), checkpoints, print_cli_progress
         )
     columns = cross.benchmark_cross_measures(chosen)
     table = cross.cross_table_json(values, chosen)
-    write_cli_json(json_file, {"command": cli_command_line(context), "seeds": seeds, **table})
+    data = {"command": cli_command_line(context), "seeds": seeds, **table}
     best = {column.name: cross.best_benchmark_value(values, column) for column in columns}
 
     def cell(name: str, column: str) -> str:
@@ -60,4 +59,5 @@ def command(
         return f"**{value:.4g}**" if near else f"{value:.4g}"
 
     rows = [(f"`{name}`", *(cell(name, column.name) for column in columns)) for name in names]
-    show_table(console, ("discipline", *(column.short for column in columns)), rows, markdown)
+    headings = ("discipline", *(column.short for column in columns))
+    show_bench_result(json_file, data, headings, rows, markdown=markdown)

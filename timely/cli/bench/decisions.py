@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from timely.cli.bench.options import MarkdownFile, print_cli_progress, split_cli_names
-from timely.cli.bench.tables import make_cli_console, show_table
-from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.bench.tables import show_bench_result
+from timely.cli.output import JsonFile
 
 JOB_COUNTS = (8, 100, 1000, 10_000)
 
@@ -29,7 +29,6 @@ def command(
 
     names = split_cli_names(disciplines) or registry.discipline_names()
     counts = jobs or list(JOB_COUNTS)
-    console = make_cli_console(json_file)
     costs: dict[str, dict[str, float]] = {}
     for name in names:
         registry.load_discipline(name)
@@ -38,7 +37,6 @@ def command(
             for count in counts
         }
         print_cli_progress(f"{name}: {costs[name]}")
-    write_cli_json(json_file, {"scheduling_point_us": costs})
     headings = ("discipline", *(f"{count:,} queued, µs" for count in counts))
     rows = [(f"`{name}`", *(f"{cost:,.0f}" for cost in row.values())) for name, row in costs.items()]
-    show_table(console, headings, rows, markdown)
+    show_bench_result(json_file, {"scheduling_point_us": costs}, headings, rows, markdown=markdown)

@@ -13,8 +13,8 @@ from timely.cli.bench.options import (
     resumable_cli_checkpoints,
     split_cli_names,
 )
-from timely.cli.bench.tables import format_cli_number, make_cli_console, show_table
-from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.bench.tables import format_cli_number, show_bench_result
+from timely.cli.output import JsonFile
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 
 HEADINGS = (
@@ -51,15 +51,15 @@ def command(
         registry.load_discipline(name)
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-    console = make_cli_console(json_file)
     with (
         resumable_cli_checkpoints(resume, budget) as checkpoints,
         quiet_cli_terminal("bench-disciplines-live", verbose=verbose) as terminal,
     ):
         terminal.name_log()
         results = benchmark_disciplines_live(names, seconds, seed, checkpoints, keep, terminal.say)
-    write_cli_json(json_file, {"seconds": seconds, "seed": seed, "disciplines": results})
-    show_table(console, HEADINGS, [_row(name, row) for name, row in sorted(results.items())], markdown)
+    data = {"seconds": seconds, "seed": seed, "disciplines": results}
+    rows = [_row(name, row) for name, row in sorted(results.items())]
+    show_bench_result(json_file, data, HEADINGS, rows, markdown=markdown)
 
 
 def _row(name: str, row: dict[str, Any]) -> tuple[str, ...]:

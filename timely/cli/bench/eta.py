@@ -1,8 +1,8 @@
 """``timely bench eta``: the error of predicted response times under overload, in the simulator."""
 
 from timely.cli.bench.surge import Hours, Profile, Seed
-from timely.cli.bench.tables import format_cli_number, make_cli_console, show_table
-from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.bench.tables import format_cli_number, show_bench_result
+from timely.cli.output import JsonFile
 
 
 def command(
@@ -12,7 +12,6 @@ def command(
     from timely.bench.surge import measure_eta
 
     result = measure_eta(hours, seed, profile)
-    write_cli_json(json_file, result)
     rows = [
         (
             title,
@@ -25,4 +24,4 @@ def command(
         for kind, part in (("all", row), *((kind, row[kind]) for kind in ("urgent", "normal", "refused")))
         if part["tasks"]
     ]
-    show_table(make_cli_console(json_file), ("admission", "tasks", "number", "error p50", "error p90"), rows)
+    show_bench_result(json_file, result, ("admission", "tasks", "number", "error p50", "error p90"), rows)

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from timely.cli.bench.options import cli_checkpoint, print_cli_progress, require_cli_package
-from timely.cli.bench.tables import make_cli_console, show_table
-from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.bench.tables import show_bench_result
+from timely.cli.output import JsonFile
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -68,6 +68,6 @@ def command(
         )
     finally:
         bench.close()
-    write_cli_json(json_file, {"compiled": compiled, "discipline": discipline, **result})
     rows = [(name, *(f"{result[name][server]:.3f}" for server in SERVERS[1:])) for name in MEASURES]
-    show_table(make_cli_console(json_file), ("over stock vLLM", *SERVERS[1:]), rows)
+    data = {"compiled": compiled, "discipline": discipline, **result}
+    show_bench_result(json_file, data, ("over stock vLLM", *SERVERS[1:]), rows)

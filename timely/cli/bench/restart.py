@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from timely.cli.bench.options import cli_checkpoint, print_cli_progress
-from timely.cli.bench.tables import make_cli_console, show_table
-from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.bench.tables import show_bench_result
+from timely.cli.output import JsonFile
 
 
 def command(
@@ -30,7 +30,6 @@ def command(
         result = asyncio.run(
             bench_restarts(Path(folder), points, seed, print_cli_progress, checkpoint=checkpoint)
         )
-    write_cli_json(json_file, result)
     waits = result["next_segment_s"]
     rows = [
         ("plans, segments", f"{result['plans']}, {result['segments']}"),
@@ -38,7 +37,7 @@ def command(
         ("next segment, p50 and p99, s", f"{waits['p50']:.2f}, {waits['p99']:.2f}"),
         ("delay of a segment by the log, ms", f"{result['durability_ms']:.3f}"),
     ]
-    show_table(make_cli_console(json_file), (f"{points} kills", ""), rows)
+    show_bench_result(json_file, result, (f"{points} kills", ""), rows)
     if result["lost"] or result["repeated"]:
         for line in result["wrong"]:
             typer.echo(line, err=True)

@@ -13,8 +13,8 @@ from timely.cli.bench.options import (
     resumable_cli_checkpoints,
     split_cli_names,
 )
-from timely.cli.bench.tables import make_cli_console, show_table
-from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.bench.tables import show_bench_result
+from timely.cli.output import JsonFile
 from timely.core.errors import InvalidInput
 
 
@@ -47,12 +47,11 @@ def command(
         result = measure_routing(
             workload, counts, range(1, seeds + 1), profile, checkpoints, print_cli_progress
         )
-    write_cli_json(json_file, {**result, "workload": workload, "profile": profile, "seeds": seeds})
+    result |= {"workload": workload, "profile": profile, "seeds": seeds}
     rows = []
     for fleet, by_count in result["fleets"].items():
         for count, point in by_count.items():
             for router, (mean, low, high) in point["robots"].items():
                 rows.append((count, fleet, f"`{router}`", f"{mean:.0f}", f"{low:.0f} to {high:.0f}"))
-    show_table(
-        make_cli_console(json_file), ("engines", "speeds", "rule", "robots", "interval"), rows, markdown
-    )
+    headings = ("engines", "speeds", "rule", "robots", "interval")
+    show_bench_result(json_file, result, headings, rows, markdown=markdown)

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.tables import format_cli_number, make_cli_console, show_table
-from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.bench.tables import format_cli_number, show_bench_result
+from timely.cli.output import JsonFile
 
 Hours = Annotated[
     float, typer.Option(min=0.001, help="Simulated time; each phase takes a quarter of an hour.")
@@ -21,7 +21,6 @@ def command(
     from timely.bench.surge import measure_surge
 
     result = measure_surge(hours, seed, profile)
-    write_cli_json(json_file, result)
     rows = [
         ("tasks", str(result["tasks"])),
         ("refused", _percent(result["refused"])),
@@ -30,7 +29,7 @@ def command(
         ("admitted urgent tasks that were late", _percent(result["urgent_violations"])),
         ("last late task after a high phase, s", format_cli_number(result["recovery_s"])),
     ]
-    show_table(make_cli_console(json_file), (f"{hours:g} h", ""), rows)
+    show_bench_result(json_file, result, (f"{hours:g} h", ""), rows)
 
 
 def _percent(share: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Results of benchmarks as tables: on the terminal and as Markdown."""
+"""Results of benchmarks: as JSON, and as tables on the terminal and in Markdown."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from timely.cli.output import write_cli_json
 from timely.core.files import STDOUT, core_write_file
 
 FILE_WIDTH = 240
@@ -30,6 +31,22 @@ def show_table(
     for row in rows:
         table.add_row(*(cell.strip("*`") for cell in row))
     console.print(table)
+
+
+def show_bench_result(
+    json_file: Path | None,
+    result: object,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *notes: str,
+    markdown: Path | None = None,
+) -> None:
+    """The result as JSON, then its table with notes below it."""
+    write_cli_json(json_file, result)
+    console = make_cli_console(json_file)
+    show_table(console, headings, rows, markdown)
+    for note in notes:
+        console.print(note)
 
 
 def _markdown_line(cells: Sequence[str]) -> str:

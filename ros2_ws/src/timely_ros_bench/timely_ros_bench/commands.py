@@ -14,8 +14,8 @@ from timely.cli.bench.options import (
     require_cli_package,
     split_cli_names,
 )
-from timely.cli.bench.tables import make_cli_console, show_table
-from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.bench.tables import make_cli_console, show_bench_result
+from timely.cli.output import JsonFile
 from timely.core.cpu_latency import wake_latency_for_measurement
 
 ROBOT_COUNTS = (1, 10, 30)
@@ -36,15 +36,13 @@ def ros(
     require_cli_package("rclpy")
     from timely_ros_bench.latency import measure_ros_latency
 
-    console = make_cli_console(json_file)
     latency_us, setting = wake_latency_for_measurement(default_system)
-    console.print(setting)
+    make_cli_console(json_file).print(setting)
     result: dict[str, Any] = {"wake_latency_us": latency_us, "robots": {}}
     for count in robots or ROBOT_COUNTS:
         result["robots"][str(count)] = measure_ros_latency(
             count, segments, seed=seed, wake_latency_us=latency_us
         )
-    write_cli_json(json_file, result)
     rows = [
         (
             count,
@@ -53,7 +51,7 @@ def ros(
         )
         for count, latency in result["robots"].items()
     ]
-    show_table(console, ("robots", "median, ms", "p99, ms", "worst, ms", "segments"), rows)
+    show_bench_result(json_file, result, ("robots", "median, ms", "p99, ms", "worst, ms", "segments"), rows)
 
 
 def stop(
@@ -73,18 +71,16 @@ def stop(
     result = measure_stop(
         robots, repetitions, seed=seed, checkpoint=cli_checkpoint(json_file), say=print_cli_progress
     )
-    write_cli_json(json_file, result)
     first, rest = result["first_command_ms"], result["at_rest_s"]
     rows = [
         ("first braking command, ms", f"{first['p50']:.1f}", f"{first['p99']:.1f}"),
         ("at rest, s", f"{rest['p50']:.2f}", f"{rest['p99']:.2f}"),
     ]
-    console = make_cli_console(json_file)
-    show_table(console, (f"{result['stops']} stops of robots", "median", "p99"), rows)
-    console.print(
+    show_bench_result(
+        json_file, result, (f"{result['stops']} stops of robots", "median", "p99"), rows,
         f"{result['acknowledged']} robots acknowledged, {result['unknown']} unknown, "
-        f"{result['false_success']} false"
-    )
+        f"{result['false_success']} false",
+    )  # fmt: skip
     if result["false_success"]:
         raise typer.Exit(1)
 
@@ -117,15 +113,14 @@ def faults(
         checkpoint=cli_checkpoint(json_file),
         say=print_cli_progress,
     )
-    write_cli_json(json_file, result)
     history = {f"history: {kind}": number for kind, number in result["history_violations"].items()}
     counts = {**result["violations"], **history, "lost tasks": result["lost_tasks"]}
-    console = make_cli_console(json_file)
-    show_table(console, ("violation", "count"), [(kind, str(number)) for kind, number in counts.items()])
-    console.print(
+    rows = [(kind, str(number)) for kind, number in counts.items()]
+    show_bench_result(
+        json_file, result, ("violation", "count"), rows,
         f"{result['faults']} faults in {count} rounds, {result['tasks']} tasks: {result['outcomes']}; a round fails "
-        f"with a probability of at most {result['bound']:.2g} (95% confidence)"
-    )
+        f"with a probability of at most {result['bound']:.2g} (95% confidence)",
+    )  # fmt: skip
     if any(counts.values()):
         raise typer.Exit(1)
 
@@ -140,16 +135,14 @@ def soak(
     from timely_ros_bench.soak import measure_soak
 
     result = measure_soak(minutes, speed, say=print_cli_progress)
-    write_cli_json(json_file, result)
     rows = [
         (name, *(" to ".join(str(value) for value in reading[what]) for what in READINGS))
         for name, reading in result["processes"].items()
     ]
-    console = make_cli_console(json_file)
-    show_table(console, ("process", "memory, MB", "files", "threads", "children"), rows)
-    console.print(
+    show_bench_result(
+        json_file, result, ("process", "memory, MB", "files", "threads", "children"), rows,
         f"{result['tasks']} tasks in {minutes:g} simulated minutes, {result['tasks_left']} left at the end: "
-        + ("flat" if result["flat"] else "NOT flat")
-    )
+        + ("flat" if result["flat"] else "NOT flat"),
+    )  # fmt: skip
     if not result["flat"]:
         raise typer.Exit(1)

@@ -13,7 +13,6 @@ import statistics
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from timely_interfaces.action import ExecuteTask
 from timely_robots.ros.actions import ActionCall
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
-from timely.core.child_process import ChildProcesses, free_tcp_port
+from timely.core.child_process import ChildProcesses
 from timely.core.errors import EngineFailed
 
 ROBOTS = {"drone1": ("sim-drone", "drone"), "arm1": ("sim-arm", "arm")}
@@ -58,11 +57,9 @@ def measure_soak(
     """
     with ChildProcesses("timely-soak-") as children:
         folder = children.folder
-        port = free_tcp_port()
-        url = f"http://127.0.0.1:{port}"
-        serve = ["serve", "--engine", "scripted", "--port", str(port), "--state-dir", str(folder / "state")]
+        serve = ["serve", "--engine", "scripted", "--port", "0", "--state-dir", str(folder / "state")]
         server = children.start("server", [sys.executable, "-m", "timely.cli.main", *serve])
-        server.wait_until(lambda: _healthy(url))
+        url = server.wait_for_line("serving on ").split()[0]
         robots = {
             robot: {"driver": "sim", "profile": profile, "skill_set": skills, "parameters": {"speed": speed}}
             for robot, (profile, skills) in ROBOTS.items()
@@ -71,7 +68,7 @@ def measure_soak(
         options = ["--fleet", str(folder / "fleet.yaml"), "--server-url", url, "--one-process"]
         options += ["--record", str(folder / "soak.mcap"), "--record-mb", "1", "--record-files", "2"]
         fleet = children.start("fleet", [sys.executable, "-m", "timely_bridge.run_fleet", *options])
-        fleet.wait_until(lambda: "fleet ready" in fleet.output())
+        fleet.wait_for_line("fleet ready")
         pids = {"server": server.pid, "fleet": fleet.pid}
         pids["program"] = os.getpid()
         worker = _Worker(seed)
@@ -211,11 +208,3 @@ def _look(pid: int) -> dict[str, float]:
         "files": float(files),
         "children": float(children),
     }
-
-
-def _healthy(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/healthz", timeout=2.0) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False

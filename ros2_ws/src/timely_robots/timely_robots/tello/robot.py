@@ -21,7 +21,6 @@ SLACK = 1.5
 """A motion may take this times its expected time plus ``MARGIN_S``."""
 UNSTARTED_S = 2.5
 """A drone that has not moved so long after a command, by its own word, never got it."""
-SHOWING_DEG = 10
 LARGEST_GAP_S = 0.45
 """What the drone does is known only while its state comes, ten times a second, without a longer gap than this."""
 TAIL_S = 1.5
