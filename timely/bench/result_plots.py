@@ -14,33 +14,23 @@ Pairs = Mapping[str, Sequence[tuple[float, float]]]
 COLUMNS = 3
 """Most panels beside each other."""
 
+DPI = 130
+
 
 def _panels(count: int, width: float, height: float) -> tuple[Any, list[Any]]:
     """A figure of panels, each of that width and height, inches."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     columns = min(count, COLUMNS)
     rows = -(-count // columns)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(width * columns, height * rows), layout="constrained", squeeze=False
-    )
-    panels = list(axes.flat)
+    figure = Figure((width * columns, height * rows), layout="constrained")
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for panel in panels[:count]:
         panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(labelsize=8)
     for panel in panels[count:]:
         panel.set_axis_off()
     return figure, panels[:count]
-
-
-def _save(figure: Any, path: Path) -> None:
-    from matplotlib import pyplot as plt
-
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
 
 
 def _colours(systems: Sequence[str], ours: str) -> dict[str, str]:
@@ -76,7 +66,7 @@ def ranked_bars(
         panel.set_xlabel(unit, fontsize=8)
         panel.margins(x=0.15)
     figure.suptitle(title, fontsize=10)
-    _save(figure, path)
+    figure.savefig(path, dpi=DPI)
 
 
 def log_curves(
@@ -108,7 +98,7 @@ def log_curves(
         panel.legend(fontsize=7, frameon=False, loc="lower left")
     panels[0].set_ylabel(y_label, fontsize=8)
     figure.suptitle(title, fontsize=10)
-    _save(figure, path)
+    figure.savefig(path, dpi=DPI)
 
 
 def heat_map(
@@ -129,7 +119,7 @@ def heat_map(
             panel.get_yticklabels()[place].set(color=OURS_COLOUR, fontweight="bold")
     panel.spines[:].set_visible(False)
     panel.set_title(title, fontsize=10)
-    _save(figure, path)
+    figure.savefig(path, dpi=DPI)
 
 
 def plot_bench_measured_and_predicted(path: Path, title: str, systems: Pairs, unit: str) -> None:
@@ -152,7 +142,7 @@ def plot_bench_measured_and_predicted(path: Path, title: str, systems: Pairs, un
     panel.set_ylabel(f"simulated, {unit}", fontsize=8)
     panel.legend(fontsize=7, frameon=False)
     panel.set_title(title, fontsize=10)
-    _save(figure, path)
+    figure.savefig(path, dpi=DPI)
 
 
 def frontiers(
@@ -174,4 +164,4 @@ def frontiers(
         _log_log(panel)
         panel.set_xlabel(first, fontsize=8)
         panel.set_ylabel(second, fontsize=8)
-    _save(figure, path)
+    figure.savefig(path, dpi=DPI)

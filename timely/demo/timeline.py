@@ -67,17 +67,15 @@ def read_timeline_steps(journal: Path) -> dict[str, list[float]]:
 
 def draw_timeline(lanes_: Sequence[Lane], path: Path, title: str) -> None:
     """Write the picture (PNG or SVG by suffix). Needs matplotlib (extra ``report``)."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
     agents = sorted({lane.agent for lane in lanes_})
     end_of_all = max((segment[1] for lane in lanes_ for segment in lane.segments), default=1.0)
     # A monospace character of this size is about 0.058 inches wide, the axis about 11.5.
     character_s = 0.058 * end_of_all / 11.5
-    figure, axis = plt.subplots(figsize=(13, 1.2 + 1.15 * len(agents)), layout="constrained")
+    figure = Figure((13, 1.2 + 1.15 * len(agents)), layout="constrained")
+    axis = figure.subplots()
     for row, agent in enumerate(agents):
         base = len(agents) - 1 - row
         for lane in (lane for lane in lanes_ if lane.agent == agent):
@@ -86,8 +84,10 @@ def draw_timeline(lanes_: Sequence[Lane], path: Path, title: str) -> None:
             for start, end, text in lane.segments:
                 if start - free > 0.01:
                     axis.barh(base, start - free, left=free, height=0.42, color=WAIT, zorder=2)
-                frame = {"edgecolor": "white", "linewidth": 0.8}
-                axis.barh(base, end - start, left=start, height=0.42, color=color, zorder=2, **frame)
+                axis.barh(
+                    base, end - start, left=start, height=0.42, color=color, zorder=2, edgecolor="white",
+                    linewidth=0.8,
+                )  # fmt: skip
                 room = int((end - start) / character_s) - 1
                 if room >= 6:
                     shown = text.strip() if len(text.strip()) <= room else text.strip()[: room - 1] + "…"
@@ -125,4 +125,3 @@ def draw_timeline(lanes_: Sequence[Lane], path: Path, title: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replaced_file(path) as temporary:
         figure.savefig(temporary, dpi=140)
-    plt.close(figure)

@@ -11,6 +11,8 @@ COLOURS = (
     "#8a8f98", "#c9a227", "#3d9a9a", "#7a5ea8", "#c8442c", "#3b8454", "#a0522d", "#5a6e3a", "#d48fb0",
 )  # fmt: skip
 
+DPI = 130
+
 NAMED = {"TimelyLLM (pud)": "#4f86c6", "timely": "#c8442c", "timely, no limit": "#c8442c"}
 """Systems that look the same in every picture."""
 
@@ -25,23 +27,14 @@ def _colour(system: str, number: int) -> str:
 
 
 def _axes(title: str, width: float = 7.0) -> tuple[Any, Any]:
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(width, 3.6), constrained_layout=True)
+    figure = Figure((width, 3.6), layout="constrained")
+    axes = figure.subplots()
     axes.set_title(title, fontsize=10)
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
-
-
-def _save(figure: Any, path: Path) -> None:
-    from matplotlib import pyplot as plt
-
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
 
 
 def paper_bars(
@@ -75,7 +68,7 @@ def paper_bars(
     axes.set_xticks(range(len(groups)), groups)
     axes.set_ylabel(y_label)
     axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    _save(figure, path)
+    figure.savefig(path, dpi=DPI)
 
 
 def paper_line_plot(
@@ -105,7 +98,7 @@ def paper_line_plot(
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.legend(fontsize=8, frameon=False)
-    _save(figure, path)
+    figure.savefig(path, dpi=DPI)
 
 
 def paper_cumulative_plot(
@@ -123,7 +116,7 @@ def paper_cumulative_plot(
     axes.set_xlabel(x_label)
     axes.set_ylabel("share")
     axes.legend(fontsize=8, frameon=False)
-    _save(figure, path)
+    figure.savefig(path, dpi=DPI)
 
 
 def paper_timeline(
@@ -149,4 +142,4 @@ def paper_timeline(
     axes.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=8)
     axes.set_xlabel("seconds after the arrival")
     axes.legend(fontsize=8, frameon=False, loc="lower right")
-    _save(figure, path)
+    figure.savefig(path, dpi=DPI)
