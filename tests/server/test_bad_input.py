@@ -119,6 +119,13 @@ def test_json_of_the_wrong_shape_is_422(served: Fleet, content: bytes) -> None:
     assert (answer.status_code, problem_of(answer)["code"]) == (422, "invalid_input")
 
 
+@pytest.mark.parametrize("field", ["scene", "history"])
+def test_a_text_with_half_a_character_is_422(served: Fleet, field: str) -> None:
+    """Else the task could never be shown."""
+    answer = post(served, json.dumps({**body(), field: "a table \ud800"}).encode())
+    assert (answer.status_code, problem_of(answer)["where"]) == (422, field)
+
+
 def test_a_body_that_does_not_say_it_is_json_is_415(served: Fleet) -> None:
     answer = post(served, json.dumps(body()).encode(), "text/plain")
     assert (answer.status_code, problem_of(answer)["code"]) == (415, "unsupported_media_type")

@@ -123,9 +123,13 @@ _TUF_SCHEMA = {
 
 
 def _text(limit: int, description: str) -> Any:
-    """A text whose excess length is ``too_large``, not just invalid."""
+    """A text whose excess length is ``too_large``, not just invalid. Pydantic takes half a character for a text."""
 
     def check(value: str, info: ValidationInfo) -> str:
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput("has half a character", where=info.field_name or "") from error
         if len(value) > limit:
             raise TooLarge(f"{len(value)} characters; the limit is {limit}", where=info.field_name or "")
         return value
