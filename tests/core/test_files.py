@@ -22,7 +22,9 @@ def test_text_and_bytes_replace_a_file_and_leave_nothing_else(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_new_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
+def test_a_new_file_is_as_readable_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # To read the umask is to change it for a moment, for all threads and for children that are started then.
+    monkeypatch.delattr(os, "umask")
     core_write_file(tmp_path / "ours", "x")
     (tmp_path / "theirs").write_text("x")
     modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}

@@ -2,8 +2,8 @@
 
 import errno
 import os
+import secrets
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,17 +24,13 @@ def replaced_file(path: Path) -> Iterator[Path]:
         InvalidInput: the file cannot be written.
     """
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
+        temporary = path.with_name(f".{path.stem}.{secrets.token_hex(8)}{path.suffix}")
+        # As readable as any other new file.
+        temporary.touch(exist_ok=False)
         try:
             yield temporary
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            # mkstemp makes a private file; a result is as readable as any other new file.
-            umask = os.umask(0)
-            os.umask(umask)
-            temporary.chmod(0o666 & ~umask)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
