@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 from bridge_doubles import FakeDriver, FakeSegment, FakeServer
 from manual_clock import ManualClock, settle_clock_tasks
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
+from timely_bridge.node import bridge_client
 from timely_bridge.outcome import Deadlines, TaskEnd
 from timely_bridge.plan_run import PlanRun, RunContext
 from timely_bridge.robot_lock import RobotLock
@@ -516,3 +519,34 @@ async def test_what_another_task_holds_says_nothing_about_the_next() -> None:
 def test_the_scene_names_the_object_once(scene: str, expected: str) -> None:
     assert bridge_scene_with_object(scene, "cup") == expected
     assert bridge_scene_with_object(scene, "") == scene
+
+
+async def test_a_plan_outlives_a_server_that_takes_long_to_start() -> None:
+    """The client's own limit is 20 s, and a model loads for longer; the plan's deadlines hold all the same."""
+    now, begun_s = [100.0], list[float]()
+    result = {
+        "task_id": "t1", "outcome": "complete", "plan": "", "tail": "", "segments": 0, "response_time_s": None,
+        "waiting_time_s": None, "completion_time_s": None, "utility": 0.0, "measured": False,
+    }  # fmt: skip
+
+    class Clock:
+        def now(self) -> float:
+            return now[0]
+
+    async def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        begun_s.append(now[0])
+        if len(begun_s) == 1:
+            return httpx.Response(200, stream=httpx.ByteStream(b": keep-alive\n\n"))
+        if now[0] < 150.0:
+            raise httpx.ConnectError("nothing listens")
+        event = f"id: 1\nevent: result\ndata: {json.dumps(result)}\n\n"
+        return httpx.Response(200, stream=httpx.ByteStream(event.encode()))
+
+    client = bridge_client("http://server", transport=httpx.MockTransport(answer), clock=Clock(), sleep=sleep)
+    stream = await client.resume("t1")
+    assert [segment async for segment in stream] == []
+    assert stream.result.outcome == "complete"
+    await client.close()

@@ -1,6 +1,7 @@
 """The bridge as a ROS 2 lifecycle node: ``<robot>/execute_task`` for each robot, diagnostics, stop for the fleet."""
 
 import asyncio
+import math
 import secrets
 from concurrent.futures import Future
 from typing import Any
@@ -38,6 +39,15 @@ TASK_PERIOD_S = 1.0
 """How often the task in execution is published again, so that its driver knows that it lives."""
 
 
+def bridge_client(url: str, **options: Any) -> AsyncTimelyClient:
+    """The bridge's client of a server. Its streams wait for a lost server without limit: a plan has its own deadlines.
+
+    Args:
+        options: of the client, in tests.
+    """
+    return AsyncTimelyClient(url, reconnect_s=math.inf, **options)
+
+
 class BridgeNode(ManagedNode):
     """Takes tasks from ROS 2 to the server and plan segments to the robots.
 
@@ -64,7 +74,7 @@ class BridgeNode(ManagedNode):
         namespace: str = "",
         context: Context | None = None,
         overrides: dict[str, Any] | None = None,
-        client_factory: ClientFactory = AsyncTimelyClient,
+        client_factory: ClientFactory = bridge_client,
         clock: Clock | None = None,
     ) -> None:
         self._system_clock: Clock = clock or SystemClock()

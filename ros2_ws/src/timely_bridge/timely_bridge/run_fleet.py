@@ -31,13 +31,12 @@ from timely_robots.ros.realtime import realtime_ros_process
 from timely_robots.ros.shared_memory import clean_ros_shared_memory as clean_shared_memory
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
-from timely.client import AsyncTimelyClient
 from timely.core.child_process import core_stop_event
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
 from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet import Fleet, load_bridge_fleet
 from timely_bridge.interfaces import ClientFactory
-from timely_bridge.node import BridgeNode
+from timely_bridge.node import BridgeNode, bridge_client
 from timely_bridge.recorder import McapFiles, RecorderNode, bridge_recording_bounds
 
 SETTLE_S = 5.0
@@ -75,7 +74,7 @@ def start_bridge_fleet(
     fleet: Fleet,
     *,
     domain_id: int | None = None,
-    client_factory: ClientFactory = AsyncTimelyClient,
+    client_factory: ClientFactory = bridge_client,
     driver_arguments: dict[str, Any] | None = None,
     ros_args: list[str] | None = None,
     recording: McapFiles | None = None,
