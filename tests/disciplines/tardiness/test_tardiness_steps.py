@@ -170,6 +170,17 @@ def test_a_promised_prompt_of_the_step_itself_needs_no_caution(prompt: int, join
     assert len(scene.compose(0.135).tokens) == 1 + joining
 
 
+def test_prompts_that_have_time_do_not_make_a_promise_a_lost_one() -> None:
+    scene = Scene()
+    scene.job("first", URGENT, promised=True)
+    for number in range(3):
+        scene.job(f"other {number}", URGENT, arrival_s=0.03, prompt=150, promised=True)
+    # 75 ms until the first deadline, and 50 ms of work: 25 ms of other prompts fit in its step, 45 ms do not.
+    tokens = scene.compose(0.125).tokens
+    assert tokens["first"] == 100
+    assert 100 < sum(tokens.values()) <= 350
+
+
 @pytest.mark.parametrize(("now", "joining"), [(0.15, 0), (0.165, 2)])
 def test_a_promise_that_cannot_be_kept_holds_no_equal(now: float, joining: int) -> None:
     scene = Scene()

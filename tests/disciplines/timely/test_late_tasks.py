@@ -23,6 +23,15 @@ def test_a_task_that_can_be_in_time_goes_before_a_late_equal() -> None:
     assert list(discipline.compose(table, limits(max_batch=1)).tokens) == ["late"]
 
 
+def test_the_earlier_of_two_promised_prompts_goes_first_and_the_other_joins() -> None:
+    table, discipline = JobTable(), Timely()
+    for name, arrival_s in (("earlier", 0.0), ("later", 0.004)):
+        spec = dated(name, URGENT, arrival_s=arrival_s)
+        join(table, discipline, replace(spec, hints=replace(spec.hints, promised=True)))
+    # 73 ms until the earlier deadline, and 40 ms of tokens: both prompts of 10 ms fit, and neither can wait.
+    assert discipline.compose(table, limits(0.127)).tokens == {"earlier": 100, "later": 100}
+
+
 def test_in_overload_most_tasks_are_in_time() -> None:
     """Work for 0.1 s comes every 0.08 s; served in order of arrival all but the first would be late."""
     works = [

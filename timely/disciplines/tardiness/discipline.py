@@ -58,6 +58,7 @@ from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, St
 from timely.disciplines.output_length import COMPLETED
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder, discipline_next_wake_s
 from timely.disciplines.tardiness.job_numbers import Numbers
+from timely.disciplines.tardiness.promises import queue_promised_prompts
 from timely.disciplines.tardiness.segment_lengths import AnswerLengths, SegmentLengths
 from timely.disciplines.tardiness.step import Step
 from timely.disciplines.tardiness.waiting_list import ArrivalOrder, WaitingList
@@ -193,12 +194,15 @@ class WeightedTardiness(KeyedDiscipline):
         # One step of caution: a job that comes up finds a step in flight.
         slack_s = table.due_s[every] + allowed_s - table.network_s[every] - limits.now - ahead_s - step_s
         slack_s[alpha == 0.0] = math.inf
+        own_slack_s = slack_s.copy()
         waiting = table.promised[every] & (prefill > 0) & (table.resume_s[every] <= limits.now)
-        places = (waiting & (slack_s >= 0.0) & (slack_s < math.inf)).nonzero()[0]
-        if places.size > 1:
-            order = places[np.lexsort((table.sequence[every][places], slack_s[places], -weight[places]))]
-            tokens, steps = _other_prompts(prefill[order], limits.token_budget)
-            slack_s[order] -= prompt_token_s * tokens + alone_s * steps
+        # Those are lost that would be late even without the step of caution.
+        places = (waiting & (slack_s >= -step_s) & (slack_s < math.inf)).nonzero()[0]
+        deadline_s = table.due_s[every][places] + allowed_s[places]
+        places = places[np.lexsort((table.sequence[every][places], deadline_s))]
+        queues = queue_promised_prompts(
+            slack_s, weight, prefill, places, limits.token_budget, prompt_token_s, alone_s
+        )
         # A decoding sequence shares its steps with others: it is charged what it adds, and a part of the rest.
         share_s = prefill_s + (sequence_s + BASE_SHARE * alone_s) * left
         horizon_s = self.LOOK_AHEAD * max(float(share_s.sum()) / len(rows), step_s)
@@ -206,6 +210,8 @@ class WeightedTardiness(KeyedDiscipline):
         if self.IN_TIME_S:
             # The slack is cautious by a step, so a job that is late by less may still be in time.
             index *= 1.0 + self.IN_TIME_S / horizon_s * np.exp(np.minimum(slack_s, 0.0) / step_s)
+        for queue in queues:
+            index[queue] = np.sort(index[queue])[::-1]
         ordinary = np.zeros_like(plain)
         # Where requests have priorities, those decide between them.
         if plain.any() and not table.priority[every].any():
@@ -220,6 +226,7 @@ class WeightedTardiness(KeyedDiscipline):
             prefill_s + decode_s,
             weight,
             slack_s,
+            own_slack_s,
             begun,
             ordinary,
             index,
@@ -439,19 +446,6 @@ class WeightedTardiness(KeyedDiscipline):
         rows = able.nonzero()[0]
         result: list[int] = rows[np.lexsort((table.sequence[rows], table.due_s[rows]))].tolist()
         return result, short
-
-
-def _other_prompts(prompts: Rows, budget: int) -> tuple[Floats, Floats]:
-    """What precedes the end of each prompt, if steps of ``budget`` tokens take the prompts in this order.
-
-    All prompts of a step end with it, so those behind in the same step count.
-
-    Returns:
-        Tokens of other prompts, and steps before that in which the prompt ends.
-    """
-    total = prompts.cumsum()
-    steps = np.ceil(total / budget)
-    return np.minimum(steps * budget, total[-1]) - prompts, steps - 1.0
 
 
 def _is_ordinary(job: Job) -> bool:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from timely.disciplines.base import Floats, Rows
 from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.tardiness.job_numbers import Numbers
 
@@ -18,7 +19,7 @@ class Promises:
     one that comes too late anyway: several would be late for its sake.
     """
 
-    __slots__ = ("_deadlines_s", "_dues_s", "_latest_s", "_rows", "_step_s", "_table", "_weights")
+    __slots__ = ("_deadlines_s", "_dues_s", "_latest_s", "_member_s", "_rows", "_table", "_weights")
 
     def __init__(self, builder: StepBuilder, numbers: Numbers) -> None:
         table, rows, now = builder.table, numbers.rows, builder.limits.now
@@ -33,12 +34,15 @@ class Promises:
         self._deadlines_s = table.due_s[rows[places]] + table.ert_s[rows[places]]
         self._dues_s = numbers.slack_s[places]
         """Delay since the start of the composition that makes each late."""
-        self._step_s = numbers.step_s
-        """The step of caution in the slack. A job that decodes, or is a member, does not wait for a step in flight."""
+        own_s = numbers.own_slack_s[places] + numbers.step_s
+        self._member_s = np.where(own_s < 0.0, math.inf, own_s)
+        """The same for a member that ends its prompt, or decodes; infinite for those that are late anyway.
+
+        It does not wait for a step in flight, and of other prompts only those count that join.
+        """
         decoding = table.prefill_left[rows[places]] == 0
-        lost = self._dues_s + self._step_s < 0.0
-        self._latest_s = np.where(lost, math.inf, self._dues_s + self._step_s * decoding)
-        """The same for equals: without the caution that is not needed, and infinite for those that are late anyway."""
+        self._latest_s = np.where(decoding | (own_s < 0.0), self._member_s, self._dues_s)
+        """The delay that makes each late, for equals."""
 
     @property
     def hold(self) -> bool:
@@ -75,4 +79,49 @@ class Promises:
             at = self._rows.index(row)
             self._dues_s[at] += delay_s
             ends = tokens == self._table.prefill_left[row]
-            self._latest_s[at] += delay_s + self._step_s * ends
+            self._latest_s[at] = delay_s + (self._member_s if ends else self._latest_s)[at]
+
+
+def queue_promised_prompts(
+    slack_s: Floats,
+    weight: Floats,
+    prompts: Rows,
+    places: Rows,
+    budget: int,
+    prompt_token_s: float,
+    step_s: float,
+) -> list[Rows]:
+    """Take from the slack of promised prompts that wait what others leave that are computed before them or with them.
+
+    The steeper utilities come first, then the earlier deadlines. None waits longer than an equal behind it can.
+
+    Args:
+        slack_s: changed in place; as ``weight`` and ``prompts``, the prompt tokens left, an entry a job.
+        places: of those prompts in the arrays, by deadline.
+        budget: most tokens of a step; ``step_s`` is its time without them, seconds.
+
+    Returns:
+        The places of those of equal weight, in order.
+    """
+    if places.size < 2:
+        return []
+    order = places[np.argsort(-weight[places], kind="stable")]
+    tokens, steps = _other_prompts(prompts[order], budget)
+    slack_s[order] -= prompt_token_s * tokens + step_s * steps
+    queues = np.split(order, np.flatnonzero(np.diff(weight[order])) + 1)
+    for queue in queues:
+        slack_s[queue] = np.minimum.accumulate(slack_s[queue][::-1])[::-1]
+    return queues
+
+
+def _other_prompts(prompts: Rows, budget: int) -> tuple[Floats, Floats]:
+    """What precedes the end of each prompt, if steps of ``budget`` tokens take the prompts in this order.
+
+    All prompts of a step end with it, so those behind in the same step count.
+
+    Returns:
+        Tokens of other prompts, and steps before that in which the prompt ends.
+    """
+    total = prompts.cumsum()
+    steps = np.ceil(total / budget)
+    return np.minimum(steps * budget, total[-1]) - prompts, steps - 1.0
