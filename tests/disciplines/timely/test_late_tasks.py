@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from step_driver import Machine, StepDriver, Work
-from utility_scene import SPEED, dated, join, limits
+from utility_scene import SPEED, dated, join, limits, make_resident
 
-from timely.core.job import JobTable
+from timely.core.job import JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.timely.discipline import Timely
+from timely.engines.step_time.learned import FixedSpeed
 
 
 def test_a_task_that_can_be_in_time_goes_before_a_late_equal() -> None:
@@ -23,13 +25,29 @@ def test_a_task_that_can_be_in_time_goes_before_a_late_equal() -> None:
     assert list(discipline.compose(table, limits(max_batch=1)).tokens) == ["late"]
 
 
+def promised(name: str, arrival_s: float = 0.0) -> JobSpec:
+    spec = dated(name, URGENT, arrival_s=arrival_s)
+    return replace(spec, hints=replace(spec.hints, promised=True))
+
+
 def test_the_earlier_of_two_promised_prompts_goes_first_and_the_other_joins() -> None:
     table, discipline = JobTable(), Timely()
-    for name, arrival_s in (("earlier", 0.0), ("later", 0.004)):
-        spec = dated(name, URGENT, arrival_s=arrival_s)
-        join(table, discipline, replace(spec, hints=replace(spec.hints, promised=True)))
+    join(table, discipline, promised("earlier"), promised("later", 0.004))
     # 73 ms until the earlier deadline, and 40 ms of tokens: both prompts of 10 ms fit, and neither can wait.
     assert discipline.compose(table, limits(0.127)).tokens == {"earlier": 100, "later": 100}
+
+
+@pytest.mark.parametrize(("members", "now"), [(6, 0.135), (9, 0.128)])
+def test_the_sequences_of_a_step_do_not_count_twice_against_a_promised_prompt(
+    members: int, now: float
+) -> None:
+    table, discipline = JobTable(), Timely()
+    for job in join(table, discipline, *(promised(str(number)) for number in range(members))):
+        make_resident(job)
+    join(table, discipline, promised("new", 0.004))
+    # Two steps of 20 ms and 1 ms a further sequence, and its prompt of 10 ms: all end 3 or 4 ms before the deadline.
+    machine = replace(limits(now, max_batch=32), speed=FixedSpeed(0.02, 0.001, 0.0001))
+    assert "new" in discipline.compose(table, machine).tokens
 
 
 def test_in_overload_most_tasks_are_in_time() -> None:

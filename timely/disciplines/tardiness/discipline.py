@@ -8,7 +8,8 @@ order of an index. Each joins only if it gains at least what the members lose:
   rule, so a task that cannot be saved does not hold up those that can.
 * **Promised responses.** The server may admit only tasks whose response it predicts in time. The slack of such a
   waiting prompt is what other such prompts leave that are computed before it or in its step. The steeper utilities come
-  first, then the least slack. So several urgent tasks of one moment do not all wait for the last moment of each.
+  first, then the earlier deadlines. So several urgent tasks of one moment do not all wait for the last moment of each.
+  Of a prompt that joins a step, only those others count that join it, too.
   No job of lower slope makes a promised response late, nor does an equal with a later deadline. One that can wait no
   longer joins whatever others lose.
 * **What joining costs.** A prompt chunk lengthens this step. A decoding sequence lengthens the steps until its segment
@@ -194,7 +195,6 @@ class WeightedTardiness(KeyedDiscipline):
         # One step of caution: a job that comes up finds a step in flight.
         slack_s = table.due_s[every] + allowed_s - table.network_s[every] - limits.now - ahead_s - step_s
         slack_s[alpha == 0.0] = math.inf
-        own_slack_s = slack_s.copy()
         waiting = table.promised[every] & (prefill > 0) & (table.resume_s[every] <= limits.now)
         # Those are lost that would be late even without the step of caution.
         places = (waiting & (slack_s >= -step_s) & (slack_s < math.inf)).nonzero()[0]
@@ -226,7 +226,6 @@ class WeightedTardiness(KeyedDiscipline):
             prefill_s + decode_s,
             weight,
             slack_s,
-            own_slack_s,
             begun,
             ordinary,
             index,

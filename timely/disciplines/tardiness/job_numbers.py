@@ -23,7 +23,6 @@ class Numbers:
         work_s: time until then, seconds.
         weight: utility lost per second of lateness.
         slack_s: how much later the work may begin; infinite where nothing is lost.
-        own_slack_s: the same if no other promised prompt is computed before a job's own, or with it.
         plain: plain requests whose answer has begun.
         ordinary: plain requests that bring no utility of their own.
         index: the order of candidates, highest first.
@@ -37,7 +36,6 @@ class Numbers:
     work_s: Floats
     weight: Floats
     slack_s: Floats
-    own_slack_s: Floats
     plain: np.ndarray
     ordinary: np.ndarray
     index: Floats

@@ -28,21 +28,30 @@ class Promises:
             promised &= (table.segment[rows] == 0) & (table.resume_s[rows] <= now)
             promised &= table.due_s[rows] + table.ert_s[rows] - table.network_s[rows] > now
         places = promised.nonzero()[0]
-        self._rows: list[int] = rows[places].tolist()
+        at = rows[places]
+        self._rows: list[int] = at.tolist()
         self._weights = numbers.weight[places]
         self._table = table
-        self._deadlines_s = table.due_s[rows[places]] + table.ert_s[rows[places]]
+        self._deadlines_s = table.due_s[at] + table.ert_s[at]
         self._dues_s = numbers.slack_s[places]
         """Delay since the start of the composition that makes each late."""
-        own_s = numbers.own_slack_s[places] + numbers.step_s
+        prompts = table.prefill_left[at]
+        steps_s = builder.limits.speed.step_s(1, 0) + numbers.sequence_s * (self._count_steeper() - 1)
+        own_s = self._deadlines_s - table.network_s[at] - now
+        own_s -= numbers.prompt_token_s * prompts + steps_s * numbers.left_tokens[places]
         self._member_s = np.where(own_s < 0.0, math.inf, own_s)
         """The same for a member that ends its prompt, or decodes; infinite for those that are late anyway.
 
-        It does not wait for a step in flight, and of other prompts only those count that join.
+        It does not wait for a step in flight. Of other prompts only those count that join. Its steps have the sequences
+        of all these jobs, except those of lower slope.
         """
-        decoding = table.prefill_left[rows[places]] == 0
-        self._latest_s = np.where(decoding | (own_s < 0.0), self._member_s, self._dues_s)
+        self._latest_s = np.where((prompts == 0) | (own_s < 0.0), self._member_s, self._dues_s)
         """The delay that makes each late, for equals."""
+
+    def _count_steeper(self) -> np.ndarray:
+        """For each, how many of them lose utility as fast or faster, itself included."""
+        steeper: np.ndarray = self._weights.size - np.searchsorted(np.sort(self._weights), self._weights)
+        return steeper
 
     @property
     def hold(self) -> bool:
@@ -75,11 +84,20 @@ class Promises:
 
     def join(self, row: int, delay_s: float, tokens: int) -> None:
         """A job becomes a member with so many tokens; its slack counts the delay that it causes itself."""
-        if row in self._rows:
-            at = self._rows.index(row)
-            self._dues_s[at] += delay_s
-            ends = tokens == self._table.prefill_left[row]
-            self._latest_s[at] = delay_s + (self._member_s if ends else self._latest_s)[at]
+        if row not in self._rows:
+            return
+        at = self._rows.index(row)
+        left = int(self._table.prefill_left[row])
+        self._dues_s[at] += delay_s
+        if not left:
+            # The steps of the others have its sequence already.
+            counted = self._weights <= self._weights[at]
+            self._member_s[counted] += delay_s
+            self._latest_s[counted] += delay_s
+        elif tokens == left:
+            self._latest_s[at] = self._member_s[at] + delay_s
+        else:
+            self._latest_s[at] += delay_s
 
 
 def queue_promised_prompts(

@@ -261,6 +261,11 @@ class Step:
             self._heeded.join_together(
                 slacks[steep], delays[steep], weights[steep], works[steep], plain[steep]
             )
+        if self._promises.hold:
+            for row, delay_s in zip(
+                numbers.rows[places[:count]].tolist(), delays[:count].tolist(), strict=True
+            ):
+                self._promises.join(row, delay_s, 1)
         self._delay_s += float(delays[:count].sum())
         self._longest_tokens = longest
         self._refusals = 0

@@ -236,7 +236,7 @@ class Timely(WeightedTardiness):
         dated = super()._numbers(table, limits, rows[~undated])
         columns = {
             name: _merged(undated, getattr(own, name), getattr(dated, name))
-            for name in ("left_tokens", "work_s", "weight", "slack_s", "own_slack_s", "plain", "ordinary", "index")
+            for name in ("left_tokens", "work_s", "weight", "slack_s", "plain", "ordinary", "index")
         }
         return Numbers(rows, dated.step_s, dated.sequence_s, dated.prompt_token_s, **columns)
 
@@ -248,8 +248,6 @@ class Timely(WeightedTardiness):
         index = needs.weight / needs.use_s
         if self._by_arrival and not table.priority.any():
             self._rank_by_arrival(index, np.ones(len(rows), dtype=np.bool_), table.resident[rows])
-        # Every second of it counts, so it is late from the start.
-        slack_s = np.minimum(table.arrival_s[rows] - limits.now, 0.0)
         return Numbers(
             rows,
             step_s,
@@ -258,8 +256,8 @@ class Timely(WeightedTardiness):
             needs.left_tokens,
             prompt_token_s * table.prefill_left[rows] + step_s * needs.left_tokens / needs.tokens_a_round,
             needs.weight,
-            slack_s,
-            slack_s,
+            # Every second of it counts, so it is late from the start.
+            np.minimum(table.arrival_s[rows] - limits.now, 0.0),
             table.plain[rows] & (table.output_tokens[rows] > 0),
             np.ones(len(rows), dtype=np.bool_),
             index,
