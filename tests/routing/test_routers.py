@@ -75,6 +75,14 @@ def test_least_loss_prefers_the_fast_engine_and_leaves_it_when_it_is_full() -> N
     assert router.choose(job("new"), [load(speed=slow), crowd], 0.0) == 0
 
 
+def test_plans_that_resume_later_count_less_than_prompts_that_wait() -> None:
+    """The urgent task is done in 0.15 s. On one engine three equals come first, on the other 60 plans resume in 1 s."""
+    crowd = load(*(job(f"old {number}", URGENT) for number in range(3)))
+    parked = load(*(job(f"old {number}") for number in range(60)))
+    parked.table.prefill_left[:], parked.table.resume_s[:] = 0, 1.0
+    assert create_router("least-loss").choose(job("new", URGENT), [crowd, parked], 0.0) == 1
+
+
 def test_a_robot_stays_where_its_prefix_is_until_the_lateness_exceeds_the_prefill() -> None:
     router = create_router("least-loss")
     task = job("new", prompt_tokens=1000, agent="robot")

@@ -2,7 +2,7 @@
 
 The prediction follows the rules of the discipline ``timely``. Prompts are computed in the order of weight over work,
 and decoding sequences share their steps. A parked generation is idle until it resumes, and its memory can be taken.
-Its next segment is work to come, which slows the engine down.
+Its next segment is work to come, which slows the engine down. Urgent tasks go before it and share its steps.
 """
 
 from dataclasses import dataclass
@@ -105,8 +105,10 @@ def forecast(spec: JobSpec, load: EngineLoad, now: float) -> Forecast:
     wait_s = 0.5 * step_s if running else 0.0
     own_s = wait_s + queue_s + own_prompt_s + step_s * segment_tokens
     response_s = own_s + spec.hints.network_s
-    # Each second of the engine brings so many seconds of parked plans' work.
-    later_s = response_s + own_s * _parked_work(table, now, token_s, _share_s(alone_s, sequence_s))
+    # Each second of the engine brings so many seconds of parked plans' work. They resume with time to spare, so an
+    # urgent task waits for none of their tokens, but shares its steps with them.
+    share_s = sequence_s if utility.urgent else _share_s(alone_s, sequence_s)
+    later_s = response_s + own_s * _parked_work(table, now, token_s, share_s)
     late_s = max(0.0, later_s - utility.ert_s)
     loss = weight * ((1.0 - EARLY_SHARE) * late_s + EARLY_SHARE * later_s)
     return Forecast(response_s, loss, others.harm(~before, own_prompt_s, sequence_s, segment_tokens))
