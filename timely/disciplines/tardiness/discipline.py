@@ -198,11 +198,13 @@ class WeightedTardiness(KeyedDiscipline):
         waiting = table.promised[every] & (prefill > 0) & (table.resume_s[every] <= limits.now)
         # Those are lost that would be late even without the step of caution.
         places = (waiting & (slack_s >= -step_s) & (slack_s < math.inf)).nonzero()[0]
-        deadline_s = table.due_s[every][places] + allowed_s[places]
-        places = places[np.lexsort((table.sequence[every][places], deadline_s))]
-        queues = queue_promised_prompts(
-            slack_s, weight, prefill, places, limits.token_budget, prompt_token_s, alone_s
-        )
+        queues: list[Rows] = []
+        if places.size > 1:
+            deadline_s = table.due_s[every][places] + allowed_s[places]
+            places = places[np.lexsort((table.sequence[every][places], deadline_s))]
+            queues = queue_promised_prompts(
+                slack_s, weight, prefill, places, limits.token_budget, prompt_token_s, alone_s
+            )
         # A decoding sequence shares its steps with others: it is charged what it adds, and a part of the rest.
         share_s = prefill_s + (sequence_s + BASE_SHARE * alone_s) * left
         horizon_s = self.LOOK_AHEAD * max(float(share_s.sum()) / len(rows), step_s)

@@ -39,13 +39,14 @@ class Promises:
         steps_s = builder.limits.speed.step_s(1, 0) + numbers.sequence_s * (self._count_steeper() - 1)
         own_s = self._deadlines_s - table.network_s[at] - now
         own_s -= numbers.prompt_token_s * prompts + steps_s * numbers.left_tokens[places]
-        self._member_s = np.where(own_s < 0.0, math.inf, own_s)
-        """The same for a member that ends its prompt, or decodes; infinite for those that are late anyway.
+        never = (own_s < 0.0) | (self._dues_s == math.inf)
+        self._member_s = np.where(never, math.inf, own_s)
+        """The same for a member that ends its prompt, or decodes; infinite for those that are late anyway or lose nothing.
 
         It does not wait for a step in flight. Of other prompts only those count that join. Its steps have the sequences
         of all these jobs, except those of lower slope.
         """
-        self._latest_s = np.where((prompts == 0) | (own_s < 0.0), self._member_s, self._dues_s)
+        self._latest_s = np.where((prompts == 0) | never, self._member_s, self._dues_s)
         """The delay that makes each late, for equals."""
 
     def _count_steeper(self) -> np.ndarray:
@@ -121,8 +122,6 @@ def queue_promised_prompts(
     Returns:
         The places of those of equal weight, in order.
     """
-    if places.size < 2:
-        return []
     order = places[np.argsort(-weight[places], kind="stable")]
     tokens, steps = _other_prompts(prompts[order], budget)
     slack_s[order] -= prompt_token_s * tokens + step_s * steps
