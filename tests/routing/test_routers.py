@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from timely.core.errors import UnknownName
@@ -47,6 +49,17 @@ def test_an_urgent_task_precedes_the_prompts_of_normal_ones_and_harms_them() -> 
     assert urgent.response_s < 0.3
     assert normal.response_s > 2.0
     assert urgent.harm > 0.0
+
+
+def test_chats_count_a_tenth_of_a_robots_task() -> None:
+    robots = [job(f"old {number}") for number in range(8)]
+    chats = [replace(spec, plain=True, segmented=False) for spec in robots]
+    among_robots, among_chats = (
+        forecast(job("new", URGENT), load(*others), 0.0) for others in (robots, chats)
+    )
+    assert among_chats.harm == pytest.approx(0.1 * among_robots.harm)
+    own = replace(chats[0], hints=RequestHints(utility=TimeUtility(0.5, -2.0, 1.0)))
+    assert forecast(own, load(), 0.0).loss > 5.0 * forecast(chats[0], load(), 0.0).loss
 
 
 def test_parked_jobs_are_idle_until_they_resume() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from timely.core.arrays import Bools, Floats, Ints
 from timely.core.job import JobSpec, JobTable
-from timely.core.utility import URGENT_ERT_S
+from timely.core.utility import NORMAL, URGENT_ERT_S
 from timely.disciplines.base import Speed
 
 SEGMENT_SHARE = 0.5
@@ -26,6 +26,9 @@ HORIZON_S = 1.0
 
 FLAT_WEIGHT = 0.02
 """Utility per second of a task whose utility does not fall."""
+
+ORDINARY_SHARE = 0.1
+"""Share of its slope with which a request counts that brings no utility of its own, as in the discipline ``timely``."""
 
 
 UNBOUNDED = 1 << 30
@@ -45,6 +48,7 @@ class QueueColumns(Protocol):
     segment_bound: Ints
     prefill_left: Ints
     resident: Bools
+    plain: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,8 @@ def forecast(spec: JobSpec, load: EngineLoad, now: float) -> Forecast:
     """Predict the response to a task that arrives now."""
     speed, table = load.speed, load.table
     utility = spec.hints.utility
-    weight = max(-utility.alpha, FLAT_WEIGHT)
+    ordinary = spec.plain and (utility.alpha, utility.ert_s) == (NORMAL.alpha, NORMAL.ert_s)
+    weight = max(-utility.alpha * (ORDINARY_SHARE if ordinary else 1.0), FLAT_WEIGHT)
     prompt_tokens = max(1, spec.prompt_tokens - load.cached_tokens)
     segment_tokens = max(1.0, SEGMENT_SHARE * spec.segment_tokens)
     alone_s = speed.step_s(1, 0)
@@ -167,7 +172,9 @@ class _Others:
     @classmethod
     def of(cls, table: QueueColumns, now: float, token_s: float, alone_s: float, sequence_s: float) -> Self:
         rows = np.flatnonzero(table.resume_s <= now)
-        weight = np.maximum(-table.alpha[rows], FLAT_WEIGHT)
+        alpha = table.alpha[rows]
+        ordinary = table.plain[rows] & (alpha == NORMAL.alpha) & (table.ert_s[rows] == NORMAL.ert_s)
+        weight = np.maximum(-alpha * np.where(ordinary, ORDINARY_SHARE, 1.0), FLAT_WEIGHT)
         prompt_s = token_s * table.prefill_left[rows].astype(np.float64)
         left = np.maximum(1.0, SEGMENT_SHARE * table.segment_bound[rows] - table.segment_tokens[rows])
         index = weight / (prompt_s + _share_s(alone_s, sequence_s) * left)

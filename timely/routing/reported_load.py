@@ -26,6 +26,7 @@ class ReportedQueue:
     segment_bound: Ints
     prefill_left: Ints
     resident: Bools
+    plain: Bools
 
     def add(self, spec: JobSpec) -> None:
         """A task that was sent to the engine after its report."""

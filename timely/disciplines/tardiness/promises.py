@@ -41,7 +41,7 @@ class Promises:
         own_s -= numbers.prompt_token_s * prompts + steps_s * numbers.left_tokens[places]
         never = (own_s < 0.0) | (self._dues_s == math.inf)
         self._member_s = np.where(never, math.inf, own_s)
-        """The same for a member that ends its prompt, or decodes; infinite for those that are late anyway or lose nothing.
+        """The same for a member that ends its prompt, or decodes; infinite if it is late anyway, or loses nothing.
 
         It does not wait for a step in flight. Of other prompts only those count that join. Its steps have the sequences
         of all these jobs, except those of lower slope.
