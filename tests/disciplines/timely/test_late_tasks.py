@@ -45,7 +45,8 @@ def test_the_sequences_of_a_step_do_not_count_twice_against_a_promised_prompt(
     for job in join(table, discipline, *(promised(str(number)) for number in range(members))):
         make_resident(job)
     join(table, discipline, promised("new", 0.004))
-    # Two steps of 20 ms and 1 ms a further sequence, and its prompt of 10 ms: all end 3 or 4 ms before the deadline.
+    # Two steps of 20 ms and 1 ms a further sequence, and a prompt of 10 ms.
+    # So all end 3 or 4 ms before the deadline.
     machine = replace(limits(now, max_batch=32), speed=FixedSpeed(0.02, 0.001, 0.0001))
     assert "new" in discipline.compose(table, machine).tokens
 
