@@ -35,7 +35,6 @@ def measure_closed_loop(
     workload: str = "wid2",
     duration_s: float = 300.0,
     discipline: str = "timely",
-    say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Mean waiting time a task (seconds, completion minus execution), over all tasks of all seeds.
 
@@ -48,7 +47,6 @@ def measure_closed_loop(
         tasks = [replay_task_from_job(job, composed.header.network_s) for job in composed.jobs]
         for name, options in _runs(discipline, seed).items():
             sums.setdefault(name, _Waits()).jobs += replay_through_engine(tasks, options)["jobs"]
-        say(f"seed {seed}: {len(tasks)} tasks")
     perfect = sums["perfect"]
     cases: dict[str, dict[str, Any]] = {
         case: {

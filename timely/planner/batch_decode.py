@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,14 +82,12 @@ class Answerer:
         examples: bool,
         constrained: bool,
         named: bool = False,
-        progress: Callable[[int], None] | None = None,
     ) -> list[str]:
         """One plan for each case, in order.
 
         Args:
             constrained: decode under the grammar.
             named: allow only the prompt's names too, as served.
-            progress: takes the number of finished cases.
         """
         case_prompts = [case.prompt(skills, examples=examples) for case in cases]
         prompts = [training_prompt_ids(self.tokenizer, prompt.system, prompt.user) for prompt in case_prompts]
@@ -107,8 +105,6 @@ class Answerer:
             suffixes = [prompts[index][common:] for index in batch]
             chosen = [guides[index] for index in batch]
             plans.update(zip(batch, self._batch(prefix, common, suffixes, rules, chosen), strict=True))
-            if progress:
-                progress(len(plans))
         return [plans[index] for index in range(len(cases))]
 
     def _names(self, skills: SkillSet, prompt: str) -> NameGuide | None:

@@ -1,7 +1,7 @@
 """Judges a planner by the effects of its plans, and the untrained model with and without grammar."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,12 +51,9 @@ def score_planner(
     constrained: bool,
     named: bool = False,
     keep: int = 20,
-    progress: Callable[[int], None] | None = None,
 ) -> Score:
     """Decode all plans and judge them."""
-    plans = answerer.plans(
-        skills, cases, examples=examples, constrained=constrained, named=named, progress=progress
-    )
+    plans = answerer.plans(skills, cases, examples=examples, constrained=constrained, named=named)
     return judge_plans(name, answerer, skills, cases, plans, examples=examples, keep=keep)
 
 

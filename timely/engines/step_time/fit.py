@@ -162,11 +162,10 @@ def make_step_time_profile(
     limits: Limits,
     *,
     date: str = "",
-    notes: str = "",
 ) -> StepTimeProfile:
     """A profile out of its parts."""
     return StepTimeProfile(
-        name=name, source=source, date=date, fit_error=errors, notes=notes, step_s=terms, kv=kv, limits=limits
+        name=name, source=source, date=date, fit_error=errors, step_s=terms, kv=kv, limits=limits
     )
 
 

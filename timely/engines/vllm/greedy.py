@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from timely.engines.vllm.model import NO_PLANNER, resolve_model
 
 MAX_CONTEXT_TOKENS = 2048
+MAX_BATCH = 16
 
 
 def vllm_greedy_answers(
-    questions: Iterable[str], count: int, *, max_answer_tokens: int, batch: int = 16
+    questions: Iterable[str], count: int, *, max_answer_tokens: int
 ) -> list[tuple[list[int], list[int]]]:
     """Prompt and answer as token ids, of the first ``count`` questions that fit the context."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -18,7 +19,7 @@ def vllm_greedy_answers(
     from vllm import LLM, SamplingParams
 
     llm = LLM(
-        str(resolve_model(planner=NO_PLANNER)), enforce_eager=True, max_num_seqs=batch,
+        str(resolve_model(planner=NO_PLANNER)), enforce_eager=True, max_num_seqs=MAX_BATCH,
         max_model_len=MAX_CONTEXT_TOKENS, disable_log_stats=True,
     )  # fmt: skip
     try:

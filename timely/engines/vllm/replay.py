@@ -50,14 +50,12 @@ class VllmBackend:
 
     Args:
         engine: a running engine to use (and leave running); started and stopped by itself otherwise.
-        arguments: further arguments for vLLM.
     """
 
     name = "vllm"
 
-    def __init__(self, engine: VllmEngine | None = None, arguments: tuple[str, ...] = ()) -> None:
+    def __init__(self, engine: VllmEngine | None = None) -> None:
         self._engine = engine
-        self._arguments = arguments
 
     def replay(
         self, tasks: Iterable[PlannedTask], options: ReplayOptions, progress: Progress | None = None
@@ -84,7 +82,7 @@ class VllmBackend:
             return await _Run(self._engine, tasks, options, progress).go()
         with tempfile.TemporaryDirectory() as folder:
             kept = Path(folder) / "journal-{pid}.jsonl"
-            chosen = vllm_replay_options(options, self._arguments)
+            chosen = vllm_replay_options(options)
             engine = VllmEngine(replace(chosen, journal=str(kept)) if options.journal else chosen)
             await engine.start()
             going = _Run(engine, tasks, options, progress)

@@ -75,7 +75,6 @@ def start_bridge_fleet(
     *,
     domain_id: int | None = None,
     client_factory: ClientFactory = bridge_client,
-    driver_arguments: dict[str, Any] | None = None,
     ros_args: list[str] | None = None,
     recording: McapFiles | None = None,
     processes: DriverProcesses | None = None,
@@ -85,7 +84,7 @@ def start_bridge_fleet(
     Args:
         fleet: what to start; its ``server_url`` is where the bridge connects to.
         domain_id: ROS domain; None takes ROS_DOMAIN_ID.
-        client_factory, driver_arguments: other clients, and constructor arguments of drivers, in tests.
+        client_factory: other clients, in tests.
         recording: takes tasks, segments, reports and states, and is closed with the fleet.
         processes: runs the drivers in processes of their own; None makes them here.
 
@@ -108,7 +107,6 @@ def start_bridge_fleet(
                     namespace=robot.name,
                     context=context,
                     overrides=fleet.driver_parameters(robot),
-                    **(driver_arguments or {}),
                 )
                 nodes.append(driver)
                 drivers[robot.name] = driver

@@ -26,7 +26,6 @@ def measure_ros_latency(
     segments: int = SEGMENTS,
     *,
     seed: int = 0,
-    domain_id: int | None = None,
     wake_latency_us: int = AS_THEY_LIKE,
 ) -> dict[str, float]:
     """One run: every robot executes one plan of so many segments, all of them at once.
@@ -40,7 +39,7 @@ def measure_ros_latency(
     Raises:
         EngineFailed: a part did not start, or a task failed; says which.
     """
-    domain = domain_id if domain_id is not None else FIRST_DOMAIN + os.getpid() % (LAST_DOMAIN - FIRST_DOMAIN)
+    domain = FIRST_DOMAIN + os.getpid() % (LAST_DOMAIN - FIRST_DOMAIN)
     environment = dict(os.environ)
     environment.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     environment["ROS_DOMAIN_ID"] = str(domain)
