@@ -10,6 +10,9 @@ from timely.disciplines.base import Floats, Rows
 from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.tardiness.job_numbers import Numbers
 
+PREDICTION_ERROR = 0.1
+"""Share of the time until a deadline by which its predicted steps may be too short."""
+
 
 class Promises:
     """First segments of tasks that were admitted because they come in time, members of the step and others.
@@ -19,7 +22,16 @@ class Promises:
     one that comes too late anyway: several would be late for its sake.
     """
 
-    __slots__ = ("_deadlines_s", "_dues_s", "_latest_s", "_member_s", "_rows", "_table", "_weights")
+    __slots__ = (
+        "_deadlines_s",
+        "_dues_s",
+        "_errors_s",
+        "_latest_s",
+        "_member_s",
+        "_rows",
+        "_table",
+        "_weights",
+    )
 
     def __init__(self, builder: StepBuilder, numbers: Numbers) -> None:
         table, rows, now = builder.table, numbers.rows, builder.limits.now
@@ -38,6 +50,8 @@ class Promises:
         prompts = table.prefill_left[at]
         steps_s = builder.limits.speed.step_s(1, 0) + numbers.sequence_s * (self._count_steeper() - 1)
         own_s = self._deadlines_s - table.network_s[at] - now
+        self._errors_s = PREDICTION_ERROR * own_s
+        """What equals leave of that time that can wait for another step."""
         own_s -= numbers.prompt_token_s * prompts + steps_s * numbers.left_tokens[places]
         never = (own_s < 0.0) | (self._dues_s == math.inf)
         self._member_s = np.where(never, math.inf, own_s)
@@ -63,11 +77,12 @@ class Promises:
         """Heed none any more."""
         self._rows = []
 
-    def room_s(self, weight: float, row: int | None = None) -> float:
+    def room_s(self, weight: float, row: int | None = None, slack_s: float = 0.0) -> float:
         """Delay since the start of the composition that makes none of those late that a job has to heed.
 
         Args:
             row: the job's; without it equals are not heeded.
+            slack_s: the job's.
         """
         if not self._rows:
             return math.inf
@@ -77,7 +92,8 @@ class Promises:
         table = self._table
         deadline_s = table.due_s[row] + table.ert_s[row] * (table.segment[row] == 0)
         equal = (self._weights == weight) & (self._deadlines_s < deadline_s)
-        return min(room_s, float(self._latest_s[equal].min(initial=math.inf)))
+        latest_s = self._latest_s - self._errors_s * (slack_s > 0.0)
+        return min(room_s, float(latest_s[equal].min(initial=math.inf)))
 
     def presses(self, row: int, slack_s: float) -> bool:
         """Whether a job is one of them and cannot wait."""

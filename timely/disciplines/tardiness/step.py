@@ -165,7 +165,7 @@ class Step:
                 continue
             tokens, delay_s = self._share(row, prompt, left, weight, slack, plain=plain)
             costs = self._costs(ordinary=ordinary)
-            room_s = self._promises.room_s(weight, row) - self._delay_s
+            room_s = self._promises.room_s(weight, row, slack) - self._delay_s
             breaks = delay_s > room_s
             if breaks or (
                 self._rules.PROTECT
