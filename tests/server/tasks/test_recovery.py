@@ -39,6 +39,7 @@ from manual_clock import ManualClock
 
 from timely.core.errors import EngineFailed
 from timely.core.record_log import RecordFile, record_log_line
+from timely.engines.base import PastReport
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
 from timely.plans.skill_set import SkillSet
@@ -559,3 +560,18 @@ async def test_a_signal_during_the_recovery_ends_the_engine_and_loses_no_task(tm
     assert again.tasks.get("one").state == "generating"
     assert len(again.tasks.get("one").events) == len(before)
     await again.stop()
+
+
+async def test_progress_in_a_row_takes_the_room_of_two_reports(tmp_path: Path) -> None:
+    """The first may say when the motion began, the last when it ends."""
+    clock = ManualClock(100.0)
+    settings = ServerSettings(state_dir=tmp_path, grace_s=1000.0)
+    service = TaskService(ScriptedEngine(PLANS, clock=clock), settings, clock, catalogue())
+    await service.start()
+    task = await service.submit(TaskRequest.model_validate(body("ask", id="one")), LOCAL)
+    await clock.run_for(2.0)
+    for number in range(20):
+        await service.report("one", [ReportBody(0, "progress", remaining_s=30.0 - number)], LOCAL, TOKEN)
+    reports = [event.report for event in task.past if isinstance(event, PastReport)]
+    assert [report.remaining_s for report in reports] == [30.0, 11.0]
+    await service.stop()

@@ -24,7 +24,7 @@ from timely.core.errors import (
 )
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
-from timely.engines.base import GenerationDone, GenerationRequest, PastReport, SegmentReady
+from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
 from timely.server.settings import ServerSettings
 from timely.server.tasks.engine_client import EngineClient
 from timely.server.tasks.generations import TaskGenerations
@@ -154,7 +154,7 @@ class TaskLifecycle:
             await self._generations.report(task, report)
         if not task.track.report(report, now):
             return False
-        task.past.append(PastReport(report, now))
+        task.remember(report, now)
         if report.kind != "value":
             self._log.report(task, report, now)
         self._recorder.report_news(task, report)

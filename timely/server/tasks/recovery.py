@@ -213,7 +213,7 @@ def _report(task: Task, report: ExecutionReport, at_s: float) -> None:
         task.track.report(report, at_s)
     except Conflict:
         log.debug("task %s: a report of an earlier start is refused again", task.task_id)
-    task.past.append(PastReport(report, at_s))
+    task.remember(report, at_s)
 
 
 def _failure(task: Task) -> Ending:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from timely.core.errors import TimelyError, UnknownName
 from timely.core.execution import ExecutionTrack
 from timely.core.job import Segment
+from timely.core.reports import ExecutionReport
 from timely.disciplines.predictors.request_annotator import Annotation
 from timely.engines.base import GenerationDone, PastReport, PlanHistory, SegmentReady
 from timely.plans.language.parser import SegmentParser
@@ -127,6 +128,15 @@ class Task:
             UnsafeSegment: the segment must not reach the robot.
         """
         return check_plan_segment(text, self.skill_set, self.profile, parser_state=self.parser)
+
+    def remember(self, report: ExecutionReport, at_s: float) -> None:
+        """Keep a report of ``at_s`` in ``past``; of progress in a row, the first and the last."""
+        row = self.past[-2:]
+        if len(row) == 2 and all(
+            _is_progress(event, report.segment) for event in (*row, PastReport(report, at_s))
+        ):
+            self.past.pop()
+        self.past.append(PastReport(report, at_s))
 
     def withdraw(self, segment: Segment) -> None:
         """Take the last segment back, which has not been sent."""
@@ -300,3 +310,10 @@ def _value(value: Value) -> Any:
 def _number(value: float) -> float | None:
     """The number, or None where JSON has no form for it."""
     return round(value, 6) if math.isfinite(value) else None
+
+
+def _is_progress(event: SegmentReady | PastReport, segment: int) -> bool:
+    return isinstance(event, PastReport) and (event.report.kind, event.report.segment) == (
+        "progress",
+        segment,
+    )

@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from timely.client.protocol import Backoff
 from timely.core.clock import Clock
-from timely.core.errors import EngineFailed, Overloaded, TimelyError
+from timely.core.errors import EngineFailed, Overloaded, TimelyError, UnknownName
 from timely.core.reports import ExecutionReport
 from timely_bridge.interfaces import PlanStream
 from timely_bridge.outcome import Deadlines
@@ -116,8 +116,13 @@ class ReportQueue:
                     await asyncio.sleep(retry_s)
                     retry_s = min(2.0 * retry_s, LONGEST_RETRY_S)
             except TimelyError as error:
-                # The server knows the task no more, or refuses the report: sending it again changes nothing.
-                log.warning("task %s: the server refused a report: %s", self.task_id, error)
+                if len(batch) == 1 or isinstance(error, UnknownName):
+                    # It knows the task no more, or refuses the report: sending it again changes nothing.
+                    log.warning("task %s: the server refused a report: %s", self.task_id, error)
+                else:
+                    # It may have refused one of them. A report that it took before changes nothing the second time.
+                    for item in batch:
+                        await self._send([item])
                 return
             else:
                 return
