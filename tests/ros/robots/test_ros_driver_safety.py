@@ -347,7 +347,7 @@ def test_an_operator_takes_over_and_the_segments_of_the_old_owner_end(domain_id:
         first = bench.call(AcquireLease, "acquire_lease", owner="a")
         moving = bench.send("d(60);", "A", 0, owner="a", epoch=first.epoch)
         waiting = bench.send("d(1);", "A", 1, owner="a", epoch=first.epoch)
-        bench.until(lambda s: s.mode == RobotState.EXECUTING)
+        bench.until(lambda s: s.mode == RobotState.EXECUTING and s.queued == 1)
         second = bench.call(AcquireLease, "acquire_lease", owner="operator", take_over=True)
         assert second.granted
         assert second.epoch > first.epoch
