@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 import httpx
 import pytest
+from manual_clock import LeapingClock
 
 from timely.client import AsyncTimelyClient
 from timely.client.protocol import LONGEST_RECONNECT_S, Backoff
@@ -79,14 +80,7 @@ async def broken_off() -> AsyncIterator[bytes]:
 
 
 async def test_a_busy_server_is_asked_no_more_than_twice_a_second() -> None:
-    now, requests = [0.0], [0]
-
-    class Clock:
-        def now(self) -> float:
-            return now[0]
-
-    async def sleep(seconds: float) -> None:
-        now[0] += seconds
+    clock, requests = LeapingClock(), [0]
 
     def answer(request: httpx.Request) -> httpx.Response:
         requests[0] += 1
@@ -95,9 +89,9 @@ async def test_a_busy_server_is_asked_no_more_than_twice_a_second() -> None:
         return httpx.Response(503, json={"code": "overloaded", "detail": "too many streams"})
 
     async with AsyncTimelyClient(
-        reconnect_s=20.0, transport=httpx.MockTransport(answer), clock=Clock(), sleep=sleep
+        reconnect_s=20.0, transport=httpx.MockTransport(answer), clock=clock, sleep=clock.sleep
     ) as timely:
         plan = await timely.submit("short", skill_set="tiny-drone")
         with pytest.raises(EngineFailed, match="connection lost for 20 s"):
             await anext(plan)
-    assert requests[0] <= 2.0 * now[0] + 2
+    assert requests[0] <= 2.0 * clock.now() + 2

@@ -83,6 +83,19 @@ class ManualClock:
         return self._now
 
 
+class LeapingClock:
+    """Time that a sleep moves on at once, for a test with one sleeper."""
+
+    def __init__(self, start_s: float = 0.0) -> None:
+        self._now_s = start_s
+
+    def now(self) -> float:
+        return self._now_s
+
+    async def sleep(self, seconds: float) -> None:
+        self._now_s += seconds
+
+
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from bridge_doubles import FakeDriver, FakeSegment, FakeServer
-from manual_clock import ManualClock, settle_clock_tasks
+from manual_clock import LeapingClock, ManualClock, settle_clock_tasks
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
 from timely_bridge.node import bridge_client
 from timely_bridge.outcome import Deadlines, TaskEnd
@@ -544,29 +544,24 @@ def test_the_scene_names_the_object_once(scene: str, expected: str) -> None:
 
 async def test_a_plan_outlives_a_server_that_takes_long_to_start() -> None:
     """The client's own limit is 20 s, and a model loads for longer; the plan's deadlines hold all the same."""
-    now, begun_s = [100.0], list[float]()
+    clock, begun_s = LeapingClock(100.0), list[float]()
     result = {
         "task_id": "t1", "outcome": "complete", "plan": "", "tail": "", "segments": 0, "response_time_s": None,
         "waiting_time_s": None, "completion_time_s": None, "utility": 0.0, "measured": False,
     }  # fmt: skip
 
-    class Clock:
-        def now(self) -> float:
-            return now[0]
-
-    async def sleep(seconds: float) -> None:
-        now[0] += seconds
-
     def answer(request: httpx.Request) -> httpx.Response:
-        begun_s.append(now[0])
+        begun_s.append(clock.now())
         if len(begun_s) == 1:
             return httpx.Response(200, stream=httpx.ByteStream(b": keep-alive\n\n"))
-        if now[0] < 150.0:
+        if clock.now() < 150.0:
             raise httpx.ConnectError("nothing listens")
         event = f"id: 1\nevent: result\ndata: {json.dumps(result)}\n\n"
         return httpx.Response(200, stream=httpx.ByteStream(event.encode()))
 
-    client = bridge_client("http://server", transport=httpx.MockTransport(answer), clock=Clock(), sleep=sleep)
+    client = bridge_client(
+        "http://server", transport=httpx.MockTransport(answer), clock=clock, sleep=clock.sleep
+    )
     stream = await client.resume("t1")
     assert [segment async for segment in stream] == []
     assert stream.result.outcome == "complete"

@@ -131,12 +131,11 @@ class Task:
 
     def remember(self, report: ExecutionReport, at_s: float) -> None:
         """Keep a report of ``at_s`` in ``past``; of progress in a row, the first and the last."""
-        row = self.past[-2:]
-        if len(row) == 2 and all(
-            _is_progress(event, report.segment) for event in (*row, PastReport(report, at_s))
-        ):
+        event = PastReport(report, at_s)
+        row = (*self.past[-2:], event)
+        if len(row) == 3 and all(_is_progress(one, report.segment) for one in row):
             self.past.pop()
-        self.past.append(PastReport(report, at_s))
+        self.past.append(event)
 
     def withdraw(self, segment: Segment) -> None:
         """Take the last segment back, which has not been sent."""
@@ -313,7 +312,6 @@ def _number(value: float) -> float | None:
 
 
 def _is_progress(event: SegmentReady | PastReport, segment: int) -> bool:
-    return isinstance(event, PastReport) and (event.report.kind, event.report.segment) == (
-        "progress",
-        segment,
-    )
+    if isinstance(event, SegmentReady):
+        return False
+    return (event.report.kind, event.report.segment) == ("progress", segment)
