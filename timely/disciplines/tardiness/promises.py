@@ -42,6 +42,8 @@ class Promises:
         places = promised.nonzero()[0]
         at = rows[places]
         self._rows: list[int] = at.tolist()
+        if not self._rows:
+            return  # each step comes here, and most servers refuse nothing: nothing below is read then
         self._weights = numbers.weight[places]
         self._table = table
         self._deadlines_s = table.due_s[at] + table.ert_s[at]
