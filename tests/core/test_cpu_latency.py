@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from timely.core import cpu_latency
-from timely.core.cpu_latency import AS_THEY_LIKE, Wakeful, processors_awake, wake_latency_for_measurement
+from timely.core.cpu_latency import (
+    NO_LIMIT_US,
+    WakeLatencyRequest,
+    processors_awake,
+    wake_latency_for_measurement,
+)
 
 
 @pytest.fixture
@@ -19,42 +24,42 @@ def device(tmp_path: Path) -> Path:
 
 
 def test_it_holds_its_request_while_there_is_work(device: Path) -> None:
-    awake = Wakeful(20, device)
-    assert (awake.held, device.read_bytes()) == (False, b"")
+    awake = WakeLatencyRequest(20, device)
+    assert (awake.is_active, device.read_bytes()) == (False, b"")
     awake.want(True)
     awake.want(True)
-    assert (awake.held, device.read_bytes()) == (True, struct.pack("=i", 20))
+    assert (awake.is_active, device.read_bytes()) == (True, struct.pack("=i", 20))
     awake.want(False)
     awake.want(False)
-    assert not awake.held
+    assert not awake.is_active
 
 
 def test_it_asks_for_nothing_unless_told_to(device: Path) -> None:
-    awake = Wakeful(AS_THEY_LIKE, device)
+    awake = WakeLatencyRequest(NO_LIMIT_US, device)
     awake.want(True)
-    assert not awake.held
+    assert not awake.is_active
     assert not awake.problem
     assert device.read_bytes() == b""
 
 
 def test_where_it_may_not_it_says_why_and_goes_on(tmp_path: Path) -> None:
-    awake = Wakeful(0, tmp_path / "none")
+    awake = WakeLatencyRequest(0, tmp_path / "none")
     assert "none" in awake.problem
     awake.want(True)
-    assert not awake.held
-    folder = Wakeful(0, tmp_path)  # it may be written, but not as a file
+    assert not awake.is_active
+    folder = WakeLatencyRequest(0, tmp_path)  # it may be written, but not as a file
     folder.want(True)
-    assert not folder.held
+    assert not folder.is_active
     assert "directory" in folder.problem
 
 
 def test_a_measurement_keeps_them_awake_where_it_may(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_latency, "DEVICE", device)
     assert wake_latency_for_measurement(default_system=False)[0] == 0
-    assert wake_latency_for_measurement(default_system=True)[0] == AS_THEY_LIKE
+    assert wake_latency_for_measurement(default_system=True)[0] == NO_LIMIT_US
     with processors_awake(wake_latency_for_measurement(default_system=False)[0]):
         assert struct.unpack("=i", device.read_bytes()) == (0,)
     device.unlink()
     latency_us, said = wake_latency_for_measurement(default_system=False)
-    assert latency_us == AS_THEY_LIKE
+    assert latency_us == NO_LIMIT_US
     assert str(device) in said

@@ -14,68 +14,70 @@ from pathlib import Path
 DEVICE = Path("/dev/cpu_dma_latency")
 """Linux's "PM Quality of Service": 32 bits, microseconds; the request ends when the file is closed."""
 
-AS_THEY_LIKE = -1
+NO_LIMIT_US = -1
+"""Asks for nothing: the processors sleep as the system has it."""
+
 PARAMETER = "wake_latency_us"
-MEANING = (
+PARAMETER_DESCRIPTION = (
     "while a task lives, this computer's processors may take so long to wake up [us]; 0 keeps them from sleeping, -1 "
     "lets them"
 )
 LONGEST_US = 1_000_000
 
 
-class Wakeful:
+class WakeLatencyRequest:
     """Asks for short wake-ups while there is work. One thread at a time.
 
     Args:
-        latency_us: the longest wake-up, microseconds; ``AS_THEY_LIKE`` asks for nothing.
+        latency_us: the longest wake-up, microseconds; ``NO_LIMIT_US`` asks for nothing.
         device: Linux's file, or another in tests.
     """
 
-    def __init__(self, latency_us: int = AS_THEY_LIKE, device: Path | None = None) -> None:
+    def __init__(self, latency_us: int = NO_LIMIT_US, device: Path | None = None) -> None:
         self.latency_us = latency_us
         self.problem = ""
         """Why the processors sleep all the same; empty when they do as asked."""
         self._device = device or DEVICE
-        self._held: int | None = None
-        if latency_us > AS_THEY_LIKE and not os.access(self._device, os.W_OK):
+        self._file: int | None = None
+        if latency_us > NO_LIMIT_US and not os.access(self._device, os.W_OK):
             self.problem = f"{self._device} cannot be written here"
 
     @property
-    def held(self) -> bool:
+    def is_active(self) -> bool:
         """The processors are kept awake by this object."""
-        return self._held is not None
+        return self._file is not None
 
     def want(self, at_work: bool) -> None:
         """Say whether there is work now; saying it again changes nothing."""
         if not at_work:
-            if self._held is not None:
-                os.close(self._held)
-                self._held = None
-        elif self._held is None and self.latency_us > AS_THEY_LIKE and not self.problem:
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+        elif self._file is None and self.latency_us > NO_LIMIT_US and not self.problem:
             self._hold()
 
     def _hold(self) -> None:
-        held = None
+        file = None
         try:
-            held = os.open(self._device, os.O_WRONLY | os.O_CLOEXEC)
-            os.write(held, struct.pack("=i", self.latency_us))
+            file = os.open(self._device, os.O_WRONLY | os.O_CLOEXEC)
+            os.write(file, struct.pack("=i", self.latency_us))
         except OSError as error:
             self.problem = str(error)
-            if held is not None:
-                os.close(held)
+            if file is not None:
+                os.close(file)
             return
-        self._held = held
+        self._file = file
 
 
 @contextmanager
 def processors_awake(latency_us: int) -> Iterator[None]:
-    """Ask for short wake-ups, microseconds, while it lasts; ``AS_THEY_LIKE`` asks for nothing."""
-    kept = Wakeful(latency_us)
-    kept.want(True)
+    """Ask for short wake-ups, microseconds, while it lasts; ``NO_LIMIT_US`` asks for nothing."""
+    request = WakeLatencyRequest(latency_us)
+    request.want(True)
     try:
         yield
     finally:
-        kept.want(False)
+        request.want(False)
 
 
 def wake_latency_for_measurement(default_system: bool) -> tuple[int, str]:
@@ -85,7 +87,7 @@ def wake_latency_for_measurement(default_system: bool) -> tuple[int, str]:
     before is no property of what is measured.
     """
     if default_system:
-        return AS_THEY_LIKE, "the processors sleep in between as this system has it"
-    if problem := Wakeful(0).problem:
-        return AS_THEY_LIKE, f"the processors sleep in between: {problem}"
+        return NO_LIMIT_US, "the processors sleep in between as this system has it"
+    if problem := WakeLatencyRequest(0).problem:
+        return NO_LIMIT_US, f"the processors sleep in between: {problem}"
     return 0, "the processors are kept from sleeping; --default-system lets them"

@@ -38,18 +38,18 @@ def test_bridge_and_driver_hold_it_from_a_tasks_beginning_to_its_end(
     program = Program(domain_id)
     nodes = (running.bridge, running.drivers["drone1"])
     try:
-        assert not any(node.cpu_latency.held for node in nodes)
+        assert not any(node.cpu_latency.is_active for node in nodes)
         goal = program.send(ExecuteTask, "/drone1/execute_task", task="wait")
-        eventually(lambda: all(node.cpu_latency.held for node in nodes), "the processors may sleep")
+        eventually(lambda: all(node.cpu_latency.is_active for node in nodes), "the processors may sleep")
         assert goal.result().outcome == "complete"
-        eventually(lambda: not any(node.cpu_latency.held for node in nodes), "they are never let go")
+        eventually(lambda: not any(node.cpu_latency.is_active for node in nodes), "they are never let go")
         driver = running.drivers["drone1"]
         hear = partial(driver._on_task, Task(task_id="of others", phase=Task.PLANNING))
         running.spinner.call_and_wait(hear, LIMIT_S)
-        assert driver.cpu_latency.held
+        assert driver.cpu_latency.is_active
         running.spinner.call_and_wait(driver.trigger_deactivate, LIMIT_S)
         running.spinner.call_and_wait(hear, LIMIT_S)
-        assert not driver.cpu_latency.held
+        assert not driver.cpu_latency.is_active
     finally:
         program.close()
         assert running.close()

@@ -15,7 +15,7 @@ import numpy as np
 from lrtrace.compose.composition import compose
 from lrtrace.compose.workload import WORKLOADS as COMPOSED
 from lrtrace.importers.public_traces import Import
-from timely.bench.capacity import own
+from timely.bench.capacity import rival_workloads as rival
 from timely.bench.capacity.lengths import (
     CONVERSATION,
     MAX_ANSWER_TOKENS,
@@ -226,22 +226,22 @@ CAPACITY_WORKLOADS: Mapping[str, CapacityWorkload] = {
             for name, (source, _) in PUBLIC_TRACES.items()
         ),
         CapacityWorkload(
-            "own-qoserve", "interactive requests, and batch requests with two deadlines", 60, own.QOSERVE_RATE,
-            600.0, own.qoserve_requests, owner="qoserve", least_s=150.0,
+            "own-qoserve", "interactive requests, and batch requests with two deadlines", 60, rival.QOSERVE_RATE,
+            600.0, rival.qoserve_requests, owner="qoserve", least_s=150.0,
         ),
         CapacityWorkload(
             "own-jitserve", "chats, whole answers with deadlines, applications with one deadline", 36,
-            own.JITSERVE_RATE * (2.0 + sum(own.STAGES) / len(own.STAGES)) / 3.0, 600.0, own.jitserve_requests,
+            rival.JITSERVE_RATE * (2.0 + sum(rival.STAGES) / len(rival.STAGES)) / 3.0, 600.0, rival.jitserve_requests,
             owner="jitserve", least_s=150.0,
         ),
         CapacityWorkload(
-            "own-slos-serve", "chats, coding and summaries with deadlines of prompts and paces", 15, own.SLOS_RATE,
-            600.0, own.slos_serve_requests, owner="slos-serve", least_s=120.0,
+            "own-slos-serve", "chats, coding and summaries with deadlines of prompts and paces", 15, rival.SLOS_RATE,
+            600.0, rival.slos_serve_requests, owner="slos-serve", least_s=120.0,
         ),
         CapacityWorkload(
-            "own-inferential", "robots that ask a policy for an action again and again", own.POLICY_ROBOTS,
-            own.POLICY_ROBOTS * sum(1.0 / period_s for period_s in own.PERIODS_S) / len(own.PERIODS_S), 300.0,
-            own.inferential_requests, owner="inferential",
+            "own-inferential", "robots that ask a policy for an action again and again", rival.POLICY_ROBOTS,
+            rival.POLICY_ROBOTS * sum(1.0 / period_s for period_s in rival.PERIODS_S) / len(rival.PERIODS_S), 300.0,
+            rival.inferential_requests, owner="inferential",
         ),
     )
 }  # fmt: skip

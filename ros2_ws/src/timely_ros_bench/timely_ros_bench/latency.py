@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from timely.core.child_process import START_S, ChildProcess, core_module_command
-from timely.core.cpu_latency import AS_THEY_LIKE
+from timely.core.cpu_latency import NO_LIMIT_US
 from timely.core.errors import EngineFailed
 from timely_ros_bench.latency_parts import LONGEST_S, ROLES
 from timely_ros_bench.quantiles import bench_quantiles
@@ -26,7 +26,7 @@ def measure_ros_latency(
     segments: int = SEGMENTS,
     *,
     seed: int = 0,
-    wake_latency_us: int = AS_THEY_LIKE,
+    wake_latency_us: int = NO_LIMIT_US,
 ) -> dict[str, float]:
     """One run: every robot executes one plan of so many segments, all of them at once.
 

@@ -35,7 +35,7 @@ class ManagedNode(LifecycleNode):
             context=context,
             parameter_overrides=[Parameter(key, value=value) for key, value in (overrides or {}).items()],
         )
-        self.cpu_latency = cpu_latency.Wakeful()
+        self.cpu_latency = cpu_latency.WakeLatencyRequest()
         self._timers_while_configured: list[Any] = []
         self._autostart: Any = None
         self.declare_parameter(
@@ -45,9 +45,9 @@ class ManagedNode(LifecycleNode):
         )
         self.declare_parameter(
             cpu_latency.PARAMETER,
-            cpu_latency.AS_THEY_LIKE,
+            cpu_latency.NO_LIMIT_US,
             describe_ros_parameter(
-                cpu_latency.MEANING, low=cpu_latency.AS_THEY_LIKE, high=cpu_latency.LONGEST_US
+                cpu_latency.PARAMETER_DESCRIPTION, low=cpu_latency.NO_LIMIT_US, high=cpu_latency.LONGEST_US
             ),
         )
 
@@ -67,7 +67,7 @@ class ManagedNode(LifecycleNode):
 
     def begin_work(self, timers: Mapping[Callable[[], None], float]) -> None:
         """Start timers (callback -> period in seconds) that ``release`` ends, and read the limit of ``cpu_latency``."""
-        self.cpu_latency = cpu_latency.Wakeful(int(self.value(cpu_latency.PARAMETER)))
+        self.cpu_latency = cpu_latency.WakeLatencyRequest(int(self.value(cpu_latency.PARAMETER)))
         if self.cpu_latency.problem:
             self.get_logger().warning(f"{cpu_latency.PARAMETER}: {self.cpu_latency.problem}")
         self._timers_while_configured = [

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from timely.bench.capacity import own
+from timely.bench.capacity import rival_workloads as rival
 from timely.bench.capacity.measure import (
     _with_priority,
     capacity_point,
@@ -67,14 +67,18 @@ def thirds(counts: Counter[str], total: int) -> bool:
 
 
 def test_qoserve_has_an_interactive_tier_and_two_of_batch() -> None:
-    tasks = own.qoserve_requests(4.0, 1, 300.0)
+    tasks = rival.qoserve_requests(4.0, 1, 300.0)
     tiers = Counter((task.plain, task.hints.utility.ert_s, task.hints.pace_s) for task in tasks)
-    assert set(tiers) == {(True, 6.0, 0.05), (False, own.BATCH_S[0], None), (False, own.BATCH_S[1], None)}
+    assert set(tiers) == {
+        (True, 6.0, 0.05),
+        (False, rival.BATCH_S[0], None),
+        (False, rival.BATCH_S[1], None),
+    }
     assert all(count == pytest.approx(len(tasks) / 3.0, rel=0.15) for count in tiers.values())
 
 
 def test_jitserve_has_chats_whole_answers_and_applications() -> None:
-    tasks = own.jitserve_requests(4.0, 1, 300.0)
+    tasks = rival.jitserve_requests(4.0, 1, 300.0)
     apps: dict[str, list[PlannedTask]] = {}
     for task in tasks:
         if task.hints.app is not None:
@@ -82,16 +86,16 @@ def test_jitserve_has_chats_whole_answers_and_applications() -> None:
     counts = kinds([task for task in tasks if task.hints.app is None])
     counts["app"] = len(apps)
     assert thirds(counts, counts.total())
-    assert {len(requests) for requests in apps.values()} == set(own.STAGES)
+    assert {len(requests) for requests in apps.values()} == set(rival.STAGES)
     for requests in apps.values():
         assert {task.hints.app_requests for task in requests} == {len(requests)}
         assert [task.after for task in requests] == [(), *((task.job,) for task in requests[:-1])]
 
 
 def test_slos_serve_has_prompts_due_by_their_length_and_paces() -> None:
-    tasks = own.slos_serve_requests(4.0, 1, 900.0)
+    tasks = rival.slos_serve_requests(4.0, 1, 900.0)
     assert thirds(kinds(tasks), len(tasks))
-    base_s, token_s = own.EMPTY_MACHINE_S
+    base_s, token_s = rival.EMPTY_MACHINE_S
     for task in tasks:
         kind = str(task.job).split("-")[0]
         slowdown = task.hints.utility.ert_s / (base_s + token_s * task.prompt_tokens)
@@ -103,16 +107,16 @@ def test_slos_serve_has_prompts_due_by_their_length_and_paces() -> None:
 
 
 def test_a_robot_asks_its_policy_once_in_each_period() -> None:
-    tasks = own.inferential_requests(3.0, 1, 40.0)
+    tasks = rival.inferential_requests(3.0, 1, 40.0)
     robots: dict[str, list[PlannedTask]] = {}
     for task in tasks:
         robots.setdefault(task.hints.agent, []).append(task)
-    assert len(robots) == 3 * own.POLICY_ROBOTS
+    assert len(robots) == 3 * rival.POLICY_ROBOTS
     for turns in robots.values():
         period_s = turns[0].hints.utility.ert_s
-        assert turns[0].hints.urgency == 2 * own.PERIODS_S.index(period_s)
+        assert turns[0].hints.urgency == 2 * rival.PERIODS_S.index(period_s)
         gaps = [b.arrival_s - a.arrival_s for a, b in itertools.pairwise(turns)]
-        assert gaps == pytest.approx([period_s] * len(gaps), abs=own.PERIOD_JITTER * period_s + 1e-5)
+        assert gaps == pytest.approx([period_s] * len(gaps), abs=rival.PERIOD_JITTER * period_s + 1e-5)
         assert len(turns) == pytest.approx(40.0 / period_s, abs=1.1)
 
 
@@ -126,8 +130,8 @@ def record(task: PlannedTask, first_s: float, last_s: float) -> JobRecord:
 
 
 def test_a_chat_misses_its_aim_by_a_late_first_token_or_a_missed_pace() -> None:
-    chat = next(task for task in own.qoserve_requests(1.0, 1, 60.0) if task.plain)
-    later_s = own.INTERACTIVE_PACE_S * (chat.output_tokens - 1)
+    chat = next(task for task in rival.qoserve_requests(1.0, 1, 60.0) if task.plain)
+    later_s = rival.INTERACTIVE_PACE_S * (chat.output_tokens - 1)
     assert is_bench_task_in_time(record(chat, 6.0, 6.0 + later_s - 1e-6))
     assert not is_bench_task_in_time(record(chat, 6.01, 6.02))
     assert not is_bench_task_in_time(record(chat, 0.1, 6.0 + later_s + 0.01))
@@ -136,31 +140,31 @@ def test_a_chat_misses_its_aim_by_a_late_first_token_or_a_missed_pace() -> None:
 
 
 def test_a_whole_answer_is_in_time_by_its_last_token() -> None:
-    batch = next(task for task in own.qoserve_requests(1.0, 1, 60.0) if not task.plain)
+    batch = next(task for task in rival.qoserve_requests(1.0, 1, 60.0) if not task.plain)
     ert_s = batch.hints.utility.ert_s
     assert is_bench_task_in_time(record(batch, 0.1, ert_s - 1e-6))
     assert not is_bench_task_in_time(record(batch, 0.1, ert_s + 0.01))
 
 
 def test_an_application_has_one_aim_for_all_its_requests() -> None:
-    tasks = [task for task in own.jitserve_requests(1.0, 1, 60.0) if task.hints.app is not None]
+    tasks = [task for task in rival.jitserve_requests(1.0, 1, 60.0) if task.hints.app is not None]
     requests = [task for task in tasks if task.hints.app == tasks[0].hints.app]
-    limit_s = own.ANSWER_S * len(requests)
+    limit_s = rival.ANSWER_S * len(requests)
     # A late request is made up for by another; the last answer counts.
-    late_then_fast = [record(task, 1.0, own.ANSWER_S + 5.0) for task in requests[:-1]]
+    late_then_fast = [record(task, 1.0, rival.ANSWER_S + 5.0) for task in requests[:-1]]
     assert capacity_point([*late_then_fast, record(requests[-1], 1.0, limit_s - 0.1)], 99.0)["all"] == 1.0
     assert capacity_point([*late_then_fast, record(requests[-1], 1.0, limit_s + 0.1)], 99.0)["all"] == 0.0
     alone = next(
-        task for task in own.jitserve_requests(1.0, 1, 60.0) if task.hints.app is None and not task.plain
+        task for task in rival.jitserve_requests(1.0, 1, 60.0) if task.hints.app is None and not task.plain
     )
     both = [*late_then_fast, record(requests[-1], 1.0, limit_s + 0.1), record(alone, 1.0, 2.0)]
     assert capacity_point(both, 99.0)["all"] == 0.5
 
 
 def test_priorities_are_deadlines_on_own_workloads() -> None:
-    tasks = own.qoserve_requests(1.0, 1, 60.0)
+    tasks = rival.qoserve_requests(1.0, 1, 60.0)
     priorities = {_with_priority(task, by_deadline=True).hints.priority for task in tasks}
-    assert priorities == {6.0, *own.BATCH_S}
+    assert priorities == {6.0, *rival.BATCH_S}
 
 
 @pytest.mark.parametrize("name", OWN)
