@@ -43,8 +43,12 @@ def _colours(systems: Sequence[str], ours: str) -> dict[str, str]:
 
 
 def _log_log(panel: Any) -> None:
+    from matplotlib.ticker import LogLocator
+
     panel.set(xscale="log", yscale="log")
     for axis in (panel.xaxis, panel.yaxis):
+        # Also within a decade, since a panel often holds less than one.
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter("")
 
