@@ -53,7 +53,10 @@ def compose_command(
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Compose a workload into a trace: Poisson events, tasks in parallel, robots with one task at a time."""
+    """Compose a workload into a trace.
+
+    Poisson events, tasks in parallel, robots with one task at a time.
+    """
     changes = {
         "eps": eps,
         "max_tpe": max_tpe,

@@ -46,7 +46,10 @@ def fit_command(
     plot: Plot = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Fit execution-time models to recorded runs and write them as a robot profile (named like the file)."""
+    """Fit execution-time models to recorded runs.
+
+    They are written as a robot profile, which is named like the file.
+    """
     if output.suffix != ".yaml" or not NAME.fullmatch(output.stem):
         raise BadInput("name the profile like my-drone.yaml", where=str(output))
     base_profile = None if base is None else load_profile(base)

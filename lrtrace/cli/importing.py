@@ -25,7 +25,7 @@ def import_command(
     network: Annotated[float, typer.Option(help="Delay to the users, seconds.")] = 0.0,
     json_file: JsonFile = None,
 ) -> None:
-    """Turn a public request trace (Azure, Mooncake, BurstGPT) into ours."""
+    """Turn a request trace of Azure, Mooncake or BurstGPT into ours."""
     source_trace = Import(source, file, tuf=_tuf(tuf), limit=limit, speed=speed, network_s=network)
     write_trace(output, source_trace.header, source_trace.jobs)
     lines = [f"{output}: {source_trace.tally.jobs} jobs"]

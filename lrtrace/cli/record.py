@@ -59,8 +59,9 @@ def record_command(
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Turn event logs or ROS 2 recordings into a trace or into runs to fit; or drive a robot through a grid of skills.
+    """Turn recordings into a trace or runs, or drive a robot.
 
+    Event logs or ROS 2 recordings become a trace, or runs to fit; --grid drives a robot through a grid of skills.
     With --grid and --fleet: every run becomes a line of the output when it ends. The seed fixes the order. The same
     command continues an interrupted recording.
     """

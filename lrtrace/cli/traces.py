@@ -13,7 +13,10 @@ from lrtrace.trace import Trace, write_trace
 def stats_command(
     trace: Annotated[Path, typer.Argument(metavar="TRACE")], plot: Plot = None, json_file: JsonFile = None
 ) -> None:
-    """Summarise a trace: arrivals, tokens, execution times, how many robots are busy at once."""
+    """Summarise a trace.
+
+    Arrivals, tokens, execution times, and how many robots are busy at once.
+    """
     stats = trace_stats(trace)
     if plot is not None:
         plot_trace_stats(stats, plot)

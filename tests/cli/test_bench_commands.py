@@ -33,3 +33,13 @@ def test_an_entry_point_is_a_command(
     assert calls == [3]
     assert run_timely_command(["bench", "--help"]) == 0
     assert "ros" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("group", [[], ["bench"], ["planner"], ["predictor"]])
+def test_a_list_of_commands_shows_whole_sentences(
+    group: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_timely_command([*group, "--help"]) == 0
+    summaries = capsys.readouterr().out.partition("Commands:")[2]
+    assert summaries
+    assert "..." not in summaries

@@ -85,8 +85,9 @@ def planner_train_command(
     device: Device = "cpu",
     json_file: JsonFile = None,
 ) -> None:
-    """Train an adapter: a planner for one or more skill sets (drone and arm unless given).
+    """Train an adapter: a planner for one or more skill sets.
 
+    The skill sets are drone and arm unless given.
     Example: timely planner train --skill-set my_robot.yaml --out my_planner --steps 80
     """
     sets = _skill_sets(skill_set)
@@ -212,8 +213,9 @@ def planner_eval_command(
     device: Device = "cpu",
     json_file: JsonFile = None,
 ) -> None:
-    """Judge plans by executing them on held-out tasks, with other wordings and other objects.
+    """Judge plans by executing them on held-out tasks.
 
+    The tasks have other wordings and other objects.
     Example: timely planner eval --adapter my_planner --skill-set my_robot.yaml --cases 100
     """
     names = ways.split(",")
@@ -293,8 +295,9 @@ def planner_latency_command(
     json_file: JsonFile = None,
     verbose: Verbose = False,
 ) -> None:
-    """Measure the time to the first segment, with the planner and with examples in the prompt.
+    """Measure the time to the first segment.
 
+    With the planner, and with examples in the prompt.
     Two engines take turns on this machine, one task at a time. Cold means that the fixed prompt is in no cache.
     """
     from timely.bench.planner_latency import bench_planner_latency, compare_planner_bench

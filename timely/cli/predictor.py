@@ -71,7 +71,7 @@ def predictor_lengths_command(
     seed: Seed = 0,
     json_file: JsonFile = None,
 ) -> None:
-    """Train output-length buckets from texts and the lengths of their answers. Serve with --predictor FILE.
+    """Train output-length buckets from texts and lengths. Serve with --predictor FILE.
 
     A fifth is held back to judge by; the file is then trained on all. Labels: output_tokens, tokens or label.
     """
@@ -93,7 +93,10 @@ def predictor_evaluate_command(
     ] = CAUTION,
     json_file: JsonFile = None,
 ) -> None:
-    """Judge a predictor file by labelled texts that it was not trained on."""
+    """Judge a predictor file by labelled texts.
+
+    It must not be trained on them.
+    """
     kind = predictor_kind(file)
     begin_s = time.perf_counter()
     if kind == TEXT_CLASSIFIER:

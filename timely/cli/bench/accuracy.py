@@ -15,7 +15,10 @@ def command(
     discipline: Annotated[str, typer.Option(help="What served the run.")] = "fcfs",
     json_file: JsonFile = None,
 ) -> None:
-    """The simulator against a measured run of vLLM: time to first token, per output token, latency."""
+    """The simulator against a measured run of vLLM.
+
+    Time to first token, per output token, latency.
+    """
     from timely.bench.accuracy import accuracy_text, compare_accuracy
 
     result = compare_accuracy(run, profile, discipline)

@@ -43,7 +43,9 @@ def command(
     json_file: JsonFile = None,
     markdown: MarkdownFile = None,
 ) -> None:
-    """The highest load, and the robots, with 90 and 99% of the tasks in time, in the simulator.
+    """Robots on one machine under each system.
+
+    The highest load, and the robots, with 90 and 99% of the tasks in time, in the simulator.
 
     Each system first gets the token budget that suits it, on other seeds.
     The last six columns compare all systems of a workload at the highest load that the best of them bears at 99%.

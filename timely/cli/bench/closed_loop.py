@@ -15,7 +15,10 @@ def command(
     discipline: Annotated[str, typer.Option(help="Queue discipline.")] = "timely",
     json_file: JsonFile = None,
 ) -> None:
-    """Waiting times with execution times 30% off the profile: robots report, or they do not (simulator)."""
+    """Waiting times with and without execution reports.
+
+    Execution times are 30% off the profile, in the simulator.
+    """
     from timely.bench.closed_loop import measure_closed_loop
 
     result = measure_closed_loop(

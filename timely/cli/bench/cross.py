@@ -33,7 +33,10 @@ def command(
     json_file: JsonFile = None,
     markdown: MarkdownFile = None,
 ) -> None:
-    """Every discipline on every paper's workload, by that paper's measure, in the simulator."""
+    """Every discipline on every paper's workload.
+
+    By that paper's measure, in the simulator.
+    """
     from timely.bench import cross
     from timely.disciplines import registry
 

@@ -23,7 +23,10 @@ def command(
     json_file: JsonFile = None,
     markdown: MarkdownFile = None,
 ) -> None:
-    """What a scheduling decision costs under each discipline, with 8 to 10,000 requests queued."""
+    """Cost of a decision under each discipline.
+
+    With 8 to 10,000 requests queued.
+    """
     from timely.bench.decision_cost import scheduling_point_us
     from timely.disciplines import registry
 

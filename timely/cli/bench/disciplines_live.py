@@ -41,7 +41,10 @@ def command(
     markdown: MarkdownFile = None,
     verbose: Verbose = False,
 ) -> None:
-    """Every discipline on the real engine under mixed load: do the steps follow its decisions, and is nothing lost?"""
+    """Every discipline on the real engine under mixed load.
+
+    Do the steps follow its decisions, and is nothing lost?
+    """
     require_cli_package("vllm")
     from timely.bench.disciplines_live import benchmark_disciplines_live
     from timely.disciplines import registry

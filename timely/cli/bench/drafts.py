@@ -17,7 +17,10 @@ def command(
     texts: Annotated[int, typer.Option(min=1, help="How many dialogues.")] = 120,
     json_file: JsonFile = None,
 ) -> None:
-    """Acceptance of n-gram drafts by the packaged model on real texts, which `bench paper laps-sd` uses."""
+    """Acceptance of n-gram drafts on real texts.
+
+    By the packaged model; `bench paper laps-sd` uses it.
+    """
     require_cli_package("vllm")
     path = data / DIALOGUES
     if not path.exists():

@@ -8,7 +8,10 @@ from timely.cli.output import JsonFile
 def command(
     hours: Hours = 1.0, seed: Seed = 1, profile: Profile = "rtx4090-llama3-8b", json_file: JsonFile = None
 ) -> None:
-    """Compare the predicted response time of each task of the surge with the one that came about."""
+    """Error of predicted response times.
+
+    Each task of the surge: the predicted response time beside the one that came about.
+    """
     from timely.bench.surge import measure_eta
 
     result = measure_eta(hours, seed, profile)

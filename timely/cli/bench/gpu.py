@@ -42,7 +42,9 @@ def command(
     dry: Annotated[bool, typer.Option("--dry", help="Check the machine and say what would run.")] = False,
     json_file: JsonFile = None,
 ) -> int:
-    """Step times, overhead, throughput against stock vLLM and robots in time, on this machine: one page.
+    """All measurements of a GPU machine on one page.
+
+    Step times, overhead, throughput against stock vLLM, and robots in time.
 
     A model with made-up weights is written first. Each stage is kept, and no call takes longer than the budget.
     """

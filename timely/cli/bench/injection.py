@@ -32,7 +32,10 @@ def command(
     json_file: JsonFile = None,
     verbose: Verbose = False,
 ) -> None:
-    """Attack prompts by families, and count unsafe calls and forged fields; both must be 0."""
+    """Attack prompts: unsafe calls and forged fields.
+
+    The attacks come by families; both counts must be 0.
+    """
     require_cli_package("vllm")
     from timely.core.errors import UnknownName
 

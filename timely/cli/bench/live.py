@@ -48,7 +48,9 @@ def command(
     json_file: JsonFile = None,
     verbose: Verbose = False,
 ) -> int:
-    """The paper's comparison on the real engine, in real time, the simulator's prediction beside it.
+    """The paper's comparison on the real engine.
+
+    It runs in real time, the simulator's prediction beside it.
 
     Arguments that it does not know go to vLLM.
     """

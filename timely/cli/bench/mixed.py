@@ -32,7 +32,9 @@ def command(
     json_file: JsonFile = None,
     verbose: Verbose = False,
 ) -> None:
-    """Urgent response beside chat over that without, and the chat's share of the throughput that robots leave.
+    """Robots beside chat: what each costs the other.
+
+    Urgent response beside chat over that without, and the chat's share of the throughput that robots leave.
 
     Before that, the time to a task's first segment beside one streaming chat over that alone.
     Other arguments go to vLLM.

@@ -28,7 +28,9 @@ def command(
     json_file: JsonFile = None,
     verbose: Verbose = False,
 ) -> None:
-    """The cost of segmenting and deciding: segmented over unsegmented on the real engine, and a scheduling point.
+    """Cost of segmenting, and of a scheduling decision.
+
+    Segmented over unsegmented on the real engine, and a scheduling point.
 
     With --waiting also the processor time of our scheduler over vLLM's own, on the same queue without a model.
     """

@@ -47,7 +47,9 @@ def command(
     json_file: JsonFile = None,
     markdown: MarkdownFile = None,
 ) -> None:
-    """Reproduce a paper in the simulator: the paper's number, ours, and a verdict by a rule fixed beforehand.
+    """Reproduce a paper in the simulator.
+
+    The paper's number, ours, and a verdict by a rule fixed beforehand.
 
     The first table holds the paper's own algorithm against its paper, the second ours against that algorithm.
     """

@@ -34,7 +34,9 @@ def command(
     out: Annotated[Path, typer.Option(help="Folder of logs and results.")] = Path("out/plain"),
     json_file: JsonFile = None,
 ) -> None:
-    """Throughput and latency of ordinary requests over those of stock vLLM, measured by `vllm bench serve`.
+    """Ordinary requests over those of stock vLLM.
+
+    Throughput and latency are measured by `vllm bench serve`.
 
     The servers are `vllm serve`, the same with our scheduler, and `timely serve`. Other arguments go to all of them.
     An interrupted run that writes --json FILE goes on from FILE.partial when it is called again.

@@ -19,7 +19,9 @@ def command(
     ] = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """Kill a server with robots at random points (SIGKILL), start it again, and compare what the robots received.
+    """Kill a server with robots at random points.
+
+    It is killed by SIGKILL and started again; what the robots received is compared.
 
     With a JSON file, an interrupted run goes on where it was (FILE.partial).
     """

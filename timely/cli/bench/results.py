@@ -21,7 +21,10 @@ def command(
     ),
     ours: Annotated[str, typer.Option(help="The discipline that stands out.")] = "timely",
 ) -> None:
-    """Draw the page of results out of the JSON files of capacity, cross and live."""
+    """Draw the page of results.
+
+    Out of the JSON files of capacity, cross and live.
+    """
     require_cli_package("matplotlib")
     from timely.bench.results import write_results_page
 

@@ -31,7 +31,10 @@ def command(
     json_file: JsonFile = None,
     markdown: MarkdownFile = None,
 ) -> None:
-    """The robots that keep 90% of the maximum utility, on equal engines and on engines of two speeds, simulated."""
+    """Robots on several engines under each routing rule.
+
+    The robots that keep 90% of the maximum utility in the simulator, on equal engines and on engines of two speeds.
+    """
     from timely.bench.capacity.workloads import find_capacity_workload
     from timely.bench.routing import measure_routing
     from timely.engines.step_time.profile import load_step_profile

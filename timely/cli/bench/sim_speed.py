@@ -7,7 +7,10 @@ from timely.core.files import STDOUT
 
 
 def command(json_file: JsonFile = None) -> None:
-    """How fast the simulator is: WID 2 against real time, and a thousand robots for an hour."""
+    """Speed of the simulator.
+
+    WID 2 against real time, and a thousand robots for an hour.
+    """
     from timely.bench.sim_speed import measure_sim_speed, sim_speed_text
 
     result = measure_sim_speed()

@@ -17,7 +17,10 @@ Profile = Annotated[str, typer.Option(metavar="NAME|FILE", help="Step times of t
 def command(
     hours: Hours = 4.0, seed: Seed = 1, profile: Profile = "rtx4090-llama3-8b", json_file: JsonFile = None
 ) -> None:
-    """Serve drones at a low and at a high rate in turn, the high one beyond what the engine bears."""
+    """Overload: drones at a low and a high rate in turn.
+
+    The high rate is beyond what the engine bears.
+    """
     from timely.bench.surge import measure_surge
 
     result = measure_surge(hours, seed, profile)

@@ -29,9 +29,10 @@ def ros(
     default_system: DefaultSystem = False,
     json_file: JsonFile = None,
 ) -> None:
-    """Latency from a closed segment in the engine to the driver's callback, over HTTP and ROS 2.
+    """Latency from a closed segment to the driver.
 
-    The processors are kept out of deep sleep meanwhile, where this is allowed (the bridge's wake_latency_us).
+    From the engine to the driver's callback, over HTTP and ROS 2. The processors are kept out of deep sleep
+    meanwhile, where this is allowed (the bridge's wake_latency_us).
     """
     require_cli_package("rclpy")
     from timely_ros_bench.latency import measure_ros_latency
@@ -60,10 +61,10 @@ def stop(
     seed: Annotated[int, typer.Option(min=0, help="Seed of times and faults.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
-    """Stop busy robots; every second stop meets a driver that hangs, is cut off or was killed.
+    """Stop busy robots, also where a driver fails.
 
-    With a JSON file, an interrupted run goes on where it was (FILE.partial). Exit code 1 if a claim was false by a
-    robot's own log.
+    Every second stop meets a driver that hangs, is cut off or was killed. With a JSON file, an interrupted run goes
+    on where it was (FILE.partial). Exit code 1 if a claim was false by a robot's own log.
     """
     require_cli_package("rclpy")
     from timely_ros_bench.stop import measure_stop
@@ -97,10 +98,10 @@ def faults(
     ] = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """Break robots, networks and processes at random, alone and in pairs. Exit code 1 if a promise is broken.
+    """Break robots, networks and processes at random.
 
-    Server log, bridge, and robots' logs are judged as one history. With a JSON file, an interrupted run goes on where
-    it was (FILE.partial, or one a fleet).
+    Faults come alone and in pairs. Exit code 1 if a promise is broken. Server log, bridge, and robots' logs are
+    judged as one history. With a JSON file, an interrupted run goes on where it was (FILE.partial, or one a fleet).
     """
     require_cli_package("rclpy")
     from timely_ros_bench.faults import measure_fault_fleets
