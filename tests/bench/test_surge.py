@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from timely.bench import surge
+from timely.core.hints import RequestHints
+from timely.core.utility import URGENT
+from timely.engines.replay_types import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
 
 PROFILE = "rtx4090-llama3-8b"
 HOURS = 6.0 / 3600.0
+
+LINEAR = """
+name: linear
+source: made up
+step_s:
+  {base: 0.015, per_sequence: 0.0002, per_prefill_token: 0.00006, per_prefill_token_sq: 0.0, per_context_token: 0.0}
+kv: {blocks: 100000, block_tokens: 16, swap_s_per_token: 0.0}
+limits: {max_batch: 64, token_budget: 512}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -42,3 +58,31 @@ def test_the_load_is_high_in_every_second_phase() -> None:
     arrivals = [task.arrival_s for task in surge.surge_tasks(60.0, 2)]
     high = sum(time_s // surge.PHASE_S % 2 for time_s in arrivals)
     assert high / (len(arrivals) - high) == pytest.approx(surge.HIGH_LOAD / surge.LOW_LOAD, rel=0.5)
+
+
+def bursts(seed: int) -> Iterator[PlannedTask]:
+    """One to eight urgent tasks at a moment, about twice as many as the engine bears."""
+    draw = np.random.default_rng(seed)
+    time_s, job = 0.0, 0
+    while (time_s := time_s + draw.exponential(0.08)) < 10.0:
+        for _ in range(int(draw.integers(1, 9))):
+            job += 1
+            hints = RequestHints(utility=URGENT, network_s=0.008, agent=f"robot-{job}")
+            plan = (PlannedSegment("go", 5, 1.0),)
+            yield PlannedTask(job, time_s, plan, prompt_tokens=100, hints=hints, segment_bound=10)
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+def test_where_the_engine_is_as_predicted_every_promise_is_kept(seed: int, tmp_path: Path) -> None:
+    profile = tmp_path / "linear.yaml"
+    profile.write_text(LINEAR)
+    responses_s: list[float] = []
+
+    def ended(record: JobRecord, eta_s: float, probed: bool) -> None:
+        if record.outcome != "refused":
+            responses_s.append(record.response_time_s)
+
+    options = ReplayOptions(discipline="timely", journal=False, learned_speed=False)
+    surge.AdmittingSimulator(options, str(profile), ended, refuse_below=1.0).run(bursts(seed))
+    assert len(responses_s) > 200
+    assert max(responses_s) <= URGENT.ert_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from timely.core.hints import RequestHints
-from timely.core.job import JobSpec, JobTable
+from timely.core.job import JobSpec, JobTable, Segment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.engines.base import ResponsePrediction
 from timely.engines.service_time import ServiceTime
@@ -24,7 +24,9 @@ def serve(times: ServiceTime, number: int, utility: TimeUtility, ratio: float) -
     table = JobTable()
     spec = JobSpec(number, 0.0, RequestHints(utility=utility), prompt_tokens=256)
     times.arrive(spec, table, SPEED, None)
-    times.respond(table.add(spec), ratio * predict(ServiceTime(), utility).eta_s)
+    job, response_s = table.add(spec), ratio * predict(ServiceTime(), utility).eta_s
+    job.segments.append(Segment(0, "go", 5, response_s, 1.0))
+    times.respond(job, response_s)
     times.finish(number)
 
 

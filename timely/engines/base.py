@@ -292,7 +292,8 @@ class ResponsePrediction:
 
     Attributes:
         eta_s: as likely too long as too short.
-        upper_s: 98% of urgent requests and 90% of others take less.
+        upper_s: 98% of urgent requests and 90% of others take less. It is at least the time that makes no promised
+            response late.
     """
 
     eta_s: float

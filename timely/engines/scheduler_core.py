@@ -24,6 +24,7 @@ from timely.engines.active_discipline import ActiveDiscipline
 from timely.engines.base import PlanHistory, ResponsePrediction
 from timely.engines.decision_log import GuardedJournal, engine_scheduling_choice
 from timely.engines.job_history import restore_engine_job
+from timely.engines.promised_responses import StepInFlight
 from timely.engines.robot_pace import Paces
 from timely.engines.service_time import ServiceTime
 from timely.engines.step_time.learned import LearnedSpeed, StepLearner
@@ -94,6 +95,8 @@ class Controller:
         self._limits: StepLimits | None = None
         self._steps: deque[list[JobId]] = deque(maxlen=STEPS_IN_FLIGHT)
         """Members of each step that is composed and not over; several steps with asynchronous scheduling."""
+        self._in_flight: StepInFlight | None = None
+        """The latest step, over or not, if a response was promised when it was composed."""
 
     # ------------------------------------------------------------------ what happened
 
@@ -387,6 +390,11 @@ class Controller:
         if not self._steps or self._steps[-1]:
             self._steps.append([])
         plan = self._active.compose(limits)
+        before = self._in_flight if len(self._steps) > 1 else None
+        self._in_flight = None
+        if self.table.promised.any():
+            begin_s = limits.now if before is None else max(limits.now, before.end_s)
+            self._in_flight = StepInFlight.of(plan, self.table, limits, begin_s)
         if self.journal and (plan.tokens or plan.evict):
             self.journal(lambda: self._step_event(plan, limits))
         return plan
@@ -450,9 +458,11 @@ class Controller:
             self.table.attained_s[rows[rows >= 0]] += step_s
 
     def ran_again(self, job_ids: Sequence[JobId], step_s: float, context_tokens: int) -> None:
-        """One more step like the last is over, which was not composed because that one's plan is steady."""
+        """One more step like the last composed one is over, which is not the last since its plan is steady."""
         self.steps += 1
         self.busy_s += step_s
+        if self._in_flight is not None:
+            self._in_flight.end_s += step_s
         self.speed.observe(len(job_ids), 0, step_s, context_tokens, 0.0)
         for job_id in job_ids:
             job = self.table.get(job_id)
@@ -490,7 +500,8 @@ class Controller:
 
     def predict_response(self, utility: TimeUtility, now: float) -> ResponsePrediction:
         """The time until a request that comes now has its first segment."""
-        return self._service_time.predict(utility, self.table, self.speed, self._limits, now)
+        in_flight = self._in_flight if any(self._steps) else None
+        return self._service_time.predict(utility, self.table, self.speed, self._limits, now, in_flight)
 
     # ------------------------------------------------------------------ times
 

@@ -7,7 +7,9 @@ from timely.core.hints import RequestHints
 from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.core.utility import TimeUtility
 from timely.disciplines.base import Speed, StepLimits
+from timely.disciplines.tardiness.segment_lengths import SegmentLengths
 from timely.engines.base import ResponsePrediction
+from timely.engines.promised_responses import StepInFlight, response_behind_promises_s
 from timely.routing.forecast import UNBOUNDED, EngineLoad, forecast
 
 WEIGHT = 0.05
@@ -41,7 +43,7 @@ class ServiceTime:
     Its prompt is not known, so it gets the mean length of recent requests, without what was cached. The forecast knows
     neither the tasks that will come nor the true length of a segment. So each forecast is compared with what became of
     its task, and later ones of its size are corrected by quantiles of these ratios. Urgent tasks have corrections of
-    their own.
+    their own. The upper prediction is at least what the responses that are promised already leave.
     """
 
     def __init__(self) -> None:
@@ -49,6 +51,7 @@ class ServiceTime:
         self._segment_tokens = FIRST_SEGMENT_TOKENS
         self._forecasts: dict[JobId, float] = {}
         """Forecast at the arrival of each job without a segment, seconds."""
+        self._lengths = SegmentLengths()
         self._ratios: dict[tuple[bool, int], deque[tuple[float, float]]] = {}
         """Time and logarithm of response over forecast, by urgency and size of the forecast."""
 
@@ -56,9 +59,8 @@ class ServiceTime:
         """A request arrives; it is not in the table yet."""
         if spec.plain:
             return
-        self._forecasts[spec.job_id] = self._forecast_s(
-            spec.hints.utility, table, speed, limits, spec.arrival_s
-        )
+        mean = self._mean_spec(spec.hints.utility, spec.arrival_s)
+        self._forecasts[spec.job_id] = _forecast_s(mean, table, speed, limits)
         self._prompt_tokens += WEIGHT * (spec.prompt_tokens - spec.cached_tokens - self._prompt_tokens)
         self._segment_tokens += WEIGHT * (spec.segment_tokens - self._segment_tokens)
 
@@ -68,6 +70,7 @@ class ServiceTime:
         response_s = now - job.spec.arrival_s
         if forecast_s is None or response_s <= 0.0:
             return
+        self._lengths.learn(job)
         key = (job.spec.hints.utility.urgent, _bucket(forecast_s))
         ratio = math.log(response_s / forecast_s)
         self._ratios.setdefault(key, deque(maxlen=RATIOS)).append((now, ratio))
@@ -77,14 +80,25 @@ class ServiceTime:
         self._forecasts.pop(job_id, None)
 
     def predict(
-        self, utility: TimeUtility, table: JobTable, speed: Speed, limits: StepLimits | None, now: float
+        self,
+        utility: TimeUtility,
+        table: JobTable,
+        speed: Speed,
+        limits: StepLimits | None,
+        now: float,
+        in_flight: StepInFlight | None = None,
     ) -> ResponsePrediction:
         """The time until the first segment is complete.
 
         Args:
             limits: of the latest step; None before the first one.
+            in_flight: that step, if it is not over.
         """
-        forecast_s = self._forecast_s(utility, table, speed, limits, now)
+        spec = self._mean_spec(utility, now)
+        forecast_s = _forecast_s(spec, table, speed, limits)
+        least_s = 0.0
+        if limits is not None:
+            least_s = response_behind_promises_s(spec, table, self._lengths, limits, in_flight, now)
         bucket = _bucket(forecast_s)
         for ratios in self._ratios.values():
             while ratios and ratios[0][0] < now - RATIO_AGE_S:
@@ -99,27 +113,30 @@ class ServiceTime:
             default=None,
         )
         if near is None:
-            return ResponsePrediction(forecast_s, forecast_s)
+            return ResponsePrediction(forecast_s, max(forecast_s, least_s))
         learned = sorted(ratio for _, ratio in self._ratios[near])
         middle, upper = (learned[int(share * len(learned))] for share in (0.5, UPPER[utility.urgent]))
-        return ResponsePrediction(forecast_s * math.exp(middle), forecast_s * math.exp(upper))
+        return ResponsePrediction(forecast_s * math.exp(middle), max(forecast_s * math.exp(upper), least_s))
 
-    def _forecast_s(
-        self, utility: TimeUtility, table: JobTable, speed: Speed, limits: StepLimits | None, now: float
-    ) -> float:
-        spec = JobSpec(
+    def _mean_spec(self, utility: TimeUtility, now: float) -> JobSpec:
+        """A request of that utility, which is like recent ones."""
+        return JobSpec(
             None,
             now,
             RequestHints(utility=utility),
             prompt_tokens=max(1, round(self._prompt_tokens)),
             segment_tokens=max(1, round(self._segment_tokens)),
         )
-        free, block, batch = (
-            (UNBOUNDED, 1, UNBOUNDED)
-            if limits is None
-            else (limits.free_blocks, limits.block_tokens, limits.max_batch)
-        )
-        return forecast(spec, EngineLoad(table, speed, 0, free, UNBOUNDED, block, batch), now).response_s
+
+
+def _forecast_s(spec: JobSpec, table: JobTable, speed: Speed, limits: StepLimits | None) -> float:
+    free, block, batch = (
+        (UNBOUNDED, 1, UNBOUNDED)
+        if limits is None
+        else (limits.free_blocks, limits.block_tokens, limits.max_batch)
+    )
+    load = EngineLoad(table, speed, 0, free, UNBOUNDED, block, batch)
+    return forecast(spec, load, spec.arrival_s).response_s
 
 
 def _bucket(forecast_s: float) -> int:

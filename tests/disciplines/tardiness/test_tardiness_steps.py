@@ -422,13 +422,13 @@ def test_vllms_priority_stands_above() -> None:
 def test_segment_lengths_are_learned_apart() -> None:
     scene, lengths = Scene(), SegmentLengths()
     urgent, normal = scene.job("u", URGENT, bound=20), scene.job("n", NORMAL, bound=20)
-    assert lengths.expect(urgent, 0) == 10.0
+    assert lengths.expect(urgent.spec, 0) == 10.0
     for tokens in (4, 4, 4, 4):
         urgent.segments = [Segment(0, "s", tokens, 0.0, 1.0)]
         lengths.learn(urgent)
     for tokens in (8, 12) * 40:
         normal.segments = [Segment(0, "s", tokens, 0.0, 1.0)]
         lengths.learn(normal)
-    assert lengths.expect(urgent, 0) == 4.0
-    assert 10.0 + 0.5 * CAUTION < lengths.expect(normal, 0) <= 20.0
-    assert lengths.expect(urgent, 1) == 10.0
+    assert lengths.expect(urgent.spec, 0) == 4.0
+    assert 10.0 + 0.5 * CAUTION < lengths.expect(normal.spec, 0) <= 20.0
+    assert lengths.expect(urgent.spec, 1) == 10.0

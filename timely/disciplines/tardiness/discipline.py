@@ -152,7 +152,7 @@ class WeightedTardiness(KeyedDiscipline):
         self._steady_jobs = ()
 
     def _expect(self, job: Job) -> None:
-        job.table.rank[job.row] = self._segments.expect(job, int(job.table.segment[job.row]))
+        job.table.rank[job.row] = self._segments.expect(job.spec, int(job.table.segment[job.row]))
 
     # ------------------------------------------------------------------ numbers
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from timely.core.job import Job
+from timely.core.job import Job, JobSpec
 from timely.disciplines.base import Floats, Rows
 
 WEIGHT = 0.05
@@ -38,10 +38,10 @@ class SegmentLengths:
         error = segment.tokens - mean
         self._means[kind] = (mean + WEIGHT * error, deviation + WEIGHT * (abs(error) - deviation))
 
-    def expect(self, job: Job, index: int) -> float:
-        """A length that segment ``index`` of the job will hardly exceed, tokens; at most its skill set's longest."""
-        bound = float(job.spec.segment_tokens)
-        mean = self._means.get((index == 0, job.spec.hints.utility.urgent))
+    def expect(self, spec: JobSpec, index: int) -> float:
+        """A length that segment ``index`` of a job will hardly exceed, tokens; at most its skill set's longest."""
+        bound = float(spec.segment_tokens)
+        mean = self._means.get((index == 0, spec.hints.utility.urgent))
         return UNKNOWN_SHARE * bound if mean is None else min(bound, mean[0] + CAUTION * mean[1])
 
 

@@ -310,9 +310,8 @@ class Steps:
     def _pass_repeats(self, now: float, step: Step) -> float:
         """Be done with all steps of a row but the last; returns when that one begins."""
         controller, table, times = self._controller, self._controller.table, step.times
-        controller.ran(len(step.members), 0, times[0], step.context_tokens)
         job_ids = [live.task.job for live, _, _ in step.members]
-        for again, time_s in enumerate(times[1:-1], 1):
+        for again, time_s in enumerate(times[:-1]):
             controller.ran_again(job_ids, time_s, step.context_tokens + again * len(job_ids))
         for time_s in times[:-1]:
             now += time_s
@@ -363,17 +362,11 @@ class Steps:
 
     def _learn(self, now: float, step: Step, following: Step | None) -> None:
         """Report the step's time; ``following`` was composed ahead and begins now."""
-        controller = self._controller
-        if len(step.times) > 1:
-            context_tokens = step.context_tokens + (len(step.times) - 1) * len(step.members)
-            job_ids = [live.task.job for live, _, _ in step.members]
-            controller.ran_again(job_ids, step.times[-1], context_tokens)
-            return
+        members = len(step.members)
         prompts = following is not None and following.prefill_tokens > 0
-        step_s = now - step.begun_s if self._ahead else step.times[0]
-        controller.ran(
-            len(step.members), step.prefill_tokens, step_s, step.context_tokens, prompts_follow=prompts
-        )
+        step_s = now - step.begun_s if self._ahead else step.times[-1]
+        context_tokens = step.context_tokens + (len(step.times) - 1) * members
+        self._controller.ran(members, step.prefill_tokens, step_s, context_tokens, prompts_follow=prompts)
 
     def _produced(self, step: Step, live: Live, tokens: int, prefill: bool, now: float) -> int:
         """Output tokens that the step gave a member; 0 while its prompt goes on, or if its token is void."""

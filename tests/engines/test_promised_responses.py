@@ -1,0 +1,90 @@
+"""Whether a new task fits behind the responses that are promised; expected values by hand."""
+
+from dataclasses import replace
+
+import pytest
+from utility_scene import limits
+
+from timely.core.hints import RequestHints
+from timely.core.job import JobSpec
+from timely.core.utility import NORMAL, URGENT, TimeUtility
+from timely.disciplines.timely.discipline import Timely
+from timely.engines.scheduler_core import Controller
+from timely.engines.step_time.learned import FixedSpeed
+
+SPEED = FixedSpeed(0.02, 0.0, 0.00005)
+"""Tasks have prompts of 256 tokens, which take 12.8 ms, and first segments of 5 tokens."""
+
+PROMISED = RequestHints(utility=URGENT, promised=True)
+
+
+def step_in_flight(
+    ages_s: list[float], utility: TimeUtility = URGENT, *, promised: bool = True, counted: bool = False,
+    token_budget: int = 4096,
+) -> Controller:  # fmt: skip
+    """An engine that computes the prompts of tasks that came so long ago.
+
+    Args:
+        counted: prompts count as computed when their step begins, as in vLLM.
+    """
+    controller = Controller(Timely(), SPEED)
+    hints = RequestHints(utility=utility, promised=promised)
+    for number, age_s in enumerate(ages_s):
+        controller.arrive(JobSpec(number, -age_s, hints, prompt_tokens=256, segment_tokens=10))
+    plan = controller.compose(replace(limits(max_batch=32, token_budget=token_budget), speed=SPEED))
+    assert len(plan.tokens) == len(ages_s)
+    for job in controller.table:
+        controller.started(job)
+        if counted:
+            controller.table.prefill_left[job.row] = 0
+    return controller
+
+
+def upper_s(controller: Controller, utility: TimeUtility = URGENT, now: float = 0.004) -> float:
+    return controller.predict_response(utility, now).upper_s
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_a_task_is_refused_whose_prompt_an_older_one_cannot_bear(*, counted: bool) -> None:
+    # The step ends at 32.8 ms and the segment at 112.8 ms, of which 12.6 ms may be missing at worst.
+    late, early = (step_in_flight([age_s], counted=counted) for age_s in (0.07, 0.05))
+    # With 17.2 ms left it cannot bear the new prompt, which comes after the segment then.
+    assert upper_s(late) == pytest.approx((0.1128 + 0.0128 + 0.1 - 0.004) / 0.9)
+    assert upper_s(early) == pytest.approx((0.0328 + 0.0128 + 0.1 - 0.004) / 0.9)
+
+
+@pytest.mark.parametrize(("budget", "steps"), [(514, 1), (513, 2)])
+def test_a_queue_of_prompts_takes_steps_beside_its_tokens(budget: int, steps: int) -> None:
+    controller = step_in_flight([0.0], token_budget=budget)
+    controller.arrive(JobSpec("waiting", 0.002, PROMISED, prompt_tokens=256, segment_tokens=10))
+    # The two sequences take a token each of a step, and the prompts 512.
+    assert upper_s(controller) == pytest.approx((0.0328 + 0.02 * (steps - 1) + 0.0256 + 0.1 - 0.004) / 0.9)
+
+
+def test_a_promised_prompt_that_has_to_wait_keeps_a_new_one_waiting() -> None:
+    controller = step_in_flight([0.057])
+    controller.arrive(JobSpec("waiting", -0.011, PROMISED, prompt_tokens=256, segment_tokens=10))
+    # The first segment ends at 112.8 ms and is due at 143 ms; with 13.9 ms for longer steps it bears one prompt.
+    assert upper_s(controller) > 0.2
+    # It alone bears the new one.
+    controller.finish("waiting", "cancelled", 0.004)
+    assert upper_s(controller) == pytest.approx((0.0328 + 0.0128 + 0.1 - 0.004) / 0.9)
+
+
+@pytest.mark.parametrize(("utility", "promised"), [(NORMAL, True), (URGENT, False)])
+def test_a_task_that_nothing_was_promised_to_bounds_no_other(utility: TimeUtility, *, promised: bool) -> None:
+    controller = step_in_flight([0.07], utility, promised=promised)
+    prediction = controller.predict_response(URGENT, 0.004)
+    assert prediction.upper_s == prediction.eta_s < 0.2
+
+
+def test_a_promise_that_is_lost_anyway_refuses_no_task() -> None:
+    assert upper_s(step_in_flight([0.1])) == upper_s(step_in_flight([0.0]))
+
+
+def test_a_step_that_is_over_is_not_waited_for() -> None:
+    controller = step_in_flight([0.0], counted=True)
+    before = upper_s(controller, now=0.0328)
+    controller.ran(1, 256, 0.0328)
+    controller.progress(controller.table[0], 1, 0.0328)
+    assert upper_s(controller, now=0.0328) == pytest.approx(before)

@@ -1,0 +1,118 @@
+"""When a task that comes now could have its first segment without making one late that was promised.
+
+A quantile of predicted responses says how sure one response is, not whether all that are promised fit together. For
+that the promised first segments are laid behind each other by their deadlines, by the rules of the discipline's steps.
+The new one comes behind them all: if that is in time, so is the order by deadlines.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from timely.core.arrays import Floats, Ints
+from timely.core.job import JobId, JobSpec, JobTable
+from timely.disciplines.base import StepLimits, StepPlan
+from timely.disciplines.tardiness.promises import PREDICTION_ERROR
+from timely.disciplines.tardiness.segment_lengths import SegmentLengths
+
+
+@dataclass(slots=True)
+class StepInFlight:
+    """The step that was composed last.
+
+    Attributes:
+        end_s: when it is over, by its predicted time.
+        tokens: job id -> tokens that it computes.
+        prompts: job id -> prompt tokens left after it, of those whose prompt it computes.
+    """
+
+    end_s: float
+    tokens: Mapping[JobId, int]
+    prompts: Mapping[JobId, int]
+
+    @classmethod
+    def of(cls, plan: StepPlan, table: JobTable, limits: StepLimits, begin_s: float) -> Self:
+        """A step that was just composed; the table has not changed since."""
+        tokens = plan.tokens
+        chunks = {job_id: count for job_id, count in tokens.items() if count > 1}
+        step_s = limits.speed.step_s(len(tokens), sum(chunks.values()))
+        prompts = {job_id: int(table.prefill_left[table[job_id].row]) - chunks[job_id] for job_id in chunks}
+        return cls(begin_s + step_s, tokens, prompts)
+
+
+def response_behind_promises_s(
+    spec: JobSpec,
+    table: JobTable,
+    lengths: SegmentLengths,
+    limits: StepLimits,
+    in_flight: StepInFlight | None,
+    now: float,
+) -> float:
+    """The time until the first segment of a new task that makes no promised one late, seconds; 0 if none is promised.
+
+    Those count whose utility falls as fast or faster, since others wait for the new task in any case. A prompt waits
+    for those before it that cannot bear it. Predicted steps may be too short, as when a step is composed.
+
+    Args:
+        spec: the new task.
+        lengths: of earlier first segments.
+        limits: of the latest step.
+        in_flight: that step, if it is not over. The table may count its prompts when it begins or when it ends.
+    """
+    waits = table.promised & (table.segment == 0) & (table.resume_s <= now)
+    rows = (waits & (table.alpha <= spec.hints.utility.alpha)).nonzero()[0]
+    if not rows.size:
+        return 0.0
+    latest_s = table.due_s[rows] + table.ert_s[rows] - table.network_s[rows]
+    order = np.argsort(latest_s, kind="stable")
+    rows, latest_s = rows[order], latest_s[order]
+    prompts = table.prefill_left[rows].copy()
+    expected = np.array([lengths.expect(table.jobs[row].spec, 0) for row in rows.tolist()])
+    tokens = np.maximum(1.0, expected - table.segment_tokens[rows])
+    begin_s = now
+    if in_flight is not None:
+        begin_s = max(now, in_flight.end_s)
+        for place, job_id in enumerate(table.ids(rows)):
+            prompts[place] = min(prompts[place], in_flight.prompts.get(job_id, prompts[place]))
+            tokens[place] -= job_id in in_flight.tokens and prompts[place] == 0
+    # The new task is the last one; its deadline is the caller's affair.
+    prompts = np.append(prompts, spec.prompt_tokens)
+    tokens = np.append(tokens, lengths.expect(spec, 0))
+    latest_s = np.append(latest_s, now)
+    end_s = _lay_behind(prompts, tokens, latest_s - begin_s, PREDICTION_ERROR * (latest_s - now), limits)
+    return (begin_s + end_s - now) / (1.0 - PREDICTION_ERROR)
+
+
+def _lay_behind(
+    prompts: Ints, tokens: Floats, latest_s: Floats, errors_s: Floats, limits: StepLimits
+) -> float:
+    """When the last of some first segments ends; times from the begin of the next step, seconds.
+
+    Args:
+        prompts, tokens, latest_s: prompt and output tokens left and the deadline of each, the earliest first.
+        errors_s: by how much each may end later than predicted.
+    """
+    speed, others = limits.speed, prompts.size - 1
+    token_s, alone_s = speed.prefill_token_s, speed.step_s(1, 0)
+    step_s = alone_s + max(0.0, speed.step_s(2, 0) - alone_s) * others
+    work_s = step_s * tokens + token_s * prompts
+    # Those are heeded that are not lost in any case.
+    kept = work_s <= latest_s
+    end_s = np.where(prompts > 0, -math.inf, work_s)
+    begin_s, used, budget = 0.0, 0, max(1, limits.token_budget - others)
+    for place in np.flatnonzero(prompts).tolist():
+        prompt = int(prompts[place])
+        prompt_s = token_s * prompt
+        steps, used = divmod(used + prompt - 1, budget)
+        begin_s, used = begin_s + step_s * steps, used + 1
+        unable = kept & (np.maximum(latest_s - end_s, 0.0) - errors_s < prompt_s)
+        free_s = float(np.minimum(end_s, latest_s)[unable].max(initial=begin_s))
+        if free_s > begin_s:
+            begin_s, used = free_s, prompt
+        end_s[end_s > begin_s] += prompt_s
+        end_s[place] = begin_s + work_s[place]
+        begin_s += prompt_s
+    return float(end_s[-1])
