@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -307,3 +309,43 @@ def test_an_event_log_goes_on_in_a_new_line_after_a_tear(tmp_path: Path) -> None
     torn, closed = path.read_text().splitlines()
     assert torn.endswith("segm")
     assert json.loads(closed)["event"] == "closed"
+
+
+def test_a_full_disk_leaves_whole_lines_and_the_number_of_lost_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, clock = tmp_path / "events.jsonl", ManualClock()
+    log = EventLog(path, clock)
+    log.write("first")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    until(lambda: path.stat().st_size > 0)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, hard))
+    try:
+        for _ in range(3):
+            log.write("refused")
+            until(log._waiting.empty)
+        until(lambda: "lines are lost" in caplog.text)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    log.write("last")
+    log.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["event"] for line in lines] in (
+        ["first", "lost", "last", "closed"],
+        ["first", "lost", "refused", "last", "closed"],
+    )
+    assert lines[1]["lines"] + len(lines) == 7
+    assert caplog.text.count("lines are lost") == 1
+
+
+def test_an_event_log_on_a_device_that_takes_nothing_ends_in_order(caplog: pytest.LogCaptureFixture) -> None:
+    log = EventLog(Path("/dev/full"), ManualClock())
+    log.write("refused")
+    log.close()
+    assert "lines are lost" in caplog.text
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not true():
+        assert time.monotonic() < deadline_s

@@ -5,7 +5,8 @@ import os
 import secrets
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 
 from timely.core.errors import InvalidInput
@@ -60,29 +61,35 @@ def core_write_file(path: Path, content: str | bytes) -> None:
         temporary.write_bytes(data)
 
 
-def append_file_line(path: Path, line: bytes, *, flush: bool = False) -> int:
-    """Append a line and its end; returns the size of the file, bytes.
+def append_whole(file: FileIO, data: bytes, *, flush: bool = False) -> int:
+    """Append lines to a file that is open for appending; returns its size, bytes.
 
-    A line that a full disk takes in part is removed again: it would spoil the next one.
+    What a full disk takes in part is removed again: half a line would spoil the next one.
 
     Args:
-        flush: the line is on the disk when the call returns; else it survives the end of the process only.
+        flush: the lines are on the disk when the call returns; else they survive the end of the process only.
 
     Raises:
         OSError: the disk refuses; the file is as before.
     """
-    data = line + b"\n"
-    with path.open("ab", buffering=0) as file:
-        size = file.tell()
-        try:
-            if file.write(data) != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            if flush:
-                os.fsync(file.fileno())
-        except OSError:
+    size = os.fstat(file.fileno()).st_size
+    try:
+        if file.write(data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if flush:
+            os.fsync(file.fileno())
+    except OSError:
+        # A pipe or a device cannot be cut.
+        with suppress(OSError):
             file.truncate(size)
-            raise
+        raise
     return size + len(data)
+
+
+def append_file_line(path: Path, line: bytes, *, flush: bool = False) -> int:
+    """Append a line and its end; returns the size of the file, bytes. Arguments and errors as ``append_whole``."""
+    with path.open("ab", buffering=0) as file:
+        return append_whole(file, line + b"\n", flush=flush)
 
 
 def flush_file_names(folder: Path) -> None:

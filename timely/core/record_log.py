@@ -11,10 +11,12 @@ import json
 import os
 import zlib
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from timely.core.errors import InvalidInput
+from timely.core.files import append_whole
 
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
@@ -59,7 +61,8 @@ class RecordFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.bytes = 0
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._file = FileIO(os.open(path, flags, 0o600), "ab")
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Hand a record to the operating system: it survives the end of this process, not that of the machine.
@@ -67,15 +70,7 @@ class RecordFile:
         Raises:
             OSError: the disk refuses; the file is as before.
         """
-        line = record_log_line(record)
-        try:
-            if os.write(self._file, line) != len(line):
-                raise OSError("the disk took a part of the record only")
-        except OSError:
-            # Half a record would spoil the next one.
-            os.ftruncate(self._file, self.bytes)
-            raise
-        self.bytes += len(line)
+        self.bytes = append_whole(self._file, record_log_line(record))
 
     def flush(self) -> None:
         """Bring all records to the disk; blocks.
@@ -83,7 +78,7 @@ class RecordFile:
         Raises:
             OSError: the disk refuses.
         """
-        os.fdatasync(self._file)
+        os.fdatasync(self._file.fileno())
 
     def close(self) -> None:
-        os.close(self._file)
+        self._file.close()

@@ -25,7 +25,7 @@ fields:
 - ``refused``: ``agent``, ``code``, ``detail``.
 - ``discipline``, a switch: ``name``.
 - ``engine_died``, before it is started again: ``detail``.
-- ``lost``, lines that the disk was too slow for: ``lines``.
+- ``lost``, lines that the disk was too slow for or refused: ``lines``.
 - ``closed``: the server ended in good order.
 """
 
@@ -40,7 +40,7 @@ from typing import Any
 
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput
-from timely.core.files import file_ends_torn
+from timely.core.files import append_whole, file_ends_torn
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +71,9 @@ class EventLog:
         if path is None:
             return
         try:
-            self._file = path.open("a", encoding="utf-8")
+            self._file = path.open("ab", buffering=0)
             if file_ends_torn(path):
-                self._file.write("\n")
+                self._file.write(b"\n")
                 log.warning("%s: its last line was torn by the end of a server", path)
         except OSError as error:
             raise InvalidInput(f"cannot open the event log: {error.strerror}", where=str(path)) from error
@@ -103,7 +103,7 @@ class EventLog:
         line: Mapping[str, Any] = {"t_s": self.since_s(self._clock.now()), "event": event, **fields}
         try:
             if self._lost:
-                self._waiting.put_nowait(_line({"t_s": line["t_s"], "event": "lost", "lines": self._lost}))
+                self._waiting.put_nowait(self._lost_line(self._lost))
                 self._lost = 0
             self._waiting.put_nowait(_line(line))
         except queue.Full:
@@ -125,14 +125,26 @@ class EventLog:
         thread.join(CLOSE_TIMEOUT_S)
 
     def _write(self) -> None:
-        with self._file as file:
-            while (line := self._waiting.get()) is not None:
+        """Write the waiting lines together, until the last one; count those that the disk refuses."""
+        refused, ended = 0, False
+        with self._file:
+            while not ended:
+                lines = [self._waiting.get()]
+                while not self._waiting.empty():
+                    lines.append(self._waiting.get_nowait())
+                ended = lines[-1] is None
+                own = [line for line in lines if line is not None]
+                lost = [self._lost_line(refused)] if refused else []
                 try:
-                    file.write(line)
-                    if self._waiting.empty():
-                        file.flush()
+                    append_whole(self._file, "".join(lost + own).encode())
+                    refused = 0
                 except OSError as error:
-                    log.error("event log: %s; a line is lost", error)
+                    if not refused:
+                        log.error("event log: lines are lost from here on: %s", error)
+                    refused += len(own)
+
+    def _lost_line(self, lines: int) -> str:
+        return _line({"t_s": self.since_s(self._clock.now()), "event": "lost", "lines": lines})
 
 
 def _line(fields: Mapping[str, Any]) -> str:
