@@ -17,7 +17,8 @@ from timely.cli import serve
 from timely.client import StopOrder, TimelyClient
 from timely.core.errors import Conflict, NotAllowed
 from timely.engines.scripted import ScriptedEngine
-from timely.server.tasks import fleet_stop, robot_roster, stop_followers, stop_service
+from timely.server.tasks import fleet_stop, robot_roster, stop_file, stop_followers, stop_service
+from timely.server.tasks.stop_file import SavedStop, StopFile
 
 
 def client(served: Fleet, **options: Any) -> TimelyClient:
@@ -309,6 +310,39 @@ def test_a_stop_that_the_disk_refuses_holds_and_says_so(tmp_path: Path) -> None:
         assert not timely.stop_fleet(deadline_s=0.0)["saved"]
         with pytest.raises(Conflict, match="stopped"):
             timely.submit("short", skill_set="tiny-drone")
+
+
+def test_what_the_disk_refused_of_a_stop_is_saved_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stop_file, "RETRY_S", 0.01)
+    (tmp_path / "state").touch()
+    with fleet(state_dir=tmp_path / "state") as served, client(served) as timely, client(served) as bridge:
+        follow(bridge, "drone-1")
+        assert not timely.stop_fleet(deadline_s=0.0)["saved"]
+        (tmp_path / "state").unlink()
+        served.until((tmp_path / "state" / "robots.json").exists)
+        served.until(lambda: served.service.fleet_stop.latch.view()["saved"])
+    with fleet(state_dir=tmp_path / "state") as served, client(served) as timely:
+        assert list(timely.stop_state()["robots"]) == ["drone-1"]
+
+
+def test_a_stop_is_not_called_saved_before_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with fleet(state_dir=tmp_path) as served, client(served) as timely:
+        timely.stop_fleet(deadline_s=0.0)
+        assert timely.reset_stop()["saved"]
+        goes_on = threading.Event()
+        write = StopFile.write
+
+        def slow(file: StopFile, stop: SavedStop | None) -> bool:
+            assert goes_on.wait(WAIT_S)
+            return write(file, stop)
+
+        monkeypatch.setattr(StopFile, "write", slow)
+        monkeypatch.setattr(stop_service, "ENDING_S", 0.01)
+        assert not timely.stop_fleet(deadline_s=0.0)["saved"]
+        goes_on.set()
+        served.until(lambda: served.service.fleet_stop.latch.view()["saved"])
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"stop_id": "stop-1"}'])

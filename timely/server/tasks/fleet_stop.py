@@ -7,15 +7,16 @@ without an acknowledgement is ``unknown``: it may be moving.
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from timely.core.clock import AsyncClock, wait_on_clock
 from timely.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded
 from timely.server.tasks.robot_roster import MAX_ROBOTS, RobotRoster
-from timely.server.tasks.stop_file import SavedStop, StopFile
+from timely.server.tasks.stop_file import SavedState, SavedStop, StopFile
 from timely.server.tasks.stop_followers import StopFollower, StopFollowers
 from timely.server.tasks.task_events import KEEPALIVE, server_task_event_bytes
 
@@ -66,8 +67,7 @@ class FleetStop:
         self.roster = RobotRoster(file)
         self._clock = clock
         self._file = file
-        self._saving = asyncio.Lock()
-        self._saved = False
+        self._disk = SavedState(self._snapshot, "the state of the stop")
         self._stop: _Stop | None = None
         self._followers = StopFollowers()
         self._sequence = 0
@@ -106,23 +106,27 @@ class FleetStop:
             return
         self._stop = _Stop(saved.stop_id, saved.reason, saved.principal, self._clock.now())
         self._stop.expect({*saved.robots, *self.roster.names})
-        self._saved = True
+        self._disk.saved = True
         self._publish("stop", {"stop_id": saved.stop_id, "reason": saved.reason})
         log.warning("the fleet is still stopped (%s): %s", saved.stop_id, saved.reason or "no reason given")
 
     async def save(self) -> bool:
         """Bring the disk to the present latch; False if it keeps nothing or refuses, which the log then says."""
-        async with self._saving:
-            stop = self._stop
-            saved = None
-            if stop is not None:
-                saved = SavedStop(stop.stop_id, stop.reason, stop.principal, tuple(stop.robots))
-            try:
-                self._saved = await asyncio.to_thread(self._file.write, saved)
-            except InvalidInput as error:
-                self._saved = False
-                log.error("the state of the stop is not saved: %s", error)
-            return self._saved
+        self._disk.changed()
+        return await self._disk.flush()
+
+    async def close(self) -> None:
+        """Save what is not saved yet."""
+        await self._disk.close()
+        await self.roster.disk.close()
+
+    def _snapshot(self) -> Callable[[], bool]:
+        stop = self._stop
+        if stop is None:
+            return partial(self._file.write, None)
+        return partial(
+            self._file.write, SavedStop(stop.stop_id, stop.reason, stop.principal, tuple(stop.robots))
+        )
 
     async def answered(self, deadline_s: float) -> None:
         """Return when every robot has an acknowledgement, at the latest after ``deadline_s`` seconds."""
@@ -156,7 +160,7 @@ class FleetStop:
             "principal": stop.principal,
             "success": bool(sure) and all(sure) and not incomplete,
             "incomplete": incomplete,
-            "saved": self._saved,
+            "saved": self._disk.saved,
             "robots": robots,
             "bridges": len(self._followers),
         }

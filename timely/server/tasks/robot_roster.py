@@ -3,9 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Collection, Iterable
+from functools import partial
 
-from timely.core.errors import InvalidInput
-from timely.server.tasks.stop_file import StopFile
+from timely.server.tasks.stop_file import SavedState, StopFile
 
 log = logging.getLogger(__name__)
 
@@ -17,6 +17,7 @@ class RobotRoster:
 
     Attributes:
         incomplete: robots are missing, because there were over ``MAX_ROBOTS`` or the file could not be read.
+        disk: brings the names to the file.
 
     Args:
         file: keeps the names over a restart.
@@ -26,8 +27,10 @@ class RobotRoster:
         self.incomplete = False
         self._file = file
         self._names: dict[str, None] = {}
-        self._unsaved = False
-        self._saving: asyncio.Task[bool] | None = None
+        self.disk = SavedState(
+            lambda: partial(file.write_robots, tuple(self._names), complete=not self.incomplete),
+            "the robots of the stop",
+        )
 
     @property
     def names(self) -> Collection[str]:
@@ -52,8 +55,7 @@ class RobotRoster:
                 log.error("more than %s robots follow the stop: no stop is a success", MAX_ROBOTS)
             else:
                 continue
-            self._unsaved = True
-        self._save_soon()
+            self.disk.changed()
 
     async def remove(self, agents: Iterable[str]) -> tuple[list[str], bool]:
         """Remove robots; returns those that it had, and whether the disk has the change."""
@@ -61,27 +63,5 @@ class RobotRoster:
         for agent in removed:
             del self._names[agent]
         self.incomplete = False
-        self._unsaved = True
-        return removed, await self.flush()
-
-    async def flush(self) -> bool:
-        """Return when the disk has the names; False where nothing is kept or the disk refuses."""
-        self._save_soon()
-        return True if self._saving is None else await asyncio.shield(self._saving)
-
-    def _save_soon(self) -> None:
-        if self._unsaved and (self._saving is None or self._saving.done()):
-            self._saving = asyncio.create_task(self._save(), name="save the robots")
-
-    async def _save(self) -> bool:
-        saved = True
-        while self._unsaved:
-            self._unsaved = False
-            try:
-                saved = await asyncio.to_thread(
-                    self._file.write_robots, tuple(self._names), complete=not self.incomplete
-                )
-            except InvalidInput as error:
-                saved = False
-                log.error("the robots of the stop are not saved: %s", error)
-        return saved
+        self.disk.changed()
+        return removed, await self.disk.flush()

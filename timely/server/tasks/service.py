@@ -135,7 +135,7 @@ class TaskService:
             await self.lifecycle.stop()
             await self.predictions.stop()
             await self.engine.stop()
-            await self.fleet_stop.latch.roster.flush()
+            await self.fleet_stop.latch.close()
             await self.log.close()
             await asyncio.to_thread(self.recorder.close)
 

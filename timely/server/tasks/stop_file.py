@@ -1,7 +1,9 @@
 """The latched stop and the robots that it concerns, on the server's disk: a restart changes neither."""
 
+import asyncio
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +14,9 @@ log = logging.getLogger(__name__)
 
 NAME = "stop.json"
 ROBOTS_NAME = "robots.json"
+
+RETRY_S = 1.0
+"""What the disk refused is written again so often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,60 @@ class StopFile:
             InvalidInput: the disk refuses.
         """
         return _write(self._robots_path, json.dumps({"robots": robots, "complete": complete}))
+
+
+class SavedState:
+    """Brings a state to its file after each change, until the disk takes it.
+
+    Args:
+        snapshot: a call that writes the present state, as those of ``StopFile``.
+        name: of the state, for the log.
+
+    Attributes:
+        saved: the disk has the present state.
+    """
+
+    def __init__(self, snapshot: Callable[[], Callable[[], bool]], name: str) -> None:
+        self.saved = False
+        self._snapshot = snapshot
+        self._name = name
+        self._changed = self._refused = False
+        self._saving: asyncio.Task[bool] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+
+    def changed(self) -> None:
+        """Begin to save the state."""
+        self._changed, self.saved = True, False
+        self._begin()
+
+    async def flush(self) -> bool:
+        """Return when the disk has the state; False where nothing is kept or the disk refuses."""
+        self._begin()
+        return self.saved if self._saving is None else await asyncio.shield(self._saving)
+
+    async def close(self) -> None:
+        """Save the state a last time."""
+        await self.flush()
+        if self._retry is not None:
+            self._retry.cancel()
+
+    def _begin(self) -> None:
+        if self._changed and (self._saving is None or self._saving.done()):
+            self._saving = asyncio.create_task(self._save(), name=f"save {self._name}")
+
+    async def _save(self) -> bool:
+        while self._changed:
+            self._changed = False
+            try:
+                self.saved = await asyncio.to_thread(self._snapshot()) and not self._changed
+                self._refused = False
+            except InvalidInput as error:
+                if not self._refused:
+                    log.error("%s: not saved, and tried again: %s", self._name, error)
+                self._changed = self._refused = True
+                self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._begin)
+                break
+        return self.saved
 
 
 def _write(path: Path | None, content: str | None) -> bool:
