@@ -12,6 +12,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,13 @@ from fleet import (
     Reader,
     body,
     catalogue,
+    events_of,
     fleet,
 )
 from manual_clock import ManualClock
 
 from timely.core.errors import EngineFailed
-from timely.core.record_log import RecordFile, record_log_line
+from timely.core.record_log import RecordFile, read_record_log, record_log_line
 from timely.engines.base import PastReport
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
@@ -50,6 +52,7 @@ from timely.server.settings import ServerSettings
 from timely.server.tasks import task_log
 from timely.server.tasks.request import ReportBody, TaskRequest
 from timely.server.tasks.service import TaskService
+from timely.server.tasks.stop_file import SavedStop, StopFile
 from timely.server.tasks.task_log import TaskLog
 
 
@@ -575,3 +578,92 @@ async def test_progress_in_a_row_takes_the_room_of_two_reports(tmp_path: Path) -
     reports = [event.report for event in task.past if isinstance(event, PastReport)]
     assert [report.remaining_s for report in reports] == [30.0, 11.0]
     await service.stop()
+
+
+def test_a_stop_ends_a_plan_in_execution_whose_end_was_not_kept(tmp_path: Path) -> None:
+    """The stop is on the disk before the record of what it did, if the kill comes between."""
+    state, _ = cut(tmp_path, "short", seconds=3.0)
+    StopFile(state).write(SavedStop("stop-1", "smoke", "local", ("drone-1",)))
+    with server(state, now=104.0) as served:
+        served.run_for(0.1)
+        view = served.http.get("/v1/tasks/one").json()
+        assert (view["state"], view["outcome"]) == ("ended", "cancelled")
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_reader_that_is_ahead_of_what_the_machine_kept_gets_the_rest_once(
+    tmp_path: Path, lost: int
+) -> None:
+    """A power failure takes the records of the last milliseconds, and the reader has these segments."""
+    state, before = cut(tmp_path, "long", seconds=3.0)
+    (file,) = (state / "tasks").glob("*.log")
+    lines = file.read_bytes().splitlines(keepends=True)
+    assert all(json.loads(line[9:])["kind"] == "segment" for line in lines[-lost:])
+    file.write_bytes(b"".join(lines[:-lost]))
+    with server(state, now=104.0) as served:
+        after = rest(served, before[-1][0])
+    ids = [number for number, _, _ in before + after]
+    assert ids == list(range(1, len(ids) + 1))
+    texts = [data["text"] for _, name, data in before + after if name == "segment"]
+    assert texts == whole(tmp_path, "long")
+
+
+def test_a_disk_that_stalls_costs_no_task_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client can read only once its task is on the disk."""
+    stalled, goes_on = threading.Event(), threading.Event()
+
+    def flush(file: RecordFile) -> None:
+        stalled.set()
+        assert goes_on.wait(WAIT_S)
+
+    monkeypatch.setattr(RecordFile, "flush", flush)
+    with server(tmp_path) as served, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(served.http.post, "/v1/tasks", json=body("short", id="one"))
+        try:
+            assert stalled.wait(WAIT_S)
+            served.until(lambda: served.service.tasks.find("one") is not None)
+            served.run_for(6.0)
+        finally:
+            goes_on.set()
+        events = events_of(answer.result(WAIT_S).text)
+    assert (events[-1][1], events[-1][2]["outcome"]) == ("result", "complete")
+
+
+def test_a_cancelled_task_stays_so_after_a_power_failure(tmp_path: Path) -> None:
+    with (
+        server(tmp_path) as served,
+        served.http.stream("POST", "/v1/tasks", json=body("ask", id="one")) as stream,
+    ):
+        Reader(stream).next()
+        served.run_for(1.0)
+        assert served.http.put("/v1/tasks/one/urgency", json={"urgency": 0, "operator": "x"}).is_success
+        assert served.service.log._on_disk == served.service.log._written
+        assert served.http.delete("/v1/tasks/one").json()["outcome"] == "cancelled"
+        records, _ = read_record_log(next((tmp_path / "tasks").glob("*.log")))
+        generated = next(at for at, record in enumerate(records) if record.get("kind") == "generated")
+        assert served.service.log._on_disk >= generated
+
+
+def test_other_files_in_the_folder_of_the_log_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "tasks").mkdir()
+    for name in ("notes.log", "00000001.log.bak", "1.log"):
+        (tmp_path / "tasks" / name).write_text("not a record")
+    with server(tmp_path) as served:
+        assert served.http.get("/readyz").is_success
+    assert (tmp_path / "tasks" / "notes.log").read_text() == "not a record"
+
+
+async def test_a_full_file_that_cannot_be_flushed_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(task_log, "FILE_BYTES", 1)
+    monkeypatch.setattr(RecordFile, "flush", full)
+    log = TaskLog(tmp_path, ManualClock(1.0))
+    await log.open()
+    handles = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        log.write("task", "one")
+        await log.durable()
+    assert len(os.listdir("/proc/self/fd")) <= handles
+    assert "may be lost when this machine fails" in caplog.text
+    await log.close()

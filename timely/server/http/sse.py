@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
@@ -121,15 +122,19 @@ class StopEvents(_Stream):
                 yield chunks
 
 
-def sse_resume_point(header: str | None, events: TaskEvents) -> int:
+def sse_resume_point(header: str | None, task: Task) -> int:
     """The event id after which a reader continues, from its ``Last-Event-ID``.
+
+    A server that lost its last records with its machine sends events again, with the same ids. A reader has them.
 
     Raises:
         InvalidInput: no event of this task has that id.
     """
     if header is None or header == "":
         return 0
-    if not (header.isascii() and header.isdigit() and len(header) < 10 and int(header) <= len(events)):
+    is_number = header.isascii() and header.isdigit() and len(header) < 10
+    sent_again = math.isfinite(task.recovered_s) and not task.events.closed
+    if not (is_number and (sent_again or int(header) <= len(task.events))):
         raise InvalidInput(f"{header[:40]!r} is no event id of this task", where="Last-Event-ID")
     return int(header)
 

@@ -49,7 +49,7 @@ def task_router(service: TaskService) -> APIRouter:
         """Follow a task from the start, or from after the event named in ``Last-Event-ID``. A reader with the task's
         token has a place that readers without it cannot take."""
         task = service.visible(task_id, http_request_principal(request))
-        after = sse_resume_point(request.headers.get("last-event-id"), task.events)
+        after = sse_resume_point(request.headers.get("last-event-id"), task)
         return EventStream(
             service, task, with_token=holds_task_token(task, _task_token(request)), after=after
         )

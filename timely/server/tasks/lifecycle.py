@@ -71,15 +71,13 @@ class TaskLifecycle:
     # ------------------------------------------------------------------ what the service asks for
 
     async def begin(self, task: Task, generation: GenerationRequest) -> None:
-        """Start a task of the table; returns with the engine's first event, or soon without one.
+        """Start a task of the table; returns with its record kept, after the engine's first event or soon without one.
 
         Raises:
             TimelyError: the engine refused the generation.
         """
         task.pump = asyncio.create_task(self._generate(task, generation), name=f"generate {task.task_id}")
         task.runner = asyncio.create_task(self._run(task), name=f"task {task.task_id}")
-        # The client has no open event stream yet, and may never have one.
-        task.grace = asyncio.create_task(self._expect_reader(task, self._settings.grace_s))
         self._count_live()
         async with clock_timeout(self._settings.admission_wait_s):
             await task.answered.wait()
@@ -87,6 +85,11 @@ class TaskLifecycle:
             self.settle(task)
             self._forget(task)
             raise task.refusal
+        self._engine.note_arrival()
+        await self._log.durable()
+        if task.state == "generating" and task.grace is None:
+            # The client has no open event stream yet, and may never have one.
+            task.grace = asyncio.create_task(self._expect_reader(task, self._settings.grace_s))
 
     def adopt(self, task: Task, generation: GenerationRequest | None) -> None:
         """Go on with a task of an earlier life of the server.

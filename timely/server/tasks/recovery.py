@@ -10,7 +10,7 @@ import gc
 import logging
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from timely.core.errors import Conflict, TimelyError
@@ -35,30 +35,23 @@ INSIDE_A_BLOCK = Ending("failed", "interrupted", f"{OTHER_SOURCE}, inside a loop
 UNREADABLE = Ending("failed", "interrupted", f"{OTHER_SOURCE}, in which its segments are no plan", "server")
 
 
+@dataclass(frozen=True, slots=True)
 class Recovery:
     """Makes tasks of records.
 
-    Args:
+    Attributes:
         admission: builds tasks.
         lifecycle: goes on with them.
         table: receives them.
-        task_log: forgets those that are over.
+        log: forgets those that are over.
         settings: how long ended tasks are kept.
     """
 
-    def __init__(
-        self,
-        admission: Admission,
-        lifecycle: TaskLifecycle,
-        table: TaskTable,
-        task_log: TaskLog,
-        settings: ServerSettings,
-    ) -> None:
-        self._admission = admission
-        self._lifecycle = lifecycle
-        self._table = table
-        self._log = task_log
-        self._settings = settings
+    admission: Admission
+    lifecycle: TaskLifecycle
+    table: TaskTable
+    log: TaskLog
+    settings: ServerSettings
 
     async def restore(self, records: Iterable[Record], now: float, *, stopped: bool) -> None:
         """Bring back all tasks that are not over for longer than their retention.
@@ -85,22 +78,23 @@ class Recovery:
                 task, fingerprint = await self._task(task_id, own)
             except (TimelyError, ValueError, KeyError, TypeError) as error:
                 log.error("task %s of an earlier start cannot be restored: %s", task_id, error)
-                self._log.forget(task_id)
+                self.log.forget(task_id)
                 continue
-            if task.state == "ended" and task.settled_s + self._settings.retention_s <= now:
-                self._log.forget(task_id)
+            if task.state == "ended" and task.settled_s + self.settings.retention_s <= now:
+                self.log.forget(task_id)
                 continue
             states[task.state] += 1
             generation = None
+            if stopped and task.state != "ended" and task.outcome in (None, "complete"):
+                # The kill came before the record of what the stop did to this task.
+                task.ending = STOPPED
             if task.state == "generating":
-                if stopped:
-                    task.ending = task.ending or STOPPED
                 if task.ending is None and fingerprint != task.fingerprint:
                     await self._replan(task)
                 if task.ending is None:
-                    generation = self._admission.generation(task)
-            self._lifecycle.adopt(task, generation)
-            if task.replans is not None and (old := self._table.find(task.replans)) is not None:
+                    generation = self.admission.generation(task)
+            self.lifecycle.adopt(task, generation)
+            if task.replans is not None and (old := self.table.find(task.replans)) is not None:
                 old.replanned_as = task_id
         return states
 
@@ -110,11 +104,11 @@ class Recovery:
             task.ending = INSIDE_A_BLOCK
             return
         try:
-            await self._admission.replan(task, OTHER_SOURCE)
+            await self.admission.replan(task, OTHER_SOURCE)
         except TimelyError as error:
             task.ending = Ending("failed", "interrupted", f"{OTHER_SOURCE}: {error.message}", error.where)
             return
-        self._log.replanned(task)
+        self.log.replanned(task)
 
     async def _task(self, task_id: str, records: list[Record]) -> tuple[Task, str]:
         """A task and the fingerprint of its plan's source."""
@@ -124,7 +118,7 @@ class Recovery:
         if first["annotation"] is not None:
             level, source, confidence, expected_tokens = first["annotation"]
             annotation = Annotation(Assignment(level, source, confidence), expected_tokens)
-        task = await self._admission.restore(
+        task = await self.admission.restore(
             request,
             task_id=task_id,
             token="",
@@ -148,7 +142,7 @@ class Recovery:
             elif record["kind"] == "report":
                 _report(task, ExecutionReport(**record["report"]), record["at_s"] + shift_s)
             elif record["kind"] == "replanned":
-                self._admission.set_history(task, record["history"])
+                self.admission.set_history(task, record["history"])
                 fingerprint, task.ending = record["fingerprint"], None
             elif record["kind"] == "urgency" and task.annotation is not None:
                 task.annotation = replace(task.annotation, urgency=Assignment(record["level"], "operator"))

@@ -232,8 +232,6 @@ class TaskService:
         self.recorder.admitted(task)
         task.events.append("accepted", task.accepted())
         await self.lifecycle.begin(task, generation)
-        self.engine.note_arrival()
-        await self.log.durable()
         return task
 
     def _count_request(self, principal: Principal, generations: int = 1) -> None:
@@ -385,6 +383,7 @@ class TaskService:
         with self.recorder.audited(principal, "cancel", task_id):
             check_task_owner(task, principal, token)
         await self.lifecycle.end(task, Ending("cancelled"))
+        await self.log.durable()
         return task
 
     # ------------------------------------------------------------------ what operators do
@@ -418,6 +417,7 @@ class TaskService:
         if task is not None and task.annotation is not None:
             task.annotation = replace(task.annotation, urgency=Assignment(urgency, "operator"))
             self.log.urgency(task, urgency)
+            await self.log.durable()
         return {
             "id": name,
             "urgency": urgency,

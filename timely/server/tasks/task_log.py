@@ -32,6 +32,7 @@ import math
 import threading
 import time
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -51,6 +52,7 @@ log = logging.getLogger(__name__)
 FOLDER = "tasks"
 """In the server's state folder."""
 
+LOG_FILES = "[0-9]" * 8 + ".log"
 VERSION = 1
 FILE_BYTES = 4 * 1024 * 1024
 MEASURED_SEGMENTS = 1000
@@ -148,7 +150,7 @@ class TaskLog:
             return []
         records: list[Record] = []
         number = 0
-        for path in sorted(folder.glob("*.log")):
+        for path in sorted(folder.glob(LOG_FILES)):
             number = int(path.stem)
             self._files[path] = _FileTasks()
             for record in self._read(path):
@@ -377,13 +379,15 @@ class TaskLog:
                 file, full, self._full = self._file, self._full, []
                 written = self._written
             try:
-                for old in full:
-                    old.flush()
-                    old.close()
-                if file is not None:
-                    file.flush()
-                    if full or not self._on_disk:
-                        flush_file_names(file.path.parent)
+                with ExitStack() as files:
+                    for old in full:
+                        files.callback(old.close)
+                    for old in full:
+                        old.flush()
+                    if file is not None:
+                        file.flush()
+                        if full or not self._on_disk:
+                            flush_file_names(file.path.parent)
             except OSError as error:
                 log.error("tasks may be lost when this machine fails: %s", error)
             if self._loop is not None and not self._loop.is_closed():
