@@ -424,3 +424,39 @@ def test_a_stop_of_the_fleet_is_no_sign_that_the_server_has_the_task() -> None:
         pytest.raises(Conflict, match="stopped"),
     ):
         timely.submit("short", skill_set=SKILLS)
+
+
+def test_a_reset_whose_answer_was_lost_is_not_sent_again() -> None:
+    """Another stop may have come meanwhile, which a second reset would release."""
+    requests: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        requests.append(request.url.path)
+        raise httpx.ReadTimeout("late") if len(requests) < 3 else httpx.ConnectError("refused")
+
+    with TimelyClient(transport=httpx.MockTransport(answer)) as timely:
+        with pytest.raises(EngineFailed, match="ReadTimeout"):
+            timely.reset_stop()
+        assert len(requests) == 1
+        with pytest.raises(EngineFailed):
+            timely.stop_fleet()
+        assert len(requests) == 3
+        with pytest.raises(EngineFailed, match="ConnectError"):
+            timely.reset_stop()
+        assert len(requests) == 5, "the first was not sent"
+
+
+def test_a_proxy_that_answers_for_a_server_that_is_away_ends_no_plan() -> None:
+    result = b'id: 2\nevent: error\ndata: {"code": "expired", "detail": "late"}\n\n'
+    answers = [
+        httpx.Response(200, stream=httpx.ByteStream(b"id: 1\nevent: accepted\ndata: {}\n\n")),
+        httpx.Response(502, text="<html>Bad Gateway"),
+        httpx.Response(504, text="<html>Gateway Time-out"),
+        httpx.Response(200, stream=httpx.ByteStream(result)),
+    ]
+    transport = httpx.MockTransport(lambda request: answers.pop(0))
+    with TimelyClient(transport=transport, sleep=lambda seconds: None) as timely:
+        plan = timely.submit("short", skill_set=SKILLS)
+        with pytest.raises(TimelyError, match="late"):
+            list(plan)
+    assert not answers

@@ -273,12 +273,13 @@ class AsyncTimelyClient:
         return await self._connection.request("GET", "/v1/stop")
 
     async def reset_stop(self) -> dict[str, Any]:
-        """Release the latched stop.
+        """Release the latched stop. A lost answer is not asked for again: another stop may have come meanwhile.
 
         Raises:
             NotAllowed: the principal is no operator. Conflict: no stop is latched.
+            EngineFailed: no server, or its answer was lost; ``stop_state`` tells which.
         """
-        return await self._connection.request("POST", "/v1/stop/reset")
+        return await self._connection.request("POST", "/v1/stop/reset", repeatable=False)
 
     async def remove_stop_robots(self, agents: Iterable[str]) -> list[str]:
         """Stops no longer expect these robots, which are out of service; returns those that were expected.

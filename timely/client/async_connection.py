@@ -51,21 +51,34 @@ class AsyncConnection:
         await self.http.aclose()
 
     async def request(
-        self, method: str, url: str, *, json: Any = None, headers: Headers | None = None
+        self,
+        method: str,
+        url: str,
+        *,
+        json: Any = None,
+        headers: Headers | None = None,
+        repeatable: bool = True,
     ) -> dict[str, Any]:
-        """Send a request that may be repeated without harm; a broken connection is retried once.
+        """Send a request; after a broken connection once more.
+
+        Args:
+            repeatable: it does no harm twice. Otherwise it is repeated only if the first one was not sent.
 
         Raises:
-            TimelyError: the server refused the request. EngineFailed: there is no server.
+            TimelyError: the server refused the request. EngineFailed: there is no server, or its answer was lost.
         """
         try:
             return await self._request(method, url, json, headers)
-        except httpx.TransportError:
-            pass
+        except httpx.TransportError as error:
+            if not (repeatable or isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)):
+                raise self._unreachable(error) from error
         try:
             return await self._request(method, url, json, headers)
         except httpx.TransportError as error:
-            raise EngineFailed(f"{type(error).__name__}: {error}", where=self.url) from error
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: httpx.TransportError) -> EngineFailed:
+        return EngineFailed(f"{type(error).__name__}: {error}", where=self.url)
 
     async def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
         response = await self.http.request(method, url, json=json, headers=headers)

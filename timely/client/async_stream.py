@@ -173,8 +173,8 @@ class AsyncTaskStream:
             await self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
         except httpx.TransportError:
             return
-        except Overloaded:
-            # The server is there, and has no time for attempts in short succession.
+        except (EngineFailed, Overloaded):
+            # The server has no time for attempts in short succession, or a proxy answers in its place.
             await self._connection.sleep(LONGEST_RECONNECT_S)
         except BaseException:
             await self.close()

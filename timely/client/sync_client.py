@@ -270,12 +270,13 @@ class TimelyClient:
         return self._connection.request("GET", "/v1/stop")
 
     def reset_stop(self) -> dict[str, Any]:
-        """Release the latched stop.
+        """Release the latched stop. A lost answer is not asked for again: another stop may have come meanwhile.
 
         Raises:
             NotAllowed: the principal is no operator. Conflict: no stop is latched.
+            EngineFailed: no server, or its answer was lost; ``stop_state`` tells which.
         """
-        return self._connection.request("POST", "/v1/stop/reset")
+        return self._connection.request("POST", "/v1/stop/reset", repeatable=False)
 
     def remove_stop_robots(self, agents: Iterable[str]) -> list[str]:
         """Stops no longer expect these robots, which are out of service; returns those that were expected.

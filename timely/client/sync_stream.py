@@ -172,8 +172,8 @@ class TaskStream:
             self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
         except httpx.TransportError:
             return
-        except Overloaded:
-            # The server is there, and has no time for attempts in short succession.
+        except (EngineFailed, Overloaded):
+            # The server has no time for attempts in short succession, or a proxy answers in its place.
             self._connection.sleep(LONGEST_RECONNECT_S)
         except BaseException:
             self.close()
