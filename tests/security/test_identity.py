@@ -321,6 +321,7 @@ def test_a_stranger_to_a_task_cannot_steer_it_on_loopback(served: Fleet) -> None
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
         {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "http://[::1"},
         {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
         {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
     ],

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import socket
+import struct
 
 import httpx
 import pytest
 from fleet import WAIT_S, Fleet, Reader, body, events_of, fleet
 
 from timely.engines.scripts import ScriptedSegment
+
+SO_ATTACH_FILTER = 26
+"""Of Linux; Python has no name for it."""
 
 
 def test_a_plan_comes_in_segments_each_when_the_robot_needs_it(served: Fleet) -> None:
@@ -390,3 +395,31 @@ def test_only_so_many_ended_tasks_are_kept() -> None:
                 ids.append(reader.next()[2]["task_id"])
                 served.run_for(20.0)
         assert [served.http.get(f"/v1/tasks/{task}").status_code for task in ids] == [404, 404, 200, 200]
+
+
+def test_a_reader_whose_network_is_gone_is_let_go() -> None:
+    """Its machine answers nothing: no acknowledgement and no reset."""
+    with fleet(send_timeout_s=0.3, keepalive_s=0.05) as served:
+        gone = socket.create_connection((httpx.URL(served.url).host, httpx.URL(served.url).port), WAIT_S)
+        try:
+            content = httpx.Request("POST", served.url, json=body("long", id="one")).content
+            head = "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            gone.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+            served.until(lambda: _readers(served) == 1, "it reads")
+            drop_all_packets(gone)
+            served.until(lambda: _readers(served) == 0, "it is let go")
+        finally:
+            gone.close()
+
+
+def _readers(served: Fleet) -> int:
+    task = served.service.tasks.find("one")
+    return task.readers if task is not None else 0
+
+
+def drop_all_packets(connection: socket.socket) -> None:
+    """Attach a filter of one instruction, "return 0": the kernel takes all that arrives for lost."""
+    program = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+    connection.setsockopt(
+        socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(program))
+    )

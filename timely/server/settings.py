@@ -24,7 +24,7 @@ class ServerSettings:
         drain_s: how long plans in generation may finish after SIGTERM, seconds; no task is admitted meanwhile.
         retry_after_s: the ``Retry-After`` of a refused client, seconds.
         keepalive_s: silence after which an event stream carries a comment, seconds.
-        send_timeout_s: how long a reader may leave a full connection unread, seconds.
+        send_timeout_s: how long a reader may leave a full connection unread, or its network be gone, seconds.
         body_timeout_s: how long a request body may take to arrive, seconds.
         engine_timeout_s: deadline of the engine's answer to a report, a cancel or a query, seconds.
         engine_hang_s: an engine that has answered nothing for so long is killed and started again, seconds. Four times

@@ -137,7 +137,7 @@ def _header_bytes(scope: Scope) -> int:
 def _check_origin(headers: dict[str, str], path: str) -> None:
     """Refuse a request of another site's page. A link to the live page is allowed, since it does nothing by itself."""
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+    if origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():
         raise NotAllowed(f"requests of pages from {origin[:80]!r} are refused", where="Origin")
     is_link = path == "/" and headers.get("sec-fetch-mode") == "navigate"
     # A page of a sibling domain is same-site, and the session's cookie comes with its requests.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
+import socket
 from collections import Counter
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +16,9 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from timely.server.problems import MEDIA_TYPE, Problem, http_header_problem, problem_details
 from timely.server.settings import ServerSettings
+
+USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
+"""Linux's option that ends a connection whose data is not acknowledged."""
 
 SPARE_HEADER_S = 1.0
 """How long a connection over the limit may take to send its header, seconds."""
@@ -28,6 +33,7 @@ SPARE_PATHS = re.compile(r"^/v1/stop(/|$)|^/(healthz|livez|readyz)$")
 def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
     """Uvicorn's HTTP protocol with limits that it lacks.
 
+    A connection that acknowledges nothing ends after ``send_timeout_s`` seconds.
     A connection without a complete header is closed after ``header_timeout_s`` seconds. So is one whose incomplete
     header is longer than ``max_header_bytes``. A connection over ``max_connections``, or over
     ``max_client_connections`` of its address, gets one answer: to a stop or a question about health, else 503.
@@ -49,6 +55,10 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
+            if USER_TIMEOUT is not None:
+                # Nothing tells that a client's network is gone, but the lack of acknowledgements.
+                milliseconds = math.ceil(1e3 * settings.send_timeout_s)
+                transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, USER_TIMEOUT, milliseconds)
             peer = transport.get_extra_info("peername")
             self._address = peer[0] if isinstance(peer, tuple) else ""
             self._is_spare = (
