@@ -243,13 +243,20 @@ def new_principal_entry(name: str, roles: Iterable[str], agents: Iterable[str] =
     try:
         _Entry.model_validate(entry)
     except ValidationError as error:
-        raise InvalidInput(str(error.errors()[0]["msg"]), where=str(error.errors()[0]["loc"][0])) from error
+        raise _first_problem(error) from error
     return token, yaml.safe_dump([entry], sort_keys=False)
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
     status = os.stat(path)
     return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _first_problem(error: ValidationError, *where: str) -> InvalidInput:
+    """The first error of a validation, with the name of the field."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    return InvalidInput(first["msg"], where=", ".join(filter(None, (*where, field))))
 
 
 def _read(path: Path) -> _Stored:
@@ -260,8 +267,10 @@ def _read(path: Path) -> _Stored:
         entries = _ENTRIES.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path)) from error
+    except ValidationError as error:
+        raise _first_problem(error, str(path)) from error
     except (yaml.YAMLError, ValueError) as error:
-        raise InvalidInput(f"no list of principals: {str(error).splitlines()[0]}", where=str(path)) from error
+        raise InvalidInput(f"no YAML: {' '.join(str(error).split())}", where=str(path)) from error
     by_digest: dict[str, Principal] = {}
     for entry in entries:
         for value in entry.token_sha256:
