@@ -21,6 +21,6 @@ def command(json_file: JsonFile = None) -> None:
             ("from", info.source),
             ("needs", ", ".join(info.needs) or "nothing beyond the job itself"),
             ("good at", info.good_at or "-"),
-            ("may starve", info.starves or "nobody"),
+            ("may starve", info.starves or "none"),
         ):
             typer.echo(f"    {heading:<11}{text}")

@@ -126,12 +126,12 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)
-    offered = available_commands()
-    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
-    if chosen is not None and chosen not in offered:
-        raise UnknownName("command", chosen, offered)
-    for name, summary in offered.items():
-        if name != chosen:
+    commands = available_commands()
+    command = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if command is not None and command not in commands:
+        raise UnknownName("command", command, commands)
+    for name, summary in commands.items():
+        if name != command:
             app.command(name, help=summary)(_not_loaded)
             continue
         module = _import_command(name)

@@ -54,12 +54,14 @@ def predictor_urgency_command(
     A fifth is held back to judge by; the file is then trained on all. Labels: urgency, level or label.
     """
     samples = labelled_texts.read_labelled_texts(texts, "urgency")
-    used = _embedder(space)
+    embedder = _embedder(space)
     begin_s = time.perf_counter()
-    kept, held = samples.split(seed)
-    judged = labelled_texts.judge_urgency(UrgencyPredictor(labelled_texts.train_urgency(kept, used)), held)
-    labelled_texts.train_urgency(samples, used).save(output)
-    _show("urgency", len(samples), time.perf_counter() - begin_s, judged, json_file)
+    training, held_back = samples.split(seed)
+    scores = labelled_texts.judge_urgency(
+        UrgencyPredictor(labelled_texts.train_urgency(training, embedder)), held_back
+    )
+    labelled_texts.train_urgency(samples, embedder).save(output)
+    _show("urgency", len(samples), time.perf_counter() - begin_s, scores, json_file)
 
 
 @app.command("lengths")
@@ -76,12 +78,14 @@ def predictor_lengths_command(
     A fifth is held back to judge by; the file is then trained on all. Labels: output_tokens, tokens or label.
     """
     samples = labelled_texts.read_labelled_texts(texts, "output_tokens")
-    used = _embedder(space)
+    embedder = _embedder(space)
     begin_s = time.perf_counter()
-    kept, held = samples.split(seed)
-    judged = labelled_texts.judge_lengths(labelled_texts.train_lengths(kept, buckets, used), held)
-    labelled_texts.train_lengths(samples, buckets, used).save(output)
-    _show("lengths", len(samples), time.perf_counter() - begin_s, judged, json_file)
+    training, held_back = samples.split(seed)
+    scores = labelled_texts.judge_lengths(
+        labelled_texts.train_lengths(training, buckets, embedder), held_back
+    )
+    labelled_texts.train_lengths(samples, buckets, embedder).save(output)
+    _show("lengths", len(samples), time.perf_counter() - begin_s, scores, json_file)
 
 
 @app.command("evaluate")
@@ -101,15 +105,15 @@ def predictor_evaluate_command(
     begin_s = time.perf_counter()
     if kind == TEXT_CLASSIFIER:
         predictor = UrgencyPredictor(TextClassifier.load(file), caution=caution)
-        judged = labelled_texts.judge_urgency(predictor, labelled_texts.read_labelled_texts(texts, "urgency"))
+        scores = labelled_texts.judge_urgency(predictor, labelled_texts.read_labelled_texts(texts, "urgency"))
     elif kind == LENGTH_BUCKETS:
         lengths_of = LengthBucketPredictor.load(file)
-        judged = labelled_texts.judge_lengths(
+        scores = labelled_texts.judge_lengths(
             lengths_of, labelled_texts.read_labelled_texts(texts, "output_tokens")
         )
     else:
         raise InvalidInput(f"a {kind} file predicts neither urgency nor lengths from texts", where=str(file))
-    _show(kind, int(judged["texts"]), time.perf_counter() - begin_s, judged, json_file)
+    _show(kind, int(scores["texts"]), time.perf_counter() - begin_s, scores, json_file)
 
 
 def _embedder(space: str) -> Embedder | None:
@@ -117,17 +121,17 @@ def _embedder(space: str) -> Embedder | None:
     return None if space == "hash" else embedder_named(space)
 
 
-def _show(what: str, texts: int, seconds: float, judged: dict[str, float], json_file: Path | None) -> None:
-    write_cli_json(json_file, {"predictor": what, "texts": texts, "seconds": seconds, "judged": judged})
-    shown = {
+def _show(what: str, texts: int, seconds: float, scores: dict[str, float], json_file: Path | None) -> None:
+    write_cli_json(json_file, {"predictor": what, "texts": texts, "seconds": seconds, "judged": scores})
+    columns = {
         "right": "right", "within_one": "at most one off", "too_low": "rated too low",
         "error_tokens": "mean error, tokens", "error_of_one_guess_tokens": "one guess for all, tokens",
     }  # fmt: skip
     console = Console(stderr=json_file == STDOUT)
-    table = Table("judged by", *(words for name, words in shown.items() if name in judged))
+    table = Table("judged by", *(words for name, words in columns.items() if name in scores))
     table.add_row(
-        f"{judged['texts']:.0f} texts",
-        *(f"{judged[n]:.1f}" if n.endswith("tokens") else f"{judged[n]:.0%}" for n in shown if n in judged),
+        f"{scores['texts']:.0f} texts",
+        *(f"{scores[n]:.1f}" if n.endswith("tokens") else f"{scores[n]:.0%}" for n in columns if n in scores),
     )
     console.print(table)
     console.print(f"{texts} texts in {seconds:.1f} s")
@@ -169,7 +173,7 @@ def predictor_history_command(
     The latest 10,000 requests are kept. ssjf, ltr, trail and vllm-sjf take the file too.
     """
     begin_s = time.perf_counter()
-    kept = predictor_history_from_traces(traces, output, space=embedder)
-    spent = time.perf_counter() - begin_s
-    write_cli_json(json_file, {"requests": kept, "embedder": embedder, "seconds": spent})
-    Console(stderr=json_file == STDOUT).print(f"{kept} requests remembered in {spent:.1f} s")
+    requests = predictor_history_from_traces(traces, output, space=embedder)
+    duration_s = time.perf_counter() - begin_s
+    write_cli_json(json_file, {"requests": requests, "embedder": embedder, "seconds": duration_s})
+    Console(stderr=json_file == STDOUT).print(f"{requests} requests remembered in {duration_s:.1f} s")

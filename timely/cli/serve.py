@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import typer
 
@@ -104,7 +104,7 @@ def command(
     access = Access(
         host, port, insecure, tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs), allowed_host or []
     )
-    registered = _principals(principals, api_key)
+    principal_registry = _principals(principals, api_key)
     with quiet_cli_terminal("serve", verbose=verbose or engine != "vllm") as terminal:
         return _serve(
             lambda: make_cli_engine(
@@ -122,7 +122,7 @@ def command(
             ),
             settings,
             predictors,
-            registered,
+            principal_registry,
             access,
             terminal,
             loads_model=engine == "vllm",
@@ -236,7 +236,21 @@ def make_cli_engine(
 
         if arguments:
             raise InvalidInput(f"no such option: {arguments[0]}", where="serve")
-        return ScriptedEngine(discipline=discipline, predictors=predictors)
+        for option, value in (
+            ("--model", model),
+            ("--planner", planner),
+            ("--jump-ahead", jump_ahead),
+            ("--journal", journal),
+        ):
+            if value:
+                raise InvalidInput("needs --engine vllm", where=option)
+        limits: dict[str, Any] = {"max_batch": max_batch, "prefill_chunk": prefill_chunk}
+        return ScriptedEngine(
+            discipline=discipline,
+            mode=mode,
+            predictors=predictors,
+            **{name: limit for name, limit in limits.items() if limit is not None},
+        )
     if name != "vllm":
         raise UnknownName("engine", name, ENGINES, where="--engine")
     if find_spec("vllm") is None:

@@ -23,7 +23,7 @@ def demo_fleet(server_url: str) -> dict[str, Any]:
 
 
 def demo_tasks(seconds: float, seed: int) -> list[dict[str, Any]]:
-    """A script for ``timely_bridge.task_player``: who is asked what, when.
+    """A script for ``timely_bridge.task_player``: the tasks of each robot with their times.
 
     A robot gets its next task when the last one is done, and not before its time; about every third drone task
     is urgent.

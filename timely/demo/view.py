@@ -161,7 +161,7 @@ def demo_out_of_reach(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
             lines.append(
                 f"No {kind} task had its first segment in time: wanted within {_seconds(quickest['tuf']['ert_s'])}, "
                 f"the quickest took {_seconds(quickest['response_time_s'])}. On this machine the model needs longer "
-                "for a prompt and a first segment, whoever goes first."
+                "for a prompt and a first segment, in whatever order tasks run."
             )
     return lines
 
