@@ -31,7 +31,6 @@ def create_app(
     catalogue: Catalogue | None = None,
     predictors: Predictors | None = None,
     registry: PrincipalRegistry | None = None,
-    hosts: Iterable[str] = (),
 ) -> FastAPI:
     """The application; ``app.state.service`` is its ``TaskService``.
 
@@ -42,15 +41,19 @@ def create_app(
         catalogue: skill sets and robot profiles; by default those in the folders.
         predictors: of urgency and length, for requests without them; none by default.
         registry: the principals; without one every client is ``local``, for servers on loopback.
-        hosts: names of this server that a client may use, beside its addresses and its host name.
     """
-    return create_task_app(TaskService(engine, settings, clock, catalogue, predictors), registry, hosts)
+    return create_task_app(TaskService(engine, settings, clock, catalogue, predictors), registry)
 
 
 def create_task_app(
     service: TaskService, registry: PrincipalRegistry | None = None, hosts: Iterable[str] = ()
 ) -> FastAPI:
-    """The application of a service, which may have started; the arguments are those of ``create_app``."""
+    """The application of a service, which may have started.
+
+    Args:
+        registry: as for ``create_app``.
+        hosts: names of this server that a client may use, beside its addresses and its host name.
+    """
     settings = service.settings
 
     @asynccontextmanager

@@ -73,15 +73,13 @@ class HttpServer(uvicorn.Server):
             raise EngineFailed(f"the HTTP server did not start: {error}", where="server")
 
 
-def new_server(
-    app: FastAPI, stop_timeout_s: float, log_level: str, tls: TlsFiles | None = None
-) -> HttpServer:
+def new_server(app: FastAPI, stop_timeout_s: float, tls: TlsFiles | None = None) -> HttpServer:
     """Uvicorn for an application, not started yet."""
     service: TaskService = app.state.service
     settings = service.settings
     config = uvicorn.Config(
         app,
-        log_level=log_level,
+        log_level="warning",
         access_log=False,
         lifespan="on",
         ws="none",

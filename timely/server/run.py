@@ -40,7 +40,6 @@ async def serve_engine(
     port: int = DEFAULT_PORT,
     on_ready: Callable[[str], None] | None = None,
     stop_timeout_s: float = 5.0,
-    log_level: str = "warning",
     insecure: bool = False,
     tls: TlsFiles | None = None,
 ) -> int | None:
@@ -81,7 +80,7 @@ async def serve_engine(
         from timely.server.app import create_task_app
         from timely.server.http_server import new_server
 
-        return new_server(create_task_app(service, registry, hosts), stop_timeout_s, log_level, tls)
+        return new_server(create_task_app(service, registry, hosts), stop_timeout_s, tls)
 
     loop = asyncio.get_running_loop()
     in_main = threading.current_thread() is threading.main_thread()

@@ -13,6 +13,9 @@ from timely.server.http_server import new_server
 from timely.server.listener import bind_socket, server_socket_url
 from timely.server.tasks.service import TaskService
 
+STOP_TIMEOUT_S = 2.0
+"""How long live requests may take to end, seconds."""
+
 
 class ServerThread:
     """The application on a free loopback port, in a thread of this process.
@@ -24,28 +27,18 @@ class ServerThread:
 
     Args:
         start_timeout_s: longest start of the engine, seconds.
-        stop_timeout_s: how long live requests may take to end, seconds.
 
     Raises:
         EngineFailed: the server did not start.
     """
 
-    def __init__(
-        self,
-        app: FastAPI,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        start_timeout_s: float = 30.0,
-        stop_timeout_s: float = 2.0,
-        log_level: str = "warning",
-    ) -> None:
+    def __init__(self, app: FastAPI, *, port: int = 0, start_timeout_s: float = 30.0) -> None:
         self.app = app
         self.service: TaskService = app.state.service
-        self._listener = bind_socket(host, port, authenticated=app.state.authenticated)
+        self._listener = bind_socket("127.0.0.1", port, authenticated=app.state.authenticated)
         self.url = server_socket_url(self._listener)
-        self._server = new_server(app, stop_timeout_s, log_level)
-        self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
+        self._server = new_server(app, STOP_TIMEOUT_S)
+        self._start_timeout_s = start_timeout_s
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -84,9 +77,7 @@ class ServerThread:
                 loop.call_soon_threadsafe(self._server.request_exit)
         if self._thread.ident is not None:
             settings = self.service.settings
-            self._thread.join(
-                self._stop_timeout_s + settings.stop_timeout_s + settings.engine_timeout_s + 5.0
-            )
+            self._thread.join(STOP_TIMEOUT_S + settings.stop_timeout_s + settings.engine_timeout_s + 5.0)
             if self._thread.is_alive():
                 raise EngineFailed("the server's thread did not end", where="server")
         self._listener.close()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from fleet import DRONE, TINY, TOKEN, WAIT_S, Fleet, Reader, body, events_of, fleet
 
+from timely.server.tasks import replanning
 from timely.server.tasks.replanning import CUT, replan_history
 from timely.server.tasks.request import ReplanRequest
 
@@ -139,11 +139,12 @@ def test_a_new_plan_that_is_refused_may_be_asked_for_again() -> None:
         assert replan(served, old, id="next").status_code == 200
 
 
-def test_a_long_past_is_cut_at_its_beginning(served: Fleet, tmp_path: Path) -> None:
+def test_a_long_past_is_cut_at_its_beginning(served: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     old, _ = begin(served)
     task = served.service.tasks.get(old)
     assert (DRONE.name, TINY.name) == (task.skill_set.name, task.profile.name)
-    text = replan_history(task, ReplanRequest(reason="r", executed="mu(20);" * 100 + "tc(7);"), 200)
+    monkeypatch.setattr(replanning, "MAX_HISTORY_CHARS", 200)
+    text = replan_history(task, ReplanRequest(reason="r", executed="mu(20);" * 100 + "tc(7);"))
     assert len(text) <= 200
     assert text.endswith("tc(7);")
     assert f"executed so far: {CUT}" in text

@@ -7,7 +7,7 @@ from typing import Any
 import timely
 from timely.core.errors import NotAllowed
 from timely.core.job import Segment
-from timely.engines.base import EngineStats, JobView
+from timely.engines.base import JobView
 from timely.server.access.principals import Principal
 from timely.server.tasks.service import TaskService
 from timely.server.tasks.task import Task
@@ -16,6 +16,23 @@ MAX_TASK_CHARS = 160
 MAX_ROBOTS = 512
 MAX_RECENT = 50
 TIMELINE_S = 60.0
+ENGINE_FIELDS = (
+    *(
+        "engine",
+        "discipline",
+        "mode",
+        "waiting",
+        "running",
+        "parked",
+        "blocked",
+        "kv_usage",
+        "steps",
+        "tokens",
+    ),
+    *("segments", "evictions", "recomputed_tokens", "step_s", "decide_s"),
+)
+"""Of ``EngineStats``."""
+
 MAX_TIMELINE_TASKS = 200
 
 
@@ -40,7 +57,7 @@ async def status_snapshot(service: TaskService, principal: Principal) -> dict[st
         "stop": _stop(service, principal),
         "principal": {"name": principal.name, "roles": sorted(principal.roles)},
         "engine": {
-            **_engine(stats),
+            **{name: getattr(stats, name) for name in ENGINE_FIELDS},
             "problem": problem,
             "restart": service.engine.supervisor.restart(),
         },
@@ -55,7 +72,7 @@ async def status_snapshot(service: TaskService, principal: Principal) -> dict[st
             for task in open_tasks[-MAX_ROBOTS:]
         ],
         "robots_left_out": max(0, len(open_tasks) - MAX_ROBOTS),
-        "classes": _classes(service),
+        "classes": service.recorder.metrics.classes(),
         "recent": [_recent(task, now) for task in recent[: -MAX_RECENT - 1 : -1]],
         "timeline": _timeline([*recent, *open_tasks], now),
     }
@@ -71,26 +88,6 @@ def _stop(service: TaskService, principal: Principal) -> dict[str, Any]:
 
 def _visible(tasks: Iterable[Task], principal: Principal) -> list[Task]:
     return [task for task in tasks if principal.sees(task.owner, task.request.agent)]
-
-
-def _engine(stats: EngineStats) -> dict[str, Any]:
-    return {
-        "engine": stats.engine,
-        "discipline": stats.discipline,
-        "mode": stats.mode,
-        "waiting": stats.waiting,
-        "running": stats.running,
-        "parked": stats.parked,
-        "blocked": stats.blocked,
-        "kv_usage": stats.kv_usage,
-        "steps": stats.steps,
-        "tokens": stats.tokens,
-        "segments": stats.segments,
-        "evictions": stats.evictions,
-        "recomputed_tokens": stats.recomputed_tokens,
-        "step_s": stats.step_s,
-        "decide_s": stats.decide_s,
-    }
 
 
 def _robot(
@@ -133,10 +130,6 @@ def _segment(segment: Segment, now: float) -> dict[str, Any]:
         "reported": segment.started,
         "blocking": segment.blocking,
     }
-
-
-def _classes(service: TaskService) -> dict[str, Any]:
-    return {name: totals.data() for name, totals in sorted(service.recorder.totals.items())}
 
 
 def _recent(task: Task, now: float) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import hashlib
 import math
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from timely.core.clock import AsyncClock
@@ -30,10 +30,11 @@ EXTRA_EVENTS = 8
 """Events of a task beside its segments."""
 
 
+@dataclass(frozen=True, slots=True)
 class Admission:
     """Looks up names, builds the prompt and fills in predictions.
 
-    Args:
+    Attributes:
         engine: says how long a prompt may be.
         catalogue: skill sets and robot profiles by name.
         predictions: urgency and length for requests without them.
@@ -41,21 +42,13 @@ class Admission:
         clock: gives the arrival.
     """
 
-    def __init__(
-        self,
-        engine: EngineClient,
-        catalogue: Catalogue,
-        predictions: PredictionQueue,
-        settings: ServerSettings,
-        clock: AsyncClock,
-    ) -> None:
-        self._engine = engine
-        self._catalogue = catalogue
-        self._predictions = predictions
-        self._settings = settings
-        self._clock = clock
-        self._texts: dict[tuple[str, str], tuple[SkillSet | RobotProfile, str]] = {}
-        """What is written of skill sets and profiles: the same for all tasks, and most of what a task costs."""
+    engine: EngineClient
+    catalogue: Catalogue
+    predictions: PredictionQueue
+    settings: ServerSettings
+    clock: AsyncClock
+    _texts: dict[tuple[str, str], tuple[SkillSet | RobotProfile, str]] = field(default_factory=dict)
+    """What is written of skill sets and profiles: the same for all tasks, and most of what a task costs."""
 
     async def prepare(
         self, task_id: str, request: TaskRequest, principal: Principal
@@ -67,12 +60,12 @@ class Admission:
         """
         skill_set, profile = await self._robot(request)
         prompt = self._prompt(request, skill_set)
-        await self._engine.check_length(prompt.system + prompt.user)
+        await self.engine.check_length(prompt.system + prompt.user)
         network_s = request.network_s
         if network_s is None:
             network_s = profile.network_s or skill_set.network_s
-        arrival_s = self._clock.now()
-        annotation = await self._predictions.annotate(
+        arrival_s = self.clock.now()
+        annotation = await self.predictions.annotate(
             Arrival(task_id, request.task, request.urgency, request.expected_tokens, hurry=request.tuf.urgent)
         )
         annotation = replace(annotation, urgency=urgency_within_claims(annotation.urgency, principal.claims))
@@ -92,7 +85,7 @@ class Admission:
             value_wait_s=principal.limits.value_wait_s or math.inf,
         )
         if principal.limits.kv_tokens is not None:
-            prompt_tokens = await self._engine.count_tokens(prompt.system + prompt.user)
+            prompt_tokens = await self.engine.count_tokens(prompt.system + prompt.user)
             task.kv_tokens = prompt_tokens + self._max_tokens(request, skill_set)
         return task, self.generation(task)
 
@@ -109,7 +102,7 @@ class Admission:
         return self._task(request, skill_set, profile, self._prompt(request, skill_set), **fields)
 
     def _prompt(self, request: TaskRequest, skill_set: SkillSet) -> Prompt:
-        examples = self._settings.prompt_examples and skill_set.name not in self._engine.planner_skill_sets
+        examples = self.settings.prompt_examples and skill_set.name not in self.engine.planner_skill_sets
         fixed = self._once(
             f"prompt {examples}", skill_set, lambda: fixed_prompt_part(skill_set, examples=examples)
         )
@@ -130,7 +123,7 @@ class Admission:
 
     def _fingerprint(self, skill_set: SkillSet, profile: RobotProfile, prompt: Prompt) -> str:
         source = (
-            self._engine.engine.identity,
+            self.engine.engine.identity,
             prompt.system,
             prompt.user,
             self._once("skill set", skill_set, skill_set.model_dump_json),
@@ -157,7 +150,7 @@ class Admission:
             TooLarge: the prompt is too long.
         """
         self.set_history(task, sent_plan_history(task, reason))
-        await self._engine.check_length(task.prompt.system + task.prompt.user)
+        await self.engine.check_length(task.prompt.system + task.prompt.user)
 
     def set_history(self, task: Task, history: str) -> None:
         """Give a task the prompt with a history; the plan begins anew behind the segments so far."""
@@ -186,7 +179,7 @@ class Admission:
                 priority=request.priority,
                 network_s=task.network_s,
                 agent=request.agent,
-                promised=self._settings.refuse_below == 1.0,
+                promised=self.settings.refuse_below == 1.0,
             ),
             max_tokens=self._max_tokens(request, task.skill_set),
             temperature=request.temperature,
@@ -194,11 +187,11 @@ class Admission:
         )
 
     async def _robot(self, request: TaskRequest) -> tuple[SkillSet, RobotProfile]:
-        skill_set = await look_up_catalogue_entry(self._catalogue.skill_set(request.skill_set), "skill_set")
+        skill_set = await look_up_catalogue_entry(self.catalogue.skill_set(request.skill_set), "skill_set")
         robot = request.robot or skill_set.profile
         if not robot:
             raise InvalidInput(f"skill set {skill_set.name} has no robot of its own: name one", where="robot")
-        profile = await look_up_catalogue_entry(self._catalogue.profile(robot), "robot")
+        profile = await look_up_catalogue_entry(self.catalogue.profile(robot), "robot")
         if skill_set.skills and not any(profile.allows(skill.name) for skill in skill_set.skills):
             raise InvalidInput(f"{robot} can do nothing of the skill set {skill_set.name}", where="robot")
         return skill_set, profile

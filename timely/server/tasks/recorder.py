@@ -1,4 +1,4 @@
-"""Records what happens to tasks: event log, metrics and running totals, in one place."""
+"""Records what happens to tasks: event log, metrics and traces, in one place."""
 
 import logging
 import math
@@ -19,7 +19,6 @@ from timely.server.tasks.request import TaskRequest, server_task_utility_to_wire
 from timely.server.tasks.task import Task
 from timely.server.telemetry.event_log import EventLog
 from timely.server.telemetry.metrics import ServerMetrics
-from timely.server.telemetry.totals import Totals
 from timely.server.telemetry.traces import TaskSpan, TaskTraces
 
 log = logging.getLogger(__name__)
@@ -33,7 +32,6 @@ class TaskRecorder:
 
     Attributes:
         arrived: requests for plans since the start, refused ones included.
-        totals: sums over the ended tasks, by class.
         mode: how the engine sends segments.
     """
 
@@ -41,7 +39,6 @@ class TaskRecorder:
         self.metrics = ServerMetrics()
         self.arrived = 0
         self.mode = ""
-        self.totals: dict[str, Totals] = {"urgent": Totals(), "normal": Totals()}
         self._log: EventLog | None = None
         self._audit_log: EventLog | None = None
         self._traces: TaskTraces | None = None
@@ -119,7 +116,7 @@ class TaskRecorder:
 
     def refused(self, request: TaskRequest, error: TimelyError) -> None:
         """The request did not become a task."""
-        self._count("refused", "urgent" if request.tuf.urgent else "normal")
+        self.metrics.settled("refused", "urgent" if request.tuf.urgent else "normal")
         if isinstance(error, RateLimited):
             self.limited(error)
         self.note("refused", agent=request.agent, code=error.code, detail=error.message)
@@ -177,7 +174,7 @@ class TaskRecorder:
         """Nothing more is expected of the task."""
         track, ending = task.track, task.ending
         outcome = ending.outcome if ending else "cancelled"
-        self._count(
+        self.metrics.settled(
             outcome,
             task.kind,
             response_s=track.response_time_s,
@@ -200,10 +197,6 @@ class TaskRecorder:
 
         if self._traces is not None:
             self._traces.export(_task_span(task, now), task.request.traceparent)
-
-    def _count(self, outcome: str, kind: str, **measures: float) -> None:
-        self.metrics.settled(outcome, kind, **measures)
-        self.totals[kind].add(outcome, **measures)
 
     def _since(self, when_s: float | None) -> float | None:
         return self._log.since_s(when_s) if self._log is not None else None

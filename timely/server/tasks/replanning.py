@@ -30,13 +30,13 @@ def replan_request(old: Task, change: ReplanRequest, task_id: str) -> TaskReques
     return old.request.model_copy(update=updates)
 
 
-def replan_history(old: Task, change: ReplanRequest, max_chars: int = MAX_HISTORY_CHARS) -> str:
+def replan_history(old: Task, change: ReplanRequest) -> str:
     """What was planned, why it ended and what was executed, in the words the shipped planner was trained on."""
     reason = change.reason.strip() or _failure(old) or INTERRUPTED
     executed = task_executed_segments(old, change) or NOTHING
     plan = "".join(segment.text for segment in old.track.segments) or NOTHING
     # The end says more about where the robot is than the beginning.
-    room = max(0, (max_chars - len(reason) - 64) // 2)
+    room = max(0, (MAX_HISTORY_CHARS - len(reason) - 64) // 2)
     return f"plan {_tail(plan, room)} failed because {reason}; executed so far: {_tail(executed, room)}"
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from timely.core.clock import clock_timeout
@@ -20,10 +21,11 @@ ENDING_S = 2.0
 """A stop waits so long, beyond its deadline, for disk and engine. An engine that hangs must not hold up its answer."""
 
 
+@dataclass(frozen=True, slots=True)
 class StopService:
     """Stops the fleet, records acknowledgements, resets the stop.
 
-    Args:
+    Attributes:
         latch: the latched stop.
         tasks: the tasks that a stop ends.
         lifecycle: ends them.
@@ -31,19 +33,11 @@ class StopService:
         settings: the longest wait for acknowledgements.
     """
 
-    def __init__(
-        self,
-        latch: FleetStop,
-        tasks: TaskTable,
-        lifecycle: TaskLifecycle,
-        recorder: TaskRecorder,
-        settings: ServerSettings,
-    ) -> None:
-        self.latch = latch
-        self._tasks = tasks
-        self._lifecycle = lifecycle
-        self._recorder = recorder
-        self._settings = settings
+    latch: FleetStop
+    tasks: TaskTable
+    lifecycle: TaskLifecycle
+    recorder: TaskRecorder
+    settings: ServerSettings
 
     async def stop(self, principal: Principal, reason: str, deadline_s: float) -> dict[str, Any]:
         """Stop every robot: latch the stop, end all tasks, wait for the bridges' acknowledgements.
@@ -53,17 +47,17 @@ class StopService:
         Raises:
             NotAllowed: the principal has no role for that.
         """
-        with self._recorder.audited(principal, "stop", "fleet"):
+        with self.recorder.audited(principal, "stop", "fleet"):
             principal.require("operator", "robot", action="stop the fleet")
-            tasks = self._tasks.open_tasks()
+            tasks = self.tasks.open_tasks()
             agents = [task.request.agent for task in tasks]
             stop_id = self.latch.latch(reason, principal.name, agents)
         # Robots come first, the disk second.
         saving = asyncio.create_task(self.latch.save())
-        self._recorder.note("stop", stop_id=stop_id, principal=principal.name, reason=reason)
+        self.recorder.note("stop", stop_id=stop_id, principal=principal.name, reason=reason)
         ending = Ending("cancelled", "", f"the fleet was stopped: {stop_id}")
-        ended = asyncio.gather(saving, *(self._lifecycle.discard(task, ending) for task in tasks))
-        await self.latch.answered(min(deadline_s, self._settings.max_stop_deadline_s))
+        ended = asyncio.gather(saving, *(self.lifecycle.discard(task, ending) for task in tasks))
+        await self.latch.answered(min(deadline_s, self.settings.max_stop_deadline_s))
         async with clock_timeout(ENDING_S):
             await asyncio.shield(ended)
         return self.latch.view()
@@ -83,7 +77,7 @@ class StopService:
         Raises:
             NotAllowed: it has no role for that, or a robot is not on its list.
         """
-        with self._recorder.audited(principal, "follow the stop", ", ".join(agents)[:MAX_TARGET_CHARS]):
+        with self.recorder.audited(principal, "follow the stop", ", ".join(agents)[:MAX_TARGET_CHARS]):
             check_task_bridge(principal, agents)
 
     def acknowledge(self, principal: Principal, body: AcknowledgementBody) -> None:
@@ -93,13 +87,13 @@ class StopService:
             NotAllowed: the robot is not on the principal's list, or the acknowledgement is not from a stream with it.
             Conflict: that stop is not latched.
         """
-        with self._recorder.audited(principal, f"stop: {body.state}", body.agent):
+        with self.recorder.audited(principal, f"stop: {body.state}", body.agent):
             check_task_bridge(principal, [body.agent])
             if not (principal.named and principal.overrides_tokens):
                 self.latch.check_follower(body.stream_token, body.agent)
             self.latch.acknowledge(body.stop_id, body.agent, body.state, body.detail)
         fields = body.model_dump(exclude={"stream_token"})
-        self._recorder.note("stop_acknowledged", **fields)
+        self.recorder.note("stop_acknowledged", **fields)
 
     async def reset(self, principal: Principal) -> dict[str, Any]:
         """Release the latched stop; bridges may then release theirs.
@@ -109,10 +103,10 @@ class StopService:
         Raises:
             NotAllowed: the principal is no operator. Conflict: no stop is latched.
         """
-        with self._recorder.audited(principal, "reset", "fleet"):
+        with self.recorder.audited(principal, "reset", "fleet"):
             principal.require("operator", action="reset the stop")
             stop_id = self.latch.reset()
-        self._recorder.note("stop_reset", stop_id=stop_id, principal=principal.name)
+        self.recorder.note("stop_reset", stop_id=stop_id, principal=principal.name)
         return {"stop_id": stop_id, "reset": True, "saved": await self.latch.save()}
 
     async def remove_robots(self, principal: Principal, agents: Sequence[str]) -> dict[str, Any]:
@@ -121,8 +115,8 @@ class StopService:
         Raises:
             NotAllowed: the principal is no operator. Conflict: a bridge follows one of them.
         """
-        with self._recorder.audited(principal, "remove robots", ", ".join(agents)[:MAX_TARGET_CHARS]):
+        with self.recorder.audited(principal, "remove robots", ", ".join(agents)[:MAX_TARGET_CHARS]):
             principal.require("operator", action="remove robots from the stop")
             removed, saved = await self.latch.remove(agents)
-        self._recorder.note("stop_robots_removed", robots=removed, principal=principal.name)
+        self.recorder.note("stop_robots_removed", robots=removed, principal=principal.name)
         return {"removed": removed, "saved": saved}

@@ -1,1 +1,1 @@
-"""Event log, metrics and totals of the server."""
+"""Event log, metrics and traces of the server."""

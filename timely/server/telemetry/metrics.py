@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -119,7 +120,41 @@ class ServerMetrics:
         self.utility_sum.labels(kind).inc(utility)
         self.utility_max_sum.labels(kind).inc(utility_max)
 
+    def classes(self) -> dict[str, dict[str, Any]]:
+        """By class: ended tasks by outcome, the share served, and means (None without any); refused ones have none."""
+        totals = {
+            (sample.name, *sample.labels.values()): sample.value
+            for metric in (self.tasks, self.response, self.waiting, self.utility_sum, self.utility_max_sum)
+            for family in metric.collect()
+            for sample in family.samples
+        }
+        result: dict[str, dict[str, Any]] = {}
+        for kind in ("normal", "urgent"):
+            sums = {key[0]: value for key, value in totals.items() if key[1:] == (kind,)}
+            outcomes = {
+                key[1]: int(value)
+                for key, value in totals.items()
+                if (key[0], key[-1]) == ("timely_tasks_total", kind)
+            }
+            ended = sum(outcomes.values())
+            valued = ended - outcomes.get("refused", 0)
+            result[kind] = {
+                "ended": ended,
+                "outcomes": outcomes,
+                "share_served": _mean(outcomes.get("complete", 0), ended),
+                "utility_mean": _mean(sums.get("timely_utility_sum", 0.0), valued),
+                "utility_max_mean": _mean(sums.get("timely_utility_max_sum", 0.0), valued),
+            }
+            for name in ("response_time", "waiting_time"):
+                total, count = (sums.get(f"timely_{name}_seconds_{part}", 0.0) for part in ("sum", "count"))
+                result[kind][f"{name}_s"] = _mean(total, count)
+        return result
+
     def page(self, stats: EngineStats | None) -> bytes:
         """The exposition text with the engine's latest snapshot."""
         self._engine.stats = stats
         return generate_latest(self.registry)
+
+
+def _mean(total: float, count: float) -> float | None:
+    return round(total / count, 6) if count else None
