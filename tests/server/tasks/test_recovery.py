@@ -667,3 +667,23 @@ async def test_a_full_file_that_cannot_be_flushed_is_closed(
     assert len(os.listdir("/proc/self/fd")) <= handles
     assert "may be lost when this machine fails" in caplog.text
     await log.close()
+
+
+def test_a_server_starts_on_a_full_disk_and_goes_on_with_its_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(task_log, "CATCH_UP_S", 0.01)
+    state, before = cut(tmp_path, "long", seconds=1.5)
+    with monkeypatch.context() as disk:
+        disk.setattr(RecordFile, "append", full)
+        with server(state, now=102.0) as served:
+            refused = served.http.post("/v1/tasks", json=body("short", id="two"))
+            assert (refused.status_code, refused.json()["where"]) == (503, "state")
+            disk.undo()
+            served.until(lambda: not served.service.log.problem, "there is room")
+            after = rest(served, before[-1][0])
+            shutil.copytree(state, tmp_path / "later")
+    assert (after[-1][1], after[-1][2]["outcome"]) == ("result", "complete")
+    assert caplog.text.count("tasks are not kept any more") == 1
+    with server(tmp_path / "later", now=170.0) as served:
+        assert served.http.get("/v1/tasks/one").json()["outcome"] == "complete"

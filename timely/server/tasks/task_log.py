@@ -93,6 +93,10 @@ class TaskLog:
         self._clock = clock
         self._flush_segments = flush_segments
         self._lock: IO[bytes] | None = None
+        self._open_folder: Path | None = None
+        """The folder while it is in use; None also if it cannot be used."""
+        self._number = 0
+        """Of the latest file."""
         self._file: RecordFile | None = None
         self._full: list[RecordFile] = []
         self._files: dict[Path, _FileTasks] = {}
@@ -111,7 +115,7 @@ class TaskLog:
     @property
     def flushes_segments(self) -> bool:
         """A segment has to be on the disk before it is sent."""
-        return self._file is not None and self._flush_segments
+        return self._open_folder is not None and self._flush_segments
 
     @property
     def segment_cost_ms(self) -> float | None:
@@ -132,8 +136,10 @@ class TaskLog:
             return []
         self._loop = asyncio.get_running_loop()
         records = await asyncio.to_thread(self._open, self._folder)
-        if self._file is None:
+        if self._open_folder is None:
             return []
+        # A disk that is full already costs new tasks only, as one that fills up later.
+        self._catch_up(self._open_folder)
         self._thread = threading.Thread(target=self._flush_records, name="task-log", daemon=True)
         self._thread.start()
         return records
@@ -149,15 +155,14 @@ class TaskLog:
             log.error("tasks are not kept, a restart would lose them: %s", error)
             return []
         records: list[Record] = []
-        number = 0
         for path in sorted(folder.glob(LOG_FILES)):
-            number = int(path.stem)
+            self._number = int(path.stem)
             self._files[path] = _FileTasks()
             for record in self._read(path):
                 records.append(record)
                 self._note(record, path)
         self._delete_files()
-        self._new_file(folder / f"{number + 1:08d}.log")
+        self._open_folder = folder
         return records
 
     def _read(self, path: Path) -> list[Record]:
@@ -181,8 +186,8 @@ class TaskLog:
         away_s = max(0.0, time.time() - float(header["wall_s"]))
         return self._clock.now() - away_s - float(header["now_s"])
 
-    def _new_file(self, path: Path) -> RecordFile:
-        file = None
+    def _new_file(self, folder: Path) -> RecordFile:
+        path, file = folder / f"{self._number + 1:08d}.log", None
         try:
             file = RecordFile(path)
             header = {"timely_tasks": VERSION, "boot": machine_boot_id(), "wall_s": time.time()}
@@ -193,6 +198,7 @@ class TaskLog:
                 path.unlink(missing_ok=True)
             raise InvalidInput(f"cannot be written: {error.strerror or error}", where=str(path)) from error
         self._files[path] = _FileTasks()
+        self._number += 1
         with self._swapping:
             if self._file is not None:
                 self._full.append(self._file)
@@ -202,6 +208,9 @@ class TaskLog:
     async def close(self) -> None:
         """Bring the last records to the disk and give the folder up. Safe to call twice."""
         thread, self._thread = self._thread, None
+        if self._refused:
+            self._catch_up_later()
+        self._open_folder = None
         if self._retry is not None:
             self._retry.cancel()
         if thread is not None:
@@ -219,15 +228,21 @@ class TaskLog:
 
     def write(self, kind: str, task_id: str, **fields: Any) -> None:
         """Keep a record; one that the disk refuses is written later, and is an error in the server's log."""
-        if self._file is not None:
+        if self._open_folder is not None:
             self._refused.append({"kind": kind, "task": task_id, **fields})
-            self._catch_up()
+            self._catch_up(self._open_folder)
 
-    def _catch_up(self) -> None:
-        """Write all records that are not in the file yet."""
+    def _catch_up(self, folder: Path) -> None:
+        """Begin the first file, and write all records that are not in a file yet."""
         try:
-            while self._refused and self._file is not None:
-                self._append(self._refused.popleft(), self._file)
+            file = self._file or self._new_file(folder)
+            while self._refused:
+                if file.bytes > FILE_BYTES:
+                    file = self._new_file(folder)
+                file.append(self._refused[0])
+                self._written += 1
+                if self._note(self._refused.popleft(), file.path):
+                    self._delete_files(file.path)
         except (OSError, InvalidInput) as error:
             if not self.problem:
                 log.error("tasks are not kept any more, a restart would lose them: %s", error)
@@ -238,21 +253,10 @@ class TaskLog:
         self.problem = ""
         self._wake.set()
 
-    def _append(self, record: Record, file: RecordFile) -> None:
-        try:
-            if file.bytes > FILE_BYTES:
-                file = self._new_file(file.path.with_name(f"{int(file.path.stem) + 1:08d}.log"))
-            file.append(record)
-        except (OSError, InvalidInput):
-            self._refused.appendleft(record)
-            raise
-        self._written += 1
-        if self._note(record, file.path):
-            self._delete_files(file.path)
-
     def _catch_up_later(self) -> None:
         self._retry = None
-        self._catch_up()
+        if self._open_folder is not None:
+            self._catch_up(self._open_folder)
 
     def task(self, task: Task) -> None:
         """A task was admitted. If the disk refuses the record, ``problem`` says why, and it is not kept."""
