@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -169,6 +170,14 @@ def test_disciplines_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert {entry["name"] for entry in written["disciplines"]} == set(registry.discipline_names())
 
 
+@pytest.mark.parametrize("arguments", [["disciplines"], ["planner", "info"]])
+def test_json_on_standard_output_stands_alone(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shell.run_timely_command([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
+
+
 def test_plain_forms() -> None:
     @dataclass
     class Point:
@@ -282,3 +291,21 @@ def test_ctrl_c_in_a_program_from_a_string_has_our_exit_code(tmp_path: Path) -> 
     command = [sys.executable, "-m", "in_a_string"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (130, "")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("arguments", [["disciplines"], ["disciplines", "--json"], ["--help"]])
+def test_output_that_cannot_be_written_is_one_line(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "timely.cli.main", *arguments]
+    with Path("/dev/full").open("w") as full:
+        refused = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (refused.returncode, refused.stderr) == (2, "timely: standard output: No space left on device\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        ended = subprocess.run(
+            command, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (1, "")

@@ -5,6 +5,7 @@ The module has a function ``command``, with its optional ``CONTEXT_SETTINGS``, o
 Only the module of the command that runs is imported, so ``timely --help`` never waits for torch.
 """
 
+import errno
 import gc
 import signal
 import sys
@@ -65,6 +66,7 @@ def run_timely_command(arguments: Sequence[str]) -> int:
         result = _application(arguments)(
             list(arguments) or ["--help"], prog_name="timely", standalone_mode=False
         )
+        sys.stdout.flush()
     except (EngineFailed, Overloaded) as error:
         return _complain(error, FAILED)
     except (TimelyError, LRTraceError) as error:
@@ -72,8 +74,12 @@ def run_timely_command(arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         return _refuse(error)
     except BrokenPipeError:
-        return _ignore_closed_pipe()
+        # The reader of the output has closed it (`timely ... | head`).
+        return _drop_output()
     except OSError as error:
+        if error.errno == errno.ENOSPC and error.filename is None:
+            _drop_output()
+            return _complain(f"standard output: {error.strerror}", BAD_INPUT)
         if error.filename is None:
             raise
         return _complain(f"{error.filename}: {error.strerror}", BAD_INPUT)
@@ -187,8 +193,8 @@ def _refuse(error: typer.TyperException) -> int:
     return _complain(f"{where}: {message}" if where else message, error.exit_code)
 
 
-def _ignore_closed_pipe() -> int:
-    # The reader of the output has closed it (`timely ... | head`), and Python would complain when it flushes at exit.
+def _drop_output() -> int:
+    """Leave out what cannot be written: Python would complain when it flushes at exit."""
     sys.stdout = open("/dev/null", "w")  # noqa: SIM115
     return FAILED
 

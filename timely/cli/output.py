@@ -4,7 +4,8 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,6 +43,11 @@ JsonFile = Annotated[
     ),
 ]
 """The type of a command's ``json_file: JsonFile = None`` parameter."""
+
+
+def cli_say(json_file: Path | None) -> Callable[[str], None]:
+    """Prints lines of text; on standard error where the JSON goes to standard output."""
+    return partial(typer.echo, err=json_file == STDOUT)
 
 
 def write_cli_json(path: Path | None, data: object) -> None:

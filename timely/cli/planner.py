@@ -6,14 +6,15 @@ import asyncio
 import dataclasses
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.output import JsonFile, cli_say, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.planner.cases.case import Case
@@ -113,7 +114,8 @@ def planner_train_command(
         steps=steps, examples=examples, rate=rate, seed=seed, threads=threads, device=device
     )
     begin_s = time.monotonic()
-    training = _train(folder, sets, out, options, start)
+    say = cli_say(json_file)
+    training = _train(folder, sets, out, options, start, say)
     card = Card(
         base_model=folder.name,
         base_sha256=weights_hash(folder),
@@ -137,7 +139,7 @@ def planner_train_command(
     write_planner_card(out, card)
     size = (out / WEIGHTS_FILE).stat().st_size
     minutes = (time.monotonic() - begin_s) / 60
-    typer.echo(f"{out}: {size / 1e6:.1f} MB, loss {training.loss:.4f}, {minutes:.1f} min")
+    say(f"{out}: {size / 1e6:.1f} MB, loss {training.loss:.4f}, {minutes:.1f} min")
     write_cli_json(json_file, {**card.model_dump(), "bytes": size})
 
 
@@ -157,7 +159,12 @@ class _Training:
 
 
 def _train(
-    folder: Path, sets: Sequence[SkillSet], out: Path, options: TrainOptions, start: Path | None
+    folder: Path,
+    sets: Sequence[SkillSet],
+    out: Path,
+    options: TrainOptions,
+    start: Path | None,
+    say: Callable[[str], None],
 ) -> _Training:
     """Train on every kind of task, then with coined names; only the latter from ``start`` or without a generator."""
     from timely.planner.training.train import Source
@@ -167,11 +174,9 @@ def _train(
     if start is None and any(skills.name in DRAWN for skills in sets):
         finishing_steps = max(1, options.steps // FINISHING_PART)
         plain = [Source(skills, _command_cases(skills, "train", options.seed)) for skills in sets]
-        typer.echo(
-            f"{options.steps} steps on every kind of task, then {finishing_steps} more with coined names"
-        )
+        say(f"{options.steps} steps on every kind of task, then {finishing_steps} more with coined names")
         start = out / FIRST
-        run(folder, plain, start, options, progress=_print_step)
+        run(folder, plain, start, options, progress=partial(_print_step, say))
         examples_seen = options.steps * sum(options.examples)
         options = dataclasses.replace(
             options,
@@ -186,13 +191,13 @@ def _train(
         Source(skills, _command_cases(skills, "train", seed, coin_share=COIN, coinable=words))
         for skills in sets
     ]
-    loss = run(folder, sources, out, options, start=start, progress=_print_step)
+    loss = run(folder, sources, out, options, start=start, progress=partial(_print_step, say))
     return _Training(options, finishing_steps, examples_seen + options.steps * sum(options.examples), loss)
 
 
-def _print_step(done: StepDone) -> None:
+def _print_step(say: Callable[[str], None], done: StepDone) -> None:
     left = (done.steps - done.step) * done.step_s
-    typer.echo(
+    say(
         f"step {done.step}/{done.steps}  loss {done.loss:.4f}  {done.step_s:.1f} s a step, {left / 60:.0f} min left"
     )
 
@@ -247,7 +252,7 @@ def planner_eval_command(
                     examples=examples, constrained=constrained, named=named, keep=max(20, failures),
                 )  # fmt: skip
                 results.append(result)
-                _show(result, failures)
+                _show(result, failures, cli_say(json_file))
     if record:
         scores = {f"{result.skill_set} {result.name}": _brief(result) for result in results}
         write_planner_card(adapter, card.model_copy(update={"scores": {**card.scores, **scores}}))
@@ -264,6 +269,7 @@ def planner_info_command(
     """Describe an adapter: its skill sets, its training and its scores."""
     card = read_card(adapter)
     size = (adapter / WEIGHTS_FILE).stat().st_size
+    say = cli_say(json_file)
     stale = []
     for name, digest in card.skill_sets.items():
         try:
@@ -271,19 +277,17 @@ def planner_info_command(
                 stale.append(name)
         except InvalidInput:
             stale.append(name)
-    typer.echo(f"{adapter}")
-    typer.echo(f"  base model  {card.base_model}")
-    typer.echo(f"  skill sets  {', '.join(card.skill_sets)}")
-    typer.echo(f"  weights     {size / 1e6:.1f} MB, SHA-256 {card.adapter_sha256[:16]}")
-    typer.echo(
+    say(f"{adapter}")
+    say(f"  base model  {card.base_model}")
+    say(f"  skill sets  {', '.join(card.skill_sets)}")
+    say(f"  weights     {size / 1e6:.1f} MB, SHA-256 {card.adapter_sha256[:16]}")
+    say(
         f"  training    {card.steps} steps, {card.examples_seen} examples, seed {card.seed}, loss {card.loss:g}"
     )
     for name in stale:
-        typer.echo(
-            f"  note        the prompt of {name} is not the one it was trained with (or is not found here)"
-        )
+        say(f"  note        the prompt of {name} is not the one it was trained with (or is not found here)")
     for name, scores in card.scores.items():
-        typer.echo(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in scores.items()))
+        say(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in scores.items()))
     write_cli_json(json_file, {**card.model_dump(), "bytes": size, "stale": stale})
 
 
@@ -305,16 +309,15 @@ def planner_latency_command(
     with quiet_cli_terminal("planner-latency", verbose=verbose) as terminal:
         terminal.name_log()
         results = asyncio.run(bench_planner_latency(planner, number, seed, ()))
-    typer.echo(f"{'':38}first segment, ms: median (middle half)   its tokens")
+    say = cli_say(json_file)
+    say(f"{'':38}first segment, ms: median (middle half)   its tokens")
     for one in results:
         low, high = one.quartiles_ms
         name = f"{one.skill_set:6}{one.way:22}{'cold' if one.cold else 'cached'}"
         none = f"   {one.without_segment} of {number} tasks without any" if one.without_segment else ""
-        typer.echo(f"{name:38}{one.median_ms:8.0f} ({low:.0f} to {high:.0f}){one.mean_tokens:18.1f}{none}")
+        say(f"{name:38}{one.median_ms:8.0f} ({low:.0f} to {high:.0f}){one.mean_tokens:18.1f}{none}")
     pairs = compare_planner_bench(results)
-    typer.echo(
-        "the planner without examples over the planner with them, where both wrote the same first segment:"
-    )
+    say("the planner without examples over the planner with them, where both wrote the same first segment:")
     for pair in pairs:
         name = f"{pair.skill_set:6}{'cold' if pair.cold else 'cached'}"
         ratio = (
@@ -322,7 +325,7 @@ def planner_latency_command(
             if pair.ratio is not None
             else "no such task"
         )
-        typer.echo(f"{name:38}{ratio}")
+        say(f"{name:38}{ratio}")
     write_cli_json(json_file, {"ways": results, "same_first_segment": pairs})
 
 
@@ -377,12 +380,10 @@ def _brief(score: Score) -> dict[str, Any]:
     }
 
 
-def _show(score: Score, failures: int) -> None:
+def _show(score: Score, failures: int, say: Callable[[str], None]) -> None:
     brief = _brief(score)
-    typer.echo(
-        f"{score.skill_set:8} {score.name:21} " + "  ".join(f"{key} {value}" for key, value in brief.items())
-    )
+    say(f"{score.skill_set:8} {score.name:21} " + "  ".join(f"{key} {value}" for key, value in brief.items()))
     for wrong in score.failures[:failures]:
         history = f" [{wrong['history']}]" if wrong["history"] else ""
-        typer.echo(f"    {wrong['family']}: {wrong['task']} ({wrong['scene']}){history}")
-        typer.echo(f"      {wrong['plan']}\n      wanted {wrong['wanted']}; {wrong['wrong']}")
+        say(f"    {wrong['family']}: {wrong['task']} ({wrong['scene']}){history}")
+        say(f"      {wrong['plan']}\n      wanted {wrong['wanted']}; {wrong['wrong']}")

@@ -11,7 +11,7 @@ import typer
 
 from timely.bench.checkpoints import Checkpoints
 from timely.cli.bench.options import Budget, Resume, require_cli_package, resumable_cli_checkpoints
-from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.output import JsonFile, cli_say, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 
 if TYPE_CHECKING:
@@ -54,13 +54,14 @@ def command(
     write_cli_json(
         json_file, {"cases": cases, "unsafe": unsafe, "forged": forged, "seed": seed, "ways": by_way}
     )
+    say = cli_say(json_file)
     for name, result in results.items():
-        typer.echo(
+        say(
             f"{name}: {result.cases} attacks, {result.unsafe} unsafe, {result.forged} forged, "
             f"{result.refused} with a refused segment"
         )
         for failure in result.failures[:10]:
-            typer.echo(f"  {failure}")
+            say(f"  {failure}")
     if unsafe or forged:
         raise typer.Exit(1)
 
