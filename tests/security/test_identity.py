@@ -203,10 +203,10 @@ def test_the_audit_log_has_sessions_chats_and_strangers(guarded: Guarded) -> Non
 def test_a_flood_of_strangers_fills_no_audit_log(tmp_path: Path) -> None:
     writer = recorder.TaskRecorder()
     writer.open(ServerSettings(audit_log=tmp_path / "audit.jsonl"), ManualClock(0.0))
-    for _ in range(2 * recorder.STRANGERS_BURST):
-        writer.audit_stranger("GET", "/v1/status")
+    for _ in range(2 * recorder.ANONYMOUS_BURST):
+        writer.audit_anonymous("GET", "/v1/status")
     writer.close()
-    assert (tmp_path / "audit.jsonl").read_text().count("anonymous") == recorder.STRANGERS_BURST
+    assert (tmp_path / "audit.jsonl").read_text().count("anonymous") == recorder.ANONYMOUS_BURST
 
 
 def test_claims_are_reduced_to_the_limits_of_the_role(guarded: Guarded) -> None:

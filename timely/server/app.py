@@ -85,9 +85,9 @@ def create_task_app(
     app.include_router(task_routes.task_router(service))
     sessions = Sessions(registry, service.clock)
     app.state.authenticated = registry is not None
-    app.include_router(stop_routes.router(service))
+    app.include_router(stop_routes.stop_router(service))
     app.include_router(info_routes.info_router(service))
-    app.include_router(session_routes.router(registry, sessions, service.recorder))
+    app.include_router(session_routes.session_router(registry, sessions, service.recorder))
     app.add_middleware(OpenAIEndpoints, service=service)
     app.add_middleware(BodyLimit, settings=settings)
     app.add_middleware(

@@ -1,4 +1,4 @@
-"""Identifies the principal of each request, and refuses requests that another web page or a stranger sends."""
+"""Identifies the principal of each request; refuses those without one, and those that another web page sends."""
 
 import ipaddress
 import re
@@ -83,7 +83,7 @@ class AccessControl:
             await problem_from_error(error).response({"Connection": "close"})(scope, receive, send)
             return
         if principal is None and scope["path"] not in OPEN_PATHS:
-            self._recorder.audit_stranger(scope["method"], scope["path"][:200])
+            self._recorder.audit_anonymous(scope["method"], scope["path"][:200])
             detail = "send Authorization: Bearer TOKEN with the token of a principal"
             refusal = problem_details("not_authenticated", detail, "Authorization")
             await refusal.response({"WWW-Authenticate": "Bearer"})(scope, receive, send)

@@ -21,7 +21,9 @@ PAGE_HEADERS = {
 }
 
 
-def router(registry: PrincipalRegistry | None, sessions: Sessions, recorder: TaskRecorder) -> APIRouter:
+def session_router(
+    registry: PrincipalRegistry | None, sessions: Sessions, recorder: TaskRecorder
+) -> APIRouter:
     """The routes of one server; without a registry the page needs no token."""
     routes = APIRouter(tags=["session"])
     live_page = files("timely.server.http").joinpath("live.html").read_text(encoding="utf-8")
@@ -40,7 +42,7 @@ def router(registry: PrincipalRegistry | None, sessions: Sessions, recorder: Tas
         body = await read_body(request, SessionBody)
         principal = registry.find(body.token) if registry is not None else None
         if principal is None:
-            recorder.audit_stranger("session", "")
+            recorder.audit_anonymous("session", "")
             refusal = problem_details("not_authenticated", "no principal has this token", "token")
             return refusal.response({"WWW-Authenticate": "Bearer"})
         recorder.audit(principal.name, "session", "")

@@ -18,7 +18,7 @@ Agents = Annotated[
 ]
 
 
-def router(service: TaskService) -> APIRouter:
+def stop_router(service: TaskService) -> APIRouter:
     """The routes of one task service."""
     routes = APIRouter(prefix="/v1/stop", tags=["stop"])
     stops = service.fleet_stop

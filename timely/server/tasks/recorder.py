@@ -23,7 +23,7 @@ from timely.server.telemetry.traces import TaskSpan, TaskTraces
 
 log = logging.getLogger(__name__)
 
-STRANGERS_PER_S, STRANGERS_BURST = 1.0, 100
+ANONYMOUS_PER_S, ANONYMOUS_BURST = 1.0, 100
 """Lines of the audit log for requests without a principal: a second, and at once."""
 
 
@@ -42,7 +42,7 @@ class TaskRecorder:
         self._log: EventLog | None = None
         self._audit_log: EventLog | None = None
         self._traces: TaskTraces | None = None
-        self._may_audit_stranger: Callable[[], bool] = lambda: False
+        self._may_audit_anonymous: Callable[[], bool] = lambda: False
 
     def open(self, settings: ServerSettings, clock: Clock) -> None:
         """Open the event log, the audit log and the export of traces; blocks on the disk.
@@ -53,8 +53,8 @@ class TaskRecorder:
         if settings.otlp_endpoint is not None:
             self._traces = TaskTraces(settings.otlp_endpoint, clock)
         self._audit_log = EventLog(settings.audit_log, clock)
-        strangers = TokenBucket(STRANGERS_PER_S, STRANGERS_BURST, clock.now())
-        self._may_audit_stranger = lambda: strangers.take(clock.now()) == 0.0
+        anonymous = TokenBucket(ANONYMOUS_PER_S, ANONYMOUS_BURST, clock.now())
+        self._may_audit_anonymous = lambda: anonymous.take(clock.now()) == 0.0
         self._log = EventLog(settings.event_log, clock)
 
     def started(self, stats: EngineStats) -> None:
@@ -104,9 +104,9 @@ class TaskRecorder:
                 detail=detail,
             )
 
-    def audit_stranger(self, action: str, target: str) -> None:
-        """Write that a request had no principal; a flood of them leaves ``STRANGERS_PER_S`` lines a second."""
-        if self._may_audit_stranger():
+    def audit_anonymous(self, action: str, target: str) -> None:
+        """Write that a request had no principal; a flood of them leaves ``ANONYMOUS_PER_S`` lines a second."""
+        if self._may_audit_anonymous():
             self.audit("anonymous", action, target, "not_authenticated", "no principal has the token")
 
     def arrival(self) -> None:
