@@ -133,6 +133,21 @@ class Server:
         command = core_module_command(str(Path(sys.executable).with_name("timely")), arguments)
         self._process = ChildProcess("server", command, log=self._folder / "server.log").start()
 
+    @property
+    def pid(self) -> int:
+        """The process id; 0 while it does not run."""
+        return self._process.pid if self._process is not None else 0
+
+    async def until_ready(self, client: AsyncTimelyClient, timeout_s: float = START_S) -> None:
+        """Return once it answers. Raises EngineFailed when it has ended by itself."""
+        async with asyncio.timeout(timeout_s):
+            while True:
+                self.check()
+                with contextlib.suppress(TimelyError):
+                    await client.health()
+                    return
+                await asyncio.sleep(HEALTH_S)
+
     def check(self) -> None:
         """Raises EngineFailed when it has ended by itself."""
         if self._process is not None and self._process.ended:
@@ -171,7 +186,7 @@ async def bench_restarts(
     server.start()
     try:
         async with AsyncTimelyClient(server.url, reconnect_s=START_S) as client:
-            await _until_ready(client, server)
+            await server.until_ready(client)
             expected = {number: await _undisturbed(client, number) for number in range(len(TASKS))}
             history, stopping = History(), asyncio.Event()
             robots = [
@@ -206,16 +221,6 @@ async def bench_restarts(
     tally.judge(history.plans, expected)
     remove_checkpoint(checkpoint)
     return tally.result()
-
-
-async def _until_ready(client: AsyncTimelyClient, server: Server) -> None:
-    async with asyncio.timeout(START_S):
-        while True:
-            server.check()
-            with contextlib.suppress(TimelyError):
-                await client.health()
-                return
-            await asyncio.sleep(HEALTH_S)
 
 
 async def _next_segment(history: History, since_s: float, server: Server) -> None:

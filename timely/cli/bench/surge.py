@@ -1,11 +1,16 @@
-"""``timely bench surge``: an overloaded engine that refuses tasks which would be late, in the simulator."""
+"""``timely bench surge``: an overloaded engine that refuses tasks which would be late, simulated or live."""
 
-from typing import Annotated
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from timely.cli.bench.options import print_cli_progress, require_cli_package
 from timely.cli.bench.tables import format_cli_number, show_bench_result
 from timely.cli.output import JsonFile
+from timely.core.errors import UnknownName
 
 Hours = Annotated[
     float, typer.Option(min=0.001, help="Simulated time; each phase takes a quarter of an hour.")
@@ -15,15 +20,28 @@ Profile = Annotated[str, typer.Option(metavar="NAME|FILE", help="Step times of t
 
 
 def command(
-    hours: Hours = 4.0, seed: Seed = 1, profile: Profile = "rtx4090-llama3-8b", json_file: JsonFile = None
+    hours: Hours = 4.0,
+    seed: Seed = 1,
+    profile: Profile = "rtx4090-llama3-8b",
+    live: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENGINE", help="Load a live server instead: scripted or vllm; phases of a minute."
+        ),
+    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Overload: drones at a low and a high rate in turn.
 
     The high rate is beyond what the engine bears.
+    A live server gets three times that, with deadlines that an idle engine meets twice as fast.
     """
-    from timely.bench.surge import measure_surge
+    if live is None:
+        from timely.bench.surge import measure_surge
 
-    result = measure_surge(hours, seed, profile)
+        result = measure_surge(hours, seed, profile)
+    else:
+        result = _measure_live(live, hours, seed)
     rows = [
         ("tasks", str(result["tasks"])),
         ("refused", _percent(result["refused"])),
@@ -32,7 +50,21 @@ def command(
         ("admitted urgent tasks that were late", _percent(result["urgent_violations"])),
         ("last late task after a high phase, s", format_cli_number(result["recovery_s"])),
     ]
+    if live is not None:
+        memory_mb = result["memory_mb"]
+        rows.append(("memory of the server, MB", f"{memory_mb['before']:.0f} to {memory_mb['after']:.0f}"))
     show_bench_result(json_file, result, (f"{hours:g} h", ""), rows)
+
+
+def _measure_live(engine: str, hours: float, seed: int) -> dict[str, Any]:
+    from timely.bench.surge_live import ENGINES, measure_live_surge
+
+    if engine not in ENGINES:
+        raise UnknownName("engine", engine, ENGINES, where="--live")
+    if engine == "vllm":
+        require_cli_package(engine)
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(measure_live_surge(Path(folder), engine, 60.0 * hours, seed, print_cli_progress))
 
 
 def _percent(share: float | None) -> str:

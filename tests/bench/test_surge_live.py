@@ -1,0 +1,101 @@
+"""A live server under three times what its engine bears, and the figures of its tasks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from timely.bench import surge_live
+from timely.bench.surge_live import (
+    Arrival,
+    live_surge_arrivals,
+    live_surge_result,
+    measure_live_surge,
+    resident_memory_mb,
+    scale_utility,
+)
+from timely.cli.main import run_timely_command
+from timely.core.errors import EngineFailed
+from timely.core.utility import NORMAL, URGENT
+
+PHASE_S = surge_live.PHASE_S
+
+
+@pytest.mark.process
+async def test_an_overloaded_server_refuses_with_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surge_live, "BUSY_ROBOTS", 16)
+    monkeypatch.setattr(surge_live, "BUSY_S", 3.0)
+    monkeypatch.setattr(surge_live, "PHASE_S", 2.0)
+    lines: list[str] = []
+    result = await measure_live_surge(
+        tmp_path, "scripted", 0.1, 1, lines.append, arguments=("--predictor", "none")
+    )
+    assert len(lines) == 1
+    assert "tasks a second" in lines[0]
+    assert result["tasks"] > 2.0 * result["bears_per_s"]
+    assert 0.0 < result["refused"] < 1.0
+    assert result["refused_with_eta"] == 1.0
+    assert 0.0 <= result["violations"] < 1.0
+    assert result["memory_mb"]["after"] >= 0.5 * result["memory_mb"]["before"] > 0.0
+
+
+@pytest.mark.process
+async def test_an_engine_too_slow_for_urgent_tasks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surge_live, "ALONE_FACTOR", 1000.0)
+    with pytest.raises(EngineFailed, match="idle server"):
+        await measure_live_surge(tmp_path, "scripted", 0.1, 1, arguments=("--predictor", "none"))
+
+
+def test_rates_change_with_the_phase() -> None:
+    arrivals = list(live_surge_arrivals(10.0, 10 * PHASE_S, URGENT, 3))
+    counts = [0, 0]
+    for arrival in arrivals:
+        counts[int(arrival.arrival_s // PHASE_S % 2)] += 1
+    low, high = (count / (5 * PHASE_S) for count in counts)
+    assert low == pytest.approx(7.5, rel=0.1)
+    assert high == pytest.approx(30.0, rel=0.1)
+    urgent = sum(arrival.utility.urgent for arrival in arrivals)
+    assert urgent == pytest.approx(0.25 * len(arrivals), rel=0.1)
+    assert arrivals == list(live_surge_arrivals(10.0, 10 * PHASE_S, URGENT, 3))
+
+
+def test_deadlines_grow_with_the_machine() -> None:
+    slow = scale_utility(NORMAL, 2.0)
+    assert (slow.ert_s, slow.cutoff_s, slow.beta) == (2.0 * NORMAL.ert_s, 2.0 * NORMAL.cutoff_s, NORMAL.beta)
+
+
+def test_the_figures_of_a_surge() -> None:
+    arrivals = [
+        Arrival(1.0, URGENT, response_s=URGENT.ert_s + 0.1),
+        Arrival(2.0, URGENT, response_s=URGENT.ert_s),
+        Arrival(3.0, NORMAL, response_s=0.5),
+        Arrival(PHASE_S + 1.0, NORMAL, eta_s=4.0),
+        Arrival(PHASE_S + 2.0, NORMAL),
+        Arrival(2.0 * PHASE_S + 5.0, NORMAL, response_s=NORMAL.ert_s + 1.0),
+    ]
+    assert live_surge_result(arrivals, PHASE_S) == {
+        "urgent_violations": 0.5,
+        "violations": 0.5,
+        "refused_with_eta": 0.5,
+        "refused": 0.333333,
+        "tasks": 6,
+        "urgent_tasks": 2,
+        "recovery_s": 5.0,
+    }
+
+
+def test_memory_of_a_process() -> None:
+    assert 5.0 < resident_memory_mb(os.getpid()) < 100_000.0
+
+
+def test_an_unknown_engine_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_timely_command(["bench", "surge", "--live", "steam"]) == 2
+    complaint = capsys.readouterr().err
+    assert "steam" in complaint
+    assert "scripted" in complaint
