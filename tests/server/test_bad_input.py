@@ -186,7 +186,11 @@ def test_what_is_not_there_is_a_problem_too(
     served: Fleet, method: str, path: str, status: int, code: str
 ) -> None:
     answer = served.http.request(method, path, json={} if method in ("POST", "PATCH") else None)
-    assert (answer.status_code, problem_of(answer)["code"]) == (status, code)
+    problem = problem_of(answer)
+    assert (answer.status_code, problem["code"]) == (status, code)
+    if code == "method_not_allowed":
+        assert problem["detail"] == "PATCH is not one of: POST"
+    assert problem["where"]
 
 
 @pytest.mark.parametrize("value", [{"name": "nope"}, {"name": 3}, {}, {"name": "fcfs", "x": 1}])

@@ -88,6 +88,7 @@ def cut(tmp_path: Path, task: str, *, seconds: float, **reports: str) -> tuple[P
         served.run_for(seconds)
         for index, kind in reports.items():
             report(served, int(index[1:]), kind, value="True" if kind == "value" else None)
+        served.run_for(0.0)  # what follows from them is in the log
         sent = len(served.service.tasks.get("one").events)
         events += [reader.next() for _ in range(sent - 1)]
         shutil.copytree(tmp_path / "first", tmp_path / "killed")

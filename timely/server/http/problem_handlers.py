@@ -64,11 +64,13 @@ def install_problem_handlers(app: FastAPI, retry_after_s: float) -> None:
             raise error
         code = _HTTP_CODES.get(error.status_code, f"http_{error.status_code}")
         title = HTTPStatus(error.status_code).phrase
-        result = Problem(code, str(error.detail), request.url.path, error.status_code, title)
-        headers = dict(error.headers or {})
+        detail, headers = str(error.detail), dict(error.headers or {})
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             headers["Allow"] = ", ".join(_allowed_methods(app, request))
-        return result.response(headers)
+            detail = f"{request.method} is not one of: {headers['Allow']}"
+        elif error.status_code == HTTPStatus.NOT_FOUND:
+            detail = "there is nothing at this path; /openapi.json lists the paths"
+        return Problem(code, detail, request.url.path, error.status_code, title).response(headers)
 
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
         log.error("%s %s", request.method, request.url.path, exc_info=error)
