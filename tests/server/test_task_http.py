@@ -399,7 +399,7 @@ def test_only_so_many_ended_tasks_are_kept() -> None:
 
 def test_a_reader_whose_network_is_gone_is_let_go() -> None:
     """Its machine answers nothing: no acknowledgement and no reset."""
-    with fleet(send_timeout_s=0.3, keepalive_s=0.05) as served:
+    with fleet(ack_timeout_s=0.3, keepalive_s=0.05) as served:
         gone = socket.create_connection((httpx.URL(served.url).host, httpx.URL(served.url).port), WAIT_S)
         try:
             content = httpx.Request("POST", served.url, json=body("long", id="one")).content

@@ -24,7 +24,9 @@ class ServerSettings:
         drain_s: how long plans in generation may finish after SIGTERM, seconds; no task is admitted meanwhile.
         retry_after_s: the ``Retry-After`` of a refused client, seconds.
         keepalive_s: silence after which an event stream carries a comment, seconds.
-        send_timeout_s: how long a reader may leave a full connection unread, or its network be gone, seconds.
+        send_timeout_s: how long a reader may leave a full connection unread, seconds.
+        ack_timeout_s: how long a client's machine may acknowledge nothing before its connection ends, seconds; longer
+            than a robot's client tries to come back.
         body_timeout_s: how long a request body may take to arrive, seconds.
         engine_timeout_s: deadline of the engine's answer to a report, a cancel or a query, seconds.
         engine_hang_s: an engine that has answered nothing for so long is killed and started again, seconds. Four times
@@ -70,6 +72,7 @@ class ServerSettings:
     retry_after_s: float = 1.0
     keepalive_s: float = 10.0
     send_timeout_s: float = 30.0
+    ack_timeout_s: float = 60.0
     body_timeout_s: float = 10.0
     engine_timeout_s: float = 5.0
     engine_hang_s: float = 60.0

@@ -33,7 +33,7 @@ SPARE_PATHS = re.compile(r"^/v1/stop(/|$)|^/(healthz|livez|readyz)$")
 def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
     """Uvicorn's HTTP protocol with limits that it lacks.
 
-    A connection that acknowledges nothing ends after ``send_timeout_s`` seconds.
+    A connection that acknowledges nothing ends after ``ack_timeout_s`` seconds.
     A connection without a complete header is closed after ``header_timeout_s`` seconds. So is one whose incomplete
     header is longer than ``max_header_bytes``. A connection over ``max_connections``, or over
     ``max_client_connections`` of its address, gets one answer: to a stop or a question about health, else 503.
@@ -57,7 +57,7 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
             super().connection_made(transport)
             if USER_TIMEOUT is not None:
                 # Nothing tells that a client's network is gone, but the lack of acknowledgements.
-                milliseconds = math.ceil(1e3 * settings.send_timeout_s)
+                milliseconds = math.ceil(1e3 * settings.ack_timeout_s)
                 transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, USER_TIMEOUT, milliseconds)
             peer = transport.get_extra_info("peername")
             self._address = peer[0] if isinstance(peer, tuple) else ""
