@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from timely.core.errors import EngineFailed
 from timely.engines.vllm.arguments import VllmOptions
 from timely.engines.vllm.engine import VllmEngine
+from timely.engines.vllm.engine_process import launch_vllm
 
 pytestmark = pytest.mark.engine
 
@@ -117,3 +119,11 @@ async def test_a_cancellation_that_comes_with_an_answer_is_not_lost(turns: int) 
     sampling.cancel()
     await asyncio.gather(sampling, return_exceptions=True)
     assert ended
+
+
+async def test_a_model_that_is_not_there_is_an_error_of_one_line() -> None:
+    def look_for_the_model() -> Any:
+        raise FileNotFoundError("no snapshot of it\non this disk")
+
+    with pytest.raises(EngineFailed, match="vLLM did not start: no snapshot of it"):
+        await launch_vllm(None, look_for_the_model)

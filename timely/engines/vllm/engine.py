@@ -138,9 +138,7 @@ class VllmEngine(Engine):
         self._identity = await asyncio.to_thread(self._identify)
         self.planner_skill_sets = frozenset(card.skill_sets if card else ())
         self._planner_names = dict((card.names if card else None) or {})
-        engine_args = AsyncEngineArgs.from_cli_args(self._args)
-
-        self._llm = await launch_vllm(AsyncLLM, engine_args)
+        self._llm = await launch_vllm(AsyncLLM, partial(AsyncEngineArgs.from_cli_args, self._args))
         self._tokenizer = self._llm.get_tokenizer()
         from timely.engines.vllm.openai import build_vllm_openai_app
 

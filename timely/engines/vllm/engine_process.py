@@ -5,7 +5,7 @@ import contextlib
 import multiprocessing
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from typing import Any
 
@@ -19,17 +19,19 @@ STOP_S = 12.0
 """Time for the engine's processes to end, seconds. vLLM kills them afterwards, and shared memory is left behind."""
 
 
-async def launch_vllm(async_llm: Any, engine_args: Any) -> Any:
+async def launch_vllm(async_llm: Any, new_engine_args: Callable[[], Any]) -> Any:
     """Start vLLM's engine process; a cancellation ends it.
 
     Args:
         async_llm: vLLM's class ``AsyncLLM``, of which an instance is returned.
+        new_engine_args: makes vLLM's arguments, for which it may look for the model.
 
     Raises:
         EngineFailed: vLLM did not start.
     """
 
     def launch() -> Any:
+        engine_args = new_engine_args()
         config = engine_args.create_engine_config()
         with _children_ignore_ctrl_c():
             return async_llm.from_vllm_config(
