@@ -619,13 +619,15 @@ def test_a_disk_that_stalls_costs_no_task_its_reader(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(RecordFile, "flush", flush)
     with server(tmp_path) as served, ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(served.http.post, "/v1/tasks", json=body("short", id="one"))
+        answer = pool.submit(served.http.post, "/v1/tasks", json=body("long", id="one"))
         try:
             assert stalled.wait(WAIT_S)
             served.until(lambda: served.service.tasks.find("one") is not None)
             served.run_for(6.0)
         finally:
             goes_on.set()
+        served.until(lambda: served.service.tasks.get("one").readers == 1, "the client reads")
+        served.run_for(30.0)
         events = events_of(answer.result(WAIT_S).text)
     assert (events[-1][1], events[-1][2]["outcome"]) == ("result", "complete")
 
