@@ -10,6 +10,7 @@ every action has to be in one of them, once, in order. Ends with status 1 if one
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import json
 import os
 import random
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+LOOPBACK = ipaddress.IPv4Address("127.0.0.0")
 COMMANDS = {
     "move_forward": "forward", "move_backward": "back", "move_left": "left", "move_right": "right",
     "move_up": "up", "move_down": "down", "turn_cw": "cw", "turn_ccw": "ccw",
@@ -233,9 +235,8 @@ def free_port() -> int:
 
 def fleet_of(first: int) -> tuple[dict[str, Any], dict[str, str]]:
     """(fleet file, loopback address of each robot)."""
-    hosts = {f"drone{n}": f"127.0.0.{first + n}" for n in (1, 2, 3)} | {
-        f"arm{n}": f"127.0.0.{first + 3 + n}" for n in (1, 2)
-    }
+    names = ("drone1", "drone2", "drone3", "arm1", "arm2")
+    hosts = {name: str(LOOPBACK + first + n) for n, name in enumerate(names, 1)}
     robots: dict[str, Any] = {}
     for name, host in hosts.items():
         if name.startswith("drone"):

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from emulated_robots import own_host
 
 from timely.core.errors import InvalidInput
 from timely.emulators.cli import run_emulator_command
@@ -84,11 +85,11 @@ def test_a_drone_answers_and_streams_its_state_to_who_woke_it() -> None:
         for sock in (states, client):
             sock.bind(("127.0.0.1", 0))
             sock.settimeout(5.0)
-        drone = TelloEmulator("127.0.0.91", 0, state_port=states.getsockname()[1]).start()
+        drone = TelloEmulator(own_host(91), 0, state_port=states.getsockname()[1]).start()
         try:
             assert ask(client, drone.address, "command") == "ok"
             data, source = states.recvfrom(1024)
-            assert source[0] == "127.0.0.91"
+            assert source[0] == own_host(91)
             assert b"bat:100;" in data
             assert ask(client, drone.address, "forward 10") == "out of range"
             assert [record["outcome"] for record in drone.journal.records("command")] == [
@@ -103,16 +104,16 @@ def test_a_drone_answers_and_streams_its_state_to_who_woke_it() -> None:
 
 @pytest.mark.process
 def test_the_command_runs_until_interrupted(tmp_path: Path) -> None:
-    log = tmp_path / "drone.jsonl"
-    command = [sys.executable, "-m", "timely.cli.main", "emulate", "tello", "--host", "127.0.0.92"]
+    log, host = tmp_path / "drone.jsonl", own_host(92)
+    command = [sys.executable, "-m", "timely.cli.main", "emulate", "tello", "--host", host]
     command += ["--command-port", "18890", "--log", str(log)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            assert "Tello at 127.0.0.92:18890" in process.stdout.readline()
+            assert f"Tello at {host}:18890" in process.stdout.readline()
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
                 client.settimeout(5.0)
-                assert ask(client, ("127.0.0.92", 18890), "command") == "ok"
+                assert ask(client, (host, 18890), "command") == "ok"
             process.send_signal(signal.SIGINT)
             assert process.wait(10.0) == 0
         finally:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import IO, Any
 
 import pytest
@@ -17,48 +17,42 @@ from timely.emulators.tello_motions import TelloPhysics
 
 BRISK = TelloPhysics(takeoff_s=0.8, landing_m_per_s=8.0, reaction_s=0.05, settle_s=0.15, acceleration=8.0)
 """A drone that is quick and else as usual."""
-PORTS_WAIT_S = 100.0
-_holders = 0
-_locks: list[IO[bytes]] = []
+NETWORKS = range(201, 255)
+"""Third numbers of loopback addresses that neither benchmarks nor examples use."""
 
 
-def need(package: str) -> None:
-    """Skip the test where the vendor's library is not installed."""
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(
-            f"{package} is not installed here: uv pip install --no-deps -r requirements/robots-beside-vllm.txt"
-        )
+def need(*packages: str) -> None:
+    """Skip the test where a vendor's library is not installed."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(
+                f"{package} is missing: uv pip install --no-deps -r requirements/robots-beside-vllm.txt"
+            )
 
 
-@contextmanager
-def tello_ports() -> Iterator[None]:
-    """Emulated drones at their usual addresses: for one test at a time, of all test runs. May be nested."""
-    global _holders  # noqa: PLW0603 - the addresses are the machine's
-    need("djitellopy")
-    if not _holders:
-        deadline_s = time.monotonic() + PORTS_WAIT_S
-        while (lock := try_lock("tello-ports")) is None:
-            assert time.monotonic() < deadline_s, "another test run holds the addresses of the drones"
-            time.sleep(0.05)
-        _locks.append(lock)
-    _holders += 1
-    try:
-        yield
-    finally:
-        _holders -= 1
-        if not _holders:
-            _locks.pop().close()
+@cache
+def _network() -> tuple[int, IO[bytes]]:
+    """The third number of this process's addresses, and the lock that keeps it until the process ends."""
+    for number in NETWORKS:
+        if (lock := try_lock(f"addresses-{number}")) is not None:
+            return number, lock
+    pytest.fail("other test runs hold all addresses of robots")
+
+
+def own_host(number: int) -> str:
+    """A loopback address that no other test run of this machine uses, since the vendors' ports are fixed."""
+    return f"127.0.{_network()[0]}.{number}"
 
 
 @contextmanager
 def emulated_tello(host: str, **options: Any) -> Iterator[TelloEmulator]:
     """A drone at ``host``, port 18889."""
-    with tello_ports():
-        drone = TelloEmulator(host, **{"physics": BRISK, **options}).start()
-        try:
-            yield drone
-        finally:
-            drone.close()
+    need("djitellopy")
+    drone = TelloEmulator(host, **{"physics": BRISK, **options}).start()
+    try:
+        yield drone
+    finally:
+        drone.close()
 
 
 @contextmanager

@@ -163,10 +163,12 @@ class Program:
         self.spinner.call(ask)
         return eventually(lambda: responses, "the goal never ended")[0].result
 
-    def listen(self, kind: Any, topic: str, *, latched: bool = False) -> list[Any]:
+    def listen(
+        self, kind: Any, topic: str, *, latched: bool = False, qos: QoSProfile | None = None
+    ) -> list[Any]:
         """All messages of a topic from now on."""
         heard: list[Any] = []
-        qos = LATCHED if latched else QoSProfile(depth=200)
+        qos = qos or (LATCHED if latched else QoSProfile(depth=200))
         self.spinner.call_and_wait(
             lambda: self.node.create_subscription(kind, topic, heard.append, qos), LIMIT_S
         )

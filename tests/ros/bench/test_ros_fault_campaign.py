@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -67,6 +68,31 @@ def test_the_end_of_a_plan_is_that_of_its_task_when_no_other_plan_follows(tmp_pa
     assert campaign._end(errand, fault) == observer.ends["ros-ab"]
     observer.plans["ros-ab"] = ["ros-ab", "ros-ab-r1"]
     assert campaign._end(errand, fault) is None
+
+
+def test_results_are_requested_of_the_bridge_that_lives() -> None:
+    """DDS lists the action of a killed bridge for a while."""
+    looks, steps = itertools.count(), list[str]()
+
+    def served_since(when_s: float) -> bool:
+        if next(looks) < 3:
+            return False
+        steps.append("served")
+        return True
+
+    errand: Any = SimpleNamespace(task_id="ros-ab", ended=False, end_s=[20.0])
+
+    def insist(errand: Any) -> None:
+        steps.append("requested")
+        errand.ended, errand.result = True, SimpleNamespace(outcome="complete", error_code=0)
+
+    observer = SimpleNamespace(
+        connect=lambda *_: None, plans={}, served_since=served_since, reachable=lambda name: True, insist=insist
+    )
+    world = SimpleNamespace(server_state=Path(), logs={}, robots=["sim1"])
+    campaign = Campaign(world, observer, FaultTally())  # type: ignore[arg-type]
+    campaign._see_to_the_end(Fault("bridge_killed", "sim1", 0, 0.0), {"sim1": errand})
+    assert steps == ["served", "requested"]
 
 
 def test_a_violation_says_which_parts_waited_for_the_machine() -> None:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from emulated_robots import need, tello_ports
+from emulated_robots import need
 from timely_ros_bench import faults, stop
 from timely_ros_bench.faults import fleets, measure, tally
 from timely_ros_bench.faults.dds_cut import CUTS, DdsCut, build_dds_cut, dds_udp_only
@@ -36,8 +36,8 @@ def test_a_drone_and_its_network_processes_and_middleware_break_and_no_promise_d
     fleet = ("tello", "sim")
     struck = {fault.kind for fault in fault_schedule(4, SEED, faulty_robot_names(fleet))}
     assert struck == {"two_bridges", "emulator_dies", "bridge_killed", "driver_killed"}
-    with tello_ports():
-        result = measure.measure_faults(4, SEED, fleet=fleet, domain_id=domain_id, say=lines.append).result()
+    need("djitellopy")
+    result = measure.measure_faults(4, SEED, fleet=fleet, domain_id=domain_id, say=lines.append).result()
     assert result["violations"] == dict.fromkeys(VIOLATIONS, 0), lines
     assert result["history_violations"] == dict.fromkeys(HISTORY_VIOLATIONS, 0), lines
     assert result["lost_tasks"] == 0, lines
@@ -51,9 +51,8 @@ def test_a_drone_and_its_network_processes_and_middleware_break_and_no_promise_d
 @pytest.mark.ros
 @pytest.mark.timeout(400)
 def test_a_busy_fleet_stops_and_a_faulty_driver_is_unknown(domain_id: int) -> None:
-    need("neuromeka")
-    with tello_ports():
-        result = stop.measure_stop(2, 8, domain_id=domain_id)
+    need("neuromeka", "djitellopy")
+    result = stop.measure_stop(2, 8, domain_id=domain_id)
     assert result["false_success"] == 0, result["cases"]
     assert (result["acknowledged"], result["unknown"], result["faulty"]) == (4, 4, 4)
     assert (result["trials"], result["stops"]) == (4, 8)

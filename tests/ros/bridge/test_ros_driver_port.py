@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from rclpy.lifecycle import LifecycleNode
@@ -95,3 +98,51 @@ def test_segments_of_an_earlier_life_are_followed_and_never_repeated(
     eventually(lambda: all(one.ended.done() for one in again), "the task goes on")
     ends = [(one.ended.result().outcome, one.ended.result().code) for one in again[1:]]
     assert ends == [("cancelled", ErrorCode.SEGMENT_CANCELLED)] * 3
+
+
+def test_a_bridge_that_stood_still_hears_its_driver_before_it_gives_it_up(
+    lives: list[Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life, ahead_s = lives[0], [0.0]
+    port, sent = life.port, life.send(0, "d(60);")
+    eventually(sent.started.done, "it never began")
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead_s[0])
+    monkeypatch.setattr(driver_port, "time", clock)
+
+    def look(after_s: float, looks: int) -> None:
+        """On the executor's thread, so that no state is received meanwhile."""
+        for _ in range(looks):
+            ahead_s[0] += after_s
+            port.check()
+
+    life.spinner.call_and_wait(lambda: look(3.0 * LIMIT_S, 1), LIMIT_S)
+    assert port.present
+    assert not life.loop.submit(_is_done(sent)).result(LIMIT_S)
+    life.spinner.call_and_wait(lambda: look(CHECK_PERIOD_S, int(LIMIT_S / CHECK_PERIOD_S) + 5), LIMIT_S)
+    assert not port.present
+    eventually(sent.ended.done, "a driver that is silent is not given up")
+    assert sent.ended.result().code == ErrorCode.DRIVER_LOST
+
+
+async def _is_done(sent: SentSegment) -> bool:
+    return sent.ended.done()
+
+
+def test_a_driver_that_comes_in_time_is_there_after_a_pause_of_the_bridge(
+    lives: list[Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = lives[0]
+    loop, now, epoch = life.loop.loop, life.loop.loop.time, life.port.lease.epoch
+    ahead_s, waiting = [0.0], 20.0
+
+    async def wait() -> bool:
+        life.port.lease.epoch = 0
+        ready = asyncio.ensure_future(life.port.ready(waiting))
+        await asyncio.sleep(0)
+        ahead_s[0] += 2.0 * waiting  # the process stood still
+        await asyncio.sleep(0)
+        life.port.lease.epoch = epoch
+        return await ready
+
+    monkeypatch.setattr(loop, "time", lambda: now() + ahead_s[0])
+    assert life.loop.submit(wait()).result(LIMIT_S)

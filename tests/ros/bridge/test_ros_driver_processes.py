@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bridge_doubles import FakeSegment, FakeServer
-from emulated_robots import emulated_tello
+from emulated_robots import emulated_tello, own_host
 from ros_harness import eventually
 from test_ros_bridge import World, a_fleet
 from timely_bridge import driver_processes
@@ -33,7 +33,7 @@ def test_a_driver_that_is_killed_is_started_again_and_the_others_fly_on(
 ) -> None:
     with ExitStack() as stack:
         drones = {
-            name: stack.enter_context(emulated_tello(f"127.0.0.{110 + n}", battery=battery))
+            name: stack.enter_context(emulated_tello(own_host(110 + n), battery=battery))
             for n, (name, battery) in enumerate(BATTERIES.items())
         }
         robots = {

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bridge_doubles import FakeServer
@@ -79,6 +80,23 @@ def test_a_stop_during_a_reset_wins(world: World, monkeypatch: pytest.MonkeyPatc
     assert world.fleet.drivers["drone1"]._store.stop_reason is not None
     assert stopped.reset() == {}
     assert not stopped.latch.set
+
+
+def test_a_goal_that_is_taken_while_the_fleet_is_stopped_does_not_begin(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped, robot = world.fleet.bridge.fleet_stop, world.fleet.bridge._robots["drone1"]
+    begin = robot._begin
+
+    def stop_and_begin(*goal: Any) -> None:
+        assert "unknown" not in stopped.stop(LIMIT_S).values()
+        begin(*goal)
+
+    monkeypatch.setattr(robot, "_begin", stop_and_begin)
+    result = world.task("drone1", "fly").result()
+    assert (result.outcome, result.error_code) == ("refused", ErrorCode.FLEET_STOPPED)
+    assert world.server.submitted == []
+    assert stopped.reset() == {}
 
 
 def test_no_reset_overtakes_a_stop_on_its_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

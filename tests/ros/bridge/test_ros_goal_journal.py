@@ -23,7 +23,9 @@ from timely_bridge.node import BridgeNode
 from timely_bridge.outcome import Timeline
 from timely_bridge.run_fleet import bridge_state_folder
 from timely_interfaces.action import ExecuteTask
+from timely_interfaces.msg import ErrorCode, Task
 from timely_robots.ros.driver_node import DriverNode
+from timely_robots.ros.rclpy_utils import TASKS
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
 from timely_robots.segments import Motion, SkillCall, SkillValue
 from timely_robots.sim.robot import SimRobot
@@ -211,6 +213,30 @@ def test_a_queued_goal_that_ends_takes_no_lease_from_the_one_in_motion(
         assert bridge._robots["drone1"].port.lease.owner == "the bridge before"
     finally:
         assert spinner.close()
+
+
+def test_goals_that_cannot_be_taken_up_end_without_a_server(domain_id: int, tmp_path: Path) -> None:
+    names = [f"ros-{number:032x}" for number in (1, 2)]
+    journal = GoalJournal(tmp_path, time.monotonic())
+    for name in names:
+        journal.put(name, "drone1", name, "token")
+    journal.close()
+    server = FakeServer()
+    server.down = True
+    context = isolated_ros_context(domain_id)
+    parameters = {"robots": ["drone1"], "drone1.skill_set": "drone", "state_folder": str(tmp_path)}
+    bridge = BridgeNode(context=context, overrides=parameters, client_factory=server)
+    spinner = Spinner(context, [bridge], name="bridge").start()
+    program = Program(domain_id)
+    try:
+        ends = program.listen(Task, "/drone1/task", qos=TASKS)
+        assert spinner.call_and_wait(bridge.trigger_configure, 20.0) == TransitionCallbackReturn.SUCCESS
+        eventually(lambda: {end.task_id for end in ends} == set(names), "a goal waits for the server")
+        assert {end.error_code for end in ends} == {ErrorCode.BRIDGE_INACTIVE}
+    finally:
+        program.close()
+        assert spinner.close()
+    assert list(unfinished(tmp_path)) == names, "the server does not know it yet"
 
 
 def test_each_fleet_file_has_a_folder_of_its_own(own_state_dir: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ import pytest
 from bridge_doubles import FakeDriver, FakeSegment, FakeServer
 from manual_clock import LeapingClock, ManualClock, settle_clock_tasks
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
+from timely_bridge.interfaces import Execution
 from timely_bridge.node import bridge_client
 from timely_bridge.outcome import Deadlines, TaskEnd
 from timely_bridge.plan_run import PlanRun, RunContext
@@ -357,6 +359,29 @@ async def test_a_driver_that_never_begins_is_given_up() -> None:
         async with asyncio.timeout(5):
             end = await task
         assert end.code == ErrorCode.DRIVER_UNAVAILABLE
+
+
+async def test_a_pause_of_the_bridge_is_no_fault_of_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    now, ahead_s = loop.time, 0.0
+    monkeypatch.setattr(loop, "time", lambda: now() + ahead_s)
+
+    async def pause(task: asyncio.Task[TaskEnd]) -> None:
+        nonlocal ahead_s
+        await settle_clock_tasks()
+        ahead_s += 25.0  # longer than any wait for the driver
+        await settle_clock_tasks()
+        assert not task.done()
+
+    async with world(FakeServer({"go": [PLAN[0]]})) as here:
+        here.driver.mute = True
+        run, task = here.run(deadlines=replace(GENEROUS, execution_factor=0.0, execution_margin_s=20.0))
+        await here.until(lambda: bool(run.sent))
+        await pause(task)
+        run.sent[0].started.set_result(here.time.now())
+        await pause(task)
+        run.sent[0].ended.set_result(Execution("done"))
+        assert (await here.end_of(task)).outcome == "complete"
 
 
 async def test_a_motion_that_never_ends_is_given_up_and_cancelled() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from action_msgs.msg import GoalStatus
-from emulated_robots import emulated_indy7, emulated_tello
+from emulated_robots import emulated_indy7, emulated_tello, own_host
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from rclpy.lifecycle import TransitionCallbackReturn
@@ -66,12 +66,12 @@ ARM: dict[str, Any] = {
 }
 SIM = {"seed": 1, "times": "expected"}
 TELLO: dict[str, Any] = {
-    "host": "127.0.0.71",
+    "host": own_host(71),
     "command_port": 18889,
     "profile": "tello",
     "things": ["cat:0:200"],
 }
-INDY7: dict[str, Any] = {"host": "127.0.0.72", "profile": "indy7", "things": ["table:0.45,-0.1,0.1"]}
+INDY7: dict[str, Any] = {"host": own_host(72), "profile": "indy7", "things": ["table:0.45,-0.1,0.1"]}
 QUADROTOR = {"body": "quadrotor", "speed": 8.0, "profile": "mujoco-quadrotor", "things": ["cat:0:200"]}
 DESK = {
     "body": "arm",

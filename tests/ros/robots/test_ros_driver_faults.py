@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emulated_robots import BRISK, emulated_indy7, emulated_tello
+from emulated_robots import BRISK, emulated_indy7, emulated_tello, own_host
 from rclpy.lifecycle import TransitionCallbackReturn
 from ros_harness import AT_ONCE_S, eventually
 from timely_interfaces.msg import Task
@@ -32,7 +32,7 @@ CLOCK = SystemClock(3.0)
 """Robots, emulators and drivers live three times as fast as usual. Times of journals are on this clock."""
 fast_tello = partial(emulated_tello, speed=CLOCK.speed)
 fast_indy7 = partial(emulated_indy7, speed=CLOCK.speed)
-_hosts = (f"127.0.0.{number}" for number in itertools.count(101))
+_hosts = (own_host(number) for number in itertools.count(101))
 
 
 class Waiting:

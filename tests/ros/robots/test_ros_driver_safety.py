@@ -388,6 +388,24 @@ def test_a_renewed_lease_holds(domain_id: int, tmp_path: Path) -> None:
         bench.until(lambda s: s.lease_owner == "")
 
 
+def test_a_segment_renews_the_lease_of_its_owner(domain_id: int, tmp_path: Path) -> None:
+    """After a network cut it may come before the owner's next renewal."""
+    with bench_of(domain_id, tmp_path) as bench:
+        first = bench.call(AcquireLease, "acquire_lease", owner="a").epoch
+        lease = bench.driver._safety.lease
+
+        def lapse() -> None:
+            lease.forgive(-10.0 * lease.lapse_s)
+            assert lease.state(time.monotonic()).lapsed
+
+        bench.spinner.call_and_wait(lapse, LIMIT_S)
+        assert bench.send("d(0.1);", "A", 0, owner="a", epoch=first).result().outcome == "done"
+        bench.spinner.call_and_wait(lapse, LIMIT_S)
+        assert bench.call(AcquireLease, "acquire_lease", owner="b").granted
+        late = bench.send("d(0.1);", "A", 1, owner="a", epoch=first).result()
+        assert late.error_code == ErrorCode.NOT_OWNER
+
+
 def test_a_loop_ends_soon_after_its_bridge_died(domain_id: int, tmp_path: Path) -> None:
     with bench_of(domain_id, tmp_path, task_silence_s=0.5, speed=1.0) as bench:
         bench.publish(Task, "task", Task(task_id="mine", phase=Task.PLANNING))

@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 import pytest
-from emulated_robots import need, tello_ports
+from emulated_robots import need, own_host
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 EXAMPLES = Path(__file__).parents[3] / "examples" / "robots"
@@ -18,19 +19,20 @@ SCRIPT = EXAMPLES / "five_robots.py"
 
 
 def test_five_robots_do_what_they_are_sent_and_nothing_else(tmp_path: Path, domain_id: int) -> None:
-    need("neuromeka")
+    need("neuromeka", "djitellopy")
     file = tmp_path / "report.json"
     command = [sys.executable, str(SCRIPT), "--engine", "scripted", "--seconds", "5", "--urgent-every", "2.5"]
     command += ["--timely", str(Path(sys.executable).with_name("timely")), "--json", str(file)]
-    with tello_ports():
-        done = subprocess.run(
-            command,
-            env={**os.environ, "ROS_DOMAIN_ID": str(domain_id)},
-            capture_output=True,
-            text=True,
-            timeout=150,
-            check=False,
-        )
+    first = int(IPv4Address(own_host(20))) - int(IPv4Address("127.0.0.0"))
+    command += ["--first-host", str(first)]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "ROS_DOMAIN_ID": str(domain_id)},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     report = json.loads(file.read_text())
     assert report["wrong"] == []

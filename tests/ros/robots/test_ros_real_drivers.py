@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from bridge_doubles import FakeSegment, FakeServer
-from emulated_robots import emulated_indy7, emulated_tello
+from emulated_robots import emulated_indy7, emulated_tello, own_host
 from ros_harness import AT_ONCE_S, Program, eventually
 from timely_bridge.fleet import load_bridge_fleet, parse_bridge_fleet
 from timely_bridge.run_fleet import start_bridge_fleet
@@ -54,8 +54,8 @@ def test_every_action_of_five_robots_was_in_a_segment_that_was_sent_once_and_in_
     }
     server = FakeServer(scripts, ahead=0)
     with ExitStack() as stack:
-        drones = {f"drone{n}": stack.enter_context(emulated_tello(f"127.0.0.{80 + n}")) for n in (1, 2, 3)}
-        arms = {f"arm{n}": stack.enter_context(emulated_indy7(f"127.0.0.{90 + n}")) for n in (1, 2)}
+        drones = {f"drone{n}": stack.enter_context(emulated_tello(own_host(80 + n))) for n in (1, 2, 3)}
+        arms = {f"arm{n}": stack.enter_context(emulated_indy7(own_host(90 + n))) for n in (1, 2)}
         robots: dict[str, Any] = {}
         for name, drone in drones.items():
             parameters = {"host": drone.address[0], "command_port": 18889, "things": ["cat:40:150"]}

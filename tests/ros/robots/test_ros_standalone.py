@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from emulated_robots import emulated_tello
+from emulated_robots import emulated_tello, own_host
 from timely_robots.segments import Motion, SegmentOrder
 from timely_robots.standalone import open_standalone_robot
 
@@ -48,7 +48,7 @@ def test_a_physics_robot_takes_as_long_at_any_speed(tmp_path: Path) -> None:
 
 def test_an_emulated_drone_is_measured_in_its_own_time(tmp_path: Path) -> None:
     physics = TelloPhysics(noise=0.01)
-    with emulated_tello("127.0.0.95", speed=3.0, physics=physics) as drone:
+    with emulated_tello(own_host(95), speed=3.0, physics=physics) as drone:
         settings = {"host": drone.address[0], "command_port": 18889, "things": ["cat:0:200"]}
         robots = {
             "drone1": {"driver": "tello", "profile": "tello", "skill_set": "drone", "parameters": settings}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, cast
 
 import pytest
@@ -258,6 +259,99 @@ def test_a_drone_that_falls_silent_at_rest_has_not_ended_its_motion() -> None:
         assert drone.states > drone.FLIES + drone.RESTS
     finally:
         link.close()
+
+
+class TimedDrone(Drone):
+    """It flies forward from 0.3 to 2 s after the command, in virtual time; its answer is lost, and so are some states."""
+
+    LOST = (1.9, 2.0, 2.1, 2.8, 2.9, 3.0)
+    """Packets that do not arrive, seconds after the command."""
+
+    def __init__(self, clock: ManualRobotClock) -> None:
+        super().__init__(0)
+        self.clock, self.begin_s, self._packet = clock, math.inf, 0
+        self.jammed = threading.Event()
+        """While it is set, no state is received."""
+
+    def send(self, text: str) -> None:
+        super().send(text)
+        if text.startswith("forward"):
+            self.begin_s = self.clock.now()
+
+    def new_state(self) -> dict[str, Any]:
+        since_s = round(self.clock.now() - self.begin_s, 3)
+        packet = int(self.clock.now() / 0.1 + 1e-6)
+        if packet == self._packet or self.jammed.is_set():
+            return {}
+        self._packet = packet
+        if any(abs(since_s - lost) < 0.05 for lost in self.LOST):
+            return {}
+        return {**super().new_state(), "vgx": 5 if 0.3 <= since_s < 2.0 else 0}
+
+
+class Metre:
+    """A driver that flies a ``TimedDrone`` a metre forward, in virtual time."""
+
+    def __init__(self) -> None:
+        self.clock, robot = ManualRobotClock(), TelloRobot()
+        self.drone = TimedDrone(self.clock)
+        robot.clock, robot._link = self.clock, (link := TelloLink(self.drone, self.clock))
+        robot._north, robot._ground_m, robot._where = 0, 0.0, DronePose()
+        robot.profile = load_profile("tello")
+        self.link, self._robot, self._ends = link, robot, list[float | MotionError]()
+        self._advance(0.5, threads=1)
+        self._thread = threading.Thread(target=self._fly)
+        self._thread.start()
+        assert self.clock.until_waiting(2)
+
+    def _fly(self) -> None:
+        silent = cast(SegmentListener, None)
+        motion = Motion(SegmentOrder("", 0, "", ""), silent, self.clock, 10.0 * LIMIT_S)
+        try:
+            assert self._robot._try(Flight("forward 100", 2.8, 0.7, (1.0, 0.0, 0.0)), self.link, motion)
+            self._ends.append(self.clock.now() - self.drone.begin_s)
+        except MotionError as error:
+            self._ends.append(error)
+
+    def _advance(self, seconds: float, threads: int = 2) -> None:
+        for _ in range(round(seconds / 0.01)):
+            self.clock.advance(0.01)
+            eventually(lambda: self._ends or self.clock.until_waiting(threads, 0.01))
+
+    def fly(self, until_s: float) -> None:
+        self._advance(until_s + self.drone.begin_s - self.clock.now())
+
+    def end(self) -> float:
+        """When the driver said that the motion is done, seconds after its begin."""
+        while not self._ends:
+            self._advance(0.01)
+        if isinstance(self._ends[0], MotionError):
+            raise self._ends[0]
+        return self._ends[0]
+
+    def close(self) -> None:
+        while self._thread.is_alive():
+            self._advance(0.1)
+        self.link.close()
+
+
+@pytest.fixture
+def metre() -> Iterator[Metre]:
+    with closing(Metre()) as made:
+        yield made
+
+
+def test_a_motion_whose_answer_is_lost_ends_soon_after_the_drone_came_to_rest(metre: Metre) -> None:
+    assert 2.75 < metre.end() < 3.25
+
+
+def test_a_driver_that_stood_still_hears_its_drone_before_it_gives_it_up(metre: Metre) -> None:
+    metre.fly(1.0)
+    metre.drone.jammed.set()
+    metre.clock.advance(1.5 * STATE_SILENCE_S)
+    assert metre.clock.until_waiting(2)
+    metre.drone.jammed.clear()
+    assert metre.end() > 1.5 * STATE_SILENCE_S
 
 
 @pytest.mark.parametrize(("bounds", "inside"), [([-9, 1], True), ([2, 9], False)])

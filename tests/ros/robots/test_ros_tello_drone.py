@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
-from emulated_robots import tello_ports
+from emulated_robots import need, own_host
 from ros_harness import eventually
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError
@@ -21,7 +21,7 @@ from timely.core.errors import InvalidInput
 
 pytestmark = pytest.mark.ros
 
-HOSTS = ("127.0.0.101", "127.0.0.102")
+HOSTS = (own_host(101), own_host(102))
 PORT = 18889
 
 
@@ -47,7 +47,8 @@ class Sender:
 
 @pytest.fixture
 def open_drone() -> Iterator[Any]:
-    with tello_ports(), ExitStack() as stack:
+    need("djitellopy")
+    with ExitStack() as stack:
         yield lambda host: stack.enter_context(closing(TelloDrone(host, PORT)))
 
 
@@ -92,9 +93,12 @@ def test_a_drone_has_one_driver_on_a_machine(open_drone: Any) -> None:
         open_drone(HOSTS[0])
 
 
-def test_a_state_port_that_another_program_holds_is_a_lost_connection(open_drone: Any) -> None:
+def test_a_state_port_that_another_program_holds_is_a_lost_connection(
+    open_drone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
-        other.bind(("", STATE_PORT))
+        other.bind(("", 0))
+        monkeypatch.setattr(drone_module, "STATE_PORT", other.getsockname()[1])
         with pytest.raises(MotionError, match="UDP port 8890") as refused:
             open_tello_link(HOSTS[0], PORT, 1.0, SystemClock())
     assert refused.value.code == ErrorCode.CONNECTION_LOST

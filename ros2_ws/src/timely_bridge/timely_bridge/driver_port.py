@@ -6,6 +6,7 @@ thread only, because its action client is not thread-safe.
 """
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -27,6 +28,7 @@ from timely_robots.ros.actions import (
     without_ros_debug_lines,
 )
 from timely_robots.ros.rclpy_utils import GOAL_SERVICES, LATCHED
+from timely_robots.safety import PauseGate
 
 from timely.client import Segment
 from timely.core.errors import TimelyError
@@ -83,6 +85,7 @@ class DriverPort:
         self._silence_s = silence_s
         self.lease = lease
         self._heard_s = -1e9
+        self._pauses = PauseGate(CHECK_PERIOD_S)
         self._matched = False
         self._goals: dict[SentSegment, _Goal] = {}
         self._unannounced: deque[tuple[SentSegment, Callable[[], None]]] = deque()
@@ -127,13 +130,12 @@ class DriverPort:
         return self.alive and self.state is not None and self.state.mode not in inactive
 
     async def ready(self, timeout_s: float) -> bool:
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not self.alive:  # noqa: ASYNC110 - set by another thread, and rarely waited for
-                    await asyncio.sleep(READY_PERIOD_S)
-        except TimeoutError:
-            return False
-        return True
+        # A pause of this process shortens the wait by one look only.
+        for _ in range(math.ceil(timeout_s / READY_PERIOD_S)):
+            if self.alive:
+                return True
+            await asyncio.sleep(READY_PERIOD_S)
+        return self.alive
 
     def send(
         self, segment: Segment, skill_set: str, on_sent: Callable[[], None], *, again: bool = False
@@ -292,14 +294,19 @@ class DriverPort:
             self.lease.check()
 
     def check(self) -> None:
-        """Find a silent driver and goals without an answer; to be called every ``CHECK_PERIOD_S``."""
+        """Find a silent driver and goals without an answer; to be called every ``CHECK_PERIOD_S``.
+
+        A pause of this process is no silence of the driver, whose messages may not have been received yet.
+        """
+        now_s = time.monotonic()
+        self._heard_s = min(now_s, self._heard_s + self._pauses.check(now_s))
         if self.present:
             self.lease.check()
-        silent_s = time.monotonic() - self._heard_s
+        silent_s = now_s - self._heard_s
         if self._matched and silent_s > self._silence_s:
             self._matched = False
             self._lose(f"the driver has been silent for {silent_s:.1f} s")
-        late_s = time.monotonic() - UNANSWERED_S
+        late_s = now_s - UNANSWERED_S
         for sent, mine in list(self._goals.items()):
             if mine.handle is None and mine.since_s < late_s:
                 mine.assumed = True

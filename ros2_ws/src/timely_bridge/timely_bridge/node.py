@@ -252,13 +252,15 @@ class BridgeNode(ManagedNode):
             int(ErrorCode.BRIDGE_INACTIVE),
             "the bridge ended during the task, and was started again",
         )
-        for name in names:
-            goal = journal.unfinished[name]
-            for task_id, plan in goal.plans.items():
-                if (robot := self._robots.get(goal.robot)) is not None:
+        goals = {name: journal.unfinished[name] for name in names}
+        for name, goal in goals.items():
+            if (robot := self._robots.get(goal.robot)) is not None:
+                for task_id in goal.plans:
                     robot.publisher.ended(task_id, end)
-                await self._cancel_at_server(task_id, plan.token)
             self.get_logger().warning(f"{goal.robot}: {name} of an earlier start of the bridge was ended")
+        for name, goal in goals.items():
+            for task_id, plan in goal.plans.items():
+                await self._cancel_at_server(task_id, plan.token)
             journal.end(name)
 
     async def _cancel_at_server(self, task_id: str, token: str) -> None:

@@ -126,10 +126,6 @@ class RobotServer:
         connection = self._connection
         try:
             goal = read_bridge_goal(handle.request, self.entry, connection.settings.limits)
-            connection.admit()
-        except TaskEnded as error:
-            self._finish(handle, TaskEnd("refused", error.code, error.message))
-            return
         except TimelyError as error:
             self._finish(handle, TaskEnd("refused", bridge_error_code(error), str(error)))
             return
@@ -243,6 +239,17 @@ class RobotServer:
         )
 
     def _start(self, handle: ServerGoalHandle, run: GoalRun) -> None:
+        def finish(end: TaskEnd) -> None:
+            if (executor := self._node.executor) is not None:
+                executor.create_task(self._finish, handle, end)
+
+        if run.past is None:
+            try:
+                # On this thread, on which a stop of the fleet ends the goals: none begins after it.
+                self._connection.admit()
+            except TaskEnded as error:
+                finish(TaskEnd("refused", error.code, error.message))
+                return
         self.runs[run.task_id] = run
 
         async def work() -> None:
@@ -252,9 +259,7 @@ class RobotServer:
             finally:
                 del self.runs[run.task_id]
                 self._connection.journal.end(run.task_id)
-                executor = self._node.executor
-                if executor is not None:
-                    executor.create_task(self._finish, handle, end)
+                finish(end)
 
         run.task = asyncio.get_running_loop().create_task(work(), name=run.task_id)
 

@@ -1,7 +1,7 @@
 """One segment at the driver: its start, progress and end, as reports and in the goal's timeline."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,10 @@ KINDS: Mapping[ReportKind, int] = {
 }
 
 
+LOOKS = 10
+"""A wait for the driver has so many parts. A pause of this process, in which it hears nothing, takes one of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentRun:
     """Follows one segment. ``publish`` gets every report as a ROS 2 message."""
@@ -40,8 +44,7 @@ class SegmentRun:
         if previous is not None:
             await asyncio.wait((previous.ended,))
         # The driver executes segments in order, so that this one begins now.
-        begin_or_end: tuple[asyncio.Future[Any], ...] = (sent.started, sent.ended)
-        await asyncio.wait(begin_or_end, timeout=driver_s, return_when=asyncio.FIRST_COMPLETED)
+        await _wait_for_any((sent.started, sent.ended), driver_s)
         if not sent.started.done() and not sent.ended.done():
             raise TaskEnded(
                 ErrorCode.DRIVER_UNAVAILABLE, f"segment {index} was not begun within {driver_s:g} s"
@@ -52,7 +55,7 @@ class SegmentRun:
             sent.progress = self._make_progress()
         expected_s = sent.segment.execution_s
         limit_s = expected_s * self.deadlines.execution_factor + self.deadlines.execution_margin_s
-        await asyncio.wait((sent.ended,), timeout=limit_s)
+        await _wait_for_any((sent.ended,), limit_s)
         if not sent.ended.done():
             raise TaskEnded(ErrorCode.SEGMENT_TIMEOUT, f"segment {index} took more than {limit_s:.1f} s")
         self._end(sent.ended.result())
@@ -122,3 +125,8 @@ class SegmentRun:
             reason=reason[:MAX_REASON_CHARS],
         )
         self.reports.put(report, when_s)
+
+
+async def _wait_for_any(futures: Sequence[asyncio.Future[Any]], timeout_s: float) -> None:
+    for _ in range(LOOKS):
+        await asyncio.wait(futures, timeout=timeout_s / LOOKS, return_when=asyncio.FIRST_COMPLETED)

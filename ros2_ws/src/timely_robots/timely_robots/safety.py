@@ -188,6 +188,11 @@ class SafetyGuard:
         if self.watchdog.ended(order.task_id):
             raise MotionError("its task has ended", ErrorCode.SEGMENT_CANCELLED)
 
+    def receive(self, order: SegmentOrder) -> None:
+        """A segment has come. It renews its owner's lease; raises as ``admit``."""
+        self.lease.renew(order.owner, order.epoch, time.monotonic())
+        self.admit(order)
+
     def check(self, now_s: float) -> None:
         """The executor runs now; it does so every ``PauseGate.period_s`` unless the process stands still."""
         late_s = self.pauses.check(now_s)

@@ -150,7 +150,7 @@ class DriverNode(ManagedNode):
             skill_set,
             self.robot.clock,
             lambda: self._segment_executor if self._active else None,
-            self._safety.admit,
+            self._safety.receive,
             self.publish_state,
             self.on_order,
         )

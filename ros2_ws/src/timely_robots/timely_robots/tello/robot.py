@@ -25,7 +25,7 @@ LARGEST_GAP_S = 0.45
 """What the drone does is known only while its state comes, ten times a second, without a longer gap than this."""
 TAIL_S = 1.5
 """So long at most a command waits for the drone to come to rest."""
-RESTED_S = 1.0
+RESTED_S = 0.8
 """At rest for so long after a motion, by its own word, it is done, even if its answer was lost."""
 UNDERWAY_M_PER_S = 0.3
 """A drone that is this fast has not ended its motion, whatever an ``ok`` that comes now belongs to."""
@@ -225,7 +225,11 @@ class TelloRobot(DroneRobot):
         begin_s = heard_s = self.clock.now()
         began, certain = False, flight.shows
         while True:
+            looked_s = self.clock.now()
             motion.sleep(POLL_S)
+            if self.clock.now() - looked_s > LARGEST_GAP_S:
+                # This process stood still: first the link receives what came meanwhile.
+                motion.sleep(LARGEST_GAP_S)
             elapsed, state = self.clock.now() - begin_s, link.state
             self._check_fence(flight, elapsed, link)
             certain = certain and self.clock.now() - max(heard_s, state.heard_s) <= LARGEST_GAP_S
@@ -247,7 +251,8 @@ class TelloRobot(DroneRobot):
                     state.speed > 0.0 or (state.yaw_deg, state.height_m) != (before.yaw_deg, before.height_m)
                 )
             )
-            at_rest = state.packets > before.packets + 3 and state.heard_s - state.rest_s >= RESTED_S
+            rest_s = self.clock.now() - state.rest_s if link.silent_s <= LARGEST_GAP_S else 0.0
+            at_rest = state.packets > before.packets + 3 and rest_s >= RESTED_S
             if began and at_rest and elapsed >= max(flight.quickest_s, flight.rests_s):
                 if not link.flying:
                     raise MotionError("the drone has landed by itself", ErrorCode.MOTION_FAILED)

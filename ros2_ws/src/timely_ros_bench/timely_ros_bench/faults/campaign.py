@@ -202,15 +202,17 @@ class Campaign:
                         f"{self.world.output(f'driver of {name}')}",
                         where="bench faults",
                     )
-        now_s = time.monotonic()
-
-        def ready() -> bool:
-            return self.observer.served_since(now_s) and all(map(self.observer.reachable, self.world.robots))
-
-        if not self._until(ready, START_S):
+        if not self._await_bridge():
             raise EngineFailed(
                 f"the bridge does not come back: {self.world.output('bridge')}", where="bench faults"
             )
+
+    def _await_bridge(self) -> bool:
+        """Wait until the bridge that lives now serves all robots; DDS still lists the action of one that was killed."""
+        now_s, names = time.monotonic(), self.world.robots
+        return self._until(
+            lambda: self.observer.served_since(now_s) and all(map(self.observer.reachable, names)), START_S
+        )
 
     def _at_rest(self, name: str) -> bool:
         last = self.observer.last(name)
@@ -247,7 +249,7 @@ class Campaign:
     def _see_to_the_end(self, fault: Fault, errands: dict[str, Errand]) -> None:
         begin_s = time.monotonic()
         if "bridge_killed" in fault.kinds:
-            self._until(lambda: all(map(self.observer.reachable, errands)), START_S)
+            self._await_bridge()
             for errand in errands.values():
                 self.observer.insist(errand)
         struck = errands[fault.robot]
