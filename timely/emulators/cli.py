@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 
 from timely.core.errors import TimelyError
 from timely.emulators.command_log import CommandLog
@@ -15,18 +14,6 @@ from timely.emulators.network import NetworkFaults
 from timely.emulators.tello import COMMAND_PORT, STATE_PORT, TelloEmulator
 
 OK, BAD_INPUT = 0, 2
-
-
-class Emulator(Protocol):
-    """Any of them."""
-
-    def run(self) -> None:
-        """Serve until stopped."""
-        ...
-
-    def stop(self) -> None:
-        """Make ``run`` return soon."""
-        ...
 
 
 def main() -> None:
@@ -90,7 +77,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _make(options: argparse.Namespace, journal: CommandLog) -> tuple[Emulator, str]:
+def _make(options: argparse.Namespace, journal: CommandLog) -> tuple[Indy7Emulator | TelloEmulator, str]:
     if options.robot == "indy7":
         return Indy7Emulator(options.host, journal=journal, speed=options.speed), f"Indy7 at {options.host}"
     faults = NetworkFaults(options.loss, options.duplicate, options.delay, options.jitter)

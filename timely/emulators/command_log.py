@@ -3,7 +3,6 @@
 import json
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 
@@ -68,7 +67,5 @@ class CommandLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -87,7 +87,11 @@ def test_results_are_requested_of_the_bridge_that_lives() -> None:
         errand.ended, errand.result = True, SimpleNamespace(outcome="complete", error_code=0)
 
     observer = SimpleNamespace(
-        connect=lambda *_: None, plans={}, served_since=served_since, reachable=lambda name: True, insist=insist
+        connect=lambda *_: None,
+        plans={},
+        served_since=served_since,
+        reachable=lambda name: True,
+        insist=insist,
     )
     world = SimpleNamespace(server_state=Path(), logs={}, robots=["sim1"])
     campaign = Campaign(world, observer, FaultTally())  # type: ignore[arg-type]

@@ -115,6 +115,7 @@ def test_a_bridge_that_stood_still_hears_its_driver_before_it_gives_it_up(
             ahead_s[0] += after_s
             port.check()
 
+    life.spinner.call_and_wait(lambda: look(0.0, 1), LIMIT_S)
     life.spinner.call_and_wait(lambda: look(3.0 * LIMIT_S, 1), LIMIT_S)
     assert port.present
     assert not life.loop.submit(_is_done(sent)).result(LIMIT_S)

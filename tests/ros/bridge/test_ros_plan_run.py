@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -50,7 +50,9 @@ class World:
         self.changes: list[tuple[str, bool, TaskEnd | None]] = []
 
     def context(self, deadlines: Deadlines = GENEROUS) -> RunContext:
-        return RunContext(self.server, self.driver, self.lock, deadlines, self.time, "http://server")
+        return RunContext(
+            cast(Any, self.server), self.driver, self.lock, deadlines, self.time, "http://server"
+        )
 
     def plan_changed(self, run: PlanRun, end: TaskEnd | None) -> None:
         self.changes.append((run.task_id, run.planned, end))

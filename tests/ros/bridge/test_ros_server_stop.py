@@ -6,11 +6,13 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import pytest
 from ros_harness import LIMIT_S, eventually
 from test_ros_bridge import a_fleet
 from timely_bridge import server_stop
+from timely_bridge.fleet_stop import FleetStop
 from timely_bridge.run_fleet import start_bridge_fleet
 from timely_bridge.server_stop import ServerStop
 
@@ -79,7 +81,7 @@ async def until(what: object) -> None:
 @pytest.mark.parametrize("failures", [0, 2])
 async def test_a_stop_is_acknowledged_robot_by_robot_with_every_change(failures: int) -> None:
     server, fleet = Server(failures), Fleet()
-    following = asyncio.create_task(ServerStop(server, fleet, ["drone1", "arm1"]).run())
+    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1", "arm1"]).run())
     try:
         server.latched = "stop-1"
         server.orders.put_nowait(Order("stop", "stop-1"))
@@ -102,7 +104,7 @@ async def test_a_stop_is_acknowledged_robot_by_robot_with_every_change(failures:
 
 async def test_a_reset_of_another_stop_changes_nothing() -> None:
     server, fleet = Server(), Fleet()
-    following = asyncio.create_task(ServerStop(server, fleet, ["drone1"]).run())
+    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
     try:
         server.orders.put_nowait(Order("reset", "stop-1"))  # an old one: the stream was opened again
         await until(server.orders.empty)
@@ -123,7 +125,7 @@ async def test_a_reset_that_a_driver_holds_up_does_not_delay_the_next_stop() -> 
     server, fleet = Server(), Fleet()
     fleet.answers.clear()
     fleet.server_stop = "stop-1"
-    following = asyncio.create_task(ServerStop(server, fleet, ["drone1"]).run())
+    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
     try:
         server.orders.put_nowait(Order("reset", "stop-1"))
         await until(lambda: fleet.resets == 1)
@@ -147,7 +149,7 @@ async def test_the_servers_stop_is_followed_again_after_any_error(monkeypatch: p
         return orders(agents)
 
     monkeypatch.setattr(server, "stop_orders", broken)
-    following = asyncio.create_task(ServerStop(server, fleet, ["drone1"]).run())
+    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
     try:
         server.latched = "stop-1"
         server.orders.put_nowait(Order("stop", "stop-1"))

@@ -406,8 +406,9 @@ def test_the_robot_brakes_before_the_end_of_its_segments_is_published(
 
 
 def test_the_queue_has_a_limit() -> None:
-    bench = Bench(queue_limit=2)
+    bench = Bench()
     try:
+        bench.work.set_limits(2, 0.5)
         listeners = [bench.send(0, "aa")]
         assert listeners[0].began.wait(LIMIT_S)
         listeners += [bench.send(index, "b") for index in (1, 2)]

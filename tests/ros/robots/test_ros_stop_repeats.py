@@ -262,7 +262,7 @@ def test_a_drone_that_falls_silent_at_rest_has_not_ended_its_motion() -> None:
 
 
 class TimedDrone(Drone):
-    """It flies forward from 0.3 to 2 s after the command, in virtual time; its answer is lost, and so are some states."""
+    """It flies forward from 0.3 to 2 s after the command, in virtual time. Its answer and some states are lost."""
 
     LOST = (1.9, 2.0, 2.1, 2.8, 2.9, 3.0)
     """Packets that do not arrive, seconds after the command."""

@@ -9,9 +9,8 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from action_msgs.msg import GoalStatus
@@ -31,9 +30,8 @@ from timely_robots.ros.rclpy_utils import GOAL_SERVICES, LATCHED
 from timely_robots.safety import PauseGate
 
 from timely.client import Segment
-from timely.core.errors import TimelyError
 from timely_bridge.error_codes import TaskEnded
-from timely_bridge.interfaces import Execution, PlanStream, SentSegment
+from timely_bridge.interfaces import Execution, SentSegment
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.robot_lease import RobotLease
 
@@ -334,37 +332,6 @@ class DriverPort:
     def _lose(self, message: str) -> None:
         for sent in list(self._goals):
             self._end(sent, Execution("failed", ErrorCode.DRIVER_LOST, message, end_s=time.monotonic()))
-
-
-async def forward_bridge_segments(
-    stream: PlanStream,
-    *,
-    admit: Callable[[], Awaitable[None]],
-    on_sent: Callable[[Segment], None],
-    follow: Callable[[SentSegment], None],
-    send: Callable[[Segment, Callable[[], None]], SentSegment],
-) -> TimelyError | None:
-    """Send every segment of a plan as it comes. One loop reads and sends, so no segment waits for a later one.
-
-    Args:
-        admit: waits before each segment until the plan may use the robot; raises an exception if it may not.
-        on_sent: runs right after each segment was sent, on the thread that sent it.
-        follow: gets each segment that was sent.
-        send: sends a segment, and calls what follows it in the arguments right after.
-
-    Returns:
-        The error that ended the plan early, or None.
-    """
-    segments = aiter(stream)
-    while True:
-        try:
-            segment = await anext(segments, None)
-        except TimelyError as error:
-            return error
-        if segment is None:
-            return None
-        await admit()
-        follow(send(segment, partial(on_sent, segment)))
 
 
 def segment_goal_id(task_id: str, index: int) -> Any:

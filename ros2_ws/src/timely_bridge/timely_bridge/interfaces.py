@@ -1,16 +1,15 @@
-"""The two sides that the bridge connects, as interfaces: the server's client and a robot's driver.
+"""The two sides that the bridge connects, as interfaces: a plan at the server and a robot's driver.
 
 The coroutine that runs a plan (``plan_run``) knows only these, so that fakes can take their place in tests.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from timely.client import Segment
 from timely.core.reports import ExecutionReport
-from timely.core.utility import TimeUtility
 from timely_bridge.error_codes import TaskEnded
 
 
@@ -25,48 +24,6 @@ class PlanStream(Protocol):
     def __aiter__(self) -> AsyncIterator[Segment]: ...
     async def report(self, *reports: ExecutionReport) -> Any: ...
     async def cancel(self) -> None: ...
-    async def close(self) -> None: ...
-
-
-class PlanClient(Protocol):
-    """The server, ``timely.client.AsyncTimelyClient``."""
-
-    def submit(
-        self,
-        task: str,
-        *,
-        skill_set: str,
-        robot: str | None = None,
-        scene: str = "",
-        utility: TimeUtility,
-        agent: str | None = None,
-        app: str | None = None,
-        urgency: int | None = None,
-        deadline_s: float | None = None,
-        wait_s: float = 0.0,
-        id: str | None = None,
-        report_token: str | None = None,
-        traceparent: str | None = None,
-    ) -> Awaitable[Any]: ...
-    def replan(
-        self,
-        task_id: str,
-        reason: str = "",
-        *,
-        scene: str | None = None,
-        executed: str | None = None,
-        utility: TimeUtility,
-        deadline_s: float | None = None,
-        agent: str | None = None,
-        token: str | None = None,
-        id: str | None = None,
-        report_token: str | None = None,
-    ) -> Awaitable[Any]: ...
-    def resume(
-        self, task_id: str, *, token: str | None = None, agent: str | None = None
-    ) -> Awaitable[Any]: ...
-    async def cancel(self, task_id: str, *, token: str | None = None) -> Any: ...
-    async def health(self) -> dict[str, Any]: ...
     async def close(self) -> None: ...
 
 

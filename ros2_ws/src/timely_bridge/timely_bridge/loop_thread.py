@@ -15,16 +15,12 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
-
-    @property
-    def thread(self) -> threading.Thread:
-        return self._thread
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call ``function`` soon on the loop, from any thread; does nothing once the loop is closed."""
@@ -52,8 +48,8 @@ class LoopThread:
         with contextlib.suppress(TimeoutError):
             self.submit(wind_up()).result(timeout_s)
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
+        self.thread.join(timeout_s)
+        if self.thread.is_alive():
             return False
         self.loop.close()
         return True

@@ -15,7 +15,7 @@ from timely_robots.ros.lifecycle import ManagedNode
 from timely_robots.ros.realtime import mark_ros_stop_thread
 
 from timely.client import AsyncTimelyClient
-from timely.core.clock import Clock, SystemClock
+from timely.core.clock import SystemClock
 from timely.core.errors import EngineFailed, InvalidInput, Overloaded, TimelyError
 from timely_bridge.diagnostics import bridge_robot_status, bridge_server_status
 from timely_bridge.driver_port import CHECK_PERIOD_S
@@ -71,13 +71,11 @@ class BridgeNode(ManagedNode):
         self,
         name: str = "timely_bridge",
         *,
-        namespace: str = "",
         context: Context | None = None,
         overrides: dict[str, Any] | None = None,
         client_factory: ClientFactory = bridge_client,
-        clock: Clock | None = None,
     ) -> None:
-        self._system_clock: Clock = clock or SystemClock()
+        self._system_clock = SystemClock()
         self._client_factory = client_factory
         self._settings: BridgeSettings | None = None
         self._loop: LoopThread | None = None
@@ -89,7 +87,7 @@ class BridgeNode(ManagedNode):
         self._active = False
         self._journal = GoalJournal()
         self._owner = ""
-        super().__init__(name, namespace=namespace, context=context, overrides=overrides)
+        super().__init__(name, context=context, overrides=overrides)
         declare_bridge_parameters(self)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self.fleet_stop = FleetStop(
@@ -281,11 +279,6 @@ class BridgeNode(ManagedNode):
         await self._client.close()
 
     # --- The fleet (executor's thread) ---
-
-    @property
-    def drivers_alive(self) -> int:
-        """Number of robots whose drivers publish their state."""
-        return sum(robot.port.alive for robot in list(self._robots.values()))
 
     def drivers_ready(self) -> dict[str, bool]:
         """Robot -> its driver takes segments, or keeps a stop."""

@@ -7,11 +7,11 @@ from typing import Any
 
 from timely_interfaces.msg import ErrorCode
 
-from timely.client import Segment
+from timely.client import AsyncTimelyClient, Segment
 from timely.core.errors import EngineFailed, Overloaded, UnknownName
 from timely_bridge.driver_port import READY_PERIOD_S
 from timely_bridge.error_codes import NotTakenUp, TaskEnded
-from timely_bridge.interfaces import Driver, Execution, PlanClient, PlanStream, SentSegment
+from timely_bridge.interfaces import Driver, Execution, PlanStream, SentSegment
 
 RETRY_S = 0.5
 """Between two attempts to follow a plan at a server that is not there yet."""
@@ -38,7 +38,7 @@ class PastPlan:
     active: Callable[[], bool] = lambda: True
 
     async def follow(
-        self, task_id: str, agent: str, client: PlanClient, driver: Driver, driver_s: float
+        self, task_id: str, agent: str, client: AsyncTimelyClient, driver: Driver, driver_s: float
     ) -> PlanStream | None:
         """Follow the plan at the server again, from its first segment; None if the server never got it.
 

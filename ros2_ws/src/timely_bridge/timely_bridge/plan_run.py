@@ -11,22 +11,21 @@ import logging
 import math
 import re
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from timely_interfaces.msg import ErrorCode, SegmentReport
 
-from timely.client import Segment
+from timely.client import AsyncTimelyClient, Segment
 from timely.core.clock import Clock
 from timely.core.errors import TimelyError, UnknownName
 from timely.core.reports import MAX_REASON_CHARS
 from timely.core.utility import URGENT
-from timely_bridge.driver_port import forward_bridge_segments
 from timely_bridge.error_codes import TaskEnded, bridge_error_code, bridge_error_owner
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
-from timely_bridge.interfaces import Driver, PlanClient, PlanStream, SentSegment
+from timely_bridge.interfaces import Driver, PlanStream, SentSegment
 from timely_bridge.outcome import CANCEL_CODES, Deadlines, TaskEnd, Timeline
 from timely_bridge.past_plan import PastPlan, check_plan_result
 from timely_bridge.report_queue import ReportQueue
@@ -69,7 +68,7 @@ class PlanObserver(Protocol):
 class RunContext:
     """What the plans of one robot share."""
 
-    client: PlanClient
+    client: AsyncTimelyClient
     driver: Driver
     lock: RobotLock
     deadlines: Deadlines
@@ -218,14 +217,7 @@ class PlanRun:
         self._stream = self._reports.stream = stream
         self.token = stream.token or self.token
         executions: set[asyncio.Task[None]] = set()
-        forwarding = forward_bridge_segments(
-            stream,
-            admit=self._wait_for_robot,
-            on_sent=self.observer.segment_sent,
-            follow=partial(self._follow_segment, executions),
-            send=self._send,
-        )
-        reading = asyncio.create_task(forwarding, name=f"segments {self.task_id}")
+        reading = asyncio.create_task(self._forward(stream, executions), name=f"segments {self.task_id}")
         try:
             failure = await self._wait_for_plan(reading)
             self.planned = True
@@ -244,6 +236,22 @@ class PlanRun:
                 execution.cancel()
             await asyncio.gather(reading, *executions, return_exceptions=True)
 
+    async def _forward(self, stream: PlanStream, executions: set[asyncio.Task[None]]) -> TimelyError | None:
+        """Send every segment of a plan as it comes; the error that ended the plan early, or None.
+
+        One loop reads and sends, so no segment waits for a later one.
+        """
+        segments = aiter(stream)
+        while True:
+            try:
+                segment = await anext(segments, None)
+            except TimelyError as error:
+                return error
+            if segment is None:
+                return None
+            await self._wait_for_robot()
+            self._follow_segment(executions, self._send(segment))
+
     async def _take_up(self, past: PastPlan) -> PlanStream:
         """Follow the plan of an earlier life, or submit it if the server never got it."""
         context = self.context
@@ -252,8 +260,9 @@ class PlanRun:
         )
         return stream or await self._submit()
 
-    def _send(self, segment: Segment, on_sent: Callable[[], None]) -> SentSegment:
+    def _send(self, segment: Segment) -> SentSegment:
         driver, skill_set = self.context.driver, self.goal.skill_set
+        on_sent = partial(self.observer.segment_sent, segment)
         if self.past is not None:
             return self.past.send(segment, skill_set, on_sent, driver)
         return driver.send(segment, skill_set, on_sent)

@@ -157,14 +157,11 @@ class RobotServer:
     def _begin(self, handle: ServerGoalHandle, goal: TaskGoal, past: PastGoal | None = None) -> None:
         connection = self._connection
         connection.on_task()
-        observer = _GoalObserver(
-            self.publisher, handle, connection.journal, self.entry.name, self.port, connection.clock
-        )
         run = GoalRun(
             task_id=_task_id(handle),
             goal=goal,
             lock=self.lock,
-            make_run=partial(self._make_plan_run, observer),
+            make_run=partial(self._make_plan_run, _GoalObserver(self, connection, handle)),
             attempts=int(self._node.get_parameter("replan_attempts").value),
             on_cancel=partial(connection.journal.cancel, _task_id(handle)),
             past=past,
@@ -277,50 +274,41 @@ class RobotServer:
             run.cancel(code, message)
 
 
+@dataclass(frozen=True, slots=True)
 class _GoalObserver:
     """Publishes what happens to one goal's plans, and keeps their names in the journal."""
 
-    def __init__(
-        self,
-        publisher: TaskPublisher,
-        handle: ServerGoalHandle,
-        journal: GoalJournal,
-        robot: str,
-        port: DriverPort,
-        clock: Clock,
-    ) -> None:
-        self._publisher, self._handle = publisher, handle
-        self._journal, self._robot, self._port, self._clock = journal, robot, port, clock
-        self._name = _task_id(handle)
+    robot: RobotServer
+    connection: Connection
+    handle: ServerGoalHandle
 
     def plan_changed(self, run: PlanRun, end: TaskEnd | None) -> None:
         if end is None and not run.planned:
-            self._journal.put(
-                self._name,
-                self._robot,
+            self.connection.journal.put(
+                _task_id(self.handle),
+                self.robot.entry.name,
                 run.task_id,
                 run.token,
-                request=serialize_message(self._handle.request),
+                request=serialize_message(self.handle.request),
                 replaces=asdict(run.replaces) if run.replaces is not None else None,
                 before=run.timeline,
             )
-        self._publisher.task(run, end)
+        self.robot.publisher.task(run, end)
 
     def beginning(self, run: PlanRun) -> None:
-        self._journal.begin(self._name, run.task_id, self._port.session)
+        self.connection.journal.begin(_task_id(self.handle), run.task_id, self.robot.port.session)
 
     def segment_sent(self, segment: Segment) -> None:
-        message = self._publisher.segment(segment)
-        if self._handle.is_active:
-            self._handle.publish_feedback(ExecuteTask.Feedback(segment=message))
+        message = self.robot.publisher.segment(segment)
+        if self.handle.is_active:
+            self.handle.publish_feedback(ExecuteTask.Feedback(segment=message))
 
     def reported(self, report: SegmentReport) -> None:
-        self._publisher.report(report)
+        self.robot.publisher.report(report)
         if report.kind in (SegmentReport.DONE, SegmentReport.VALUE):
-            execution = Execution(
-                "done", elapsed_s=report.elapsed_s, end_s=self._clock.now(), value=report.value
-            )
-            self._journal.done(self._name, report.task_id, report.segment, execution)
+            end_s = self.connection.clock.now()
+            execution = Execution("done", elapsed_s=report.elapsed_s, end_s=end_s, value=report.value)
+            self.connection.journal.done(_task_id(self.handle), report.task_id, report.segment, execution)
 
 
 def _task_id(handle: ServerGoalHandle) -> str:

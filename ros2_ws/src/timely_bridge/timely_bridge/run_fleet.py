@@ -15,10 +15,9 @@ import hashlib
 import os
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,23 +43,15 @@ START_S = 60.0
 """Longest start of the drivers' processes."""
 
 
+@dataclass(frozen=True, slots=True)
 class RunningFleet:
-    """The bridge and its drivers, spinning; made by ``start_fleet``."""
+    """The bridge and its drivers, spinning; made by ``start_fleet``. ``drivers`` are those in this process."""
 
-    def __init__(
-        self,
-        bridge: BridgeNode,
-        drivers: dict[str, DriverNode],
-        spinner: Spinner,
-        recording: McapFiles | None = None,
-        processes: DriverProcesses | None = None,
-    ) -> None:
-        self.recording = recording
-        self.bridge = bridge
-        self.drivers = drivers
-        """The drivers in this process."""
-        self.spinner = spinner
-        self.processes = processes
+    bridge: BridgeNode
+    drivers: dict[str, DriverNode]
+    spinner: Spinner
+    recording: McapFiles | None
+    processes: DriverProcesses | None
 
     def close(self) -> bool:
         """End all tasks and motions, then the nodes; False if something did not end in time. Safe to call twice."""
@@ -149,24 +140,6 @@ def _wait_for_drivers(bridge: BridgeNode, processes: DriverProcesses) -> None:
         time.sleep(0.05)
 
 
-def _run_fleet(
-    fleet: Fleet,
-    stop: threading.Event,
-    *,
-    on_ready: Callable[[RunningFleet], None] | None = None,
-    **options: Any,
-) -> bool:
-    """Run a fleet until ``stop`` is set; True if everything ended cleanly. Raises as ``start_fleet``."""
-    running = start_bridge_fleet(fleet, **options)
-    try:
-        if on_ready is not None:
-            on_ready(running)
-        running.spinner.wait(stop)
-    finally:
-        ended = running.close()
-    return ended
-
-
 def bridge_state_folder(fleet_file: str) -> Path:
     """The default folder of the bridge's stop and goals: one for each fleet file, or another path."""
     path = Path(fleet_file).absolute()
@@ -220,20 +193,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 processes = DriverProcesses(
                     fleet, Path(folder), domain_id=options.domain_id, ros_args=argv[at:]
                 )
-
-            def ready(running: RunningFleet) -> None:
-                while_running.enter_context(realtime_ros_process())
-                print(f"fleet ready: {', '.join(robot.name for robot in fleet.robots)}", flush=True)
-
-            ended = _run_fleet(
+            running = start_bridge_fleet(
                 fleet,
-                stop,
-                on_ready=ready,
                 domain_id=options.domain_id,
                 ros_args=argv[at:],
                 recording=recording,
                 processes=processes,
             )
+            try:
+                while_running.enter_context(realtime_ros_process())
+                print(f"fleet ready: {', '.join(robot.name for robot in fleet.robots)}", flush=True)
+                running.spinner.wait(stop)
+            finally:
+                ended = running.close()
     except TimelyError as error:
         sys.stderr.write(f"timely_fleet: {error}\n")
         return 2 if isinstance(error, InvalidInput) else 1

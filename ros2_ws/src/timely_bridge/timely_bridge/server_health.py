@@ -4,17 +4,9 @@ import asyncio
 import math
 import time
 from dataclasses import dataclass
-from typing import Protocol
 
+from timely.client import AsyncTimelyClient
 from timely.core.errors import TimelyError
-
-
-class HasHealth(Protocol):
-    """A client that can check its server."""
-
-    async def health(self) -> object:
-        """Return if the server takes tasks; raise if not."""
-        ...
 
 
 @dataclass(slots=True)
@@ -27,12 +19,11 @@ class ServerHealth:
         round_trip_s: of the last good check; NaN before the first.
     """
 
-    client: HasHealth
+    client: AsyncTimelyClient
     period_s: float
     max_misses: int
     misses: int = 0
     """Failed checks in a row."""
-    checks: int = 0
     round_trip_s: float = math.nan
     reason: str = "not checked yet"
 
@@ -51,7 +42,6 @@ class ServerHealth:
     async def check(self) -> bool:
         """Check once; True if the server takes tasks."""
         begin = time.monotonic()
-        self.checks += 1
         try:
             async with asyncio.timeout(self.period_s):
                 await self.client.health()

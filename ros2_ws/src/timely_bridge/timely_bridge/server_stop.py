@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 from timely.core.errors import Conflict, TimelyError
+from timely_bridge.fleet_stop import FleetStop
 
 log = logging.getLogger(__name__)
 
@@ -17,23 +18,6 @@ RETRY_S = 5.0
 """Pause after the server has refused the stream."""
 
 
-class StopClient(Protocol):
-    """The part of ``timely.client.AsyncTimelyClient`` that this module needs."""
-
-    def stop_orders(self, agents: Sequence[str]) -> AsyncIterator[Any]: ...
-    async def acknowledge_stop(self, stop_id: str, agent: str, state: Any, detail: str = "") -> None: ...
-
-
-class Stoppable(Protocol):
-    """The fleet's stop, ``fleet_stop.FleetStop``."""
-
-    server_stop: str
-
-    def stop(self, deadline_s: float, *, until_at_rest: bool = False) -> dict[str, str]: ...
-    def reset(self) -> dict[str, str]: ...
-    def outcomes(self) -> dict[str, str]: ...
-
-
 class ServerStop:
     """One follower. A ``reset`` of the server ends the stop that it names, and no other.
 
@@ -41,7 +25,7 @@ class ServerStop:
     server without a stop (``clear``) changes nothing.
     """
 
-    def __init__(self, client: StopClient, fleet: Stoppable, robots: Sequence[str]) -> None:
+    def __init__(self, client: Any, fleet: FleetStop, robots: Sequence[str]) -> None:
         self._client, self._fleet, self._robots = client, fleet, list(robots)
 
     async def run(self) -> None:

@@ -31,8 +31,6 @@ class TaskPublisher:
 
     def task(self, run: PlanRun, end: TaskEnd | None = None) -> None:
         """Publish the state of a task; ``end`` when it is over."""
-        if self._closed:
-            return
         goal, utility = run.goal, run.goal.utility
         phase = Task.PLANNED if run.planned else Task.PLANNING
         message = Task(
@@ -51,18 +49,18 @@ class TaskPublisher:
             waiting=math.nan,
             utility=math.nan,
         )
+        self._publish(message, end)
+
+    def ended(self, task_id: str, end: TaskEnd) -> None:
+        """Publish the end of a task of an earlier life of the bridge."""
+        self._publish(Task(task_id=task_id, robot=self._robot, phase=Task.ENDED), end)
+
+    def _publish(self, message: Task, end: TaskEnd | None) -> None:
         if end is not None:
             message.outcome, message.error_code, message.error_msg = end.outcome, end.code, end.message
             message.response, message.waiting, message.utility = end.response, end.waiting, end.utility
         message.stamp = self._stamp()
-        self._tasks.publish(message)
-
-    def ended(self, task_id: str, end: TaskEnd) -> None:
-        """Publish the end of a task of an earlier life of the bridge."""
         if not self._closed:
-            message = Task(task_id=task_id, robot=self._robot, phase=Task.ENDED, stamp=self._stamp())
-            message.outcome, message.error_code, message.error_msg = end.outcome, end.code, end.message
-            message.response, message.waiting, message.utility = end.response, end.waiting, end.utility
             self._tasks.publish(message)
 
     def segment(self, segment: Segment) -> SegmentMessage:

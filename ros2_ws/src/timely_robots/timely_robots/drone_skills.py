@@ -7,6 +7,7 @@ from timely_robots.detector import Detector, DronePose, Sighting, make_detector
 from timely_robots.error_codes import ErrorCode
 from timely_robots.robot import Robot, Setting
 from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
+from timely_robots.things import robot_thing_name
 
 LEG_M = (0.2, 5.0)
 STAND_OFF_M = 0.6
@@ -73,13 +74,13 @@ class DroneRobot(Robot):
         return list(self._detector.look(self.here()))
 
     def _seen(self, name: object) -> Sighting | None:
-        label = _name(name)
+        label = robot_thing_name(name)
         return next((seen for seen in self._view() if seen.name == label), None)
 
     def _needed(self, name: object) -> Sighting:
         seen = self._seen(name)
         if seen is None:
-            raise MotionError(f"{_name(name)!r} is not in sight", ErrorCode.MOTION_FAILED)
+            raise MotionError(f"{robot_thing_name(name)!r} is not in sight", ErrorCode.MOTION_FAILED)
         return seen
 
     def _look_around(self, matches: Callable[[Sighting], bool], motion: Motion) -> Sighting | None:
@@ -93,7 +94,7 @@ class DroneRobot(Robot):
         return None
 
     def _scan(self, call: SkillCall, motion: Motion) -> SkillValue:
-        name = _name(call.args[0])
+        name = robot_thing_name(call.args[0])
         return self._look_around(lambda seen: seen.name == name, motion) is not None
 
     def _scan_abstract(self, call: SkillCall, motion: Motion) -> SkillValue:
@@ -162,8 +163,3 @@ def _number(call: SkillCall) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise MotionError(f"{call.text}: {value!r} is no number", ErrorCode.OUT_OF_LIMITS)
     return float(value)
-
-
-def _name(value: object) -> str:
-    """A name without the position that TypeFly may write behind it (``chair[0.6]``)."""
-    return str(value).partition("[")[0].strip().lower()

@@ -25,6 +25,7 @@ from timely_robots.segments import (
     SegmentListener,
     SegmentOrder,
     SegmentResult,
+    SilentListener,
 )
 from timely_robots.task_ledger import TaskLedger
 
@@ -68,14 +69,6 @@ class _Current:
     """Why it was interrupted; None if it was not."""
 
 
-class _Silent:
-    """The listener of a motion that is no segment."""
-
-    def started(self) -> None: ...
-    def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None: ...
-    def finished(self, result: SegmentResult) -> None: ...
-
-
 def _finish(items: Sequence[_Queued], result: SegmentResult) -> None:
     for item in items:
         item.listener.finished(result)
@@ -89,8 +82,6 @@ class SegmentExecutor:
     is cancelled, the rest of its task is not executed. After ``stop`` no segment is executed until ``reset``.
 
     Args:
-        queue_limit: the most segments that wait.
-        report_every_s: progress is reported at most this often, seconds.
         remembered_tasks: tasks whose position is kept; the oldest are dropped.
         store: keeps stop and begun tasks over restarts.
     """
@@ -100,17 +91,14 @@ class SegmentExecutor:
         runner: SegmentRunner,
         clock: RobotClock,
         *,
-        queue_limit: int = 64,
-        report_every_s: float = 0.5,
         remembered_tasks: int = 1024,
         name: str = "robot",
         store: DriverStore | None = None,
     ) -> None:
         self._runner = runner
-        self._halter = Halter(runner)
+        self._halter = Halter(lambda: runner.halt())  # noqa: PLW0108 - a test may replace it
         self._clock = clock
-        self._queue_limit = queue_limit
-        self._report_every_s = report_every_s
+        self.set_limits(queue_limit=64, report_every_s=0.5)
         self._changed = threading.Condition()
         self._queue: deque[_Queued] = deque()
         self._current: _Current | None = None
@@ -127,7 +115,7 @@ class SegmentExecutor:
         self._thread.start()
 
     def set_limits(self, queue_limit: int, report_every_s: float) -> None:
-        """Change ``queue_limit`` and ``report_every_s``."""
+        """At most ``queue_limit`` segments wait; progress is reported every ``report_every_s`` seconds at most."""
         self._queue_limit, self._report_every_s = queue_limit, report_every_s
 
     def submit(self, order: SegmentOrder, listener: SegmentListener) -> None:
@@ -188,14 +176,14 @@ class SegmentExecutor:
             result = SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, why)
             ended = self._end_everything(result)
             halt = self._halter.begin()
-            halt.wait(HALT_FIRST_S)
+            halt.join(HALT_FIRST_S)
             _finish(ended, result)
             unsaved: InvalidInput | None = None
             try:
                 self._store.save()
             except InvalidInput as error:
                 unsaved = error
-            halt.wait(HALT_S - HALT_FIRST_S)
+            halt.join(HALT_S - HALT_FIRST_S)
             if (problem := halt.error or unsaved) is not None:
                 raise problem
 
@@ -286,7 +274,6 @@ class SegmentExecutor:
             state = ExecutorState(
                 executing=current is not None,
                 stopped=self._store.stop_reason is not None,
-                acting=self._action is not None or self._acting is not None,
                 task_id=last.task_id if last else "",
                 segment=last.index if last else 0,
                 queued=len(self._queue),
@@ -358,7 +345,7 @@ class SegmentExecutor:
                 action, self._action = self._action, None
                 if action is not None:
                     order = SegmentOrder("", 0, "", "")
-                    self._acting = Motion(order, _Silent(), self._clock, self._report_every_s)
+                    self._acting = Motion(order, SilentListener(), self._clock, self._report_every_s)
                 elif not self._queue:
                     return
             if action is not None:
@@ -411,14 +398,14 @@ class SegmentExecutor:
 
     def _halt(self) -> None:
         """Halt the robot; a halt that fails or hangs ends its segments all the same."""
-        self._halter.begin().wait(HALT_FIRST_S)
+        self._halter.begin().join(HALT_FIRST_S)
 
     def _halt_again(self) -> None:
         """Halt the robot on behalf of the motion thread, which begins nothing more.
 
         A command that it had begun to send when the first halt came may have reached the robot after that halt.
         """
-        self._halter.begin().wait(HALT_S)
+        self._halter.begin().join(HALT_S)
 
     def _begin(self, order: SegmentOrder) -> MotionError | None:
         """Write a task's beginning to the disk, before its first motion is announced."""

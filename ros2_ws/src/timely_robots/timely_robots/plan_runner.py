@@ -2,25 +2,15 @@
 
 from collections import OrderedDict
 from functools import partial
-from typing import Protocol
 
 from timely_robots import language
 from timely_robots.error_codes import ErrorCode
 from timely_robots.robot import Robot
+from timely_robots.safety import SafetyGuard
 from timely_robots.segments import Motion, MotionError, SegmentOrder, SkillCall, SkillValue
 
 REMEMBERED_TASKS = 64
 """Tasks whose variables and open blocks are kept."""
-
-
-class Guard(Protocol):
-    """Decides whether the robot may move now; both raise MotionError if it may not."""
-
-    def __call__(self, call: SkillCall, motion: Motion) -> None:
-        """Called before each call; may wait, for an operator too."""
-
-    def permit(self, motion: Motion) -> None:
-        """Called before a movement that begins later than its call."""
 
 
 class PlanRunner:
@@ -30,7 +20,7 @@ class PlanRunner:
         guard: called before each call of a plan, also between the rounds of a loop.
     """
 
-    def __init__(self, robot: Robot, guard: Guard | None = None) -> None:
+    def __init__(self, robot: Robot, guard: SafetyGuard | None = None) -> None:
         self._robot = robot
         self._guard = guard
         self._interpreters: OrderedDict[str, language.Interpreter] = OrderedDict()

@@ -153,29 +153,24 @@ class Confirmation:
             raise MotionError(f"{call.text}: an operator refused it", ErrorCode.NOT_CONFIRMED)
 
 
+@dataclass(slots=True)
 class SafetyGuard:
-    """The ``Guard`` of a driver's plans; also asked when a segment is admitted.
+    """Decides whether the robot may move now; also asked when a segment is admitted.
 
-    Args:
+    Attributes:
         battery: the robot's battery now, 0..1 or NaN.
         skill_set: the robot's own. Its confirmations hold also for goals that name another.
     """
 
-    def __init__(
-        self,
-        store: DriverStore,
-        lease: Lease,
-        watchdog: TaskWatchdog,
-        failsafe: FailsafeMonitor,
-        proximity: ProximityGate,
-        confirmation: Confirmation,
-        pauses: PauseGate,
-        battery: Callable[[], float],
-        skill_set: str = "",
-    ) -> None:
-        self.store, self.lease, self.watchdog, self.failsafe = store, lease, watchdog, failsafe
-        self.proximity, self.confirmation, self.pauses = proximity, confirmation, pauses
-        self._battery, self._skill_set = battery, skill_set
+    store: DriverStore
+    lease: Lease
+    watchdog: TaskWatchdog
+    failsafe: FailsafeMonitor
+    proximity: ProximityGate
+    confirmation: Confirmation
+    pauses: PauseGate
+    battery: Callable[[], float]
+    skill_set: str = ""
 
     def admit(self, order: SegmentOrder) -> None:
         """Raise MotionError if the sender may not send segments, or the task has ended."""
@@ -206,14 +201,15 @@ class SafetyGuard:
             self.watchdog.doubt(self.pauses.settled_s)
 
     def __call__(self, call: SkillCall, motion: Motion) -> None:
+        """Called before each call of a plan. May wait, for an operator too; raises MotionError if it must not run."""
         self.permit(motion)
-        skill_sets = {motion.order.skill_set, self._skill_set} - {""}
+        skill_sets = {motion.order.skill_set, self.skill_set} - {""}
         if any(_needs_confirmation(call.skill, skill_set) for skill_set in skill_sets):
             self.confirmation.ask(call, motion)
             self.permit(motion)  # the wait may have been long
 
     def permit(self, motion: Motion) -> None:
-        """See ``Guard``."""
+        """Called before a movement that begins later than its call. Raises MotionError if it must not begin."""
         order, now_s = motion.order, time.monotonic()
         while not self.pauses.open(now_s) or self.watchdog.doubtful(order.task_id, now_s):
             motion.sleep(PAUSE_POLL_S)
@@ -224,7 +220,7 @@ class SafetyGuard:
         if self.watchdog.orphaned(order.task_id, now_s):
             silence_s = self.watchdog.silence_s_of(order.task_id, now_s)
             raise MotionError(f"no message of the task for {silence_s:.1f} s", ErrorCode.SEGMENT_CANCELLED)
-        if problem := self.failsafe.battery_problem(self._battery()):
+        if problem := self.failsafe.battery_problem(self.battery()):
             raise MotionError(problem, ErrorCode.FAILSAFE)
         if problem := self.proximity.problem(now_s):
             raise MotionError(problem, ErrorCode.OBSTACLE)

@@ -63,8 +63,6 @@ class ExecutorState:
 
     executing: bool = False
     stopped: bool = False
-    acting: bool = False
-    """A failsafe action is due or runs."""
     task_id: str = ""
     segment: int = 0
     progress: float = 0.0
@@ -106,6 +104,14 @@ class SegmentListener(Protocol):
 
     def finished(self, result: SegmentResult) -> None:
         """The end; called exactly once for every segment, refused ones included."""
+
+
+class SilentListener:
+    """The listener of a motion that nothing follows."""
+
+    def started(self) -> None: ...
+    def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None: ...
+    def finished(self, result: SegmentResult) -> None: ...
 
 
 class Motion:

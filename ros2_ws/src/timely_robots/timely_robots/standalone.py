@@ -6,9 +6,9 @@ is an emulator or a simulation that does so, too.
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Mapping
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from lrtrace.errors import LRTraceError
@@ -23,7 +23,7 @@ from timely_robots.execution import SegmentExecutor
 from timely_robots.plan_runner import PlanRunner
 from timely_robots.registry import robot_class
 from timely_robots.robot import Robot
-from timely_robots.segments import MotionError, SegmentOrder, SegmentResult
+from timely_robots.segments import MotionError, SegmentOrder, SegmentResult, SilentListener
 
 CONNECT_S = 10.0
 GRACE_S = 10.0
@@ -96,23 +96,18 @@ class StandaloneRobot:
         self.robot.disconnect()
 
 
-class _End:
+class _End(SilentListener):
     """Keeps the result of one segment."""
 
     def __init__(self) -> None:
-        self._ended = threading.Event()
-        self._result: SegmentResult | None = None
-
-    def started(self) -> None:
-        """See ``SegmentListener``."""
-
-    def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
-        """See ``SegmentListener``."""
+        self._results: SimpleQueue[SegmentResult] = SimpleQueue()
 
     def finished(self, result: SegmentResult) -> None:
-        self._result = result
-        self._ended.set()
+        self._results.put(result)
 
     def wait(self, timeout_s: float) -> SegmentResult | None:
         """The result; None if the segment has not ended in time."""
-        return self._result if self._ended.wait(timeout_s) else None
+        try:
+            return self._results.get(timeout=timeout_s)
+        except Empty:
+            return None

@@ -118,7 +118,7 @@ def _run_bridge(folder: Path, robots: int, seed: int, wake_latency_us: int) -> N
         parameters = _fleet(folder, robots, seed).bridge_parameters()
         return [BridgeNode(context=context, overrides={**parameters, PARAMETER: wake_latency_us})]
 
-    _spin(make, folder / "bridge.ready", lambda nodes: nodes[0].drivers_alive == robots)
+    _spin(make, folder / "bridge.ready", lambda nodes: all(nodes[0].drivers_ready().values()))
 
 
 def _spin(

@@ -27,6 +27,7 @@ from timely_ros_bench.faults.measure import running_fault_fleet
 from timely_ros_bench.faults.motions import SEGMENTS_APART, SPOTS
 from timely_ros_bench.faults.observer import Errand, Observer
 from timely_ros_bench.faults.rounds import SEGMENTS, faulty_robot_kind, faulty_robot_names
+from timely_ros_bench.faults.strikes import RESET, STOP
 from timely_ros_bench.stop_judge import Claim, RobotLogReader, StopTally
 
 ROBOTS, REPETITIONS = 4, 40
@@ -44,7 +45,6 @@ LOW_BATTERY = 0.5
 INSIST_S = 3.0
 """Results that did not come for so long are requested again."""
 RESTARTS = 10
-STOP, RESET = "/timely_bridge/stop_fleet", "/timely_bridge/reset"
 BEFORE_STOP_S = (0.1, 1.0)
 """From the first motion to the fault."""
 SETTLE_S = 0.2

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
+from timely_robots.halter import Halter
 from timely_robots.segments import MotionError
 
 USED = ("control", "device", "config", "rtde")
@@ -26,8 +27,6 @@ STOP_FIRST_S = 0.03
 """A stop's caller waits so long for the controller's answer, so that its own work does not delay the stop."""
 STOP_ANSWER_S = 0.3
 """A stop without an answer for so long counts as failed. It is repeated all the same."""
-MAX_OPEN_STOPS = 8
-"""Stop calls that hang at most; each has a thread of its own."""
 _T = TypeVar("_T")
 
 
@@ -44,7 +43,7 @@ class Indy7Link:
         self._clock = clock
         self._arm: Any = None
         self._calls = ThreadPoolExecutor(4, thread_name_prefix=f"indy7 {host}")
-        self._open_stops = threading.BoundedSemaphore(MAX_OPEN_STOPS)
+        self._stops = Halter(self._stop_motion)
         self._halt_s: float | None = None
         self._halt_lock = threading.Lock()
         """Held for moments: the end of an earlier stop must not end a new one."""
@@ -136,30 +135,18 @@ class Indy7Link:
 
     def _send_stop(self, wait_s: float = 0.0) -> str:
         """Send one stop on a thread of its own, since the library's call may hang; wait so long for its answer."""
-        arm = self._arm
-        if arm is None:
-            return "the arm is not connected"
-        if not self._open_stops.acquire(blocking=False):
-            return f"{MAX_OPEN_STOPS} stop calls hang"
-        problem = "StopMotion was not answered"
+        stop = self._stops.begin()
+        stop.join(wait_s)
+        error = stop.error
+        return "" if error is None else f"StopMotion: {error}"
 
-        def stop() -> None:
-            nonlocal problem
-            try:
-                answer = arm.stop_motion() or {}
-                refused = int(answer.get("code", 0)) != 0
-                problem = f"StopMotion: the controller says {answer.get('msg', '')!r}" if refused else ""
-            except self._errors as error:
-                # The next repetition follows, and the fault says so in the end.
-                problem = f"StopMotion failed: {type(error).__name__}"
-            finally:
-                self._open_stops.release()
-
-        thread = threading.Thread(target=stop, name=f"indy7 {self._host} stop", daemon=True)
-        thread.start()
-        if wait_s > 0.0:
-            thread.join(wait_s)
-        return problem
+    def _stop_motion(self) -> None:
+        try:
+            answer = self._arm.stop_motion() or {}
+        except self._errors as error:
+            raise MotionError(type(error).__name__, ErrorCode.CONNECTION_LOST) from error
+        if int(answer.get("code", 0)) != 0:
+            raise MotionError(f"the controller says {answer.get('msg', '')!r}")
 
     def _repeat_halt(self) -> None:
         while not self._closing.is_set():

@@ -115,17 +115,18 @@ class Arm:
             Progress(math.hypot(*way), LINE_M_PER_S * share_of_speed, LINE_M_PER_S2 * share_of_speed)
         )
 
-    def open(self) -> str:
-        """Open the fingers; what is let go, or nothing."""
+    def open(self) -> float:
+        """Open the fingers and let go; takes no expected time."""
         held, self.holding = self.holding, ""
         if held:
             self._data.eq_active[self._welds[held]] = 0
         self._grip, self.steady_s = FINGER_REACH_M, 0.0
-        return held
+        return 0.0
 
-    def close(self) -> None:
-        """Begin to close the fingers."""
+    def close(self) -> float:
+        """Begin to close the fingers; takes no expected time."""
         self._grip, self.steady_s = 0.0, 0.0
+        return 0.0
 
     def catch(self) -> str:
         """Hold what the closed fingers rest on; its name, or nothing."""

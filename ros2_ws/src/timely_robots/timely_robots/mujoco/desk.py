@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 from timely_robots.error_codes import ErrorCode
 from timely_robots.mujoco.arm import Arm, joints_for
 from timely_robots.mujoco.models import CUBE_M, HOME, Spot
 from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
+from timely_robots.things import robot_thing_name
 
 ABOVE_M = 0.10
 LET_GO_M = 0.004
@@ -18,10 +18,8 @@ PLACED_M, DROPPED_M = 0.03, 0.15
 ON_TABLE_M = 0.5 * CUBE_M
 
 
-class Mover(Protocol):
-    """Gives an order with the simulation locked and waits until the arm is at rest again."""
-
-    def __call__(self, order: Callable[[], float], motion: Motion) -> None: ...
+Mover = Callable[[Callable[[], float], Motion], None]
+"""Gives an order with the simulation locked and waits until the arm is at rest again."""
 
 
 class Desk:
@@ -52,7 +50,7 @@ class Desk:
         self._speed = joint_speed
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
-        name = str(call.args[0]).partition("[")[0].strip().lower() if call.args else ""
+        name = robot_thing_name(call.args[0]) if call.args else ""
         match call.skill:
             case "home":
                 self._move(lambda: self._arm.move_joints(HOME, self._speed), motion)
@@ -65,9 +63,9 @@ class Desk:
             case "drop":
                 self._drop(name, motion)
             case "open":
-                self._open(motion)
+                self._move(self._arm.open, motion)
             case "close":
-                self._close(motion)
+                self._move(self._arm.close, motion)
                 self._arm.catch()
             case "look":
                 return ", ".join(sorted({*self._things, *self._places} - {self._arm.holding})) or "nothing"
@@ -120,9 +118,9 @@ class Desk:
         turn = math.remainder(math.atan2(spot[1], spot[0]) - self._arm.heading(name), math.pi / 2.0)
         self._over(spot, motion, turn)
         self._line(spot, motion)
-        self._close(motion)
+        self._move(self._arm.close, motion)
         if self._arm.catch() != name:
-            self._open(motion)
+            self._move(self._arm.open, motion)
             raise MotionError(f"the fingers closed on nothing at {name!r}", ErrorCode.MOTION_FAILED)
         self._line((spot[0], spot[1], spot[2] + ABOVE_M), motion)
         if math.dist(self._arm.spot(name), self._arm.tool) > CUBE_M:
@@ -133,7 +131,7 @@ class Desk:
         x, y, z = self._rest(name)
         self._over((x, y, z), motion)
         self._line((x, y, z + LET_GO_M), motion)
-        self._open(motion)
+        self._move(self._arm.open, motion)
         self._line((x, y, z + ABOVE_M), motion)
         self._landed(held, (x, y, z), PLACED_M)
 
@@ -141,7 +139,7 @@ class Desk:
         held = self._held(name)
         x, y, z = self._rest(name)
         self._over((x, y, z), motion)
-        self._open(motion)
+        self._move(self._arm.open, motion)
         self._wait(FALL_S, motion)
         self._landed(held, (x, y, z), DROPPED_M)
 
@@ -159,17 +157,3 @@ class Desk:
             raise MotionError(
                 f"{held!r} ended {100.0 * away:.0f} cm from where it was to be", ErrorCode.MOTION_FAILED
             )
-
-    def _open(self, motion: Motion) -> None:
-        def order() -> float:
-            self._arm.open()
-            return 0.0
-
-        self._move(order, motion)
-
-    def _close(self, motion: Motion) -> None:
-        def order() -> float:
-            self._arm.close()
-            return 0.0
-
-        self._move(order, motion)

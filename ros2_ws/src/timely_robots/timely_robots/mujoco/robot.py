@@ -18,6 +18,7 @@ from timely_robots.mujoco.physics import Physics, load_mjcf
 from timely_robots.mujoco.quadrotor import Pilot
 from timely_robots.robot import RobotStatus, Setting
 from timely_robots.segments import Motion, MotionCancelled, MotionError, SkillCall, SkillValue
+from timely_robots.things import read_robot_place
 
 BODIES = ("arm", "quadrotor")
 POLL_S = 0.01
@@ -105,20 +106,8 @@ class MujocoRobot(DroneRobot):
             say=self.log.info,
         )
 
-    def _spots(self, setting: str) -> dict[str, tuple[float, float]]:
-        spots: dict[str, tuple[float, float]] = {}
-        for text in self.settings[setting]:
-            if not text:
-                continue
-            name, _, where = text.partition(":")
-            try:
-                x, y = (float(part) for part in where.split(","))
-            except ValueError:
-                x = y = math.nan
-            if not name.strip() or not math.isfinite(x) or not math.isfinite(y):
-                raise MotionError(f"{setting}: {text!r} is not name:x,y", ErrorCode.INVALID_INPUT)
-            spots[name.strip().lower()] = (x, y)
-        return spots
+    def _spots(self, setting: str) -> dict[str, tuple[float, ...]]:
+        return dict(read_robot_place(setting, text, "x,y") for text in self.texts(setting))
 
     def disconnect(self) -> None:
         """See ``Robot``: land, and stop the clock."""

@@ -3,7 +3,6 @@
 ``~/stop`` has a node, an executor and a thread of its own, so that nothing else can delay it.
 """
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -59,7 +58,8 @@ class SafetyServices:
         self._node, self._robot, self._guard, self._operators = node, robot, guard, operators
         self._executor, self._active, self._connected, self._changed = executor, active, connected, changed
         self._halted = False
-        self._halter = Halter(robot)
+        self._halter = Halter(lambda: robot.halt())  # noqa: PLW0108 - a test may replace it
+        self._stopper = Halter(self.stop)
         node.create_subscription(LeaseMessage, "lease", self._on_lease, 10)
         node.create_subscription(Float32, "proximity", self._on_proximity, 10)
         node.create_service(ResetStop, "~/reset", self._on_reset)
@@ -86,7 +86,7 @@ class SafetyServices:
         """Halt a robot that was stopped in an earlier life of its driver."""
         if self._guard.store.stop_reason is not None:
             halt = self._halter.begin()
-            halt.wait(HALT_S)
+            halt.join(HALT_S)
             self._halted = halt.error is None
 
     def stop(self) -> None:
@@ -100,7 +100,7 @@ class SafetyServices:
                 halt = self._halter.begin() if self._connected() else None
                 store.save()
                 if halt is not None:
-                    halt.wait(HALT_S)
+                    halt.join(HALT_S)
                     if (error := halt.error) is not None:
                         raise error
         if not self._connected():
@@ -112,21 +112,11 @@ class SafetyServices:
             ros_executor.create_task(self._changed)
 
     def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        problems: list[str] = []
-
-        def stop() -> None:
-            try:
-                self.stop()
-            except Exception as error:  # every failure must reach the caller as one
-                problems.append(str(error) or type(error).__name__)
-
-        thread = threading.Thread(target=stop, name="stop", daemon=True)
-        thread.start()
-        thread.join(ANSWER_S)
-        if thread.is_alive():
-            problems.append(f"the robot's halt did not return within {ANSWER_S:g} s")
-        response.success = not problems
-        response.message = f"unknown: {problems[0]}" if problems else "halted; call ~/reset to go on"
+        stop = self._stopper.begin()
+        stop.join(ANSWER_S)
+        response.success, response.message = True, "halted; call ~/reset to go on"
+        if (error := stop.error) is not None:
+            response.success, response.message = False, f"unknown: {str(error) or repr(error)}"
         return response
 
     def _identify(self, token: str, action: str) -> None:

@@ -38,9 +38,9 @@ def isolated_ros_context(domain_id: int | None = None, args: list[str] | None = 
     return context
 
 
-def create_executor(context: Context, kind: str = "") -> Executor:
+def create_executor(context: Context) -> Executor:
     """The events executor where it exists (its tail latency is ten times better), else the single-threaded one."""
-    choice = kind or os.environ.get(EXECUTOR_VARIABLE, "events")
+    choice = os.environ.get(EXECUTOR_VARIABLE, "events")
     if choice not in ("events", "single"):
         raise ValueError(f"{EXECUTOR_VARIABLE} must be events or single, got {choice!r}")
     if choice == "events":
@@ -70,28 +70,23 @@ class Spinner:
         context: Context,
         nodes: Iterable[Any] = (),
         *,
-        kind: str = "",
         name: str = "ros",
         owns_context: bool = True,
     ) -> None:
         self.context = context
         self._owns_context = owns_context
-        self.executor = create_executor(context, kind)
+        self.executor = create_executor(context)
         self.errors = 0
         self._nodes = list(nodes)
         for node in self._nodes:
             self.executor.add_node(node)
         self._stop = Future(executor=self.executor)
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name=f"{name} executor", daemon=True)
-
-    @property
-    def thread(self) -> threading.Thread:
-        return self._thread
+        self.thread = threading.Thread(target=self._run, name=f"{name} executor", daemon=True)
 
     def start(self) -> Self:
         """Begin to spin."""
-        self._thread.start()
+        self.thread.start()
         return self
 
     def add(self, node: Any) -> None:
@@ -149,9 +144,9 @@ class Spinner:
             self._closing = True
             self._stop.set_result(None)
             self.executor.wake()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(timeout_s)
-        ended = not self._thread.is_alive()
+        if self.thread.is_alive() and self.thread is not threading.current_thread():
+            self.thread.join(timeout_s)
+        ended = not self.thread.is_alive()
         if ended:
             for node in self._nodes:
                 self.executor.remove_node(node)

@@ -1,26 +1,16 @@
 """The simulated robot's scene: where a drone is, what an arm holds, which things there are. Metres and radians."""
 
 import math
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
+from timely_robots.drone_skills import STRAIGHT
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError, SkillCall, SkillValue
+from timely_robots.things import read_robot_place, robot_thing_name
 
 SEEN_AT_M = 1.5
 """Every thing in the scene is this far away."""
 
-POSITION = re.compile(r"\[[^\]]*\]$")
-"""TypeFly writes an object with its horizontal position: ``chair[0.6]``."""
-
-_DIRECTIONS: dict[str, tuple[float, float, float]] = {
-    "move_forward": (1.0, 0.0, 0.0),
-    "move_backward": (-1.0, 0.0, 0.0),
-    "move_left": (0.0, 1.0, 0.0),
-    "move_right": (0.0, -1.0, 0.0),
-    "move_up": (0.0, 0.0, 1.0),
-    "move_down": (0.0, 0.0, -1.0),
-}
 _TURNS = {"turn_cw": -1.0, "turn_ccw": 1.0}
 _NEEDS_THING = ("goto", "orienting", "pick", "take")
 
@@ -36,10 +26,9 @@ class SimWorld:
         MotionError: INVALID_INPUT, a place that is no three numbers.
     """
 
-    def __init__(self, things: Iterable[str] = ()) -> None:
-        entries = [thing.partition(":") for thing in things]
-        self.things = {_name(name) for name, _, _ in entries}
-        self._obstacles = [_place(name, place) for name, colon, place in entries if colon]
+    def __init__(self, things: Sequence[str] = ()) -> None:
+        self.things = {robot_thing_name(thing.partition(":")[0]) for thing in things}
+        self._obstacles = [read_robot_place("things", thing)[1] for thing in things if ":" in thing]
         self.anything = not self.things
         self.position = [0.0, 0.0, 0.0]
         self.yaw = 0.0
@@ -49,7 +38,7 @@ class SimWorld:
 
     def has(self, thing: object) -> bool:
         """It is in the scene."""
-        return self.anything or _name(thing) in self.things
+        return self.anything or robot_thing_name(thing) in self.things
 
     def before(self, call: SkillCall) -> None:
         """Refuse a motion towards a thing that is not there, or a grasp with a full hand.
@@ -67,7 +56,7 @@ class SimWorld:
 
     def apply(self, call: SkillCall, share: float = 1.0) -> None:
         """What a motion changes; ``share`` below 1 when it was cut short."""
-        if call.skill in _DIRECTIONS:
+        if call.skill in STRAIGHT:
             self.position[:] = self._moved(call, share)
         elif call.skill in _TURNS:
             turned = self.yaw + _TURNS[call.skill] * math.radians(float(str(call.args[0]))) * share
@@ -87,7 +76,7 @@ class SimWorld:
     def _moved(self, call: SkillCall, share: float) -> list[float]:
         """The position after a share of a straight motion."""
         metres = 0.01 * float(str(call.args[0])) * share  # plans give centimetres
-        x, y, z = (metres * part for part in _DIRECTIONS[call.skill])
+        x, y, z = (metres * part for part in STRAIGHT[call.skill][1])
         cos, sin = math.cos(self.yaw), math.sin(self.yaw)
         here = self.position
         return [here[0] + cos * x - sin * y, here[1] + sin * x + cos * y, max(0.0, here[2] + z)]
@@ -96,7 +85,7 @@ class SimWorld:
         """Distance to the nearest obstacle after a share of a motion, metres; None where no thing has a place."""
         if not self._obstacles:
             return None
-        straight = call is not None and call.skill in _DIRECTIONS
+        straight = call is not None and call.skill in STRAIGHT
         here = self._moved(call, share) if call is not None and straight else self.position
         return min(math.dist(here, place) for place in self._obstacles)
 
@@ -138,18 +127,6 @@ class SimWorld:
     def orientation(self) -> tuple[float, float, float, float]:
         """The yaw as a quaternion (x, y, z, w)."""
         return (0.0, 0.0, math.sin(self.yaw / 2.0), math.cos(self.yaw / 2.0))
-
-
-def _place(name: str, text: str) -> tuple[float, float, float]:
-    try:
-        x, y, z = map(float, text.split(","))
-    except ValueError:
-        raise MotionError(f"things: '{name}:{text}' is not name:x,y,z", ErrorCode.INVALID_INPUT) from None
-    return x, y, z
-
-
-def _name(thing: object) -> str:
-    return POSITION.sub("", str(thing)).strip().lower()
 
 
 _QUERIES: dict[str, Callable[[SimWorld, object], SkillValue]] = {

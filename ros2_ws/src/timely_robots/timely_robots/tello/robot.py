@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -47,8 +47,6 @@ class Flight:
     expected_s: float
     quickest_s: float
     way: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    shows: bool = True
-    """Large enough to be seen in the drone's state."""
     rests_s: float = 0.0
     """It may rest before it is through: until then rest does not count as the end."""
     deaf_to: tuple[str, ...] = ("joystick",)
@@ -105,16 +103,8 @@ class TelloRobot(DroneRobot):
         link, self._link = self._link, None
         if link is None:
             return
-        end = self.clock.now() + LAND_S
-        # A stop that is still being repeated would end the landing.
-        while link.halting and self.clock.now() < end:
-            self._wait(POLL_S)
-        link.end_halt()
-        while link.flying and link.silent_s < STATE_SILENCE_S and self.clock.now() < end:
-            # Landing twice is landing once. Not while it descends: each command is answered with an error then.
-            if link.state.rest_s <= self.clock.now() - 0.3:
-                link.begin("land", self._wait)
-            self._wait(0.5)
+        if link.silent_s < STATE_SILENCE_S:
+            self._land(link, LAND_S, self._wait)
         link.close()
 
     def halt(self) -> None:
@@ -223,7 +213,7 @@ class TelloRobot(DroneRobot):
         before = link.state
         link.begin(flight.text, motion.sleep)
         begin_s = heard_s = self.clock.now()
-        began, certain = False, flight.shows
+        began, certain = False, True
         while True:
             looked_s = self.clock.now()
             motion.sleep(POLL_S)
@@ -297,8 +287,14 @@ class TelloRobot(DroneRobot):
         link = self._link
         if link is None:
             raise MotionError("the drone is not connected", ErrorCode.CONNECTION_LOST)
+        self._land(link, SETTLE_S + LAND_S, motion.sleep)
+        if link.flying:
+            raise MotionError("the drone did not land", ErrorCode.MOTION_TIMEOUT)
+
+    def _land(self, link: TelloLink, limit_s: float, wait: Callable[[float], None]) -> None:
+        """Tell the drone to land until it has, or ``limit_s`` is over."""
         begin_s = self.clock.now()
-        while link.flying and self.clock.now() < begin_s + SETTLE_S + LAND_S:
+        while link.flying and self.clock.now() < begin_s + limit_s:
             unobserved = link.silent_s > STATE_SILENCE_S
             if unobserved or self.clock.now() > begin_s + SETTLE_S:
                 # A stop that is still being repeated would end the landing.
@@ -306,9 +302,7 @@ class TelloRobot(DroneRobot):
             # While it descends it answers each command with an error, which does no harm.
             if not link.halting and (unobserved or link.state.rest_s <= self.clock.now() - 0.3):
                 link.send("land")
-            motion.sleep(0.5)
-        if link.flying:
-            raise MotionError("the drone did not land", ErrorCode.MOTION_TIMEOUT)
+            wait(0.5)
 
     def _check_battery(self, link: TelloLink) -> None:
         reserve = float(self.settings["battery_reserve"])

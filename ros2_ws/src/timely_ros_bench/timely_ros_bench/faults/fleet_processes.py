@@ -75,10 +75,6 @@ class World:
         number = len(list(self.folder.glob("second-bridge-*.yaml")))
         self._start_bridge("second bridge", self.folder / f"second-bridge-{number}")
 
-    def end_second_bridge(self) -> None:
-        """SIGKILL."""
-        self.kill("second bridge")
-
     def _start_bridge(self, role: str, state_folder: Path) -> None:
         robots = {
             name: {

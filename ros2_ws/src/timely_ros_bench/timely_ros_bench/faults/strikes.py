@@ -101,7 +101,10 @@ class Strikes:
             case "fleet_stop":
                 return [(0.0, self._stop)]
             case "two_bridges":
-                return [(0.0, world.start_second_bridge), (SECOND_BRIDGE_S + hold_s, world.end_second_bridge)]
+                return [
+                    (0.0, world.start_second_bridge),
+                    (SECOND_BRIDGE_S + hold_s, lambda: world.kill("second bridge")),
+                ]
             case "disk_full":
                 return [
                     (0.0, lambda: world.fill_disk(full=True)),
