@@ -332,6 +332,7 @@ def test_shutdown_of_the_server_is_overloaded_and_ends_the_plan(quick: ServerThr
         (500, {"code": "internal_error", "detail": "d"}, EngineFailed, "internal_error"),
         (500, None, EngineFailed, "http_500"),
         (404, None, InvalidInput, "http_404"),
+        (200, None, EngineFailed, "engine_failed"),
     ],
 )
 def test_problems_become_the_errors_they_were(

@@ -85,7 +85,12 @@ class Connection:
         response = self.http.request(method, url, json=json, headers=headers)
         if not response.is_success:
             raise error_from_response(response.status_code, response.content)
-        data = response.json()
+        try:
+            data = response.json()
+        except ValueError as error:
+            raise EngineFailed(
+                "the answer is no JSON; does another program listen there?", where=self.url
+            ) from error
         return data if isinstance(data, dict) else {"data": data}
 
     def open(self, method: str, url: str, json: Any, headers: Headers) -> EventResponse:
