@@ -48,6 +48,30 @@ def test_the_memory_of_a_robot_has_one_driver_at_a_time(tmp_path: Path) -> None:
     second.close()
 
 
+def test_a_driver_starts_while_its_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, log = tmp_path / "arm1.json", tmp_path / "arm1.tasks"
+    log.write_text('"begun"\n"cut off by a crash')
+
+    def refuse(path: Path, text: str) -> None:
+        raise InvalidInput("cannot write it: No space left on device", where=str(path))
+
+    with monkeypatch.context() as full:
+        full.setattr(driver_store_module, "core_write_file", refuse)
+        store = DriverStore(file)
+        assert not store.begin_task("begun")
+        with pytest.raises(InvalidInput):
+            store.next_epoch()
+        with store.stopping("a test"):
+            pass
+        assert store.stop_reason == "a test"
+    assert store.begin_task("new")
+    store.close()
+    again = DriverStore(file)
+    assert not again.begin_task("begun")
+    assert not again.begin_task("new")
+    again.close()
+
+
 def test_a_stop_that_comes_while_a_reset_is_written_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

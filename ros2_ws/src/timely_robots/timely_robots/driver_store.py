@@ -8,12 +8,12 @@ import fcntl
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from timely.core.errors import InvalidInput
-from timely.core.files import append_file_line, core_write_file
+from timely.core.files import append_file_line, core_write_file, file_ends_torn
 
 MAX_TASKS = 4096
 """Begun tasks that are kept; the oldest are dropped."""
@@ -136,7 +136,8 @@ class DriverStore:
         if self._log is None:
             return
         try:
-            append_file_line(self._log, json.dumps(task_id).encode(), flush=True)
+            torn = b"\n" if file_ends_torn(self._log) else b""
+            append_file_line(self._log, torn + json.dumps(task_id).encode(), flush=True)
         except OSError as error:
             raise InvalidInput(f"cannot write it: {error.strerror or error}", where=str(self._log)) from error
 
@@ -171,7 +172,8 @@ class DriverStore:
                 self._tasks[str(json.loads(line))] = None
             except ValueError:
                 continue  # a line that a crash cut off: its task never moved the robot
-        core_write_file(log, "".join(json.dumps(task) + "\n" for task in self._tasks))
+        with suppress(InvalidInput):  # a driver must start on a full disk too: its robot may fly
+            core_write_file(log, "".join(json.dumps(task) + "\n" for task in self._tasks))
 
 
 def is_storage_error(error: BaseException) -> bool:
