@@ -321,6 +321,13 @@ class Metre:
     def fly(self, until_s: float) -> None:
         self._advance(until_s + self.drone.begin_s - self.clock.now())
 
+    def stand_still(self, seconds: float) -> None:
+        """Let the driver's process neither run nor receive."""
+        self.drone.jammed.set()
+        self.clock.advance(seconds)
+        assert self.clock.until_waiting(2)
+        self.drone.jammed.clear()
+
     def end(self) -> float:
         """When the driver said that the motion is done, seconds after its begin."""
         while not self._ends:
@@ -347,11 +354,30 @@ def test_a_motion_whose_answer_is_lost_ends_soon_after_the_drone_came_to_rest(me
 
 def test_a_driver_that_stood_still_hears_its_drone_before_it_gives_it_up(metre: Metre) -> None:
     metre.fly(1.0)
-    metre.drone.jammed.set()
-    metre.clock.advance(1.5 * STATE_SILENCE_S)
-    assert metre.clock.until_waiting(2)
-    metre.drone.jammed.clear()
+    metre.stand_still(1.5 * STATE_SILENCE_S)
     assert metre.end() > 1.5 * STATE_SILENCE_S
+
+
+def test_a_command_is_permitted_right_before_it_is_sent(link_of: Any) -> None:
+    """A wait comes before it, in which the driver's process may stand still and the task may end."""
+    link, drone = link_of(0)
+    steps: list[str] = []
+
+    def permit() -> None:
+        steps.append("permit")
+        raise MotionError("its task has ended")
+
+    with pytest.raises(MotionError, match="has ended"):
+        link.begin("forward 100", lambda seconds: steps.append("wait"), permit)
+    assert steps == ["wait", "permit"]
+    assert "forward 100" not in drone.sent
+
+
+def test_a_drone_that_may_have_flown_unseen_is_not_taken_for_one_that_never_began(metre: Metre) -> None:
+    metre.fly(0.1)
+    metre.stand_still(1.5 * STATE_SILENCE_S)
+    with pytest.raises(MotionError, match="shows no sign of"):
+        metre.end()
 
 
 @pytest.mark.parametrize(("bounds", "inside"), [([-9, 1], True), ([2, 9], False)])

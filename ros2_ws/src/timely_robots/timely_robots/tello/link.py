@@ -96,9 +96,16 @@ class TelloLink:
                 return f"{text}: {error.strerror or error}"
         return ""
 
-    def begin(self, text: str, wait: Callable[[float], None]) -> None:
-        """Send a command whose answer matters: not too soon after the last, with late answers thrown away."""
+    def begin(
+        self, text: str, wait: Callable[[float], None], permit: Callable[[], None] = lambda: None
+    ) -> None:
+        """Send a command whose answer matters: not too soon after the last, with late answers thrown away.
+
+        Args:
+            permit: raises an exception if the command must not be sent now.
+        """
         wait(max(0.0, self._sent_s + SPACING_S - self._clock.now()))
+        permit()
         self._drone.answers.clear()
         self.send(text)
 

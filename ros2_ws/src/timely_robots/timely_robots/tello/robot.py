@@ -194,7 +194,6 @@ class TelloRobot(DroneRobot):
 
     def _carry_out(self, flight: Flight, link: TelloLink, motion: Motion) -> None:
         for _ in range(1 + self.settings["resend_lost"]):
-            motion.permit()
             link.awaiting = True
             try:
                 if self._try(flight, link, motion):
@@ -211,18 +210,19 @@ class TelloRobot(DroneRobot):
     def _try(self, flight: Flight, link: TelloLink, motion: Motion) -> bool:
         """Send it once and wait for its end; False if the drone never began."""
         before = link.state
-        link.begin(flight.text, motion.sleep)
-        begin_s = heard_s = self.clock.now()
+        link.begin(flight.text, motion.sleep, motion.permit)
+        begin_s = self.clock.now()
         began, certain = False, True
         while True:
             looked_s = self.clock.now()
             motion.sleep(POLL_S)
             if self.clock.now() - looked_s > LARGEST_GAP_S:
-                # This process stood still: first the link receives what came meanwhile.
+                # This process stood still: first the link receives what came meanwhile. The motion may be over unseen.
+                certain = False
                 motion.sleep(LARGEST_GAP_S)
             elapsed, state = self.clock.now() - begin_s, link.state
             self._check_fence(flight, elapsed, link)
-            certain = certain and self.clock.now() - max(heard_s, state.heard_s) <= LARGEST_GAP_S
+            certain = certain and self.clock.now() - max(begin_s, state.heard_s) <= LARGEST_GAP_S
             motion.progress(max(POLL_S, flight.expected_s - elapsed))
             said = (link.answer() or "").lower()
             underway = state.speed >= UNDERWAY_M_PER_S and self.clock.now() - state.heard_s <= LARGEST_GAP_S
