@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from typing import Any, cast
 
@@ -221,6 +222,30 @@ def test_an_arm_that_does_not_know_its_place_is_a_lost_link() -> None:
                 read()
             assert link.complaint
             eventually(lambda stops=stops: arm.stops > stops, "it is not stopped")  # type: ignore[misc]
+    finally:
+        link._arm = None
+        link.close()
+
+
+def test_a_pause_of_the_driver_is_no_silence_of_its_arm(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PausedCall(Future[dict[str, bool]]):
+        """The process stands still while the answer is waited for."""
+
+        paused = False
+
+        def result(self, timeout: float | None = None) -> dict[str, bool]:
+            if not self.paused:
+                self.paused = True
+                self.set_result(arm.get_motion_data())
+                raise TimeoutError
+            return super().result(timeout)
+
+    arm = Arm(hung=0)
+    link = arm_link(arm)
+    monkeypatch.setattr(link._calls, "submit", lambda *_: PausedCall())
+    try:
+        assert link.moving()
+        assert not link.complaint
     finally:
         link._arm = None
         link.close()

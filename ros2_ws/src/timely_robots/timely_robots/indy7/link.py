@@ -5,10 +5,11 @@ thread for ever. So they run on threads of this link, and a late call is a lost 
 its own, so a stop that hangs delays no other.
 """
 
+import contextlib
 import math
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as LateError
 from typing import Any, TypeVar
 
@@ -27,6 +28,8 @@ STOP_FIRST_S = 0.03
 """A stop's caller waits so long for the controller's answer, so that its own work does not delay the stop."""
 STOP_ANSWER_S = 0.3
 """A stop without an answer for so long counts as failed. It is repeated all the same."""
+LOOKS = 10
+"""A wait for an answer has so many parts. A pause of this process, in which it hears nothing, takes one of them."""
 _T = TypeVar("_T")
 
 
@@ -225,8 +228,7 @@ class Indy7Link:
         if arm is None:
             raise MotionError("the arm is not connected", ErrorCode.CONNECTION_LOST)
         try:
-            future = self._calls.submit(function, arm)
-            result = future.result(timeout=self._timeout_s)
+            result = self._wait_for(self._calls.submit(function, arm))
         except self._errors as error:
             self.complaint = f"the controller at {self._host} does not answer"
             self.at_rest = False
@@ -234,6 +236,12 @@ class Indy7Link:
                 self.halt()
             raise MotionError(self.complaint, ErrorCode.CONNECTION_LOST) from error
         return result
+
+    def _wait_for(self, answer: Future[_T]) -> _T:
+        for _ in range(LOOKS - 1):
+            with contextlib.suppress(LateError):
+                return answer.result(self._timeout_s / LOOKS)
+        return answer.result(self._timeout_s / LOOKS)
 
     def _run(self) -> None:
         while not self._clock.wait(self._closing, STATE_EVERY_S):
