@@ -120,7 +120,7 @@ def test_a_bridge_that_stood_still_hears_its_driver_before_it_gives_it_up(
     assert port.present
     assert not life.loop.submit(_is_done(sent)).result(LIMIT_S)
     life.spinner.call_and_wait(lambda: look(CHECK_PERIOD_S, int(LIMIT_S / CHECK_PERIOD_S) + 5), LIMIT_S)
-    assert not port.present
+    assert not life.port.present
     eventually(sent.ended.done, "a driver that is silent is not given up")
     assert sent.ended.result().code == ErrorCode.DRIVER_LOST
 

@@ -1,10 +1,10 @@
 """What the bridge publishes on ``/diagnostics``: the server and each robot."""
 
 import math
-from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from diagnostic_msgs.msg import DiagnosticStatus
 from timely_interfaces.msg import RobotState
+from timely_robots.ros.state_messages import ros_diagnostic_status
 
 from timely_bridge.robot_server import RobotServer
 from timely_bridge.server_health import ServerHealth
@@ -17,7 +17,7 @@ def bridge_server_status(node: str, health: ServerHealth | None, url: str) -> Di
         level, message = DiagnosticStatus.WARN, health.reason
     else:
         level, message = DiagnosticStatus.OK, f"answers in {1e3 * health.round_trip_s:.1f} ms"
-    return _status(node, "server", level, message, {"url": url})
+    return ros_diagnostic_status(f"{node}: server", "server", level, message, {"url": url})
 
 
 def bridge_robot_status(node: str, robot: RobotServer) -> DiagnosticStatus:
@@ -38,14 +38,4 @@ def bridge_robot_status(node: str, robot: RobotServer) -> DiagnosticStatus:
         **{f"tasks {outcome}": count for outcome, count in sorted(robot.outcomes.items())},
         "last error": robot.last_error,
     }
-    return _status(node, robot.entry.name, level, message, values)
-
-
-def _status(node: str, name: str, level: bytes, message: str, values: dict[str, Any]) -> DiagnosticStatus:
-    return DiagnosticStatus(
-        level=level,
-        name=f"{node}: {name}",
-        message=message,
-        hardware_id=name,
-        values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
-    )
+    return ros_diagnostic_status(f"{node}: {robot.entry.name}", robot.entry.name, level, message, values)

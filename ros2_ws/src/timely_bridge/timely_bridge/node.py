@@ -6,7 +6,6 @@ import secrets
 from concurrent.futures import Future
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.context import Context
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from timely_interfaces.msg import ErrorCode, RobotState
@@ -89,7 +88,6 @@ class BridgeNode(ManagedNode):
         self._owner = ""
         super().__init__(name, context=context, overrides=overrides)
         declare_bridge_parameters(self)
-        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self.fleet_stop = FleetStop(
             self.context,
             self.get_fully_qualified_name(),
@@ -329,9 +327,6 @@ class BridgeNode(ManagedNode):
         self.cpu_latency.want(any(robot.runs for robot in self._robots.values()))
 
     def _publish_diagnostics(self) -> None:
-        array = DiagnosticArray()
-        array.header.stamp = self.get_clock().now().to_msg()
         name, url = self.get_name(), self._settings.server_url if self._settings else ""
-        array.status.append(bridge_server_status(name, self._health, url))
-        array.status.extend(bridge_robot_status(name, robot) for robot in self._robots.values())
-        self._diagnostics.publish(array)
+        robots = [bridge_robot_status(name, robot) for robot in self._robots.values()]
+        self.publish_diagnostics([bridge_server_status(name, self._health, url), *robots])

@@ -29,6 +29,11 @@ class DronePose:
     z: float = 0.0
     yaw: float = 0.0
 
+    def after(self, ahead: float, left: float) -> tuple[float, float]:
+        """x and y after so many metres ahead and to the left."""
+        cos, sin = math.cos(self.yaw), math.sin(self.yaw)
+        return self.x + cos * ahead - sin * left, self.y + sin * ahead + cos * left
+
 
 @dataclass(frozen=True, slots=True)
 class Sighting:

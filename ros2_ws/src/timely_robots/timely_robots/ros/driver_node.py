@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.context import Context
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from timely_interfaces.msg import RobotState, Task
@@ -29,7 +28,7 @@ from timely_robots.ros.lifecycle import ManagedNode
 from timely_robots.ros.rclpy_utils import LATCHED, TASKS
 from timely_robots.ros.safety_services import SafetyServices
 from timely_robots.ros.segment_server import SegmentServer
-from timely_robots.ros.state_messages import DriverState, diagnostic_status, ros_driver_state_message
+from timely_robots.ros.state_messages import DriverState, driver_diagnostic_status, ros_driver_state_message
 from timely_robots.safety import Confirmation, PauseGate, ProximityGate, SafetyGuard
 from timely_robots.segments import ExecutorState, MotionError, SegmentOrder
 from timely_robots.task_watchdog import TaskWatchdog
@@ -102,7 +101,6 @@ class DriverNode(ManagedNode):
             str(self.value("skill_set")),
         )
         self._state_publisher = self.create_publisher(RobotState, "state", LATCHED)
-        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self.create_subscription(Task, "task", self._on_task, TASKS)
         self._safety_services = SafetyServices(
             self,
@@ -328,7 +326,5 @@ class DriverNode(ManagedNode):
 
     def _publish_diagnostics(self) -> None:
         name = self.get_fully_qualified_name().removeprefix("/")
-        status = diagnostic_status(self._state(), name, self.get_namespace().removeprefix("/"))
-        array = DiagnosticArray(status=[status])
-        array.header.stamp = self.get_clock().now().to_msg()
-        self._diagnostics.publish(array)
+        hardware_id = self.get_namespace().removeprefix("/")
+        self.publish_diagnostics([driver_diagnostic_status(self._state(), name, hardware_id)])

@@ -1,8 +1,9 @@
 """The lifecycle that drivers and bridge share: parameters, autostart, timers of the configured time, one release."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.context import Context
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
@@ -36,6 +37,7 @@ class ManagedNode(LifecycleNode):
             parameter_overrides=[Parameter(key, value=value) for key, value in (overrides or {}).items()],
         )
         self.cpu_latency = cpu_latency.WakeLatencyRequest()
+        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._timers_while_configured: list[Any] = []
         self._autostart: Any = None
         self.declare_parameter(
@@ -50,6 +52,11 @@ class ManagedNode(LifecycleNode):
                 cpu_latency.PARAMETER_DESCRIPTION, low=cpu_latency.NO_LIMIT_US, high=cpu_latency.LONGEST_US
             ),
         )
+
+    def publish_diagnostics(self, parts: Iterable[DiagnosticStatus]) -> None:
+        array = DiagnosticArray(status=list(parts))
+        array.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics.publish(array)
 
     def value(self, name: str) -> Any:
         return self.get_parameter(name).value

@@ -1,6 +1,7 @@
 """What a driver publishes of itself: ``RobotState`` for programs, a diagnostic status for people."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
@@ -94,7 +95,7 @@ def ros_driver_state_message(state: DriverState) -> RobotState:
     )
 
 
-def diagnostic_status(state: DriverState, node: str, hardware_id: str) -> DiagnosticStatus:
+def driver_diagnostic_status(state: DriverState, node: str, hardware_id: str) -> DiagnosticStatus:
     mode, battery, wait_s = state.mode, state.robot.battery, state.segment_wait_s
     level, message = DiagnosticStatus.OK, MODE_NAMES[mode]
     if mode == RobotState.FAULT:
@@ -119,9 +120,15 @@ def diagnostic_status(state: DriverState, node: str, hardware_id: str) -> Diagno
         "detail": state.robot.detail,
         "holds": state.robot.holding,
     }
+    return ros_diagnostic_status(node, hardware_id, level, message, values)
+
+
+def ros_diagnostic_status(
+    name: str, hardware_id: str, level: bytes, message: str, values: Mapping[str, object]
+) -> DiagnosticStatus:
     return DiagnosticStatus(
         level=level,
-        name=node,
+        name=name,
         message=message,
         hardware_id=hardware_id,
         values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],

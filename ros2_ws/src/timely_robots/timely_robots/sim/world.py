@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
+from timely_robots.detector import DronePose
 from timely_robots.drone_skills import STRAIGHT
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError, SkillCall, SkillValue
@@ -77,9 +78,8 @@ class SimWorld:
         """The position after a share of a straight motion."""
         metres = 0.01 * float(str(call.args[0])) * share  # plans give centimetres
         x, y, z = (metres * part for part in STRAIGHT[call.skill][1])
-        cos, sin = math.cos(self.yaw), math.sin(self.yaw)
-        here = self.position
-        return [here[0] + cos * x - sin * y, here[1] + sin * x + cos * y, max(0.0, here[2] + z)]
+        x0, y0, z0 = self.position
+        return [*DronePose(x0, y0, yaw=self.yaw).after(x, y), max(0.0, z0 + z)]
 
     def proximity_m(self, call: SkillCall | None, share: float) -> float | None:
         """Distance to the nearest obstacle after a share of a motion, metres; None where no thing has a place."""

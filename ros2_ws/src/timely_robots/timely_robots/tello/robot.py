@@ -175,10 +175,9 @@ class TelloRobot(DroneRobot):
             )
             self._ground_m = link.state.height_m
         here, (ahead, left, up) = self.here(), flight.way
-        cos, sin = math.cos(here.yaw), math.sin(here.yaw)
-        there = replace(here, x=here.x + cos * ahead - sin * left, y=here.y + sin * ahead + cos * left)
+        x, y = here.after(ahead, left)
         fence = self.profile.geofence
-        if fence is not None and not fence.contains(there.x, there.y, max(0.0, link.state.height_m + up)):
+        if fence is not None and not fence.contains(x, y, max(0.0, link.state.height_m + up)):
             raise MotionError(f"{flight.text} leaves the geofence", ErrorCode.OUT_OF_LIMITS)
         begin_s, share = self.clock.now(), 0.0
         try:
@@ -188,9 +187,8 @@ class TelloRobot(DroneRobot):
             share = min(1.0, max(0.0, (self.clock.now() - begin_s) / flight.expected_s))
             raise
         finally:
-            self._where = replace(
-                here, x=here.x + share * (there.x - here.x), y=here.y + share * (there.y - here.y)
-            )
+            x, y = here.after(share * ahead, share * left)
+            self._where = replace(here, x=x, y=y)
 
     def _carry_out(self, flight: Flight, link: TelloLink, motion: Motion) -> None:
         for _ in range(1 + self.settings["resend_lost"]):
@@ -264,9 +262,7 @@ class TelloRobot(DroneRobot):
             return
         share = min(1.0, elapsed_s / max(flight.expected_s, POLL_S))
         ahead, left, _ = (share * part for part in flight.way)
-        here = self.here()
-        cos, sin = math.cos(here.yaw), math.sin(here.yaw)
-        x, y = here.x + cos * ahead - sin * left, here.y + sin * ahead + cos * left
+        x, y = self.here().after(ahead, left)
         if not fence.contains(x, y, max(0.0, link.state.height_m)):
             link.halt()
             raise MotionError(
