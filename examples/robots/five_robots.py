@@ -15,21 +15,18 @@ import json
 import os
 import random
 import re
-import signal
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from timely.core.child_process import ChildProcesses
+from timely.core.errors import EngineFailed
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOPBACK = ipaddress.IPv4Address("127.0.0.0")
@@ -198,41 +195,6 @@ def _places(atoms: Sequence[Atom], start: int, command: str, plan: Sent, at_s: f
 # --- The parts ---
 
 
-@contextmanager
-def part(
-    command: Sequence[str], says: str, log: Path, timeout_s: float, **env: str
-) -> Iterator[subprocess.Popen[str]]:
-    """A process, from when it says that it is ready to its end."""
-    with (
-        log.open("w") as out,
-        subprocess.Popen(
-            list(command), stdout=out, stderr=subprocess.STDOUT, text=True, env={**os.environ, **env}
-        ) as process,
-    ):
-        try:
-            deadline = time.monotonic() + timeout_s
-            while says not in log.read_text():
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(
-                        f"{command[0]} {' '.join(command[1:4])} did not start:\n{log.read_text()[-2000:]}"
-                    )
-                time.sleep(0.1)
-            yield process
-        finally:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(15.0)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def free_port() -> int:
-    """A TCP port that nobody uses now."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 def fleet_of(first: int) -> tuple[dict[str, Any], dict[str, str]]:
     """(fleet file, loopback address of each robot)."""
     names = ("drone1", "drone2", "drone3", "arm1", "arm2")
@@ -383,51 +345,37 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the result here, too")
     options = parser.parse_args()
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    with tempfile.TemporaryDirectory(prefix="five-robots-") as folder, ExitStack() as parts:
-        audit = _run(options, Path(folder), parts)
+    try:
+        with ChildProcesses("five-robots-") as parts:
+            audit = _run(options, parts)
+    except EngineFailed as error:
+        raise SystemExit(str(error)) from error
     if options.json is not None:
         options.json.write_text(json.dumps(audit, indent=2) + "\n")
     print(json.dumps(audit, indent=2))
     return 1 if audit["wrong"] else 0
 
 
-def _run(options: argparse.Namespace, folder: Path, parts: ExitStack) -> dict[str, Any]:
-    url = options.server_url
+def _run(options: argparse.Namespace, parts: ChildProcesses) -> dict[str, Any]:
+    url, folder = options.server_url, parts.folder
     if not url:
-        url = f"http://127.0.0.1:{(port := free_port())}"
-        command = [options.timely, "serve", "--engine", options.engine, "--port", str(port)]
-        parts.enter_context(part(command, "", folder / "server.log", 5.0))
-        _until_healthy(url, 300.0, folder / "server.log")
+        server = parts.start("server", [options.timely, "serve", "--engine", options.engine, "--port", "0"])
+        url = server.wait_for_line("serving on ", 300.0).split()[0]
     fleet, hosts = fleet_of(options.first_host)
     (folder / "fleet.yaml").write_text(json.dumps(fleet))  # JSON is YAML
     for robot, host in hosts.items():
         kind = "tello" if robot.startswith("drone") else "indy7"
-        emulator = [
-            sys.executable,
-            "-m",
-            "timely.emulators.cli",
-            kind,
-            "--host",
-            host,
-            "--log",
-            str(folder / f"{robot}.jsonl"),
-        ]
-        parts.enter_context(part(emulator, "Ctrl-C ends it", folder / f"{robot}.log", 30.0))
-    driving = [
-        sys.executable,
-        "-m",
-        "timely_bridge.run_fleet",
-        "--fleet",
-        str(folder / "fleet.yaml"),
-        "--server-url",
-        url,
-    ]
-    with part(driving, "fleet ready", folder / "fleet.log", 60.0):
-        program = Program(list(hosts), options.seed)
-        try:
-            _send_tasks(program, list(hosts), options)
-        finally:
-            program.close()
+        emulator = ["timely.emulators.cli", kind, "--host", host, "--log", str(folder / f"{robot}.jsonl")]
+        parts.start(robot, [sys.executable, "-m", *emulator]).wait_for_line("Ctrl-C ends it", 30.0)
+    driving = ["timely_bridge.run_fleet", "--fleet", str(folder / "fleet.yaml"), "--server-url", url]
+    drivers = parts.start("fleet", [sys.executable, "-m", *driving])
+    drivers.wait_for_line("fleet ready", 60.0)
+    program = Program(list(hosts), options.seed)
+    try:
+        _send_tasks(program, list(hosts), options)
+    finally:
+        program.close()
+    drivers.stop()
     checked: dict[str, int] = {}
     wrong: list[str] = []
     for robot in hosts:
@@ -446,19 +394,6 @@ def _run(options: argparse.Namespace, folder: Path, parts: ExitStack) -> dict[st
         "wrong": wrong,
         "errors": dict(program.errors),
     }
-
-
-def _until_healthy(url: str, timeout_s: float, log: Path) -> None:
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            with urllib.request.urlopen(f"{url}/healthz", timeout=2.0) as answer:
-                if answer.status == 200:
-                    return
-        except OSError:
-            if time.monotonic() > deadline:
-                raise SystemExit(f"no server at {url}:\n{log.read_text()[-2000:]}") from None
-        time.sleep(0.5)
 
 
 def _send_tasks(program: Program, robots: list[str], options: argparse.Namespace) -> None:
