@@ -117,6 +117,12 @@ class Job:
         """Its unique name."""
         return self.spec.job_id
 
+    def answer(self) -> None:
+        """The awaited value has come. The next one is awaited if the same token closed another blocking segment."""
+        if self.awaiting is not None:
+            later = self.segments[self.awaiting + 1 :]
+            self.awaiting = next((segment.index for segment in later if segment.blocking), None)
+
 
 class JobTable:
     """Columns of all live jobs; ``table.alpha`` is an array of shape ``(len(table),)``.

@@ -35,4 +35,4 @@ def _repeat_report(job: Job, track: ExecutionTrack, past: PastReport) -> None:
     with contextlib.suppress(Conflict):
         track.report(past.report, past.at_s)
         if past.report.kind == "value" and job.awaiting == past.report.segment:
-            job.awaiting = None
+            job.answer()

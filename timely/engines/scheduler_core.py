@@ -260,15 +260,15 @@ class Controller:
 
     def _value(self, job: Job, segment: Segment, report: ExecutionReport, now: float) -> None:
         if job.awaiting != report.segment:
-            if segment.blocking:
+            if segment.blocking and (job.awaiting is None or report.segment < job.awaiting):
                 return  # a repeat: the generation went past this segment, so its value has come
             expected = "no value is awaited" if job.awaiting is None else f"awaited is that of {job.awaiting}"
             raise Conflict(f"segment {report.segment} returns no value; {expected}", where="segment")
         # The value is there: so the skill is over, unless a report of its end came first.
         self._tracks[job.job_id].report(report, now)
-        job.awaiting = None
+        job.answer()
         self._moved(job)
-        if job.ready:
+        if job.ready and job.awaiting is None:
             job.table.resume_s[job.row] = -math.inf
         self._active.inform("due_changed", job, now)
 

@@ -11,8 +11,10 @@ from vllm_scheduler import Scene
 from timely.core.errors import Conflict
 from timely.core.reports import ExecutionReport
 from timely.engines.base import GenerationRequest, PastReport, PlanHistory, SegmentReady
+from timely.engines.vllm.boundaries import TextBoundaries, vllm_skill_set
 from timely.engines.vllm.engine_events import vllm_segment_ready
 from timely.engines.vllm.resumed_plan import vllm_resumed_context, vllm_resumed_end
+from timely.plans.robot_values import value_text
 
 pytestmark = pytest.mark.engine
 
@@ -114,3 +116,47 @@ def test_a_value_that_filled_the_context_ends_a_plan_that_would_go_on() -> None:
     end = vllm_resumed_end(request, history, room_tokens=0)
     assert end is not None
     assert (end.reason, end.text, end.tokens) == ("length", "go();" * 3, 12)
+
+
+def test_one_token_that_closes_two_blocking_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a tokenizer that has words of plans. Both values are awaited, and a restarted plan can go on."""
+    from timely.engines.vllm.request_intake import RequestIntake
+
+    def finder(*_: Any) -> tuple[TextBoundaries, int]:
+        texts = iter(["look('a')", ";look('b');", "home()", ";"])
+        return TextBoundaries(vllm_skill_set("arm"), None, lambda _: next(texts), awaits_values=True), 4
+
+    monkeypatch.setattr(RequestIntake, "_boundaries", finder)
+
+    def blocked() -> bool:
+        return bool(scene.scheduler.control({"kind": "stats"})["blocked"] == 1)
+
+    scene = Scene()
+    scene.add("plan", PROMPT, 4, {"task_id": "plan"})
+    scene.run(until=blocked)
+    assert "awaited is that of 0" in str(scene.report("plan", 1, "value", value="cup"))
+    assert scene.report("plan", 0, "value", value="cup") == {"known": True}
+    scene.run(until=lambda: not scene.scheduler.has_requests())
+    assert blocked(), "the value of the second one is awaited, too"
+    assert scene.report("plan", 1, "value", value="box") == {"known": True}
+    scene.run()
+    scene.check_empty()
+    tokens = scene.outputs["plan"]
+    both = [*encode(value_text("cup")), *encode(value_text("box"))]
+    assert tokens == [1020, 1021, 1022 + len(both), 1023 + len(both)]
+    segments = [vllm_segment_ready("plan", data) for data in scene.accounts["plan"]["segments"]]
+    assert [segment.tokens for segment in segments] == [2, 0, 2]
+
+    for sent in (1, 2):
+        events: list[SegmentReady | PastReport] = list(segments[:sent])
+        events += [PastReport(ExecutionReport(n, "value", value=["cup", "box"][n]), 1.0) for n in range(sent)]
+        history = PlanHistory(0.0, tuple(events))
+        context = vllm_resumed_context(history, "segmented", encode)
+        scene = Scene()
+        params = {"task_id": "plan", "history": asdict(history), "resumed_tokens": len(context)}
+        scene.add("plan", [*PROMPT, *context], 2, params)
+        scene.run()
+        assert (scene.outputs["plan"], scene.finished["plan"]) == (
+            ([], "error") if sent == 1 else (tokens[2:], "length")
+        )
+        scene.check_empty()

@@ -32,7 +32,7 @@ def vllm_resumed_context(
     segments, values = history.own_segments, _values(history)
     context: list[int] = []
     for segment in segments:
-        if not segment.token_ids:
+        if len(segment.token_ids) != segment.tokens:
             raise Conflict(f"the tokens of segment {segment.index} were not recorded", where="history")
         context += segment.token_ids
         if mode == "segmented" and segment.blocking and segment.index in values:
@@ -80,7 +80,10 @@ def resume_vllm_state(state: RequestState, names: PromptNames, history: PlanHist
     if [text.text for text in closed[: len(sent)]] != [segment.text for segment in sent]:
         raise InvalidInput("the recorded tokens give other segments", where="timely.history")
     # A token may have closed two segments, of which one was sent.
-    state.new_boundaries += [(text, 0, ()) for text in closed[len(sent) :]]
+    unsent = closed[len(sent) :]
+    if state.job.spec.segmented and any(text.blocking for text in unsent):
+        raise InvalidInput("a segment that awaits a value was closed and not sent", where="timely.history")
+    state.new_boundaries += [(text, 0, ()) for text in unsent]
     names.wrote(request_id, vllm_resumed_tokens(history))
     for value in _values(history).values():
         names.answered(request_id, value)

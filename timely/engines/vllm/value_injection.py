@@ -67,7 +67,7 @@ class RobotValues:
             return
         self._resume(request, state)
         token_ids = plan_prompt_encoder(self._intake.tokenizer).encode_text(value_text(value))
-        state.value, state.awaits_value = None, False
+        state.value, state.awaits_value = None, state.job.awaiting is not None
         if request.num_tokens + len(token_ids) >= self._scheduler.max_model_len:
             self._end(state)
             return
