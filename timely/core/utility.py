@@ -1,7 +1,6 @@
 """Time-utility functions: how the worth of an answer falls with the time it takes (TimelyLLM Eq. 1)."""
 
 import math
-import sys
 from dataclasses import dataclass
 from typing import Self
 
@@ -9,6 +8,12 @@ import numpy as np
 
 from timely.core.arrays import Floats
 from timely.core.errors import InvalidInput
+
+MAX_TUF = 1e6
+"""Largest absolute number of a time-utility function that a client may give."""
+
+STEEPEST = 1e15
+"""Largest slope that a cutoff stands for, so that sums over many jobs stay finite."""
 
 URGENT_ERT_S = 0.5
 """Tasks with a shorter expected response time are urgent, seconds."""
@@ -45,12 +50,12 @@ class TimeUtility:
 
     @classmethod
     def from_cutoff(cls, ert_s: float, cutoff_s: float, beta: float) -> Self:
-        """The utility that reaches zero at ``cutoff_s``: ``alpha = -beta / (cutoff_s - ert_s)``, but finite."""
+        """The utility that reaches zero at ``cutoff_s``, with a slope of ``STEEPEST`` at most."""
         if not (math.isfinite(cutoff_s) and cutoff_s > ert_s):
             raise InvalidInput(
                 f"cutoff_s must be later than ert_s={ert_s}, got {cutoff_s}", where="tuf.cutoff_s"
             )
-        return cls(ert_s, max(-beta / (cutoff_s - ert_s), -sys.float_info.max), beta)
+        return cls(ert_s, max(-beta / (cutoff_s - ert_s), -STEEPEST), beta)
 
     @property
     def cutoff_s(self) -> float:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from timely.core.errors import InvalidInput
 from timely.core.hints import HINTS, RequestHints
-from timely.core.utility import NORMAL, TimeUtility
+from timely.core.utility import MAX_TUF, NORMAL, STEEPEST, TimeUtility
 from timely.disciplines.justitia.app_groups import MOST_REQUESTS
 from timely.engines.base import ForcedPlan, PlanHistory
 
@@ -32,10 +32,10 @@ class Tuf(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    ert_s: float = Field(NORMAL.ert_s, ge=0)
-    alpha: float | None = Field(None, le=0)
-    beta: float = Field(NORMAL.beta, gt=0)
-    cutoff_s: float | None = None
+    ert_s: float = Field(NORMAL.ert_s, ge=0, le=MAX_TUF)
+    alpha: float | None = Field(None, ge=-STEEPEST, le=0)
+    beta: float = Field(NORMAL.beta, gt=0, le=MAX_TUF)
+    cutoff_s: float | None = Field(None, le=MAX_TUF)
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
@@ -64,7 +64,7 @@ class TimelyParams(BaseModel):
     app_requests: int | None = Field(None, ge=1, le=MOST_REQUESTS)
     urgency: int | None = Field(None, ge=0, le=4)
     network_s: float = Field(0.0, ge=0, le=10)
-    expected_tokens: float | None = Field(None, ge=0)
+    expected_tokens: float | None = Field(None, ge=0, le=1e6)
     pace_s: float | None = Field(None, gt=0, le=60)
     acceptance: float | None = Field(None, ge=0, le=1)
     priority: float | None = None
@@ -122,7 +122,7 @@ def parse_extra_args(
         if from_client and (reserved := sorted(RESERVED & nested.keys())):
             raise InvalidInput("not for clients", where=f"{KEY}.{reserved[0]}")
         raw.update(nested)
-    tuf: dict[str, Any] = dict(raw.get("tuf") or {})
+    tuf: dict[str, Any] = {}
     for key, value in extra_args.items():
         if key.startswith(FLAT_PREFIX):
             raw["awaits_values"] = False
@@ -136,7 +136,8 @@ def parse_extra_args(
     if not raw and not tuf:
         return None
     if tuf:
-        raw["tuf"] = tuf
+        nested = raw.get("tuf")
+        raw["tuf"] = {**nested, **tuf} if isinstance(nested, Mapping) else tuf
     try:
         params = TimelyParams.model_validate(raw)
         _ = params.utility

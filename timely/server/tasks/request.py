@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 
 from timely.core.errors import InvalidInput, TooLarge
 from timely.core.reports import MAX_REASON_CHARS, MAX_VALUE_CHARS, ExecutionReport, ReportKind
-from timely.core.utility import NORMAL, URGENT, TimeUtility
+from timely.core.utility import MAX_TUF, NORMAL, URGENT, TimeUtility
 from timely.engines.base import MAX_OUTPUT_TOKENS
 
 STRICT = ConfigDict(
@@ -39,9 +39,6 @@ MAX_TOKENS = MAX_OUTPUT_TOKENS
 
 MAX_PRIORITY = 1e6
 """Largest absolute priority, as of vLLM: smaller is first."""
-
-MAX_TUF = 1e6
-"""Largest absolute number of a time-utility function."""
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """Names of skill sets, robots and disciplines: never a path."""
