@@ -100,6 +100,7 @@ class StepLimits:
         encoder: computes images and the like; None: the engine serves none.
         swap_s_per_token: to bring one token's KV back from host memory, seconds; ``inf`` where the engine cannot.
         headroom_blocks: free blocks that an admission has to leave.
+        cache_blocks: KV blocks of the engine; 0: the free ones and those that jobs hold.
     """
 
     now: float
@@ -116,6 +117,7 @@ class StepLimits:
     max_adapters: int | None = None
     encoder: Encoder | None = None
     headroom_blocks: int = 0
+    cache_blocks: int = 0
 
 
 @dataclass(slots=True)

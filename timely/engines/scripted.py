@@ -399,6 +399,7 @@ class ScriptedEngine(Engine):
             free_blocks=self._free_blocks(),
             block_tokens=self._block_tokens,
             speed=self._speed,
+            cache_blocks=self._kv_blocks,
         )
 
     def _free_blocks(self) -> int:

@@ -255,3 +255,53 @@ def test_pipeline_parallelism_is_refused_where_workers_get_wrong_tokens(
         return
     with pytest.raises(Unsupported, match="pipeline parallelism with asynchronous scheduling needs"):
         refuse_unsupported_vllm(config, recurrent=True)
+
+
+# ---------------------------------------------------------------------- sessions that grow, blocks of finished requests
+
+
+def idle_session(scene: Scene) -> Any:
+    request = scene.add("session", 20, 4, resumable=True, priority=1)
+    scene.run(until=lambda: len(scene.outputs["session"]) == 4)
+    return request
+
+
+def test_an_evicted_session_takes_no_more_memory_than_its_plan_counts() -> None:
+    """It has grown, so it needs more blocks than its first prompt; a more important plan keeps its own."""
+    scene = Scene(blocks=12, policy="priority")
+    request = idle_session(scene)
+    scene.add("parked", 80, 8, scene.plan((4, 0.6), (4, 0.1), **URGENT))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
+    scene.add("session", 80, 4, resumable=True)
+    scene.scheduler.blocks.evict(scene.scheduler.live["session"], scene.clock.now())
+    for _ in range(8):
+        scene.step()
+        scene.check()
+    assert (request.num_tokens, scene.scheduler.controller.table["parked"].preemptions) == (103, 0)
+    scene.run(until=lambda: len(scene.outputs["session"]) == 8)
+    assert "parked" in scene.finished
+
+
+def test_the_wait_of_a_session_begins_with_its_input() -> None:
+    scene = Scene()
+    idle_session(scene)
+    scene.clock.advance_to(600.0)
+    scene.add("session", 10, 4, resumable=True)
+    table = scene.scheduler.controller.table
+    assert (table.arrival_s[0], table.due_s[0]) == (600.0, 600.0)
+
+
+def test_blocks_that_a_connector_holds_are_part_of_the_cache() -> None:
+    class Holding(StubConnector):
+        def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
+            return True, None
+
+    scene = Scene(connector=Holding())
+    scene.add("held", 100, 4)
+    scene.run(until=lambda: "held" in scene.finished)
+    scene.add("next", 20, 4)
+    scene.step()
+    clock = scene.scheduler.controller.discipline._undated.applications.clock
+    limits = scene.scheduler._room.limits(0.0, throttle_prefills=False)
+    assert limits.free_blocks < 200 - 6
+    assert clock.cache_tokens(scene.scheduler.controller.table, limits) == 200 * BLOCK_TOKENS

@@ -20,7 +20,6 @@ class FairClock:
     def __init__(self, capacity_tokens: float | None = None) -> None:
         self.time = VirtualTime()
         self._fixed_tokens = capacity_tokens
-        self._cache_blocks = 0
         self._context_tokens = 0.0
         """Mean context of a running request."""
         self._batch = (-1, -1, -1)
@@ -44,12 +43,11 @@ class FairClock:
         self.rate_tokens = self.capacity(table, limits)
         self.time.rate = self.rate_tokens / max(1e-6, limits.speed.token_s)
 
-    def cache_tokens(self, table: JobTable, limits: StepLimits) -> float:
+    @staticmethod
+    def cache_tokens(table: JobTable, limits: StepLimits) -> float:
         """Tokens that the KV cache holds."""
-        blocks = limits.free_blocks + int(table.blocks.sum())
-        # Blocks shared by several jobs are counted for each: the least sum ever seen is the nearest to the truth.
-        self._cache_blocks = min(blocks, self._cache_blocks) if self._cache_blocks else blocks
-        return float(self._cache_blocks * limits.block_tokens)
+        blocks = limits.cache_blocks or limits.free_blocks + int(table.blocks.sum())
+        return float(blocks * limits.block_tokens)
 
     def capacity(self, table: JobTable, limits: StepLimits) -> float:
         """Cost the machine works off in a step: tokens its KV cache can hold in use."""

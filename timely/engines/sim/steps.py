@@ -141,7 +141,7 @@ class Steps:
         limits = StepLimits(
             now, self._token_budget, self._max_batch, self._max_resident, self._prefill_chunk,
             memory.pool.free, memory.block_tokens, self._controller.speed, memory.swap_s_per_token,
-            self._speculation.drafts, self._ending_rows(),
+            self._speculation.drafts, self._ending_rows(), cache_blocks=memory.pool.capacity,
         )  # fmt: skip
         plan = self._controller.compose(limits)
         if self.journal is not None:

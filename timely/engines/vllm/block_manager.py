@@ -42,6 +42,8 @@ class BlockManager:
         self.block_tokens = _tokens_per_block(scheduler)
         """Tokens of context that take one block of the pool."""
         self._pool = scheduler.kv_cache_manager.block_pool
+        self.all_blocks = int(self._pool.num_gpu_blocks) - 1
+        """Blocks that requests can hold: one of the pool is vLLM's null block."""
         self._stalled_steps = 0
         self._any_cached = False
         """Whether the prefix cache has ever held a block of a waiting request: otherwise none is shared."""
@@ -106,6 +108,8 @@ class BlockManager:
         """Bring the table in line with a context that changed outside a step."""
         request, table, row = state.request, state.job.table, state.job.row
         table.end_tokens[row] = request.num_prompt_tokens + request.max_tokens
+        # Values of robots and further input count as prompt: an admission needs room for them, too.
+        table.prompt_tokens[row] = request.num_tokens - table.output_tokens[row]
         computed_tokens = request.num_computed_tokens
         if request.status != RequestStatus.RUNNING:
             cached_tokens = state.cached_blocks * self._block_tokens

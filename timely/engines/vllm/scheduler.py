@@ -167,6 +167,10 @@ class TimelyScheduler(ChunkCaps):
         if state is not None and state.request.status != RequestStatus.RUNNING:
             self._idle_until_s = -math.inf
             now = self.clock()
+            if state.job.spec.plain:
+                # The wait for an answer begins with the input, not with that of the first turn.
+                table, row = state.job.table, state.job.row
+                table.arrival_s[row] = table.due_s[row] = now
             self.blocks.sync_context(state)
             self._readiness.check(state, now)
             self._readiness.refresh(now)

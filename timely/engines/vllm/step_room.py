@@ -48,6 +48,7 @@ class StepRoom:
             max_resident=max(0, most - scheduler.num_waiting_for_streaming_input),
             prefill_chunk=self._longest_chunk(throttle_prefills),
             free_blocks=self._blocks.free_blocks,
+            cache_blocks=self._blocks.all_blocks,
             headroom_blocks=scheduler.kv_cache_manager.watermark_blocks if scheduler.running else 0,
             block_tokens=self._blocks.block_tokens,
             speed=controller.speed,
