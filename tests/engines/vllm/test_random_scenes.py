@@ -22,6 +22,13 @@ MODELS: tuple[dict[str, Any], ...] = (
     {"windows": 1, "window_tokens": 3 * BLOCK_TOKENS, "watermark_blocks": 1},
     {"mamba": "align"},
 )
+DISCIPLINES = ("timely", "weighted-tardiness", "pud", "fcfs", "justitia")
+UTILITIES = (
+    None,
+    {"ert_s": 0.2, "alpha": -6.67},
+    {"alpha": 0.0},
+    {"ert_s": 0.0, "cutoff_s": 5e-324, "beta": 1e6},
+)
 ENDINGS = 4000
 """Most moves of the end, which needs some hundreds."""
 
@@ -36,7 +43,7 @@ class Scenes(RuleBasedStateMachine):
         pipeline=st.booleans(),
         drafts=st.sampled_from([0, 3]),
         adapters=st.booleans(),
-        discipline=st.sampled_from(["timely", "weighted-tardiness", "pud", "fcfs", "justitia"]),
+        discipline=st.sampled_from(DISCIPLINES),
         policy=st.sampled_from(["fcfs", "priority"]),
         loads_take_time=st.booleans(),
         model=st.sampled_from(MODELS),
@@ -64,6 +71,7 @@ class Scenes(RuleBasedStateMachine):
             budget=64, max_num_seqs=6, policy=policy, connector=connector,
             timely={"discipline": discipline}, **options, **model,
         )  # fmt: skip
+        self.discipline = discipline
         self.tokens: dict[str, int] = {}
         self.aborted: set[str] = set()
 
@@ -73,9 +81,16 @@ class Scenes(RuleBasedStateMachine):
         loaded=st.booleans(),
         adapter=st.integers(0, 2),
         priority=st.integers(0, 2),
+        tuf=st.sampled_from(UTILITIES),
     )
     def arrive(
-        self, prompt: int, segments: list[tuple[int, float, bool]], loaded: bool, adapter: int, priority: int
+        self,
+        prompt: int,
+        segments: list[tuple[int, float, bool]],
+        loaded: bool,
+        adapter: int,
+        priority: int,
+        tuf: dict[str, float] | None,
     ) -> None:
         name = f"r{len(self.tokens)}"
         tokens = sum(segment[0] for segment in segments) or 8
@@ -83,7 +98,9 @@ class Scenes(RuleBasedStateMachine):
             self.connector.external_tokens = {
                 **self.connector.external_tokens, name: (prompt - 1) // BLOCK_TOKENS * BLOCK_TOKENS,
             }  # fmt: skip
-        timely = self.scene.plan(*segments, task_id=name) if segments else None
+        timely = {"task_id": name, **(self.scene.plan(*segments) if segments else {})}
+        if tuf is not None:
+            timely["tuf"] = tuf
         self.tokens[name] = tokens
         self.scene.add(
             name, prompt, tokens, timely, adapter=adapter if self.adapters else 0, priority=priority
@@ -98,6 +115,11 @@ class Scenes(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.01, 0.3, 3.0]))
     def wait(self, seconds: float) -> None:
         self.scene.clock.advance_to(self.scene.clock.now() + seconds)
+
+    @rule(name=st.sampled_from(DISCIPLINES))
+    def switch(self, name: str) -> None:
+        self.discipline = name
+        assert self.scene.scheduler.control({"kind": "discipline", "name": name}) == {"known": True}
 
     @rule(number=st.integers(0, 30))
     def abort(self, number: int) -> None:
@@ -183,6 +205,7 @@ class Scenes(RuleBasedStateMachine):
             assert wait_s is not None, f"nothing will happen; held: {scene.held}"
             scene.clock.advance_to(scene.clock.now() + wait_s)
         assert not scene.held, f"requests starve: {scene.held}"
+        assert scene.scheduler.controller.discipline.info.name == self.discipline, "it failed"
         for name, tokens in self.tokens.items():
             if name in self.aborted:
                 continue
