@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +84,22 @@ def test_requests_without_hints_start_by_arrival_while_none_waits_for_long(
     for most in (1, 4):  # one slot, and the budget of one prompt
         plan = discipline.compose(table, limits(waited_s, max_batch=most, token_budget=900))
         assert next(iter(plan.tokens)) == first
+
+
+def test_a_request_that_cannot_run_does_not_wait() -> None:
+    """Such as a streaming session without input."""
+    table, discipline = JobTable(), Timely()
+    specs = [
+        ordinary(name, expected=None, prompt=prompt)
+        for name, prompt in (("idle", 9), ("long", 900), ("short", 30))
+    ]
+    join(table, discipline, *specs)
+    table.arrival_s[0], table.resume_s[0] = -600.0, math.inf
+    assert list(discipline.compose(table, limits(0.9, max_batch=1)).tokens) == ["long"]
+    table.resume_s[0] = 0.9
+    assert list(discipline.compose(table, limits(0.9, max_batch=1)).tokens) == ["idle"]
+    make_resident(table["idle"])
+    assert list(discipline.compose(table, limits(0.9, max_batch=2)).tokens) == ["idle", "long"]
 
 
 def test_predictions_are_corrected_by_the_errors_of_earlier_ones() -> None:

@@ -30,7 +30,6 @@ before its late equals.
 vLLM's own ``priority`` stands above the index. Nothing is set by workload.
 """
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self, cast
@@ -124,6 +123,8 @@ class Timely(WeightedTardiness):
         self._level_weight: Floats = np.power(self.LEVEL_FACTOR, np.arange(LEVELS - 1.0, -1.0, -1.0))
         self._by_arrival = False
         """In the step that is composed, requests without a deadline start in the order of their arrival."""
+        self._oldest: Job | None = None
+        """The request without a deadline that waited for longest when last looked for."""
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
@@ -194,11 +195,24 @@ class Timely(WeightedTardiness):
         """Whether requests without a deadline start as in vLLM: nothing is said of them, and the queue is short."""
         if len(self._undated.applications):
             return False
+        if self._waits_long(table, now):
+            return False
         undated = _is_undated(table, slice(None))
-        waiting = undated & ~table.resident
-        if table.arrival_s[waiting].min(initial=math.inf) < now - self.SHORT_WAIT_S:
+        waiting = (undated & ~table.resident & (table.resume_s <= now)).nonzero()[0]
+        self._oldest = table.jobs[waiting[table.arrival_s[waiting].argmin()]] if waiting.size else None
+        if self._waits_long(table, now):
             return False
         return not (undated & ((table.urgency < LEVELS) | ~np.isnan(table.expected_tokens))).any()
+
+    def _waits_long(self, table: JobTable, now: float) -> bool:
+        """Whether the request that had waited for longest still waits, and for long."""
+        row = -1 if self._oldest is None else self._oldest.row
+        return (
+            row >= 0
+            and bool(table.arrival_s[row] < now - self.SHORT_WAIT_S)
+            and not table.resident[row]
+            and bool(table.resume_s[row] <= now)
+        )
 
     def _ordinary_order(
         self, table: JobTable, limits: StepLimits, runnable: np.ndarray
@@ -272,6 +286,7 @@ class Timely(WeightedTardiness):
         use, left = requests.expect(
             table,
             rows,
+            places,
             limits.block_tokens,
             self._machine(table, limits),
             limits.speed.prefill_token_s / step_s * a_round,

@@ -36,13 +36,14 @@ class Machine:
         Args:
             context_tokens: KV tokens at the first output token.
         """
-        return self._use(end_tokens, context_tokens) - self._use(begin_tokens, context_tokens)
-
-    def _use(self, tokens: Floats, context_tokens: Floats) -> Floats:
         # Up to here the slot is scarcer than the cache.
         even = np.maximum(self.cache_tokens / self.slots - context_tokens, 0.0)
+        context = context_tokens + even
+        return self._use(end_tokens, even, context) - self._use(begin_tokens, even, context)
+
+    def _use(self, tokens: Floats, even: Floats, context_tokens: Floats) -> Floats:
         above = np.maximum(tokens - even, 0.0)
-        cached = above * (context_tokens + even + 0.5 * above)
+        cached = above * (context_tokens + 0.5 * above)
         use: Floats = np.minimum(tokens, even) / self.slots + cached / self.cache_tokens
         return use
 
@@ -61,10 +62,10 @@ def gittins_use(
     begin, context = output_tokens[:, None], context_tokens[:, None]
     alive = lengths > begin
     left = np.where(alive, machine.use(begin, lengths, context), 0.0)
-    count = alive.sum(axis=1)
-    longer = lengths.shape[1] - 1 - np.arange(lengths.shape[1])
-    used = np.cumsum(left, axis=1) + left * longer + (before * count)[:, None]
     ended = np.cumsum(alive, axis=1)
+    count = ended[:, -1]
+    longer = np.arange(lengths.shape[1] - 1, -1, -1)
+    used = np.cumsum(left, axis=1) + left * longer + (before * count)[:, None]
     least: Floats = np.where(alive, used / np.maximum(ended, 1), np.inf).min(axis=1)
     outlived = count == 0
     if outlived.any():

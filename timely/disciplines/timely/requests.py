@@ -177,24 +177,31 @@ class UndatedRequests:
         return self._round_tokens.expect(self.own_tokens[places], self.own_rounds[places])
 
     def expect(
-        self, table: JobTable, rows: np.ndarray, block_tokens: int, machine: Machine, prompt_token: Floats
+        self,
+        table: JobTable,
+        rows: np.ndarray,
+        places: Ints,
+        block_tokens: int,
+        machine: Machine,
+        prompt_token: Floats,
     ) -> tuple[Floats, Floats]:
         """Least expected use per completion, rounds of the machine, and expected tokens left of each row.
 
         Both are kept until a request has ``REFRESH_TOKENS`` more tokens or another prompt to compute.
 
         Args:
+            places: those of the rows in the columns.
             prompt_token: use of a prompt token, as rounds of each request, shape ``(len(rows),)``.
         """
-        places = self.places(table, rows)
         output, prompt = table.output_tokens[rows], table.prefill_left[rows]
         stale = (prompt != self._seen_prompt[places]) | (output >= self._seen_output[places] + REFRESH_TOKENS)
         if stale.any():
-            at, lengths, begin = places[stale], self.lengths[places[stale]], output[stale].astype(np.float64)
+            at, tokens, prompts = places[stale], output[stale], prompt[stale]
+            lengths, begin = self.lengths[at], tokens.astype(np.float64)
             context = timely_first_context(table, rows[stale], block_tokens)
-            self._use[at] = gittins_use(lengths, begin, context, prompt[stale] * prompt_token[stale], machine)
+            self._use[at] = gittins_use(lengths, begin, context, prompts * prompt_token[stale], machine)
             self._left[at] = timely_mean_left(lengths, begin)
-            self._seen_output[at], self._seen_prompt[at] = output[stale], prompt[stale]
+            self._seen_output[at], self._seen_prompt[at] = tokens, prompts
         left = self._left[places] - (output - self._seen_output[places])
         return self._use[places], np.maximum(left, 1.0)
 

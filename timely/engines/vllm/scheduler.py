@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from vllm.logger import init_logger
 from vllm.platforms import current_platform
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import SchedulingPolicy, create_request_queue
@@ -52,7 +53,7 @@ from timely.engines.vllm.resumed_plan import (
 from timely.engines.vllm.settings import SchedulerSettings, open_vllm_journal
 from timely.engines.vllm.step_room import StepRoom
 from timely.engines.vllm.step_timing import StepTiming, record_vllm_scheduled
-from timely.engines.vllm.token_output import TokenOutput, append_vllm_tokens, end_full_vllm_plan
+from timely.engines.vllm.token_output import AppendTokens, TokenOutput, append_vllm_tokens, end_full_vllm_plan
 from timely.engines.vllm.value_injection import RobotValues
 
 logger = init_logger(__name__)
@@ -84,6 +85,10 @@ class TimelyScheduler(ChunkCaps):
         self._segmented = self.live.with_boundaries
         self._ahead: bool = self.scheduler_config.async_scheduling
         """Whether a step is composed while another computes the tokens that it reads."""
+        self._append_tokens: AppendTokens = (
+            super() if self._ahead else super(AsyncScheduler, self)
+        )._update_request_with_output
+        """vLLM's own way: that of its asynchronous scheduler counts placeholders down."""
         self._plain_blocks = has_plain_blocks(self)
         if self._plain_blocks:
             skip_vllm_slots_inside_blocks(self)
@@ -341,8 +346,7 @@ class TimelyScheduler(ChunkCaps):
     def _update_request_with_output(
         self, request: Request, new_token_ids: list[int], is_stale: bool = False
     ) -> tuple[list[int], bool]:
-        if request.request_id in self._segmented:
-            state = self._segmented[request.request_id]
+        if self._segmented and (state := self._segmented.get(request.request_id)) is not None:
             return append_vllm_tokens(state, new_token_ids, is_stale, self._append_tokens)
         if self._ahead and self._plain_blocks and not is_stale and len(new_token_ids) == 1:
             final_tokens = request.num_computed_tokens - request.num_output_placeholders + 1
@@ -352,16 +356,6 @@ class TimelyScheduler(ChunkCaps):
                 request.num_output_placeholders -= 1
                 return kept, stopped
         return self._append_tokens(request, new_token_ids, is_stale)
-
-    def _append_tokens(
-        self, request: Request, token_ids: list[int], is_stale: bool
-    ) -> tuple[list[int], bool]:
-        """vLLM's own way: that of its asynchronous scheduler counts placeholders down."""
-        if self._ahead:
-            kept, stopped = super()._update_request_with_output(request, token_ids, is_stale)
-        else:
-            kept, stopped = Scheduler._update_request_with_output(self, request, token_ids)
-        return kept, stopped
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput

@@ -7,6 +7,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from vllm.v1.request import Request
@@ -15,6 +16,8 @@ from timely.core.job import JobTable
 from timely.disciplines.base import Rows, StepPlan
 from timely.engines.scheduler_core import Controller
 from timely.engines.vllm.request_state import LiveRequests
+
+COMPUTED_TOKENS = attrgetter("num_computed_tokens")
 
 
 @dataclass(slots=True)
@@ -129,14 +132,14 @@ def record_vllm_scheduled(
     tokens = np.fromiter(scheduled.values(), dtype=np.int64, count=len(ids))
     if len(plan.rows) == len(plan.tokens):
         # Mostly vLLM does just what was planned.
-        table.note_rows(list(plan.tokens), np.array(plan.rows, dtype=np.int64))
+        table.note_rows(list(plan.tokens), np.fromiter(plan.rows, np.int64, len(plan.rows)))
     rows = table.rows(ids)
     in_table = rows >= 0
     if not in_table.all():
         ids = [request_id for request_id in ids if request_id in live]
         rows, tokens = rows[in_table], tokens[in_table]
     requests = running if len(running) == len(ids) == len(scheduled) else live.requests(ids)
-    computed = np.array([request.num_computed_tokens for request in requests], dtype=np.int64)
+    computed = np.fromiter(map(COMPUTED_TOKENS, requests), np.int64, len(requests))
     for place in controller.started_together(ids, rows):
         state = live[ids[place]]
         if state.evicted_context_tokens:
