@@ -117,11 +117,12 @@ class Job:
         """Its unique name."""
         return self.spec.job_id
 
-    def answer(self) -> None:
-        """The awaited value has come. The next one is awaited if the same token closed another blocking segment."""
+    def answer(self) -> bool:
+        """The awaited value has come; true if that of another segment is awaited, closed by the same token."""
         if self.awaiting is not None:
             later = self.segments[self.awaiting + 1 :]
             self.awaiting = next((segment.index for segment in later if segment.blocking), None)
+        return self.awaiting is not None
 
 
 class JobTable:

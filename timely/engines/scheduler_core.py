@@ -266,9 +266,9 @@ class Controller:
             raise Conflict(f"segment {report.segment} returns no value; {expected}", where="segment")
         # The value is there: so the skill is over, unless a report of its end came first.
         self._tracks[job.job_id].report(report, now)
-        job.answer()
+        another = job.answer()
         self._moved(job)
-        if job.ready and job.awaiting is None:
+        if job.ready and not another:
             job.table.resume_s[job.row] = -math.inf
         self._active.inform("due_changed", job, now)
 

@@ -11,6 +11,7 @@ scheduling. It subclasses ``AsyncScheduler`` because vLLM turns asynchronous sch
 import math
 import time
 from collections.abc import Callable, Mapping
+from types import MethodType
 from typing import Any, cast
 
 from vllm.logger import init_logger
@@ -85,9 +86,8 @@ class TimelyScheduler(ChunkCaps):
         self._segmented = self.live.with_boundaries
         self._ahead: bool = self.scheduler_config.async_scheduling
         """Whether a step is composed while another computes the tokens that it reads."""
-        self._append_tokens: AppendTokens = (
-            super() if self._ahead else super(AsyncScheduler, self)
-        )._update_request_with_output
+        owner = AsyncScheduler if self._ahead else Scheduler
+        self._append_tokens: AppendTokens = MethodType(owner._update_request_with_output, self)
         """vLLM's own way: that of its asynchronous scheduler counts placeholders down."""
         self._plain_blocks = has_plain_blocks(self)
         if self._plain_blocks:
