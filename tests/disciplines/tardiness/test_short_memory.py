@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from timely.core.hints import RequestHints
-from timely.core.job import Job, JobSpec, JobTable
+from timely.core.job import Job, JobSpec, JobTable, Segment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits, StepPlan
 from timely.disciplines.registry import create_discipline
+from timely.disciplines.step_builder import KeyedDiscipline
 from timely.engines.step_time.learned import FixedSpeed
 
 STEP_S, SEQUENCE_S, PROMPT_S = 0.02, 0.0001, 0.0001
@@ -30,18 +31,37 @@ class Scene:
         job = self.table.add(spec)
         self.discipline.arrived(job, 0.0)
         if output:
-            table, row = self.table, job.row
-            table.active[row] = table.resident[row] = True
-            table.prefill_left[row] = 0
-            table.output_tokens[row] = table.segment_tokens[row] = output
-            table.context_tokens[row] = prompt + output
-            table.blocks[row] = -(-(prompt + output) // 16)
+            self.decode(job, output)
         return job
 
-    def compose(self, now: float, token_budget: int = 256) -> StepPlan:
+    def decode(self, job: Job, output: int) -> None:
+        """The job has so many tokens."""
+        table, row = self.table, job.row
+        table.active[row] = table.resident[row] = True
+        table.prefill_left[row] = 0
+        table.output_tokens[row] = table.segment_tokens[row] = output
+        table.context_tokens[row] = job.spec.prompt_tokens + output
+        table.blocks[row] = -(-int(table.context_tokens[row]) // 16)
+
+    def learn(self, job: Job, *lengths: int) -> None:
+        """First segments like its own had these lengths."""
+        for tokens in lengths:
+            job.segments = [Segment(0, "", tokens, 0.0, 1.0)]
+            self.discipline.parked(job, 0.0)
+
+    def index(self, job: Job, output: int) -> float:
+        """Its index when it has so many tokens and is late, as all are."""
+        self.decode(job, output)
+        discipline = self.discipline
+        assert isinstance(discipline, KeyedDiscipline)
+        return float(discipline.keys(self.table, self.limits(1000.0))[job.row])
+
+    def limits(self, now: float, token_budget: int = 256) -> StepLimits:
         speed = FixedSpeed(STEP_S, SEQUENCE_S, PROMPT_S)
-        limits = StepLimits(now, token_budget, 64, 64, token_budget, self.free_blocks, 16, speed)
-        return self.discipline.compose(self.table, limits)
+        return StepLimits(now, token_budget, 64, 64, token_budget, self.free_blocks, 16, speed)
+
+    def compose(self, now: float, token_budget: int = 256) -> StepPlan:
+        return self.discipline.compose(self.table, self.limits(now, token_budget))
 
 
 def ten_that_decode() -> Scene:
@@ -59,6 +79,30 @@ def test_a_prompt_that_is_cut_leaves_a_token_to_each_that_decodes() -> None:
     assert len(plan.tokens) == 11
 
 
+def two_prompts_beside_ten(bound: int, *, free_blocks: int) -> StepPlan:
+    """Both prompts are cut, beside ten jobs that decode and have the time; waiting, they hold shared blocks only."""
+    scene = Scene(free_blocks)
+    for number in range(10):
+        scene.add(f"decoding {number}", PATIENT, prompt=1600, output=5, bound=bound)
+    for name in ("first", "second"):
+        job = scene.add(name, NORMAL, prompt=2000)
+        scene.table.shared_blocks[job.row] = 1000
+    return scene.compose(0.5)
+
+
+def test_where_answers_fill_the_cache_a_later_prompt_leaves_them_their_tokens() -> None:
+    plan = two_prompts_beside_ten(500, free_blocks=300)
+    assert plan.tokens == {"first": 246, **{f"decoding {number}": 1 for number in range(10)}}
+
+
+def test_where_the_cache_has_room_a_later_prompt_takes_the_tokens_of_answers_with_time() -> None:
+    assert two_prompts_beside_ten(500, free_blocks=10_000).tokens == {"first": 246, "second": 10}
+
+
+def test_where_plans_fill_the_cache_a_later_prompt_takes_their_tokens() -> None:
+    assert two_prompts_beside_ten(200, free_blocks=300).tokens == {"first": 246, "second": 10}
+
+
 def test_a_prompt_that_ends_in_the_step_leaves_nothing() -> None:
     scene = ten_that_decode()
     scene.add("prompt", NORMAL, prompt=256)
@@ -69,6 +113,22 @@ def test_a_steeper_prompt_leaves_nothing_to_the_others() -> None:
     scene = ten_that_decode()
     scene.add("urgent", URGENT, prompt=2000)
     assert scene.compose(0.01).tokens == {"urgent": 256}
+
+
+def test_an_answer_longer_than_expected_is_not_about_to_end() -> None:
+    scene = Scene()
+    answer, other = scene.add("answer", NORMAL, bound=500), scene.add("other", NORMAL, output=5, bound=500)
+    scene.learn(answer, *[100] * 30, 300)
+    scene.learn(other, 100)
+    assert scene.index(answer, 250) < scene.index(other, 5)
+
+
+def test_a_segment_longer_than_expected_is_about_to_end() -> None:
+    scene = Scene()
+    plan, other = scene.add("plan", NORMAL), scene.add("other", NORMAL, output=5)
+    scene.learn(plan, *[100] * 30, 150)
+    scene.learn(other, 100)
+    assert scene.index(plan, 140) > scene.index(other, 5)
 
 
 def test_the_shortest_context_that_has_time_is_given_up() -> None:

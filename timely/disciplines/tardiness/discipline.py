@@ -21,7 +21,8 @@ order of an index. Each joins only if it gains at least what the members lose:
 * **Overload.** That wait is a promise that a lasting overload breaks: other jobs come, and the batch stays small. A
   job later than ``PATIENCE`` times its predicted wait is no longer delayed for jobs that lose utility no faster.
 * **Chunks.** A prompt that would cost too much at once takes as much of the step as all slack allows, that of parked
-  jobs included. A prompt that is cut leaves a token to each equal that decodes.
+  jobs included. A prompt that is cut leaves a token to each equal that decodes. Later prompts take these tokens, unless
+  answers hold most of the cache: those give it back when they end, unlike a plan that parks.
 * **Early is better.** Before its deadline a job still counts ``EARLY_SHARE`` of its slope. With slack on all sides the
   composition then tends to short responses instead of leaving them to chance.
 * **Plain requests.** The utility of a request without segments is that of its first token. From then on each token is
@@ -60,7 +61,7 @@ from timely.disciplines.output_length import COMPLETED
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder, discipline_next_wake_s
 from timely.disciplines.tardiness.job_numbers import Numbers
 from timely.disciplines.tardiness.promises import queue_promised_prompts
-from timely.disciplines.tardiness.segment_lengths import AnswerLengths, SegmentLengths
+from timely.disciplines.tardiness.segment_lengths import AnswerLengths, SegmentLengths, are_whole_answers
 from timely.disciplines.tardiness.step import Step
 from timely.disciplines.tardiness.waiting_list import ArrivalOrder, WaitingList
 
@@ -170,7 +171,10 @@ class WeightedTardiness(KeyedDiscipline):
         alone_s, sequence_s, step_s = self._step_times_s(table, limits)
         prompt_token_s = limits.speed.prefill_token_s
         prefill = table.prefill_left[every]
-        left = np.maximum(1.0, table.rank[every] - table.segment_tokens[every])
+        # A plan's segment beyond what was expected is about to end, as its skill set bounds it; an answer is not.
+        least = np.where(are_whole_answers(table, every), self._segments.beyond_tokens, 1.0)
+        left = table.rank[every] - table.segment_tokens[every]
+        left = np.where(left >= 1.0, left, least)
         alpha, first = table.alpha[every], table.segment[every] == 0
         prefill_s = prompt_token_s * prefill
         weight = np.maximum(-alpha, FLAT_WEIGHT)

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from timely.core.job import Job, JobSpec
+from timely.core.arrays import Bools
+from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import Floats, Rows
 
 WEIGHT = 0.05
@@ -29,11 +30,19 @@ class SegmentLengths:
 
     def __init__(self) -> None:
         self._means: dict[tuple[bool, bool], tuple[float, float]] = {}
+        self._longer = 0
+        """Whole answers that were longer than expected."""
+        self.beyond_tokens = 1.0
+        """By how much, mean."""
 
     def learn(self, job: Job) -> None:
         """The job's newest segment is complete."""
         segment = job.segments[-1]
         kind = (segment.index == 0, job.spec.hints.utility.urgent)
+        beyond = segment.tokens - self.expect(job.spec, segment.index)
+        if beyond > 0.0 and kind in self._means and job.spec.segment_tokens == job.spec.max_tokens:
+            self._longer += 1
+            self.beyond_tokens += max(WEIGHT, 1.0 / self._longer) * (beyond - self.beyond_tokens)
         mean, deviation = self._means.get(kind, (float(segment.tokens), 0.0))
         error = segment.tokens - mean
         self._means[kind] = (mean + WEIGHT * error, deviation + WEIGHT * (abs(error) - deviation))
@@ -43,6 +52,12 @@ class SegmentLengths:
         bound = float(spec.segment_tokens)
         mean = self._means.get((index == 0, spec.hints.utility.urgent))
         return UNKNOWN_SHARE * bound if mean is None else min(bound, mean[0] + CAUTION * mean[1])
+
+
+def are_whole_answers(table: JobTable, rows: Rows | slice) -> Bools:
+    """Which of these rows have a segment that no skill set bounds: its longest is that of the whole output."""
+    whole: Bools = table.prompt_tokens[rows] + table.segment_bound[rows] == table.end_tokens[rows]
+    return whole
 
 
 class AnswerLengths:

@@ -19,6 +19,7 @@ from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.tardiness.delay_cost import DelayCost
 from timely.disciplines.tardiness.job_numbers import Numbers
 from timely.disciplines.tardiness.promises import Promises
+from timely.disciplines.tardiness.segment_lengths import are_whole_answers
 
 MIN_CHUNK_TOKENS = 32
 """Prompt tokens below which a part of a prompt is not worth a place in a step."""
@@ -72,7 +73,7 @@ class Step:
     """Ordinary requests wait for members that lose more utility per second than this, which is what they lose."""
 
     __slots__ = (
-        "_all", "_builder", "_decoding", "_delay_s", "_heeded", "_longest_tokens", "_numbers",
+        "_all", "_builder", "_cuts", "_decoding", "_delay_s", "_heeded", "_longest_tokens", "_numbers",
         "_parked_slack_s", "_passed", "_promises", "_refusals", "_residents_only", "_rules", "held",
     )  # fmt: skip
 
@@ -103,6 +104,8 @@ class Step:
         """Weights of the candidates that decode, in order."""
         self._passed = 0
         """So many of them have been considered."""
+        self._cuts = False
+        """A prompt that has joined goes on in the next step."""
         self._residents_only = False
         """A job waits for memory, so no other new one may take it."""
         self.held = ""
@@ -164,6 +167,8 @@ class Step:
             if builder.barred(row):
                 continue
             tokens, delay_s = self._share(row, prompt, left, weight, slack, plain=plain)
+            if not tokens:
+                continue
             costs = self._costs(ordinary=ordinary)
             room_s = self._promises.room_s(weight, row, slack) - self._delay_s
             breaks = delay_s > room_s
@@ -181,6 +186,7 @@ class Step:
                     continue
             if builder.add(row, tokens):
                 self._refusals = 0
+                self._cuts |= tokens < prompt
                 self._join(delay_s, weight, slack, work, left, plain=plain, ordinary=ordinary)
                 self._promises.join(row, delay_s, tokens)
             elif not resident or builder.lost(row):
@@ -215,12 +221,22 @@ class Step:
         if tokens < prompt:
             # It goes on in the next step anyway, so it leaves a token to each equal that decodes.
             equals = int(np.count_nonzero(self._decoding[self._passed :] >= weight))
-            tokens = max(min(tokens, MIN_CHUNK_TOKENS), tokens - equals)
+            # A later prompt takes these tokens, unless others wait for cache that answers give back when they end.
+            least = 0 if self._cuts and self._answers_fill_cache else min(tokens, MIN_CHUNK_TOKENS)
+            tokens = max(least, tokens - equals)
         if self._rules.CHUNK and self._parked_slack_s < slack_s:
             # A job that is about to resume cannot interrupt a step.
             most = int(max(self._parked_slack_s, 0.0) / numbers.prompt_token_s)
             tokens = min(tokens, max(MIN_CHUNK_TOKENS, most))
         return tokens, numbers.prompt_token_s * tokens
+
+    @property
+    def _answers_fill_cache(self) -> bool:
+        """Answers hold most of the KV cache. They give it back when they end, unlike a plan that parks."""
+        table = self._builder.table
+        answers = table.plain | are_whole_answers(table, slice(None))
+        blocks = (table.blocks - table.shared_blocks) * table.resident
+        return 2 * int(blocks[answers].sum()) > self._builder.limits.free_blocks + int(blocks.sum())
 
     def _add_group(self, places: Rows, *, ordinary: bool) -> int:
         """Judge decoding candidates together, as each would be judged alone.
