@@ -24,21 +24,28 @@ from timely.predictor_training.from_traces import (
 
 needs_sklearn = pytest.mark.skipif(find_spec("sklearn") is None, reason="needs the extra 'predict'")
 
+TASKS = paper_workload(1, applications=60, window_s=60.0)
+
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("traces") / "apps.lrtrace.jsonl"
     header = {"lrtrace": 1, "name": "apps", "seed": 1, "network_s": 0.0}
-    lines = [header, *paper_workload(1, applications=60, window_s=60.0)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    jobs = [
+        {
+            "job": task.job, "arrival_s": task.arrival_s, "app": task.hints.app, "task": task.task,
+            "prompt_tokens": task.prompt_tokens, "plan": [{"text": "", "tokens": task.output_tokens}],
+        }
+        for task in TASKS
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps(line) + "\n" for line in [header, *jobs]))
     return path
 
 
 def test_an_application_is_one_sample(trace: Path) -> None:
-    jobs = paper_workload(1, applications=60, window_s=60.0)
     samples = predictor_samples_from_traces([trace], "kv")
     assert sum(map(len, samples.values())) == 60
-    total = sum(predictor_kv_token_time(job["prompt_tokens"], job["plan"][0]["tokens"]) for job in jobs)
+    total = sum(predictor_kv_token_time(task.prompt_tokens, task.output_tokens) for task in TASKS)
     assert sum(s.cost for group in samples.values() for s in group) == pytest.approx(total)
     twice = predictor_samples_from_traces([trace, trace], "kv")
     assert sum(map(len, twice.values())) == 120, "the same name in another trace is another instance"

@@ -107,7 +107,7 @@ def _spikes(name: str, seed: int) -> list[float]:
 
 
 def _applications(name: str, seed: int) -> list[float]:
-    trace = justitia_workloads.paper_workload(seed, window_s=justitia_workloads.WINDOWS_S[LOAD])
+    tasks = justitia_workloads.paper_workload(seed, window_s=justitia_workloads.WINDOWS_S[LOAD])
     kind = registry.load_discipline(name)
     discipline: Discipline
     if name in justitia_setting.NAMES:
@@ -116,8 +116,8 @@ def _applications(name: str, seed: int) -> list[float]:
         discipline = kind(costs=justitia_setting.trained_paper_models().memory)
     else:
         discipline = registry.create_discipline(name)
-    completion = justitia_setting.paper_completion_s(trace, discipline, justitia_setting.MACHINE)
-    return [paper_mean(list(completion.values())), float(np.percentile(list(completion.values()), 90))]
+    completion_s = list(justitia_setting.paper_completion_s(tasks, discipline).values())
+    return [paper_mean(completion_s), float(np.percentile(completion_s, 90))]
 
 
 def _lengths(name: str, seed: int) -> list[float]:
@@ -135,9 +135,8 @@ def _lengths(name: str, seed: int) -> list[float]:
         discipline = kind(setting.history(kind="smooth"))
     else:
         discipline = registry.create_discipline(name)
-    tasks = setting.jobs_for(predicted_for)
     latency = sagesched_setting.measure_sagesched_paper(
-        tasks, discipline, sagesched_setting.PROFILES["Qwen3-32B"]
+        setting.tasks_for(predicted_for), discipline, sagesched_setting.PROFILES["Qwen3-32B"]
     )
     return [latency.ttlt_s, latency.ttft_s]
 

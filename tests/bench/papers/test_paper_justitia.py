@@ -15,6 +15,7 @@ from timely.core.hints import RequestHints
 from timely.core.job import JobSpec
 from timely.disciplines.basic import Fcfs
 from timely.disciplines.justitia.constants import STEP_S
+from timely.engines.replay_types import PlannedSegment, PlannedTask
 
 pytest.importorskip("sklearn", reason="needs the extra 'predict'")
 
@@ -23,7 +24,7 @@ def test_the_blurred_oracle_errs_as_much_as_asked() -> None:
     trace = workloads.paper_workload(1, applications=40, window_s=10.0)
     exact = Exact(trace)
     blurred = Blurred(exact, 4.52, np.random.default_rng(0))
-    spec = JobSpec("x", 0.0, RequestHints(app=trace[0]["app"]))
+    spec = JobSpec("x", 0.0, RequestHints(app=trace[0].hints.app))
     truth = exact.predict("", spec)
     errors = [abs(blurred.predict("", spec) / truth - 1.0) for _ in range(20_000)]
     assert np.mean(errors) == pytest.approx(4.52, rel=0.2)
@@ -49,12 +50,12 @@ def test_two_applications_in_turn_hold_the_cache_in_turn(monkeypatch: pytest.Mon
 def test_the_fluid_schedule_by_hand() -> None:
     """Two applications of one request each, the first with twice the cost; both share the capacity equally."""
     rate = MACHINE.kv.blocks * MACHINE.kv.block_tokens / STEP_S
-    jobs = [
-        {"app": app, "arrival_s": 0.0, "prompt_tokens": prompt, "plan": [{"tokens": 100}]}
+    tasks = [
+        PlannedTask(app, 0.0, (PlannedSegment("", 100, 0.0),), prompt, hints=RequestHints(app=app))
         for app, prompt in (("long", 950), ("short", 450))
     ]
     # Costs p d + d^2 / 2: 100,000 and 50,000 token-steps.
-    ends = theorem.paper_fluid_completion_s(jobs)
+    ends = theorem.paper_fluid_completion_s(tasks)
     assert ends["short"] == pytest.approx(100_000 / rate)
     assert ends["long"] == pytest.approx(150_000 / rate)
 

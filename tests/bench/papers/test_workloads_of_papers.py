@@ -24,16 +24,15 @@ def test_the_same_seed_gives_the_same_applications() -> None:
 
 
 def test_jobs_are_valid_and_in_order_and_wait_only_for_their_own_application() -> None:
-    jobs = apps.paper_workload(1, applications=60, window_s=100.0)
-    of = {job["job"]: job["app"] for job in jobs}
+    tasks = apps.paper_workload(1, applications=60, window_s=100.0)
+    of = {task.job: task.hints.app for task in tasks}
     counts = Counter(of.values())
     before = 0.0
-    for job in jobs:
-        task = replay_task_from_job(Job.from_dict(job))
+    for task in tasks:
         assert task.arrival_s >= before
         before = task.arrival_s
         assert all(of[other] == task.hints.app and other < task.job for other in task.after)  # type: ignore[operator]
-        assert task.hints.app_requests == counts[task.hints.app or ""]
+        assert task.hints.app_requests == counts[task.hints.app]
         assert task.max_tokens is not None
         assert task.max_tokens >= task.output_tokens
         assert task.hints.expected_tokens is not None
@@ -73,19 +72,19 @@ def test_an_application_s_cost_is_that_of_its_requests() -> None:
 
 
 def test_the_starvation_trace_is_one_elephant_and_mice() -> None:
-    jobs = apps.paper_starvation_workload(1, 30, parts=6)
-    kinds = Counter(job["app"].split("/")[0] for job in {j["app"]: j for j in jobs}.values())
+    tasks = apps.paper_starvation_workload(1, 30, parts=6)
+    kinds = Counter((app or "").split("/")[0] for app in {task.hints.app for task in tasks})
     assert kinds["MRS"] == 1
     assert sum(kinds[k] for k in ("KBQAV", "CC", "ALFWI")) == 30
-    assert [j["arrival_s"] for j in jobs if j["app"] == "MRS/0"] == [0.0] * 7
+    assert [task.arrival_s for task in tasks if task.hints.app == "MRS/0"] == [0.0] * 7
 
 
 def test_arrivals_may_come_from_a_production_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text("".join(f'{{"timestamp": {1000 * n}, "input_length": 5}}\n' for n in (0, 3, 3, 9, 12)))
     assert real_inputs.paper_trace_arrivals(path, 4, 90.0) == [0.0, 30.0, 30.0, 90.0]
-    jobs = apps.paper_workload(0, arrival_s=[5.0, 1.0])
-    assert sorted({job["arrival_s"] for job in jobs}) == [1.0, 5.0]
+    tasks = apps.paper_workload(0, arrival_s=[5.0, 1.0])
+    assert sorted({task.arrival_s for task in tasks}) == [1.0, 5.0]
 
 
 @pytest.mark.parametrize(
@@ -120,13 +119,11 @@ def test_the_same_world_and_seed_give_the_same_requests() -> None:
     two, _ = requests.paper_workload(requests.World(1), 5, 40, 8.0)
     other, _ = requests.paper_workload(requests.World(2), 5, 40, 8.0)
     assert one == two != other
-    for job in one:
-        replay_task_from_job(Job.from_dict(job))
 
 
 def test_the_rate_and_the_datasets_are_as_asked() -> None:
-    jobs, drawn = requests.paper_workload(requests.World(1), 5, 2000, 8.0)
-    assert jobs[-1]["arrival_s"] == pytest.approx(2000 / 8.0, rel=0.1)
+    tasks, drawn = requests.paper_workload(requests.World(1), 5, 2000, 8.0)
+    assert tasks[-1].arrival_s == pytest.approx(2000 / 8.0, rel=0.1)
     prompts = {
         name: np.mean([d.prompt_tokens for d in drawn if d.family.dataset == name])
         for name in requests.DATASETS

@@ -17,12 +17,10 @@ from timely.bench.papers.claims import (
 )
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import (
-    MACHINE,
     NAMES,
     ORDER,
     Blurred,
     Exact,
-    Jobs,
     make_paper_discipline,
     paper_completion_s,
 )
@@ -31,6 +29,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import paper_interval, paper_mean, paper_percent_lower, paper_ratios
 from timely.disciplines.base import Discipline
 from timely.disciplines.predictors.app_cost import AppCosts, predictor_weighted_tokens
+from timely.engines.replay_types import PlannedTask
 
 BLUR = 4.52
 """Mean relative error of the fine-tuned DistilBERT of Table II."""
@@ -54,8 +53,8 @@ def measure_paper_completion(arrivals: str, intensity: str, name: str, seed: int
     arrival_s = None
     if arrivals:
         arrival_s = paper_trace_arrivals(Path(arrivals), APPLICATIONS, window_s, skip=APPLICATIONS * seed)
-    trace = apps.paper_workload(seed, applications=APPLICATIONS, window_s=window_s, arrival_s=arrival_s)
-    return paper_completion_s(trace, _discipline(name, trace, seed), MACHINE)
+    tasks = apps.paper_workload(seed, applications=APPLICATIONS, window_s=window_s, arrival_s=arrival_s)
+    return paper_completion_s(tasks, _discipline(name, tasks, seed))
 
 
 def _each(evaluation: Evaluation, intensity: str, name: str) -> list[Completion]:
@@ -68,13 +67,13 @@ def _inputs(evaluation: Evaluation) -> str:
     return f"texts and token counts are synthetic, and texts hold words of their difficulty; arrivals are {arrivals}"
 
 
-def _discipline(name: str, trace: Jobs, seed: int) -> Discipline:
+def _discipline(name: str, tasks: Sequence[PlannedTask], seed: int) -> Discipline:
     base = name.removesuffix("-exact").removesuffix("-blurred")
     costs: AppCosts | None = None
     if name.endswith("-exact"):
-        costs = Exact(trace, predictor_weighted_tokens) if base == "justitia-c" else Exact(trace)
+        costs = Exact(tasks, predictor_weighted_tokens) if base == "justitia-c" else Exact(tasks)
     elif name.endswith("-blurred"):
-        costs = Blurred(Exact(trace), BLUR, np.random.default_rng([seed, 452]))
+        costs = Blurred(Exact(tasks), BLUR, np.random.default_rng([seed, 452]))
     return make_paper_discipline(base, costs)
 
 
@@ -172,11 +171,9 @@ def paper_fairness(results: Results, evaluation: Evaluation) -> Iterator[Claim]:
 
 def measure_paper_agreement(seed: int) -> float:
     """Percent of pairs of applications that both cost models put in the same order."""
-    trace = apps.paper_workload(seed, applications=APPLICATIONS)
-    memory, compute = Exact(trace), Exact(trace, predictor_weighted_tokens)
-    costs = np.array(
-        [[model.of(app) for model in (memory, compute)] for app in {job["app"] for job in trace}]
-    )
+    tasks = apps.paper_workload(seed, applications=APPLICATIONS)
+    memory, compute = Exact(tasks).costs, Exact(tasks, predictor_weighted_tokens).costs
+    costs = np.array([[memory[app], compute[app]] for app in memory])
     first, second = np.triu_indices(len(costs), 1)
     signs = np.sign(costs[first] - costs[second])
     return 100.0 * float(np.mean(signs[:, 0] == signs[:, 1]))

@@ -12,10 +12,8 @@ from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import (
     MACHINE,
     Exact,
-    Jobs,
     make_paper_discipline,
     paper_completion_s,
-    paper_workload_tasks,
     trained_paper_models,
 )
 from timely.bench.papers.run_context import Evaluation
@@ -23,6 +21,7 @@ from timely.bench.papers.seed_statistics import paper_interval, paper_mean, pape
 from timely.bench.papers.serving import serve_paper_tasks, watch_paper_calls
 from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits
+from timely.engines.replay_types import PlannedTask
 
 ELEPHANT_PARTS = 6
 MICE = (100, 200, 300, 400, 500)
@@ -37,17 +36,14 @@ INSTANCES = 200
 # ---------------------------------------------------------------------- Fig. 3
 
 
-def _mergings(seed: int) -> Jobs:
+def _mergings(seed: int) -> list[PlannedTask]:
     rng = np.random.default_rng([seed, 3])
-    return list(
-        apps.justitia_paper_jobs(
-            [(0.0, apps.paper_application("DM", rng)), (0.0, apps.paper_application("DM", rng))], rng, 0.0
-        )
-    )
+    both = [(0.0, apps.paper_application("DM", rng)) for _ in range(2)]
+    return list(apps.justitia_paper_tasks(both, rng, length_error=0.0))
 
 
 def _measure_two_mergings(name: str, seed: int) -> dict[str, float]:
-    return paper_completion_s(_mergings(seed), make_paper_discipline(name), MACHINE)
+    return paper_completion_s(_mergings(seed), make_paper_discipline(name))
 
 
 def _blocks(name: str, seed: int) -> dict[str, list[int]]:
@@ -62,7 +58,7 @@ def _blocks(name: str, seed: int) -> dict[str, list[int]]:
 
     discipline = make_paper_discipline(name)
     watch_paper_calls(discipline, "compose", note)
-    serve_paper_tasks(paper_workload_tasks(_mergings(seed)), discipline, MACHINE, eviction="swap")
+    serve_paper_tasks(_mergings(seed), discipline, MACHINE, eviction="swap")
     steps = np.linspace(0, len(held) - 1, SAMPLED).astype(int).tolist()
     names = sorted({app for now in held for app in now})
     return {"steps": steps} | {app: [held[step].get(app, 0) for step in steps] for app in names}
@@ -140,8 +136,8 @@ def paper_demands(evaluation: Evaluation) -> Iterator[Claim]:
 
 def measure_paper_elephant(name: str, count: int, parts: int, seed: int) -> float:
     """Completion of the MRS among ``count`` mice, costs known, seconds."""
-    trace = apps.paper_starvation_workload(seed, count, parts=parts)
-    return paper_completion_s(trace, make_paper_discipline(name, Exact(trace)), MACHINE)["MRS/0"]
+    tasks = apps.paper_starvation_workload(seed, count, parts=parts)
+    return paper_completion_s(tasks, make_paper_discipline(name, Exact(tasks)))["MRS/0"]
 
 
 def paper_starvation(evaluation: Evaluation) -> Iterator[Claim]:
@@ -235,8 +231,8 @@ def _decision_ms(rate: int) -> list[float]:
     """Mean milliseconds of a step's decision, and of a request's arrival, with ``rate`` applications a minute."""
     discipline = make_paper_discipline("justitia")
     decisions_s, arrivals_s = (watch_paper_calls(discipline, method) for method in ("compose", "arrived"))
-    trace = apps.paper_workload(1, applications=round(rate * OVERHEAD_S / 60.0), window_s=OVERHEAD_S)
-    serve_paper_tasks(paper_workload_tasks(trace), discipline, MACHINE, eviction="swap")
+    tasks = apps.paper_workload(1, applications=round(rate * OVERHEAD_S / 60.0), window_s=OVERHEAD_S)
+    serve_paper_tasks(tasks, discipline, MACHINE, eviction="swap")
     return [1000.0 * paper_mean(decisions_s), 1000.0 * paper_mean(arrivals_s)]
 
 

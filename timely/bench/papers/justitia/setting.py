@@ -7,14 +7,13 @@ For LLaMA-13B the paper gives no constants, so it is not run.
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
-from lrtrace.job import Job as TraceJob
 from timely.bench.papers.justitia.workloads import KINDS, paper_samples
 from timely.bench.papers.serving import serve_paper_tasks
 from timely.core.job import Job, JobSpec
@@ -36,15 +35,11 @@ from timely.disciplines.predictors.app_cost import (
 )
 from timely.engines.replay_types import PlannedTask
 from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTimeProfile
-from timely.replay.trace import replay_task_from_job
 
 ORDER = ("justitia", "vllm", "vllm-sjf", "parrot", "vtc", "srjf")
 """The bars of Fig. 8 and 9."""
 
 NAMES = (*ORDER, "justitia-c")
-
-Jobs = Sequence[Mapping[str, Any]]
-
 
 MACHINE = StepTimeProfile(
     name="llama-7b-a100",
@@ -64,18 +59,15 @@ MACHINE = StepTimeProfile(
 class Exact:
     """An oracle: the true cost of every application of a workload."""
 
-    def __init__(self, trace: Jobs, model: CostModel = predictor_kv_token_time) -> None:
-        self._costs: dict[str, float] = {}
-        for job in trace:
-            cost = model(job["prompt_tokens"], job["plan"][0]["tokens"])
-            self._costs[job["app"]] = self._costs.get(job["app"], 0.0) + cost
-
-    def of(self, app: str) -> float:
-        """The cost of an application by its name."""
-        return self._costs[app]
+    def __init__(self, tasks: Sequence[PlannedTask], model: CostModel = predictor_kv_token_time) -> None:
+        self.costs: dict[str, float] = {}
+        """By the application's name."""
+        for task in tasks:
+            app, cost = task.hints.app or "", model(task.prompt_tokens, task.output_tokens)
+            self.costs[app] = self.costs.get(app, 0.0) + cost
 
     def predict(self, kind: str, spec: JobSpec) -> float:
-        return self.of(spec.hints.app or "")
+        return self.costs[spec.hints.app or ""]
 
     def learn(self, kind: str, spec: JobSpec, cost: float) -> None:
         """Nothing to learn."""
@@ -182,13 +174,9 @@ class _VllmFcfs(QueueDiscipline):
         super().arrived(job, now)
 
 
-def paper_workload_tasks(trace: Jobs) -> list[PlannedTask]:
-    return [replay_task_from_job(TraceJob.from_dict(dict(job))) for job in trace]
-
-
-def paper_completion_s(trace: Jobs, discipline: Discipline, profile: StepTimeProfile) -> dict[str, float]:
+def paper_completion_s(tasks: Sequence[PlannedTask], discipline: Discipline) -> dict[str, float]:
     """Completion time of every application: from its arrival to the end of its last request, seconds."""
-    run = serve_paper_tasks(paper_workload_tasks(trace), discipline, profile, eviction="swap")
+    run = serve_paper_tasks(tasks, discipline, MACHINE, eviction="swap")
     begin: dict[str, float] = {}
     end: dict[str, float] = {}
     for record in run.records:

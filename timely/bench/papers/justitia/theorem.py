@@ -6,8 +6,8 @@ Here KV grows with each token, prompts are computed, requests form chains, and c
 So ``c_max`` is read as the longest runtime of a request, which is the least number that Eq. 5 allows.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from timely.bench.papers.claims import Claim, paper_at_most, paper_claim
 from timely.bench.papers.justitia import workloads as apps
@@ -16,6 +16,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import paper_mean
 from timely.disciplines.justitia.constants import STEP_S
 from timely.disciplines.predictors.app_cost import predictor_kv_token_time
+from timely.engines.replay_types import PlannedTask
 
 APPLICATIONS = 150
 
@@ -26,13 +27,10 @@ VARIANTS = {
 }
 
 
-def paper_fluid_completion_s(trace: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def paper_fluid_completion_s(tasks: Sequence[PlannedTask]) -> dict[str, float]:
     """Completion of each application under generalised processor sharing of the KV cache, seconds."""
-    arrival_s: dict[str, float] = {}
-    cost: dict[str, float] = {}
-    for job in trace:
-        arrival_s[job["app"]] = job["arrival_s"]
-        cost[job["app"]] = cost.get(job["app"], 0.0) + _cost(job)
+    arrival_s = {task.hints.app or "": task.arrival_s for task in tasks}
+    cost = Exact(tasks).costs
     rate = MACHINE.kv.blocks * MACHINE.kv.block_tokens / STEP_S
     left: dict[str, float] = {}
     done: dict[str, float] = {}
@@ -57,28 +55,24 @@ def paper_fluid_completion_s(trace: Sequence[Mapping[str, Any]]) -> dict[str, fl
     return done
 
 
-def _cost(job: Mapping[str, Any]) -> float:
-    return float(predictor_kv_token_time(job["prompt_tokens"], job["plan"][0]["tokens"]))
-
-
 def measure_paper_theorem(variant: str, seed: int) -> list[float]:
     """Largest delay, and the bound by runtimes and by token-times, seconds; share of applications within the first."""
     window_s = apps.WINDOWS_S["3x"] * APPLICATIONS / 300
-    trace = apps.paper_workload(seed, applications=APPLICATIONS, window_s=window_s)
+    tasks = apps.paper_workload(seed, applications=APPLICATIONS, window_s=window_s)
     if variant == "plain":
-        trace = [{**job, "after": [], "after_s": 0.0} for job in trace]
-    costs = None if variant == "predicted" else Exact(trace)
-    ends = paper_completion_s(trace, make_paper_discipline("justitia", costs), MACHINE)
-    fluid = paper_fluid_completion_s(trace)
+        tasks = [replace(task, after=(), after_s=0.0) for task in tasks]
+    exact = Exact(tasks)
+    ends = paper_completion_s(
+        tasks, make_paper_discipline("justitia", None if variant == "predicted" else exact)
+    )
+    fluid = paper_fluid_completion_s(tasks)
     delays = [ends[app] - fluid[app] for app in ends]
-    by_app: dict[str, float] = {}
-    for job in trace:
-        by_app[job["app"]] = by_app.get(job["app"], 0.0) + _cost(job)
     capacity = MACHINE.kv.blocks * MACHINE.kv.block_tokens
-    largest_s = max(by_app.values()) / capacity * STEP_S
-    runtime_s = max(job["plan"][0]["tokens"] for job in trace) * STEP_S
+    largest_s = max(exact.costs.values()) / capacity * STEP_S
+    runtime_s = max(task.output_tokens for task in tasks) * STEP_S
     bound_s = 2.0 * runtime_s + largest_s
-    token_time_s = 2.0 * max(_cost(job) for job in trace) * STEP_S + largest_s
+    longest = max(predictor_kv_token_time(task.prompt_tokens, task.output_tokens) for task in tasks)
+    token_time_s = 2.0 * longest * STEP_S + largest_s
     return [max(delays), bound_s, token_time_s, paper_mean([float(delay <= bound_s) for delay in delays])]
 
 

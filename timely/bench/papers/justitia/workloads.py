@@ -12,13 +12,14 @@ The paper's list of medium classes also has "CG", which it does not describe; it
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from timely.core.errors import InvalidInput
+from timely.core.hints import RequestHints
 from timely.disciplines.justitia.constants import TRAINING_SAMPLES
 from timely.disciplines.predictors.app_cost import CostModel, Sample, predictor_kv_token_time
+from timely.engines.replay_types import PlannedSegment, PlannedTask
 
 Rng = np.random.Generator
 
@@ -227,19 +228,16 @@ def paper_workload(
     applications: int = 300,
     window_s: float = WINDOWS_S["2x"],
     arrival_s: Sequence[float] | None = None,
-    length_error: float = 0.6,
-) -> list[dict[str, Any]]:
-    """A mixed suite of applications as the jobs of a trace, in order of arrival.
+) -> list[PlannedTask]:
+    """A mixed suite of applications, in order of arrival.
 
     Args:
         arrival_s: of the applications; drawn by ``arrivals`` when left out.
-        length_error: sigma of the log-normal error of ``expected_tokens``, for disciplines that want a predicted
-            length with each request.
     """
     rng = np.random.default_rng(seed)
     times = _arrivals(applications, window_s, rng) if arrival_s is None else sorted(arrival_s)
     apps = [(when, paper_application(draw_paper_application_kind(rng), rng)) for when in times]
-    return list(justitia_paper_jobs(apps, rng, length_error))
+    return list(justitia_paper_tasks(apps, rng))
 
 
 def paper_elephant(parts: int, rng: Rng) -> Application:
@@ -249,9 +247,7 @@ def paper_elephant(parts: int, rng: Rng) -> Application:
     return Application("MRS", _text("MRS", rng, 0.0), tuple(draft.requests))
 
 
-def paper_starvation_workload(
-    seed: int, mice: int, *, parts: int = 0, length_error: float = 0.6
-) -> list[dict[str, Any]]:
+def paper_starvation_workload(seed: int, mice: int, *, parts: int = 0) -> list[PlannedTask]:
     """The micro-benchmark of section V-C: one MRS first, then ``mice`` small ones (KBQAV, CC, ALFWI), one a second.
 
     Args:
@@ -261,37 +257,32 @@ def paper_starvation_workload(
     apps = [(0.0, paper_elephant(parts, rng) if parts else paper_application("MRS", rng))]
     for i in range(mice):
         apps.append((1.0 + i, paper_application(("KBQAV", "CC", "ALFWI")[int(rng.integers(3))], rng)))
-    return list(justitia_paper_jobs(apps, rng, length_error))
+    return list(justitia_paper_tasks(apps, rng))
 
 
-def justitia_paper_jobs(
-    apps: Sequence[tuple[float, Application]], rng: Rng, length_error: float
-) -> Iterator[dict[str, Any]]:
-    """The requests of applications as jobs of a trace; ``app`` is the class and the instance, ``MRS/17``."""
-    number = 0
+def justitia_paper_tasks(
+    apps: Sequence[tuple[float, Application]], rng: Rng, length_error: float = 0.6
+) -> Iterator[PlannedTask]:
+    """The requests of applications, as a replay takes them; ``app`` is the class and the instance, ``MRS/17``.
+
+    Args:
+        length_error: sigma of the log-normal error of ``expected_tokens``, for disciplines that want a predicted
+            length with each request.
+    """
+    first = 0
     for instance, (when, app) in enumerate(apps):
-        first = number
-        for request in app.requests:
+        for number, request in enumerate(app.requests, first):
             error = math.exp(length_error * rng.standard_normal())
-            yield {
-                "job": number,
-                "arrival_s": round(when, 6),
-                "agent": f"user-{instance}",
-                "app": f"{app.kind}/{instance}",
-                "app_requests": len(app.requests),
-                "robot": "",
-                "skill_set": "",
-                "task": app.text,
-                "scene": "",
-                "prompt_tokens": request.prompt_tokens,
-                "shared_prefix_tokens": 0,
-                "max_tokens": MAX_TOKENS,
-                "expected_tokens": round(max(1.0, request.output_tokens * error), 1),
-                "after": [first + place for place in request.after],
-                "after_s": request.after_s,
-                "plan": [{"text": "", "tokens": request.output_tokens, "execution_s": 0.0}],
-            }
-            number += 1
+            yield PlannedTask(
+                number, round(when, 6), (PlannedSegment("", request.output_tokens, 0.0),), request.prompt_tokens,
+                hints=RequestHints(
+                    agent=f"user-{instance}", app=f"{app.kind}/{instance}", app_requests=len(app.requests),
+                    expected_tokens=round(max(1.0, request.output_tokens * error), 1),
+                ),
+                task=app.text, max_tokens=MAX_TOKENS, after=tuple(first + place for place in request.after),
+                after_s=request.after_s, plain=True,
+            )  # fmt: skip
+        first += len(app.requests)
 
 
 def paper_samples(

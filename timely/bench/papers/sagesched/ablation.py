@@ -142,7 +142,7 @@ def measure_paper_variant(what: str, seed: int) -> float:
         discipline = SageSched(made.history(), bucket_tokens=float(value))
     else:
         discipline = VARIANTS[what](made)
-    return sage.measure_sagesched_paper(made.jobs, discipline, sage.PROFILES[sage.QWEN]).ttlt_s
+    return sage.measure_sagesched_paper(made.tasks, discipline, sage.PROFILES[sage.QWEN]).ttlt_s
 
 
 VARIANTS: dict[str, Callable[[Setting], SageSched]] = {

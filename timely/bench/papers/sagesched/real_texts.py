@@ -6,7 +6,6 @@ Arrivals are those of Mooncake's trace where it is at hand, scaled to the rate, 
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from timely.bench.papers.sagesched.setting import (
     measure_sagesched_paper,
     tuned_paper_fastserve,
 )
-from timely.bench.papers.sagesched.workloads import paper_job_fields
+from timely.bench.papers.sagesched.workloads import sagesched_paper_task
 from timely.bench.papers.seed_statistics import paper_mean, paper_percent_lower
 from timely.disciplines.base import Discipline
 from timely.disciplines.basic import Fcfs
@@ -61,10 +60,10 @@ def measure_paper_texts(dialogue_file: str, trace: str, name: str, seed: int) ->
         arrivals_s = paper_trace_arrivals(Path(trace), len(served), len(served) / RATE, skip=seed * SERVED)
     else:
         arrivals_s = np.cumsum(rng.exponential(1.0 / RATE, len(served))).tolist()
-    jobs: list[dict[str, Any]] = [
-        paper_job_fields(number, arrivals_s[number], *request) for number, request in enumerate(served)
+    tasks = [
+        sagesched_paper_task(number, arrivals_s[number], *request) for number, request in enumerate(served)
     ]
-    result = measure_sagesched_paper(jobs, MAKERS[name](history), PROFILES[QWEN])
+    result = measure_sagesched_paper(tasks, MAKERS[name](history), PROFILES[QWEN])
     return [result.ttlt_s, result.ttft_s]
 
 

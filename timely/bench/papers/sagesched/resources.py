@@ -67,7 +67,7 @@ def measure_paper_shortest(seed: int) -> float:
     """TTLT with lengths known and the shortest output first, on a machine whose memory is short."""
     made = paper_setting(seed, MAIN_RATE)
     return sage.measure_sagesched_paper(
-        made.jobs, SageSched(Oracle.of_length(made), cost="output"), PROFILES[QWEN]
+        made.tasks, SageSched(Oracle.of_length(made), cost="output"), PROFILES[QWEN]
     ).ttlt_s
 
 

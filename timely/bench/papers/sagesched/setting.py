@@ -17,14 +17,13 @@ So each receives a prediction as good as its paper or SageSched's says, made fro
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from lrtrace.job import Job as TraceJob
 from timely.bench.papers.sagesched.workloads import DATASETS, MAX_TOKENS, Drawn, World, paper_workload
 from timely.bench.papers.seed_statistics import paper_mean
 from timely.bench.papers.serving import serve_paper_tasks
@@ -35,8 +34,8 @@ from timely.disciplines.predictors.history import HistoryPredictor, Prediction
 from timely.disciplines.sagesched.baselines import Ltr, Ssjf, Trail
 from timely.disciplines.sagesched.discipline import SageSched, SageSchedSmooth, sagesched_discipline_history
 from timely.disciplines.sagesched.fastserve import FastServe
+from timely.engines.replay_types import PlannedTask
 from timely.engines.step_time.profile import StepTimeProfile, load_step_profile
-from timely.replay.trace import replay_task_from_job
 
 Lengths = np.ndarray[Any, Any]
 
@@ -150,7 +149,7 @@ class Setting:
     seed: int
     rate: float
     errors: Errors
-    jobs: list[dict[str, Any]]
+    tasks: list[PlannedTask]
     drawn: list[Drawn]
     _histories: dict[tuple[tuple[str, Any], ...], HistoryPredictor] = field(default_factory=dict)
 
@@ -158,8 +157,7 @@ class Setting:
     def make(cls, seed: int, rate: float, errors: Errors, datasets: Sequence[str] = tuple(DATASETS)) -> Self:
         """The setting of one seed."""
         world = World(seed, datasets)
-        jobs, drawn = paper_workload(world, seed, REQUESTS, rate)
-        return cls(world, seed, rate, errors, jobs, drawn)
+        return cls(world, seed, rate, errors, *paper_workload(world, seed, REQUESTS, rate))
 
     def history(self, **settings: Any) -> HistoryPredictor:
         """The paper's history of past requests of this world, a fresh copy each time; ``kind="smooth"`` is ours."""
@@ -174,17 +172,22 @@ class Setting:
             self._histories[key] = predictor
         return copy.deepcopy(self._histories[key])
 
-    def jobs_for(self, name: str) -> list[dict[str, Any]]:
-        """The jobs with the length prediction that this baseline would have."""
+    def tasks_for(self, name: str) -> list[PlannedTask]:
+        """The tasks with the length prediction that this baseline would have."""
         if name not in ("ssjf", "ltr", "trail"):
-            return self.jobs
+            return self.tasks
         rng = np.random.default_rng([self.seed, 43])
         typical = _typical({id(d.family): d.family for d in self.drawn}, rng)
         sigma = self.errors.ltr if name == "ltr" else self.errors.ssjf
         factors = np.exp(sigma * rng.standard_normal(len(self.drawn)))
         return [
-            {**job, "expected_tokens": max(1.0, typical[id(drawn.family)][0] * float(factor))}
-            for job, drawn, factor in zip(self.jobs, self.drawn, factors, strict=True)
+            replace(
+                task,
+                hints=replace(
+                    task.hints, expected_tokens=max(1.0, typical[id(drawn.family)][0] * float(factor))
+                ),
+            )
+            for task, drawn, factor in zip(self.tasks, self.drawn, factors, strict=True)
         ]
 
     def refiner(self) -> Callable[[JobSpec, int], float]:
@@ -192,8 +195,8 @@ class Setting:
         rng = np.random.default_rng([self.seed, 47])
         factors = np.exp(self.errors.trail * rng.standard_normal(len(self.drawn)))
         by_job = {
-            job["job"]: (drawn.output_tokens, float(factor))
-            for job, drawn, factor in zip(self.jobs, self.drawn, factors, strict=True)
+            task.job: (task.output_tokens, float(factor))
+            for task, factor in zip(self.tasks, factors, strict=True)
         }
 
         def left(spec: JobSpec, output_tokens: int) -> float:
@@ -296,10 +299,9 @@ class Latency:
 
 
 def measure_sagesched_paper(
-    jobs: Sequence[Mapping[str, Any]], discipline: Discipline, profile: StepTimeProfile
+    tasks: Sequence[PlannedTask], discipline: Discipline, profile: StepTimeProfile
 ) -> Latency:
     """Run the requests and average."""
-    tasks = [replay_task_from_job(TraceJob.from_dict(dict(job))) for job in jobs]
     run = serve_paper_tasks(tasks, discipline, profile, eviction="swap")
     return Latency(
         paper_mean([record.last_token_s - record.task.arrival_s for record in run.records]),
@@ -315,11 +317,13 @@ def tuned_paper_fastserve() -> FastServe:
 def measure_paper_quantum(quantum_tokens: float) -> float:
     """TTLT of FastServe on the tuning seed, seconds."""
     made = paper_setting(TUNING_SEED, MAIN_RATE)
-    return measure_sagesched_paper(made.jobs, FastServe(quantum_tokens=quantum_tokens), PROFILES[QWEN]).ttlt_s
+    return measure_sagesched_paper(
+        made.tasks, FastServe(quantum_tokens=quantum_tokens), PROFILES[QWEN]
+    ).ttlt_s
 
 
 def sagesched_paper_latency(model: str, rate: float, dataset: str, name: str, seed: int) -> list[float]:
     """TTLT and TTFT of one discipline of the comparison."""
     made = paper_setting(seed, rate, dataset)
-    result = measure_sagesched_paper(made.jobs_for(name), made.make_discipline(name), PROFILES[model])
+    result = measure_sagesched_paper(made.tasks_for(name), made.make_discipline(name), PROFILES[model])
     return [result.ttlt_s, result.ttft_s]

@@ -12,11 +12,11 @@ Families of one topic resemble each other in words and, less, in length.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from timely.core.errors import InvalidInput
+from timely.engines.replay_types import PlannedSegment, PlannedTask
 
 Rng = np.random.Generator
 
@@ -158,24 +158,23 @@ def _zipf(count: int, rng: Rng) -> np.ndarray:
 
 def paper_workload(
     world: World, seed: int, requests: int, rate: float
-) -> tuple[list[dict[str, Any]], list[Drawn]]:
-    """Requests as the jobs of a trace, arriving as a Poisson process of ``rate`` per second; and what was drawn."""
+) -> tuple[list[PlannedTask], list[Drawn]]:
+    """Requests that arrive as a Poisson process of ``rate`` per second; and what was drawn."""
     rng = np.random.default_rng([seed, 29])
     drawn = world.draw(requests, rng)
     times = np.cumsum(rng.exponential(1.0 / rate, requests))
-    jobs = [
-        paper_job_fields(number, float(when), request.text, request.prompt_tokens, request.output_tokens)
+    tasks = [
+        sagesched_paper_task(number, float(when), request.text, request.prompt_tokens, request.output_tokens)
         for number, (when, request) in enumerate(zip(times, drawn, strict=True))
     ]
-    return jobs, drawn
+    return tasks, drawn
 
 
-def paper_job_fields(
+def sagesched_paper_task(
     number: int, arrival_s: float, text: str, prompt_tokens: int, output_tokens: int
-) -> dict[str, Any]:
-    """A request as a job of a trace."""
-    return {
-        "job": number, "arrival_s": round(arrival_s, 6), "agent": "", "app": None, "robot": "", "skill_set": "",
-        "task": text, "scene": "", "prompt_tokens": prompt_tokens, "shared_prefix_tokens": 0,
-        "max_tokens": MAX_TOKENS, "plan": [{"text": "", "tokens": output_tokens, "execution_s": 0.0}],
-    }  # fmt: skip
+) -> PlannedTask:
+    """A request, as a replay takes it."""
+    return PlannedTask(
+        number, round(arrival_s, 6), (PlannedSegment("", output_tokens, 0.0),), prompt_tokens, task=text,
+        max_tokens=MAX_TOKENS, plain=True,
+    )  # fmt: skip
