@@ -14,6 +14,7 @@ from timely.bench.checkpoints import Checkpoints, OutOfTime
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.timelyllm import evaluation as paper
 from timely.bench.papers.timelyllm import runs
+from timely.bench.papers.timelyllm.report import Report
 from timely.cli.bench.paper import cli_claim_row
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
@@ -120,12 +121,17 @@ def test_an_outcome_comes_back_from_its_piece() -> None:
 @pytest.mark.paper
 def test_runs_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "pieces.jsonl"
-    first = runs.Runs(Checkpoints(path)).outcomes(runs.TIMELY, "wid3", [1, 2])
+
+    def outcomes(seeds: list[int], budget_s: float | None = None) -> list[runs.Outcome]:
+        evaluation = Evaluation(seeds, tmp_path, checkpoints=Checkpoints(path, budget_s))
+        return Report(evaluation).outcomes(runs.TIMELY, "wid3")
+
+    first = outcomes([1, 2])
     kept = path.read_text()
-    assert runs.Runs(Checkpoints(path)).outcomes(runs.TIMELY, "wid3", [1, 2]) == first
+    assert outcomes([1, 2]) == first
     assert path.read_text() == kept
     with pytest.raises(OutOfTime):
-        runs.Runs(Checkpoints(path, budget_s=0.0)).outcomes(runs.TIMELY, "wid3", [1, 2, 3])
+        outcomes([1, 2, 3], budget_s=0.0)
 
 
 def test_longer_plans_repeat_their_segments() -> None:

@@ -6,9 +6,10 @@ So it is chosen where a baseline has the paper's own number, and every other num
 """
 
 import math
+from collections.abc import Iterator
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import BY_CONSTRUCTION, CONTEXT, WITHIN
+from timely.bench.papers.claims import BY_CONSTRUCTION, CONTEXT, WITHIN, Claim, paper_claim
 from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.report import Report, paper_shares
 from timely.bench.papers.timelyllm.runs import (
@@ -57,18 +58,18 @@ LITERAL_TARGETS: tuple[tuple[str, System, System | None, float, str], ...] = (
 """Workload, system, the system it is divided by, the paper's number, and a short name."""
 
 
-def calibrate_timelyllm_paper(report: Report) -> None:
+def calibrate_timelyllm_paper(report: Report) -> Iterator[Claim]:
     """Sweep the free parameter, set ``report.calibrations``, and say where all targets hold jointly."""
     curves = {name: _sweep(report, name) for name in ("wid1", "wid2")}
     for label, name, system, paper, what in TARGETS:
         tokens = paper_crossing(SWEEP, [value[0] for value in curves[name][system.name]], paper)
         if math.isfinite(tokens):
             report.calibrations[label] = round(tokens)
-        report.claim(
+        yield paper_claim(
             f"calibration-{label}", f"New prompt tokens at which {system.name} has the paper's number", None,
             tokens, "tokens", BY_CONSTRUCTION, f"{what}: {paper:.3f}",
         )  # fmt: skip
-    _joint(report, curves)
+    yield from _joint(report, curves)
 
 
 def _sweep(report: Report, name: str) -> dict[str, list[Interval]]:
@@ -76,7 +77,7 @@ def _sweep(report: Report, name: str) -> dict[str, list[Interval]]:
     curves: dict[str, list[Interval]] = {}
     for system in (VLLM, STREAM, FCFS, EDF, PUD, TIMELY):
         for new_tokens in SWEEP:
-            outcomes = report.runs.outcomes(system, name, report.seeds, new_tokens=new_tokens)
+            outcomes = report.outcomes(system, name, new_tokens=new_tokens)
             for kind in ("urgent", "normal"):
                 value = paper_interval(paper_shares(outcomes, kind))
                 report.row(f"sweep, {kind}, {name}", system.name, str(new_tokens), value)
@@ -90,7 +91,7 @@ def _sweep(report: Report, name: str) -> dict[str, list[Interval]]:
     return curves
 
 
-def _joint(report: Report, curves: dict[str, dict[str, list[Interval]]]) -> None:
+def _joint(report: Report, curves: dict[str, dict[str, list[Interval]]]) -> Iterator[Claim]:
     """At how many points of the sweep all of the paper's ratios hold at once."""
     held: dict[int, list[str]] = {new_tokens: [] for new_tokens in SWEEP}
     for name, system, other, paper, short in LITERAL_TARGETS:
@@ -102,7 +103,7 @@ def _joint(report: Report, curves: dict[str, dict[str, list[Interval]]]) -> None
             if abs(value - paper) <= WITHIN * paper:
                 held[new_tokens].append(short)
     joint = sum(len(names) == len(LITERAL_TARGETS) for names in held.values())
-    report.claim(
+    yield paper_claim(
         "calibration-joint", f"Points of the sweep at which all {len(LITERAL_TARGETS)} targets are within 15%", None,
         float(joint), f"of {len(SWEEP)}", CONTEXT,
         "; ".join(f"{tokens}: {', '.join(names) or 'none'}" for tokens, names in held.items()),

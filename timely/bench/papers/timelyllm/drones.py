@@ -1,9 +1,9 @@
 """TimelyLLM on drones (sections 7.2 and 7.3): Figures 5 to 8, predicted at each calibrated number of new tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import near_paper_number, paper_at_least, paper_at_most
+from timely.bench.papers.claims import Claim, near_paper_number, paper_at_least, paper_at_most, paper_claim
 from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.report import Report, paper_difference, paper_shares, paper_values_by_type
 from timely.bench.papers.timelyllm.runs import (
@@ -29,14 +29,12 @@ def _where(label: str, new_tokens: int) -> str:
     return f"{new_tokens} new tokens, calibrated on {'vLLM' if label == 'vllm' else 'segmented FCFS'}"
 
 
-def paper_figure_5(report: Report, label: str, new_tokens: int) -> None:
+def paper_figure_5(report: Report, label: str, new_tokens: int) -> Iterator[Claim]:
     """Figure 5: utility, response and waiting by task type, WID 1 (low) and WID 2 (high)."""
     outcomes: dict[tuple[str, str], list[Outcome]] = {}
     for load, name in (("LW", "wid1"), ("HW", "wid2")):
         for system in (VLLM, STREAM, PUD, TIMELY):
-            outcomes[load, system.name] = report.runs.outcomes(
-                system, name, report.seeds, new_tokens=new_tokens
-            )
+            outcomes[load, system.name] = report.outcomes(system, name, new_tokens=new_tokens)
         for measure in ("utility", "response", "waiting"):
             values: dict[str, list[Interval | None]] = {}
             for system in (VLLM, STREAM, PUD, TIMELY):
@@ -52,37 +50,37 @@ def paper_figure_5(report: Report, label: str, new_tokens: int) -> None:
                 f"Figure 5: {measure}, {load}, {new_tokens} new tokens (ids 1-5 normal, 6-8 urgent)",
                 [str(number) for number in TASK_IDS], values, measure, floor=-2.0,
             )  # fmt: skip
-    _claims_5(report, label, new_tokens, outcomes)
+    yield from _claims_5(report, label, new_tokens, outcomes)
 
 
 def _claims_5(
     report: Report, label: str, new_tokens: int, outcomes: dict[tuple[str, str], list[Outcome]]
-) -> None:
+) -> Iterator[Claim]:
     where = _where(label, new_tokens)
     low, low_vllm = outcomes["LW", PUD.name], outcomes["LW", VLLM.name]
     high, high_vllm = outcomes["HW", PUD.name], outcomes["HW", VLLM.name]
-    report.claim(
+    yield paper_claim(
         f"fig5a-pud-{label}", f"Fig. 5a: urgent share of the maximum, low load; {where}", 0.815,
         paper_interval(paper_shares(low)), "share", near_paper_number(0.815, neutral=0.595),
         f"vLLM {paper_interval(paper_shares(low_vllm))[0]:.3f} (paper 0.595)",
     )  # fmt: skip
-    report.claim(
+    yield paper_claim(
         f"fig5a-normal-{label}", f"Fig. 5a: normal tasks keep the maximum, low load; {where}", 1.0,
         paper_interval(paper_shares(low, "normal")), "share", paper_at_least(0.995),
     )  # fmt: skip
     gain = paper_ratio_interval(paper_shares(high), paper_shares(high_vllm))
     begin, end = paper_interval(paper_shares(high_vllm))[0], paper_interval(paper_shares(high))[0]
-    report.claim(
+    yield paper_claim(
         f"fig5d-pud-{label}", f"Fig. 5d: gain in urgent utility over vLLM, high load; {where}", 1.91,
         (gain[0] - 1.0, gain[1] - 1.0, gain[2] - 1.0), "of vLLM's", near_paper_number(1.91, neutral=0.0),
         f"{begin:.3f} to {end:.3f} of the maximum",
     )  # fmt: skip
     for load, mine, theirs, letter in (("low", low, low_vllm, "b"), ("high", high, high_vllm, "e")):
-        report.claim(
+        yield paper_claim(
             f"fig5{letter}-{label}", f"Fig. 5{letter}: response of urgent tasks over vLLM's, {load} load; {where}",
             None, paper_ratio_interval(_urgent_response(mine), _urgent_response(theirs)), "ratio", paper_at_most(1.0),
         )  # fmt: skip
-    report.claim(
+    yield paper_claim(
         f"fig5c-{label}", f"Fig. 5c: waiting over response, all tasks, low load ('nearly consistent'); {where}", 1.0,
         paper_ratio_interval(_by_types(low, 2), _by_types(low, 1)), "ratio", near_paper_number(1.0),
     )  # fmt: skip
@@ -97,10 +95,10 @@ def _by_types(outcomes: Sequence[Outcome], column: int) -> list[float]:
     return [sum(values[column] for values in o.types.values()) / len(o.types) for o in outcomes]
 
 
-def paper_figure_6(report: Report, label: str, new_tokens: int) -> None:
+def paper_figure_6(report: Report, label: str, new_tokens: int) -> Iterator[Claim]:
     """Figure 6: an urgent and a normal task of one event, under vLLM and under TimelyLLM."""
     in_time: list[float] = []
-    for seed in report.seeds[:3]:
+    for seed in report.evaluation.seeds[:3]:
         vllm = paper_run_records(VLLM, "wid2", seed, new_tokens=new_tokens)[0]
         pud = paper_run_records(PUD, "wid2", seed, new_tokens=new_tokens)[0]
         pairs = _collisions(vllm)
@@ -108,9 +106,9 @@ def paper_figure_6(report: Report, label: str, new_tokens: int) -> None:
             in_time.append(
                 sum(_on_time(pud[normal]) and _on_time(pud[urgent]) for normal, urgent in pairs) / len(pairs)
             )
-            if seed == report.seeds[0]:
+            if seed == report.evaluation.seeds[0]:
                 _plot_pair(report, label, pairs[0], {VLLM.name: vllm, PUD.name: pud})
-    report.claim(
+    yield paper_claim(
         f"fig6-{label}",
         f"Fig. 6: pairs with the urgent task late under vLLM that are both in time; {_where(label, new_tokens)}", 1.0,
         paper_interval(in_time), "share", paper_at_least(0.5, neutral=0.0), "the paper shows one such pair",
@@ -153,16 +151,14 @@ def _spans(record: JobRecord) -> list[tuple[float, float, str]]:
     return spans
 
 
-def paper_figure_7(report: Report, label: str, new_tokens: int) -> None:
+def paper_figure_7(report: Report, label: str, new_tokens: int) -> Iterator[Claim]:
     """Figure 7: mean utility against a fixed batch size, WID 2."""
     values: dict[str, list[list[float]]] = {}
     for system in (VLLM, FIXED):
         values[system.name] = [
             [
                 outcome.utility
-                for outcome in report.runs.outcomes(
-                    system, "wid2", report.seeds, new_tokens=new_tokens, max_batch=batch
-                )
+                for outcome in report.outcomes(system, "wid2", new_tokens=new_tokens, max_batch=batch)
             ]
             for batch in BATCHES
         ]
@@ -177,21 +173,21 @@ def paper_figure_7(report: Report, label: str, new_tokens: int) -> None:
     for system, key, paper, at, neutral in ((FIXED, "pud", 1.21, 6, 0.74), (VLLM, "vllm", 0.74, 12, None)):
         means = [paper_interval(row) for row in values[system.name]]
         best = max(range(len(BATCHES)), key=lambda place: means[place][0])
-        report.claim(
+        yield paper_claim(
             f"fig7-{key}-{label}", f"Fig. 7: best mean utility over batch sizes, {system.name}; {where}", paper,
             means[best], "utility", near_paper_number(paper, neutral), f"at batch {BATCHES[best]}, the paper's at {at}",
         )  # fmt: skip
     leads = [paper_difference(a, b) for a, b in zip(values[FIXED.name], values[VLLM.name], strict=True)]
-    report.claim(
+    yield paper_claim(
         f"fig7-always-{label}", f"Fig. 7: least lead of TimelyLLM over vLLM over the batch sizes; {where}", None,
         min(leads, key=lambda lead: lead[0]), "utility", paper_at_least(0.0),
     )  # fmt: skip
 
 
-def paper_figure_8(report: Report, label: str, new_tokens: int) -> None:
+def paper_figure_8(report: Report, label: str, new_tokens: int) -> Iterator[Claim]:
     """Figure 8: scheduling algorithms on WID 2."""
     outcomes = {
-        system.name: report.runs.outcomes(system, "wid2", report.seeds, new_tokens=new_tokens)
+        system.name: report.outcomes(system, "wid2", new_tokens=new_tokens)
         for system in (FCFS, EDF, PUD, TIMELY)
     }
     urgent = {name: paper_shares(values) for name, values in outcomes.items()}
@@ -206,19 +202,19 @@ def paper_figure_8(report: Report, label: str, new_tokens: int) -> None:
     for mine, theirs, key, paper in (
         (PUD, FCFS, "fcfs", 1.83), (PUD, EDF, "edf", 1.42), (EDF, FCFS, "edf-fcfs", 1.83 / 1.42),
     ):  # fmt: skip
-        report.claim(
+        yield paper_claim(
             f"fig8-{key}-{label}", f"Fig. 8: urgent utility of {mine.name} over {theirs.name}; {where}", paper,
             paper_ratio_interval(urgent[mine.name], urgent[theirs.name]), "ratio", near_paper_number(paper,
             neutral=1.0),
             f"{paper_interval(urgent[theirs.name])[0]:.3f} to"
             f" {paper_interval(urgent[mine.name])[0]:.3f} of the maximum",
         )  # fmt: skip
-    report.claim(
+    yield paper_claim(
         f"fig8-normal-{label}", f"Fig. 8: normal utility lost against segmented FCFS; {where}", 0.0,
         paper_difference(normal[FCFS.name], normal[PUD.name]), "share", paper_at_most(0.01),
         f"normal: TimelyLLM {paper_interval(normal[PUD.name])[0]:.3f}, EDF {paper_interval(normal[EDF.name])[0]:.3f}",
     )  # fmt: skip
-    report.claim(
+    yield paper_claim(
         f"fig8-edf-normal-{label}", f"Fig. 8: EDF neglects normal tasks: its loss against TimelyLLM; {where}", None,
         paper_difference(normal[PUD.name], normal[EDF.name]), "share", paper_at_least(0.01, neutral=0.0),
     )  # fmt: skip

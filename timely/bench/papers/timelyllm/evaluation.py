@@ -10,31 +10,28 @@ from timely.bench.papers.claims import Claim
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.timelyllm import calibration, drones, other_robots, ours, real_plans
 from timely.bench.papers.timelyllm.report import Report
-from timely.bench.papers.timelyllm.runs import Runs
 
 
 def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
     """All of section 7; plots, ``numbers.csv`` and ``comparison.md`` go into ``evaluation.out``."""
-    report = Report(evaluation.out, Runs(evaluation.checkpoints), evaluation.seeds)
-    other_robots.paper_table_1(report)
+    report = Report(evaluation)
+    claims = [*other_robots.paper_table_1(report)]
     evaluation.say("calibration ...")
-    calibration.calibrate_timelyllm_paper(report)
+    claims += calibration.calibrate_timelyllm_paper(report)
     for label, new_tokens in report.calibrations.items():
         for figure in (
             drones.paper_figure_5, drones.paper_figure_6, drones.paper_figure_7, drones.paper_figure_8,
-            other_robots.paper_figure_9,
+            other_robots.paper_figure_9, real_plans.paper_real_plans,
         ):  # fmt: skip
             evaluation.say(f"{figure.__name__.replace('_', ' ')}, {new_tokens} new tokens ...")
-            figure(report, label, new_tokens)
-        real_plans.paper_real_plans(report, label, new_tokens, evaluation)
+            claims += figure(report, label, new_tokens)
     for part in (
         other_robots.paper_figure_10, other_robots.paper_tables_4_and_5, ours.compare_paper_systems,
-        ours.paper_ablation,
-        ours.paper_bounds,
+        ours.paper_ablation, ours.paper_bounds,
     ):  # fmt: skip
         evaluation.say(f"{part.__name__.replace('_', ' ')} ...")
-        part(report)
+        claims += part(report)
     report.save_rows()
     if not plots.can_plot_papers():
         evaluation.say("matplotlib is not installed: numbers, no plots (install timely-serving[report])")
-    return report.claims
+    return claims

@@ -1,14 +1,18 @@
 """TimelyLLM's scalability and overhead (sections 7.4 and 7.5): robot arms, chatbots, Tables 1, 4 and 5."""
 
+from collections.abc import Iterator
+
 from timely.bench.bounds import Alone
 from timely.bench.decision_cost import scheduling_point_us
 from timely.bench.papers import plots
 from timely.bench.papers.claims import (
     CONTEXT,
     NOT_EXERCISED,
+    Claim,
     near_paper_number,
     paper_at_least,
     paper_at_most,
+    paper_claim,
 )
 from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.report import Report, paper_difference, paper_values_by_type
@@ -35,7 +39,7 @@ LONGER = (1.0, 1.5)
 """How many times as long stories are; the paper does not state their length."""
 
 
-def paper_table_1(report: Report) -> None:
+def paper_table_1(report: Report) -> Iterator[Claim]:
     """Table 1: what one request of 2884 tokens costs, on our profile of the same card."""
     alone = Alone(load_step_profile(PROFILE))
     one = PlannedTask(job=0, arrival_s=0.0, plan=(PlannedSegment("", 1, 0.0),), prompt_tokens=2884)
@@ -43,19 +47,17 @@ def paper_table_1(report: Report) -> None:
     first_ms = 1e3 * alone.response_s(one)
     token_ms = 1e3 * alone.response_s(two) - first_ms
     note = "vLLM on the same card; the paper measured Hugging Face Transformers"
-    report.claim(
+    yield paper_claim(
         "table1-first", "Table 1: first token after 2884 prompt tokens", 328.45, first_ms, "ms", CONTEXT, note
     )
-    report.claim("table1-token", "Table 1: each further token", 21.93, token_ms, "ms", CONTEXT, note)
+    yield paper_claim("table1-token", "Table 1: each further token", 21.93, token_ms, "ms", CONTEXT, note)
 
 
-def paper_figure_9(report: Report, label: str, new_tokens: int) -> None:
+def paper_figure_9(report: Report, label: str, new_tokens: int) -> Iterator[Claim]:
     """Figure 9: robot arms, WID 3, on our profile and with Table 1's constants."""
     for profile in (PROFILE, MODELS["Llama3"]):
         outcomes = {
-            system.name: report.runs.outcomes(
-                system, "wid3", report.seeds, profile=profile, new_tokens=new_tokens
-            )
+            system.name: report.outcomes(system, "wid3", profile=profile, new_tokens=new_tokens)
             for system in (VLLM, STREAM, PUD, TIMELY)
         }
         for measure in ("utility", "waiting"):
@@ -73,19 +75,19 @@ def paper_figure_9(report: Report, label: str, new_tokens: int) -> None:
         waiting = {name: paper_values_by_type(row, DESK, "waiting") for name, row in outcomes.items()}
         suffix = label if profile == PROFILE else f"{label}-table1"
         where = f"{new_tokens} new tokens" + ("" if profile == PROFILE else ", Table 1's constants")
-        report.claim(
+        yield paper_claim(
             f"fig9-utility-{suffix}", f"Fig. 9: utility over vLLM's on desk cleaning; {where}", 1.97,
             paper_ratio_interval(utility[PUD.name], utility[VLLM.name]), "ratio", near_paper_number(1.97, neutral=1.0),
             f"{paper_interval(utility[VLLM.name])[0]:.3f} to {paper_interval(utility[PUD.name])[0]:.3f} of at most 1;"
             " a factor needs vLLM above zero",
         )  # fmt: skip
         saved = paper_ratio_interval(waiting[PUD.name], waiting[VLLM.name])
-        report.claim(
+        yield paper_claim(
             f"fig9-waiting-{suffix}", f"Fig. 9: waiting saved on desk cleaning; {where}", 0.84,
             (1.0 - saved[0], 1.0 - saved[2], 1.0 - saved[1]), "share", near_paper_number(0.84, neutral=0.0),
             f"{paper_interval(waiting[VLLM.name])[0]:.3f} s to {paper_interval(waiting[PUD.name])[0]:.3f} s",
         )  # fmt: skip
-        report.claim(
+        yield paper_claim(
             f"fig9-stream-{suffix}", f"Fig. 9: utility ahead of vLLM-stream on desk cleaning; {where}", None,
             paper_difference(utility[PUD.name], utility[STREAM.name]), "utility", paper_at_least(0.005, neutral=0.0),
             f"vLLM-stream {paper_interval(utility[STREAM.name])[0]:.3f}",
@@ -100,13 +102,13 @@ CHATS = (
 )
 
 
-def paper_figure_10(report: Report) -> None:
+def paper_figure_10(report: Report) -> Iterator[Claim]:
     """Figure 10: chatbots, by sentences and by paragraphs, on both of the paper's models."""
     utility: dict[tuple[str, str], list[float]] = {}
     waiting: dict[tuple[str, str], list[float]] = {}
     for system, unit, label in CHATS:
         for model, profile in MODELS.items():
-            outcomes = report.runs.outcomes(system, "chat", report.seeds, profile=profile, unit=unit)
+            outcomes = report.outcomes(system, "chat", profile=profile, unit=unit)
             utility[label, model] = [outcome.utility for outcome in outcomes]
             waiting[label, model] = [outcome.waiting_s for outcome in outcomes]
             report.row("10 utility", label, model, paper_interval(utility[label, model]))
@@ -119,12 +121,12 @@ def paper_figure_10(report: Report) -> None:
         )  # fmt: skip
     stories = _longer_stories(report)
     gain = paper_difference(utility["TimelyLLM-Sen", "Phi3"], utility["vLLM", "Phi3"])
-    report.claim(
+    yield paper_claim(
         "fig10-utility", "Fig. 10: TimelyLLM-Sen, gain in utility over vLLM, Phi3", 21.57, gain, "utility",
         near_paper_number(21.57, neutral=0.0), f"the length of the stories is ours; gain by length: {stories}",
     )  # fmt: skip
     saved = paper_ratio_interval(waiting["TimelyLLM-Sen", "Phi3"], waiting["vLLM", "Phi3"])
-    report.claim(
+    yield paper_claim(
         "fig10-delay", "Fig. 10: TimelyLLM-Sen, delay saved, Phi3", 0.96,
         (1.0 - saved[0], 1.0 - saved[2], 1.0 - saved[1]), "share", near_paper_number(0.96, neutral=0.0),
         f"{paper_interval(waiting['vLLM', 'Phi3'])[0]:.2f} s to"
@@ -134,11 +136,11 @@ def paper_figure_10(report: Report) -> None:
         ("TimelyLLM-Sen", "TimelyLLM-Para", "sen"),
         ("TimelyLLM-Para", "vLLM", "para"),
     ):
-        report.claim(
+        yield paper_claim(
             f"fig10-order-{key}", f"Fig. 10: utility of {better} less that of {worse}, Phi3", None,
             paper_difference(utility[better, "Phi3"], utility[worse, "Phi3"]), "utility", paper_at_least(0.0),
         )  # fmt: skip
-    report.claim(
+    yield paper_claim(
         "fig10-timely", "Chatbot by sentences, Phi3: utility of timely less that of pud", None,
         paper_difference(utility["timely, sentences", "Phi3"], utility["TimelyLLM-Sen", "Phi3"]), "utility",
         paper_at_least(0.0), subject="ours",
@@ -150,9 +152,7 @@ def _longer_stories(report: Report) -> str:
     texts = []
     for longer in LONGER:
         pud, vllm = (
-            report.runs.outcomes(
-                system, "chat", report.seeds, profile=MODELS["Phi3"], unit="sentence", longer=longer
-            )
+            report.outcomes(system, "chat", profile=MODELS["Phi3"], unit="sentence", longer=longer)
             for system in (PUD, VLLM)
         )
         gain = paper_difference([o.utility for o in pud], [o.utility for o in vllm])
@@ -162,14 +162,14 @@ def _longer_stories(report: Report) -> str:
     return ", ".join(texts)
 
 
-def paper_tables_4_and_5(report: Report) -> None:
+def paper_tables_4_and_5(report: Report) -> Iterator[Claim]:
     """Table 4 needs the live engine; Table 5 is a scheduling point, measured on this machine."""
-    report.claim(
+    yield paper_claim(
         "table4", "Table 4: overhead of segmenting", 0.041, None, "share", NOT_EXERCISED,
         "the simulator parks at no cost; `timely bench overhead` measures the real engine",
     )  # fmt: skip
     cost_ms = scheduling_point_us("pud", 8) / 1e3
-    report.claim(
+    yield paper_claim(
         "table5", "Table 5: scheduling overhead with 8 tasks", 2.03, cost_ms, "ms", paper_at_most(2.03),
         "this machine's processor",
     )  # fmt: skip

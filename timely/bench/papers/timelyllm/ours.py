@@ -1,10 +1,10 @@
 """``timely`` against the paper's literal algorithm: side by side, its ideas one by one, and bounds."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, paper_at_least, paper_at_most
+from timely.bench.papers.claims import CONTEXT, Claim, paper_at_least, paper_at_most, paper_claim
 from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.report import Report, paper_difference, paper_shares
 from timely.bench.papers.timelyllm.runs import (
@@ -17,6 +17,8 @@ from timely.bench.papers.timelyllm.runs import (
     SYSTEMS,
     TIMELY,
     Outcome,
+    measure_paper_alone,
+    measure_paper_bursts,
     paper_interval,
     paper_ratio_interval,
 )
@@ -34,7 +36,7 @@ MEASURES: tuple[tuple[str, Callable[[Outcome], float]], ...] = (
 )
 
 
-def compare_paper_systems(report: Report) -> None:
+def compare_paper_systems(report: Report) -> Iterator[Claim]:
     """All systems on WID 1 and 2 as ``comparison.md``, and ``timely`` against ``pud`` as claims."""
     lines: list[str] = []
     for profile in (PROFILE, CPU_PROFILE):
@@ -44,20 +46,20 @@ def compare_paper_systems(report: Report) -> None:
     points = {NEW_TOKENS, HEAVY_NEW_TOKENS, *report.calibrations.values()}
     for name in ("wid1", "wid2"):
         for new_tokens in sorted(points):
-            _against_pud(report, name, PROFILE, new_tokens)
-    _against_pud(report, "wid2", CPU_PROFILE, NEW_TOKENS)
+            yield from _against_pud(report, name, PROFILE, new_tokens)
+    yield from _against_pud(report, "wid2", CPU_PROFILE, NEW_TOKENS)
 
 
 def _table(report: Report, name: str, profile: str) -> list[str]:
     lines = [
-        f"{name}, {len(report.seeds)} seeds, profile `{profile}`, {NEW_TOKENS} new prompt tokens of"
+        f"{name}, {len(report.evaluation.seeds)} seeds, profile `{profile}`, {NEW_TOKENS} new prompt tokens of"
         f" {PREFIX_TOKENS + NEW_TOKENS}",
         "",
         "| system | " + " | ".join(measure for measure, _ in MEASURES) + " |",
         "|---" * (len(MEASURES) + 1) + "|",
     ]
     for system in SYSTEMS:
-        outcomes = report.runs.outcomes(system, name, report.seeds, profile=profile)
+        outcomes = report.outcomes(system, name, profile=profile)
         cells = []
         for measure, of in MEASURES:
             value = paper_interval([of(outcome) for outcome in outcomes])
@@ -68,37 +70,36 @@ def _table(report: Report, name: str, profile: str) -> list[str]:
     return [*lines, ""]
 
 
-def _against_pud(report: Report, name: str, profile: str, new_tokens: int) -> None:
+def _against_pud(report: Report, name: str, profile: str, new_tokens: int) -> Iterator[Claim]:
     mine, theirs = (
-        report.runs.outcomes(system, name, report.seeds, profile=profile, new_tokens=new_tokens)
-        for system in (TIMELY, PUD)
+        report.outcomes(system, name, profile=profile, new_tokens=new_tokens) for system in (TIMELY, PUD)
     )
     where = f"{name}, {profile}, {new_tokens} new tokens"
     for kind in ("urgent", "normal"):
-        report.claim(
+        yield paper_claim(
             f"ours-{name}-{profile}-{new_tokens}-{kind}", f"{kind} share of timely less that of pud; {where}", None,
             paper_difference(paper_shares(mine, kind), paper_shares(theirs, kind)), "share", paper_at_least(-0.005),
             f"{paper_interval(paper_shares(theirs, kind))[0]:.3f} to {paper_interval(paper_shares(mine, kind))[0]:.3f}",
             subject="ours",
         )  # fmt: skip
-    report.claim(
+    yield paper_claim(
         f"ours-{name}-{profile}-{new_tokens}-waiting", f"waiting of timely over that of pud; {where}", None,
         paper_ratio_interval([o.waiting_s for o in mine], [o.waiting_s for o in theirs]), "ratio", paper_at_most(1.0),
         subject="ours",
     )  # fmt: skip
 
 
-def paper_ablation(report: Report) -> None:
+def paper_ablation(report: Report) -> Iterator[Claim]:
     """Ideas of ``timely`` added one by one, and each alone, WID 2."""
     for new_tokens in (NEW_TOKENS, HEAVY_NEW_TOKENS):
         values: dict[str, list[Interval | None]] = {}
         for number, system in enumerate((*ADDED, *ALONE)):
-            outcomes = report.runs.outcomes(system, "wid2", report.seeds, new_tokens=new_tokens)
+            outcomes = report.outcomes(system, "wid2", new_tokens=new_tokens)
             pair = [paper_interval(paper_shares(outcomes, kind)) for kind in ("urgent", "normal")]
             values[system.name] = list(pair)
             for kind, value in zip(("urgent", "normal"), pair, strict=True):
                 report.row(f"ablation, {new_tokens} new tokens", system.name, kind, value)
-                report.claim(
+                yield paper_claim(
                     f"ablation-{new_tokens}-{number}-{kind}",
                     f"Ablation, {new_tokens} new tokens: {system.name}, {kind} share of the maximum", None, value,
                     "share", CONTEXT, f"waiting {paper_interval([o.waiting_s for o in outcomes])[0]:.3f} s",
@@ -112,20 +113,19 @@ def paper_ablation(report: Report) -> None:
             )  # fmt: skip
 
 
-def paper_bounds(report: Report) -> None:
+def paper_bounds(report: Report) -> Iterator[Claim]:
     """How far ``timely`` is from what no schedule can exceed."""
     for new_tokens in (NEW_TOKENS, HEAVY_NEW_TOKENS):
-        outcomes = report.runs.outcomes(TIMELY, "wid2", report.seeds, new_tokens=new_tokens)
-        alone = report.runs.alone(report.seeds, new_tokens)
-        report.claim(
+        outcomes = report.outcomes(TIMELY, "wid2", new_tokens=new_tokens)
+        alone = report.evaluation.each("alone", measure_paper_alone, new_tokens)
+        yield paper_claim(
             f"bound-alone-{new_tokens}", f"timely over the bound 'every task alone', WID 2, {new_tokens} new tokens",
             None, paper_ratio_interval([o.utility for o in outcomes], alone), "share", CONTEXT, subject="ours",
         )  # fmt: skip
-        possible, ours, theirs = (
-            math.fsum(column)
-            for column in zip(*report.runs.bursts(report.seeds[:3], new_tokens), strict=True)
-        )
-        report.claim(
+        arguments = [(new_tokens, seed) for seed in report.evaluation.seeds[:3]]
+        bursts = report.evaluation.checkpoints.map("bursts", measure_paper_bursts, arguments)
+        possible, ours, theirs = (math.fsum(column) for column in zip(*bursts, strict=True))
+        yield paper_claim(
             f"bound-clairvoyant-{new_tokens}",
             f"timely over the clairvoyant bound, single events of WID 2, {new_tokens} new tokens", None,
             ours / possible if possible > 0 else math.nan, "share", CONTEXT,

@@ -1,13 +1,13 @@
 """Figure 9 with plans that people wrote for a robot: those of SayCan in place of desk cleaning's."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from timely.bench.papers.claims import NOT_EXERCISED, near_paper_number
+from timely.bench.papers.claims import NOT_EXERCISED, Claim, near_paper_number, paper_claim
 from timely.bench.papers.real_inputs import ROBOT_PLANS, paper_robot_plans
-from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.timelyllm.other_robots import DESK
 from timely.bench.papers.timelyllm.report import Report
 from timely.bench.papers.timelyllm.runs import (
@@ -25,27 +25,27 @@ from timely.engines.replay_types import PlannedSegment, PlannedTask
 CHARS_PER_TOKEN = 4.0
 
 
-def paper_real_plans(report: Report, label: str, new_tokens: int, evaluation: Evaluation) -> None:
+def paper_real_plans(report: Report, label: str, new_tokens: int) -> Iterator[Claim]:
     """The claims of Figure 9 on desk cleaning, with SayCan's plans."""
     where = f"SayCan's plans in place of desk cleaning's; {new_tokens} new tokens"
-    path = evaluation.input(ROBOT_PLANS)
+    path = report.evaluation.input(ROBOT_PLANS)
     if path is None:
-        report.claim(
+        yield paper_claim(
             f"fig9-saycan-{label}", f"Fig. 9: waiting saved, {where}", 0.84, None, "share", NOT_EXERCISED
         )
         return
     vllm, pud = (
-        evaluation.each("real plans", measure_paper_real_plans, str(path), system.name, new_tokens)
+        report.evaluation.each("real plans", measure_paper_real_plans, str(path), system.name, new_tokens)
         for system in (VLLM, PUD)
     )
     note = "execution times are desk cleaning's, tokens are characters over four"
-    report.claim(
+    yield paper_claim(
         f"fig9-saycan-utility-{label}", f"Fig. 9: utility over vLLM's, {where}", 1.97,
         paper_ratio_interval([run[0] for run in pud], [run[0] for run in vllm]), "ratio",
         near_paper_number(1.97, neutral=1.0), f"of vLLM's {paper_interval([run[0] for run in vllm])[0]:.3f}; {note}",
     )  # fmt: skip
     saved = paper_ratio_interval([run[1] for run in pud], [run[1] for run in vllm])
-    report.claim(
+    yield paper_claim(
         f"fig9-saycan-waiting-{label}", f"Fig. 9: waiting saved, {where}", 0.84,
         (1.0 - saved[0], 1.0 - saved[2], 1.0 - saved[1]), "share", near_paper_number(0.84, neutral=0.0), note,
     )  # fmt: skip

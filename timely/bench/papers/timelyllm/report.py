@@ -1,42 +1,48 @@
-"""Claims gathered one by one, and every plotted number as a table."""
+"""The outcomes of an evaluation, and every plotted number as a table."""
 
 import csv
 from collections.abc import Sequence
-from pathlib import Path
 
-from timely.bench.papers.claims import Claim, Rule, Subject, paper_claim
+from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import Interval
-from timely.bench.papers.timelyllm.runs import Outcome, Runs, paper_interval
+from timely.bench.papers.timelyllm.runs import (
+    NEW_TOKENS,
+    PROFILE,
+    Outcome,
+    System,
+    measure_paper_run,
+    paper_interval,
+)
 
 
 class Report:
-    """The claims of a run, with the runs behind them.
+    """The runs of an evaluation, and the numbers that its figures show.
 
     Attributes:
         calibrations: label -> new prompt tokens, set by ``calibration.calibrate_timelyllm_paper``.
     """
 
-    def __init__(self, out: Path, runs: Runs, seeds: Sequence[int]) -> None:
-        self.out = out
-        self.runs = runs
-        self.seeds = seeds
+    def __init__(self, evaluation: Evaluation) -> None:
+        self.evaluation = evaluation
+        self.out = evaluation.out
         self.calibrations: dict[str, int] = {}
-        self.claims: list[Claim] = []
         self._rows: list[tuple[str, str, str, float, float, float]] = []
 
-    def claim(
+    def outcomes(
         self,
+        system: System,
         name: str,
-        what: str,
-        paper: float | None,
-        ours: Interval | float | None,
-        unit: str,
-        rule: Rule | None,
-        note: str = "",
-        subject: Subject = "literal",
-    ) -> None:
-        """Add a claim (``claims.paper_claim``)."""
-        self.claims.append(paper_claim(name, what, paper, ours, unit, rule, note, subject))
+        *,
+        new_tokens: int = NEW_TOKENS,
+        profile: str = PROFILE,
+        max_batch: int = 0,
+        unit: str = "",
+        longer: float = 1.0,
+    ) -> list[Outcome]:
+        """A system's outcomes on a workload, one a seed; ``max_batch`` 0 is no limit."""
+        arguments = (system.name, name, new_tokens, profile, max_batch, unit, longer)
+        entries = self.evaluation.each("run", measure_paper_run, *arguments)
+        return [Outcome.from_checkpoint(entry) for entry in entries]
 
     def row(self, figure: str, system: str, group: str, value: Interval) -> None:
         """Keep a plotted number."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from lrtrace.compose.composition import Options, compose
 from timely.bench.bounds import MAX_TASKS, Alone, bench_clairvoyant_bound
-from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.seed_statistics import Interval
 from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, Floats, StepLimits
@@ -227,9 +226,10 @@ def simulate_paper_run(
     return Simulator(options, load_step_profile(profile), discipline=system.make()).run(tasks)
 
 
-def _measure_run(
-    system: str, name: str, seed: int, new_tokens: int, profile: str, max_batch: int, unit: str, longer: float
+def measure_paper_run(
+    system: str, name: str, new_tokens: int, profile: str, max_batch: int, unit: str, longer: float, seed: int
 ) -> dict[str, Any]:
+    """An outcome as JSON; ``max_batch`` 0 is no limit."""
     records, ids, end_s = paper_run_records(
         BY_NAME[system], name, seed, new_tokens=new_tokens, profile=profile, max_batch=max_batch or None,
         unit=unit, longer=longer,
@@ -237,56 +237,14 @@ def _measure_run(
     return Outcome.of(records, ids, end_s).to_checkpoint()
 
 
-class Runs:
-    """Outcomes of systems on workloads, kept as checkpoints.
-
-    Raises:
-        OutOfTime: (of every method) the checkpoints' budget is used up.
-    """
-
-    def __init__(self, checkpoints: Checkpoints | None = None) -> None:
-        self.checkpoints = Checkpoints() if checkpoints is None else checkpoints
-
-    def outcomes(
-        self,
-        system: System,
-        name: str,
-        seeds: Sequence[int],
-        *,
-        new_tokens: int = NEW_TOKENS,
-        profile: str = PROFILE,
-        max_batch: int = 0,
-        unit: str = "",
-        longer: float = 1.0,
-    ) -> list[Outcome]:
-        """One a seed; ``max_batch`` 0 is no limit."""
-        arguments = [
-            (system.name, name, seed, new_tokens, profile, max_batch, unit, longer) for seed in seeds
-        ]
-        return [
-            Outcome.from_checkpoint(entry) for entry in self.checkpoints.map("run", _measure_run, arguments)
-        ]
-
-    def alone(self, seeds: Sequence[int], new_tokens: int) -> list[float]:
-        """Mean utility of WID 2 where each task is alone on an idle engine, a seed each."""
-        return self.checkpoints.map("alone", _alone, [(seed, new_tokens) for seed in seeds])
-
-    def bursts(self, seeds: Sequence[int], new_tokens: int) -> list[tuple[float, float, float]]:
-        """Utility of single events of WID 2 by seed: the clairvoyant bound, ``timely``, the paper's algorithm."""
-        return [
-            (totals[0], totals[1], totals[2])
-            for totals in self.checkpoints.map(
-                "bursts", _measure_bursts, [(seed, new_tokens) for seed in seeds]
-            )
-        ]
-
-
-def _alone(seed: int, new_tokens: int) -> float:
+def measure_paper_alone(new_tokens: int, seed: int) -> float:
+    """Mean utility of WID 2 where each task is alone on an idle engine."""
     alone = Alone(load_step_profile(PROFILE))
     return _mean(alone.utility(task) for task in paper_workload("wid2", seed, new_tokens)[0])
 
 
-def _measure_bursts(seed: int, new_tokens: int) -> list[float]:
+def measure_paper_bursts(new_tokens: int, seed: int) -> list[float]:
+    """Utility of single events of WID 2: the clairvoyant bound, ``timely``, the paper's algorithm."""
     profile = load_step_profile(PROFILE)
     total = [0.0, 0.0, 0.0]
     for burst in _bursts(paper_workload("wid2", seed, new_tokens)[0]):
