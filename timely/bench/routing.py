@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from timely.bench.capacity.measure import capacity_point
-from timely.bench.capacity.search import Grid
+from timely.bench.capacity.search import Grid, search_crossing
 from timely.bench.capacity.workloads import capacity_tasks, find_capacity_workload
 from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.seed_statistics import paper_interval
@@ -98,27 +98,14 @@ def measure_routing_load(
 
 def highest_load(share: Callable[[int], float], first_place: int) -> float:
     """The load at which ``share`` falls below the target, interpolated; ``share`` is of a place on the grid."""
-    good, bad = first_place - MOST_PLACES, first_place + MOST_PLACES
-    shares: dict[int, float] = {}
-    place = first_place
-    while bad - good > 1:
-        shares[place] = share(place)
-        if shares[place] >= UTILITY_SHARE:
-            good = place
-        else:
-            bad = place
-        if good not in shares:
-            place = max(bad - STRIDE, good + 1)
-        elif bad not in shares:
-            place = min(good + STRIDE, bad - 1)
-        else:
-            place = (good + bad) // 2
-    if good not in shares:
-        return 0.0
-    if bad not in shares:
-        return GRID.load(good)
-    part = (shares[good] - UTILITY_SHARE) / (shares[good] - shares[bad])
-    return GRID.load(good) + part * (GRID.load(bad) - GRID.load(good))
+    lowest, highest = first_place - MOST_PLACES + 1, first_place + MOST_PLACES - 1
+    search = search_crossing(GRID, UTILITY_SHARE, lowest, highest, first_place, STRIDE)
+    place = next(search)
+    while True:
+        try:
+            place = search.send(share(place))
+        except StopIteration as end:
+            return float(end.value)
 
 
 def bench_fleet_profiles(profile: StepTimeProfile, count: int, *, unequal: bool) -> list[StepTimeProfile]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from lrtrace.compose.composition import compose
 from lrtrace.compose.workload import WORKLOADS
+from timely.bench.capacity.lengths import poisson_arrivals
 from timely.bench.capacity.measure import is_bench_task_in_time
 from timely.core.job import JobSpec
 from timely.engines.base import ResponsePrediction
@@ -99,20 +100,16 @@ class AdmittingSimulator(Simulator):
 
 def surge_tasks(duration_s: float, seed: int) -> Iterator[PlannedTask]:
     """WID 2 at a low and at a high load in turn."""
-    base = WORKLOADS[WORKLOAD]
-    arrivals = list(_surge_arrivals(np.random.default_rng(seed), base.eps, duration_s))
+    base, draw = WORKLOADS[WORKLOAD], np.random.default_rng(seed)
+    arrivals = [
+        time_s
+        for time_s in poisson_arrivals(draw, base.eps * HIGH_LOAD, duration_s)
+        if time_s // PHASE_S % 2 or draw.random() < LOW_LOAD / HIGH_LOAD
+    ]
     trace = compose(
         WORKLOAD, seed, arrivals=arrivals, agents=math.ceil(base.agents * HIGH_LOAD), duration_s=duration_s
     )
     return (replay_task_from_job(job, trace.header.network_s) for job in trace.jobs)
-
-
-def _surge_arrivals(draw: np.random.Generator, eps: float, duration_s: float) -> Iterator[float]:
-    """A Poisson process by thinning."""
-    time_s = 0.0
-    while (time_s := time_s + draw.exponential(1.0 / (eps * HIGH_LOAD))) < duration_s:
-        if time_s // PHASE_S % 2 or draw.random() < LOW_LOAD / HIGH_LOAD:
-            yield round(time_s, 6)
 
 
 def measure_surge(hours: float, seed: int, profile: str) -> Result:

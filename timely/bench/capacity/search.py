@@ -81,39 +81,46 @@ def search_loads(grid: Grid) -> Generator[int, Point, dict[Key, float]]:
         if points[0][kind] is None:
             continue
         for target in TARGETS:
-            good, bad = grid.lowest - 1, grid.highest + 1
-            place, stride = 0, grid.steps
-            while bad - good > 1:
+            search = search_crossing(grid, target, grid.lowest, grid.highest, 0, grid.steps)
+            place = next(search)
+            while (kind, target) not in loads:
                 if place not in points:
                     points[place] = yield place
-                if points[place][kind] >= target:
-                    good = place
-                else:
-                    bad = place
-                place = _next_place(good, bad, stride, grid)
-            loads[kind, target] = _interpolated(grid, points, kind, target, good, bad)
+                try:
+                    place = search.send(points[place][kind])
+                except StopIteration as end:
+                    loads[kind, target] = end.value
     return loads
 
 
-def _next_place(good: int, bad: int, stride: int, grid: Grid) -> int:
-    """Double or halve the load until the crossing is between two places, then halve what is between them."""
-    if bad > grid.highest:
-        return min(good + stride, grid.highest)
-    if good < grid.lowest:
-        return max(bad - stride, grid.lowest)
-    return (good + bad) // 2
+def search_crossing(
+    grid: Grid, target: float, lowest: int, highest: int, first: int, stride: int
+) -> Generator[int, float, float]:
+    """Ask for the share at a place and return the load at which it falls below the target, interpolated.
 
-
-def _interpolated(
-    grid: Grid, points: Mapping[int, Point], kind: str, target: float, good: int, bad: int
-) -> float:
-    if good < grid.lowest:
+    From the first place it goes by strides until the crossing is between two places, then it halves what is between.
+    The load is 0 if even the lowest one is too much, and the highest if that is not.
+    """
+    shares: dict[int, float] = {}
+    good, bad, place = lowest - 1, highest + 1, first
+    while bad - good > 1:
+        shares[place] = yield place
+        if shares[place] >= target:
+            good = place
+        else:
+            bad = place
+        if bad > highest:
+            place = min(good + stride, highest)
+        elif good < lowest:
+            place = max(bad - stride, lowest)
+        else:
+            place = (good + bad) // 2
+    if good < lowest:
         return 0.0
-    if bad > grid.highest:
-        return grid.load(grid.highest)
-    above, below = float(points[good][kind]), float(points[bad][kind])
-    share = (above - target) / (above - below)
-    return grid.load(good) + share * (grid.load(bad) - grid.load(good))
+    if bad > highest:
+        return grid.load(highest)
+    part = (shares[good] - target) / (shares[good] - shares[bad])
+    return grid.load(good) + part * (grid.load(bad) - grid.load(good))
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,12 +148,11 @@ def _surges(load: float, seed: int, seconds: float) -> list[PlannedTask]:
 
 def _surging_arrivals(draw: np.random.Generator, calm: float, seconds: float) -> Iterator[float]:
     """A Poisson process by thinning; a surge is in the middle of each period."""
-    time_s = 0.0
-    while (time_s := time_s + draw.exponential(1.0 / (calm * SURGE_FACTOR))) < seconds:
-        begin_s = (SURGE_PERIOD_S - SURGE_S) / 2.0
+    begin_s = (SURGE_PERIOD_S - SURGE_S) / 2.0
+    for time_s in poisson_arrivals(draw, calm * SURGE_FACTOR, seconds):
         surge = begin_s <= time_s % SURGE_PERIOD_S < begin_s + SURGE_S
         if surge or draw.random() < 1.0 / SURGE_FACTOR:
-            yield round(time_s, 6)
+            yield time_s
 
 
 def made_up_requests(seed: int, seconds: float) -> Requests:
