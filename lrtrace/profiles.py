@@ -9,9 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import (
-    ValidationError,
-)
+from pydantic import ValidationError
 
 from lrtrace.errors import BadInput, UnknownName
 from lrtrace.robot_profile import NAME, RobotProfile

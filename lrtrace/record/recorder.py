@@ -17,6 +17,8 @@ from lrtrace.yaml_file import read_lrtrace_yaml
 
 DRIVERS = "lrtrace.drivers"
 """Entry-point group of packages that open robot drivers. Timely's ROS 2 drivers are in it."""
+TIMEOUT_S = 120.0
+"""Longest execution of one text, seconds of robot time."""
 MAX_FAILURES = 3
 """After this many failures in a row the recording stops, since the robot needs a person."""
 
@@ -98,16 +100,12 @@ def record_grid(
     *,
     seed: int = 0,
     repetitions: int | None = None,
-    timeout_s: float = 120.0,
     report: Report | None = None,
 ) -> Recording:
     """Execute a grid. Each run becomes a line of ``output`` at its end.
 
     An existing file is continued without repeating its runs. A failed run is written with its outcome, and the next
     recording tries it again. After ``MAX_FAILURES`` failures in a row the recording stops.
-
-    Args:
-        timeout_s: longest execution of one text, seconds of robot time.
 
     Raises:
         BadInput: the file cannot be written, or belongs to another grid, seed or robot.
@@ -124,10 +122,10 @@ def record_grid(
         raise BadInput(f"cannot write it: {error.strerror or error}", where=str(output)) from error
     with file:
         if remaining and grid.begin:
-            state.robot_s += robot.execute(grid.begin, timeout_s).elapsed_s
+            state.robot_s += robot.execute(grid.begin, TIMEOUT_S).elapsed_s
         failures = 0
         for key, unit in remaining:
-            lines, problem = _run(robot, unit, timeout_s, state)
+            lines, problem = _run(robot, unit, state)
             for number, line in enumerate(lines):
                 last = number == len(lines) - 1 and not problem
                 file.write(encode_jsonl({**mark, **line, "run": key, "last": last}))
@@ -143,11 +141,11 @@ def record_grid(
     return state
 
 
-def _run(robot: Robot, unit: Unit, timeout_s: float, state: Recording) -> tuple[list[dict[str, Any]], str]:
+def _run(robot: Robot, unit: Unit, state: Recording) -> tuple[list[dict[str, Any]], str]:
     """(lines, reason of a failure) of one unit. After a failure the rest of the unit does not run."""
     lines: list[dict[str, Any]] = []
     for text in unit.texts:
-        execution = robot.execute(text, timeout_s)
+        execution = robot.execute(text, TIMEOUT_S)
         state.robot_s += execution.elapsed_s
         single = _single(text, robot.profile)
         if execution.outcome != "done":

@@ -13,7 +13,7 @@ from timely.cli.output import JsonFile, check_cli_output_file, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.errors import InvalidInput, Unsupported
 from timely.core.files import STDOUT
-from timely.engines.step_time.fit import make_step_time_profile, measured_profile, save_step_time_profile
+from timely.engines.step_time.fit import measured_profile, save_step_time_profile
 from timely.engines.step_time.from_kernels import fit_kernels
 from timely.engines.step_time.profile import KvCache, Limits, StepTimeProfile
 
@@ -76,13 +76,13 @@ def _from_kernels(
             "is needed with --from-kernels: the tables hold one layer's times", where="--layers"
         )
     terms, errors = fit_kernels(folder, layers, pointwise_share)
-    return make_step_time_profile(
-        name,
-        f"least squares over the kernel tables in {folder.name}, {layers} layers",
-        terms,
-        errors,
-        KvCache(blocks=kv_blocks, block_tokens=16, swap_s_per_token=0.0),
-        Limits(max_batch=256, token_budget=2048),
+    return StepTimeProfile(
+        name=name,
+        source=f"least squares over the kernel tables in {folder.name}, {layers} layers",
+        fit_error=errors,
+        step_s=terms,
+        kv=KvCache(blocks=kv_blocks, block_tokens=16, swap_s_per_token=0.0),
+        limits=Limits(max_batch=256, token_budget=2048),
     )
 
 

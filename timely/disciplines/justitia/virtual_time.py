@@ -16,14 +16,13 @@ class VirtualTime:
 
     Args:
         rate: capacity, units of cost per second.
-        now: start, seconds.
     """
 
     __slots__ = ("_finish", "_now", "_value", "rate")
 
-    def __init__(self, rate: float = 0.0, now: float = 0.0) -> None:
+    def __init__(self, rate: float = 0.0) -> None:
         self.rate = rate
-        self._now = now
+        self._now = 0.0
         self._value = 0.0
         self._finish: list[float] = []
 

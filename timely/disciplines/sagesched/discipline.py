@@ -189,10 +189,8 @@ class SageSchedMean(SageSched):
         good_at="requests whose length is certain",
     )
 
-    def __init__(
-        self, predictor: LengthPredictor | None = None, *, cost: str = "hybrid", noise: float = 0.0
-    ) -> None:
-        super().__init__(predictor, cost=cost, order="mean", noise=noise)
+    def __init__(self, predictor: LengthPredictor | None = None) -> None:
+        super().__init__(predictor, order="mean")
 
 
 class GittinsStatic(SageSched):
@@ -206,10 +204,8 @@ class GittinsStatic(SageSched):
         good_at="requests that are short against their uncertainty",
     )
 
-    def __init__(
-        self, predictor: LengthPredictor | None = None, *, cost: str = "hybrid", noise: float = 0.0
-    ) -> None:
-        super().__init__(predictor, cost=cost, bucket_tokens=np.inf, noise=noise)
+    def __init__(self, predictor: LengthPredictor | None = None) -> None:
+        super().__init__(predictor, bucket_tokens=np.inf)
 
 
 class SageSchedSmooth(SageSched):

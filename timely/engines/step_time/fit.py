@@ -153,22 +153,6 @@ def step_time_digits(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def make_step_time_profile(
-    name: str,
-    source: str,
-    terms: StepTerms,
-    errors: dict[str, float | str],
-    kv: KvCache,
-    limits: Limits,
-    *,
-    date: str = "",
-) -> StepTimeProfile:
-    """A profile out of its parts."""
-    return StepTimeProfile(
-        name=name, source=source, date=date, fit_error=errors, step_s=terms, kv=kv, limits=limits
-    )
-
-
 def measured_profile(
     name: str,
     source: str,
@@ -195,7 +179,9 @@ def measured_profile(
         launch_s=launches[0],
         launch_prompts_s=launches[1],
     )
-    return make_step_time_profile(name, source, terms, errors, kv, limits, date=date)
+    return StepTimeProfile(
+        name=name, source=source, date=date, fit_error=errors, step_s=terms, kv=kv, limits=limits
+    )
 
 
 def _profile_text(profile: StepTimeProfile) -> str:

@@ -34,6 +34,9 @@ EVERY, NEWS = 8, (1, 4)
 
 Coefficients = tuple[float, float, float, float, float]
 
+PRIOR: Coefficients = (0.02, 0.0005, 0.0003, 0.0, 0.0)
+"""A step with one sequence, one more sequence, and a prompt token, seconds; context and mixing cost nothing."""
+
 
 class LearnedSpeed:
     """Least squares of the time of a step over its content, the past fading.
@@ -45,17 +48,10 @@ class LearnedSpeed:
 
     Kept as weighted sums, apart for steps with and without prompts. Each kind fades only as steps of its kind come, so
     hours of decoding do not spoil the cost of prompts. Plain Python floats: a few microseconds a step.
-
-    Args:
-        base_s: prior of the step with one sequence, seconds.
-        per_sequence_s: prior cost of one more sequence, seconds.
-        per_prefill_token_s: prior cost of one prompt token, seconds.
     """
 
-    def __init__(
-        self, base_s: float = 0.02, per_sequence_s: float = 0.0005, per_prefill_token_s: float = 0.0003
-    ) -> None:
-        self._w: Coefficients = (base_s, per_sequence_s, per_prefill_token_s, 0.0, 0.0)
+    def __init__(self) -> None:
+        self._w = PRIOR
         self._prior = self._w
         self._decode = [0.0] * 10
         """Sums over decoding steps: how many; weighted 1, n, c, n n, n c, c c, y, n y, c y."""
@@ -66,7 +62,7 @@ class LearnedSpeed:
         self._surprises = [0, 0]
         self._news = 0
         """Steps since the last fit, counted by ``NEWS``."""
-        self._token_s = base_s
+        self._token_s = PRIOR[0]
         self.observed = 0
 
     def observe(
