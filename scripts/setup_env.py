@@ -362,44 +362,20 @@ def lock() -> None:
     env = main_environment()
     if not env.uv.exists():
         raise SetupFailed("there is no environment yet; run `make setup` first")
-    extras = [word for name in EXTRAS for word in ("--extra", name)]
-    tools = REQUIREMENTS / "tools.in"
-    both = ["--override", REQUIREMENTS / "overrides.txt"]
-    for target, inputs in {
-        "lock.txt": [
-            REQUIREMENTS / "cpu.in",
-            *extras,
-            *both,
-            "--override",
-            REQUIREMENTS / "overrides-cpu.txt",
-        ],
-        "lock-cuda.txt": [*extras, *both],
-        "robots.txt": [
-            *("--extra", "ros", "--extra", "robots"),
-            *both,
-            *("--override", REQUIREMENTS / "overrides-robots.txt"),
-        ],
-    }.items():
+    for target, inputs, extras, overrides in (
+        ("lock.txt", ["cpu.in", "tools.in"], EXTRAS, ["overrides.txt", "overrides-cpu.txt"]),
+        ("lock-cuda.txt", ["tools.in"], EXTRAS, ["overrides.txt"]),
+        ("robots.txt", ["tools.in"], ("ros", "robots"), ["overrides.txt", "overrides-robots.txt"]),
+    ):
         say(f"lock: {target}")
         source = package_source(env)
         if target != "lock.txt":
             source["UV_FIND_LINKS"] = ""
-        path = REQUIREMENTS / target
-        env.run(
-            [
-                env.uv,
-                "pip",
-                "compile",
-                "--quiet",
-                "pyproject.toml",
-                tools,
-                *inputs,
-                *LOCK_OPTIONS,
-                "-o",
-                path,
-            ],
-            **source,
-        )
+        command: list[object] = [env.uv, "pip", "compile", "--quiet", "pyproject.toml"]
+        command += [REQUIREMENTS / name for name in inputs]
+        command += [word for name in extras for word in ("--extra", name)]
+        command += [word for name in overrides for word in ("--override", REQUIREMENTS / name)]
+        env.run([*command, *LOCK_OPTIONS, "-o", REQUIREMENTS / target], **source)
 
 
 # --- What it needs to know -------------------------------------------------------------------------------------------

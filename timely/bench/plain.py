@@ -66,8 +66,8 @@ def benchmark_plain_throughput(
         EngineFailed: a server did not start, or the client failed.
         InvalidInput: the checkpoint is of other settings.
     """
-    earlier = load_core_checkpoint(checkpoint, settings or {}) if checkpoint is not None else None
-    runs: dict[str, list[Mapping[str, float]]] = {server: [] for server in SERVERS} | (earlier or {})
+    runs: dict[str, list[Mapping[str, float]]] = {server: [] for server in SERVERS}
+    runs |= load_core_checkpoint(checkpoint, settings or {}) or {}
     for repetition in range(repetitions):
         first = repetition % len(SERVERS)
         for server in SERVERS[first:] + SERVERS[:first]:
@@ -75,8 +75,7 @@ def benchmark_plain_throughput(
                 continue
             result = bench.run(server, repetition)
             runs[server].append({field: result[field] for field in MEASURES.values()})
-            if checkpoint is not None:
-                save_core_checkpoint(checkpoint, settings or {}, runs)
+            save_core_checkpoint(checkpoint, settings or {}, runs)
             say(f"repetition {repetition + 1}, {server}: {result['output_throughput']:.0f} tokens/s")
     medians = {
         server: {field: statistics.median(row[field] for row in rows) for field in MEASURES.values()}

@@ -178,8 +178,7 @@ async def bench_restarts(
         InvalidInput: the checkpoint is of another run.
     """
     run = {"seed": seed}
-    earlier = load_core_checkpoint(checkpoint, run) if checkpoint is not None else None
-    tally = RestartTally(**earlier) if earlier is not None else RestartTally()
+    tally = RestartTally(**load_core_checkpoint(checkpoint, run) or {})
     done = len(tally.waits_s)
     chance = random.Random(f"{seed} {done}")
     server = Server(folder, arguments)
@@ -208,8 +207,7 @@ async def bench_restarts(
                 await _next_segment(history, time.monotonic(), server)
                 tally.waits_s.append(history.latest_s - killed_s)
                 tally.judge(history.take_ended(), expected)
-                if checkpoint is not None:
-                    save_core_checkpoint(checkpoint, run, asdict(tally))
+                save_core_checkpoint(checkpoint, run, asdict(tally))
                 say(
                     f"kill {point + 1}: next segment after {tally.waits_s[-1]:.2f} s; {tally.lost} plans lost"
                 )

@@ -1,4 +1,4 @@
-"""The state of a long benchmark in a file, so that an interrupted run goes on where it was."""
+"""The state of a long benchmark in a file, so that an interrupted run goes on where it was; without one, nothing."""
 
 import json
 from collections.abc import Mapping
@@ -9,18 +9,19 @@ from timely.core.errors import InvalidInput
 from timely.core.files import core_write_file
 
 
-def save_core_checkpoint(file: Path, run: Mapping[str, Any], tally: Mapping[str, Any]) -> None:
+def save_core_checkpoint(file: Path | None, run: Mapping[str, Any], tally: Mapping[str, Any]) -> None:
     """Write the tally of a run, with what identifies the run."""
-    core_write_file(file, json.dumps({**run, "tally": tally}))
+    if file is not None:
+        core_write_file(file, json.dumps({**run, "tally": tally}))
 
 
-def load_core_checkpoint(file: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:
+def load_core_checkpoint(file: Path | None, run: Mapping[str, Any]) -> dict[str, Any] | None:
     """The tally of an interrupted run; None without the file.
 
     Raises:
         InvalidInput: the file is of another run, or cannot be read.
     """
-    if not file.exists():
+    if file is None or not file.exists():
         return None
     try:
         data: dict[str, Any] = json.loads(file.read_text())
