@@ -9,9 +9,16 @@ import pytest
 
 from timely.cli.main import run_timely_command as timely
 from timely.core.errors import InvalidInput
-from timely.engines.step_time.fit import fit_steps, make_step_time_profile, save_step_time_profile
+from timely.engines.step_time.fit import fit_steps, save_step_time_profile
 from timely.engines.step_time.journal import TimedStep
-from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTime, load_step_profile
+from timely.engines.step_time.profile import (
+    KvCache,
+    Limits,
+    StepTerms,
+    StepTime,
+    StepTimeProfile,
+    load_step_profile,
+)
 
 TRUE = StepTerms(
     base=0.0144,
@@ -96,9 +103,10 @@ def test_useless_steps_are_refused(steps: list[TimedStep], said: str) -> None:
 
 def test_file_reads_back(tmp_path: Path) -> None:
     terms, errors = fit_steps(timed(0.02))
-    profile = make_step_time_profile(
-        "mine", "here", terms, errors, KvCache(blocks=9, block_tokens=32, swap_s_per_token=1e-6),
-        Limits(max_batch=4, token_budget=512), date="2026-01-01",
+    profile = StepTimeProfile(
+        name="mine", source="here", date="2026-01-01", fit_error=errors, step_s=terms,
+        kv=KvCache(blocks=9, block_tokens=32, swap_s_per_token=1e-6),
+        limits=Limits(max_batch=4, token_budget=512),
     )  # fmt: skip
     path = tmp_path / "mine.yaml"
     save_step_time_profile(path, profile)

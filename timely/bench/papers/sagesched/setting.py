@@ -27,7 +27,7 @@ import numpy as np
 from timely.bench.papers.sagesched.workloads import DATASETS, MAX_TOKENS, Drawn, World, paper_workload
 from timely.bench.papers.seed_statistics import paper_mean
 from timely.bench.papers.serving import serve_paper_tasks
-from timely.core.job import JobSpec
+from timely.core.job import JobId, JobSpec
 from timely.disciplines.base import Discipline
 from timely.disciplines.basic import Fcfs
 from timely.disciplines.predictors.history import HistoryPredictor, Prediction
@@ -194,7 +194,7 @@ class Setting:
         """TRAIL's renewed prediction: what is really left, with an error that stays the same for a request."""
         rng = np.random.default_rng([self.seed, 47])
         factors = np.exp(self.errors.trail * rng.standard_normal(len(self.drawn)))
-        by_job = {
+        by_job: dict[JobId, tuple[int, float]] = {
             task.job: (task.output_tokens, float(factor))
             for task, factor in zip(self.tasks, factors, strict=True)
         }
