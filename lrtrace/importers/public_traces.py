@@ -4,18 +4,17 @@ They have arrival times and lengths, but no texts and no robots. Each request be
 execution time. Times count from the first request.
 """
 
-import csv
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+from lrtrace.csv_rows import read_csv_rows
 from lrtrace.errors import BadInput, UnknownName
 from lrtrace.job import NORMAL, Header, Job, PlanSegment, Tuf
-from lrtrace.jsonl import open_trace_input, read_jsonl
+from lrtrace.jsonl import read_jsonl
 
 MOONCAKE_BLOCK_TOKENS = 512
 """Tokens per entry of Mooncake's ``hash_ids``."""
@@ -117,30 +116,6 @@ class Import:
             tally.jobs += 1
 
 
-def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """(line, row) of a CSV file with these columns.
-
-    Raises:
-        BadInput: not a CSV file, a column is absent, or a row is short.
-    """
-    with open_trace_input(path) as raw, TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
-        reader = csv.DictReader(text, strict=True)
-        try:
-            for name in columns:
-                if name not in (reader.fieldnames or ()):
-                    raise BadInput(f"column {name!r} is missing", where=f"{path}:1")
-            for row in reader:
-                if None in row or None in row.values():
-                    raise BadInput(
-                        f"expected {len(reader.fieldnames or ())} fields", where=f"{path}:{reader.line_num}"
-                    )
-                yield reader.line_num, row
-        except csv.Error as error:
-            raise BadInput(f"not valid CSV: {error}", where=f"{path}:{reader.line_num}") from error
-        except UnicodeDecodeError as error:
-            raise BadInput("not UTF-8 text", where=f"{path}:{reader.line_num + 1}") from error
-
-
 def _number(path: Path, line: int, name: str, value: object, most: float, expected: str) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]
@@ -164,7 +139,7 @@ def _seconds(path: Path, line: int, name: str, value: object) -> float:
 
 def read_azure(path: Path) -> Iterator[Request]:
     """Azure LLM inference traces: ``TIMESTAMP`` (date and time), ``ContextTokens``, ``GeneratedTokens``."""
-    for line, row in _rows(path, ("TIMESTAMP", "ContextTokens", "GeneratedTokens")):
+    for line, row in read_csv_rows(path, ("TIMESTAMP", "ContextTokens", "GeneratedTokens")):
         yield Request(
             line,
             _azure_time(path, line, row["TIMESTAMP"]),
@@ -223,7 +198,7 @@ def read_burstgpt(path: Path) -> Iterator[Request]:
 
     Failed requests have no response tokens. Newer files have a ``Session ID``, which becomes the agent.
     """
-    for line, row in _rows(path, ("Timestamp", "Request tokens", "Response tokens")):
+    for line, row in read_csv_rows(path, ("Timestamp", "Request tokens", "Response tokens")):
         session = row.get("Session ID", "")
         yield Request(
             line,

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from timely.cli.output import JsonFile, write_cli_json
+from timely.core.errors import InvalidInput
 from timely.core.files import STDOUT
 from timely.replay.explain import explain_job, explanation_text
 from timely.replay.result_file import read_result
@@ -17,7 +18,14 @@ def command(
     json_file: JsonFile = None,
 ) -> None:
     """Tell why a job of a replay waited: what the engine did instead, and why."""
-    explanation = explain_job(read_result(result), job)
+    data = read_result(result)
+    try:
+        explanation = explain_job(data, job)
+        text = explanation_text(explanation)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidInput(
+            f"not the result of `timely replay --json`: {error!r}", where=str(result)
+        ) from error
     write_cli_json(json_file, explanation.to_dict())
     if json_file != STDOUT:
-        typer.echo(explanation_text(explanation))
+        typer.echo(text)

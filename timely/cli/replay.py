@@ -26,8 +26,6 @@ INTERRUPTED = 130
 SHOW_AFTER_S = 1.0
 """A shorter replay shows no progress."""
 
-Target = Annotated[Path | None, typer.Option(metavar="FILE", callback=check_cli_output_file)]
-
 
 def command(
     trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace, *.lrtrace.jsonl.")],

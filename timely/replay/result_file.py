@@ -36,7 +36,7 @@ def read_result(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"not valid JSON: {error}", where=str(path)) from error
     if not isinstance(data, dict) or not isinstance(data.get("jobs"), list) or "discipline" not in data:
         raise InvalidInput("not the result of `timely replay --json`", where=str(path))

@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import cast
 
-from timely.core.errors import UnknownName, Unsupported
+from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.disciplines import registry
 from timely.engines.replay_types import Backend, PlannedTask, Progress, ReplayOptions
 from timely.replay import results
@@ -16,6 +16,9 @@ BACKENDS: dict[str, str] = {"sim": "timely.engines.sim.simulator", "vllm": "time
 
 MODES = ("segmented", "stream", "whole")
 EVICTIONS = ("discipline", "recompute", "swap", "auto")
+
+MAX_FACTOR = 1000.0
+"""Largest factor on estimates, and largest sigma of noise."""
 
 
 def load_replay_backend(engine: str) -> Backend:
@@ -58,6 +61,12 @@ def replay_through_engine(
         raise UnknownName("mode", options.mode, MODES, where="mode")
     if options.eviction not in EVICTIONS:
         raise UnknownName("eviction", options.eviction, EVICTIONS, where="eviction")
+    for name in ("estimate_factor", "estimate_noise", "step_noise"):
+        value = getattr(options, name)
+        if not 0.0 <= value <= MAX_FACTOR:
+            raise InvalidInput(f"must be from 0 to {MAX_FACTOR:g}, got {value}", where=name)
+    if options.until_s is not None and not options.until_s >= 0.0:
+        raise InvalidInput(f"must be 0 s or more, got {options.until_s}", where="until")
     backend = load_replay_backend(engine)
     begun = time.perf_counter()
     run = backend.replay(tasks, options, progress)

@@ -1,9 +1,9 @@
 """Reads the tasks of a trace file as a stream."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lrtrace.job import Job, PlanSegment
 from lrtrace.trace import Trace
@@ -17,6 +17,9 @@ Number = TypeVar("Number", int, float)
 
 MAX_TOKENS = 10_000_000
 """Largest length of an answer, tokens."""
+
+MAX_NUMBER = 1e9
+"""Largest time, seconds, and priority of the fields that the trace format does not define."""
 
 _ARRIVAL = re.compile(rb'"arrival_s"\s*:\s*([-+0-9.eE]+)')
 
@@ -45,11 +48,11 @@ def replay_task_from_job(job: Job, network_s: float = 0.0) -> PlannedTask:
         InvalidInput: a field that the trace format does not define has a wrong value.
     """
     tuf = job.tuf
-    extra = job.extra
+    where = f"job {job.job}"
     return PlannedTask(
         job=job.job,
         arrival_s=job.arrival_s,
-        plan=tuple(_segment(segment) for segment in job.plan),
+        plan=tuple(_segment(segment, where) for segment in job.plan),
         prompt_tokens=job.prompt_tokens,
         shared_prefix_tokens=job.shared_prefix_tokens,
         prefix=f"{job.skill_set}/{job.robot}",
@@ -58,20 +61,20 @@ def replay_task_from_job(job: Job, network_s: float = 0.0) -> PlannedTask:
         task=job.task,
         scene=job.scene,
         acceptance=job.acceptance,
-        segment_bound=extra.get("segment_tokens"),
+        segment_bound=_number(job, "segment_tokens", int, MAX_TOKENS),
         hints=RequestHints(
             utility=TimeUtility(tuf.ert_s, tuf.alpha, tuf.beta),
             network_s=network_s,
             agent=job.agent,
             app=job.app,
             urgency=job.urgency,
-            priority=float(extra.get("priority", 0.0)),
+            priority=_bounded(job.extra, "priority", where, -MAX_NUMBER) or 0.0,
             app_requests=_number(job, "app_requests", int, MOST_REQUESTS),
             expected_tokens=_number(job, "expected_tokens", float, MAX_TOKENS),
         ),
         max_tokens=_number(job, "max_tokens", int, MAX_TOKENS),
-        after=tuple(extra.get("after", ())),
-        after_s=float(extra.get("after_s", 0.0)),
+        after=_after(job, where),
+        after_s=_bounded(job.extra, "after_s", where) or 0.0,
         plain=not job.skill_set and len(job.plan) == 1,
     )
 
@@ -95,15 +98,28 @@ def _number(job: Job, name: str, kind: type[Number], most: int) -> Number | None
     return kind(value)
 
 
-def _segment(segment: PlanSegment) -> PlannedSegment:
-    extra = segment.extra
-    return PlannedSegment(
-        segment.text,
-        segment.tokens,
-        segment.execution_s,
-        extra.get("estimate_s"),
-        bool(extra.get("blocking", False)),
-    )
+def _bounded(fields: Mapping[str, Any], name: str, where: str, least: float = 0.0) -> float | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= MAX_NUMBER:
+        raise InvalidInput(
+            f"{name} must be a number from {least:g} to {MAX_NUMBER:g}, got {value!r:.40}", where=where
+        )
+    return float(value)
+
+
+def _after(job: Job, where: str) -> tuple[int, ...]:
+    value = job.extra.get("after", [])
+    if not isinstance(value, list) or not all(type(other) is int for other in value):
+        raise InvalidInput(f"after must be a list of job numbers, got {value!r:.40}", where=where)
+    return tuple(value)
+
+
+def _segment(segment: PlanSegment, where: str) -> PlannedSegment:
+    estimate_s = _bounded(segment.extra, "estimate_s", where)
+    blocking = bool(segment.extra.get("blocking", False))
+    return PlannedSegment(segment.text, segment.tokens, segment.execution_s, estimate_s, blocking)
 
 
 def _in_order(path: Path) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lrtrace.errors import BadInput
 from lrtrace.job import Job
 from timely.bench.papers import real_inputs
 from timely.bench.papers.justitia import workloads as apps
@@ -93,6 +94,8 @@ def test_arrivals_may_come_from_a_production_trace(tmp_path: Path) -> None:
         ("", "has 0 arrivals"),
         ("{}\n" * 9, r":1: no JSON object"),
         ("nonsense\n", ":1"),
+        ('{"timestamp": NaN}\n', ":1: its timestamp is no finite number"),
+        ('{"timestamp": 1' + 400 * "0" + "}\n", ":1"),
         (None, "cannot be read"),
     ],
 )
@@ -150,6 +153,8 @@ def test_one_prompt_has_many_lengths_and_similar_prompts_share_them() -> None:
     [
         ("app_requests", 0), ("app_requests", 10_001), ("app_requests", "many"), ("app_requests", 2.5),
         ("app_requests", True), ("expected_tokens", -1), ("expected_tokens", "few"), ("max_tokens", 0),
+        ("segment_tokens", "ten"), ("segment_tokens", 0), ("priority", "high"), ("priority", 10**400),
+        ("after", 5), ("after", "abc"), ("after", ["abc"]), ("after_s", -1.0), ("after_s", "soon"),
     ],
 )  # fmt: skip
 def test_a_trace_whose_own_fields_make_no_sense_is_told_by_job_and_field(field: str, value: object) -> None:
@@ -159,6 +164,43 @@ def test_a_trace_whose_own_fields_make_no_sense_is_told_by_job_and_field(field: 
     }  # fmt: skip
     with pytest.raises(InvalidInput, match=rf"job 7: {field} must be"):
         replay_task_from_job(Job.from_dict(fields))
+
+
+@pytest.mark.parametrize("value", ["1", -1.0, True, 10**400])
+def test_an_estimate_that_is_no_time_is_told_by_its_job(value: object) -> None:
+    plan = [{"text": "x", "tokens": 3, "execution_s": 0.0, "estimate_s": value}]
+    fields = {"job": 7, "arrival_s": 0.0, "prompt_tokens": 5, "plan": plan}
+    with pytest.raises(InvalidInput, match="job 7: estimate_s must be"):
+        replay_task_from_job(Job.from_dict(fields))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "match"),
+    [
+        ("t.csv", "ContextTokens\n1\n", "t.csv:1: column 'GeneratedTokens' is missing"),
+        ("t.csv", "ContextTokens,GeneratedTokens\n", "t.csv: has no rows"),
+        ("t.csv", "ContextTokens,GeneratedTokens\n1,x\n", "t.csv:2: needs numbers as ContextTokens and Gen"),
+        ("t.csv", "ContextTokens,GeneratedTokens\n1\n", "t.csv:2: expected 2 fields"),
+        ("t.jsonl", '{"input_length": 1}\n', "t.jsonl:1: needs numbers as input_length and output_length"),
+        ("t.jsonl", "x\n", "t.jsonl:1: not valid JSON"),
+    ],
+)  # fmt: skip
+def test_a_broken_public_trace_is_named(tmp_path: Path, name: str, text: str, match: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises((InvalidInput, BadInput), match=match):
+        real_inputs.paper_token_counts(path)
+
+
+def test_files_without_what_is_read_from_them_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_text("INPUT\tOUTPUT\nBring it.\tno\n")
+    with pytest.raises(InvalidInput, match="has no plan"):
+        real_inputs.paper_robot_plans(path)
+    with pytest.raises(BadInput, match="column 'dialogue' is missing"):
+        real_inputs.paper_dialogues(path)
+    with pytest.raises(BadInput, match="column 'kv_decode' is missing"):
+        real_inputs.paper_decode_attention(path)
 
 
 def test_robot_plans_are_the_steps_of_each_line(tmp_path: Path) -> None:

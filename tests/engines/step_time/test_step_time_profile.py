@@ -141,12 +141,33 @@ def test_fit_refuses_what_it_cannot_use(tmp_path: Path) -> None:
         fit_kernels(tmp_path, layers=2)
     kernels(tmp_path)
     (tmp_path / "dense.csv").write_text("layer,tokens,time_us\nmlp,1,fast\n")
-    with pytest.raises(InvalidInput, match=r"dense\.csv:2: time_us must be a number"):
+    with pytest.raises(InvalidInput, match=r"dense\.csv:2: time_us must be a number over 0, got 'fast'"):
         fit_kernels(tmp_path, layers=2)
     kernels(tmp_path)
     (tmp_path / "attention.csv").write_text("a,b\n")
-    with pytest.raises(InvalidInput, match="no column"):
+    with pytest.raises(InvalidInput, match=r"attention\.csv:1: column 'prefill_chunk' is missing"):
         fit_kernels(tmp_path, layers=2)
     kernels(tmp_path)
     with pytest.raises(InvalidInput, match="layers"):
         fit_kernels(tmp_path, layers=0)
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "said"),
+    [
+        ("dense", "layer,tokens,time_us\n", r"dense\.csv: needs rows of two sizes"),
+        ("dense", "layer,tokens,time_us\nmlp,1,5\nmlp,1,6\n", r"dense\.csv: needs rows of two sizes"),
+        ("dense", "layer,tokens,time_us\nmlp,nan,5\n", r"dense\.csv:2: tokens must be a number of 0 or more"),
+        ("dense", "layer,tokens,time_us\nmlp,1,0\n", r"dense\.csv:2: time_us must be a number over 0"),
+        ("per_sequence", "layer,sequences,time_us\nlm_head,inf,5\n", r"per_sequence\.csv:2: sequences must be"),
+        ("per_sequence", "layer,sequences,time_us\nlm_head,1\n", r"per_sequence\.csv:2: expected 3 fields"),
+        ("per_sequence", "\xff", r"per_sequence\.csv:1: not UTF-8"),
+        ("attention", 'prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n"1', r"attention\.csv:2: not valid CSV"),
+        ("attention", "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n-1,0,0,0,1\n", r"attention\.csv:2: pref"),
+    ],
+)  # fmt: skip
+def test_broken_kernel_tables_are_named(tmp_path: Path, table: str, text: str, said: str) -> None:
+    kernels(tmp_path)
+    (tmp_path / f"{table}.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(InvalidInput, match=said):
+        fit_kernels(tmp_path, layers=2)

@@ -1,14 +1,18 @@
 """Inputs measured elsewhere: production traces and a dataset of texts, where ``--data`` names their folder."""
 
-import csv
 import json
+import math
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lrtrace.csv_rows import read_csv_rows
+from lrtrace.jsonl import read_jsonl
 from timely.core.errors import InvalidInput
 
 MOONCAKE = "mooncake/conversation_trace.jsonl"
@@ -19,6 +23,7 @@ AZURE = {
     "Azure code": "azure2023/AzureLLMInferenceTrace_code.csv",
     "Azure conversation": "azure2023/AzureLLMInferenceTrace_conv.csv",
 }
+AZURE_COLUMNS = ("ContextTokens", "GeneratedTokens")
 TRACES = {**AZURE, "Mooncake": MOONCAKE}
 """Traces with the prompt and output tokens of each request."""
 
@@ -43,10 +48,14 @@ def paper_trace_arrivals(path: Path, count: int, window_s: float, skip: int = 0)
                     continue
                 try:
                     times.append(float(json.loads(line)["timestamp"]))
-                except (ValueError, KeyError, TypeError) as error:
+                except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
                     raise InvalidInput("no JSON object with a timestamp", where=f"{path}:{number}") from error
+                if not math.isfinite(times[-1]):
+                    raise InvalidInput("its timestamp is no finite number", where=f"{path}:{number}")
     except OSError as error:
         raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput("is no text", where=str(path)) from error
     if len(times) < count:
         raise InvalidInput(f"has {len(times)} arrivals, {count} are asked for", where=str(path))
     first, last = min(times), max(times)
@@ -57,36 +66,57 @@ def paper_trace_arrivals(path: Path, count: int, window_s: float, skip: int = 0)
 @cache
 def paper_token_counts(path: Path) -> Floats:
     """Prompt and output tokens of each request of one of ``TRACES``, shape ``(n, 2)``."""
-    with path.open(encoding="utf-8", newline="") as file:
-        if path.suffix == ".csv":
-            rows = [(row["ContextTokens"], row["GeneratedTokens"]) for row in csv.DictReader(file)]
-        else:
-            rows = [(row["input_length"], row["output_length"]) for row in map(json.loads, file)]
-    return np.array(rows, dtype=np.float64)
+    if path.suffix == ".csv":
+        return _numbers(path, read_csv_rows(path, AZURE_COLUMNS), AZURE_COLUMNS)
+    return _numbers(path, read_jsonl(path), ("input_length", "output_length"))
+
+
+def _numbers(path: Path, rows: Iterable[tuple[int, Mapping[str, Any]]], columns: Sequence[str]) -> Floats:
+    """Columns of a table as an array, shape ``(rows, columns)``.
+
+    Raises:
+        InvalidInput: a value is no finite number, or there are no rows.
+    """
+    result = []
+    for line, row in rows:
+        try:
+            numbers = [float(row[name]) for name in columns]
+        except (KeyError, TypeError, ValueError, OverflowError):
+            numbers = [math.nan]
+        if not all(map(math.isfinite, numbers)):
+            raise InvalidInput(f"needs numbers as {' and '.join(columns)}", where=f"{path}:{line}")
+        result.append(numbers)
+    if not result:
+        raise InvalidInput("has no rows", where=str(path))
+    return np.array(result, dtype=np.float64)
 
 
 @cache
 def paper_dialogues(path: Path) -> tuple[tuple[str, str], ...]:
     """Dialogue and written summary of each row of MTS-Dialog."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return tuple((row["dialogue"], row["section_text"]) for row in csv.DictReader(file))
+    columns = ("dialogue", "section_text")
+    return tuple((row["dialogue"], row["section_text"]) for _, row in read_csv_rows(path, columns))
 
 
 @cache
 def paper_robot_plans(path: Path) -> tuple[tuple[str, ...], ...]:
-    """The steps of each plan of SayCan, without the last one, which says that it is done."""
-    with path.open(encoding="utf-8", newline="") as file:
-        plans = (re.findall(r"\d+\. ([^,.]+)", row["OUTPUT"]) for row in csv.DictReader(file, delimiter="\t"))
-        return tuple(tuple(steps[:-1]) for steps in plans if len(steps) > 1)
+    """The steps of each plan of SayCan, without the last one, which says that it is done.
+
+    Raises:
+        InvalidInput: there are none.
+    """
+    rows = read_csv_rows(path, ("OUTPUT",), delimiter="\t")
+    plans = (re.findall(r"\d+\. ([^,.]+)", row["OUTPUT"]) for _, row in rows)
+    result = tuple(tuple(steps[:-1]) for steps in plans if len(steps) > 1)
+    if not result:
+        raise InvalidInput("has no plan", where=str(path))
+    return result
 
 
 @cache
 def paper_decode_attention(path: Path) -> Floats:
     """Context tokens and microseconds of one request's attention in a decoding step, shape ``(n, 2)``."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [
-            (row["kv_decode"], row["time_us"])
-            for row in csv.DictReader(file)
-            if row["n_decode"] == "1" and row["prefill_chunk"] == "0"
-        ]
-    return np.array(rows, dtype=np.float64)
+    columns = ("kv_decode", "time_us")
+    rows = read_csv_rows(path, (*columns, "n_decode", "prefill_chunk"))
+    single = ((line, row) for line, row in rows if row["n_decode"] == "1" and row["prefill_chunk"] == "0")
+    return _numbers(path, single, columns)

@@ -39,7 +39,12 @@ def command(
     seeds: Annotated[int, typer.Option(min=1, help="How many; ten or more for the record.")] = 10,
     out: Annotated[Path, typer.Option(help="Folder of the plots.")] = Path("out/paper"),
     data: Annotated[
-        Path | None, typer.Option(help="Folder with real traces and texts, for the rows that use them.")
+        Path | None,
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            help="Folder with real traces and texts, for the rows that use them.",
+        ),
     ] = None,
     resume: Resume = None,
     budget: Budget = None,

@@ -5,13 +5,15 @@ The tables are three CSV files of one machine and model. Their columns: ``dense.
 time_us.
 """
 
-import csv
+import math
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lrtrace.csv_rows import read_csv_rows
+from lrtrace.errors import BadInput
 from timely.core.arrays import Bools, Floats
 from timely.core.errors import InvalidInput
 from timely.engines.step_time.fit import non_negative_fit, step_time_digits, step_time_error_summary
@@ -26,6 +28,9 @@ MAX_CONTEXT = 4096
 """Attention is fitted up to here: robot prompts and chats, not books."""
 
 MAX_DECODES = 64
+
+MAX_NUMBER = 1e12
+"""Larger numbers of tokens, sequences or microseconds are errors."""
 
 CURVE_TOLERANCE = 0.02
 """A curve keeps the points it needs to be this close to the table, relatively."""
@@ -50,6 +55,9 @@ def fit_kernels(
         raise InvalidInput(f"must be from 0 to 1, got {pointwise_share}", where="pointwise_share")
     dense = _dense_s(_rows(folder / "dense.csv", ("layer", "tokens", "time_us")), layers, pointwise_share)
     heads = _heads_s(_rows(folder / "per_sequence.csv", ("layer", "sequences", "time_us")))
+    for name, points in (("dense.csv", dense), ("per_sequence.csv", heads)):
+        if len(points) < 2:
+            raise InvalidInput("needs rows of two sizes", where=str(folder / name))
     columns = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us")
     attention = np.array(
         [[float(row[name]) for name in columns] for row in _rows(folder / "attention.csv", columns)]
@@ -63,28 +71,26 @@ def fit_kernels(
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    """The rows of a table, whose numbers are finite and not negative, and whose times are positive."""
     try:
-        with path.open(newline="") as file:
-            reader = csv.DictReader(file)
-            absent = [name for name in columns if name not in (reader.fieldnames or ())]
-            if absent:
-                raise InvalidInput(f"no column {absent[0]!r}", where=f"{path}:1")
-            rows = []
-            for row in reader:
-                for name in columns:
-                    if name != "layer":
-                        _number(row[name], f"{path}:{reader.line_num}", name)
-                rows.append(row)
-            return rows
-    except OSError as error:
-        raise InvalidInput(f"cannot read it: {error.strerror}", where=str(path)) from error
+        rows = list(read_csv_rows(path, columns))
+    except BadInput as error:
+        raise InvalidInput(error.message, where=error.where) from error
+    for line, row in rows:
+        for name in columns:
+            if name != "layer":
+                _check_number(row[name], f"{path}:{line}", name)
+    return [row for _, row in rows]
 
 
-def _number(text: str | None, where: str, name: str) -> float:
+def _check_number(text: str, where: str, name: str) -> None:
     try:
-        return float(text or "")
+        number = float(text)
     except ValueError:
-        raise InvalidInput(f"{name} must be a number, got {text!r}", where=where) from None
+        number = math.nan
+    if not 0.0 <= number <= MAX_NUMBER or (number == 0.0 and name == "time_us"):
+        kind = "a number over 0" if name == "time_us" else "a number of 0 or more"
+        raise InvalidInput(f"{name} must be {kind}, got {text!r}", where=where)
 
 
 def _dense_s(rows: list[dict[str, str]], layers: int, pointwise_share: float) -> dict[float, float]:
