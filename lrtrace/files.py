@@ -12,14 +12,37 @@ from lrtrace.errors import BadInput
 def replaced_trace_file(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path``. It replaces ``path`` when the block ends without an error.
 
+    A pipe or a device is written directly: a file in its place would end it for every other program.
+
     Raises:
         BadInput: the file cannot be written.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    check_trace_output(path)
+    direct = path.exists() and not path.is_file()
+    partial = path if direct else path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         yield partial
-        os.replace(partial, path)
+        if not direct:
+            os.replace(partial, path)
     except OSError as error:
         raise BadInput(f"cannot write it: {error.strerror or error}", where=str(path)) from error
     finally:
-        partial.unlink(missing_ok=True)
+        if not direct:
+            partial.unlink(missing_ok=True)
+
+
+def check_trace_output(path: Path) -> None:
+    """Refuse a file that cannot be written: a folder, or a file in a folder that does not exist.
+
+    Raises:
+        BadInput: says which.
+    """
+    try:
+        is_folder, has_folder = path.is_dir(), path.parent.is_dir()
+        path.exists()
+    except OSError as error:
+        raise BadInput(f"cannot write it: {error.strerror}", where=str(path)) from error
+    if is_folder:
+        raise BadInput("cannot write it: it is a folder", where=str(path))
+    if not has_folder:
+        raise BadInput("cannot write it: No such file or directory", where=str(path))

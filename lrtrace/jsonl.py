@@ -1,16 +1,19 @@
 """Reads JSON lines as a stream, with file and line in every error, and writes them whole or not at all."""
 
 import json
+import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
 from lrtrace.errors import BadInput
 from lrtrace.files import replaced_trace_file
 
 MAX_LINE_BYTES = 8_000_000
 """Longest line that can be read."""
+
+MAX_FLOAT = sys.float_info.max
 
 
 def read_jsonl(path: Path) -> Generator[tuple[int, dict[str, Any]], None, None]:
@@ -25,10 +28,20 @@ def read_jsonl(path: Path) -> Generator[tuple[int, dict[str, Any]], None, None]:
 
 
 def raw_trace_lines(path: Path, file: IO[bytes]) -> Iterator[tuple[int, int, bytes]]:
-    """(line number, byte offset, bytes) of every line that is not blank. Raises BadInput on one too long."""
+    """(line number, byte offset, bytes) of every line that is not blank.
+
+    Raises:
+        BadInput: a line is too long, or cannot be read.
+    """
     number, offset = 0, 0
-    while line := file.readline(MAX_LINE_BYTES + 1):
+    while True:
         number += 1
+        try:
+            line = file.readline(MAX_LINE_BYTES + 1)
+        except OSError as error:
+            raise BadInput(f"cannot read it: {error.strerror}", where=f"{path}:{number}") from error
+        if not line:
+            return
         if len(line) > MAX_LINE_BYTES:
             raise BadInput(f"longer than {MAX_LINE_BYTES} bytes", where=f"{path}:{number}")
         if line.strip():
@@ -52,6 +65,11 @@ def decode_jsonl(path: Path, number: int, line: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadInput(f"must be an object, got {type(value).__name__}", where=where)
     return value
+
+
+def is_finite_number(value: object) -> TypeGuard[float]:
+    """Whether a value from JSON is a number that a float can hold; no truth value is."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= MAX_FLOAT
 
 
 def _no_constant(name: str) -> float:

@@ -26,8 +26,14 @@ def save_lrtrace_figure(figure: Any, path: Path) -> None:
     Raises:
         BadInput: another suffix, or the file cannot be written.
     """
+    name = lrtrace_figure_format(path)
+    with replaced_trace_file(path) as partial:
+        figure.savefig(partial, format=name, dpi=120)
+
+
+def lrtrace_figure_format(path: Path) -> str:
+    """The format that a figure's suffix names. Raises BadInput on another suffix."""
     suffix = path.suffix.lstrip(".").lower()
     if suffix not in ("png", "svg", "pdf"):
         raise BadInput("a plot ends in .png, .svg or .pdf", where=str(path))
-    with replaced_trace_file(path) as partial:
-        figure.savefig(partial, format=suffix, dpi=120)
+    return suffix

@@ -72,6 +72,7 @@ def _parsed(text: str, shown: str) -> YamlFile:
     loader_type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     loader = loader_type(text)
     try:
+        _check_depth(text, loader_type, shown)
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
             raise BadInput("expected a mapping of fields", where=f"{shown}:1")
@@ -85,6 +86,19 @@ def _parsed(text: str, shown: str) -> YamlFile:
     finally:
         loader.dispose()
     return YamlFile(Path(shown), value, builder.lines)
+
+
+def _check_depth(text: str, loader_type: Any, shown: str) -> None:
+    """Refuse deep nesting before the library composes nodes, which it does by recursion: it would end the process."""
+    depth = 0
+    for event in yaml.parse(text, loader_type):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH + 1:
+                where = f"{shown}:{event.start_mark.line + 1}"
+                raise BadInput(f"nested deeper than {MAX_DEPTH} levels", where=where)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 class _Builder:
@@ -113,7 +127,8 @@ class _Builder:
             if node.tag == TIMESTAMP_TAG:
                 return self.loader.construct_yaml_timestamp(node)
             return self.loader.construct_object(node)
-        except ValueError as error:
+        except (ValueError, LookupError, AttributeError, OverflowError) as error:
+            # The library takes the text of a tagged value for granted.
             raise BadInput(f"not a value: {error}", where=where) from error
 
     def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[Any, Any]:

@@ -42,14 +42,13 @@ def run_lrtrace_command(arguments: Sequence[str]) -> int:
         context = getattr(error, "ctx", None)
         where = context.command_path.removeprefix("lrtrace").strip() if context else ""
         return _print_error(f"{where}: {message}" if where else message)
-    except BrokenPipeError:
-        # The reader of the output has left. Without this Python would complain when it flushes at exit.
-        sys.stdout = open("/dev/null", "w")  # noqa: SIM115
-        return OK
     except OSError as error:
         if error.filename is None:
-            raise
-        return _print_error(f"{error.filename}: {error.strerror}")
+            # Without this Python would complain when it flushes the output at exit.
+            sys.stdout = open("/dev/null", "w")  # noqa: SIM115
+        if isinstance(error, BrokenPipeError):
+            return OK  # the reader of the output has left
+        return _print_error(f"{error.filename or 'output'}: {error.strerror or error}")
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     return result if isinstance(result, int) else OK

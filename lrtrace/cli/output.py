@@ -8,15 +8,41 @@ from typing import Annotated, Any
 import typer
 
 from lrtrace.errors import UnknownName
+from lrtrace.files import check_trace_output
 from lrtrace.jsonl import open_trace_output
+from lrtrace.plots import lrtrace_figure_format
+
+
+def _check_output(path: Path | None) -> Path | None:
+    """Refuse a file that cannot be written before the work, not after it. Raises BadInput."""
+    if path is not None and str(path) != "-":
+        check_trace_output(path)
+    return path
+
+
+def _check_plot(path: Path | None) -> Path | None:
+    if path is not None:
+        lrtrace_figure_format(path)
+    return _check_output(path)
+
 
 JsonFile = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output."),
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        callback=_check_output,
+        help="Write the result as JSON; - for standard output.",
+    ),
 ]
-Output = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The file to write.")]
+Output = Annotated[
+    Path, typer.Option("-o", "--output", metavar="FILE", callback=_check_output, help="The file to write.")
+]
 Plot = Annotated[
-    Path | None, typer.Option("--plot", metavar="FILE", help="Also draw a picture (.png, .svg or .pdf).")
+    Path | None,
+    typer.Option(
+        "--plot", metavar="FILE", callback=_check_plot, help="Also draw a picture (.png, .svg or .pdf)."
+    ),
 ]
 
 

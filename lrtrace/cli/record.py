@@ -72,6 +72,8 @@ def record_command(
             read_grid(grid), open_robot_to_record(fleet, robot, speed), output, seed, repetitions, json_file
         )
         return
+    if fleet is not None:
+        raise BadInput("goes with --grid", where="--fleet")
     if not files:
         raise BadInput("give event logs or recordings, or --grid and --fleet", where="record")
     kind = what or _kind_of(output)

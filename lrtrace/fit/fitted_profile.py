@@ -91,16 +91,17 @@ def write_fitted_profile(path: str | Path, raw: dict[str, Any]) -> RobotProfile:
     """
     target = Path(path)
     try:
-        folder = TemporaryDirectory(prefix=".lrtrace-", dir=target.parent)
+        with TemporaryDirectory(prefix=".lrtrace-", dir=target.parent) as folder:
+            draft = Path(folder) / target.name
+            with open_trace_output(draft) as file:
+                yaml.safe_dump(
+                    raw, file, sort_keys=False, default_flow_style=None, allow_unicode=True, width=110
+                )
+            profile = load_profile(draft)
+            os.replace(draft, target)
+            return profile
     except OSError as error:
         raise BadInput(f"cannot write it: {error.strerror or error}", where=str(target)) from error
-    with folder as name:
-        draft = Path(name) / target.name
-        with open_trace_output(draft) as file:
-            yaml.safe_dump(raw, file, sort_keys=False, default_flow_style=None, allow_unicode=True, width=110)
-        profile = load_profile(draft)
-        os.replace(draft, target)
-    return profile
 
 
 def plot_residuals(fit: Fit, path: str | Path) -> None:

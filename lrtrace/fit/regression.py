@@ -5,6 +5,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+LEAST_STEP = 1e-9
+"""Smallest difference of two arguments, also as a share of their range, that tells a slope."""
+
 
 def fit_execution_least_squares(x: Floats, y: Floats) -> tuple[float, float]:
     """(intercept, slope) with the least sum of squared errors; slope 0 when ``x`` is constant. Shapes ``(n,)``."""
@@ -36,7 +39,8 @@ def fit_execution_quantile(x: Floats, y: Floats, level: float) -> tuple[float, f
         rest = y - slope * x
         return pinball_fit_loss(rest - np.quantile(rest, level, method="inverted_cdf"), level)
 
-    width = (y.max() - y.min()) / np.diff(np.unique(x)).min()
+    # Neighbours that are almost equal would have any slope.
+    width = (y.max() - y.min()) / max(np.diff(np.unique(x)).min(), LEAST_STEP * (x[-1] - x[0]), LEAST_STEP)
     low, high = -float(width), float(width)
     golden = (5**0.5 - 1) / 2
     for _ in range(200):

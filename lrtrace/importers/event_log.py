@@ -16,7 +16,7 @@ from typing import Any
 from lrtrace.errors import BadInput
 from lrtrace.importers.recorded_tasks import RecordedSegment, RecordedTask
 from lrtrace.job import NORMAL, Tuf
-from lrtrace.jsonl import decode_jsonl, open_trace_input, raw_trace_lines
+from lrtrace.jsonl import decode_jsonl, is_finite_number, open_trace_input, raw_trace_lines
 
 messages = logging.getLogger(__name__)
 
@@ -53,6 +53,8 @@ def read_event_log(path: str | Path) -> list[RecordedTask]:
             whole, restarted = _after_tear(line)
             if torn is not None and not restarted:
                 raise torn
+            if torn is not None:
+                messages.warning("%s; it is left out", torn)
             torn = None
             if restarted and whole != line:
                 messages.warning("%s:%d: torn by the end of a server; it is left out", path, number)
@@ -60,15 +62,16 @@ def read_event_log(path: str | Path) -> list[RecordedTask]:
                 raw = decode_jsonl(log.path, number, whole)
             except BadInput as error:
                 # A killed server leaves its last line incomplete. The next one begins with 'opened'.
-                messages.warning("%s; it is left out", error)
                 torn = error
                 continue
             try:
                 _event(log, number, raw)
             except BadInput as error:
                 raise BadInput(error.message, where=error.where or f"{path}:{number}") from error
-    if torn is not None and line.endswith(b"\n"):
-        raise torn
+    if torn is not None:
+        if line.endswith(b"\n"):
+            raise torn
+        messages.warning("%s; it is left out", torn)
     if not log.opened:
         raise BadInput("empty: an event log starts with the event 'opened'", where=f"{path}:1")
     return log.tasks
@@ -145,7 +148,7 @@ def _report(task: RecordedTask, raw: dict[str, Any]) -> None:
         segment.failed = True
     segment.done = segment.done or kind in ("done", "value")
     if kind == "done" and raw.get("elapsed_s") is not None:
-        segment.elapsed_s = _time(raw, "elapsed_s")
+        segment.elapsed_s = max(0.0, _time(raw, "elapsed_s"))
 
 
 def _generated(task: RecordedTask, raw: dict[str, Any]) -> None:
@@ -156,7 +159,10 @@ def _generated(task: RecordedTask, raw: dict[str, Any]) -> None:
 
 def _settled(task: RecordedTask, raw: dict[str, Any]) -> None:
     task.outcome = _text(raw, "outcome", "")
-    for line in raw.get("segments") or ():
+    lines = raw.get("segments") or []
+    if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
+        raise BadInput(f"segments: must be a list of objects, got {lines!r}")
+    for line in lines:
         segment = task.segments.get(_count(line, "index"))
         # A robot's own elapsed time is better than the arrival times of its reports. Without a report of the end,
         # ``end_s`` is only an estimate.
@@ -175,8 +181,8 @@ _TASK_EVENTS: dict[str, Callable[[RecordedTask, dict[str, Any]], None]] = {
 
 def _time(raw: dict[str, Any], name: str) -> float:
     value = raw.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise BadInput(f"{name}: must be a number of seconds, got {value!r}")
+    if not is_finite_number(value):
+        raise BadInput(f"{name}: must be a number of seconds, got {str(value)[:40]}")
     return float(value)
 
 

@@ -112,8 +112,10 @@ def _units(file: YamlFile, number: int, raw: Any) -> list[Unit]:
     for values in _points(file, raw.get("with"), (*at, "with")):
         try:
             filled = tuple(text.strip().format_map(values) for text in texts)
-        except (KeyError, ValueError, IndexError) as error:
+        except KeyError as error:
             raise BadInput(f"do: no value for {error}", where=_at(file, (*at, "do"))) from error
+        except (LookupError, ValueError, AttributeError, TypeError, MemoryError, OverflowError) as error:
+            raise BadInput(f"do: cannot fill in {texts}: {error}", where=_at(file, (*at, "do"))) from error
         units.append(Unit(" ".join(filled), filled))
     return units
 
@@ -125,11 +127,9 @@ def _points(file: YamlFile, values: Any, at: tuple[str | int, ...]) -> list[dict
     if isinstance(values, Mapping):
         if not all(isinstance(column, list) and column for column in values.values()):
             raise BadInput("with: must give a list of values for each name", where=_at(file, at))
-        names = list(values)
-        return [
-            dict(zip(names, point, strict=True))
-            for point in itertools.product(*(values[name] for name in names))
-        ]
+        points = itertools.product(*values.values())
+        # One more than are allowed: a few lists can have more combinations than fit into memory.
+        return [dict(zip(values, point, strict=True)) for point in itertools.islice(points, MAX_RUNS + 1)]
     if isinstance(values, list) and values and all(isinstance(point, Mapping) for point in values):
         return [dict(point) for point in values]
     raise BadInput("with: must be a mapping of lists, or a list of mappings", where=_at(file, at))

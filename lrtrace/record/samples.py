@@ -8,16 +8,18 @@ Each line is one run (here on two lines)::
 ``units`` is optional. A run with an ``outcome`` other than ``done`` failed and is ignored, like unknown fields.
 """
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lrtrace.errors import BadInput
-from lrtrace.jsonl import read_jsonl, write_jsonl
+from lrtrace.jsonl import is_finite_number, read_jsonl, write_jsonl
 
 Value = float | str
+
+MAX_ARGUMENT = 1e12
+"""Largest number as an argument: beyond it the sums of a fit lose all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,8 @@ def read_recorded_samples(path: str | Path) -> Iterator[Sample]:
 def _value(name: str, value: object, where: str) -> Value:
     if isinstance(value, str):
         return value
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise BadInput(f"args.{name}: must be a number or text, got {value!r}", where=where)
+    if not is_finite_number(value) or abs(value) > MAX_ARGUMENT:
+        raise BadInput(f"args.{name}: must be a number or text, got {str(value)[:40]}", where=where)
     return float(value)
 
 

@@ -271,6 +271,24 @@ def bad_inputs() -> list[tuple[str, tuple[object, ...], str]]:
             "none: not a tokenizer",
         ),
         ("no folder", ("compose", "--workload", "wid1", "-o", "none/x"), "none/x: cannot write it"),
+        ("a folder", ("compose", "--workload", "wid1", "-o", "."), ".: cannot write it: it is a folder"),
+        ("no name", ("sort", "good.lrtrace.jsonl", "-o", ""), ".: cannot write it: it is a folder"),
+        (
+            "JSON a folder",
+            ("stats", "good.lrtrace.jsonl", "--json", "/"),
+            "/: cannot write it: it is a folder",
+        ),
+        (
+            "JSON no folder",
+            ("sort", "good.lrtrace.jsonl", "-o", "x", "--json", "none/x"),
+            "none/x: cannot write",
+        ),
+        (
+            "fit plot",
+            ("fit", "three.samples.jsonl", "-o", "x.yaml", "--plot", "x.txt"),
+            "x.txt: a plot ends in",
+        ),
+        ("long name", ("sort", "good.lrtrace.jsonl", "-o", "x" * 300), "cannot write it: File name too long"),
         ("no folder", ("tasks", "--json", "none/x"), "none/x: cannot write it"),
         (
             "import format",

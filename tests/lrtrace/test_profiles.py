@@ -166,8 +166,14 @@ def test_extends_overrides_skill_by_skill(tmp_path: Path) -> None:
         ("- 1\n", 1, "expected a mapping"),
         ("", 1, "expected a mapping"),
         ("a: &a [*a]\n", 1, "nested deeper"),
+        ("a:\n  " + 100_000 * "[", 2, "nested deeper"),
+        (50_000 * "- " + "a\n", 1, "nested deeper"),
         ("a: !!python/object/apply:os.system [ls]\n", 1, "not plain data"),
         ("a: 2023-99-99\n", 1, "not a value"),
+        ("a: 0001-01-01 00:00:00 +23:59\n", 1, "not a value"),
+        ("a: !!bool maybe\n", 1, "not a value"),
+        ('a: !!int ""\n', 1, "not a value"),
+        ("a: !!timestamp soon\n", 1, "not a value"),
     ],
 )
 def test_broken_profiles_name_file_line_and_reason(tmp_path: Path, text: str, line: int, reason: str) -> None:

@@ -226,6 +226,9 @@ def test_a_log_that_goes_on_after_a_tear_is_readable(
         ([OPENED, task(1.0, "a", tuf={"alpha": 1})], 2, "alpha: must be zero or negative"),
         ([OPENED, task(1.0, "a"), segment(1.0, "a", -1, "x")], 3, "index: must be an integer"),
         ([OPENED, task(1.0, "a"), segment(1.0, "a", 0, "x", tokens=None)], 3, "tokens: must be an integer"),
+        ([OPENED, task(1.0, "a") | {"t_s": 10**400}], 2, "t_s: must be a number of seconds"),
+        ([OPENED, task(1.0, "a"), settled(2.0, "a", "x") | {"segments": 5}], 3, "segments: must be a list"),
+        ([OPENED, task(1.0, "a"), settled(2.0, "a", "x") | {"segments": [5]}], 3, "segments: must be a list"),
     ],
 )
 def test_broken_logs_are_named(tmp_path: Path, events: list[dict[str, Any]], line: int, reason: str) -> None:
@@ -234,6 +237,24 @@ def test_broken_logs_are_named(tmp_path: Path, events: list[dict[str, Any]], lin
         read_event_log(path)
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert reason in str(caught.value)
+
+
+def test_a_broken_line_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path, LOG[:5], end='\n{"t_s": 9.0, "event": "segm\n{}\n')
+    with pytest.raises(BadInput, match=":6: not valid JSON"):
+        read_event_log(path)
+    assert not caplog.text
+
+
+def test_a_run_shorter_than_nothing_is_none_that_a_fit_would_refuse(tmp_path: Path) -> None:
+    events = [
+        OPENED,
+        task(1.0, "a"),
+        segment(1.2, "a", 0, "mu(40);"),
+        report(1.3, "a", 0, "done", elapsed_s=-2.0),
+    ]
+    samples, _ = samples_of(write(tmp_path, events))
+    assert [sample.elapsed_s for sample in samples] == [0.0]
 
 
 def test_a_robot_without_a_profile_is_named(tmp_path: Path) -> None:

@@ -172,6 +172,9 @@ def test_another_recording_is_not_continued(grid: Grid, tmp_path: Path, other: d
         record_grid(grid, drone, out, seed=other.get("seed", 1), repetitions=1)
 
 
+HUNDRED_OF_EACH = ", ".join(f"{name}: {list(range(100, 200))}" for name in "abcd")
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -180,6 +183,13 @@ def test_another_recording_is_not_continued(grid: Grid, tmp_path: Path, other: d
         ("runs: [{do: []}]", "list of texts"),
         ('runs: [{do: ["mf({cm})"]}]', "no value for 'cm'"),
         ('runs: [{do: ["mf({cm})"], with: {cm: 5}}]', "list of values"),
+        ('runs: [{do: ["mf({cm.x})"], with: {cm: [5]}}]', "cannot fill in"),
+        ('runs: [{do: ["mf({cm[0]})"], with: {cm: [5]}}]', "cannot fill in"),
+        ('runs: [{do: ["mf({})"], with: {cm: [5]}}]', "cannot fill in"),
+        (
+            f'runs: [{{do: ["mf({{a}}{{b}}{{c}}{{d}})"], with: {{{HUNDRED_OF_EACH}}}}}]',
+            "100001 are over 100000",
+        ),
         ('runs: [{do: ["mf(20)"]}, {do: ["mf(20)"]}]', "comes twice"),
         ('repetitions: 0\nruns: [{do: ["mf(20)"]}]', "1 to 1000"),
     ],
@@ -209,6 +219,7 @@ def test_the_shipped_grids_are_for_their_skill_sets() -> None:
     "arguments",
     [
         ["record", "-o", "x.samples.jsonl"],
+        ["record", "-o", "x.samples.jsonl", "--fleet", "no-such.yaml", "log.jsonl"],
         ["record", "-o", "x.samples.jsonl", "--grid", "no-such.yaml"],
         ["record", "-o", "x.samples.jsonl", "--grid", "no-such.yaml", "--fleet", "no-such.yaml"],
     ],
