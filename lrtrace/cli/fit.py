@@ -77,9 +77,9 @@ def fit_command(
         report[skill]["checked_error"] = round(error, 6)
     print_lrtrace_result(
         json_file,
-        {"profile": str(output), "robot": fit.robot, "samples": fit.samples, "skills": report},
+        {"profile": str(output), "robot": fit.robot, "samples": fit.run_count, "skills": report},
         [
-            f"{output}: {len(fit.skills)} skills from {fit.samples} runs of {fit.robot}",
+            f"{output}: {len(fit.skills)} skills from {fit.run_count} runs of {fit.robot}",
             *_report_lines(fit, checked),
         ],
     )

@@ -104,8 +104,8 @@ class Fit:
     skills: dict[str, SkillFit] = field(default_factory=dict)
 
     @property
-    def samples(self) -> int:
-        """Number of runs."""
+    def run_count(self) -> int:
+        """Number of runs of all skills."""
         return sum(len(skill.points) for skill in self.skills.values())
 
 

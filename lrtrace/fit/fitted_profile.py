@@ -50,8 +50,8 @@ def robot_profile_from_fit(
             raw["skills"][skill]["execution"]["model"] = kept.execution.model
     raw |= {
         "robot": base.robot if base is not None else fit.robot,
-        "source": f"fitted by lrtrace fit to {fit.samples} recorded runs" + (f" on {on}" if on else ""),
-        "measured": {"date": date, "samples": fit.samples, "setup": on},
+        "source": f"fitted by lrtrace fit to {fit.run_count} recorded runs" + (f" on {on}" if on else ""),
+        "measured": {"date": date, "samples": fit.run_count, "setup": on},
     }
     if network_s is not None or base is None:
         raw["network_s"] = network_s or 0.0

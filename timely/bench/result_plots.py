@@ -53,7 +53,7 @@ def _log_log(panel: Any) -> None:
         axis.set_minor_formatter("")
 
 
-def ranked_bars(
+def plot_ranked_bars(
     path: Path, title: str, groups: Mapping[str, Mapping[str, float]], unit: str, ours: str
 ) -> None:
     """A panel a group: its systems as horizontal bars, the largest at the top, each with its value."""
@@ -73,7 +73,7 @@ def ranked_bars(
     figure.savefig(path, dpi=DPI)
 
 
-def log_curves(
+def plot_log_curves(
     path: Path,
     title: str,
     groups: Mapping[str, Pairs],
@@ -105,7 +105,7 @@ def log_curves(
     figure.savefig(path, dpi=DPI)
 
 
-def heat_map(
+def plot_heat_map(
     path: Path, title: str, columns: Sequence[str], rows: Mapping[str, Sequence[float]], ours: str
 ) -> None:
     """Shares of the best, from 0 to 1, a row a discipline."""
@@ -149,7 +149,7 @@ def plot_bench_measured_and_predicted(path: Path, title: str, systems: Pairs, un
     figure.savefig(path, dpi=DPI)
 
 
-def frontiers(
+def plot_frontiers(
     path: Path,
     pairs: Sequence[tuple[str, str, Mapping[str, tuple[float, float]]]],
     fronts: Sequence[Sequence[str]],

@@ -65,7 +65,7 @@ def _checked(benchmark: str, result: Value, section: Callable[[], list[str]]) ->
 
 def _robots(images: Path, capacity: Value, ours: str) -> list[str]:
     workloads: Mapping[str, Value] = capacity["workloads"]
-    plots.ranked_bars(
+    plots.plot_ranked_bars(
         images / "results-robots.png", "Robots on one machine with 99% of the urgent tasks in time",
         {
             name: {system: row["robots_99"] for system, row in rows.items()}
@@ -99,7 +99,7 @@ def _share_over_load(images: Path, capacity: Value, ours: str) -> list[str]:
         shown = [system for system in ranked if system not in STOCK][: CURVES - len(STOCK)]
         chosen = dict.fromkeys([ours, *shown, *(system for system in STOCK if system in rows)])
         panels[name] = {system: [tuple(point) for point in rows[system]["curve"]] for system in chosen}
-    plots.log_curves(
+    plots.plot_log_curves(
         images / "results-load.png", "Tasks in time over load", panels, "load (1: as published)",
         "share of the urgent tasks in time", ours, marks=(0.9, 0.99),
     )  # fmt: skip
@@ -133,7 +133,7 @@ def _cross_table(images: Path, cross: Value, ours: str) -> list[str]:
         for name, row in rows.items()
     }
     order = sorted(share, key=lambda name: (name != ours, -math.prod(share[name])))
-    plots.heat_map(
+    plots.plot_heat_map(
         images / "results-cross.png", "Every discipline on every paper's headline, as a share of the best",
         [_label(column) for column in headline], {name: share[name] for name in order}, ours,
     )  # fmt: skip
@@ -185,7 +185,7 @@ def _frontier(images: Path, cross: Value, ours: str) -> list[str]:
         if {first, second} <= cross["better"].keys()
     ]
     fronts = [pareto_front(points) for _, _, points in pairs]
-    plots.frontiers(images / "results-frontier.png", pairs, fronts, ours)
+    plots.plot_frontiers(images / "results-frontier.png", pairs, fronts, ours)
     return [
         "## What excludes each other",
         "",

@@ -61,7 +61,7 @@ def test_each_skill_gets_its_model() -> None:
     times = [sample.elapsed_s for sample in all_kinds() if sample.skill == "scan"]
     assert sampled.estimate_s({}) == pytest.approx(min(times), abs=1e-6)
     assert sampled.mean_s({}) == pytest.approx(np.mean(times), abs=0.05)
-    assert fit.samples == 120
+    assert fit.run_count == 120
 
 
 def test_held_out_error_is_that_of_unseen_runs() -> None:

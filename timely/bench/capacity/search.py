@@ -145,7 +145,7 @@ class CapacityRun:
         return COARSE if self.quick else FINE
 
     def tune(self) -> dict[str, int]:
-        """The token budget of each system.
+        """Choose the token budget of each system, with loads and seeds of their own.
 
         Raises:
             OutOfTime: the budget of the checkpoints is used up.

@@ -128,7 +128,7 @@ class LiveRuns:
         }
 
     def sizes(self) -> dict[str, Any]:
-        """The sizes of the engine that ran.
+        """KV blocks, batch and token budget of the engine that ran, by the names of ``EngineSizes``.
 
         Raises:
             InvalidInput: they were not kept.

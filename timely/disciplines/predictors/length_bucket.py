@@ -72,7 +72,7 @@ class LengthBucketPredictor:
         width: float | None = None,
         embedder: Embedder | None = None,
     ) -> Self:
-        """From past requests and the lengths of their outputs, in seconds.
+        """Train a predictor on past requests and the lengths of their answers; it takes seconds.
 
         Args:
             width: tokens a bucket spans, as the paper's tens; equally filled buckets unless given.

@@ -130,7 +130,7 @@ class UrgencyService:
         guesses: Mapping[int, UrgencyGuess] | None = None,
         bounds: Mapping[int, int] | None = None,
     ) -> list[Assignment]:
-        """Levels of some requests.
+        """Give requests their urgency levels: the one that a request brought, else a predicted one.
 
         Args:
             requests: name, text, and the level it brought or None, each.

@@ -47,8 +47,8 @@ class Prefix:
             del self._depths[depth]
         self._deepest()
 
-    def others(self, depth: int) -> int:
-        """Blocks that would stay held if one job of that depth went."""
+    def blocks_held_without(self, depth: int) -> int:
+        """Blocks that other jobs hold, if a job that reaches so deep leaves."""
         return self.second if depth == self.pinned else self.pinned
 
     def _deepest(self) -> None:

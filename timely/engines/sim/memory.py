@@ -234,8 +234,8 @@ class Memory:
             if prefix.depths != before:
                 self._share(users, prefix)
 
-    def moved(self) -> int:
-        """Tokens moved to or from host memory since it was last asked."""
+    def take_moved_tokens(self) -> int:
+        """Tokens moved to or from host memory since the last call, which the next call does not count again."""
         moved, self._moved = self._moved, 0
         self.swapped_tokens += moved
         return moved
@@ -246,6 +246,6 @@ class Memory:
         for live in lives:
             row, holding = live.job.row, live.holding
             if holding.holder:
-                table.shared_blocks[row] = min(holding.shared, prefix.others(holding.shared))
+                table.shared_blocks[row] = min(holding.shared, prefix.blocks_held_without(holding.shared))
             else:
                 table.shared_blocks[row] = min(holding.prefix_blocks, prefix.pinned)

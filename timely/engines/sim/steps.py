@@ -149,7 +149,7 @@ class Steps:
         if plan.evict:
             memory.evict(plan, [self._live[job_id] for job_id in plan.evict], now)
         step = self._fill(plan, now)
-        moved = memory.moved()
+        moved = memory.take_moved_tokens()
         if not step.members:
             if plan.tokens and plan.evict and retries < len(self._live):
                 self._begin(now, retries + 1)

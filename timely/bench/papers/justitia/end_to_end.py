@@ -93,7 +93,7 @@ def paper_fair_ratios(runs: Sequence[Completion], reference: Sequence[Completion
 
 
 def paper_completions(evaluation: Evaluation) -> Results:
-    """All disciplines at three intensities."""
+    """Completion times under each discipline, at three intensities of arrivals."""
     results: Results = {}
     for intensity in apps.WINDOWS_S:
         cell = results[intensity] = {name: _each(evaluation, intensity, name) for name in NAMES}

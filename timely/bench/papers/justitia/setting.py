@@ -114,7 +114,7 @@ class Predictors:
     train_s: float
 
     @classmethod
-    def make(cls) -> Self:
+    def train(cls) -> Self:
         """Train on 100 instances of each class, as section IV-B does."""
         begun = time.perf_counter()
         memory = {kind: predictor_app_cost_model(paper_samples(kind)) for kind in KINDS}
@@ -133,7 +133,7 @@ class Predictors:
 @cache
 def trained_paper_models() -> Predictors:
     """The cost models, trained once a process."""
-    return Predictors.make()
+    return Predictors.train()
 
 
 def make_paper_discipline(name: str, costs: AppCosts | None = None) -> Discipline:

@@ -263,7 +263,7 @@ def paper_starvation_workload(seed: int, mice: int, *, parts: int = 0) -> list[P
 def justitia_paper_tasks(
     apps: Sequence[tuple[float, Application]], rng: Rng, length_error: float = 0.6
 ) -> Iterator[PlannedTask]:
-    """The requests of applications, as a replay takes them; ``app`` is the class and the instance, ``MRS/17``.
+    """The requests of applications as planned tasks; ``app`` is the class and the instance, ``MRS/17``.
 
     Args:
         length_error: sigma of the log-normal error of ``expected_tokens``, for disciplines that want a predicted

@@ -173,7 +173,7 @@ def paper_workload(
 def sagesched_paper_task(
     number: int, arrival_s: float, text: str, prompt_tokens: int, output_tokens: int
 ) -> PlannedTask:
-    """A request, as a replay takes it."""
+    """An ordinary request as a planned task."""
     return PlannedTask(
         number, round(arrival_s, 6), (PlannedSegment("", output_tokens, 0.0),), prompt_tokens, task=text,
         max_tokens=MAX_TOKENS, plain=True,

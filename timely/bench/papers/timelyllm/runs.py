@@ -144,7 +144,7 @@ class Outcome:
 
     @classmethod
     def from_checkpoint(cls, entry: dict[str, Any]) -> Self:
-        """The inverse of ``to_checkpoint``."""
+        """An outcome from the JSON that ``to_checkpoint`` made of it."""
         fields = _changed(entry, lambda value: math.nan if value is None else value)
         fields["types"] = {int(number): tuple(values) for number, values in fields["types"].items()}
         return cls(**fields)
