@@ -1,7 +1,7 @@
-"""Statistics of values by seed: means, 95% intervals, and comparisons seed by seed."""
+"""Statistics of values by seed: means, 95% intervals, comparisons seed by seed; and errors of a given size."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -37,3 +37,16 @@ def paper_ratios(numerators: Sequence[float], denominators: Sequence[float]) -> 
 def paper_percent_lower(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     """By how many per cent ours is lower, seed by seed."""
     return [100.0 * (1.0 - a / b) for a, b in zip(ours, theirs, strict=True)]
+
+
+def paper_falls_to(
+    score: Callable[[float], float], target: float, *, most: float = 4.0, halvings: int = 30
+) -> float:
+    """The sigma, up to ``most``, at which a score that falls with it reaches ``target``; 0 if it never was higher."""
+    if score(0.0) <= target:
+        return 0.0
+    low, high = 0.0, most
+    for _ in range(halvings):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if score(middle) > target else (low, middle)
+    return low

@@ -15,6 +15,7 @@ from typing import Self
 import numpy as np
 
 from timely.bench.papers.justitia.workloads import KINDS, paper_samples
+from timely.bench.papers.seed_statistics import paper_falls_to
 from timely.bench.papers.serving import serve_paper_tasks
 from timely.core.job import Job, JobSpec
 from timely.disciplines.base import Discipline, DisciplineInfo
@@ -95,14 +96,9 @@ def _sigma_for(error: float) -> float:
     """Sigma of a log-normal factor of median 1 that errs by ``error`` of the truth on average."""
     z = np.linspace(-6.0, 6.0, 4001)
     density = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
-    low, high = 0.0, 5.0
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        if float(density @ np.abs(np.exp(middle * z) - 1.0)) < error:
-            low = middle
-        else:
-            high = middle
-    return low
+    return paper_falls_to(
+        lambda sigma: -float(density @ np.abs(np.exp(sigma * z) - 1.0)), -error, most=5.0, halvings=60
+    )
 
 
 @dataclass(frozen=True, slots=True)

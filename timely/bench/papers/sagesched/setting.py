@@ -25,7 +25,7 @@ from typing import Any, Self
 import numpy as np
 
 from timely.bench.papers.sagesched.workloads import DATASETS, MAX_TOKENS, Drawn, World, paper_workload
-from timely.bench.papers.seed_statistics import paper_mean
+from timely.bench.papers.seed_statistics import paper_falls_to, paper_mean
 from timely.bench.papers.serving import serve_paper_tasks
 from timely.core.job import JobId, JobSpec
 from timely.disciplines.base import Discipline
@@ -124,21 +124,10 @@ def calibrate_paper_errors(seed: int = 0, requests: int = 1500) -> Errors:
         # Averaged over the tokens of all requests, of which half is left on average.
         return float(truth @ (truth / 2.0 * np.abs(np.exp(sigma * z) - 1.0)) / truth.sum())
 
-    ssjf, ltr = _down_to(hit, HIT_RATE), _down_to(tau, TAU)
+    ssjf, ltr = paper_falls_to(hit, HIT_RATE), paper_falls_to(tau, TAU)
     kept = float(truth @ np.abs(means * np.exp(ssjf * z) - truth) / truth.sum())
-    trail = _down_to(lambda sigma: -renewed(sigma), -kept / TRAIL_FACTOR)
+    trail = paper_falls_to(lambda sigma: -renewed(sigma), -kept / TRAIL_FACTOR)
     return Errors(ssjf, ltr, trail, hit(ssjf), hit(0.0), tau(ltr))
-
-
-def _down_to(score: Callable[[float], float], target: float) -> float:
-    """The sigma at which a score that falls with it reaches ``target``; 0 when it never was higher."""
-    if score(0.0) <= target:
-        return 0.0
-    low, high = 0.0, 4.0
-    for _ in range(30):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if score(middle) > target else (low, middle)
-    return low
 
 
 @dataclass(slots=True)
