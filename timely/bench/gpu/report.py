@@ -6,7 +6,7 @@ from typing import Any
 
 from timely.bench.gpu.live_points import GPU_SYSTEMS, gpu_bench_point_name
 from timely.bench.papers import plots
-from timely.bench.papers.seed_statistics import Interval
+from timely.bench.papers.seed_statistics import Measured
 from timely.core.files import core_write_file
 
 FIRST_ACTION_REACH = 3.0
@@ -135,15 +135,15 @@ def _live_lines(measured: Value, predicted: Value, loads: Sequence[float]) -> li
 def _draw(page: Path, measured: Value, predicted: Value, loads: Sequence[float]) -> None:
     folder = page.parent / "images"
     folder.mkdir(parents=True, exist_ok=True)
-    shares: dict[str, list[Interval]] = {}
+    shares: dict[str, list[Measured]] = {}
     for system in GPU_SYSTEMS:
         values = [measured.get(gpu_bench_point_name(load), {}).get(system, {}).get(IN_TIME) for load in loads]
         if None not in values:
-            shares[system] = [(float(value), float(value), float(value)) for value in values]
+            shares[system] = values
     if shares:
         title = "Urgent tasks in time, WID 2"
         plots.paper_line_plot(folder / "gpu-in-time.png", title, loads, shares, "load", "share", floor=0.0)
-    bars: dict[str, list[Interval | None]] = {"measured": [], "predicted": []}
+    bars: dict[str, list[Measured | None]] = {"measured": [], "predicted": []}
     groups = []
     for load in loads:
         for system, values in measured.get(gpu_bench_point_name(load), {}).items():
@@ -152,8 +152,7 @@ def _draw(page: Path, measured: Value, predicted: Value, loads: Sequence[float])
                 continue
             groups.append(f"{system}\n{load:g}")
             for name, source in (("measured", values), ("predicted", expected)):
-                value = source["response mean"]
-                bars[name].append((value, value, value))
+                bars[name].append(source["response mean"])
     if groups:
         plots.paper_bars(
             folder / "gpu-predicted.png", "Mean response, measured and predicted", groups, bars, "s"

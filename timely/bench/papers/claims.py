@@ -5,11 +5,10 @@ A verdict follows from the 95% confidence interval over seeds, not from the mean
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from timely.bench.papers.seed_statistics import Interval, paper_interval
+from timely.bench.papers.seed_statistics import Interval, Measured, interval_of_measured
 
 Claim = dict[str, Any]
 """``{"id", "what", "paper", "ours", "interval", "unit", "verdict", "note", "subject"}`` of ``timely bench paper``."""
@@ -97,7 +96,7 @@ def paper_claim(
     name: str,
     what: str,
     paper: float | None,
-    ours: Interval | Sequence[float] | float | None,
+    ours: Measured | None,
     unit: str,
     rule: Rule | None,
     note: str = "",
@@ -109,7 +108,7 @@ def paper_claim(
         ours: an interval, values by seed, one number, or None where nothing was measured.
         rule: how to judge it; None for a row that gives context only.
     """
-    interval = _interval(ours)
+    interval = (math.nan, math.nan, math.nan) if ours is None else interval_of_measured(ours)
     middle, low, high = interval
     spread = high > low and math.isfinite(high - low)
     return {
@@ -123,17 +122,6 @@ def paper_claim(
         "note": note,
         "subject": subject,
     }
-
-
-def _interval(ours: Interval | Sequence[float] | float | None) -> Interval:
-    if ours is None:
-        return (math.nan, math.nan, math.nan)
-    if isinstance(ours, tuple):
-        middle, low, high = ours
-        return (middle, low, high)
-    if isinstance(ours, Sequence):
-        return paper_interval(ours)
-    return (float(ours), float(ours), float(ours))
 
 
 def _finite(value: float | None) -> float | None:

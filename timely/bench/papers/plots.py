@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from timely.bench.papers.seed_statistics import Interval
+from timely.bench.papers.seed_statistics import Measured, interval_of_measured
 
 COLOURS = (
     "#8a8f98", "#c9a227", "#3d9a9a", "#7a5ea8", "#c8442c", "#3b8454", "#a0522d", "#5a6e3a", "#d48fb0",
@@ -41,7 +41,7 @@ def paper_bars(
     path: Path,
     title: str,
     groups: Sequence[str],
-    systems: Mapping[str, Sequence[Interval | None]],
+    systems: Mapping[str, Sequence[Measured | None]],
     y_label: str,
     *,
     floor: float | None = None,
@@ -56,7 +56,7 @@ def paper_bars(
         for group, value in enumerate(values):
             if value is None:
                 continue
-            mean, low, high = value
+            mean, low, high = interval_of_measured(value)
             shown = mean if floor is None else max(mean, floor)
             axes.bar(
                 group + shift, shown, width * 0.92, color=_colour(system, number),
@@ -75,7 +75,7 @@ def paper_line_plot(
     path: Path,
     title: str,
     x: Sequence[float],
-    systems: Mapping[str, Sequence[Interval]],
+    systems: Mapping[str, Sequence[Measured]],
     x_label: str,
     y_label: str,
     *,
@@ -88,8 +88,9 @@ def paper_line_plot(
     figure, axes = _axes(title)
     for number, (system, values) in enumerate(systems.items()):
         colour = _colour(system, number)
-        axes.plot(x, [v[0] for v in values], color=colour, label=system, marker="o", ms=3)
-        axes.fill_between(x, [v[1] for v in values], [v[2] for v in values], color=colour, alpha=0.2, lw=0)
+        means, lows, highs = zip(*map(interval_of_measured, values), strict=True)
+        axes.plot(x, means, color=colour, label=system, marker="o", ms=3)
+        axes.fill_between(x, lows, highs, color=colour, alpha=0.2, lw=0)
     for label, (at, value) in (paper or {}).items():
         axes.plot([at], [value], marker="*", ms=11, color="black")
         axes.annotate(label, (at, value), textcoords="offset points", xytext=(6, 6), fontsize=8)

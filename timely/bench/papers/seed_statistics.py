@@ -8,6 +8,9 @@ import numpy as np
 Interval = tuple[float, float, float]
 """Mean, and the bounds of its 95% confidence interval."""
 
+Measured = Interval | Sequence[float] | float
+"""An interval, values by seed, or one number."""
+
 
 def paper_mean(values: Sequence[float]) -> float:
     """Arithmetic mean; ``nan`` of nothing."""
@@ -27,6 +30,14 @@ def paper_interval(values: Sequence[float]) -> Interval:
     """Mean and 95% confidence interval over seeds."""
     middle, width = paper_mean(values), paper_half_width(values)
     return (middle, middle, middle) if math.isnan(width) else (middle, middle - width, middle + width)
+
+
+def interval_of_measured(value: Measured) -> Interval:
+    """The value as an interval; one number has no width."""
+    if isinstance(value, tuple):
+        middle, low, high = value
+        return (middle, low, high)
+    return paper_interval(value if isinstance(value, Sequence) else [value])
 
 
 def paper_ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:

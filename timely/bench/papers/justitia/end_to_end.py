@@ -26,7 +26,7 @@ from timely.bench.papers.justitia.setting import (
 )
 from timely.bench.papers.real_inputs import MOONCAKE, paper_trace_arrivals
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import paper_interval, paper_mean, paper_percent_lower, paper_ratios
+from timely.bench.papers.seed_statistics import paper_mean, paper_percent_lower, paper_ratios
 from timely.disciplines.base import Discipline
 from timely.disciplines.predictors.app_cost import AppCosts, predictor_weighted_tokens
 from timely.engines.replay_types import PlannedTask
@@ -111,7 +111,7 @@ def paper_efficiency(results: Results, evaluation: Evaluation) -> Iterator[Claim
     ):
         plots.paper_bars(
             evaluation.out / f"fig8{part}.png", f"Justitia Fig. 8: {title} of completion, LLaMA-7B", list(results),
-            {name: [paper_interval(measure(results[i][name])) for i in results] for name in ORDER},
+            {name: [measure(cell[name]) for cell in results.values()] for name in ORDER},
             "completion time (s)",
         )  # fmt: skip
     for other, paper in (("vtc", 57.5), ("parrot", 61.1)):
@@ -187,7 +187,7 @@ def paper_cost_models(results: Results, evaluation: Evaluation) -> Iterator[Clai
     ):
         plots.paper_bars(
             evaluation.out / f"fig12{part}.png", "Justitia Fig. 12: cost models", list(results),
-            {n: [paper_interval(measure(results[i][n])) for i in results] for n in ("justitia", "justitia-c")},
+            {n: [measure(cell[n]) for cell in results.values()] for n in ("justitia", "justitia-c")},
             f"{title} of completion (s)",
         )  # fmt: skip
     yield paper_claim(
@@ -226,7 +226,7 @@ def paper_predictor_claims(results: Results, evaluation: Evaluation) -> Iterator
     blurred = paper_averages(_each(evaluation, "2x", "justitia-blurred"))
     plots.paper_bars(
         evaluation.out / "table2_completion.png", "Justitia Table II: average completion at 2x", ["2x"],
-        {"MLP": [paper_interval(mlp)], "errs by 452%": [paper_interval(blurred)]}, "average completion (s)",
+        {"MLP": [mlp], "errs by 452%": [blurred]}, "average completion (s)",
     )  # fmt: skip
     yield paper_claim(
         "table2.mlp", "Table II: average completion with the MLP, 2x", 151.1, mlp, "s", CONTEXT,

@@ -17,7 +17,7 @@ from timely.bench.papers.justitia.setting import (
     trained_paper_models,
 )
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import paper_interval, paper_mean, paper_percent_lower, paper_ratios
+from timely.bench.papers.seed_statistics import paper_mean, paper_percent_lower, paper_ratios
 from timely.bench.papers.serving import serve_paper_tasks, watch_paper_calls
 from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits
@@ -70,7 +70,7 @@ def paper_saturation(evaluation: Evaluation) -> Iterator[Claim]:
         blocks = evaluation.once("fig3-blocks", _blocks, name, evaluation.seeds[0])
         plots.paper_line_plot(
             evaluation.out / f"fig3{part}.png", f"Justitia Fig3{part}: two document mergings, {title}", blocks["steps"],
-            {app: [(v, v, v) for v in held] for app, held in blocks.items() if app != "steps"}, "step", "KV blocks",
+            {app: held for app, held in blocks.items() if app != "steps"}, "step", "KV blocks",
         )  # fmt: skip
     shared, in_turn, delayed = [], [], 0
     for fair, mine in zip(
@@ -153,8 +153,7 @@ def paper_starvation(evaluation: Evaluation) -> Iterator[Claim]:
     times_s = {name: elephants(ELEPHANT_PARTS, MICE, name) for name in ("justitia", "srjf")}
     plots.paper_line_plot(
         evaluation.out / "fig11.png", "Justitia Fig. 11: one MRS among mice", MICE,
-        {name: [paper_interval(values) for values in column] for name, column in times_s.items()}, "number of mice",
-        "completion of the MRS (s)",
+        times_s, "number of mice", "completion of the MRS (s)",
     )  # fmt: skip
     listed = "; ".join(
         f"{name} {' '.join(f'{paper_mean(values):.0f}' for values in column)} s"
@@ -202,7 +201,7 @@ def paper_prediction(evaluation: Evaluation) -> Iterator[Claim]:
     percent = [100.0 * error for error in errors.values()]
     plots.paper_bars(
         evaluation.out / "table2_error.png", "Justitia Table II: error of the MLP's cost prediction", list(errors),
-        {"MLP": [(v, v, v) for v in percent]}, "mean relative error, %",
+        {"MLP": percent}, "mean relative error, %",
     )  # fmt: skip
     evaluation.say("predicted costs: " + ", ".join(f"{k} {100 * v:.0f}%" for k, v in errors.items()))
     listed = ", ".join(f"{kind} {100 * error:.0f}" for kind, error in errors.items())
@@ -243,10 +242,7 @@ def justitia_paper_overhead(evaluation: Evaluation) -> Iterator[Claim]:
     both = {rate: pair[0] + pair[1] for rate, pair in taken.items()}
     plots.paper_line_plot(
         evaluation.out / "table3.png", "Justitia Table III: scheduling overhead", list(paper),
-        {
-            "paper": [(v, v, v) for v in paper.values()],
-            "a decision and an arrival": [(v, v, v) for v in both.values()],
-        },
+        {"paper": list(paper.values()), "a decision and an arrival": list(both.values())},
         "applications a minute", "ms",
     )  # fmt: skip
     yield paper_claim(

@@ -24,7 +24,7 @@ from timely.bench.papers.laps_sd.setting import (
     paper_acceptance_settled,
 )
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import paper_interval, paper_mean, paper_percent_lower
+from timely.bench.papers.seed_statistics import paper_mean, paper_percent_lower
 
 COUNTS = (10, 30, 50)
 SWITCHED_TOKENS = (100, 200, 300, 400, 500)
@@ -48,7 +48,7 @@ def paper_figure_2(evaluation: Evaluation) -> Iterator[Claim]:
     ]
     plots.paper_line_plot(
         evaluation.out / "fig2.png", "LAPS-SD Fig. 2: cost of a switch", SWITCHED_TOKENS,
-        {"out and in again": [paper_interval(values) for values in shares]}, "output tokens", "% of the inference time",
+        {"out and in again": shares}, "output tokens", "% of the inference time",
         paper={"paper, 500 tokens": (500.0, 14.21)},
     )  # fmt: skip
     yield paper_claim(
@@ -63,7 +63,7 @@ def paper_figure_3(evaluation: Evaluation) -> Iterator[Claim]:
     plots.paper_line_plot(
         evaluation.out / "fig3.png", "LAPS-SD Fig. 3: acceptance so far, three requests",
         [10.0 * (place + 1) for place in range(SHOWN_TOKENS // 10)],
-        {f"{rate:g} in the end": [(v, v, v) for v in curves[rate][0]] for rate in SHOWN}, "tokens", "acceptance so far",
+        {f"{rate:g} in the end": curves[rate][0] for rate in SHOWN}, "tokens", "acceptance so far",
     )  # fmt: skip
     tokens = [float(paper_acceptance_settled(curve, STEADY)) for runs in curves.values() for curve in runs]
     yield paper_claim(
@@ -88,8 +88,7 @@ def paper_figure_5(evaluation: Evaluation) -> Iterator[Claim]:
     for name, by_system in cells.items():
         plots.paper_line_plot(
             evaluation.out / f"fig5_{name}.png", f"LAPS-SD Fig. 5: {name}", COUNTS,
-            {system: [paper_interval(values) for values in row] for system, row in by_system.items()}, "requests",
-            "average latency, s",
+            by_system, "requests", "average latency, s",
         )  # fmt: skip
         evaluation.say(
             f"fig5 {name}: " + ", ".join(f"{s} {paper_mean(row[-1]):.1f} s" for s, row in by_system.items())
@@ -153,8 +152,7 @@ def paper_figure_6(evaluation: Evaluation) -> Iterator[Claim]:
             plots.paper_line_plot(
                 evaluation.out / f"fig6_{count}_first{first_s:g}.png",
                 f"LAPS-SD Fig. 6: queues, {count} requests, the first up to {first_s:g} s", QUEUES,
-                {name: [paper_interval(values) for values in row] for name, row in curves.items()}, "queues K",
-                "average latency, s",
+                curves, "queues K", "average latency, s",
             )  # fmt: skip
             for name, row in curves.items():
                 means = [paper_mean(values) for values in row]

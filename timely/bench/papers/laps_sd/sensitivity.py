@@ -15,7 +15,7 @@ from timely.bench.papers.laps_sd.setting import (
 )
 from timely.bench.papers.real_inputs import DIALOGUES
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import Interval, paper_mean, paper_percent_lower
+from timely.bench.papers.seed_statistics import Measured, paper_mean, paper_percent_lower
 
 BASE = (0.15, 0.3, LENGTH_ERROR, SPAN_S, SWAP_S)
 """Spread of lengths and of acceptances, error of predicted lengths, span of arrivals, cost of a switch."""
@@ -34,7 +34,7 @@ SETTINGS = {
 
 def paper_settings(evaluation: Evaluation) -> Iterator[Claim]:
     """One row a setting."""
-    shares: dict[str, list[Interval | None]] = {}
+    shares: dict[str, list[Measured | None]] = {}
     for number, (label, values) in enumerate(SETTINGS.items()):
         latency_s = {
             system: evaluation.each("varied", measure_paper_variation, *values, system) for system in SYSTEMS
@@ -42,7 +42,7 @@ def paper_settings(evaluation: Evaluation) -> Iterator[Claim]:
         evaluation.say(f"{label}: " + ", ".join(f"{s} {paper_mean(v):.1f}" for s, v in latency_s.items()))
         for system in ("laps-sd", "laps-sd-prior", "las", "clairvoyant"):
             share = 100.0 * paper_mean(latency_s[system]) / paper_mean(latency_s["lp-sjf"])
-            shares.setdefault(system, []).append((share, share, share))
+            shares.setdefault(system, []).append(share)
         yield from _rows(f"sensitivity.{number}", label, latency_s)
     plots.paper_bars(
         evaluation.out / "sensitivity.png", "LAPS-SD: average latency against LP-SJF, by setting",

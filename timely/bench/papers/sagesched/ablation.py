@@ -19,7 +19,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import Lengths, Oracle, Setting, paper_setting
 from timely.bench.papers.sagesched.workloads import DATASETS, World
-from timely.bench.papers.seed_statistics import paper_interval, paper_mean
+from timely.bench.papers.seed_statistics import paper_mean
 from timely.disciplines.predictors.embedding import Vectors, WordLlamaEmbedder
 from timely.disciplines.sagesched.constants import SIMILARITY
 from timely.disciplines.sagesched.discipline import SageSched
@@ -179,11 +179,11 @@ def paper_ablations(evaluation: Evaluation) -> Iterator[Claim]:
         evaluation.say(
             f"{figure}: " + ", ".join(f"{name} {paper_mean(v):.1f} s" for name, v in groups.items())
         )
-        systems = {name: [paper_interval(values)] for name, values in groups.items()}
+        systems = {name: [values] for name, values in groups.items()}
         labels = ["clear"]
         if figure == "fig11":
             labels = ["clear", "with noise"]
-            systems = {name: [paper_interval(v), paper_interval(noisy[name])] for name, v in groups.items()}
+            systems = {name: [v, noisy[name]] for name, v in groups.items()}
         plots.paper_bars(
             evaluation.out / f"{figure}.png", f"SageSched {figure.capitalize()}", labels, systems, "TTLT (s)"
         )
@@ -230,7 +230,7 @@ def paper_sensitivity(evaluation: Evaluation) -> Iterator[Claim]:
         best = min(averages, key=lambda value: averages[value])
         plots.paper_line_plot(
             evaluation.out / f"fig13{part}.png", f"SageSched Fig. 13{part}: {what}", values,
-            {"SageSched": [paper_interval(by_value[value]) for value in values]}, what, "average TTLT (s)",
+            {"SageSched": [by_value[value] for value in values]}, what, "average TTLT (s)",
         )  # fmt: skip
         rule: Rule = near_paper_number(default)
         yield paper_claim(

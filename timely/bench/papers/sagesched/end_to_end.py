@@ -17,8 +17,7 @@ from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import MAIN_RATE, ORDER, QWEN, Latency, Oracle, paper_setting
 from timely.bench.papers.sagesched.workloads import DATASETS
 from timely.bench.papers.seed_statistics import (
-    Interval,
-    paper_interval,
+    Measured,
     paper_mean,
     paper_percent_lower,
     paper_ratios,
@@ -48,7 +47,7 @@ def paper_over_load(evaluation: Evaluation) -> Iterator[Claim]:
         for measure, title in (("ttlt_s", "TTLT"), ("ttft_s", "TTFT")):
             plots.paper_line_plot(
                 evaluation.out / f"fig7_{model}_{title.lower()}.png", f"SageSched Fig. 7: {title}, {model}", rates,
-                {n: [paper_interval([getattr(x, measure) for x in v]) for v in c] for n, c in curves.items()},
+                {n: [[getattr(x, measure) for x in v] for v in c] for n, c in curves.items()},
                 "requests a second", f"average {title} (s)",
             )  # fmt: skip
         yield from _headline(model, rates, curves)
@@ -118,7 +117,7 @@ def paper_by_dataset(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 8: each dataset by itself."""
     names = (*ORDER, "trail-history")
     gains: dict[str, list[float]] = {}
-    bars: dict[str, list[Interval | None]] = {name: [] for name in ORDER}
+    bars: dict[str, list[Measured | None]] = {name: [] for name in ORDER}
     for dataset in DATASETS:
         table = evaluation.all(
             "fig8", sage.sagesched_paper_latency, [(QWEN, MAIN_RATE, dataset, name) for name in names]
@@ -126,7 +125,7 @@ def paper_by_dataset(evaluation: Evaluation) -> Iterator[Claim]:
         ttlt = {n: [pair[0] for pair in pairs] for n, pairs in zip(names, table, strict=True)}
         evaluation.say(f"{dataset}: " + ", ".join(f"{n} {paper_mean(v):.1f} s" for n, v in ttlt.items()))
         for name in ORDER:
-            bars[name].append(paper_interval(ttlt[name]))
+            bars[name].append(ttlt[name])
         second = min((n for n in ORDER if n != "sagesched"), key=lambda n: paper_mean(ttlt[n]))
         gains[dataset] = paper_percent_lower(ttlt["sagesched"], ttlt[second])
         history = paper_mean(paper_percent_lower(ttlt["sagesched"], ttlt["trail-history"]))

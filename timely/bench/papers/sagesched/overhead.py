@@ -18,7 +18,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import paper_job_spec, paper_setting
 from timely.bench.papers.sagesched.workloads import MAX_TOKENS, Drawn, World
-from timely.bench.papers.seed_statistics import paper_interval, paper_mean
+from timely.bench.papers.seed_statistics import paper_mean
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import StepLimits
 from timely.disciplines.predictors.history import HistoryPredictor
@@ -72,11 +72,7 @@ def sagesched_paper_overhead(evaluation: Evaluation) -> Iterator[Claim]:
     evaluation.say(f"fig12, ms by engines: {listed}")
     plots.paper_line_plot(
         evaluation.out / "fig12.png", "SageSched Fig12: overhead of one scheduler", NODES,
-        {
-            "predicting": [paper_interval([v]) for v in arrive_ms],
-            "scheduling": [paper_interval([v]) for v in decide_ms],
-        },
-        "engines, 1,000 requests queued for each", "ms",
+        {"predicting": arrive_ms, "scheduling": decide_ms}, "engines, 1,000 requests queued for each", "ms",
     )  # fmt: skip
     stream_ms, together = evaluation.once("fig12-stream", _stream_ms, NODES[-1], seed)
     yield paper_claim(

@@ -99,7 +99,7 @@ def paper_figure_5(evaluation: Evaluation) -> Iterator[Claim]:
         share = np.linspace(0.05, 1.0, 20)
         batch = np.maximum(1.0, np.floor(share * capacity / length))
         reached = paper_utilisation(batch, length, profile)
-        curves[f"{length} tokens"] = [(v, v, v) for v in (100.0 * reached).tolist()]
+        curves[f"{length} tokens"] = (100.0 * reached).tolist()
         full[length] = 100.0 * float(reached[-1])
     plots.paper_line_plot(
         evaluation.out / "fig5a.png", "SageSched Fig. 5a: utilisation, Llama-3.1-8B on an RTX 4090",
@@ -122,7 +122,7 @@ def _attention(evaluation: Evaluation) -> Claim:
         note = f"{constant:.1f} µs and {1000 * slope:.1f} µs for 1,000 tokens, a layer of Llama-3.1-8B on an RTX 4090"
         plots.paper_line_plot(
             evaluation.out / "fig5b.png", "SageSched Fig. 5b: attention of one request", context.tolist(),
-            {"measured": [(v, v, v) for v in taken_us.tolist()]}, "context tokens", "µs a layer",
+            {"measured": taken_us.tolist()}, "context tokens", "µs a layer",
         )  # fmt: skip
     return paper_claim(
         "fig5b", "Fig. 5b: attention time is linear in the context: R² of the line, 16 to 16,384 tokens", 1.0, linear,

@@ -6,7 +6,7 @@ from pathlib import Path
 from timely.bench.papers import plots
 from timely.bench.papers.claims import Claim, near_paper_number, paper_at_most, paper_claim
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import paper_interval, paper_mean, paper_ratios
+from timely.bench.papers.seed_statistics import paper_mean, paper_ratios
 from timely.bench.papers.semantic.spikes import (
     MAIN,
     WORKLOADS_A_SEED,
@@ -106,8 +106,7 @@ def paper_spikes_over_concurrency(evaluation: Evaluation) -> Iterator[Claim]:
         plots.paper_line_plot(
             evaluation.out / f"{figure}_{machine}_gap{gap_s:g}.png",
             f"Semantic {figure}: urgency 0, {machine}, gap {gap_s:g} s", CONCURRENCY,
-            {s.removeprefix("staged-"): [paper_interval(paper_level_waiting(cell, 0)) for cell in row] for s,
-            row in cells.items()},
+            {s.removeprefix("staged-"): [paper_level_waiting(cell, 0) for cell in row] for s, row in cells.items()},
             "most requests at once", "normalized waiting, s a token",
         )  # fmt: skip
         literal = cells["semantic"]
@@ -180,7 +179,7 @@ def _plot_errors(path: Path, title: str, cells: Sequence[Sequence[Levels]]) -> N
     plots.paper_line_plot(
         path, title, RATES,
         {
-            name: [paper_interval(paper_level_waiting(cell, level, True)) for cell in cells]
+            name: [paper_level_waiting(cell, level, True) for cell in cells]
             for level, name in enumerate(names)
         },
         "error rate", "normalized waiting, s a token",

@@ -6,7 +6,7 @@ from itertools import pairwise
 from timely.bench.papers import plots
 from timely.bench.papers.claims import Claim, near_paper_number, paper_at_least, paper_at_most, paper_claim
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import paper_interval, paper_mean, paper_ratios
+from timely.bench.papers.seed_statistics import paper_mean, paper_ratios
 from timely.bench.papers.semantic.figures import paper_level_waiting
 from timely.bench.papers.semantic.spikes import (
     MAIN,
@@ -73,7 +73,7 @@ def paper_table_1(evaluation: Evaluation) -> Iterator[Claim]:
             evaluation.out / f"table1_{name}.png", f"Semantic Table 1: predictor latency ({name})",
             [-3.0, -2.0, -1.0, 0.0],
             {
-                f"{batching}, {NAMES[level]}": [paper_interval(paper_level_waiting(cell, level, True)) for cell in row]
+                f"{batching}, {NAMES[level]}": [paper_level_waiting(cell, level, True) for cell in row]
                 for batching, row in cells.items()
                 for level in (0, URGENCY_LEVELS)
             },
@@ -115,8 +115,7 @@ def paper_table_2(evaluation: Evaluation) -> Iterator[Claim]:
     )
     plots.paper_line_plot(
         evaluation.out / "table2.png", "Semantic Table 2: predictor batch, latency 0.01 s", BATCHES,
-        {b: [paper_interval(paper_level_waiting(cell, URGENCY_LEVELS, True)) for cell in row] for b,
-        row in captioned.items()},
+        {b: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row] for b, row in captioned.items()},
         "predictor batch", "normalized waiting of all, s a token",
     )  # fmt: skip
     yield from _by_level("table2", "batch 64", 3, PAPER_2, captioned, scripted)
