@@ -252,6 +252,24 @@ def test_explaining_a_stranger_lists_the_known(trace: Path) -> None:
         explain_job(result_of(trace), "99")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"jobs": [5]}, {"jobs": [{"job": 0}]}, {"jobs": 5}, {"journal": 5}, {"journal": [1]},
+        {"journal": {"runs": {"0": [1]}}},
+    ],
+)  # fmt: skip
+def test_explaining_a_broken_result_is_one_line_and_exit_2(
+    tmp_path: Path, trace: Path, change: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text(json.dumps({**result_of(trace), **change}))
+    assert timely(["explain", str(path), "0"]) == 2
+    error = capsys.readouterr().err
+    assert str(path) in error
+    assert error.count("\n") == 1
+
+
 # ---------------------------------------------------------------- command line
 
 
@@ -293,6 +311,12 @@ def test_step_times_scatter_by_the_seed(trace: Path, capsys: pytest.CaptureFixtu
         (["--profile", "nope"], "unknown step-time profile 'nope'"),
         (["--eviction", "nope"], "unknown eviction 'nope'"),
         (["--max-batch", "0"], "max-batch"),
+        (["--step-noise", "nan"], "step_noise: must be from 0 to less than 1"),
+        (["--estimate-factor", "nan"], "estimate_factor: must be from 0"),
+        (["--estimate-factor", "-1"], "estimate_factor: must be from 0"),
+        (["--estimate-noise", "inf"], "estimate_noise: must be from 0"),
+        (["--until", "nan"], "until: must be 0 s or more"),
+        (["--until", "-1"], "until: must be 0 s or more"),
         (["--json", "/nowhere/at/all.json"], "/nowhere"),
     ],
 )

@@ -61,7 +61,7 @@ def replay_through_engine(
         raise UnknownName("mode", options.mode, MODES, where="mode")
     if options.eviction not in EVICTIONS:
         raise UnknownName("eviction", options.eviction, EVICTIONS, where="eviction")
-    for name in ("estimate_factor", "estimate_noise", "step_noise"):
+    for name in ("estimate_factor", "estimate_noise"):
         value = getattr(options, name)
         if not 0.0 <= value <= MAX_FACTOR:
             raise InvalidInput(f"must be from 0 to {MAX_FACTOR:g}, got {value}", where=name)
