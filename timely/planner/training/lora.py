@@ -7,7 +7,7 @@ optimiser keeps the weights in float32.
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,25 +51,18 @@ def attach_training_adapter(model: Any, rank: int, alpha: int, seed: int) -> dic
         parameter.requires_grad_(False)
     generator = torch.Generator().manual_seed(seed)
     trained: dict[str, Any] = {}
-    for name, inner, parent in list(_linear(model)):
+    for name, inner in list(model.named_modules()):
+        if name.rpartition(".")[2] not in LAYERS:
+            continue
         if inner.bias is not None:
             raise InvalidInput(f"{name} has a bias; only layers without are adapted", where="model")
         adapted = Adapted(inner, generator)
-        setattr(parent, name.rpartition(".")[2], adapted)
+        model.set_submodule(name, adapted)
         trained[f"{PREFIX}{name}.lora_A.weight"] = adapted.a
         trained[f"{PREFIX}{name}.lora_B.weight"] = adapted.b
     if not trained:
         raise InvalidInput(f"has none of the layers {', '.join(LAYERS)}", where="model")
     return trained
-
-
-def _linear(model: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Name, module and parent of every layer that is adapted."""
-    modules = dict(model.named_modules())
-    for name, module in modules.items():
-        parent, _, last = name.rpartition(".")
-        if last in LAYERS:
-            yield name, module, modules[parent]
 
 
 def _product() -> Any:
@@ -211,16 +204,8 @@ def quicken_training_norms(model: Any) -> None:
     """Replace the norms by torch's own: the same numbers in one call instead of six."""
     import torch
 
-    class Norm(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self, inner: Any) -> None:
-            super().__init__()
-            self.weight, self.eps = inner.weight, inner.variance_epsilon
-
-        def forward(self, x: Any) -> Any:
-            return torch.nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
-
-    modules = dict(model.named_modules())
-    for name, module in modules.items():
-        if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
-            parent, _, last = name.rpartition(".")
-            setattr(modules[parent], last, Norm(module))
+    for name, norm in list(model.named_modules()):
+        if type(norm).__name__.endswith("RMSNorm") and hasattr(norm, "variance_epsilon"):
+            fast = torch.nn.RMSNorm(norm.weight.shape, eps=norm.variance_epsilon)
+            fast.weight = norm.weight
+            model.set_submodule(name, fast)
