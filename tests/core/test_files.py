@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from timely.core.errors import InvalidInput
-from timely.core.files import STDOUT, append_file_line, core_write_file, replaced_file
+from timely.core.files import STDOUT, append_file_line, core_read_json, core_write_file, replaced_file
 
 
 def test_text_and_bytes_replace_a_file_and_leave_nothing_else(tmp_path: Path) -> None:
@@ -20,6 +20,19 @@ def test_text_and_bytes_replace_a_file_and_leave_nothing_else(tmp_path: Path) ->
     core_write_file(path, b"\x00\x01")
     assert path.read_bytes() == b"\x00\x01"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_json_object_is_read_and_all_else_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text('{"seed": 1}')
+    assert core_read_json(path) == {"seed": 1}
+    for content, said in ((b"[1]", "no JSON object"), (b"{", "not valid JSON"), (b"\xff", "not valid JSON"),
+                          (b"[" * 100_000, "not valid JSON")):  # fmt: skip
+        path.write_bytes(content)
+        with pytest.raises(InvalidInput, match=f"{path}: .*{said}"):
+            core_read_json(path)
+    with pytest.raises(InvalidInput, match="cannot read it: Is a directory"):
+        core_read_json(tmp_path)
 
 
 def test_a_new_file_is_as_readable_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,7 @@ def _parse(line: str) -> dict[str, Any]:
     """The object in a line of JSON; empty if there is none."""
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

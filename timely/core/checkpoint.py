@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from timely.core.errors import InvalidInput
-from timely.core.files import core_write_file
+from timely.core.files import core_read_json, core_write_file
 
 
 def save_core_checkpoint(file: Path | None, run: Mapping[str, Any], tally: Mapping[str, Any]) -> None:
@@ -31,6 +31,19 @@ def load_core_checkpoint(file: Path | None, run: Mapping[str, Any]) -> dict[str,
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInput(f"is no checkpoint of this run: {error}", where=str(file)) from error
     return tally
+
+
+def check_settings_file(file: Path, settings: Mapping[str, Any]) -> None:
+    """Write the settings of the results in a folder into a file; a later call compares its own with those.
+
+    Raises:
+        InvalidInput: the file is of other settings, or cannot be read.
+    """
+    text = json.dumps(settings, indent=1)
+    if not file.exists():
+        core_write_file(file, text + "\n")
+    elif core_read_json(file) != json.loads(text):
+        raise InvalidInput("holds results of other settings; give another folder", where=str(file.parent))
 
 
 def remove_checkpoint(file: Path | None) -> None:

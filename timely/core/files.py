@@ -1,6 +1,7 @@
 """Writing files that appear whole or not at all: no reader ever sees half a result."""
 
 import errno
+import json
 import os
 import secrets
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from timely.core.errors import InvalidInput
 
@@ -59,6 +61,23 @@ def core_write_file(path: Path, content: str | bytes) -> None:
         return
     with replaced_file(path) as temporary:
         temporary.write_bytes(data)
+
+
+def core_read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        InvalidInput: it cannot be read, or holds no JSON object; names the file.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"not valid JSON: {error}", where=str(path)) from error
+    if not isinstance(value, dict):
+        raise InvalidInput("holds no JSON object", where=str(path))
+    return value
 
 
 def append_whole(file: FileIO, data: bytes, *, flush: bool = False) -> int:

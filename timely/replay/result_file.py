@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from timely.core.errors import InvalidInput
+from timely.core.files import core_read_json
 
 
 def result_text(result: Mapping[str, Any]) -> str:
@@ -32,12 +33,7 @@ def read_result(path: Path) -> dict[str, Any]:
     Raises:
         InvalidInput: unreadable, or not the result of a replay; names the file.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"not valid JSON: {error}", where=str(path)) from error
-    if not isinstance(data, dict) or not isinstance(data.get("jobs"), list) or "discipline" not in data:
+    data = core_read_json(path)
+    if not isinstance(data.get("jobs"), list) or "discipline" not in data:
         raise InvalidInput("not the result of `timely replay --json`", where=str(path))
     return data

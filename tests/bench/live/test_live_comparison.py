@@ -97,6 +97,9 @@ def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
     LiveRuns(tmp_path, SETTINGS)
     with pytest.raises(InvalidInput, match="other settings"):
         LiveRuns(tmp_path, replace(SETTINGS, seed=8))
+    (tmp_path / "settings.json").write_text("{")
+    with pytest.raises(InvalidInput, match="not valid JSON"):
+        LiveRuns(tmp_path, SETTINGS)
 
 
 async def test_a_prediction_that_holds_and_one_that_does_not(tmp_path: Path) -> None:

@@ -27,8 +27,9 @@ from timely.bench.gpu.live_points import (
 from timely.bench.gpu.model_folder import MODEL_SIZES, write_gpu_bench_model
 from timely.bench.live.runs import LiveRuns
 from timely.bench.live.settings import Settings
+from timely.core.checkpoint import check_settings_file
 from timely.core.errors import InvalidInput, UnknownName
-from timely.core.files import core_write_file
+from timely.core.files import core_read_json, core_write_file
 
 SETTINGS_FILE = "gpu.json"
 
@@ -134,11 +135,7 @@ class GpuBench:
                     f"no task arrives within {settings.seconds:g} s at load {load:g}", where="--loads"
                 )
         folder.mkdir(parents=True, exist_ok=True)
-        file, data = folder / SETTINGS_FILE, json.loads(json.dumps(asdict(settings)))
-        if not file.exists():
-            core_write_file(file, json.dumps(data, indent=1) + "\n")
-        elif json.loads(file.read_text(encoding="utf-8")) != data:
-            raise InvalidInput("holds stages of other settings; give another folder", where=str(folder))
+        check_settings_file(folder / SETTINGS_FILE, asdict(settings))
 
     @property
     def model(self) -> Path:
@@ -157,10 +154,7 @@ class GpuBench:
     def result(self, stage: str) -> Value | None:
         """The result of a stage, or None if it is not done."""
         file = self.folder / f"{stage}.json"
-        if not file.exists():
-            return None
-        value: Value = json.loads(file.read_text(encoding="utf-8"))
-        return value
+        return core_read_json(file) if file.exists() else None
 
     def results(self) -> dict[str, Value]:
         """The results of the stages that are done."""

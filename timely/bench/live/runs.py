@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,8 +11,9 @@ from typing import Any
 
 from timely.bench.live.engine import JOURNAL_FILE, SIZES_FILE, LiveEngine
 from timely.bench.live.settings import Settings
+from timely.core.checkpoint import check_settings_file
 from timely.core.errors import EngineFailed, InvalidInput
-from timely.core.files import core_write_file
+from timely.core.files import core_read_json, core_write_file
 from timely.engines.step_time.journal import read_step_journal
 from timely.replay import results
 from timely.replay.result_file import read_result, result_text
@@ -36,12 +36,7 @@ class LiveRuns:
         self.settings = settings
         self._journals: dict[Path, tuple[int, list[dict[str, Any]]]] = {}
         folder.mkdir(parents=True, exist_ok=True)
-        file = folder / SETTINGS_FILE
-        data = json.loads(json.dumps(asdict(settings)))
-        if not file.exists():
-            core_write_file(file, json.dumps(data, indent=2) + "\n")
-        elif json.loads(file.read_text(encoding="utf-8")) != data:
-            raise InvalidInput("holds runs of other settings; give another folder", where=str(folder))
+        check_settings_file(folder / SETTINGS_FILE, asdict(settings))
 
     def path(self, run: Run) -> Path:
         """The file of a run."""
@@ -136,8 +131,7 @@ class LiveRuns:
         file = self.folder / SIZES_FILE
         if not file.exists():
             raise InvalidInput("no steps of its runs were kept", where=str(self.folder))
-        sizes: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return sizes
+        return core_read_json(file)
 
     def journal_files(self) -> list[Path]:
         """The schedulers' journals, one for each engine process."""

@@ -16,7 +16,7 @@ from timely.cli.bench.options import (
 )
 from timely.cli.output import JsonFile, write_cli_json
 from timely.core.errors import InvalidInput
-from timely.core.files import core_write_file
+from timely.core.files import core_read_json, core_write_file
 
 RUN_S = 540.0
 """Default length of a call: below ten minutes."""
@@ -59,10 +59,7 @@ def command(
     )
 
     machine_file = out / "machine.json"
-    if machine_file.exists():
-        machine = json.loads(machine_file.read_text(encoding="utf-8"))
-    else:
-        machine = in_fresh_process(check_gpu_machine)
+    machine = core_read_json(machine_file) if machine_file.exists() else in_fresh_process(check_gpu_machine)
     settings = default_gpu_settings(machine, size, _parse_loads(loads))
     if dry:
         stages = {name: stage.expected_s for name, stage in STAGES.items()}

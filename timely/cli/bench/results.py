@@ -1,13 +1,12 @@
 """``timely bench results``: the page of results with its pictures."""
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from timely.cli.bench.options import require_cli_package
-from timely.core.errors import InvalidInput
+from timely.core.files import core_read_json
 
 File = Annotated[Path, typer.Option(metavar="FILE", help="Its JSON.", exists=True, dir_okay=False)]
 
@@ -28,15 +27,5 @@ def command(
     require_cli_package("matplotlib")
     from timely.bench.results import write_results_page
 
-    write_results_page(page, _read(capacity), _read(cross), _read(live), ours)
+    write_results_page(page, core_read_json(capacity), core_read_json(cross), core_read_json(live), ours)
     typer.echo(f"timely: {page}")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"cannot be read as JSON: {error}", where=str(path)) from error
-    if not isinstance(value, dict):
-        raise InvalidInput("holds no JSON object", where=str(path))
-    return value
