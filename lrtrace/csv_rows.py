@@ -30,6 +30,6 @@ def read_csv_rows(
                     )
                 yield reader.line_num, row
         except csv.Error as error:
-            raise BadInput(f"not valid CSV: {error}", where=f"{path}:{reader.line_num}") from error
+            raise BadInput(f"not valid CSV: {error}", where=f"{path}:{reader.reader.line_num}") from error
         except UnicodeDecodeError as error:
             raise BadInput("not UTF-8 text", where=f"{path}:{reader.line_num + 1}") from error
