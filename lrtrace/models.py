@@ -8,17 +8,24 @@ segment arrives in time even after the shortest run (TimelyLLM, section 4.3).
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeFloat, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeFloat
 
 from lrtrace.errors import BadInput
 
 Args = Mapping[str, object]
 """Argument values of one skill call by name."""
 
-Quantiles = tuple[FiniteFloat, ...]
+
+def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
+    if any(later < earlier for earlier, later in itertools.pairwise(values)):
+        raise ValueError("must not decrease")
+    return values
+
+
+Quantiles = Annotated[tuple[FiniteFloat, ...], AfterValidator(_rising)]
 """Quantiles of an empirical distribution at evenly spaced levels from 0 (minimum) to 1 (maximum)."""
 
 MAX_EXECUTION_S = 86_400.0
@@ -96,22 +103,12 @@ class _Model(BaseModel):
         return self.quantile_s(float(rng.random()), args)
 
 
-def _sorted(name: str, values: Quantiles) -> None:
-    if any(later < earlier for earlier, later in itertools.pairwise(values)):
-        raise ValueError(f"{name} must not decrease")
-
-
 class ConstantModel(_Model):
     """A constant of ``seconds``. ``residual_s`` are quantiles of measured minus modelled time."""
 
     model: Literal["constant"] = "constant"
     seconds: NonNegativeFloat
     residual_s: Quantiles = ()
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        _sorted("residual_s", self.residual_s)
-        return self
 
     def quantile_s(self, level: float, args: Args) -> float:
         return max(0.0, self.seconds + trace_quantile_value(self.residual_s, level))
@@ -135,11 +132,6 @@ class LinearModel(_Model):
     measure: Literal["value", "words", "chars"] = "value"
     floor_s: NonNegativeFloat = 0.0
     residual_s: Quantiles = ()
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        _sorted("residual_s", self.residual_s)
-        return self
 
     def line_s(self, args: Args) -> float:
         """The fitted line at these arguments, before floor and residuals.
@@ -169,13 +161,8 @@ class SampledModel(_Model):
     """A distribution of recorded runs, independent of the arguments: ``quantiles_s`` at evenly spaced levels 0..1."""
 
     model: Literal["sampled"] = "sampled"
-    quantiles_s: Annotated[tuple[NonNegativeFloat, ...], Field(min_length=2)]
+    quantiles_s: Annotated[tuple[NonNegativeFloat, ...], Field(min_length=2), AfterValidator(_rising)]
     variable: bool = True
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        _sorted("quantiles_s", self.quantiles_s)
-        return self
 
     def quantile_s(self, level: float, args: Args) -> float:
         return trace_quantile_value(self.quantiles_s, level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable
@@ -110,13 +111,18 @@ def measure_trace_stats(header: Header, jobs: Iterable[Job]) -> Stats:
     stats = Stats(header)
     ends: list[float] = []
     together, previous, busy_time, last_change = 0, None, 0.0, 0.0
-    for job in jobs:
-        _add(stats, job)
-        now = job.arrival_s
-        while ends and ends[0] <= now:
+
+    def end_tasks(until_s: float) -> None:
+        nonlocal busy_time, last_change
+        while ends and ends[0] <= until_s:
             busy_time += len(ends) * (ends[0] - last_change)
             last_change = heapq.heappop(ends)
             _mark(stats, last_change, len(ends))
+
+    for job in jobs:
+        _add(stats, job)
+        now = job.arrival_s
+        end_tasks(now)
         busy_time += len(ends) * (now - last_change)
         last_change = now
         heapq.heappush(ends, now + RESPONSE_S + job.execution_s)
@@ -130,10 +136,7 @@ def measure_trace_stats(header: Header, jobs: Iterable[Job]) -> Stats:
         previous = now
     if together:
         stats.columns["tasks_per_event"].add(together)
-    while ends:
-        busy_time += len(ends) * (ends[0] - last_change)
-        last_change = heapq.heappop(ends)
-        _mark(stats, last_change, len(ends))
+    end_tasks(math.inf)
     start = stats.arrivals_s.values[0] if stats.jobs else 0.0
     stats.busy_mean = busy_time / (last_change - start) if last_change > start else 0.0
     return stats

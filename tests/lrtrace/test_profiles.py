@@ -158,6 +158,11 @@ def test_extends_overrides_skill_by_skill(tmp_path: Path) -> None:
         (SMALL.replace("min: 10", "min: 1000"), 7, "over max"),
         (SMALL + "  go: 1\n", 14, "'go' is given twice"),
         (SMALL + "deny: [fly]\n", 1, "'fly', which is no skill"),
+        (
+            SMALL + "  back: {execution: {model: sampled, quantiles_s: [2.0, 1.0]}}\n",
+            14,
+            "skills.back.execution.quantiles_s: must not decrease",
+        ),
         (SMALL + "colour: red\n", 14, "colour: Extra inputs"),
         (SMALL + "extends: nope\n", 14, "unknown robot profile 'nope'"),
         (SMALL + "extends: unit\n", 14, "in a circle"),
