@@ -7,7 +7,7 @@ execution time. Times count from the first request.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -156,13 +156,11 @@ def _azure_time(path: Path, line: int, text: str) -> float:
     whole, _, rest = text.strip().partition(".")
     digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
     try:
-        moment = datetime.fromisoformat(
-            whole + rest[len(digits) :] + ("" if "+" in text or "Z" in text else "+00:00")
-        )
+        moment = datetime.fromisoformat(whole + rest[len(digits) :])
         fraction = float(f"0.{digits or '0'}")
     except ValueError:
         raise BadInput(f"TIMESTAMP: must be a date and time, got {text!r}", where=f"{path}:{line}") from None
-    return moment.timestamp() + fraction
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() + fraction
 
 
 def read_mooncake(path: Path) -> Iterator[Request]:

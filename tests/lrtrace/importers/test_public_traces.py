@@ -60,8 +60,9 @@ def test_azure(tmp_path: Path) -> None:
     assert (trace.tally.jobs, trace.tally.skipped) == (3, 0)
 
 
-def test_azure_with_offsets_and_empty_answers(tmp_path: Path) -> None:
-    trace, jobs = load(tmp_path, "azure", AZURE_2024)
+@pytest.mark.parametrize("offset", ["+00:00", "-02:00", "Z"])
+def test_azure_with_offsets_and_empty_answers(tmp_path: Path, offset: str) -> None:
+    trace, jobs = load(tmp_path, "azure", AZURE_2024.replace("+00:00", offset))
     assert [job.arrival_s for job in jobs] == pytest.approx([0.0, 0.007405], abs=1e-6)
     assert trace.tally.skipped == 1
 
