@@ -297,7 +297,7 @@ def make_venv(env: Environment) -> None:
     """Make the folder, or make it again when it belongs to another place or its Python is gone."""
     version = python_version(str(env.python)) if env.python.exists() else None
     if version and OLDEST <= version <= NEWEST and not env.done():
-        return  # somebody's own environment: filled up, not thrown away
+        return  # not made by this script: filled up, not thrown away
     base = find_python()
     env.folder.mkdir(exist_ok=True)
     env.run([base, "-m", "venv", "--clear", env.folder])

@@ -88,7 +88,7 @@ def _requests(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _contiguous(
     kind: int, first: int, last: int, tokens: int, begins: list[float], times: list[float]
 ) -> list[tuple[str, float, float, int]]:
-    """A run of steps, cut where the engine stood still in between (everybody was parked)."""
+    """A run of steps, cut where the engine stood still in between (all jobs were parked)."""
     name = "prompt" if kind else "decode"
     spans: list[tuple[str, float, float, int]] = []
     begin, count = begins[first], 0

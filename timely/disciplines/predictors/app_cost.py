@@ -107,7 +107,7 @@ class OnlineAppCosts:
 # ---------------------------------------------------------------------- TF-IDF and MLP
 
 REMEMBERED = 10_000
-"""Application types whose cost is kept; more are nobody's types."""
+"""Most application types whose costs are kept."""
 
 _TOKEN = re.compile(r"\b\w\w+\b")
 """The words scikit-learn's TF-IDF counts."""

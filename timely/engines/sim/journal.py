@@ -49,7 +49,7 @@ class Journal:
         self._dropped = 0
 
     def choice(self, plan: StepPlan, controller: Controller, limits: StepLimits) -> None:
-        """A plan was composed; noted when it leaves somebody out and differs from the one before."""
+        """Note a composed plan if it leaves a job out and differs from the one before."""
         step = len(self._t_s)
         for job_id in plan.evict:
             self._evictions.append((step, job_id))

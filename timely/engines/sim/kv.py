@@ -73,7 +73,7 @@ class Holding:
         self.holder = False
         """It counts among the prefix's references."""
         self.idle = 0
-        """Own blocks that outlived an eviction, as long as nobody has reused them."""
+        """Own blocks that outlived an eviction and are not reused yet."""
         self.idle_shared = 0
         """How deep into the prefix the job's own blocks began when it was evicted."""
 
@@ -182,7 +182,7 @@ class BlockPool:
         gained = whole - holding.shared
         if gained <= 0:
             return False
-        # The frontier has nobody behind it: every stored block is pinned before and after.
+        # No job holds more of the prefix than this one: every stored block is pinned before and after.
         prefix.leave(holding.shared)
         prefix.enter(whole)
         prefix.blocks = holding.shared = whole
@@ -204,7 +204,7 @@ class BlockPool:
         return self.free - before
 
     def release(self, holding: Holding) -> None:
-        """The job is over; nobody will look for its own blocks again."""
+        """Free the blocks of a job that has ended; its own blocks are never looked for again."""
         self._discard(holding.private)
         holding.private = 0
         if holding.idle:

@@ -241,7 +241,7 @@ class Memory:
         return moved
 
     def _share(self, lives: Iterable[Live], prefix: Prefix) -> None:
-        """Which blocks cost nothing, because another job holds them, and which nobody gets by an eviction."""
+        """Count the blocks of each job that another job holds, too: they cost nothing, and its eviction frees none."""
         table = self.table
         for live in lives:
             row, holding = live.job.row, live.holding

@@ -227,7 +227,7 @@ SHOWN_TOKENS = 400
 
 
 def measure_paper_alone_s(tokens: int, seed: int) -> float:
-    """Inference time of a request of CP's kind that nobody disturbs, seconds."""
+    """Inference time of a request of CP's kind on an idle machine, seconds."""
     dataset = DATASETS["CP"]
     task = PlannedTask(
         job=0,
