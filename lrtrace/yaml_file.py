@@ -95,7 +95,8 @@ def _check_depth(text: str, loader_type: Any, shown: str) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH + 1:
-                where = f"{shown}:{event.start_mark.line + 1}"
+                mark = event.start_mark
+                where = shown if mark is None else f"{shown}:{mark.line + 1}"
                 raise BadInput(f"nested deeper than {MAX_DEPTH} levels", where=where)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1

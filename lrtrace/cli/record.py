@@ -53,9 +53,9 @@ def record_command(
             metavar="[ROBOT=]PROFILE", help="Profile of a robot in the log, if not the one of that name."
         ),
     ] = None,
-    prompt_tokens: Annotated[int, typer.Option(help="Where the log does not say.")] = 1300,
+    prompt_tokens: Annotated[int, typer.Option(min=1, help="Where the log does not say.")] = 1300,
     shared_prefix: Annotated[
-        int | None, typer.Option(help="Tokens that all prompts share; else as cached.")
+        int | None, typer.Option(min=0, help="Tokens that all prompts share; else as cached.")
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
@@ -87,6 +87,7 @@ def record_command(
             for task in recording:
                 task.arrival_s += shift_s
         tasks.extend(recording)
+    profiles = _profiles(tasks, profile or [])
     conversion = Conversion()
     if kind == "trace":
         header, jobs = to_trace(
@@ -98,9 +99,7 @@ def record_command(
         )
         write_trace(output, header, jobs)
     else:
-        write_recorded_samples(
-            output, import_skill_samples(tasks, _profiles(tasks, profile or []), conversion)
-        )
+        write_recorded_samples(output, import_skill_samples(tasks, profiles, conversion))
     lines = [
         f"{output}: {conversion.converted} {'jobs' if kind == 'trace' else 'samples'} from {len(tasks)} tasks"
     ]

@@ -181,6 +181,9 @@ def test_record_from_an_event_log(lrtrace: Run) -> None:
     assert "1 samples from 1 tasks" in out
     assert json.loads(Path("runs").read_text())["robot"] == "sim-drone"
     assert lrtrace("record", "log.jsonl", "-o", "s.samples.jsonl", "--profile", "sim-drone")[0] == 0
+    code, _, err = lrtrace("record", "log.jsonl", "-o", "n.lrtrace.jsonl", "--profile", "nope")
+    assert (code, Path("n.lrtrace.jsonl").exists()) == (2, False)
+    assert "unknown robot profile 'nope'" in err
 
 
 def test_profiles_are_listed(lrtrace: Run) -> None:

@@ -21,6 +21,8 @@ MEASURING = "timely.engines.vllm.calibrate"
 """Module whose ``timed_steps(model)`` runs steps on the live engine."""
 
 
+MAX_LAYERS = 100_000
+
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -40,7 +42,9 @@ def command(
             metavar="FOLDER", help="Fit kernel tables (dense, attention, per_sequence .csv) instead."
         ),
     ] = None,
-    layers: Annotated[int | None, typer.Option(min=1, help="Layers of the model the tables are of.")] = None,
+    layers: Annotated[
+        int | None, typer.Option(min=1, max=MAX_LAYERS, help="Layers of the model the tables are of.")
+    ] = None,
     pointwise_share: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Share of the pointwise kernels that compilation leaves.")
     ] = 1.0,

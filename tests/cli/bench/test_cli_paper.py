@@ -14,6 +14,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.cli.bench import make_app
 from timely.cli.bench import paper as command
 from timely.cli.bench.paper import HEADINGS, cli_claim_row
+from timely.cli.main import run_timely_command
 
 KEYS = {"id", "what", "paper", "ours", "interval", "unit", "verdict", "note", "subject"}
 
@@ -47,3 +48,14 @@ def test_the_json_holds_each_claim_and_no_total(tmp_path: Path, monkeypatch: pyt
     assert [row["verdict"] for row in result["claims"]] == ["not met", "met", "not exercised"]
     for title in command.SUBJECTS.values():
         assert f"## {title}" in table.read_text()
+
+
+def test_a_resume_file_that_cannot_be_read_leaves_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert (
+        run_timely_command(["bench", "paper", "semantic", "--out", str(out), "--resume", str(tmp_path)]) == 2
+    )
+    assert str(tmp_path) in capsys.readouterr().err
+    assert not out.exists()

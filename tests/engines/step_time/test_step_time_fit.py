@@ -119,3 +119,5 @@ def test_command_refuses_what_it_cannot_do(tmp_path: Path, capsys: pytest.Captur
     assert "--layers" in capsys.readouterr().err
     assert timely(["calibrate", "--out", out, "--from-kernels", str(tmp_path), "--layers", "2"]) == 2
     assert "dense.csv" in capsys.readouterr().err
+    assert timely(["calibrate", "--out", out, "--from-kernels", str(tmp_path), "--layers", "9" * 400]) == 2
+    assert "--layers" in capsys.readouterr().err

@@ -63,8 +63,8 @@ def command(
     module = import_module(PAPERS[name])
     console = make_cli_console(json_file)
     target = out / name
-    target.mkdir(parents=True, exist_ok=True)
     with resumable_cli_checkpoints(resume, budget, jobs) as checkpoints:
+        target.mkdir(parents=True, exist_ok=True)
         claims = module.run_paper_evaluation(
             Evaluation(range(1, seeds + 1), target, print_cli_progress, checkpoints, data)
         )
