@@ -46,8 +46,8 @@ class UnknownName(BadInput):
     code = "unknown_name"
 
     def __init__(self, kind: str, name: object, names: Iterable[str], *, where: str = "") -> None:
-        listed = ", ".join(sorted(names)) or "none"
-        super().__init__(f"unknown {kind} {name!r}; known: {listed}", where=where)
+        names_text = ", ".join(sorted(names)) or "none"
+        super().__init__(f"unknown {kind} {name!r}; known: {names_text}", where=where)
 
 
 class TooFewSamples(BadInput):

@@ -19,8 +19,10 @@ URGENT_BELOW_S = 0.5
 
 
 def _fail(name: str, expected: str, got: object) -> NoReturn:
-    shown = repr(got)
-    raise BadInput(f"{name}: must be {expected}, got {shown if len(shown) <= 80 else shown[:77] + '...'}")
+    value_text = repr(got)
+    raise BadInput(
+        f"{name}: must be {expected}, got {value_text if len(value_text) <= 80 else value_text[:77] + '...'}"
+    )
 
 
 def _number(name: str, value: object, low: float, expected: str) -> float:
@@ -90,10 +92,10 @@ class Tuf:
             if "alpha" in values:
                 raise BadInput("alpha: give alpha or cutoff_s, not both")
             cutoff = values.pop("cutoff_s")
-            checked = cls(ert_s, 0.0, beta)
-            if _number("cutoff_s", cutoff, 0.0, "a number of seconds") <= checked.ert_s:
-                _fail("cutoff_s", f"later than ert_s={checked.ert_s}", cutoff)
-            values["alpha"] = -checked.beta / (cutoff - checked.ert_s)
+            flat = cls(ert_s, 0.0, beta)
+            if _number("cutoff_s", cutoff, 0.0, "a number of seconds") <= flat.ert_s:
+                _fail("cutoff_s", f"later than ert_s={flat.ert_s}", cutoff)
+            values["alpha"] = -flat.beta / (cutoff - flat.ert_s)
         return cls(ert_s, values.pop("alpha", -2.0), beta, values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -222,7 +224,7 @@ class Job:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, in the order of the format description."""
-        values: dict[str, Any] = {name: getattr(self, name) for name in _WRITTEN}
+        values: dict[str, Any] = {name: getattr(self, name) for name in _FIELD_ORDER}
         values["tuf"] = self.tuf.to_dict()
         if self.acceptance is None:
             del values["acceptance"]
@@ -230,7 +232,7 @@ class Job:
         return values | dict(self.extra)
 
 
-_WRITTEN = (
+_FIELD_ORDER = (
     *("job", "arrival_s", "agent", "app", "robot", "skill_set", "task", "scene", "prompt_tokens"),
     *("shared_prefix_tokens", "tuf", "urgency", "acceptance", "plan"),
 )

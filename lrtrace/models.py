@@ -145,16 +145,16 @@ class LinearModel(_Model):
             args[self.argument], self.measure, self.argument
         )
 
-    def _bounded(self, seconds: float) -> float:
+    def _clamp(self, seconds: float) -> float:
         if not seconds <= MAX_EXECUTION_S:
             raise BadInput(f"argument {self.argument!r} gives {seconds:g} s, over {MAX_EXECUTION_S:g} s")
         return max(self.floor_s, seconds)
 
     def quantile_s(self, level: float, args: Args) -> float:
-        return self._bounded(self.line_s(args) + trace_quantile_value(self.residual_s, level))
+        return self._clamp(self.line_s(args) + trace_quantile_value(self.residual_s, level))
 
     def mean_s(self, args: Args) -> float:
-        return self._bounded(self.line_s(args) + trace_quantiles_mean(self.residual_s))
+        return self._clamp(self.line_s(args) + trace_quantiles_mean(self.residual_s))
 
 
 class SampledModel(_Model):

@@ -14,10 +14,10 @@ from lrtrace.robot_profile import RobotProfile
 
 How = Literal["estimate", "mean", "minimum", "sample"]
 
-QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
-_CALL = re.compile(rf"(?:{QUOTED})|(?P<name>[A-Za-z_]\w*)\s*\(")
-_ARGUMENT = re.compile(rf"\s*(?:(?P<text>{QUOTED})|(?P<plain>[^'\",()]*?))\s*(?P<end>[,)])")
-_NESTED = re.compile(r"\s*[A-Za-z_]\w*\s*\(")
+QUOTED_TEXT = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_CALL = re.compile(rf"(?:{QUOTED_TEXT})|(?P<name>[A-Za-z_]\w*)\s*\(")
+_ARGUMENT = re.compile(rf"\s*(?:(?P<text>{QUOTED_TEXT})|(?P<plain>[^'\",()]*?))\s*(?P<end>[,)])")
+_CALL_START = re.compile(r"\s*[A-Za-z_]\w*\s*\(")
 _PIECE = re.compile(r" ?[^\W\d_]+|\d+| ?(?:[^\w\s]|_)+|\s+")
 
 
@@ -50,7 +50,7 @@ def parse_trace_calls(text: str) -> list[Call]:
                 position = at
                 break
         else:
-            if _NESTED.match(text, at):  # the argument is another call, which the next round reads
+            if _CALL_START.match(text, at):  # the argument is another call, which the next round reads
                 calls.append(Call(match["name"], tuple(args)))
     return calls
 

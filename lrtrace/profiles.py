@@ -21,11 +21,13 @@ MAX_EXTENDS = 8
 
 def profile_folders() -> list[Path]:
     """The existing folders to search, in order; the first match wins."""
-    configured = [Path(part) for part in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if part]
+    variable_folders = [Path(part) for part in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if part]
     package = Path(__file__).resolve().parent
     checkout = [package.parent / "robot_profiles"] if (package.parent / "pyproject.toml").is_file() else []
     return [
-        folder for folder in (*configured, *checkout, package / "_data" / "robot_profiles") if folder.is_dir()
+        folder
+        for folder in (*variable_folders, *checkout, package / "_data" / "robot_profiles")
+        if folder.is_dir()
     ]
 
 
@@ -94,28 +96,28 @@ def _chain(path: Path) -> tuple[dict[str, Any], list[YamlFile]]:
                 following = beside if NAME.fullmatch(str(parent)) and beside.is_file() else _locate(parent)
             except UnknownName as error:
                 raise BadInput(f"extends: {error.message}", where=where) from error
-    merged: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for layer in reversed(layers):
-        merged = _over(merged, {key: value for key, value in layer.value.items() if key != "extends"})
-    return merged, layers
+        fields = _over(fields, {key: value for key, value in layer.value.items() if key != "extends"})
+    return fields, layers
 
 
 def _over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Merge ``top`` over ``base``, mapping by mapping. An execution model is replaced whole."""
-    merged = dict(base)
+    result = dict(base)
     for key, value in top.items():
-        old = merged.get(key)
+        old = result.get(key)
         whole = key == "execution" or not (isinstance(old, Mapping) and isinstance(value, Mapping))
-        merged[key] = value if whole else _over(old or {}, value)
-    return merged
+        result[key] = value if whole else _over(old or {}, value)
+    return result
 
 
 def _where(files: Iterable[YamlFile], loc: Sequence[str | int]) -> str:
-    listed = list(files)
-    for file in listed:
+    layers = list(files)
+    for file in layers:
         if (line := file.line(loc)) is not None:
             return f"{file.path}:{line}"
-    return f"{listed[0].path}:1"
+    return f"{layers[0].path}:1"
 
 
 def _first_profile_error(error: ValidationError, files: Sequence[YamlFile]) -> BadInput:
@@ -124,8 +126,8 @@ def _first_profile_error(error: ValidationError, files: Sequence[YamlFile]) -> B
     # The tag of a union ('linear') appears in pydantic's location but is no key of the file.
     loc: list[str | int] = []
     for part in problem["loc"]:
-        tagged = len(loc) > 0 and loc[-1] == "execution" and part in ("constant", "linear", "sampled")
-        if not tagged:
+        is_kind_tag = len(loc) > 0 and loc[-1] == "execution" and part in ("constant", "linear", "sampled")
+        if not is_kind_tag:
             loc.append(part)
     field = ".".join(str(part) for part in loc)
     message = problem["msg"].removeprefix("Value error, ")

@@ -98,7 +98,7 @@ class SkillProfile(_Part):
         return self
 
 
-class Measured(_Part):
+class Measurement(_Part):
     """The measurement of the execution times; ``date`` is ISO 8601 or empty."""
 
     date: str = ""
@@ -185,7 +185,7 @@ class RobotProfile(_Part):
     robot: str
     source: str
     network_s: NonNegativeFloat = 0.0
-    measured: Measured = Measured()
+    measured: Measurement = Measurement()
     skills: dict[str, SkillProfile] = Field(min_length=1)
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
@@ -198,14 +198,14 @@ class RobotProfile(_Part):
     def _check(self) -> Self:
         if not NAME.fullmatch(self.name):
             raise ValueError(f"name {self.name!r} must be letters, digits, '.', '_' and '-'")
-        taken: dict[str, str] = {}
+        skills_by_name: dict[str, str] = {}
         for skill, entry in self.skills.items():
             for name in {skill, entry.abbr or skill}:
-                if taken.setdefault(name, skill) != skill:
-                    raise ValueError(f"{name!r} names both {taken[name]} and {skill}")
-        for listed in (*(self.allow or ()), *self.deny):
-            if listed not in taken:
-                raise ValueError(f"allow or deny lists {listed!r}, which is no skill here")
+                if skills_by_name.setdefault(name, skill) != skill:
+                    raise ValueError(f"{name!r} names both {skills_by_name[name]} and {skill}")
+        for entry_name in (*(self.allow or ()), *self.deny):
+            if entry_name not in skills_by_name:
+                raise ValueError(f"allow or deny lists {entry_name!r}, which is no skill here")
         return self
 
     def skill_name(self, skill: str) -> str:
@@ -250,11 +250,13 @@ class RobotProfile(_Part):
     def sample_args(self, skill: str, args: Values) -> tuple[dict[str, float | str], dict[str, str]]:
         """Arguments of a call by name as numbers and texts, and the units of the numbers that have limits."""
         limits = self.limits(skill)
-        named = {
+        by_name = {
             name: value if isinstance(value, (float, str)) else str(value)
             for name, value in self.named_args(skill, args).items()
         }
-        return named, {name: limits[name].unit for name in named if name in limits and limits[name].numeric}
+        return by_name, {
+            name: limits[name].unit for name in by_name if name in limits and limits[name].numeric
+        }
 
     def violations(self, skill: str, args: Values = ()) -> list[str]:
         """Every reason against this call on this robot, in words; empty if it may run.

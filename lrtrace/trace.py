@@ -73,11 +73,11 @@ class Trace:
         Raises:
             BadInput: see the class. ``jobs_by_arrival`` reads unordered files.
         """
-        seen, previous = _JobNumbers(), 0.0
+        earlier_jobs, previous = _JobNumbers(), 0.0
         with closing(read_jsonl(self.path)) as lines:
             next(lines, None)
             for number, raw in lines:
-                job = self._job(number, raw, seen)
+                job = self._job(number, raw, earlier_jobs)
                 if job.arrival_s < previous:
                     raise BadInput(
                         f"arrival_s: {job.arrival_s} is before {previous} of the job above;"
@@ -94,12 +94,14 @@ class Trace:
             BadInput: see the class.
         """
         arrivals, offsets, numbers = array("d"), array("q"), array("q")
-        seen = _JobNumbers()
+        earlier_jobs = _JobNumbers()
         with open_trace_input(self.path) as file:
             records = raw_trace_lines(self.path, file)
             next(records, None)
             for number, offset, line in records:
-                arrivals.append(self._job(number, decode_jsonl(self.path, number, line), seen).arrival_s)
+                arrivals.append(
+                    self._job(number, decode_jsonl(self.path, number, line), earlier_jobs).arrival_s
+                )
                 offsets.append(offset)
                 numbers.append(number)
             for index in sorted(range(len(arrivals)), key=arrivals.__getitem__):
@@ -107,10 +109,10 @@ class Trace:
                 number = numbers[index]
                 yield self._job(number, decode_jsonl(self.path, number, file.readline()), None)
 
-    def _job(self, number: int, raw: Mapping[str, Any], seen: _JobNumbers | None) -> Job:
+    def _job(self, number: int, raw: Mapping[str, Any], earlier_jobs: _JobNumbers | None) -> Job:
         try:
             job = Job.from_dict(raw)
-            if seen is not None and not seen.add(job.job):
+            if earlier_jobs is not None and not earlier_jobs.add(job.job):
                 raise BadInput(f"job: {job.job} was there before; each job needs its own number")
         except BadInput as error:
             raise BadInput(error.message, where=self._where(number)) from error
@@ -132,13 +134,13 @@ class TraceWriter:
     def __init__(self, path: str | Path, header: Header) -> None:
         self.path = Path(path)
         self.jobs = 0
-        self._seen = _JobNumbers()
+        self._earlier_jobs = _JobNumbers()
         self._output = open_trace_output(self.path)
         self._file = self._output.__enter__()
         self._file.write(encode_jsonl(header.to_dict()))
 
     def write(self, job: Job) -> None:
-        if not self._seen.add(job.job):
+        if not self._earlier_jobs.add(job.job):
             raise BadInput(f"job: {job.job} was written before", where=str(self.path))
         self._file.write(encode_jsonl(job.to_dict()))
         self.jobs += 1

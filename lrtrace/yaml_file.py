@@ -60,11 +60,11 @@ def read_lrtrace_yaml(path: Path) -> YamlFile:
         raise BadInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
     except UnicodeDecodeError as error:
         raise BadInput("not UTF-8 text", where=str(path)) from error
-    return _parsed(text, str(path))
+    return _parse(text, str(path))
 
 
 @lru_cache(maxsize=128)
-def _parsed(text: str, shown: str) -> YamlFile:
+def _parse(text: str, name: str) -> YamlFile:
     """Parse once per content, since a server needs the same profiles often.
 
     The key is the content, not the time stamp: a file can change within one clock tick and keep its size.
@@ -72,23 +72,23 @@ def _parsed(text: str, shown: str) -> YamlFile:
     loader_type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     loader = loader_type(text)
     try:
-        _check_depth(text, loader_type, shown)
+        _check_depth(text, loader_type, name)
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
-            raise BadInput("expected a mapping of fields", where=f"{shown}:1")
-        builder = _Builder(loader, shown)
+            raise BadInput("expected a mapping of fields", where=f"{name}:1")
+        builder = _Builder(loader, name)
         value = builder.build(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        where = f"{shown}:{mark.line + 1}" if mark is not None else shown
+        where = f"{name}:{mark.line + 1}" if mark is not None else name
         reason = " ".join(str(getattr(error, "problem", None) or error).split())
         raise BadInput(f"not valid YAML: {reason}", where=where) from error
     finally:
         loader.dispose()
-    return YamlFile(Path(shown), value, builder.lines)
+    return YamlFile(Path(name), value, builder.lines)
 
 
-def _check_depth(text: str, loader_type: Any, shown: str) -> None:
+def _check_depth(text: str, loader_type: Any, name: str) -> None:
     """Refuse deep nesting before the library composes nodes, which it does by recursion: it would end the process."""
     depth = 0
     for event in yaml.parse(text, loader_type):
@@ -96,7 +96,7 @@ def _check_depth(text: str, loader_type: Any, shown: str) -> None:
             depth += 1
             if depth > MAX_DEPTH + 1:
                 mark = event.start_mark
-                where = shown if mark is None else f"{shown}:{mark.line + 1}"
+                where = name if mark is None else f"{name}:{mark.line + 1}"
                 raise BadInput(f"nested deeper than {MAX_DEPTH} levels", where=where)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
@@ -105,14 +105,14 @@ def _check_depth(text: str, loader_type: Any, shown: str) -> None:
 class _Builder:
     """Builds plain Python values from a node tree, with their lines."""
 
-    def __init__(self, loader: Any, shown: str) -> None:
+    def __init__(self, loader: Any, name: str) -> None:
         self.loader = loader
-        self.shown = shown
+        self.name = name
         self.lines: dict[Loc, int] = {}
 
     def build(self, node: yaml.Node, loc: Loc = ()) -> Any:
         """The value of a node. Depth and number of values are bounded, since aliases may nest or multiply."""
-        where = f"{self.shown}:{node.start_mark.line + 1}"
+        where = f"{self.name}:{node.start_mark.line + 1}"
         if len(loc) > MAX_DEPTH:
             raise BadInput(f"nested deeper than {MAX_DEPTH} levels", where=where)
         if len(self.lines) > MAX_VALUES:
@@ -137,11 +137,11 @@ class _Builder:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                raise BadInput("a key must be a plain word", where=f"{self.shown}:{line}")
+                raise BadInput("a key must be a plain word", where=f"{self.name}:{line}")
             # Keys stay text: a skill named 'on' must not become True.
             key = key_node.value
             if key in result:
-                raise BadInput(f"{key!r} is given twice", where=f"{self.shown}:{line}")
+                raise BadInput(f"{key!r} is given twice", where=f"{self.name}:{line}")
             self.lines[(*loc, key)] = line
             result[key] = self.build(value_node, (*loc, key))
         return result

@@ -54,7 +54,7 @@ def run(command: Sequence[str], *, log: Path | None = None) -> None:
     """
     with tempfile.TemporaryFile() as scratch:
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command, stdout=scratch, stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False, cwd=ROOT
             )
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -64,9 +64,9 @@ def run(command: Sequence[str], *, log: Path | None = None) -> None:
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_bytes(output)
-    if done.returncode != 0:
+    if process.returncode != 0:
         sys.stderr.write(output.decode(errors="replace")[-4000:])
-        raise Failed(f"{' '.join(command[:4])} ... failed with status {done.returncode}")
+        raise Failed(f"{' '.join(command[:4])} ... failed with status {process.returncode}")
 
 
 def source_files() -> list[Path]:
@@ -147,13 +147,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, subprocess.SubprocessError) as error:
         sys.stderr.write(f"build_interfaces: cannot run {python}: {error}\n")
         return 2
-    seen = json.loads(answer.stdout)
-    state = source_hash(seen["version"])
-    stamp = Path(seen["prefix"]) / "share" / "timely_interfaces" / ".source-hash"
+    installation = json.loads(answer.stdout)
+    state = source_hash(installation["version"])
+    stamp = Path(installation["prefix"]) / "share" / "timely_interfaces" / ".source-hash"
     try:
         fresh = (
             not options.force
-            and "timely-interfaces" in seen["editable"]
+            and "timely-interfaces" in installation["editable"]
             and stamp.is_file()
             and stamp.read_text() == state
         )
@@ -177,20 +177,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             stamp.write_text(state)
         sources = {name.replace("_", "-"): SOURCES / name for name in PYTHON_PACKAGES}
-        outdated = [
+        stale_paths = [
             path
             for name, path in sources.items()
-            if options.force or seen["editable"].get(name) != path.as_uri()
+            if options.force or installation["editable"].get(name) != path.as_uri()
         ]
-        if outdated:
-            editable = [part for path in outdated for part in ("-e", str(path))]
+        if stale_paths:
+            editable = [part for path in stale_paths for part in ("-e", str(path))]
             # A plain path in a .pth file: type checkers understand it, and files may come and go.
             plain = ["--config-settings", "editable_mode=compat"]
             run([*uv(python), "pip", "install", "--python", str(python), "--no-deps", *plain, *editable])
     except Failed as error:
         sys.stderr.write(f"build_interfaces: {error}\n")
         return 1
-    print("ROS 2 packages: " + ("in place" if fresh and not outdated else "installed"))
+    print("ROS 2 packages: " + ("in place" if fresh and not stale_paths else "installed"))
     return 0
 
 

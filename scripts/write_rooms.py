@@ -50,27 +50,27 @@ def edges(rooms: Rooms) -> dict[str, set[str]]:
 
     A door to a single module, which may point upwards, is left out, and so is the version in ``timely``.
     """
-    drawn = {wing(name) for name in rooms} - {"timely"}
-    below: dict[str, set[str]] = {name: set() for name in drawn}
+    boxes = {wing(name) for name in rooms} - {"timely"}
+    below: dict[str, set[str]] = {name: set() for name in boxes}
     for name, row in rooms.items():
         whole = {wing(door) for door in row.get("imports", ()) if door in rooms or wing(door) == door}
         if name != "timely":
-            below[wing(name)] |= (whole & drawn) - {wing(name)}
-    reached = {name: _reach(below, name) for name in drawn}
+            below[wing(name)] |= (whole & boxes) - {wing(name)}
+    below_all = {name: _reach(below, name) for name in boxes}
     return {
-        name: {door for door in doors if not any(door in reached[other] for other in doors - {door})}
+        name: {door for door in doors if not any(door in below_all[other] for other in doors - {door})}
         for name, doors in below.items()
     }
 
 
 def _reach(below: Mapping[str, set[str]], start: str) -> set[str]:
-    open_, reached = list(below[start]), set[str]()
+    open_, reachable = list(below[start]), set[str]()
     while open_:
         name = open_.pop()
-        if name not in reached:
-            reached.add(name)
+        if name not in reachable:
+            reachable.add(name)
             open_ += below[name]
-    return reached
+    return reachable
 
 
 def picture(rooms: Rooms) -> str:

@@ -98,7 +98,7 @@ class Atom:
 
 
 @dataclass
-class Sent:
+class SentTask:
     """A task's segments as they went to the driver, and when it said that it began them (monotonic seconds)."""
 
     skill_set: str = ""
@@ -107,14 +107,14 @@ class Sent:
     ended_s: float = 0.0
 
 
-def atoms_of(sent: Sent) -> list[Atom]:
+def atoms_of(task: SentTask) -> list[Atom]:
     """All that a robot may be told for the segments that it began, in order; loops written out."""
     from timely.plans.language.parser import SegmentParser
     from timely.plans.language.syntax import Block, Call, If, Loop, plan_node_calls
     from timely.plans.skill_library import load_skill_set
 
-    began = [sent.texts[index] for index in sorted(sent.texts) if index in sent.started_s]
-    parser = SegmentParser(load_skill_set(sent.skill_set))
+    began = [task.texts[index] for index in sorted(task.texts) if index in task.started_s]
+    parser = SegmentParser(load_skill_set(task.skill_set))
     ends = []
     for text in began:
         parser.feed(text)
@@ -152,7 +152,7 @@ def atoms_of(sent: Sent) -> list[Atom]:
     return audit
 
 
-def audit(records: Sequence[dict[str, Any]], tasks: Sequence[Sent]) -> tuple[int, list[str]]:
+def audit(records: Sequence[dict[str, Any]], tasks: Sequence[SentTask]) -> tuple[int, list[str]]:
     """(actions of a robot's log, what is wrong): each must be explained, once, in the order of the segments."""
     actions = sorted(
         (record["start_s"] if record["start_s"] is not None else record["t_s"], record["command"])
@@ -180,7 +180,7 @@ def audit(records: Sequence[dict[str, Any]], tasks: Sequence[Sent]) -> tuple[int
     return len(actions), wrong
 
 
-def _places(atoms: Sequence[Atom], start: int, command: str, plan: Sent, at_s: float) -> Iterator[int]:
+def _places(atoms: Sequence[Atom], start: int, command: str, plan: SentTask, at_s: float) -> Iterator[int]:
     """Where the plan may have this command next, without leaving out anything that had to come before."""
     if not min(plan.started_s.values()) - EARLY_S <= at_s <= plan.ended_s + LATE_S:
         return
@@ -228,11 +228,11 @@ class Program:
         from rclpy.action import ActionClient
         from timely_interfaces.action import ExecuteTask
         from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
-        from timely_robots.ros.rclpy_utils import LATCHED
+        from timely_robots.ros.rclpy_utils import LATCHED_QOS
         from timely_robots.ros.rclpy_utils import TASKS as TASK_QOS
         from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
-        self.tasks: dict[str, dict[str, Sent]] = {robot: {} for robot in robots}
+        self.tasks: dict[str, dict[str, SentTask]] = {robot: {} for robot in robots}
         self.outcomes: Counter[str] = Counter()
         self.responses: dict[str, list[float]] = {"urgent": [], "normal": []}
         self.errors: Counter[str] = Counter()
@@ -247,12 +247,12 @@ class Program:
         for robot in robots:
             node.create_subscription(Task, f"/{robot}/task", self._on_task(robot), TASK_QOS)
             node.create_subscription(Segment, f"/{robot}/segments", self._on_segment(robot), 200)
-            node.create_subscription(RobotState, f"/{robot}/state", self._on_state(robot), LATCHED)
+            node.create_subscription(RobotState, f"/{robot}/state", self._on_state(robot), LATCHED_QOS)
             node.create_subscription(SegmentReport, f"/{robot}/segment_reports", self._on_report(robot), 200)
         self._spinner = Spinner(context, [node], name="five robots").start()
 
-    def _task(self, robot: str, task_id: str) -> Sent:
-        return self.tasks[robot].setdefault(task_id, Sent())
+    def _task(self, robot: str, task_id: str) -> SentTask:
+        return self.tasks[robot].setdefault(task_id, SentTask())
 
     def _on_task(self, robot: str) -> Any:
         def keep(message: Any) -> None:
@@ -305,7 +305,7 @@ class Program:
         with self._lock:
             self._open[robot] += 1
 
-        def settled(future: Any) -> None:
+        def note_result(future: Any) -> None:
             result = future.result().result
             with self._lock:
                 self._open[robot] -= 1
@@ -315,10 +315,10 @@ class Program:
                 if result.outcome in ("failed", "refused"):
                     self.errors[f"{result.error_code} {result.error_msg}"[:120]] += 1
 
-        def accepted(future: Any) -> None:
-            future.result().get_result_async().add_done_callback(settled)
+        def follow_goal(future: Any) -> None:
+            future.result().get_result_async().add_done_callback(note_result)
 
-        self._spinner.call(lambda: send_ros_goal(self._clients[robot], goal).add_done_callback(accepted))
+        self._spinner.call(lambda: send_ros_goal(self._clients[robot], goal).add_done_callback(follow_goal))
 
     def idle(self, robot: str) -> bool:
         """Nothing is under way for this robot."""
@@ -376,11 +376,11 @@ def _run(options: argparse.Namespace, parts: ChildProcesses) -> dict[str, Any]:
     finally:
         program.close()
     drivers.stop()
-    checked: dict[str, int] = {}
+    action_counts: dict[str, int] = {}
     wrong: list[str] = []
     for robot in hosts:
         records = [json.loads(line) for line in (folder / f"{robot}.jsonl").read_text().splitlines()]
-        checked[robot], problems = audit(records, list(program.tasks[robot].values()))
+        action_counts[robot], problems = audit(records, list(program.tasks[robot].values()))
         wrong += [f"{robot}: {problem}" for problem in problems]
     return {
         "engine": options.engine,
@@ -390,7 +390,7 @@ def _run(options: argparse.Namespace, parts: ChildProcesses) -> dict[str, Any]:
             kind: round(statistics.median(values), 3) for kind, values in program.responses.items() if values
         },
         "segments": sum(len(task.texts) for tasks in program.tasks.values() for task in tasks.values()),
-        "actions": checked,
+        "actions": action_counts,
         "wrong": wrong,
         "errors": dict(program.errors),
     }

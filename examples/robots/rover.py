@@ -14,7 +14,7 @@ class Rover(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         ready = selectors.DefaultSelector()
         ready.register(self.connection, selectors.EVENT_READ)
-        busy_until, heard = 0.0, b""
+        busy_until, buffer = 0.0, b""
         while True:
             if busy_until and time.monotonic() >= busy_until:
                 busy_until = 0.0
@@ -24,7 +24,7 @@ class Rover(socketserver.StreamRequestHandler):
             data = self.connection.recv(4096)
             if not data:
                 return
-            *lines, heard = (heard + data).split(b"\n")
+            *lines, buffer = (buffer + data).split(b"\n")
             for word, _, amount in (line.decode().partition(" ") for line in lines):
                 print(word, amount, flush=True)
                 if word == "stop":

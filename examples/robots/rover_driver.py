@@ -31,7 +31,7 @@ class Rover(Robot):
         super().__init__(settings, clock)
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
-        self._received = b""
+        self._buffer = b""
         self._x, self._y, self._yaw = 0.0, 0.0, 0.0
 
     def connect(self, timeout_s: float) -> None:
@@ -94,6 +94,6 @@ class Rover(Robot):
             data = self._socket.recv(4096) if self._socket is not None else b""
             if not data:
                 raise MotionError("the rover closed the connection", ErrorCode.CONNECTION_LOST)
-            self._received += data
-        *lines, self._received = self._received.split(b"\n")
+            self._buffer += data
+        *lines, self._buffer = self._buffer.split(b"\n")
         return lines[-1].decode() if lines else None

@@ -16,9 +16,9 @@ if not client.wait_for_server(timeout_sec=10.0):
 
 # Full worth within 0.2 s, nothing left after half a second: an urgent task.
 goal = ExecuteTask.Goal(task=task, tuf=TimeUtility(ert_s=0.2, beta=2.0, cutoff_s=0.5))
-sent = client.send_goal_async(goal, lambda message: print("segment:", message.feedback.segment.text))
-rclpy.spin_until_future_complete(node, sent, timeout_sec=10.0)
-handle = sent.result()
+goal_future = client.send_goal_async(goal, lambda message: print("segment:", message.feedback.segment.text))
+rclpy.spin_until_future_complete(node, goal_future, timeout_sec=10.0)
+handle = goal_future.result()
 if handle is None or not handle.accepted:
     sys.exit("the goal was not taken")
 answer = handle.get_result_async()

@@ -65,22 +65,22 @@ def fit_command(
     )
     date = datetime.now(UTC).date().isoformat()
     others = (sample for file in check or () for sample in read_recorded_samples(file))
-    checked = check_fit(fit, others, base_profile) if check else {}
+    other_errors = check_fit(fit, others, base_profile) if check else {}
     raw = robot_profile_from_fit(
-        fit, output.stem, date=date, on=on, base=base_profile, network_s=network, checked=checked
+        fit, output.stem, date=date, on=on, base=base_profile, network_s=network, checked=other_errors
     )
     write_fitted_profile(output, raw)
     if plot is not None:
         plot_residuals(fit, plot)
-    report = {skill: fitted.summary() for skill, fitted in fit.skills.items()}
-    for skill, error in checked.items():
+    report = {skill: skill_fit.summary() for skill, skill_fit in fit.skills.items()}
+    for skill, error in other_errors.items():
         report[skill]["checked_error"] = round(error, 6)
     print_lrtrace_result(
         json_file,
         {"profile": str(output), "robot": fit.robot, "samples": fit.run_count, "skills": report},
         [
             f"{output}: {len(fit.skills)} skills from {fit.run_count} runs of {fit.robot}",
-            *_report_lines(fit, checked),
+            *_report_lines(fit, other_errors),
         ],
     )
 
@@ -101,15 +101,15 @@ def _kinds(options: Sequence[str]) -> dict[str, Kind]:
     return kinds
 
 
-def _report_lines(fit: Fit, checked: Mapping[str, float]) -> list[str]:
+def _report_lines(fit: Fit, other_errors: Mapping[str, float]) -> list[str]:
     heading = f"{'skill':18}{'model':10}{'runs':>6}{'mean s':>10}{'min s':>10}{'residual s':>12}{'held-out error':>16}"
-    lines = [heading + (f"{'on other runs':>15}" if checked else "")]
-    for skill, fitted in fit.skills.items():
-        summary = fitted.summary()
+    lines = [heading + (f"{'on other runs':>15}" if other_errors else "")]
+    for skill, skill_fit in fit.skills.items():
+        summary = skill_fit.summary()
         lines.append(
             f"{skill:18}{summary['model']:10}{summary['samples']:>6}{summary['mean_s']:>10.3f}{summary['min_s']:>10.3f}"
-            f"{summary['residual_std_s']:>12.4f}{100 * fitted.estimate_error:>15.1f}%"
-            + (f"{100 * checked[skill]:>14.1f}%" if skill in checked else "")
-            + (" (minimum rule)" if fitted.model.variable else "")
+            f"{summary['residual_std_s']:>12.4f}{100 * skill_fit.estimate_error:>15.1f}%"
+            + (f"{100 * other_errors[skill]:>14.1f}%" if skill in other_errors else "")
+            + (" (minimum rule)" if skill_fit.model.variable else "")
         )
     return lines

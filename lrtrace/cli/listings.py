@@ -9,7 +9,7 @@ from lrtrace.compose.tasks import TASKS
 from lrtrace.profiles import load_profile, profile_names
 from lrtrace.robot_profile import RobotProfile
 
-SHOWN = ("trace_id", "title", "kind", "task", "skill_set", "robot")
+COLUMNS = ("trace_id", "title", "kind", "task", "skill_set", "robot")
 
 
 def lrtrace_tasks_command(json_file: JsonFile = None) -> None:
@@ -17,7 +17,7 @@ def lrtrace_tasks_command(json_file: JsonFile = None) -> None:
     values, lines = [], []
     for task in TASKS.values():
         plans = [list(variant.segments) for variant in task.variants]
-        plain = {name: getattr(task, name) for name in SHOWN}
+        plain = {name: getattr(task, name) for name in COLUMNS}
         values.append({**plain, "tuf": task.tuf.to_dict(), "urgency": task.urgency, "plans": plans})
         lines.append(f"{task.trace_id:>3}  {task.title} ({task.kind})")
         lines += [f"       {' '.join(segments)}" for segments in plans]
@@ -50,9 +50,9 @@ def _profile_lines(profile: RobotProfile) -> list[str]:
             else name
             for name, limit in entry.args.items()
         )
-        allowed = "" if profile.allows(skill) else "  [forbidden]"
+        permission = "" if profile.allows(skill) else "  [forbidden]"
         lines.append(
-            f"  {skill}({limits}): {_model_text(entry.execution)}, {entry.basis or 'no basis given'}{allowed}"
+            f"  {skill}({limits}): {_model_text(entry.execution)}, {entry.basis or 'no basis given'}{permission}"
         )
     return lines
 

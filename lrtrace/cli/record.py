@@ -153,17 +153,17 @@ def _kind_of(output: Path) -> str:
 
 def _profiles(tasks: Sequence[RecordedTask], options: Sequence[str]) -> dict[str, RobotProfile]:
     """Profiles of the robots in the log. A profile without a robot applies to all robots without their own."""
-    named: dict[str, RobotProfile] = {}
+    by_robot: dict[str, RobotProfile] = {}
     other: RobotProfile | None = None
     for text in options:
         robot, equals, name = text.rpartition("=")
         if equals:
-            named[robot] = load_profile(name)
+            by_robot[robot] = load_profile(name)
         else:
             other = load_profile(name)
-    for robot in {task.robot for task in tasks} - set(named):
+    for robot in {task.robot for task in tasks} - set(by_robot):
         if other is not None:
-            named[robot] = other
+            by_robot[robot] = other
         elif robot in profile_names():
-            named[robot] = find_robot_profile(robot)
-    return named
+            by_robot[robot] = find_robot_profile(robot)
+    return by_robot

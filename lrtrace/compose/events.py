@@ -30,16 +30,16 @@ def check_workload_events(events: Sequence[Event] | None) -> list[tuple[int, ...
     """Events as a list. Raises BadInput for an empty event, UnknownName for an unknown task."""
     if events is None:
         return None
-    checked = [tuple(event) for event in events]
-    if not checked:
+    id_lists = [tuple(event) for event in events]
+    if not id_lists:
         raise BadInput("no events")
-    for event in checked:
+    for event in id_lists:
         if not event:
             raise BadInput("an event needs at least one task")
         for trace_id in event:
             if trace_id != CHAT:
                 find_workload_task(trace_id)
-    return checked
+    return id_lists
 
 
 _EVENT = re.compile(r"\s*(?:\((?P<several>[^()]*)\)|(?P<one>[^(),]+))\s*(?:,|$)")
@@ -61,10 +61,10 @@ def parse_workload_events(text: str) -> list[tuple[int, ...]]:
         match = _EVENT.match(inner, at)
         if match is None:
             raise BadInput(f"cannot read an event at {inner[at : at + 20]!r}; write (1,2),8 for two events")
-        written = match["one"] if match["several"] is None else match["several"]
-        tasks = [_TASK.fullmatch(part) for part in written.split(",")]
+        ids_text = match["one"] if match["several"] is None else match["several"]
+        tasks = [_TASK.fullmatch(part) for part in ids_text.split(",")]
         if not all(tasks):
-            raise BadInput(f"cannot read the tasks {written.strip()!r}; write trace ids like 1 or Trace1")
+            raise BadInput(f"cannot read the tasks {ids_text.strip()!r}; write trace ids like 1 or Trace1")
         events.append(tuple(int(task[1]) for task in tasks if task))
         at = match.end()
     return check_workload_events(events) or []

@@ -68,9 +68,9 @@ def compose_story_segments(
     else:
         pieces = []
         for number, paragraph in enumerate(paragraphs):
-            spaced = [f"{text} " for text in paragraph[:-1]] + [f"{paragraph[-1]}\n"]
-            spaced[0] = ("\n" if number else "") + spaced[0]
-            pieces += spaced
+            sentence_texts = [f"{text} " for text in paragraph[:-1]] + [f"{paragraph[-1]}\n"]
+            sentence_texts[0] = ("\n" if number else "") + sentence_texts[0]
+            pieces += sentence_texts
     pieces[-1] = pieces[-1].rstrip()
     return tuple(
         PlanSegment(text, count(text), round(profile.estimate_s(unit, [text]), 6)) for text in pieces

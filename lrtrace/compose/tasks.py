@@ -91,8 +91,8 @@ class BenchmarkTask:
         return tuple(segments)
 
 
-def _segments(listed: Sequence[str | tuple[str, str]]) -> Iterator[str]:
-    for entry in listed:
+def _segments(entries: Sequence[str | tuple[str, str]]) -> Iterator[str]:
+    for entry in entries:
         if isinstance(entry, str):
             yield entry
         else:

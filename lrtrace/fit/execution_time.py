@@ -68,8 +68,8 @@ class SkillFit:
 
     def summary(self) -> dict[str, Any]:
         """The residual report of this skill; times in seconds."""
-        rest, measured = self.residuals_s, self.points[:, 1]
-        spread = float(((measured - measured.mean()) ** 2).sum())
+        rest, times_s = self.residuals_s, self.points[:, 1]
+        total_squares = float(((times_s - times_s.mean()) ** 2).sum())
         model = self.model
         values: dict[str, Any] = {
             "model": model.model,
@@ -84,12 +84,14 @@ class SkillFit:
                 "per_unit_s": model.per_unit_s,
             }
         return values | {
-            "mean_s": round(float(measured.mean()), 6),
-            "min_s": round(float(measured.min()), 6),
+            "mean_s": round(float(times_s.mean()), 6),
+            "min_s": round(float(times_s.min()), 6),
             "residual_mean_s": round(float(rest.mean()), 6),
             "residual_std_s": round(float(rest.std()), 6),
             "residual_max_s": round(float(np.abs(rest).max()), 6),
-            "r_squared": round(1.0 - float((rest**2).sum()) / spread, 6) if spread > 0 else None,
+            "r_squared": round(1.0 - float((rest**2).sum()) / total_squares, 6)
+            if total_squares > 0
+            else None,
             "held_out_error": round(self.held_out, 6),
             "held_out_error_s": round(self.held_out_s, 6),
             "held_out_too_early": round(self.too_early, 6),
@@ -154,15 +156,15 @@ def fit_samples(
     min_count = (
         max(min_samples, math.ceil(1 / min(level, 1 - level))) if method == "quantile" else min_samples
     )
-    fitted: dict[str, SkillFit] = {}
+    skill_fits: dict[str, SkillFit] = {}
     for skill, group in groups.items():
         if len(group) < min_count:
             raise TooFewSamples(
                 f"{skill}: {len(group)} samples, a fit needs at least {min_count}", where=group[-1].where
             )
         recipe = _recipe(skill, group, (kinds or {}).get(skill), method, level)
-        fitted[skill] = _fit_skill(skill, group, replace(recipe, variable=skill in variable))
-    return Fit(robot, fitted)
+        skill_fits[skill] = _fit_skill(skill, group, replace(recipe, variable=skill in variable))
+    return Fit(robot, skill_fits)
 
 
 def check_fit(fit: Fit, samples: Iterable[Sample], base: RobotProfile | None = None) -> dict[str, float]:
@@ -181,13 +183,13 @@ def check_fit(fit: Fit, samples: Iterable[Sample], base: RobotProfile | None = N
         skill = _full_name(sample, base)
         if skill not in fit.skills:
             continue
-        model, measured = fit.skills[skill].model, max(sample.elapsed_s, 1e-9)
+        model, elapsed_s = fit.skills[skill].model, max(sample.elapsed_s, 1e-9)
         try:
-            planned = model.estimate_s(sample.args)
+            estimate_s = model.estimate_s(sample.args)
         except BadInput as error:
             raise BadInput(error.message, where=sample.where) from error
-        error_s = max(0.0, planned - measured) if model.variable else abs(planned - measured)
-        errors.setdefault(skill, []).append(error_s / measured)
+        error_s = max(0.0, estimate_s - elapsed_s) if model.variable else abs(estimate_s - elapsed_s)
+        errors.setdefault(skill, []).append(error_s / elapsed_s)
     return {skill: float(np.mean(shares)) for skill, shares in errors.items()}
 
 

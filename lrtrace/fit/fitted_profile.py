@@ -46,8 +46,8 @@ def robot_profile_from_fit(
     elif base is not None:
         raw |= base.model_dump(mode="json", exclude_defaults=True)
         raw["name"] = name
-        for skill, kept in base.skills.items():
-            raw["skills"][skill]["execution"]["model"] = kept.execution.model
+        for skill, base_skill in base.skills.items():
+            raw["skills"][skill]["execution"]["model"] = base_skill.execution.model
     raw |= {
         "robot": base.robot if base is not None else fit.robot,
         "source": f"fitted by lrtrace fit to {fit.run_count} recorded runs" + (f" on {on}" if on else ""),
@@ -56,16 +56,16 @@ def robot_profile_from_fit(
     if network_s is not None or base is None:
         raw["network_s"] = network_s or 0.0
     skills: dict[str, Any] = raw.setdefault("skills", {})
-    for skill, fitted in fit.skills.items():
+    for skill, skill_fit in fit.skills.items():
         entry: dict[str, Any] = dict(skills.get(skill, {}))
         if base is None:
-            entry["args"] = {argument: dict(limit) for argument, limit in fitted.args.items()}
-        execution = fitted.model.model_dump(mode="json", exclude_defaults=True)
-        entry["execution"] = {"model": fitted.model.model, **execution}
-        if isinstance(fitted.model, LinearModel) and not fitted.model.unit:
-            entry["execution"]["unit"] = _unit(base, skill, fitted.model.argument)
+            entry["args"] = {argument: dict(limit) for argument, limit in skill_fit.args.items()}
+        execution = skill_fit.model.model_dump(mode="json", exclude_defaults=True)
+        entry["execution"] = {"model": skill_fit.model.model, **execution}
+        if isinstance(skill_fit.model, LinearModel) and not skill_fit.model.unit:
+            entry["execution"]["unit"] = _unit(base, skill, skill_fit.model.argument)
         entry["basis"] = "fitted"
-        entry["held_out_error"] = round((checked or {}).get(skill, fitted.estimate_error), 4)
+        entry["held_out_error"] = round((checked or {}).get(skill, skill_fit.estimate_error), 4)
         skills[skill] = entry
     return raw
 
@@ -110,43 +110,43 @@ def plot_residuals(fit: Fit, path: str | Path) -> None:
     Raises:
         BadInput: matplotlib is not installed, or the file cannot be written.
     """
-    shown = list(fit.skills.items())[:MAX_PANELS]
-    columns = min(4, len(shown))
-    rows = -(-len(shown) // columns)
+    panel_fits = list(fit.skills.items())[:MAX_PANELS]
+    columns = min(4, len(panel_fits))
+    rows = -(-len(panel_fits) // columns)
     figure = new_lrtrace_figure(4.2 * columns, 4.4 * rows)
     panels = np.atleast_2d(figure.subfigures(rows, columns))
-    for (skill, fitted), panel in zip(shown, panels.reshape(-1), strict=False):
+    for (skill, skill_fit), panel in zip(panel_fits, panels.reshape(-1), strict=False):
         upper, lower = panel.subplots(2, 1, height_ratios=(3, 2), sharex=True)
-        _draw_fit(upper, skill, fitted)
-        _draw_residuals(lower, fitted)
+        _draw_fit(upper, skill, skill_fit)
+        _draw_residuals(lower, skill_fit)
     save_lrtrace_figure(figure, Path(path))
 
 
-def _draw_fit(axes: Any, skill: str, fitted: SkillFit) -> None:
-    x, measured, modelled = fitted.points.T
-    model = fitted.model
+def _draw_fit(axes: Any, skill: str, skill_fit: SkillFit) -> None:
+    x, times_s, model_s = skill_fit.points.T
+    model = skill_fit.model
     if isinstance(model, LinearModel):
         order = np.argsort(x)
-        axes.plot(x, measured, ".", alpha=0.6, label="measured")
-        axes.plot(x[order], modelled[order], "-", label="model")
+        axes.plot(x, times_s, ".", alpha=0.6, label="measured")
+        axes.plot(x[order], model_s[order], "-", label="model")
     else:
         levels = np.linspace(0, 1, 101)
-        axes.plot(np.linspace(0, 1, len(measured)), np.sort(measured), ".", alpha=0.6, label="measured")
+        axes.plot(np.linspace(0, 1, len(times_s)), np.sort(times_s), ".", alpha=0.6, label="measured")
         axes.plot(levels, [model.quantile_s(float(level), {}) for level in levels], "-", label="model")
-    axes.set_ylim(0, 1.15 * max(measured.max(), 1e-3))
+    axes.set_ylim(0, 1.15 * max(times_s.max(), 1e-3))
     axes.set_ylabel("execution [s]")
     kind = "minimum of" if model.variable else model.model
     axes.set_title(
-        f"{skill}: {kind} {len(x)} runs, held-out error {100 * fitted.estimate_error:.1f}%", fontsize=9
+        f"{skill}: {kind} {len(x)} runs, held-out error {100 * skill_fit.estimate_error:.1f}%", fontsize=9
     )
     axes.legend(fontsize=7, loc="lower right")
 
 
-def _draw_residuals(axes: Any, fitted: SkillFit) -> None:
-    model, residuals = fitted.model, fitted.residuals_s
+def _draw_residuals(axes: Any, skill_fit: SkillFit) -> None:
+    model, residuals = skill_fit.model, skill_fit.residuals_s
     axes.axhline(0.0, linewidth=0.8, color="black")
     if isinstance(model, LinearModel):
-        axes.plot(fitted.points[:, 0], residuals, ".", alpha=0.6)
+        axes.plot(skill_fit.points[:, 0], residuals, ".", alpha=0.6)
         axes.set_xlabel(f"{model.argument} [{model.unit}]" if model.unit else model.argument)
     else:
         axes.plot(np.linspace(0, 1, len(residuals)), np.sort(residuals), ".", alpha=0.6)

@@ -21,7 +21,7 @@ from lrtrace.jsonl import decode_jsonl, is_finite_number, open_trace_input, raw_
 messages = logging.getLogger(__name__)
 
 VERSION = 1
-OPENED = re.compile(rb'\{"t_s": ?[0-9.]+, ?"event": ?"opened"')
+OPEN_EVENT = re.compile(rb'\{"t_s": ?[0-9.]+, ?"event": ?"opened"')
 """The first line of a server run. Inside a text its quotation marks would be escaped."""
 
 RESTART_GAP_S = 1.0
@@ -47,31 +47,31 @@ def read_event_log(path: str | Path) -> list[RecordedTask]:
         BadInput: no event log, another version, or a broken line; the message names file, line and field.
     """
     log = _Log(Path(path))
-    torn: BadInput | None = None
+    tear: BadInput | None = None
     with open_trace_input(log.path) as file:
         for number, _, line in raw_trace_lines(log.path, file):
             whole, restarted = _after_tear(line)
-            if torn is not None and not restarted:
-                raise torn
-            if torn is not None:
-                messages.warning("%s; it is left out", torn)
-            torn = None
+            if tear is not None and not restarted:
+                raise tear
+            if tear is not None:
+                messages.warning("%s; it is left out", tear)
+            tear = None
             if restarted and whole != line:
                 messages.warning("%s:%d: torn by the end of a server; it is left out", path, number)
             try:
                 raw = decode_jsonl(log.path, number, whole)
             except BadInput as error:
                 # A killed server leaves its last line incomplete. The next one begins with 'opened'.
-                torn = error
+                tear = error
                 continue
             try:
                 _event(log, number, raw)
             except BadInput as error:
                 raise BadInput(error.message, where=error.where or f"{path}:{number}") from error
-    if torn is not None:
+    if tear is not None:
         if line.endswith(b"\n"):
-            raise torn
-        messages.warning("%s; it is left out", torn)
+            raise tear
+        messages.warning("%s; it is left out", tear)
     if not log.opened:
         raise BadInput("empty: an event log starts with the event 'opened'", where=f"{path}:1")
     return log.tasks
@@ -79,7 +79,7 @@ def read_event_log(path: str | Path) -> list[RecordedTask]:
 
 def _after_tear(line: bytes) -> tuple[bytes, bool]:
     """A line without the torn one that it was appended to, and whether a server's start wrote it."""
-    match = OPENED.search(line)
+    match = OPEN_EVENT.search(line)
     return (line, False) if match is None else (line[match.start() :], True)
 
 
@@ -151,13 +151,13 @@ def _report(task: RecordedTask, raw: dict[str, Any]) -> None:
         segment.elapsed_s = max(0.0, _time(raw, "elapsed_s"))
 
 
-def _generated(task: RecordedTask, raw: dict[str, Any]) -> None:
+def _take_generation(task: RecordedTask, raw: dict[str, Any]) -> None:
     for name in ("prompt_tokens", "cached_tokens"):
         if raw.get(name) is not None:
             setattr(task, name, _count(raw, name))
 
 
-def _settled(task: RecordedTask, raw: dict[str, Any]) -> None:
+def _take_settlement(task: RecordedTask, raw: dict[str, Any]) -> None:
     task.outcome = _text(raw, "outcome", "")
     lines = raw.get("segments") or []
     if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
@@ -166,16 +166,16 @@ def _settled(task: RecordedTask, raw: dict[str, Any]) -> None:
         segment = task.segments.get(_count(line, "index"))
         # A robot's own elapsed time is better than the arrival times of its reports. Without a report of the end,
         # ``end_s`` is only an estimate.
-        measured = segment is not None and segment.done and line.get("reported") is True
-        if segment is not None and measured and math.isnan(segment.elapsed_s):
+        is_measured = segment is not None and segment.done and line.get("reported") is True
+        if segment is not None and is_measured and math.isnan(segment.elapsed_s):
             segment.elapsed_s = max(0.0, _time(line, "end_s") - _time(line, "start_s"))
 
 
 _TASK_EVENTS: dict[str, Callable[[RecordedTask, dict[str, Any]], None]] = {
     "segment": _segment,
     "report": _report,
-    "generated": _generated,
-    "settled": _settled,
+    "generated": _take_generation,
+    "settled": _take_settlement,
 }
 
 

@@ -168,7 +168,7 @@ def read_mooncake(path: Path) -> Iterator[Request]:
 
     Equal leading ids mean an equal prefix, so they give the length of the prefix shared with an earlier request.
     """
-    seen: set[int] = set()
+    earlier_blocks: set[int] = set()
     for line, row in read_jsonl(path):
         for name in ("timestamp", "input_length", "output_length"):
             if name not in row:
@@ -178,8 +178,10 @@ def read_mooncake(path: Path) -> Iterator[Request]:
             raise BadInput(
                 f"hash_ids: must be a list of integers, got {str(ids)[:60]}", where=f"{path}:{line}"
             )
-        shared_blocks = next((index for index, number in enumerate(ids) if number not in seen), len(ids))
-        seen.update(ids)
+        shared_blocks = next(
+            (index for index, number in enumerate(ids) if number not in earlier_blocks), len(ids)
+        )
+        earlier_blocks.update(ids)
         yield Request(
             line,
             _seconds(path, line, "timestamp", row["timestamp"]) / 1000.0,

@@ -94,22 +94,26 @@ def to_trace(
         shared_prefix_tokens: length of the shared start of each prompt; by default the smallest number of cached tokens
             of the skill set.
     """
-    ordered = sorted(tasks, key=lambda task: task.arrival_s)
-    shared: dict[str, int] = {}
-    for task in ordered:
+    by_arrival = sorted(tasks, key=lambda task: task.arrival_s)
+    prefix_tokens: dict[str, int] = {}
+    for task in by_arrival:
         if task.cached_tokens:
-            shared[task.skill_set] = min(task.cached_tokens, shared.get(task.skill_set, task.cached_tokens))
-    network_s = max((task.network_s for task in ordered if task.network_s is not None), default=0.0)
-    header = Header(name, None, network_s, {"recorded": {"tasks": len(ordered)}})
+            prefix_tokens[task.skill_set] = min(
+                task.cached_tokens, prefix_tokens.get(task.skill_set, task.cached_tokens)
+            )
+    network_s = max((task.network_s for task in by_arrival if task.network_s is not None), default=0.0)
+    header = Header(name, None, network_s, {"recorded": {"tasks": len(by_arrival)}})
 
     def jobs() -> Iterator[Job]:
-        origin = ordered[0].arrival_s if ordered else 0.0
-        for task in ordered:
+        origin = by_arrival[0].arrival_s if by_arrival else 0.0
+        for task in by_arrival:
             if not task.segments:
                 conversion.left_out["task without a segment"] += 1
                 continue
             prompt = task.prompt_tokens or prompt_tokens
-            prefix = shared.get(task.skill_set, 0) if shared_prefix_tokens is None else shared_prefix_tokens
+            prefix = (
+                prefix_tokens.get(task.skill_set, 0) if shared_prefix_tokens is None else shared_prefix_tokens
+            )
             try:
                 yield _job(task, conversion.converted, task.arrival_s - origin, prompt, min(prefix, prompt))
             except BadInput as error:

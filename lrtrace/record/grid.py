@@ -111,12 +111,12 @@ def _units(file: YamlFile, number: int, raw: Any) -> list[Unit]:
     units = []
     for values in _points(file, raw.get("with"), (*at, "with")):
         try:
-            filled = tuple(text.strip().format_map(values) for text in texts)
+            calls = tuple(text.strip().format_map(values) for text in texts)
         except KeyError as error:
             raise BadInput(f"do: no value for {error}", where=_at(file, (*at, "do"))) from error
         except (LookupError, ValueError, AttributeError, TypeError, MemoryError, OverflowError) as error:
             raise BadInput(f"do: cannot fill in {texts}: {error}", where=_at(file, (*at, "do"))) from error
-        units.append(Unit(" ".join(filled), filled))
+        units.append(Unit(" ".join(calls), calls))
     return units
 
 

@@ -55,17 +55,21 @@ def read_recorded_samples(path: str | Path) -> Iterator[Sample]:
         for name in ("robot", "skill"):
             if not isinstance(raw.get(name), str) or not raw[name]:
                 raise BadInput(f"{name}: must be a name, got {raw.get(name)!r}", where=where)
-        elapsed = raw.get("elapsed_s")
-        if isinstance(elapsed, bool) or not isinstance(elapsed, (int, float)) or not 0 <= elapsed < 86_400:
-            raise BadInput(f"elapsed_s: must be zero or more seconds, got {elapsed!r}", where=where)
+        elapsed_s = raw.get("elapsed_s")
+        if (
+            isinstance(elapsed_s, bool)
+            or not isinstance(elapsed_s, (int, float))
+            or not 0 <= elapsed_s < 86_400
+        ):
+            raise BadInput(f"elapsed_s: must be zero or more seconds, got {elapsed_s!r}", where=where)
         args = raw.get("args", {})
         if not isinstance(args, dict):
             raise BadInput(f"args: must be an object, got {args!r}", where=where)
         units = raw.get("units", {})
         if not isinstance(units, dict) or not all(isinstance(unit, str) for unit in units.values()):
             raise BadInput(f"units: must be an object of texts, got {units!r}", where=where)
-        checked = {name: _value(name, value, where) for name, value in args.items()}
-        yield Sample(raw["robot"], raw["skill"], checked, float(elapsed), units, where)
+        values = {name: _value(name, value, where) for name, value in args.items()}
+        yield Sample(raw["robot"], raw["skill"], values, float(elapsed_s), units, where)
 
 
 def _value(name: str, value: object, where: str) -> Value:

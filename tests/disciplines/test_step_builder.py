@@ -190,7 +190,7 @@ def test_a_prompt_that_begins_with_such_an_image_stays_out() -> None:
     rows = [waiting(table, name, 50) for name in ("first", "second")]
     builder = builder_for(table, encoder=Images({"first": [(0, 40)], "second": [(-5, 40)]}))
     assert builder.add(rows[0])
-    assert builder.barred(rows[1])
+    assert builder.is_barred(rows[1])
     assert not builder.add(rows[1])
     stored = Images({"first": [(0, 40)], "second": [(-5, 40)]}, stored="second")
     stored.cache = 120

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from timely.emulators.tello_body import TelloBody
-from timely.emulators.tello_motions import BUSY, GROUNDED, LOW_BATTERY, OK, RANGE, TelloPhysics
+from timely.emulators.tello_motions import BUSY, LOW_BATTERY, NOT_FLYING, OK, RANGE, TelloPhysics
 
 EXACT = TelloPhysics(noise=0.0)
 
@@ -88,7 +88,7 @@ def test_what_the_drone_refuses(command: str, reply: str) -> None:
 
 def test_on_the_ground_it_moves_nothing() -> None:
     body = drone(flying=False)
-    assert body.handle("forward 50")[0] == GROUNDED
+    assert body.handle("forward 50")[0] == NOT_FLYING
     assert body.handle("land")[0] == "error"
 
 
@@ -123,7 +123,7 @@ def test_it_lands_after_15_s_of_silence_and_any_command_prevents_that() -> None:
     assert ended.reply == ""
     assert not body.flying
     assert body.pose.z == 0.0
-    assert body.handle("forward 50")[0] == GROUNDED
+    assert body.handle("forward 50")[0] == NOT_FLYING
 
 
 def test_the_battery_drains_lands_the_drone_and_ends() -> None:

@@ -16,10 +16,10 @@ from timely.disciplines.registry import create_discipline
 from timely.engines.robot_pace import (
     FASTEST_PACE,
     GAIN,
+    MAX_REPORTED,
     MOST_ROBOTS,
     MOST_SKILLS,
     PLAUSIBLE,
-    SHOWN,
     SLOWEST_PACE,
     Paces,
     engine_pace_skills,
@@ -103,7 +103,9 @@ def test_what_is_remembered_is_bounded() -> None:
         paces.learn(f"drone-{number}", "mf(100);", 2.0, 1.0)
     assert paces.of("drone-4", "mf(100);") == 1.0, "heard of longest ago"
     assert paces.of("drone-5", "mf(100);") < 1.0
-    assert list(paces.robots()) == [f"drone-{n}" for n in range(MOST_ROBOTS + 5 - SHOWN, MOST_ROBOTS + 5)]
+    assert list(paces.robots()) == [
+        f"drone-{n}" for n in range(MOST_ROBOTS + 5 - MAX_REPORTED, MOST_ROBOTS + 5)
+    ]
     for number in range(MOST_SKILLS + 5):
         paces.learn("drone-5", f"skill{number}(1);", 2.0, 2.0)
     assert len(paces._robots["drone-5"].skills) == MOST_SKILLS

@@ -263,7 +263,7 @@ def test_locks_are_exact_and_name_no_host(lock: str) -> None:
     assert len(lines) > 50
     odd = [line for line in lines if not re.fullmatch(r"[a-z0-9-]+(\[[a-z]+\])?==[\w.+!]+", line)]
     assert not odd
-    assert script.pinned(REQUIREMENTS / lock, "uv")
+    assert script.pinned_version(REQUIREMENTS / lock, "uv")
 
 
 def test_what_clashes_is_in_no_lock() -> None:
@@ -289,4 +289,4 @@ def test_the_environment_is_what_the_lock_says() -> None:
         pytest.skip("this environment was not made by `make setup`")
     lock = Path(sys.prefix) / ".timely-lock.txt"
     for name in ("torch", "numpy", "pydantic", "pytest", "hypothesis", "ros-rclpy"):
-        assert importlib.metadata.version(name) == script.pinned(lock, name)
+        assert importlib.metadata.version(name) == script.pinned_version(lock, name)

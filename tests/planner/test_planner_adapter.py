@@ -13,7 +13,7 @@ from timely.core.errors import InvalidInput
 from timely.engines.vllm import model
 from timely.planner.model_card import (
     CARD,
-    SHIPPED,
+    SHIPPED_ADAPTER,
     WEIGHTS,
     Card,
     check_base,
@@ -178,7 +178,7 @@ def test_what_the_option_means(base: Path, adapter: Path, monkeypatch: pytest.Mo
     assert merged == []
     model.resolve_model(None)
     model.resolve_model(str(base), planner=str(adapter))
-    assert merged == [(base, SHIPPED), (base, adapter)]
+    assert merged == [(base, SHIPPED_ADAPTER), (base, adapter)]
     with pytest.raises(InvalidInput, match="no such folder"):
         model.resolve_model(None, planner="nowhere")
     with pytest.raises(InvalidInput, match="into a model folder"):
@@ -186,8 +186,8 @@ def test_what_the_option_means(base: Path, adapter: Path, monkeypatch: pytest.Mo
 
 
 def test_the_shipped_adapter_is_whole_small_and_for_these_prompts() -> None:
-    card = read_card(SHIPPED)
-    assert (SHIPPED / WEIGHTS).stat().st_size <= MAX_BYTES
+    card = read_card(SHIPPED_ADAPTER)
+    assert (SHIPPED_ADAPTER / WEIGHTS).stat().st_size <= MAX_BYTES
     assert set(card.skill_sets) == {"drone", "arm"}
     for name, digest in card.skill_sets.items():
         assert planner_prompt_hash(find_skill_set(name)) == digest, (

@@ -30,15 +30,15 @@ def table(*things: str) -> Room:
 
 
 def visited(name: str) -> Callable[[Scene], bool]:
-    return lambda world: isinstance(world, DroneWorld) and world.visited[-1:] == [name]
+    return lambda world: isinstance(world, DroneWorld) and world.visits[-1:] == [name]
 
 
 def stays(world: Scene) -> bool:
-    return isinstance(world, DroneWorld) and not world.visited
+    return isinstance(world, DroneWorld) and not world.visits
 
 
 def says(answer: str) -> Callable[[Scene], bool]:
-    return lambda world: isinstance(world, DroneWorld) and world.said == [answer]
+    return lambda world: isinstance(world, DroneWorld) and world.sayings == [answer]
 
 
 def keeps_away(world: Scene) -> bool:
@@ -48,7 +48,7 @@ def keeps_away(world: Scene) -> bool:
     px, py = world.place_of(threat)
     end = math.dist((px, py, 0.0), (world.x, world.y, world.z))
     return (
-        not world.visited
+        not world.visits
         and world.nearest_cm.get(threat.name, START_CM) >= START_CM - 10
         and end > START_CM + 10
     )
@@ -57,9 +57,9 @@ def keeps_away(world: Scene) -> bool:
 def around(world: Scene) -> bool:
     """Aside or up before ahead, and then to the door."""
     assert isinstance(world, DroneWorld)
-    aside = [at for at, skill in enumerate(world.done) if skill in ("move_left", "move_right", "move_up")]
-    ahead = [at for at, skill in enumerate(world.done) if skill in ("move_forward", "goto")]
-    return world.visited == ["door"] and bool(aside) and aside[0] < ahead[0]
+    aside = [at for at, skill in enumerate(world.skills) if skill in ("move_left", "move_right", "move_up")]
+    ahead = [at for at, skill in enumerate(world.skills) if skill in ("move_forward", "goto")]
+    return world.visits == ["door"] and bool(aside) and aside[0] < ahead[0]
 
 
 def lies(**where: str) -> Callable[[Scene], bool]:
@@ -123,11 +123,11 @@ def plans() -> dict[tuple[int, int], str]:
     """The shipped planner's, as it is served: no examples, with the grammar and the prompt's names, greedily."""
     from timely.engines.vllm.model import resolve_model
     from timely.planner.batch_decode import Answerer
-    from timely.planner.model_card import SHIPPED, read_card
+    from timely.planner.model_card import SHIPPED_ADAPTER, read_card
 
     base = resolve_model(None, planner="none")
     assert isinstance(base, Path)
-    answerer = Answerer(base, SHIPPED, names=read_card(SHIPPED).names)
+    answerer = Answerer(base, SHIPPED_ADAPTER, names=read_card(SHIPPED_ADAPTER).names)
     results = {}
     for name in ("drone", "arm"):
         entries = [

@@ -41,7 +41,7 @@ def test_what_is_behind_is_found_by_turning_only() -> None:
     cat = Thing("cat", 180.0, 250.0)
     assert fly("?iv('cat')==True{tp()}", cat).photos == []
     world = fly("?s('cat')==True{g('cat')}", cat)
-    assert world.visited == ["cat"]
+    assert world.visits == ["cat"]
     assert (world.x, world.y) == pytest.approx((-190, 0))
     with pytest.raises(SkillFailed, match="not in sight"):
         fly("g('cat');", cat)
@@ -50,16 +50,16 @@ def test_what_is_behind_is_found_by_turning_only() -> None:
 @pytest.mark.parametrize(("level", "move"), [("high", "mu(40)"), ("low", "md(40)")])
 def test_above_and_below_are_seen_from_there(level: str, move: str) -> None:
     toy = Thing("toy", 0.0, 200.0, level)  # type: ignore[arg-type]
-    assert fly("?s('toy')==True{g('toy')}", toy).visited == []
-    assert fly(f"{move};?s('toy')==True{{g('toy')}}", toy).visited == ["toy"]
+    assert fly("?s('toy')==True{g('toy')}", toy).visits == []
+    assert fly(f"{move};?s('toy')==True{{g('toy')}}", toy).visits == ["toy"]
 
 
 def test_questions() -> None:
     pen = Thing("pen", 0.0, 100.0, "eye", ("write",))
-    assert fly("_1=sa('something to write with');?_1!=False{g(_1)}", pen).visited == ["pen"]
-    assert fly("_1=sa('something to eat');?_1!=False{g(_1)}", pen).visited == []
-    assert fly("_1=p('is the door open?');l(_1);", facts=((("door", "open"), "yes"),)).said == ["yes"]
-    assert fly("?od('pen')<150&ox('pen')>0.4{tp()}", pen).photos[0].seen == {"pen"}
+    assert fly("_1=sa('something to write with');?_1!=False{g(_1)}", pen).visits == ["pen"]
+    assert fly("_1=sa('something to eat');?_1!=False{g(_1)}", pen).visits == []
+    assert fly("_1=p('is the door open?');l(_1);", facts=((("door", "open"), "yes"),)).sayings == ["yes"]
+    assert fly("?od('pen')<150&ox('pen')>0.4{tp()}", pen).photos[0].names == {"pen"}
 
 
 def test_it_remembers_how_near_it_came() -> None:
@@ -71,7 +71,7 @@ def test_an_arm_stacks() -> None:
     scene = handle("pick('a');place('b');pick('c');place('a');home();say('done');", things=("a", "b", "c"))
     assert scene.on == {"a": "b", "c": "a"}
     assert scene.at_home
-    assert scene.said == ["done"]
+    assert scene.sayings == ["done"]
 
 
 def test_moving_over_and_taking_is_picking() -> None:

@@ -83,7 +83,7 @@ def test_requests_that_are_prepared_and_chats_count_as_plans(tmp_path: Path) -> 
 
         with pytest.raises(RateLimited), chat(2):
             pass
-        for place in (service.tasks.reserved("task", Place("drones")), chat()):
+        for place in (service.tasks.reserve("task", Place("drones")), chat()):
             with place:
                 check_refusal(drones.post("/v1/tasks", json=body()), "live_plans")
         with drones.stream("POST", "/v1/tasks", json=body()) as response:

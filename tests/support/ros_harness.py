@@ -13,7 +13,7 @@ import rclpy
 from rclpy.action import ActionClient
 from rclpy.qos import QoSProfile
 from timely_robots.ros.actions import ActionCall, assumed_goal_handle, new_ros_goal_id
-from timely_robots.ros.rclpy_utils import LATCHED
+from timely_robots.ros.rclpy_utils import LATCHED_QOS
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 LIMIT_S = 20.0
@@ -168,7 +168,7 @@ class Program:
     ) -> list[Any]:
         """All messages of a topic from now on."""
         heard: list[Any] = []
-        qos = qos or (LATCHED if latched else QoSProfile(depth=200))
+        qos = qos or (LATCHED_QOS if latched else QoSProfile(depth=200))
         self.spinner.call_and_wait(
             lambda: self.node.create_subscription(kind, topic, heard.append, qos), LIMIT_S
         )

@@ -72,11 +72,11 @@ class CheckedSimulator(Simulator):
     def check(self) -> None:
         self.checks += 1
         pool, table = self.memory.pool, self.controller.table
-        assert 0 <= pool.used <= pool.capacity
+        assert 0 <= pool.used_blocks <= pool.capacity
         held = sum(live.holding.private for live in self.live.values())
         prefixes = {live.holding.prefix for live in self.live.values() if live.holding.holder}
-        held += sum(prefix.pinned for prefix in prefixes if prefix is not None)
-        assert pool.used == held
+        held += sum(prefix.deepest for prefix in prefixes if prefix is not None)
+        assert pool.used_blocks == held
         assert len(table) == len(self.live)
         for live in self.live.values():
             row = live.job.row

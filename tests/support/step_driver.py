@@ -303,7 +303,7 @@ def check_plan(table: JobTable, limits: StepLimits, plan: StepPlan) -> None:
     if plan.steady:
         assert not any(table.prefill_left[table[job_id].row] for job_id in plan.tokens)
     if runnable.any():
-        waits = plan.held == "memory" and limits.now < plan.wake_s < math.inf
+        waits = plan.limited_by == "memory" and limits.now < plan.wake_s < math.inf
         assert plan.tokens or waits, "a job can run, none does, and none gives its memory back"
     else:
         assert not plan.tokens

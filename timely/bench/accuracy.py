@@ -58,8 +58,8 @@ def read_bench_measured_run(folder: Path) -> tuple[list[MeasuredRequest], Engine
     requests.sort(key=lambda request: request.queued_s)
     origin = requests[0].queued_s
     times = ("queued_s", "first_token_s", "last_token_s")
-    shifted = [replace(r, **{name: getattr(r, name) - origin for name in times}) for r in requests]
-    return shifted, _read_limits(folder / "meta.json")
+    from_origin = [replace(r, **{name: getattr(r, name) - origin for name in times}) for r in requests]
+    return from_origin, _read_limits(folder / "meta.json")
 
 
 def _read_requests(path: Path) -> Iterator[MeasuredRequest]:
@@ -75,14 +75,14 @@ def _read_requests(path: Path) -> Iterator[MeasuredRequest]:
 def _parse_request(line: str, where: str) -> MeasuredRequest:
     try:
         raw = json.loads(line)
-        prompt, output, queued, first, last = (float(raw[name]) for name in FIELDS)
+        prompt, output, queued_s, first_s, last_s = (float(raw[name]) for name in FIELDS)
     except KeyError as error:
         raise InvalidInput(f"{error.args[0]} is missing", where=where) from error
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"not a request: {error}", where=where) from error
-    if prompt < 1 or output < 2 or not queued <= first <= last:
+    if prompt < 1 or output < 2 or not queued_s <= first_s <= last_s:
         raise InvalidInput("needs a prompt, two tokens of output, and times in order", where=where)
-    return MeasuredRequest(int(prompt), int(output), queued, first, last)
+    return MeasuredRequest(int(prompt), int(output), queued_s, first_s, last_s)
 
 
 def _read_limits(path: Path) -> EngineLimits:
@@ -135,12 +135,12 @@ def compare_accuracy(folder: Path, profile_name: str, discipline: str = "fcfs") 
     """
     requests, limits = read_bench_measured_run(folder)
     records = simulate_bench_measured_run(requests, limits, load_step_profile(profile_name), discipline)
-    refused = sum(record.outcome != "complete" for record in records)
-    if refused:
-        raise InvalidInput(f"{refused} requests do not fit into the profile's KV cache", where=profile_name)
-    measured = np.array([(r.queued_s, r.first_token_s, r.last_token_s) for r in requests])
-    simulated = np.array([(s.arrived_s, s.first_token_s, s.last_token_s) for s in records])
-    begin, first, last = np.stack((measured, simulated), axis=-1).swapaxes(
+    refusals = sum(record.outcome != "complete" for record in records)
+    if refusals:
+        raise InvalidInput(f"{refusals} requests do not fit into the profile's KV cache", where=profile_name)
+    measured_s = np.array([(r.queued_s, r.first_token_s, r.last_token_s) for r in requests])
+    simulated_s = np.array([(s.arrived_s, s.first_token_s, s.last_token_s) for s in records])
+    begin, first, last = np.stack((measured_s, simulated_s), axis=-1).swapaxes(
         0, 1
     )  # each of shape (requests, 2)
     later_tokens = np.array([[request.output_tokens - 1] for request in requests])
@@ -156,12 +156,12 @@ def compare_accuracy(folder: Path, profile_name: str, discipline: str = "fcfs") 
 def _statistics(pairs: NDArray[np.float64]) -> dict[str, dict[str, float]]:
     result = {}
     for name in STATISTICS:
-        measured, simulated = (
+        measurement, prediction = (
             float(column.mean()) if name == "mean" else float(np.percentile(column, float(name[1:])))
             for column in pairs.T
         )
-        error = simulated / measured - 1.0 if measured > 0.0 else 0.0
-        result[name] = {"measured": measured, "simulated": simulated, "error": error}
+        error = prediction / measurement - 1.0 if measurement > 0.0 else 0.0
+        result[name] = {"measured": measurement, "simulated": prediction, "error": error}
     return result
 
 

@@ -55,17 +55,17 @@ def bench_clairvoyant_bound(tasks: Sequence[PlannedTask], profile: StepTimeProfi
     token_s = benchmark_min_token_s(profile)
     work = [_new_tokens(task, profile) * token_s for task in tasks]
     path = [alone.response_s(task) for task in tasks]
-    spent = np.zeros(1 << count)
+    work_of = np.zeros(1 << count)
     for task in range(count):
-        spent[1 << task : 2 << task] = spent[: 1 << task] + work[task]
+        work_of[1 << task : 2 << task] = work_of[: 1 << task] + work[task]
     best = np.full(1 << count, -np.inf)
     best[0] = 0.0
     for size in range(1, count + 1):
         for members in combinations(range(count), size):
-            chosen = sum(1 << member for member in members)
-            ready = spent[chosen]
-            best[chosen] = max(
-                best[chosen ^ (1 << last)]
+            subset = sum(1 << member for member in members)
+            ready = work_of[subset]
+            best[subset] = max(
+                best[subset ^ (1 << last)]
                 + tasks[last].hints.utility.value(max(ready + tasks[last].hints.network_s, path[last]))
                 for last in members
             )
@@ -80,6 +80,6 @@ def benchmark_min_token_s(profile: StepTimeProfile) -> float:
 
 def _new_tokens(task: PlannedTask, profile: StepTimeProfile) -> int:
     """Tokens to compute until the first segment is complete, without the cached prefix."""
-    cached = min(task.shared_prefix_tokens, task.prompt_tokens - 1)
-    cached -= cached % profile.kv.block_tokens
-    return task.prompt_tokens - cached + task.plan[0].tokens - 1
+    cached_tokens = min(task.shared_prefix_tokens, task.prompt_tokens - 1)
+    cached_tokens -= cached_tokens % profile.kv.block_tokens
+    return task.prompt_tokens - cached_tokens + task.plan[0].tokens - 1

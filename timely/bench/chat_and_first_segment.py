@@ -38,14 +38,14 @@ async def benchmark_first_segments(
     Raises:
         EngineFailed: a task or the chat ended early.
     """
-    drawn = random.Random(seed)
+    rng = random.Random(seed)
     times_s: dict[tuple[str, str], list[float]] = {(load, name): [] for load in LOADS for name in UTILITIES}
     async with AsyncTimelyClient(url) as client:
         for repetition in range(repetitions + 1):
             for utility in UTILITIES:
-                alone_s = await _first_segment_s(client, utility, drawn)
+                alone_s = await _first_segment_s(client, utility, rng)
                 async with _streaming_chat(url):
-                    beside_s = await _first_segment_s(client, utility, drawn)
+                    beside_s = await _first_segment_s(client, utility, rng)
                 if repetition:
                     times_s["alone", utility].append(alone_s)
                     times_s["beside_chat", utility].append(beside_s)
@@ -58,11 +58,11 @@ async def benchmark_first_segments(
 
 
 async def _first_segment_s(
-    client: AsyncTimelyClient, utility: Literal["normal", "urgent"], drawn: random.Random
+    client: AsyncTimelyClient, utility: Literal["normal", "urgent"], rng: random.Random
 ) -> float:
     """Submit a task and cancel it after its first segment; the time between, seconds."""
     scene = ", ".join(
-        f"box {number} ({drawn.randrange(1000)}, {drawn.randrange(1000)})" for number in range(SCENE_ITEMS)
+        f"box {number} ({rng.randrange(1000)}, {rng.randrange(1000)})" for number in range(SCENE_ITEMS)
     )
     begin_s = time.monotonic()
     async with asyncio.timeout(FIRST_SEGMENT_TIMEOUT_S):

@@ -76,11 +76,11 @@ class Checkpoints:
         code = benchmark_code_hash(function)
         todo = [a for a in dict.fromkeys(arguments) if self._code.get(_key(experiment, a)) != code]
         if self.jobs > 1 and len(todo) > 1:
-            left = self._compute_in_processes(experiment, function, todo)
+            calls_left = self._compute_in_processes(experiment, function, todo)
         else:
-            left = self._compute_in_turn(experiment, function, todo)
-        if left:
-            raise OutOfTime(len(self), left)
+            calls_left = self._compute_in_turn(experiment, function, todo)
+        if calls_left:
+            raise OutOfTime(len(self), calls_left)
         return [self._results[_key(experiment, a)] for a in arguments]
 
     @property

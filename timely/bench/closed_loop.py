@@ -42,8 +42,8 @@ def measure_closed_loop(
     """
     jobs: dict[str, list[Any]] = {}
     for seed in seeds:
-        composed = compose(workload, seed, duration_s=duration_s)
-        tasks = [replay_task_from_job(job, composed.header.network_s) for job in composed.jobs]
+        trace = compose(workload, seed, duration_s=duration_s)
+        tasks = [replay_task_from_job(job, trace.header.network_s) for job in trace.jobs]
         for name, options in _runs(discipline, seed).items():
             jobs.setdefault(name, []).extend(replay_through_engine(tasks, options)["jobs"])
     waiting_s = {name: _mean_s(rows, lambda job: job["waiting_time_s"]) for name, rows in jobs.items()}

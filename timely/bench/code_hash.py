@@ -80,10 +80,10 @@ def _plain_code(path: Path) -> bytes:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            kept = [
+            code = [
                 line
                 for line in body
                 if not (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))
             ]
-            node.body = kept  # type: ignore[attr-defined]
+            node.body = code  # type: ignore[attr-defined]
     return ast.dump(tree).encode()

@@ -90,7 +90,7 @@ def _robots(workload: str, new_tokens: int) -> Run:
             options, load_step_profile("rtx4090-llama3-8b"), discipline=registry.create_discipline(name)
         ).run(tasks)
         urgent = [record for record in outcome.records if record.task.hints.utility.urgent]
-        return [_utility(chosen, outcome.end_s) for chosen in (outcome.records, urgent) if chosen]
+        return [_utility(records, outcome.end_s) for records in (outcome.records, urgent) if records]
 
     return run
 

@@ -73,7 +73,7 @@ class _Bench:
     def _arrival(self) -> Job:
         rng = self.rng
         self.arrivals += 1
-        grouped = not self.ordinary or self.arrivals % 10 < 5
+        has_app = not self.ordinary or self.arrivals % 10 < 5
         return self.table.add(
             JobSpec(
                 job_id=self.arrivals,
@@ -83,7 +83,7 @@ class _Bench:
                 hints=RequestHints(
                     utility=URGENT if rng.random() < 0.3 and not self.ordinary else NORMAL,
                     urgency=rng.randrange(5),
-                    app=f"app{self.arrivals // 5}" if grouped else None,
+                    app=f"app{self.arrivals // 5}" if has_app else None,
                     app_requests=5,
                     expected_tokens=rng.uniform(10.0, 400.0),
                 ),
@@ -119,13 +119,13 @@ class _Bench:
         ran = [table[job_id] for job_id in plan.tokens]
         for job, tokens in zip(ran, plan.tokens.values(), strict=True):
             self._ran(job, tokens)
-        closed = [job for job in ran if self.rng.random() < 0.1 and not self.ordinary]
-        for job in closed:
+        closing_jobs = [job for job in ran if self.rng.random() < 0.1 and not self.ordinary]
+        for job in closing_jobs:
             self._close(job)
         begin_s = timer()
         for job in ran:
             discipline.progressed(job, 1, self.now)
-        for job in closed:
+        for job in closing_jobs:
             discipline.parked(job, self.now)
         spent_s += timer() - begin_s
         leaving = self.rng.choice(ran) if ran else table.jobs[0]

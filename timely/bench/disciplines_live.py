@@ -64,29 +64,29 @@ class LiveServer:
         if self._server is None:
             self._start()
         journal_from, events_from = _size(self._journal), _size(self._events)
-        seen = asyncio.run(self._serve(disciplines, seconds, seed))
+        load = asyncio.run(self._serve(disciplines, seconds, seed))
         verdict = audit_benchmark_journal(
             read_benchmark_journal(self._journal, journal_from),
             RULES.get(disciplines[0]) if len(disciplines) == 1 else None,
         )
-        logged = self._logged(events_from)
-        answered = seen.plans == seen.plans_answered and seen.requests == seen.requests_answered
+        log_audit = self._audit_events(events_from)
+        is_answered = load.plans == load.plans_answered and load.requests == load.requests_answered
         return {
-            "good": verdict.good and logged.good and answered and not seen.failures,
+            "good": verdict.good and log_audit.good and is_answered and not load.failures,
             "drafts": self._speculative,
             "verdict": asdict(verdict),
-            "event_log": asdict(logged),
-            "plans": seen.plans,
-            "segments": seen.segments,
-            "requests": seen.requests,
-            "unanswered": seen.plans - seen.plans_answered + seen.requests - seen.requests_answered,
-            "tokens": seen.tokens,
-            "response_p50_s": _median(seen.response_s),
-            "latency_p50_s": _median(seen.latency_s),
-            "failures": seen.failures[:10],
+            "event_log": asdict(log_audit),
+            "plans": load.plans,
+            "segments": load.segments,
+            "requests": load.requests,
+            "unanswered": load.plans - load.plans_answered + load.requests - load.requests_answered,
+            "tokens": load.tokens,
+            "response_p50_s": _median(load.response_s),
+            "latency_p50_s": _median(load.latency_s),
+            "failures": load.failures[:10],
         }
 
-    def _logged(self, offset: int) -> EventLogAudit:
+    def _audit_events(self, offset: int) -> EventLogAudit:
         """Audit the event log once it is complete; a thread of the server writes it with a delay."""
         end_s = time.monotonic() + LOG_S
         while True:
@@ -175,9 +175,9 @@ def benchmark_disciplines_live(
     """
     results = {}
     # Disciplines that need another engine come last, so that it starts once.
-    ordered = sorted(disciplines, key=lambda names: (_speculates(names), names))
+    runs = sorted(disciplines, key=lambda names: (_speculates(names), names))
     with _servers(folder) as run:
-        for name in ordered:
+        for name in runs:
             (results[name],) = checkpoints.map("live", run, [(name, seconds, seed)])
             row = results[name]
             say(f"{name}: {'good' if row['good'] else 'NOT GOOD'}, {row['verdict']['steps']} steps")

@@ -19,7 +19,7 @@ from timely.core.errors import InvalidInput
 
 Event = Mapping[str, Any]
 
-COMPLETED = ("stop", "length", "complete")
+COMPLETE_REASONS = ("stop", "length", "complete")
 
 
 @dataclass(slots=True)
@@ -171,32 +171,32 @@ def audit_benchmark_event_log(events: Iterable[Event]) -> EventLogAudit:
 
 
 def _count(events: Iterable[Event], verdict: JournalAudit) -> None:
-    ended: Counter[str] = Counter()
+    ends: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
-    arrived: list[str] = []
+    arrivals: list[str] = []
     segments: dict[str, list[int]] = {}
     for event in events:
         job = str(event.get("job", ""))
         if event["event"] == "arrive":
-            arrived.append(job)
+            arrivals.append(job)
         elif event["event"] == "finish":
-            ended[job] += 1
+            ends[job] += 1
             outcomes[str(event["outcome"])] += 1
         elif event["event"] == "segment":
             segments.setdefault(job, []).append(int(event["index"]))
-    verdict.arrived, verdict.finished = len(arrived), sum(ended.values())
+    verdict.arrived, verdict.finished = len(arrivals), sum(ends.values())
     verdict.outcomes = dict(sorted(outcomes.items()))
-    verdict.lost = [job for job in arrived if not ended[job]]
-    verdict.twice = [job for job, times in ended.items() if times > 1]
+    verdict.lost = [job for job in arrivals if not ends[job]]
+    verdict.twice = [job for job, times in ends.items() if times > 1]
     verdict.gaps = [job for job, numbers in segments.items() if numbers != list(range(len(numbers)))]
 
 
 def _steps(events: Iterable[Event], verdict: JournalAudit) -> None:
-    selected: dict[str, int] = {}
+    selection: dict[str, int] = {}
     to_evict: set[str] = set()
     for event in events:
         if event["event"] == "step":
-            selected = dict(event["tokens"])
+            selection = dict(event["tokens"])
             to_evict = set(event["evict"])
             verdict.evictions += len(to_evict)
         elif event["event"] == "evict":
@@ -205,41 +205,41 @@ def _steps(events: Iterable[Event], verdict: JournalAudit) -> None:
             ran = event["tokens"]
             verdict.steps += 1
             verdict.preempted += len(event["preempted"])
-            verdict.as_asked += set(ran) == set(selected)
-            verdict.short += bool(set(selected) - set(ran))
-            verdict.strangers += len(set(ran) - set(selected))
+            verdict.as_asked += set(ran) == set(selection)
+            verdict.short += bool(set(selection) - set(ran))
+            verdict.strangers += len(set(ran) - set(selection))
             verdict.unmade += len(to_evict)
-            selected, to_evict = {}, set()
+            selection, to_evict = {}, set()
 
 
 def _order(events: Iterable[Event], verdict: JournalAudit) -> None:
     """Check that generations begin in the order of their selection; those of one step begin together."""
-    chosen: dict[str, int] = {}
-    begun: set[str] = set()
+    steps: dict[str, int] = {}
+    earlier: set[str] = set()
     over: set[str] = set()
     step = 0
     for event in events:
         if event["event"] == "step":
             step += 1
             for job in event["tokens"]:
-                chosen.setdefault(job, step)
+                steps.setdefault(job, step)
         elif event["event"] == "finish":
             over.add(str(event["job"]))
         elif event["event"] == "ran":
-            fresh = [job for job in event["tokens"] if job not in begun]
-            begun.update(fresh)
+            fresh = [job for job in event["tokens"] if job not in earlier]
+            earlier.update(fresh)
             verdict.starts += len(fresh)
-            waiting = [when for job, when in chosen.items() if job not in begun and job not in over]
+            waiting = [when for job, when in steps.items() if job not in earlier and job not in over]
             first = min(waiting, default=math.inf)
-            verdict.overtaken += sum(chosen.get(job, math.inf) > first for job in fresh)
+            verdict.overtaken += sum(steps.get(job, math.inf) > first for job in fresh)
 
 
 def _against(events: Iterable[Event], rule: Rule) -> int:
     """Count generations that began in a step which left a better one waiting."""
     waiting: dict[str, tuple[float, ...]] = {}
-    begun: set[str] = set()
+    earlier: set[str] = set()
     wrong = number = 0
-    decided: dict[str, tuple[float, ...]] = {}
+    candidates: dict[str, tuple[float, ...]] = {}
     for event in events:
         kind = event["event"]
         if kind == "arrive" and not event.get("segmented", False):
@@ -247,15 +247,17 @@ def _against(events: Iterable[Event], rule: Rule) -> int:
             waiting[str(event["job"])] = rule(event, number)
         elif kind == "step":
             # Only generations that had arrived by the decision could be selected.
-            decided = dict(waiting)
+            candidates = dict(waiting)
         elif kind == "finish":
             waiting.pop(str(event["job"]), None)
         elif kind == "ran":
-            fresh = [job for job in event["tokens"] if job in waiting and job not in begun]
-            left = [place for job, place in decided.items() if job not in event["tokens"] and job in waiting]
-            best = min(left, default=(math.inf,))
+            fresh = [job for job in event["tokens"] if job in waiting and job not in earlier]
+            others = [
+                place for job, place in candidates.items() if job not in event["tokens"] and job in waiting
+            ]
+            best = min(others, default=(math.inf,))
             wrong += sum(waiting[job] > best for job in fresh)
             for job in fresh:
-                begun.add(job)
+                earlier.add(job)
                 waiting.pop(job)
     return wrong

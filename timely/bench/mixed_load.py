@@ -164,7 +164,7 @@ def chat_question(text: str, tokens: int) -> dict[str, Any]:
 async def _chats(url: str, seed: int, burst: int, end_s: float, account: ClientAccount) -> None:
     import httpx
 
-    drawn = random.Random(seed)
+    rng = random.Random(seed)
     limits = httpx.Limits(max_connections=256)
     async with httpx.AsyncClient(base_url=url, timeout=DRAIN_S, limits=limits) as http:
         defaults = {**await chat_defaults(http), "temperature": 0.0}
@@ -173,11 +173,11 @@ async def _chats(url: str, seed: int, burst: int, end_s: float, account: ClientA
         try:
             while time.monotonic() < end_s:
                 for number in range(burst):
-                    place = drawn.randrange(len(QUESTIONS))
-                    tokens = drawn.choice(LENGTHS)
+                    place = rng.randrange(len(QUESTIONS))
+                    tokens = rng.choice(LENGTHS)
                     timely: dict[str, Any] = {"expected_tokens": tokens}
                     # Some requests carry their urgency; it is predicted for the others.
-                    if drawn.random() < 0.7:
+                    if rng.random() < 0.7:
                         timely["urgency"] = min(4, place // 2)
                     if number < 6:
                         timely |= {"app": f"{('merge', 'check')[number // 3]}/{wave}", "app_requests": 3}
@@ -191,7 +191,7 @@ async def _chats(url: str, seed: int, burst: int, end_s: float, account: ClientA
 
 
 async def _chat(http: Any, body: dict[str, Any], tokens: int, account: ClientAccount) -> None:
-    begun = time.monotonic()
+    begin_s = time.monotonic()
     account.requests += 1
     answer = await http.post("/v1/chat/completions", json=body)
     if answer.status_code != 200:
@@ -199,7 +199,7 @@ async def _chat(http: Any, body: dict[str, Any], tokens: int, account: ClientAcc
         return
     got = answer.json()["usage"]["completion_tokens"]
     account.tokens += got
-    account.latency_s.append(time.monotonic() - begun)
+    account.latency_s.append(time.monotonic() - begin_s)
     if got != tokens:
         account.failures.append(f"chat: {got} tokens instead of {tokens}")
         return

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from timely.engines.base import GenerationRequest, SegmentReady
-from timely.planner.cases.generate import DRAWN, generate_cases
+from timely.planner.cases.generate import GENERATORS, generate_cases
 from timely.plans.skill_library import find_skill_set
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ async def bench_planner_latency(
 
     def options(which: str | None) -> VllmOptions:
         return VllmOptions(
-            planner=which, discipline="fcfs", warm_up=tuple(sorted(DRAWN)), arguments=tuple(arguments)
+            planner=which, discipline="fcfs", warm_up=tuple(sorted(GENERATORS)), arguments=tuple(arguments)
         )
 
     async with contextlib.AsyncExitStack() as running:
@@ -137,15 +137,15 @@ async def bench_planner_latency(
         )
         results = {
             (way, name, cold): WayResult(way, name, cold)
-            for name in sorted(DRAWN)
+            for name in sorted(GENERATORS)
             for way, _, _ in ways
             for cold in (False, True)
         }
-        for name in sorted(DRAWN):
+        for name in sorted(GENERATORS):
             for number, case in enumerate(islice(generate_cases(name, "test", seed), tasks + WARM_UP)):
                 # The first way finds other processor caches than the next ones, so the order rotates.
-                turned = ways[number % len(ways) :] + ways[: number % len(ways)]
-                for way, engine, examples in turned:
+                rotation = ways[number % len(ways) :] + ways[: number % len(ways)]
+                for way, engine, examples in rotation:
                     for cold in (False, True):
                         segment = await _first_segment(
                             engine, case, examples, f"{number}, {way}. " if cold else ""

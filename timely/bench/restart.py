@@ -62,9 +62,9 @@ class History:
 
     def take_ended(self) -> list[Plan]:
         """Remove the plans that have an outcome, and return them."""
-        ended = [plan for plan in self.plans if plan.outcome]
+        plans = [plan for plan in self.plans if plan.outcome]
         self.plans = [plan for plan in self.plans if not plan.outcome]
-        return ended
+        return plans
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class RestartTally:
     repeated: int = 0
     wrong: list[str] = field(default_factory=list)
 
-    def judge(self, plans: Sequence[Plan], expected: Mapping[int, Sequence[str]]) -> None:
+    def judge(self, plans: Sequence[Plan], whole_plans: Mapping[int, Sequence[str]]) -> None:
         """Compare plans with the undisturbed ones."""
         for plan in plans:
             indices = [index for index, _ in plan.segments]
@@ -93,7 +93,7 @@ class RestartTally:
             self.plans += 1
             self.segments += len(indices)
             self.repeated += len(indices) - len(set(indices))
-            whole = list(expected[plan.robot])
+            whole = list(whole_plans[plan.robot])
             if plan.outcome != "complete" or texts != whole or indices != list(range(len(whole))):
                 self.lost += 1
                 self.wrong.append(f"robot {plan.robot}: {plan.outcome or 'no outcome'}, segments {indices}")
@@ -179,22 +179,22 @@ async def bench_restarts(
     """
     run = {"seed": seed}
     tally = RestartTally(**load_core_checkpoint(checkpoint, run) or {})
-    done = len(tally.waits_s)
-    chance = random.Random(f"{seed} {done}")
+    kills = len(tally.waits_s)
+    chance = random.Random(f"{seed} {kills}")
     server = Server(folder, arguments)
     server.start()
     try:
         async with AsyncTimelyClient(server.url, reconnect_s=START_S) as client:
             await server.until_ready(client)
-            expected = {number: await _undisturbed(client, number) for number in range(len(TASKS))}
+            plans = {number: await _undisturbed_plan(client, number) for number in range(len(TASKS))}
             history, stopping = History(), asyncio.Event()
             robots = [
                 asyncio.create_task(
-                    _robot(client, number, history, stopping, random.Random(f"{seed}-{number}-{done}"))
+                    _robot(client, number, history, stopping, random.Random(f"{seed}-{number}-{kills}"))
                 )
                 for number in range(len(TASKS))
             ]
-            for point in range(done, points):
+            for point in range(kills, points):
                 await _next_segment(history, time.monotonic(), server)
                 await asyncio.sleep(chance.uniform(0.0, LONGEST_LIFE_S))
                 cost_ms = (await client.stats())["server"]["log_ms"]
@@ -206,7 +206,7 @@ async def bench_restarts(
                 await asyncio.sleep(DRAIN_S)
                 await _next_segment(history, time.monotonic(), server)
                 tally.waits_s.append(history.latest_s - killed_s)
-                tally.judge(history.take_ended(), expected)
+                tally.judge(history.take_ended(), plans)
                 save_core_checkpoint(checkpoint, run, asdict(tally))
                 say(
                     f"kill {point + 1}: next segment after {tally.waits_s[-1]:.2f} s; {tally.lost} plans lost"
@@ -216,7 +216,7 @@ async def bench_restarts(
                 await asyncio.gather(*robots)
     finally:
         server.kill()
-    tally.judge(history.plans, expected)
+    tally.judge(history.plans, plans)
     remove_checkpoint(checkpoint)
     return tally.result()
 
@@ -250,7 +250,7 @@ async def _until_taken(request: Callable[[], Awaitable[Any]]) -> Any:
             await asyncio.sleep(RETRY_S)
 
 
-async def _undisturbed(client: AsyncTimelyClient, number: int) -> list[str]:
+async def _undisturbed_plan(client: AsyncTimelyClient, number: int) -> list[str]:
     texts = []
     stream = await _submit(client, number)
     async for segment in stream:

@@ -6,7 +6,7 @@ from typing import Any
 
 OURS_COLOUR, OTHER_COLOUR = "#c8442c", "#9aa3ad"
 LINES = ("#3d6fb4", "#3b8454", "#7a5ea8", "#c9a227", "#3d9a9a", "#a0522d")
-NAMED = {"vllm": "#5c6570", "vllm-stream": "#9aa3ad"}
+COLOUR_BY_NAME = {"vllm": "#5c6570", "vllm-stream": "#9aa3ad"}
 
 Pairs = Mapping[str, Sequence[tuple[float, float]]]
 
@@ -34,9 +34,9 @@ def _panels(count: int, width: float, height: float) -> tuple[Any, list[Any]]:
 
 
 def _colours(systems: Sequence[str], ours: str) -> dict[str, str]:
-    others = [system for system in systems if system != ours and system not in NAMED]
+    others = [system for system in systems if system != ours and system not in COLOUR_BY_NAME]
     return {
-        **NAMED,
+        **COLOUR_BY_NAME,
         **{system: LINES[number % len(LINES)] for number, system in enumerate(others)},
         ours: OURS_COLOUR,
     }
@@ -60,12 +60,12 @@ def plot_ranked_bars(
     most = max(len(values) for values in groups.values())
     figure, panels = _panels(len(groups), 3.5, 0.8 + 0.24 * most)
     for panel, (group, values) in zip(panels, groups.items(), strict=True):
-        ranked = sorted(values, key=lambda system: values[system])
-        drawn = panel.barh(
-            ranked, [values[system] for system in ranked], height=0.72,
-            color=[OURS_COLOUR if system == ours else OTHER_COLOUR for system in ranked],
+        ranking = sorted(values, key=lambda system: values[system])
+        bars = panel.barh(
+            ranking, [values[system] for system in ranking], height=0.72,
+            color=[OURS_COLOUR if system == ours else OTHER_COLOUR for system in ranking],
         )  # fmt: skip
-        panel.bar_label(drawn, fmt="{:.0f}", padding=2, fontsize=7)
+        panel.bar_label(bars, fmt="{:.0f}", padding=2, fontsize=7)
         panel.set_title(group, fontsize=9)
         panel.set_xlabel(unit, fontsize=8)
         panel.margins(x=0.15)
@@ -131,7 +131,7 @@ def plot_bench_measured_and_predicted(path: Path, title: str, systems: Pairs, un
     figure, (panel,) = _panels(1, 4.6, 4.2)
     for (system, pairs), colour in zip(systems.items(), (OURS_COLOUR, *LINES), strict=False):
         panel.plot(
-            [measured for measured, _ in pairs], [predicted for _, predicted in pairs], "o", ms=4, color=colour,
+            [measurement for measurement, _ in pairs], [prediction for _, prediction in pairs], "o", ms=4, color=colour,
             label=system,
         )  # fmt: skip
     values = [value for pairs in systems.values() for pair in pairs for value in pair if value > 0.0]

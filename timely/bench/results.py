@@ -51,11 +51,11 @@ def write_results_page(page: Path, capacity: Value, cross: Value, live: Value, o
     )
     lines = ["# Results", "", "Five pictures, and the command behind each.", ""]
     for benchmark, result, section in sections:
-        lines += [*_checked(benchmark, result, section), ""]
+        lines += [*_section_or_note(benchmark, result, section), ""]
     core_write_file(page, "\n".join(lines).rstrip() + "\n")
 
 
-def _checked(benchmark: str, result: Value, section: Callable[[], list[str]]) -> list[str]:
+def _section_or_note(benchmark: str, result: Value, section: Callable[[], list[str]]) -> list[str]:
     """The lines of a section, and the command of its result."""
     try:
         return [*section(), "", "```bash", f".venv/bin/{result['command']}", "```"]
@@ -95,10 +95,10 @@ def _robots(images: Path, capacity: Value, ours: str) -> list[str]:
 def _share_over_load(images: Path, capacity: Value, ours: str) -> list[str]:
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for name, rows in capacity["workloads"].items():
-        ranked = sorted(rows, key=lambda system: (-rows[system]["load_99"], -rows[system]["load_90"]))
-        shown = [system for system in ranked if system not in STOCK][: CURVES - len(STOCK)]
-        chosen = dict.fromkeys([ours, *shown, *(system for system in STOCK if system in rows)])
-        panels[name] = {system: [tuple(point) for point in rows[system]["curve"]] for system in chosen}
+        ranking = sorted(rows, key=lambda system: (-rows[system]["load_99"], -rows[system]["load_90"]))
+        best = [system for system in ranking if system not in STOCK][: CURVES - len(STOCK)]
+        curves = dict.fromkeys([ours, *best, *(system for system in STOCK if system in rows)])
+        panels[name] = {system: [tuple(point) for point in rows[system]["curve"]] for system in curves}
     plots.plot_log_curves(
         images / "results-load.png", "Tasks in time over load", panels, "load (1: as published)",
         "share of the urgent tasks in time", ours, marks=(0.9, 0.99),

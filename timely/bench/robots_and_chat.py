@@ -132,22 +132,22 @@ class HttpLoad:
         """Tokens of all chats by ``end_s``, those of unfinished answers included."""
         import httpx
 
-        received = 0.0
+        token_count = 0.0
         if not chats:
-            return received
+            return token_count
         async with httpx.AsyncClient(base_url=self._url, timeout=CHAT_TIMEOUT_S) as http:
             body = await chat_defaults(http) | chat_question(CHAT_PROMPT, CHAT_TOKENS)
 
             async def chat() -> None:
-                nonlocal received
+                nonlocal token_count
                 while (begin_s := time.monotonic()) < end_s:
                     answer = await http.post("/v1/chat/completions", json=body)
                     answer.raise_for_status()
                     tokens = answer.json()["usage"]["completion_tokens"]
-                    received += bench_tokens_until(end_s, begin_s, time.monotonic(), tokens)
+                    token_count += bench_tokens_until(end_s, begin_s, time.monotonic(), tokens)
 
             await asyncio.gather(*(chat() for _ in range(chats)))
-        return received
+        return token_count
 
 
 def bench_tokens_until(end_s: float, begin_s: float, finish_s: float, tokens: int) -> float:

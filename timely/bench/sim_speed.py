@@ -46,13 +46,13 @@ def measure_sim_speed(
     """
     with tempfile.TemporaryDirectory() as folder:
         wid2 = Path(folder) / "wid2.lrtrace.jsonl"
-        composed = compose("wid2", seed)
-        write_trace(wid2, composed.header, composed.jobs)
+        trace = compose("wid2", seed)
+        write_trace(wid2, trace.header, trace.jobs)
         best = min(_replay(wid2, discipline, clock)[0] for _ in range(repetitions))
         fleet = Path(folder) / "fleet.lrtrace.jsonl"
         eps = FLEET_EPS * robots / FLEET_ROBOTS
-        composed = compose("wid1", seed, agents=robots, eps=eps, duration_s=fleet_s)
-        write_trace(fleet, composed.header, composed.jobs)
+        trace = compose("wid1", seed, agents=robots, eps=eps, duration_s=fleet_s)
+        write_trace(fleet, trace.header, trace.jobs)
         wall_s, counters, curve = _replay(fleet, discipline, clock)
     return {
         "discipline": discipline,

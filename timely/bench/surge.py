@@ -45,7 +45,7 @@ class AdmittingSimulator(Simulator):
     """Predicts the response to each task when it arrives, as the server does, and may refuse it.
 
     Args:
-        ended: called with the record of each task that is served or refused, and its predicted response time. The last
+        on_end: called with the record of each task that is served or refused, and its predicted response time. The last
             argument is whether it was served as a probe, though late.
         refuse_below: refuse a task whose utility may fall below this share of its initial one; None: never.
         probe_every: each of so many refused tasks is served; 0: none.
@@ -55,34 +55,34 @@ class AdmittingSimulator(Simulator):
         self,
         options: ReplayOptions,
         profile: str,
-        ended: Callable[[JobRecord, float, bool], None],
+        on_end: Callable[[JobRecord, float, bool], None],
         *,
         refuse_below: float | None,
         probe_every: int = 0,
     ) -> None:
         super().__init__(options, load_step_profile(profile))
-        self._report_end, self._refuse_below, self._probe_every = ended, refuse_below, probe_every
+        self._report_end, self._refuse_below, self._probe_every = on_end, refuse_below, probe_every
         self._refusals = 0
-        self._predicted: dict[int | str, tuple[JobRecord, float, bool]] = {}
+        self._predictions: dict[int | str, tuple[JobRecord, float, bool]] = {}
 
     def submit(self, now: float, record: JobRecord) -> None:
         task = record.task
         prediction = self.controller.predict_response(task.hints.utility, now)
-        refused = self._is_late(task, prediction)
-        self._refusals += refused
-        probed = refused and self._probe_every > 0 and self._refusals % self._probe_every == 0
-        self._predicted[task.job] = record, prediction.eta_s, probed
-        if refused and not probed:
+        is_refused = self._is_late(task, prediction)
+        self._refusals += is_refused
+        is_probe = is_refused and self._probe_every > 0 and self._refusals % self._probe_every == 0
+        self._predictions[task.job] = record, prediction.eta_s, is_probe
+        if is_refused and not is_probe:
             record.outcome, record.note = "refused", f"response in {prediction.eta_s:.3f} s"
-            self._ended(task, now)
+            self._on_end(task, now)
         else:
             super().submit(now, record)
 
     def spec(self, record: JobRecord, cached_tokens: int) -> JobSpec:
         spec = super().spec(record, cached_tokens)
-        *_, probed = self._predicted[record.task.job]
-        promised = self._refuse_below is not None and not probed
-        return replace(spec, hints=replace(spec.hints, promised=promised))
+        *_, is_probe = self._predictions[record.task.job]
+        is_promised = self._refuse_below is not None and not is_probe
+        return replace(spec, hints=replace(spec.hints, promised=is_promised))
 
     def _is_late(self, task: PlannedTask, prediction: ResponsePrediction) -> bool:
         if self._refuse_below is None:
@@ -91,9 +91,9 @@ class AdmittingSimulator(Simulator):
         latest_s = utility.latency_s(self._refuse_below) - task.hints.network_s
         return not prediction.comes_before(latest_s, urgent=utility.urgent)
 
-    def _ended(self, task: PlannedTask, now: float) -> None:
-        super()._ended(task, now)
-        self._report_end(*self._predicted.pop(task.job))
+    def _on_end(self, task: PlannedTask, now: float) -> None:
+        super()._on_end(task, now)
+        self._report_end(*self._predictions.pop(task.job))
         if len(self.arrivals.records) >= KEPT_RECORDS:
             self.arrivals.records.clear()
 
@@ -123,7 +123,7 @@ def measure_surge(hours: float, seed: int, profile: str) -> Result:
     urgent, every, refusals, etas = [0, 0], [0, 0], 0, 0
     latest_s = 0.0
 
-    def ended(record: JobRecord, eta_s: float, probed: bool) -> None:
+    def note_end(record: JobRecord, eta_s: float, is_probe: bool) -> None:
         nonlocal refusals, etas, latest_s
         if record.outcome == "refused":
             refusals += 1
@@ -137,7 +137,7 @@ def measure_surge(hours: float, seed: int, profile: str) -> Result:
         if late and phase and phase % 2 == 0:
             latest_s = max(latest_s, into_s)
 
-    AdmittingSimulator(_options(seed), profile, ended, refuse_below=REFUSE_BELOW).run(
+    AdmittingSimulator(_options(seed), profile, note_end, refuse_below=REFUSE_BELOW).run(
         surge_tasks(3600.0 * hours, seed)
     )
     return {
@@ -163,14 +163,14 @@ def measure_eta(hours: float, seed: int, profile: str) -> Result:
 def _errors(hours: float, seed: int, profile: str, refuse_below: float | None) -> Result:
     errors: dict[str, list[float]] = {"urgent": [], "normal": [], "refused": []}
 
-    def ended(record: JobRecord, eta_s: float, probed: bool) -> None:
+    def note_end(record: JobRecord, eta_s: float, is_probe: bool) -> None:
         if record.outcome != "refused":
             response_s = record.ready_s[0] - record.arrived_s
-            kind = "refused" if probed else "urgent" if record.task.hints.utility.urgent else "normal"
+            kind = "refused" if is_probe else "urgent" if record.task.hints.utility.urgent else "normal"
             errors[kind].append(abs(eta_s - response_s) / response_s)
 
     AdmittingSimulator(
-        _options(seed), profile, ended, refuse_below=refuse_below, probe_every=PROBE_EVERY
+        _options(seed), profile, note_end, refuse_below=refuse_below, probe_every=PROBE_EVERY
     ).run(surge_tasks(3600.0 * hours, seed))
     kinds = {kind: _percentiles(values) for kind, values in errors.items()}
     return {**_percentiles(errors["urgent"] + errors["normal"]), **kinds}

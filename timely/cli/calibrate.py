@@ -57,13 +57,13 @@ def command(
 
     Arguments that it does not know go to vLLM.
     """
-    chosen = name or out.stem
+    profile_name = name or out.stem
     if from_kernels is not None:
         if context.args:
             raise InvalidInput(f"no such option: {context.args[0]}", where="calibrate")
-        profile = _from_kernels(chosen, from_kernels, layers, pointwise_share, kv_blocks)
+        profile = _from_kernels(profile_name, from_kernels, layers, pointwise_share, kv_blocks)
     else:
-        profile = _measured(chosen, model, tuple(context.args), rounds, verbose=verbose)
+        profile = _measure(profile_name, model, tuple(context.args), rounds, verbose=verbose)
     save_step_time_profile(out, profile)
     write_cli_json(json_file, profile.model_dump(mode="json"))
     if json_file != STDOUT:
@@ -90,7 +90,7 @@ def _from_kernels(
     )
 
 
-def _measured(
+def _measure(
     name: str, model: str | None, arguments: tuple[str, ...], rounds: int, *, verbose: bool
 ) -> StepTimeProfile:
     if find_spec("vllm") is None:
@@ -101,7 +101,7 @@ def _measured(
     measuring: Any = import_module(MEASURING)
     with quiet_cli_terminal("calibrate", verbose=verbose) as terminal:
         terminal.name_log()
-        measured = measuring.time_vllm_steps(model, arguments, rounds, terminal.say)
+        calibration = measuring.time_vllm_steps(model, arguments, rounds, terminal.say)
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    sizes = asdict(measured.sizes)
-    return measured_profile(name, measured.source, measured.steps, sizes, measured.launches, today)
+    sizes = asdict(calibration.sizes)
+    return measured_profile(name, calibration.source, calibration.steps, sizes, calibration.launches, today)

@@ -83,7 +83,7 @@ def run_timely_command(arguments: Sequence[str]) -> int:
         if error.filename is None:
             raise
         return _complain(f"{error.filename}: {error.strerror}", BAD_INPUT)
-    except (_Interrupted, KeyboardInterrupt, typer.Abort):
+    except (_Interrupt, KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", INTERRUPTED)
     except RuntimeError as error:
         # Before Python 3.12 a Ctrl-C while a dataclass is made, as in an import, comes as the cause of this error.
@@ -93,7 +93,7 @@ def run_timely_command(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else OK
 
 
-class _Interrupted(Exception):
+class _Interrupt(Exception):
     """Ctrl-C; typer would turn ``KeyboardInterrupt`` into an exit code like any other."""
 
 
@@ -102,7 +102,7 @@ class _Commands(typer.core.TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise _Interrupted from None
+            raise _Interrupt from None
 
 
 def _with_json_to_stdout(arguments: Sequence[str]) -> list[str]:

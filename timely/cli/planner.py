@@ -19,10 +19,10 @@ from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.planner.cases.case import Case
 from timely.planner.cases.from_examples import cases_of
-from timely.planner.cases.generate import DRAWN, generate_cases
+from timely.planner.cases.generate import GENERATORS, generate_cases
 from timely.planner.cases.vocabulary import Split, coinable_case_words
 from timely.planner.model_card import (
-    SHIPPED,
+    SHIPPED_ADAPTER,
     Card,
     check_base,
     planner_file_hash,
@@ -171,7 +171,7 @@ def _train(
     from timely.planner.training.train import train_planner as run
 
     finishing_steps = examples_seen = 0
-    if start is None and any(skills.name in DRAWN for skills in sets):
+    if start is None and any(skills.name in GENERATORS for skills in sets):
         finishing_steps = max(1, options.steps // FINISHING_PART)
         plain = [Source(skills, _command_cases(skills, "train", options.seed)) for skills in sets]
         say(f"{options.steps} steps on every kind of task, then {finishing_steps} more with coined names")
@@ -206,7 +206,7 @@ def _print_step(say: Callable[[str], None], done: StepDone) -> None:
 def planner_eval_command(
     adapter: Annotated[
         Path, typer.Option(help="Folder of the adapter; the shipped one unless given.")
-    ] = SHIPPED,
+    ] = SHIPPED_ADAPTER,
     skill_set: SkillSets = None,
     ways: Annotated[str, typer.Option(help=f"Which to compare, of: {', '.join(WAYS)}.")] = ",".join(WAYS),
     number: Annotated[int, typer.Option("--cases", min=1, help="Held-out tasks a skill set.")] = 200,
@@ -237,19 +237,19 @@ def planner_eval_command(
     from timely.planner.evaluate import score_planner
 
     results: list[Score] = []
-    for adapted in (False, True):
-        chosen = [way for way in names if WAYS[way][0] == adapted]
-        if not chosen:
+    for with_adapter in (False, True):
+        own_ways = [way for way in names if WAYS[way][0] == with_adapter]
+        if not own_ways:
             continue
         answerer = Answerer(
-            folder, adapter if adapted else None, names=card.names, threads=threads, device=device
+            folder, adapter if with_adapter else None, names=card.names, threads=threads, device=device
         )
         for skills in sets:
-            for way in chosen:
-                _, examples, constrained, named = WAYS[way]
+            for way in own_ways:
+                _, examples, with_grammar, with_names = WAYS[way]
                 result = score_planner(
                     way, answerer, skills, tasks[skills.name],
-                    examples=examples, constrained=constrained, named=named, keep=max(20, failures),
+                    examples=examples, constrained=with_grammar, named=with_names, keep=max(20, failures),
                 )  # fmt: skip
                 results.append(result)
                 _show(result, failures, cli_say(json_file))
@@ -263,7 +263,7 @@ def planner_eval_command(
 def planner_info_command(
     adapter: Annotated[
         Path, typer.Argument(help="Folder of the adapter; the shipped one unless given.")
-    ] = SHIPPED,
+    ] = SHIPPED_ADAPTER,
     json_file: JsonFile = None,
 ) -> None:
     """Describe an adapter: its skill sets, its training and its scores."""
@@ -333,7 +333,7 @@ def _command_cases(
     skills: SkillSet, split: Split, seed: int, *, coin_share: float = 0.0, coinable: tuple[str, ...] = ()
 ) -> Iterator[Case]:
     """Cases from the generator of the skill set, or from its examples."""
-    if skills.name in DRAWN:
+    if skills.name in GENERATORS:
         return generate_cases(skills.name, split, seed, coin_share=coin_share, coinable=coinable)
     return cases_of(skills, split, seed)
 
@@ -343,7 +343,7 @@ def _a_step(table: dict[str, int], sets: Sequence[SkillSet]) -> tuple[int, ...]:
 
 
 def _skill_sets(names: Sequence[str] | None) -> list[SkillSet]:
-    return [load_skill_set(name) for name in names or list(DRAWN)]
+    return [load_skill_set(name) for name in names or list(GENERATORS)]
 
 
 def _base(model: str | None) -> Path:

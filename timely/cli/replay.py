@@ -116,16 +116,16 @@ def _progress(terminal: Terminal, title: str) -> Iterator[Progress | None]:
 
     status = Status(title, console=console)
     begin_s = time.monotonic()
-    shown = False
+    has_begun = False
 
     def progress(now: float, arrived: int, finished: int) -> None:
-        nonlocal shown
+        nonlocal has_begun
         wall_s = time.monotonic() - begin_s
         if wall_s < SHOW_AFTER_S:
             return
-        if not shown:
+        if not has_begun:
             status.start()
-            shown = True
+            has_begun = True
         status.update(
             f"{title}: {now:,.1f} s of trace, {finished:,} of {arrived:,} tasks done,"
             f" {now / wall_s:,.0f} times real time"
@@ -134,7 +134,7 @@ def _progress(terminal: Terminal, title: str) -> Iterator[Progress | None]:
     try:
         yield progress
     finally:
-        if shown:
+        if has_begun:
             status.stop()
 
 

@@ -106,7 +106,7 @@ def quiet_cli_terminal(command: str, *, verbose: bool = False) -> Iterator[Termi
         yield Terminal(sys.stderr)
         return
     path = _new_log(command)
-    with _redirected(path) as stream:
+    with _redirect(path) as stream:
         own = logging.getLogger("timely")
         handlers = [logging.StreamHandler(stream), logging.StreamHandler(sys.stderr)]
         handlers[0].setFormatter(_OneLine())
@@ -131,21 +131,21 @@ def _new_log(command: str) -> Path:
 
 
 @contextlib.contextmanager
-def _redirected(path: Path) -> Iterator[TextIO]:
+def _redirect(path: Path) -> Iterator[TextIO]:
     """Standard output and standard error go to ``path``; yields the former standard error."""
     sys.stdout.flush()
     sys.stderr.flush()
-    saved = [os.dup(1), os.dup(2)]
+    descriptors = [os.dup(1), os.dup(2)]
     try:
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
         for number in (1, 2):
             os.dup2(log, number)
         os.close(log)
-        with os.fdopen(os.dup(saved[1]), "w", encoding="utf-8") as stream:
+        with os.fdopen(os.dup(descriptors[1]), "w", encoding="utf-8") as stream:
             yield stream
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        for number, descriptor in zip((1, 2), saved, strict=True):
+        for number, descriptor in zip((1, 2), descriptors, strict=True):
             os.dup2(descriptor, number)
             os.close(descriptor)

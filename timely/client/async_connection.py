@@ -41,7 +41,7 @@ class AsyncConnection:
         self.stop_tokens: dict[str, str] = {}
         """Token of the stop's event stream by robot; it goes with every acknowledgement."""
         self.reconnect_s = reconnect_s
-        self.lost: WeakSet[Backoff] = WeakSet()
+        self.backoffs: WeakSet[Backoff] = WeakSet()
         """Event streams that have no connection."""
         self.clock, self.sleep = clock, sleep
         self._stream_timeout = httpx.Timeout(http.timeout.connect, read=silence_s)

@@ -25,7 +25,7 @@ class AsyncStopStream:
         self._agents = agents
         self._url = str(httpx.URL("/v1/stop/events", params={"agent": list(agents)}))
         self._events: AsyncEventResponse | None = None
-        self._backoff = Backoff(math.inf, " ".join(agents), connection.lost)
+        self._backoff = Backoff(math.inf, " ".join(agents), connection.backoffs)
         self._closed = False
 
     def __aiter__(self) -> Self:

@@ -41,7 +41,7 @@ class AsyncTaskStream:
         self._connection = connection
         self._agent = agent
         self._state = state
-        self._backoff = Backoff(connection.reconnect_s, task_id, connection.lost)
+        self._backoff = Backoff(connection.reconnect_s, task_id, connection.backoffs)
         self._events: AsyncEventResponse | None = None
         self._ended = self._unanswered = False
         if token is not None:

@@ -34,11 +34,11 @@ class Backoff:
     Args:
         limit_s: after so long without a connection the attempts end, seconds.
         name: of the stream.
-        lost: the streams of the program that have no connection; this one adds and removes itself.
+        backoffs: the streams of the program that have no connection; this one adds and removes itself.
     """
 
-    def __init__(self, limit_s: float, name: str, lost: WeakSet[Backoff]) -> None:
-        self._limit_s, self._lost = limit_s, lost
+    def __init__(self, limit_s: float, name: str, backoffs: WeakSet[Backoff]) -> None:
+        self._limit_s, self._backoffs = limit_s, backoffs
         self._since_s: float | None = None
         self._factor = 0.5 + 0.5 * zlib.crc32(name.encode()) / 2**32
 
@@ -52,19 +52,19 @@ class Backoff:
             self._since_s = now
         away_s = now - self._since_s
         if away_s >= self._limit_s:
-            self._lost.discard(self)
+            self._backoffs.discard(self)
             raise EngineFailed(
                 f"connection lost for {self._limit_s:g} s: {type(cause).__name__}: {cause}", where=where
             )
-        self._lost.add(self)
+        self._backoffs.add(self)
         alone_s = min(max(FIRST_RECONNECT_S, OUTAGE_SHARE * away_s), LONGEST_RECONNECT_S)
         # The mean factor is 0.75.
-        return self._factor * max(alone_s, ATTEMPT_SPACING_S * len(self._lost) / 0.75)
+        return self._factor * max(alone_s, ATTEMPT_SPACING_S * len(self._backoffs) / 0.75)
 
     def reset(self) -> None:
         """The connection works again, or is not wanted any more."""
         self._since_s = None
-        self._lost.discard(self)
+        self._backoffs.discard(self)
 
 
 def v1_url_path(*parts: str) -> str:

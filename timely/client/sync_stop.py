@@ -26,7 +26,7 @@ class StopStream:
         self._agents = agents
         self._url = str(httpx.URL("/v1/stop/events", params={"agent": list(agents)}))
         self._events: EventResponse | None = None
-        self._backoff = Backoff(math.inf, " ".join(agents), connection.lost)
+        self._backoff = Backoff(math.inf, " ".join(agents), connection.backoffs)
         self._closed = False
 
     def __iter__(self) -> Self:

@@ -42,7 +42,7 @@ class TaskStream:
         self._connection = connection
         self._agent = agent
         self._state = state
-        self._backoff = Backoff(connection.reconnect_s, task_id, connection.lost)
+        self._backoff = Backoff(connection.reconnect_s, task_id, connection.backoffs)
         self._events: EventResponse | None = None
         self._ended = self._unanswered = False
         if token is not None:

@@ -41,8 +41,8 @@ class UnknownName(InvalidInput):
     code = "unknown_name"
 
     def __init__(self, kind: str, name: object, valid_names: Iterable[str], *, where: str = "") -> None:
-        listed = ", ".join(sorted(valid_names)) or "none"
-        super().__init__(f"unknown {kind} {name!r}; known: {listed}", where=where)
+        names_text = ", ".join(sorted(valid_names)) or "none"
+        super().__init__(f"unknown {kind} {name!r}; known: {names_text}", where=where)
 
 
 class TooLarge(InvalidInput):

@@ -41,7 +41,7 @@ class ExecutionTrack:
         """Index of the segment that failed."""
         self.values: dict[int, str] = {}
         """What blocking segments returned."""
-        self._elapsed: dict[int, float] = {}
+        self._elapsed_s: dict[int, float] = {}
 
     def release(self, segment: Segment) -> Segment:
         """Append the next segment and estimate its times.
@@ -114,9 +114,9 @@ class ExecutionTrack:
         """Progress is ordered by its elapsed time; without one each report counts as newer."""
         if report.elapsed_s is None:
             return True
-        if report.elapsed_s <= self._elapsed.get(report.segment, -1.0):
+        if report.elapsed_s <= self._elapsed_s.get(report.segment, -1.0):
             return False
-        self._elapsed[report.segment] = report.elapsed_s
+        self._elapsed_s[report.segment] = report.elapsed_s
         return True
 
     def _start(self, segment: Segment, at: float) -> None:

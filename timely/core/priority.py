@@ -18,17 +18,17 @@ def raise_core_priority(niceness: int) -> int:
     Linux divides the processor among sessions first (autogroups), and only then by niceness. So the session gets the
     niceness too, if this process leads it: then it holds this process and what it started.
     """
-    raised = 0
+    raises = 0
     linux = platform.system() == "Linux"
     for thread in map(int, os.listdir("/proc/self/task") if linux else ()):
         with contextlib.suppress(OSError):
             if os.getpriority(os.PRIO_PROCESS, thread) == 0:
                 os.setpriority(os.PRIO_PROCESS, thread, niceness)
-                raised += 1
-    if raised and os.getsid(0) == os.getpid():
+                raises += 1
+    if raises and os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):
             AUTOGROUP.write_text(str(niceness))
-    return raised
+    return raises
 
 
 def raise_core_realtime(threads: Iterable[int]) -> int:
@@ -37,10 +37,10 @@ def raise_core_realtime(threads: Iterable[int]) -> int:
     It takes the privilege of ``raise_core_priority``. A thread with a policy of its own keeps it. They and the threads
     that they start take turns with others of their kind. A thread that computes for long would hold up the computer.
     """
-    raised = 0
+    raises = 0
     for thread in threads if platform.system() == "Linux" else ():
         with contextlib.suppress(OSError):
             if os.sched_getscheduler(thread) == os.SCHED_OTHER:
                 os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(1))
-                raised += 1
-    return raised
+                raises += 1
+    return raises

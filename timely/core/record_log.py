@@ -36,7 +36,7 @@ def read_record_log(path: Path) -> tuple[list[dict[str, Any]], int]:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(path)) from error
-    records, torn = [], 0
+    records, torn_lines = [], 0
     for line in lines:
         if not line:
             continue
@@ -44,8 +44,8 @@ def read_record_log(path: Path) -> tuple[list[dict[str, Any]], int]:
         if checksum == b"%08x" % zlib.crc32(data):
             records.append(json.loads(data))
         else:
-            torn += 1
-    return records, torn
+            torn_lines += 1
+    return records, torn_lines
 
 
 class RecordFile:

@@ -64,16 +64,16 @@ def run_demo(options: DemoOptions, console: Console) -> dict[str, Any]:
             _ros_environment(),
         )
         with httpx.Client(base_url=url, timeout=5.0) as client:
-            seen = _watch(options, children, player, client, console)
+            arrivals_s = _watch(options, children, player, client, console)
             status = client.get("/v1/status").json()
-            views = [_view(client, task_id) for task_id in seen]
+            views = [_view(client, task_id) for task_id in arrivals_s]
         answers = [json.loads(line) for line in player.lines() if line.startswith("{")]
         steps = (
             timeline.read_timeline_steps(folder / "journal.jsonl")
             if (folder / "journal.jsonl").exists()
             else {}
         )
-    return _report(options, [v for v in views if v], seen, steps, status, answers, console)
+    return _report(options, [v for v in views if v], arrivals_s, steps, status, answers, console)
 
 
 def _require_ros() -> None:
@@ -125,9 +125,9 @@ def _ros_environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _progress(console: Console, what: str) -> Iterator[Any]:
-    begun = time.monotonic()
+    begin_s = time.monotonic()
     with Status(what, console=console) as status:
-        yield lambda: status.update(f"{what} … {time.monotonic() - begun:.0f} s")
+        yield lambda: status.update(f"{what} … {time.monotonic() - begin_s:.0f} s")
 
 
 def _watch(
@@ -138,22 +138,22 @@ def _watch(
     console: Console,
 ) -> dict[str, float]:
     """Follow until the player is through; task id -> arrival, seconds from the start of the demonstration."""
-    begun = time.monotonic()
-    seen: dict[str, float] = {}
+    begin_s = time.monotonic()
+    arrivals_s: dict[str, float] = {}
     limit = options.seconds + AFTER_S
     with Live(console=console, refresh_per_second=8, transient=True) as live:
         while True:
-            elapsed = time.monotonic() - begun
+            elapsed_s = time.monotonic() - begin_s
             status = _status(client)
             for line in [*status["robots"], *status["recent"]]:
                 task_id = line["task_id"]
-                if task_id not in seen:
-                    seen[task_id] = elapsed - float(line.get("age_s") or 0.0)
+                if task_id not in arrivals_s:
+                    arrivals_s[task_id] = elapsed_s - float(line.get("age_s") or 0.0)
             if console.is_terminal:
-                live.update(view.render_demo(status, script.ROBOTS, elapsed, options.seconds))
+                live.update(view.render_demo(status, script.ROBOTS, elapsed_s, options.seconds))
             children.check()
-            if not player.running or elapsed > limit:
-                return seen
+            if not player.running or elapsed_s > limit:
+                return arrivals_s
             time.sleep(0.2)
 
 
@@ -191,12 +191,12 @@ def _report(
         console.print(f"[yellow]{line}[/]", highlight=False)
     picture: Path | None = None
     if views:
-        drawn = timeline.timeline_lanes(views, arrivals)
-        _add_steps(drawn, views, steps)
+        lanes = timeline.timeline_lanes(views, arrivals)
+        _add_steps(lanes, views, steps)
         picture = options.out / "timeline.png"
         try:
             timeline.draw_timeline(
-                drawn, picture, f"Timely, discipline {options.discipline}: two drones and an arm on one model"
+                lanes, picture, f"Timely, discipline {options.discipline}: two drones and an arm on one model"
             )
         except ModuleNotFoundError as error:
             console.print(f"no picture: {error.name} is not installed (extra `report`)")
@@ -218,9 +218,9 @@ def _report(
 
 
 def _add_steps(
-    drawn: list[timeline.Lane], views: list[dict[str, Any]], steps: Mapping[str, list[float]]
+    lanes: list[timeline.Lane], views: list[dict[str, Any]], steps: Mapping[str, list[float]]
 ) -> None:
-    for lane, task in zip(drawn, views, strict=True):
+    for lane, task in zip(lanes, views, strict=True):
         for request_id, times in steps.items():
             if request_id.startswith(task["task_id"]):
                 lane.steps = [lane.arrival_s + after for after in times]

@@ -49,7 +49,7 @@ def read_timeline_steps(journal: Path) -> dict[str, list[float]]:
 
     Request ids begin with the task's id.
     """
-    arrived: dict[str, float] = {}
+    arrivals_s: dict[str, float] = {}
     steps: dict[str, list[float]] = {}
     for line in journal.read_text(encoding="utf-8").splitlines():
         try:
@@ -57,11 +57,11 @@ def read_timeline_steps(journal: Path) -> dict[str, list[float]]:
         except ValueError:
             continue  # the last line of a process that was ended
         if event.get("event") == "arrive":
-            arrived[str(event["job"])] = float(event["t_s"])
+            arrivals_s[str(event["job"])] = float(event["t_s"])
         elif event.get("event") == "step":
             for request_id in event["tokens"]:
-                if request_id in arrived:
-                    steps.setdefault(request_id, []).append(float(event["t_s"]) - arrived[request_id])
+                if request_id in arrivals_s:
+                    steps.setdefault(request_id, []).append(float(event["t_s"]) - arrivals_s[request_id])
     return steps
 
 
@@ -90,9 +90,9 @@ def draw_timeline(lanes_: Sequence[Lane], path: Path, title: str) -> None:
                 )  # fmt: skip
                 room = int((end - start) / character_s) - 1
                 if room >= 6:
-                    shown = text.strip() if len(text.strip()) <= room else text.strip()[: room - 1] + "…"
+                    label = text.strip() if len(text.strip()) <= room else text.strip()[: room - 1] + "…"
                     axis.text(
-                        start + 0.5 * character_s, base, shown, va="center", fontsize=6.5, color="white",
+                        start + 0.5 * character_s, base, label, va="center", fontsize=6.5, color="white",
                         family="monospace", zorder=3, clip_on=True,
                     )  # fmt: skip
                 free = end

@@ -130,14 +130,14 @@ def demo_summary(tasks: Sequence[Mapping[str, Any]]) -> Table:
     for name in ("tasks", "served", "response (median)", "waiting (median)", "utility (mean)", "of maximum"):
         table.add_column(name, justify="right")
     for kind, group in _classes(tasks):
-        served = [task for task in group if task["outcome"] == "complete"]
+        complete_tasks = [task for task in group if task["outcome"] == "complete"]
         utilities = [task["utility"] for task in group if task["utility"] is not None]
         best = sum(task["tuf"]["beta"] for task in group) / len(group)
         mean = sum(utilities) / len(utilities) if utilities else float("nan")
         table.add_row(
             kind,
             str(len(group)),
-            f"{100 * len(served) / len(group):.0f}%",
+            f"{100 * len(complete_tasks) / len(group):.0f}%",
             _seconds(_median([task["response_time_s"] for task in group])),
             _seconds(_median([task["waiting_time_s"] for task in group])),
             f"{mean:.2f}",
@@ -153,10 +153,10 @@ def demo_out_of_reach(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     lines = []
     for kind, group in _classes(tasks):
-        answered = [task for task in group if task["response_time_s"] is not None]
-        if not answered:
+        answered_tasks = [task for task in group if task["response_time_s"] is not None]
+        if not answered_tasks:
             continue
-        quickest = min(answered, key=lambda task: float(task["response_time_s"] - task["tuf"]["ert_s"]))
+        quickest = min(answered_tasks, key=lambda task: float(task["response_time_s"] - task["tuf"]["ert_s"]))
         if quickest["response_time_s"] > quickest["tuf"]["ert_s"]:
             lines.append(
                 f"No {kind} task had its first segment in time: wanted within {_seconds(quickest['tuf']['ert_s'])}, "

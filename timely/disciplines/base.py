@@ -131,7 +131,7 @@ class StepPlan:
         keep: evicted job id -> tokens of its context to save to host memory, the last ones, instead of computing
             them again. Jobs not named, and engines that cannot, save none.
         wake_s: when nothing runs: the next time a decision may change by itself; ``inf`` if only an event can.
-        held: why runnable jobs were left out (``batch``, ``tokens``, ``memory``, ``admission`` ...); empty: none were.
+        limited_by: why runnable jobs were left out (``batch``, ``tokens``, ``memory`` ...); empty: none were.
         rows: of the jobs in ``tokens`` and in their order, right until a job leaves the table; empty: not noted.
         steady: the next steps are bound to equal this one. That ends when a job joins, closes a segment, becomes
             runnable or runs short of blocks.
@@ -141,7 +141,7 @@ class StepPlan:
     evict: list[JobId] = field(default_factory=list)
     keep: dict[JobId, int] = field(default_factory=dict)
     wake_s: float = math.inf
-    held: str = ""
+    limited_by: str = ""
     steady: bool = False
     rows: Sequence[int] = field(default=(), compare=False, repr=False)
 
@@ -208,8 +208,8 @@ class Discipline(ABC):
     def progressed(self, job: Job, tokens: int, now: float) -> None:
         """``tokens`` new output tokens exist for the job."""
 
-    def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
-        """Speculative decoding: of ``drafted`` draft tokens verified in one step ``accepted`` were right.
+    def accepted(self, job: Job, draft_tokens: int, right_tokens: int, now: float) -> None:
+        """Speculative decoding: of ``draft_tokens`` verified in one step ``right_tokens`` were right.
 
         Called before ``progressed`` of the same step, by engines that speculate.
         """

@@ -42,7 +42,7 @@ class GroupQueue:
         rank: a group's rank now; smaller first.
     """
 
-    __slots__ = ("_entered", "_entries", "_heap", "_lines", "_members", "_rank")
+    __slots__ = ("_entries", "_entry_number", "_heap", "_lines", "_members", "_rank")
 
     def __init__(self, rank: Callable[[Group], float]) -> None:
         self._rank = rank
@@ -51,7 +51,7 @@ class GroupQueue:
         self._lines: dict[Group, _Line] = {}
         self._members: dict[JobId, Group] = {}
         self._entries = 0
-        self._entered = 0
+        self._entry_number = 0
 
     def __len__(self) -> int:
         return len(self._members)
@@ -113,8 +113,8 @@ class GroupQueue:
                 continue
             current = self._rank(group)
             if current > rank:
-                self._entered += 1
-                heapq.heapreplace(self._heap, (current, age, self._entered, group))
+                self._entry_number += 1
+                heapq.heapreplace(self._heap, (current, age, self._entry_number, group))
                 continue
             while line.jobs[0][1] not in self._members:
                 heapq.heappop(line.jobs)
@@ -133,8 +133,8 @@ class GroupQueue:
         return job_id
 
     def _enter(self, group: Group, age: int) -> None:
-        self._entered += 1
-        heapq.heappush(self._heap, (self._rank(group), age, self._entered, group))
+        self._entry_number += 1
+        heapq.heappush(self._heap, (self._rank(group), age, self._entry_number, group))
 
     def _compact(self) -> None:
         self._lines = {group: line for group, line in self._lines.items() if line.alive > 0}
@@ -156,8 +156,8 @@ class QueueDiscipline(Discipline):
 
     def __init__(self) -> None:
         self._fresh = GroupQueue(self.rank)
-        self._evicted = GroupQueue(self.rank)
-        self._offered: list[JobId] = []
+        self._evicted_queue = GroupQueue(self.rank)
+        self._newcomers: list[JobId] = []
         """Composed as newcomers last time; whether the engine really started them shows in the table."""
         self._asleep: set[JobId] = set()
         """Evicted while parked: they queue when they are runnable."""
@@ -199,11 +199,11 @@ class QueueDiscipline(Discipline):
 
     def finished(self, job: Job, now: float) -> None:
         self._fresh.remove(job.job_id)
-        self._evicted.remove(job.job_id)
+        self._evicted_queue.remove(job.job_id)
         self._asleep.discard(job.job_id)
 
     def state(self) -> dict[str, float | int | str]:
-        return {"waiting": len(self._fresh), "evicted": len(self._evicted) + len(self._asleep)}
+        return {"waiting": len(self._fresh), "evicted": len(self._evicted_queue) + len(self._asleep)}
 
     def _enqueue(self, job: Job, now: float) -> None:
         table, row = job.table, job.row
@@ -212,7 +212,7 @@ class QueueDiscipline(Discipline):
         elif int(table.output_tokens[row]) == 0 and job.preemptions == 0:
             self._push(self._fresh, job)
         else:
-            self._push(self._evicted, job)
+            self._push(self._evicted_queue, job)
 
     def _push(self, queue: GroupQueue, job: Job) -> None:
         group = self.group(job)
@@ -224,12 +224,14 @@ class QueueDiscipline(Discipline):
         if len(table) == 0:
             return StepPlan()
         self._settle(table, limits.now)
-        parked = np.flatnonzero(table.resident & (table.resume_s > limits.now))
+        parked_rows = np.flatnonzero(table.resident & (table.resume_s > limits.now))
         pool = self._in_order(table, np.flatnonzero(table.resident & (table.resume_s <= limits.now)))
         admitting = False
 
         def victims() -> Iterator[int]:
-            yield from parked[np.lexsort((table.sequence[parked], -table.resume_s[parked]))].tolist()
+            yield from parked_rows[
+                np.lexsort((table.sequence[parked_rows], -table.resume_s[parked_rows]))
+            ].tolist()
             if not admitting:
                 yield from reversed(pool)
 
@@ -239,26 +241,26 @@ class QueueDiscipline(Discipline):
                 break
             builder.add(row)
         # Had a running one to give up its blocks, there is no room for newcomers.
-        if len(builder.plan.evict) <= parked.size and all(
+        if len(builder.plan.evict) <= parked_rows.size and all(
             float(table.resume_s[table[job_id].row]) > limits.now for job_id in builder.plan.evict
         ):
             admitting = True
-            self._admit(table, limits, builder, parked)
+            self._admit(table, limits, builder, parked_rows)
         plan = builder.plan
         if not plan.tokens:
             plan.wake_s = discipline_next_wake_s(table, limits.now)
-        if len(plan.tokens) < len(pool) or len(self._fresh) or len(self._evicted):
-            plan.held = "batch" if builder.slots <= 0 else "tokens" if builder.budget <= 0 else "memory"
+        if len(plan.tokens) < len(pool) or len(self._fresh) or len(self._evicted_queue):
+            plan.limited_by = "batch" if builder.slots <= 0 else "tokens" if builder.budget <= 0 else "memory"
         # A waiting job cannot enter before one leaves, and a running one is not interrupted.
         plan.steady = builder.prefill_tokens == 0 and not plan.evict and len(plan.tokens) == len(pool)
-        plan.steady = plan.steady and not self._offered
+        plan.steady = plan.steady and not self._newcomers
         return plan
 
-    def _admit(self, table: JobTable, limits: StepLimits, builder: StepBuilder, parked: Rows) -> None:
-        barred: list[tuple[GroupQueue, Job]] = []
-        self._admit_in_turn(table, limits, builder, parked, barred)
+    def _admit(self, table: JobTable, limits: StepLimits, builder: StepBuilder, parked_rows: Rows) -> None:
+        deferrals: list[tuple[GroupQueue, Job]] = []
+        self._admit_in_turn(table, limits, builder, parked_rows, deferrals)
         self.planned()
-        for queue, job in barred:
+        for queue, job in deferrals:
             self._push(queue, job)
 
     def _admit_in_turn(
@@ -266,25 +268,25 @@ class QueueDiscipline(Discipline):
         table: JobTable,
         limits: StepLimits,
         builder: StepBuilder,
-        parked: Rows,
-        barred: list[tuple[GroupQueue, Job]],
+        parked_rows: Rows,
+        deferrals: list[tuple[GroupQueue, Job]],
     ) -> None:
-        """Admit waiting jobs until one does not fit; ``barred`` receives those taken out of their queue meanwhile."""
-        for queue in (self._evicted, self._fresh):
+        """Admit waiting jobs until one does not fit; ``deferrals`` receives those taken out of their queue."""
+        for queue in (self._evicted_queue, self._fresh):
             while not builder.full:
                 job = self._next(queue, table, limits.now)
                 if job is None:
                     break
-                if builder.barred(job.row) and len(barred) < MAX_BARRED:
+                if builder.is_barred(job.row) and len(deferrals) < MAX_BARRED:
                     # It waits for an adapter and takes nothing from those behind it.
                     queue.pop()
-                    barred.append((queue, job))
+                    deferrals.append((queue, job))
                     continue
-                if not self._fits(limits, builder, job.row, parked) or not builder.add(job.row):
+                if not self._fits(limits, builder, job.row, parked_rows) or not builder.add(job.row):
                     # Nothing less important may take the blocks this one is waiting for.
                     return
                 queue.pop()
-                self._offered.append(job.job_id)
+                self._newcomers.append(job.job_id)
                 self.picked(job)
 
     def _next(self, queue: GroupQueue, table: JobTable, now: float) -> Job | None:
@@ -300,7 +302,7 @@ class QueueDiscipline(Discipline):
 
     def _settle(self, table: JobTable, now: float) -> None:
         """Take back what was offered and not started; wake the sleepers whose time has come."""
-        for job_id in self._offered:
+        for job_id in self._newcomers:
             job = table.get(job_id)
             if job is None:
                 continue
@@ -308,7 +310,7 @@ class QueueDiscipline(Discipline):
                 self.begun(job)
             elif job_id not in self._asleep:
                 self._enqueue(job, now)
-        self._offered.clear()
+        self._newcomers.clear()
         if self._asleep:
             # Those that have not begun were never parked; leaving them out keeps this short.
             parked_once = (table.segment > 0) | (table.resume_s > -np.inf)
@@ -318,17 +320,19 @@ class QueueDiscipline(Discipline):
                     self._asleep.discard(job.job_id)
                     self._enqueue(job, now)
 
-    def _fits(self, limits: StepLimits, builder: StepBuilder, row: int, parked: Rows) -> bool:
+    def _fits(self, limits: StepLimits, builder: StepBuilder, row: int, parked_rows: Rows) -> bool:
         """Whether evicting every parked job would make enough room; if not, none is evicted for it."""
         table = builder.table
-        needed = -(
+        new_blocks = -(
             -(int(table.prompt_tokens[row]) + int(table.output_tokens[row]) + 1) // limits.block_tokens
         )
-        if needed <= builder.free or parked.size == 0:
-            return needed <= builder.free
-        gone = set(builder.plan.evict)
-        spare = sum(int(table.blocks[r]) for r in parked.tolist() if table.jobs[r].job_id not in gone)
-        return needed <= builder.free + spare
+        if new_blocks <= builder.free or parked_rows.size == 0:
+            return new_blocks <= builder.free
+        evictions = set(builder.plan.evict)
+        spare = sum(
+            int(table.blocks[r]) for r in parked_rows.tolist() if table.jobs[r].job_id not in evictions
+        )
+        return new_blocks <= builder.free + spare
 
     def _in_order(self, table: JobTable, rows: Rows) -> list[int]:
         if rows.size > 1:

@@ -15,7 +15,7 @@ from timely.disciplines.predictors.history import (
     Prediction,
 )
 
-COMPLETED = ("complete", "stop", "length")
+COMPLETE_OUTCOMES = ("complete", "stop", "length")
 """Outcomes after which the number of tokens is the length the generation really had; ``stop`` is vLLM's word."""
 
 PRIOR_TOKENS = 128.0
@@ -37,13 +37,13 @@ class Lengths:
 
     def arrived(self, job: Job) -> None:
         """Form the expectation, from the prediction or the past."""
-        predicted = job.spec.hints.expected_tokens
-        job.table.rank[job.row] = max(1.0, self.mean_tokens if predicted is None else predicted)
+        tokens = job.spec.hints.expected_tokens
+        job.table.rank[job.row] = max(1.0, self.mean_tokens if tokens is None else tokens)
 
     def finished(self, job: Job) -> None:
         """Learn from a generation that is about to leave the table."""
         tokens = int(job.table.output_tokens[job.row])
-        if job.outcome in COMPLETED and tokens > 0:
+        if job.outcome in COMPLETE_OUTCOMES and tokens > 0:
             self.mean_tokens += WEIGHT * (tokens - self.mean_tokens)
 
     @staticmethod
@@ -117,5 +117,5 @@ class HistoryLearner(Discipline):
     def learn(self, job: Job, prediction: Prediction | None) -> None:
         """Remember the length of a finished job, if it was predicted and ran to its end."""
         output = int(job.table.output_tokens[job.row])
-        if prediction is not None and job.outcome in COMPLETED and output > 0:
+        if prediction is not None and job.outcome in COMPLETE_OUTCOMES and output > 0:
             self.predictor.learn(job.spec, prediction, output)

@@ -24,8 +24,24 @@ class StepBuilder:
     """
 
     __slots__ = (
-        "_adapters", "_encoded", "_encoder_budget", "_encoder_cache", "_gone", "_members", "_more", "_ranked",
-        "_residents", "_victims", "budget", "free", "limits", "plan", "prefill_tokens", "rows", "slots", "table",
+        "_adapters",
+        "_encoder_budget",
+        "_encoder_cache",
+        "_encoder_keys",
+        "_evicted_rows",
+        "_members",
+        "_more",
+        "_residents",
+        "_victim_rows",
+        "_victims",
+        "budget",
+        "free",
+        "limits",
+        "plan",
+        "prefill_tokens",
+        "rows",
+        "slots",
+        "table",
         "worth",
     )  # fmt: skip
 
@@ -44,13 +60,13 @@ class StepBuilder:
         self._residents = int(np.count_nonzero(table.resident))
         self._victims = victims
         self._more: Iterator[int] | None = None
-        self._ranked: list[int] = []
-        self._gone: set[int] = set()
+        self._victim_rows: list[int] = []
+        self._evicted_rows: set[int] = set()
         self._members: set[int] = set()
         self._adapters: set[int] = set()
         self._encoder_budget = limits.encoder.budget if limits.encoder is not None else 0
         self._encoder_cache = limits.encoder.cache if limits.encoder is not None else 0
-        self._encoded: set[str] = set()
+        self._encoder_keys: set[str] = set()
         """Keys of encoder inputs in the prompt chunks of members."""
 
     @property
@@ -74,11 +90,11 @@ class StepBuilder:
             return rows
         return np.array([row for row in rows.tolist() if row not in ending], dtype=np.int64)
 
-    def lost(self, row: int) -> bool:
+    def is_evicted(self, row: int) -> bool:
         """The row loses its KV cache in this step."""
-        return row in self._gone
+        return row in self._evicted_rows
 
-    def barred(self, row: int) -> bool:
+    def is_barred(self, row: int) -> bool:
         """The row needs a LoRA adapter beyond the most that the step may use, or the encoder has no room for it."""
         if self.limits.encoder is not None and self.table.prefill_left[row] and not self._encode(row, 1)[0]:
             return True
@@ -113,7 +129,7 @@ class StepBuilder:
                     share = item.begin
                     break
                 share = min(item.end, self.budget)
-            if item.key in self._encoded or item.key in new:
+            if item.key in self._encoder_keys or item.key in new:
                 continue
             budget -= 0 if item.stored else item.embeddings
             cache -= item.embeddings
@@ -125,7 +141,7 @@ class StepBuilder:
 
     def add(self, row: int, tokens: int | None = None) -> bool:
         """Let the row take part; ``tokens`` caps its prompt chunk. False when it does not fit: nothing changes."""
-        if self.full or row in self._gone or row in self._members or self.barred(row):
+        if self.full or row in self._evicted_rows or row in self._members or self.is_barred(row):
             return False
         table = self.table
         left = int(table.prefill_left[row])
@@ -139,12 +155,12 @@ class StepBuilder:
             return False
         resident = bool(table.resident[row])
         ends = row in self.limits.ending_rows
-        needed = 0 if ends else self._blocks_needed(row, share, resident)
-        room = needed if resident else needed + self.limits.headroom_blocks
+        new_blocks = 0 if ends else self._blocks_needed(row, share, resident)
+        room = new_blocks if resident else new_blocks + self.limits.headroom_blocks
         short = room > self.free or (not resident and self._residents >= self.limits.max_resident)
         if short and not self._make_room(row, room, resident):
             return False
-        self.free -= needed
+        self.free -= new_blocks
         if not resident:
             self._residents += 1
         self.slots -= 1
@@ -156,7 +172,7 @@ class StepBuilder:
         if self.limits.max_adapters is not None and table.adapter[row]:
             self._adapters.add(int(table.adapter[row]))
         for item in inputs:
-            self._encoded.add(item.key)
+            self._encoder_keys.add(item.key)
             self._encoder_budget -= 0 if item.stored else item.embeddings
             self._encoder_cache -= item.embeddings
         self.rows.append(row)
@@ -170,14 +186,16 @@ class StepBuilder:
         tokens, computing = self.decode_tokens(places), self._computing(places)
         if len(rows) > self.slots or tokens > self.budget or self.limits.max_adapters is not None:
             return False
-        if (self._gone or self._members) and not (
-            self._gone.isdisjoint(rows) and self._members.isdisjoint(rows)
+        if (self._evicted_rows or self._members) and not (
+            self._evicted_rows.isdisjoint(rows) and self._members.isdisjoint(rows)
         ):
             return False
-        needed = np.maximum(0, table.context_tokens[computing] // block + 1 - table.blocks[computing]).sum()
-        if needed > self.free:
+        new_blocks = np.maximum(
+            0, table.context_tokens[computing] // block + 1 - table.blocks[computing]
+        ).sum()
+        if new_blocks > self.free:
             return False
-        self.free -= int(needed)
+        self.free -= int(new_blocks)
         self.slots -= len(rows)
         self.budget -= tokens
         self.rows.extend(rows)
@@ -198,26 +216,26 @@ class StepBuilder:
         whole = int(table.prompt_tokens[row]) + int(table.output_tokens[row]) + 1
         return max(0, -(-whole // block) - int(table.shared_blocks[row]))
 
-    def _make_room(self, row: int, needed: int, resident: bool) -> bool:
+    def _make_room(self, row: int, new_blocks: int, resident: bool) -> bool:
         """Evict until the row fits, or not at all: half an eviction costs its victims and helps no job."""
         limits, table = self.limits, self.table
         free, residents = self.free, self._residents
-        chosen: list[int] = []
+        evictions: list[int] = []
         victims = iter(()) if self._victims is None else self._in_turn(self._victims)
-        while needed > free or (not resident and residents >= limits.max_resident):
+        while new_blocks > free or (not resident and residents >= limits.max_resident):
             victim = next(victims, row)
             if victim == row:
                 return False  # the victims that follow rank above this row
-            if victim in self._members or victim in self._gone or not table.resident[victim]:
+            if victim in self._members or victim in self._evicted_rows or not table.resident[victim]:
                 continue
-            chosen.append(victim)
+            evictions.append(victim)
             free += int(table.blocks[victim]) - int(table.shared_blocks[victim])
             residents -= 1
-        if not resident and self.worth is not None and not self.worth(row, chosen):
+        if not resident and self.worth is not None and not self.worth(row, evictions):
             return False
         self.free, self._residents = free, residents
-        self._gone.update(chosen)
-        self.plan.evict.extend(table.jobs[victim].job_id for victim in chosen)
+        self._evicted_rows.update(evictions)
+        self.plan.evict.extend(table.jobs[victim].job_id for victim in evictions)
         return True
 
     def _in_turn(self, victims: Callable[[], Iterator[int]]) -> Iterator[int]:
@@ -226,12 +244,12 @@ class StepBuilder:
             self._more = victims()
         at = 0
         while True:
-            if at == len(self._ranked):
+            if at == len(self._victim_rows):
                 row = next(self._more, None)
                 if row is None:
                     return
-                self._ranked.append(row)
-            yield self._ranked[at]
+                self._victim_rows.append(row)
+            yield self._victim_rows[at]
             at += 1
 
 
@@ -281,19 +299,19 @@ class KeyedDiscipline(Discipline):
                 ranks.append(table.priority[runnable])
             order = runnable[np.lexsort(ranks)]
         builder = StepBuilder(table, limits, lambda: self._victims(table, limits, keys, order))
-        held = self._fill(builder, order)
+        limited_by = self._fill(builder, order)
         plan = builder.plan
         if not plan.tokens:
             plan.wake_s = discipline_next_wake_s(table, limits.now)
         if len(plan.tokens) < runnable.size:
-            plan.held = held or ("batch" if builder.slots <= 0 else "tokens")
-            plan.steady = self._settled(builder)
+            plan.limited_by = limited_by or ("batch" if builder.slots <= 0 else "tokens")
+            plan.steady = self._is_settled(builder)
         else:
             # All runnable jobs run, whatever the order: only an event changes that.
             plan.steady = builder.prefill_tokens == 0 and not plan.evict
         return plan
 
-    def _settled(self, builder: StepBuilder) -> bool:
+    def _is_settled(self, builder: StepBuilder) -> bool:
         """Whether the whole pool decodes and leaves no place: then no job joins before one of them is done."""
         if not self.pool_first or builder.slots > 0 or builder.prefill_tokens or builder.plan.evict:
             return False
@@ -306,12 +324,12 @@ class KeyedDiscipline(Discipline):
     def _fill(self, builder: StepBuilder, order: Rows) -> str:
         """Fill the step in this order; why rows were passed over, if not for want of slots or tokens."""
         table = builder.table
-        held = ""
+        limited_by = ""
         rows, at = order.tolist(), 0
         while at < len(rows) and not builder.full:
             row = rows[at]
             at += 1
-            if builder.barred(row):
+            if builder.is_barred(row):
                 continue
             later = order[at:]
             if (
@@ -321,24 +339,24 @@ class KeyedDiscipline(Discipline):
             ):
                 # Admission is closed; the pool goes on.
                 order = later[table.active[later]]
-                held = held or "admission"
-            elif not builder.add(row) and (not table.resident[row] or builder.lost(row)):
+                limited_by = limited_by or "admission"
+            elif not builder.add(row) and (not table.resident[row] or builder.is_evicted(row)):
                 # Nothing less important may take the room this one waits for, but those who have theirs go on:
                 # they give it back when they finish.
                 order = later[table.resident[later]]
-                held = held or "memory"
+                limited_by = limited_by or "memory"
             else:
                 continue
             rows, at = order.tolist(), 0
-        return held
+        return limited_by
 
     def _victims(self, table: JobTable, limits: StepLimits, keys: Floats, order: Rows) -> Iterator[int]:
         """Parked generations that matter least first, then runnable ones from the end of the order."""
-        parked = np.flatnonzero(table.resident & (table.resume_s > limits.now))
-        yield from parked[self.parked_order(table, limits, keys, parked)].tolist()
+        parked_rows = np.flatnonzero(table.resident & (table.resume_s > limits.now))
+        yield from parked_rows[self.parked_order(table, limits, keys, parked_rows)].tolist()
         yield from order[::-1].tolist()
 
-    def parked_order(self, table: JobTable, limits: StepLimits, keys: Floats, parked: Rows) -> Rows:
-        """Positions within ``parked``, the one that matters least first: needed last, then worth least."""
-        positions: Rows = np.lexsort((keys[parked], -table.resume_s[parked]))
+    def parked_order(self, table: JobTable, limits: StepLimits, keys: Floats, parked_rows: Rows) -> Rows:
+        """Positions within ``parked_rows``, the one that matters least first: needed last, then worth least."""
+        positions: Rows = np.lexsort((keys[parked_rows], -table.resume_s[parked_rows]))
         return positions

@@ -13,7 +13,7 @@ from timely.core.clock import Clock
 from timely.core.errors import InvalidInput, Unsupported
 from timely.emulators.clock import ScaledClock
 from timely.emulators.command_log import CommandLog
-from timely.emulators.indy7_body import HOME_DEG, JOINT_SPEED_DEG, ArmEnded, Indy7Body
+from timely.emulators.indy7_body import HOME_DEG, JOINT_SPEED_DEG, ArmMotionEnd, Indy7Body
 from timely.emulators.indy7_kinematics import emulator_forward_kinematics
 
 CONTROL_PORT, DEVICE_PORT, CONFIG_PORT, RTDE_PORT = 20001, 20002, 20003, 20004
@@ -120,16 +120,16 @@ class Indy7Emulator:
             self._log(self.body.advance(self._clock.now()))
             return self.body
 
-    def wait(self, done: Callable[[Indy7Body], bool]) -> bool:
-        """Block until ``done``; False when the emulator ends or it takes too long."""
+    def wait(self, condition: Callable[[Indy7Body], bool]) -> bool:
+        """Block until ``condition``; False when the emulator ends or it takes too long."""
         end = self._clock.now() + LONGEST_WAIT_S
-        while not done(self.look()):
+        while not condition(self.look()):
             if self._clock.now() > end or self._stopped.wait(self._look_every_s):
                 return False
         return True
 
-    def _log(self, ended: list[ArmEnded]) -> None:
-        for one in ended:
+    def _log(self, ends: list[ArmMotionEnd]) -> None:
+        for one in ends:
             self.journal.write(
                 self._clock.now(), "motion", one.command, one.outcome, start_s=one.start_s, end_s=one.end_s
             )

@@ -65,7 +65,7 @@ class ArmMotion:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmEnded:
+class ArmMotionEnd:
     """A motion that is over, for the log."""
 
     command: str
@@ -90,23 +90,23 @@ class Indy7Body:
 
     # --- time ---
 
-    def advance(self, now: float) -> list[ArmEnded]:
+    def advance(self, now: float) -> list[ArmMotionEnd]:
         """Let time pass until ``now``, seconds; what ended on the way."""
-        ended: list[ArmEnded] = []
+        ends: list[ArmMotionEnd] = []
         while self.motion is not None and self.motion.end_s <= now:
             motion = self.motion
             end_s = motion.end_s
             self.joints = motion.joints(end_s)
             self.reached = motion.braking is None
-            ended.append(
-                ArmEnded(motion.command, "done" if self.reached else "stopped", motion.start_s, end_s)
+            ends.append(
+                ArmMotionEnd(motion.command, "done" if self.reached else "stopped", motion.start_s, end_s)
             )
             self.motion = None
             self._start_next(end_s)
         if self.motion is not None:
             self.joints = self.motion.joints(now)
         self.now = max(self.now, now)
-        return ended
+        return ends
 
     def _start_next(self, now: float) -> None:
         if self.queue:

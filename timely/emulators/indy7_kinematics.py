@@ -50,7 +50,7 @@ def _indy7_angles(matrix: Array) -> tuple[float, float, float]:
 
 
 _Vector = tuple[float, float, float]
-_FIXED: list[tuple[_Vector, tuple[_Vector, ...]]] = [
+_JOINT_FRAMES: list[tuple[_Vector, tuple[_Vector, ...]]] = [
     (place, tuple((float(a), float(b), float(c)) for a, b, c in _indy7_rotation(*turn).T))
     for place, turn in _LINKS
 ]
@@ -65,10 +65,10 @@ def _chain(joints_deg: Sequence[float]) -> tuple[list[tuple[_Vector, _Vector]], 
     px = py = pz = 0.0
     turn: tuple[_Vector, ...] = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
     axes = []
-    for (offset, fixed), angle in zip(_FIXED, joints_deg, strict=True):
+    for (offset, rotation), angle in zip(_JOINT_FRAMES, joints_deg, strict=True):
         dx, dy, dz = _apply(turn, offset)
         px, py, pz = px + dx, py + dy, pz + dz
-        (ux, uy, uz), (vx, vy, vz), axis = (_apply(turn, column) for column in fixed)
+        (ux, uy, uz), (vx, vy, vz), axis = (_apply(turn, column) for column in rotation)
         cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
         turn = (
             (cos * ux + sin * vx, cos * uy + sin * vy, cos * uz + sin * vz),
@@ -125,8 +125,8 @@ def emulator_inverse_kinematics(pose: Sequence[float], start_deg: Sequence[float
             arm = (place[0] - at[0], place[1] - at[1], place[2] - at[2])
             rows.append([*(part / 1000.0 for part in _cross(axis, arm)), *axis])
         jacobian = np.array(rows).T
-        damped = jacobian @ jacobian.T + _DAMPING**2 * np.eye(JOINTS)
-        step = np.degrees(jacobian.T @ np.linalg.solve(damped, error))
+        normal_matrix = jacobian @ jacobian.T + _DAMPING**2 * np.eye(JOINTS)
+        step = np.degrees(jacobian.T @ np.linalg.solve(normal_matrix, error))
         largest = float(np.abs(step).max())
         joints = joints + step * min(1.0, 20.0 / largest if largest > 0 else 1.0)
     return None

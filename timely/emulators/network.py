@@ -30,7 +30,7 @@ class NetworkFaults:
 
     def copies(self, rng: random.Random) -> list[float]:
         """The delays, seconds, of the copies of one datagram that arrive; empty if it is lost."""
-        lost = rng.random() < self.loss
+        is_lost = rng.random() < self.loss
         twice = rng.random() < self.duplicate
         delays = [self.delay_s + self.jitter_s * rng.random() for _ in range(2)]
-        return [] if lost else delays[: 2 if twice else 1]
+        return [] if is_lost else delays[: 2 if twice else 1]

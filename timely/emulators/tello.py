@@ -13,7 +13,7 @@ from timely.core.errors import InvalidInput
 from timely.emulators.clock import ScaledClock
 from timely.emulators.command_log import CommandLog
 from timely.emulators.network import NetworkFaults
-from timely.emulators.tello_body import Ended, TelloBody
+from timely.emulators.tello_body import MotionEnd, TelloBody
 from timely.emulators.tello_motions import TelloPhysics
 
 COMMAND_PORT, STATE_PORT = 18889, 8890
@@ -143,9 +143,9 @@ class TelloEmulator:
 
     def _take(self, data: bytes, source: tuple[str, int]) -> None:
         text = data.decode("utf-8", "replace").strip()
-        reply, outcome, ended = self.body.handle(text)
+        reply, outcome, ends = self.body.handle(text)
         self.journal.write(self._clock.now(), "command", text, outcome)
-        self._finish(ended)
+        self._finish(ends)
         if self.body.awake:
             self._client = source
         if reply:
@@ -154,8 +154,8 @@ class TelloEmulator:
     def _settle(self, now: float) -> None:
         self._finish(self.body.advance(now))
 
-    def _finish(self, ended: list[Ended]) -> None:
-        for one in ended:
+    def _finish(self, ends: list[MotionEnd]) -> None:
+        for one in ends:
             self.journal.write(
                 self._clock.now(), "motion", one.command, one.outcome, start_s=one.start_s, end_s=one.end_s
             )

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from timely.emulators.tello_motions import (
     BUSY,
     ERROR,
-    GROUNDED,
     LOW_BATTERY,
     MOTIONS,
+    NOT_FLYING,
     OK,
     RANGE,
     TelloPhysics,
@@ -56,7 +56,7 @@ class Motion:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class MotionEnd:
     """A motion that is over: what to answer (empty: nothing) and to log."""
 
     command: str
@@ -93,15 +93,15 @@ class TelloBody:
 
     # --- time ---
 
-    def advance(self, now: float) -> list[Ended]:
+    def advance(self, now: float) -> list[MotionEnd]:
         """Let time pass until ``now``, seconds; what ended on the way."""
-        ended: list[Ended] = []
+        ends: list[MotionEnd] = []
         while self.now < now and not self.dead:
             until = min(now, self._next_event())
             self._drift(until)
-            ended += self._due(until)
+            ends += self._due(until)
         self.now = max(self.now, now)
-        return ended
+        return ends
 
     def _next_event(self) -> float:
         times = [math.inf]
@@ -143,8 +143,8 @@ class TelloBody:
         x, y, z, yaw = (share * part for part in motion.delta)
         return Pose(origin.x + x, origin.y + y, origin.z + z, origin.yaw + yaw)
 
-    def _due(self, now: float) -> list[Ended]:
-        ended: list[Ended] = []
+    def _due(self, now: float) -> list[MotionEnd]:
+        ends: list[MotionEnd] = []
         motion = self.motion
         if motion is not None and now >= motion.end_s:
             self.motion = None
@@ -152,25 +152,25 @@ class TelloBody:
             if motion.command.startswith("land"):
                 self.flying = False
                 self.pose.z = 0.0
-            ended.append(
-                Ended(motion.command, "done", motion.start_s, motion.end_s, OK if motion.answers else "")
+            ends.append(
+                MotionEnd(motion.command, "done", motion.start_s, motion.end_s, OK if motion.answers else "")
             )
         if self.battery <= 1e-6:
-            ended += self._die(now)
+            ends += self._die(now)
         elif self.flying and not self._landing:
             if self.battery <= self.physics.land_at + 1e-6:
-                ended += self._land(now, "land (low battery)")
+                ends += self._land(now, "land (low battery)")
             elif self.awake and now >= self.heard_s + self.physics.silence_s - 1e-9:
-                ended += self._land(now, "land (silence)")
-        return ended
+                ends += self._land(now, "land (silence)")
+        return ends
 
-    def _die(self, now: float) -> list[Ended]:
+    def _die(self, now: float) -> list[MotionEnd]:
         self.dead, self.flying, self.battery = True, False, 0.0
         self.pose.z = 0.0
         return self._cut(now, "battery empty")
 
-    def _land(self, now: float, command: str, *, answers: bool = False) -> list[Ended]:
-        cut = self._cut(now, "cut by landing")
+    def _land(self, now: float, command: str, *, answers: bool = False) -> list[MotionEnd]:
+        ends = self._cut(now, "cut by landing")
         self.rc = (0.0, 0.0, 0.0, 0.0)
         height = max(self.pose.z, 0.01)
         seconds = self._noisy(self.physics.reaction_s + height / self.physics.landing_m_per_s)
@@ -179,17 +179,17 @@ class TelloBody:
             command, now, now + max(seconds, profile.duration_s), self.pose, (0, 0, -height, 0), profile
         )
         self.motion.answers = answers
-        return cut
+        return ends
 
-    def _cut(self, now: float, outcome: str) -> list[Ended]:
+    def _cut(self, now: float, outcome: str) -> list[MotionEnd]:
         """End the motion under way where it is; the command that was cut gets no answer of its own."""
         motion, self.motion = self.motion, None
         self.velocity = (0.0, 0.0, 0.0)
-        return [] if motion is None else [Ended(motion.command, outcome, motion.start_s, now)]
+        return [] if motion is None else [MotionEnd(motion.command, outcome, motion.start_s, now)]
 
     # --- commands ---
 
-    def handle(self, text: str) -> tuple[str, str, list[Ended]]:
+    def handle(self, text: str) -> tuple[str, str, list[MotionEnd]]:
         """Take one datagram at the time of the last ``advance``.
 
         Returns:
@@ -210,9 +210,9 @@ class TelloBody:
             reply = _READS[name](self)
             return reply, reply, []
         if name == "stop":
-            ended = self._cut(self.now, "stopped") if self.flying and not self._landing else []
+            ends = self._cut(self.now, "stopped") if self.flying and not self._landing else []
             self.rc = (0.0, 0.0, 0.0, 0.0)
-            return OK, OK, ended
+            return OK, OK, ends
         if name == "emergency":
             self.flying = False
             self.pose.z, self.rc = 0.0, (0.0, 0.0, 0.0, 0.0)
@@ -223,7 +223,7 @@ class TelloBody:
             return "", "accepted", self._land(self.now, "land", answers=True)
         if name == "rc":
             return self._take_rc(args)
-        if name == "speed" or name in _IGNORED:
+        if name == "speed" or name in _IGNORED_COMMANDS:
             reply = self._set_speed(args) if name == "speed" else OK
             return reply, reply, []
         reply = self._move(name, args, text.strip())
@@ -238,7 +238,7 @@ class TelloBody:
         self.speed = values[0] / 100.0
         return OK
 
-    def _take_rc(self, args: list[str]) -> tuple[str, str, list[Ended]]:
+    def _take_rc(self, args: list[str]) -> tuple[str, str, list[MotionEnd]]:
         values = emulated_whole_numbers(args, 4)
         if values is None or any(abs(value) > 100 for value in values):
             return ERROR, ERROR, []
@@ -254,14 +254,14 @@ class TelloBody:
         plan = MOTIONS.get(name)
         if plan is None:
             return f"unknown command: {name}"
-        planned = plan(self, name, args)
-        if isinstance(planned, str):
-            return planned
+        course = plan(self, name, args)
+        if isinstance(course, str):
+            return course
         if not self.flying:
-            return GROUNDED
+            return NOT_FLYING
         if self.motion is not None:
             return BUSY
-        delta, profile, fixed_s = planned
+        delta, profile, fixed_s = course
         x, y = emulated_rotation(delta[0], delta[1], self.pose.yaw)
         z = min(max(delta[2], self.physics.lowest_m - self.pose.z), self.physics.highest_m - self.pose.z)
         lead = self.physics.reaction_s
@@ -304,7 +304,7 @@ class TelloBody:
         return "".join(f"{key}:{value};" for key, value in fields.items()) + "\r\n"
 
 
-_IGNORED = ("streamon", "streamoff", "keepalive", "motoron", "motoroff", "mon", "moff", "port")
+_IGNORED_COMMANDS = ("streamon", "streamoff", "keepalive", "motoron", "motoroff", "mon", "moff", "port")
 """Settings that are acknowledged and change nothing here."""
 
 _READS: Mapping[str, Callable[[TelloBody], str]] = {

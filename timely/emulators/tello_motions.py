@@ -13,7 +13,7 @@ from timely.emulators.trapezoid import Trapezoid
 OK, ERROR, RANGE = "ok", "error", "out of range"
 BUSY = "error Not joystick"
 """What the drone says to a motion that comes while another is under way."""
-GROUNDED = "error Motor stop"
+NOT_FLYING = "error Motor stop"
 LOW_BATTERY = "error Low battery"
 FLIP_BATTERY = 50.0
 
@@ -54,11 +54,11 @@ class Drone(Protocol):
     physics: TelloPhysics
 
 
-Planned = tuple[tuple[float, float, float, float], Trapezoid, float] | str
+Course = tuple[tuple[float, float, float, float], Trapezoid, float] | str
 """(dx, dy, dz in the drone's own frame, dyaw), how the way is gone, extra seconds; or a complaint."""
 
 
-def _straight(drone: Drone, name: str, args: list[str]) -> Planned:
+def _straight(drone: Drone, name: str, args: list[str]) -> Course:
     values = emulated_whole_numbers(args, 1)
     if values is None:
         return ERROR
@@ -69,7 +69,7 @@ def _straight(drone: Drone, name: str, args: list[str]) -> Planned:
     return (x, y, z, 0.0), Trapezoid(metres, drone.speed, drone.physics.acceleration), 0.0
 
 
-def _turn(drone: Drone, name: str, args: list[str]) -> Planned:
+def _turn(drone: Drone, name: str, args: list[str]) -> Course:
     values = emulated_whole_numbers(args, 1)
     if values is None:
         return ERROR
@@ -80,7 +80,7 @@ def _turn(drone: Drone, name: str, args: list[str]) -> Planned:
     return (0.0, 0.0, 0.0, degrees if name == "cw" else -degrees), profile, 0.0
 
 
-def _go(drone: Drone, name: str, args: list[str]) -> Planned:
+def _go(drone: Drone, name: str, args: list[str]) -> Course:
     values = emulated_whole_numbers(args, 4)
     if values is None:
         return ERROR
@@ -91,7 +91,7 @@ def _go(drone: Drone, name: str, args: list[str]) -> Planned:
     return (x, y, z, 0.0), Trapezoid(math.hypot(x, y, z), speed / 100.0, drone.physics.acceleration), 0.0
 
 
-def _curve(drone: Drone, name: str, args: list[str]) -> Planned:
+def _curve(drone: Drone, name: str, args: list[str]) -> Course:
     values = emulated_whole_numbers(args, 7)
     if values is None:
         return ERROR
@@ -112,7 +112,7 @@ def _curve(drone: Drone, name: str, args: list[str]) -> Planned:
     return (x, y, z, 0.0), Trapezoid(way, speed / 100.0, drone.physics.acceleration), 0.0
 
 
-def _flip(drone: Drone, name: str, args: list[str]) -> Planned:
+def _flip(drone: Drone, name: str, args: list[str]) -> Course:
     if len(args) != 1 or args[0] not in ("l", "r", "f", "b"):
         return ERROR
     if drone.battery < FLIP_BATTERY:
@@ -128,7 +128,7 @@ _DIRECTIONS: Mapping[str, tuple[float, float, float]] = {
     "up": (0.0, 0.0, 1.0),
     "down": (0.0, 0.0, -1.0),
 }
-MOTIONS: Mapping[str, Callable[[Drone, str, list[str]], Planned]] = {
+MOTIONS: Mapping[str, Callable[[Drone, str, list[str]], Course]] = {
     **dict.fromkeys(_DIRECTIONS, _straight),
     "cw": _turn,
     "ccw": _turn,

@@ -58,9 +58,9 @@ class ActiveDiscipline:
             UnknownName: no such discipline; the current one stays.
         """
         fresh = fresh or self.create(name)
-        learned = self.current.knowledge()
-        if learned is not None and self.current.predictor_kind:
-            self._knowledge[self.current.predictor_kind] = learned
+        old_knowledge = self.current.knowledge()
+        if old_knowledge is not None and self.current.predictor_kind:
+            self._knowledge[self.current.predictor_kind] = old_knowledge
         knowledge = self._knowledge.get(fresh.predictor_kind)
         if knowledge is not None and "=" not in name:
             fresh.recall(knowledge)

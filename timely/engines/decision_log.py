@@ -54,7 +54,7 @@ def engine_scheduling_choice(
         return [table.jobs[row].job_id, None if keys is None else float(f"{keys[row]:.6g}")]
 
     return {
-        "held": plan.held,
+        "held": plan.limited_by,
         "left": len(out),
         "served": [pair(table[job_id].row) for job_id in plan.tokens],
         "out": [pair(row) for row in out[:MAX_LEFT_OUT]],

@@ -28,7 +28,7 @@ def engine_replay_journal(
     runs: dict[str, list[list[int]]] = {}
     evictions: list[list[Any]] = []
     choices: list[dict[str, Any]] = []
-    dropped = 0
+    dropped_choices = 0
     ran: dict[float, Mapping[str, int]] = {}
     before: tuple[str, tuple[str, ...]] | None = None
     for event in events:
@@ -39,15 +39,15 @@ def engine_replay_journal(
             choice = event["choice"]
             this = (choice["held"], tuple(str(job) for job, _ in choice["served"]))
             if this != before and len(choices) < MAX_CHOICES:
-                named = {
+                sides = {
                     side: [
                         [request if job_of(str(request)) is None else job_of(str(request)), key]
                         for request, key in choice[side]
                     ]
                     for side in ("served", "out")
                 }
-                choices.append({"step": len(begins), **choice, **named})
-            dropped += this != before and len(choices) >= MAX_CHOICES
+                choices.append({"step": len(begins), **choice, **sides})
+            dropped_choices += this != before and len(choices) >= MAX_CHOICES
             before = this
         elif kind == "step":
             before = None
@@ -65,7 +65,7 @@ def engine_replay_journal(
                     _run(runs.setdefault(str(job), []), step, int(tokens))
     return {
         "t_s": begins, "step_s": times, "runs": runs, "evictions": evictions, "choices": choices,
-        "choices_missing": dropped,
+        "choices_missing": dropped_choices,
     }  # fmt: skip
 
 

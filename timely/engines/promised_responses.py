@@ -100,18 +100,18 @@ def _lay_behind(
     step_s = alone_s + max(0.0, speed.step_s(2, 0) - alone_s) * others
     work_s = step_s * tokens + token_s * prompts
     # Those are heeded that are not lost in any case.
-    kept = work_s <= latest_s
+    is_heeded = work_s <= latest_s
     end_s = np.where(prompts > 0, -math.inf, work_s)
-    begin_s, used, budget = 0.0, 0, max(1, limits.token_budget - others)
+    begin_s, used_tokens, budget = 0.0, 0, max(1, limits.token_budget - others)
     for place in np.flatnonzero(prompts).tolist():
         prompt = int(prompts[place])
         prompt_s = token_s * prompt
-        steps, used = divmod(used + prompt - 1, budget)
-        begin_s, used = begin_s + step_s * steps, used + 1
-        unable = kept & (np.maximum(latest_s - end_s, 0.0) - errors_s < prompt_s)
+        steps, used_tokens = divmod(used_tokens + prompt - 1, budget)
+        begin_s, used_tokens = begin_s + step_s * steps, used_tokens + 1
+        unable = is_heeded & (np.maximum(latest_s - end_s, 0.0) - errors_s < prompt_s)
         free_s = float(np.minimum(end_s, latest_s)[unable].max(initial=begin_s))
         if free_s > begin_s:
-            begin_s, used = free_s, prompt
+            begin_s, used_tokens = free_s, prompt
         end_s[end_s > begin_s] += prompt_s
         end_s[place] = begin_s + work_s[place]
         begin_s += prompt_s

@@ -22,7 +22,7 @@ SHORTEST_S = 0.1
 MOST_ROBOTS = 1000
 MOST_SKILLS = 64
 """Skills remembered of one robot."""
-SHOWN = 200
+MAX_REPORTED = 200
 """Robots an operator sees."""
 
 _CALL = re.compile(r"[A-Za-z_]\w*(?=\()")
@@ -60,18 +60,18 @@ class Paces:
         ratio = measured_s / expected_s
         if ratio < PLAUSIBLE:
             return
-        seen = min(SLOWEST_PACE, max(FASTEST_PACE, ratio))
+        bounded_ratio = min(SLOWEST_PACE, max(FASTEST_PACE, ratio))
         robot = self._robots.get(agent)
         if robot is None:
             robot = self._robots[agent] = _Robot()
             if len(self._robots) > MOST_ROBOTS:
                 self._robots.popitem(last=False)
         self._robots.move_to_end(agent)
-        robot.learn(engine_pace_skills(text), seen)
+        robot.learn(engine_pace_skills(text), bounded_ratio)
 
     def robots(self) -> dict[str, float]:
-        """Pace by robot that has reported; the latest, at most ``SHOWN``."""
-        names = list(self._robots)[-SHOWN:]
+        """Pace by robot that has reported; the latest, at most ``MAX_REPORTED``."""
+        names = list(self._robots)[-MAX_REPORTED:]
         return {name: self._robots[name].pace for name in names}
 
 
@@ -83,10 +83,10 @@ class _Robot:
         """Over all it does."""
         self.skills: dict[str, float] = {}
 
-    def learn(self, skill: str, seen: float) -> None:
+    def learn(self, skill: str, ratio: float) -> None:
         """Take one measurement within bounds."""
         before = self.skills.pop(skill, self.pace)
-        self.skills[skill] = before + GAIN * (seen - before)
+        self.skills[skill] = before + GAIN * (ratio - before)
         if len(self.skills) > MOST_SKILLS:
             del self.skills[next(iter(self.skills))]
-        self.pace += GAIN * (seen - self.pace)
+        self.pace += GAIN * (ratio - self.pace)

@@ -123,7 +123,7 @@ class Controller:
         job.segments = track.segments
         if history is not None:
             restore_engine_job(job, track, history)
-            self._moved(job)
+            self._set_due(job)
             if job.parked:
                 self._park(job, now)
         self._active.inform("arrived", job, now)
@@ -169,9 +169,9 @@ class Controller:
         first: list[int] = np.flatnonzero(before == 0).tolist()
         return first
 
-    def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
-        """Speculative decoding verified ``drafted`` tokens of the job; call it before ``progress``."""
-        self._active.inform("accepted", job, now, drafted, accepted)
+    def accepted(self, job: Job, draft_tokens: int, right_tokens: int, now: float) -> None:
+        """Speculative decoding verified ``draft_tokens`` of the job; call it before ``progress``."""
+        self._active.inform("accepted", job, now, draft_tokens, right_tokens)
 
     def close_segment(
         self,
@@ -207,17 +207,17 @@ class Controller:
         self.segments += 1
         table.segment[row] += 1
         table.segment_tokens[row] = surplus_tokens
-        self._moved(job)
+        self._set_due(job)
         # A job that awaits a value already does not resume for a segment closed by the same token.
         if job.spec.segmented and not last and job.awaiting is None:
             if blocking:
                 job.awaiting = segment.index
             self._park(job, now)
             self._active.inform("parked", job, now)
-        paced = {} if segment.pace == 1.0 else {"pace": segment.pace}
+        pace_field = {} if segment.pace == 1.0 else {"pace": segment.pace}
         self._note(
             "segment", now, job.job_id, index=segment.index, tokens=segment.tokens, execution_s=execution_s,
-            due_s=float(table.due_s[row]), resume_s=float(table.resume_s[row]), **paced,
+            due_s=float(table.due_s[row]), resume_s=float(table.resume_s[row]), **pace_field,
         )  # fmt: skip
         return segment
 
@@ -262,12 +262,12 @@ class Controller:
         if job.awaiting != report.segment:
             if segment.blocking and (job.awaiting is None or report.segment < job.awaiting):
                 return  # a repeat: the generation went past this segment, so its value has come
-            expected = "no value is awaited" if job.awaiting is None else f"awaited is that of {job.awaiting}"
-            raise Conflict(f"segment {report.segment} returns no value; {expected}", where="segment")
+            reason = "no value is awaited" if job.awaiting is None else f"awaited is that of {job.awaiting}"
+            raise Conflict(f"segment {report.segment} returns no value; {reason}", where="segment")
         # The value is there: so the skill is over, unless a report of its end came first.
         self._tracks[job.job_id].report(report, now)
         another = job.answer()
-        self._moved(job)
+        self._set_due(job)
         if job.ready and not another:
             job.table.resume_s[job.row] = -math.inf
         self._active.inform("due_changed", job, now)
@@ -403,7 +403,7 @@ class Controller:
         event: dict[str, Any] = {
             "event": "step", "t_s": limits.now, "tokens": dict(plan.tokens), "evict": list(plan.evict),
         }  # fmt: skip
-        if plan.held:
+        if plan.limited_by:
             event["choice"] = engine_scheduling_choice(plan, self.table, self.discipline, limits)
         return event
 
@@ -521,7 +521,7 @@ class Controller:
         """
         table, row = job.table, job.row
         before = float(table.due_s[row])
-        self._moved(job)
+        self._set_due(job)
         later_s = float(table.due_s[row]) - before
         if abs(later_s) < UNMOVED_S:
             return
@@ -529,6 +529,6 @@ class Controller:
             table.resume_s[row] += later_s
         self._active.inform("due_changed", job, now)
 
-    def _moved(self, job: Job) -> None:
+    def _set_due(self, job: Job) -> None:
         """The robot needs the next segment when it has done those it has (TimelyLLM Fig. 3)."""
         job.table.due_s[job.row] = self._tracks[job.job_id].end_s

@@ -64,7 +64,7 @@ class _Live:
     prompt_tokens: int
     cached_tokens: int
     events: asyncio.Queue[EngineEvent | TimelyError] = field(default_factory=asyncio.Queue)
-    closed: int = 0
+    closed_segments: int = 0
     replaced_text: str = ""
     """Of an earlier plan that this one goes on with."""
     suspensions: int = 0
@@ -139,7 +139,7 @@ class ScriptedEngine(Engine):
         self._working = asyncio.Event()
         self._working.set()
         self._step_s = self._decide_s = 0.0
-        self._closed = 0
+        self._closed_segments = 0
 
     def _new_controller(self) -> Controller:
         return Controller(
@@ -197,12 +197,12 @@ class ScriptedEngine(Engine):
                 self._wake.set()
 
     async def report(self, task_id: str, report: ExecutionReport) -> None:
-        await self._reached()
+        await self._reach()
         self._controller.report(task_id, report, self.clock.now())
         self._wake.set()
 
     async def cancel(self, task_id: str) -> bool:
-        await self._reached()
+        await self._reach()
         if task_id not in self._live:
             return False
         self._finish(task_id, "cancelled")
@@ -233,7 +233,7 @@ class ScriptedEngine(Engine):
         return tuple(info for info in super().disciplines() if not discipline_lacks(info, ()))
 
     async def stats(self) -> EngineStats:
-        await self._reached()
+        await self._reach()
         now = self.clock.now()
         controller = self._controller
         views = tuple(
@@ -264,7 +264,7 @@ class ScriptedEngine(Engine):
     def max_prompt_tokens(self) -> int:
         return self._max_prompt_tokens
 
-    async def _reached(self) -> None:
+    async def _reach(self) -> None:
         """Return when a call reaches the engine: never while it hangs.
 
         Raises:
@@ -311,10 +311,14 @@ class ScriptedEngine(Engine):
         cached_tokens = system if request.system in self._prefixes else 0
         now = self.clock.now()
         history = request.history or PlanHistory(now)
-        sent = history.own_segments
-        replaced_text = history.text[: len(history.text) - sum(len(segment.text) for segment in sent)]
+        sent_segments = history.own_segments
+        replaced_text = history.text[
+            : len(history.text) - sum(len(segment.text) for segment in sent_segments)
+        ]
         live = _Live(request, script, system + prompt, cached_tokens, replaced_text=replaced_text)
-        if [part.text for part in script[: len(sent)]] != [segment.text for segment in sent]:
+        if [part.text for part in script[: len(sent_segments)]] != [
+            segment.text for segment in sent_segments
+        ]:
             raise Conflict("the script of this task is another one now", where="history")
         self._controller.arrive(
             engine_job_spec(
@@ -332,8 +336,8 @@ class ScriptedEngine(Engine):
             now,
         )
         self._live[request.task_id] = live
-        live.closed = live.suspensions = len(sent)
-        if live.closed == len(script):
+        live.closed_segments = live.suspensions = len(sent_segments)
+        if live.closed_segments == len(script):
             self._finish(request.task_id, "complete")
         self._wake.set()
         return live
@@ -347,8 +351,9 @@ class ScriptedEngine(Engine):
             GenerationDone(
                 task_id=task_id,
                 reason=reason,
-                text=live.replaced_text + "".join(segment.text for segment in live.script[: live.closed]),
-                tokens=sum(segment.length for segment in live.script[: live.closed]),
+                text=live.replaced_text
+                + "".join(segment.text for segment in live.script[: live.closed_segments]),
+                tokens=sum(segment.length for segment in live.script[: live.closed_segments]),
                 prompt_tokens=live.prompt_tokens,
                 cached_tokens=live.cached_tokens,
                 recomputed_tokens=job.recomputed_tokens,
@@ -380,11 +385,11 @@ class ScriptedEngine(Engine):
             for job_id in plan.evict:
                 self._evict(self._controller.table[job_id], now)
             if plan.tokens:
-                before_step = self._closed
+                before_step = self._closed_segments
                 await self._step(plan)
                 # Closed segments leave first, from one task of this loop to the next and out of the socket; then
                 # the next step is composed.
-                for _ in range(TURNS * max(1, self._closed - before_step)):
+                for _ in range(TURNS * max(1, self._closed_segments - before_step)):
                     await asyncio.sleep(0)
             else:
                 await wait_on_clock(self._wake, self.clock, plan.wake_s)
@@ -424,9 +429,9 @@ class ScriptedEngine(Engine):
         now = self.clock.now()
         self._controller.ran(len(plan.tokens), prefill, self._step_s)
         for job_id, share in plan.tokens.items():
-            computed = table.get(job_id)
-            if computed is not None:  # it may have been cancelled during the step
-                self._compute(computed, share, now)
+            live_job = table.get(job_id)
+            if live_job is not None:  # it may have been cancelled during the step
+                self._compute(live_job, share, now)
 
     def _compute(self, job: Job, share: int, now: float) -> None:
         table, row, live = job.table, job.row, self._live[str(job.job_id)]
@@ -445,14 +450,14 @@ class ScriptedEngine(Engine):
         live.last_token_s = now
         if live.first_token_s is None:
             live.first_token_s = now
-        if table.segment_tokens[row] >= live.script[live.closed].length:
+        if table.segment_tokens[row] >= live.script[live.closed_segments].length:
             self._close(job, live, now)
 
     def _close(self, job: Job, live: _Live, now: float) -> None:
-        part = live.script[live.closed]
-        live.closed += 1
-        self._closed += 1
-        last = live.closed == len(live.script)
+        part = live.script[live.closed_segments]
+        live.closed_segments += 1
+        self._closed_segments += 1
+        last = live.closed_segments == len(live.script)
         if self._mode == "whole":
             if not last:
                 job.table.segment_tokens[job.row] = 0

@@ -114,8 +114,8 @@ class ServiceTime:
         )
         if near is None:
             return ResponsePrediction(forecast_s, max(forecast_s, least_s))
-        learned = sorted(ratio for _, ratio in self._ratios[near])
-        middle, upper = (learned[int(share * len(learned))] for share in (0.5, UPPER[utility.urgent]))
+        log_ratios = sorted(ratio for _, ratio in self._ratios[near])
+        middle, upper = (log_ratios[int(share * len(log_ratios))] for share in (0.5, UPPER[utility.urgent]))
         return ResponsePrediction(forecast_s * math.exp(middle), max(forecast_s * math.exp(upper), least_s))
 
     def _mean_spec(self, utility: TimeUtility, now: float) -> JobSpec:

@@ -55,7 +55,7 @@ class Answerer:
         self._compiler: Any = None
         self._vocabulary: Vocabulary | None = None
 
-    def compiled(self, skills: SkillSet) -> Any:
+    def compile_grammar(self, skills: SkillSet) -> Any:
         """The skill set's grammar for this tokenizer."""
         import xgrammar
 
@@ -71,7 +71,7 @@ class Answerer:
         """The grammar accepts the whole plan."""
         import xgrammar
 
-        matcher = xgrammar.GrammarMatcher(self.compiled(skills))
+        matcher = xgrammar.GrammarMatcher(self.compile_grammar(skills))
         return bool(matcher.accept_string(plan) and matcher.accept_token(self.tokenizer.eos_token_id))
 
     def plans(
@@ -95,7 +95,7 @@ class Answerer:
         order = sorted(range(len(cases)), key=lambda index: len(prompts[index]))
         common = common_training_prefix_tokens(prompts)
         prefix = self._prefix(prompts[0][:common])
-        rules = self.compiled(skills) if constrained else None
+        rules = self.compile_grammar(skills) if constrained else None
         guides = [
             self._names(skills, prompt.user) if constrained and named else None for prompt in case_prompts
         ]
@@ -103,8 +103,8 @@ class Answerer:
         for start in range(0, len(order), BATCH):
             batch = order[start : start + BATCH]
             suffixes = [prompts[index][common:] for index in batch]
-            chosen = [guides[index] for index in batch]
-            plans.update(zip(batch, self._batch(prefix, common, suffixes, rules, chosen), strict=True))
+            batch_guides = [guides[index] for index in batch]
+            plans.update(zip(batch, self._batch(prefix, common, suffixes, rules, batch_guides), strict=True))
         return [plans[index] for index in range(len(cases))]
 
     def _names(self, skills: SkillSet, prompt: str) -> NameGuide | None:
@@ -135,10 +135,10 @@ class Answerer:
             shared.begin(ids.shape[1])
             # A mask of four dimensions keeps transformers from making its own.
             mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device)
-            made = self.model.model(
+            outputs = self.model.model(
                 input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=False, shared=shared
             )
-            return made.last_hidden_state
+            return outputs.last_hidden_state
 
     def _batch(
         self,
@@ -158,26 +158,26 @@ class Answerer:
         shared = Shared(prefix.own, columns >= padding[:, None])
         positions = common + (columns - padding[:, None]).clamp(min=0)
         guide = _Guide(rules, count, self.model.config.vocab_size) if rules is not None else None
-        written: list[list[int]] = [[] for _ in suffixes]
+        token_rows: list[list[int]] = [[] for _ in suffixes]
         live = [True] * count
         for _ in range(MAX_NEW_TOKENS):
-            hidden = self._forward(ids, positions, shared)[:, -1]
+            hidden_states = self._forward(ids, positions, shared)[:, -1]
             with torch.inference_mode():
-                logits = self.model.lm_head(hidden).float()
+                logits = self.model.lm_head(hidden_states).float()
             if guide is not None:
-                guide.restrict(logits, live, names, written)
-            chosen = logits.argmax(-1).tolist()
-            for row, token in enumerate(chosen):
+                guide.restrict(logits, live, names, token_rows)
+            next_tokens = logits.argmax(-1).tolist()
+            for row, token in enumerate(next_tokens):
                 if not live[row]:
                     continue
                 live[row] = token != eos and not (guide is not None and guide.take(row, token))
                 if token != eos:
-                    written[row].append(token)
+                    token_rows[row].append(token)
             if not any(live):
                 break
-            ids = torch.tensor([[token] for token in chosen], device=self.device)
+            ids = torch.tensor([[token] for token in next_tokens], device=self.device)
             positions = positions[:, -1:] + 1
-        return [self.tokenizer.decode(tokens, skip_special_tokens=True) for tokens in written]
+        return [self.tokenizer.decode(tokens, skip_special_tokens=True) for tokens in token_rows]
 
 
 @dataclass(slots=True)
@@ -206,10 +206,10 @@ class Shared:
                 [self.real, torch.ones(rows, extra, dtype=torch.bool, device=self.real.device)], 1
             )
         causal = torch.ones(new, had + new, dtype=torch.bool, device=self.real.device).tril(had)
-        hidden = ~(causal[None] & self.real[:, None, :])
+        mask = ~(causal[None] & self.real[:, None, :])
         # A padded column looks at itself, so that no row is empty: its result is not used.
-        hidden[:, torch.arange(new), had + torch.arange(new)] = False
-        self.mask = hidden
+        mask[:, torch.arange(new), had + torch.arange(new)] = False
+        self.mask = mask
 
     def take(self, layer: int, key: Any, value: Any) -> tuple[Any, Any]:
         """Append to ``own`` and return all of it."""
@@ -245,16 +245,18 @@ def shared_attention(
     kv = key.shape[1]
     key, value = shared.take(module.layer_idx, key, value)
     # (kv, B * group * T, d): with the common beginning it is one product a head, not one a sequence.
-    scaled = query * module.scaling
-    grouped = scaled.view(batch, kv, heads // kv, new, width)
-    own = (grouped.reshape(batch, kv, -1, width) @ key.transpose(2, 3)).view(batch, kv, heads // kv, new, -1)
+    scaled_query = query * module.scaling
+    grouped_query = scaled_query.view(batch, kv, heads // kv, new, width)
+    own = (grouped_query.reshape(batch, kv, -1, width) @ key.transpose(2, 3)).view(
+        batch, kv, heads // kv, new, -1
+    )
     own = own.masked_fill(shared.mask[:, None, None], float("-inf"))
     if not shared.prefix:
         weights = own.softmax(-1)
         result = (weights.view(batch, kv, -1, own.shape[-1]) @ value).view(batch, heads, new, width)
         return result.transpose(1, 2).contiguous(), None
     pk, pv = shared.prefix[module.layer_idx]
-    flat = grouped.transpose(0, 1).reshape(kv, -1, width)
+    flat = grouped_query.transpose(0, 1).reshape(kv, -1, width)
     first = (flat @ pk[0].transpose(1, 2)).view(kv, batch, heads // kv, new, -1).transpose(0, 1)
     weights = torch.cat([first, own], -1).softmax(-1)
     common = first.shape[-1]
@@ -280,7 +282,7 @@ class _Guide:
         logits: Any,
         live: Sequence[bool],
         names: Sequence[NameGuide | None],
-        written: Sequence[Sequence[int]],
+        token_rows: Sequence[Sequence[int]],
     ) -> None:
         """Mask the tokens that the grammar or the names do not allow next."""
         rows = [row for row, alive in enumerate(live) if alive]
@@ -288,7 +290,7 @@ class _Guide:
             self.matchers[row].fill_next_token_bitmask(self.bits, row)
             guide = names[row]
             if guide is not None:
-                guide.narrow(guide.vocabulary.text(written[row]), self.bits[row].numpy())
+                guide.narrow(guide.vocabulary.text(token_rows[row]), self.bits[row].numpy())
         self.xgrammar.apply_token_bitmask_inplace(logits, self.bits.to(logits.device), indices=rows)
 
     def take(self, row: int, token: int) -> bool:

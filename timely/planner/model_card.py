@@ -15,7 +15,7 @@ from timely.plans.skill_set import SkillSet
 
 CARD = "card.json"
 WEIGHTS = "adapter_model.safetensors"
-SHIPPED = Path(__file__).resolve().parent / "adapters" / "smollm2-135m"
+SHIPPED_ADAPTER = Path(__file__).resolve().parent / "adapters" / "smollm2-135m"
 """The adapter that comes with Timely."""
 MAX_HEADER_BYTES = 100_000_000
 

@@ -22,14 +22,14 @@ _POSITION_CHARS = 6
 
 def ebnf_literal(text: str) -> str:
     """The text itself."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-    return f'"{escaped}"'
+    escaped_text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped_text}"'
 
 
 def ebnf_either(options: Iterable[str]) -> str:
     """One of ``options``, in brackets if there are several."""
-    listed = list(dict.fromkeys(options))
-    return listed[0] if len(listed) == 1 else f"({' | '.join(listed)})"
+    alternatives = list(dict.fromkeys(options))
+    return alternatives[0] if len(alternatives) == 1 else f"({' | '.join(alternatives)})"
 
 
 def ebnf_integer(low: int | None, high: int | None) -> str:

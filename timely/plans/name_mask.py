@@ -38,8 +38,8 @@ class Vocabulary:
         for token, text in enumerate(tokens):
             if text:
                 self._by_text.setdefault(text, []).append(token)
-        self._sorted = sorted(self._by_text)
-        self._longest = max(map(len, self._sorted), default=0)
+        self._texts = sorted(self._by_text)
+        self._longest = max(map(len, self._texts), default=0)
         self.quotes = self._starting_with(b"'")
         """Tokens that start with a quotation mark."""
         self.opening = np.array(
@@ -48,7 +48,7 @@ class Vocabulary:
         """Tokens with a quotation mark inside, followed by the start of a name."""
         self.bits_of = lru_cache(maxsize=CACHED_BITS)(self._bits_of)
         """``_bits_of``; plans in the same place of the same scene share the result."""
-        self.quote_bits = lru_cache(maxsize=1)(partial(_packed, self.quotes))
+        self.quote_bits = lru_cache(maxsize=1)(partial(_pack, self.quotes))
 
     def text(self, tokens: Iterable[int]) -> str:
         return b"".join(self.tokens[token] for token in tokens).decode(errors="replace")
@@ -67,15 +67,15 @@ class Vocabulary:
 
     def _bits_of(self, endings: tuple[str, ...], words: int) -> Bits:
         """The tokens of ``leading_to`` as bits; not to be changed."""
-        return _packed(self.leading_to(ending.encode() for ending in endings), words)
+        return _pack(self.leading_to(ending.encode() for ending in endings), words)
 
     def _starting_with(self, start: bytes) -> list[int]:
         """Tokens that start with the whole of ``start``."""
         tokens: list[int] = []
-        for at in range(bisect_left(self._sorted, start), len(self._sorted)):
-            if not self._sorted[at].startswith(start):
+        for at in range(bisect_left(self._texts, start), len(self._texts)):
+            if not self._texts[at].startswith(start):
                 break
-            tokens += self._by_text[self._sorted[at]]
+            tokens += self._by_text[self._texts[at]]
         return tokens
 
 
@@ -131,12 +131,14 @@ class NameGuide:
         if prefix is None:
             endings = tuple(f"'{name}'" for name in names)
             # The grammar alone decides on tokens that open no text, for instance a variable.
-            kept = self.vocabulary.bits_of(endings, len(bits)) | ~self.vocabulary.quote_bits(len(bits))
+            allowed_bits = self.vocabulary.bits_of(endings, len(bits)) | ~self.vocabulary.quote_bits(
+                len(bits)
+            )
         else:
-            kept = self.vocabulary.bits_of(self._endings(names, prefix), len(bits))
-        return _clear(bits, kept)
+            allowed_bits = self.vocabulary.bits_of(self._endings(names, prefix), len(bits))
+        return _clear(bits, allowed_bits)
 
-    def forced(self, plan: str) -> str | None:
+    def forced_text(self, plan: str) -> str | None:
         """The only text that the names allow after ``plan``, "" if there is a choice.
 
         Returns:
@@ -154,11 +156,11 @@ class NameGuide:
 
     def _narrow_opening(self, plan: str, bits: Bits) -> bool:
         """Clear tokens that open a name and write the start of another name at once."""
-        refused = []
+        refusals = []
         opening = self.vocabulary.opening
         # In most places the grammar allows none of them.
-        allowed = opening[(bits[opening >> 5] >> (opening & 31) & 1).astype(bool)]
-        for token in allowed.tolist():
+        candidates = opening[(bits[opening >> 5] >> (opening & 31) & 1).astype(bool)]
+        for token in candidates.tolist():
             position = open_plan_argument(
                 plan + self.vocabulary.tokens[token].decode(errors="replace"), self.skills
             )
@@ -166,18 +168,18 @@ class NameGuide:
                 continue
             names = self._names_for(position[0])
             if names and not any(name.startswith(position[1]) for name in names):
-                refused.append(token)
-        return bool(refused) and _clear(bits, ~_packed(refused, len(bits)))
+                refusals.append(token)
+        return bool(refusals) and _clear(bits, ~_pack(refusals, len(bits)))
 
 
-def _packed(tokens: Iterable[int], words: int) -> Bits:
+def _pack(tokens: Iterable[int], words: int) -> Bits:
     flags = np.zeros(words * 32, dtype=np.uint8)
     flags[list(tokens)] = 1
     return np.packbits(flags, bitorder="little").view("<i4").astype(np.int32)
 
 
-def _clear(bits: Bits, kept: Bits) -> bool:
-    rest = bits & kept
+def _clear(bits: Bits, allowed_bits: Bits) -> bool:
+    rest = bits & allowed_bits
     if not rest.any() or np.array_equal(rest, bits):
         return False
     bits[:] = rest

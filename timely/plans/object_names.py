@@ -19,7 +19,7 @@ MAX_NAMES = 512
 
 _LABEL = re.compile(r"^(Scene|History|Task|Plan):", re.MULTILINE)
 _WORD_RUN = re.compile(r"[^\W_](?:[\w -]*\w)?", re.UNICODE)
-_POSITIONED = re.compile(r"[^\W\d_][\w -]*\[0\.\d{1,2}\]")
+_POSITIONED_NAME = re.compile(r"[^\W\d_][\w -]*\[0\.\d{1,2}\]")
 _SPACELESS = re.compile(r"[\u0e00-\u0eff\u3041-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 """Scripts without spaces between words, or with particles attached. Spaces do not delimit names there."""
 _STOP_WORDS = frozenset(
@@ -39,7 +39,7 @@ _COUNTS = frozenset(
 )
 _CONJUNCTIONS = frozenset(("and", "or", "nor"))
 _CALL = re.compile(r"([^\W\d]\w*)\(((?:[^()']|'[^']*')*)\Z")
-_QUOTED = re.compile(r"'[^']*'")
+_QUOTED_TEXT = re.compile(r"'[^']*'")
 
 
 def object_names_in(*texts: str) -> frozenset[str] | None:
@@ -53,7 +53,7 @@ def object_names_in(*texts: str) -> frozenset[str] | None:
         if _SPACELESS.search(text):
             return None
         content = _LABEL.sub("", text)
-        for name in (*_POSITIONED.findall(content), *_runs(content)):
+        for name in (*_POSITIONED_NAME.findall(content), *_runs(content)):
             names[name] = None
             names[name.lower()] = None
         if len(names) > MAX_NAMES:
@@ -118,8 +118,8 @@ def fitting_object_names(names: Iterable[str], argument: Argument) -> list[str]:
 
 def names_of_plan(plan: str, skills: SkillSet) -> Iterator[str]:
     """The object arguments of a finished plan."""
-    for quoted in _QUOTED.finditer(plan):
-        argument = open_plan_argument(plan[: quoted.end() - 1], skills)
+    for match in _QUOTED_TEXT.finditer(plan):
+        argument = open_plan_argument(plan[: match.end() - 1], skills)
         if argument is not None:
             yield argument[1] or ""
 
@@ -139,7 +139,7 @@ def open_plan_argument(plan: str, skills: SkillSet) -> tuple[Argument, str | Non
     skill = skills.find(call[1]) if call else None
     if call is None or skill is None:
         return None
-    at = _QUOTED.sub("", call[2]).count(",")
+    at = _QUOTED_TEXT.sub("", call[2]).count(",")
     if at >= len(skill.arguments):
         return None
     argument = skill.arguments[at]

@@ -26,7 +26,7 @@ def build_prompt(
     *,
     examples: bool = True,
     history: str = "",
-    fixed: str | None = None,
+    fixed_part: str | None = None,
 ) -> Prompt:
     """The prompt for one task. Each field is one line, and no text can forge another field.
 
@@ -35,16 +35,16 @@ def build_prompt(
         scene: the robot's view in words.
         examples: include the skill set's examples. A model trained for the skill set needs none.
         history: for a re-plan, the failed plan, the failure and the executed calls.
-        fixed: ``fixed_prompt_part``, if the caller has it: it takes most of the time.
+        fixed_part: ``fixed_prompt_part``, if the caller has it: it takes most of the time.
 
     Raises:
         InvalidInput: the task is empty.
     """
     if not task.strip():
         raise InvalidInput("is empty", where="task")
-    if fixed is None:
-        fixed = fixed_prompt_part(skill_set, examples=examples)
-    return Prompt(fixed, _case(skill_set, scene, task, history))
+    if fixed_part is None:
+        fixed_part = fixed_prompt_part(skill_set, examples=examples)
+    return Prompt(fixed_part, _case(skill_set, scene, task, history))
 
 
 def fixed_prompt_part(skill_set: SkillSet, *, examples: bool = True) -> str:

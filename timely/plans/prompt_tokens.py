@@ -17,7 +17,7 @@ class PromptEncoder:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._templated = bool(getattr(tokenizer, "chat_template", None))
+        self._has_template = bool(getattr(tokenizer, "chat_template", None))
         added_tokens = getattr(tokenizer, "added_tokens_decoder", {})
         special_ids = {
             *tokenizer.all_special_ids,
@@ -55,7 +55,7 @@ class PromptEncoder:
         """The text before and after the user's, and the special tokens in both."""
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": _SENTINEL})
-        if self._templated:
+        if self._has_template:
             text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         else:
             text = "\n\n".join(message["content"] for message in messages)
@@ -66,7 +66,7 @@ class PromptEncoder:
 
     def _encode(self, text: str) -> list[int]:
         # A chat template writes its own special tokens.
-        return list(self._tokenizer.encode(text, add_special_tokens=not self._templated))
+        return list(self._tokenizer.encode(text, add_special_tokens=not self._has_template))
 
     def special_tokens(self, token_ids: list[int]) -> list[int]:
         """The special tokens among these, in order."""

@@ -46,7 +46,7 @@ class Photo:
 
     position: tuple[float, float, float]
     heading_deg: float
-    seen: frozenset[str]
+    names: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class DroneWorld:
         facts: answers of ``probe``. The first fact whose words are all in the question is the answer.
         x, y, z: cm from the start; x forward, y right.
         heading_deg: clockwise from the start.
-        done: the executed skills, in order.
+        skills: the executed skills, in order.
         nearest_cm: smallest distance to each thing so far.
     """
 
@@ -68,17 +68,17 @@ class DroneWorld:
     y: float = 0.0
     z: float = 0.0
     heading_deg: float = 0.0
-    visited: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    visits: list[str] = field(default_factory=list)
+    sayings: list[str] = field(default_factory=list)
     photos: list[Photo] = field(default_factory=list)
     waited_s: float = 0.0
     moves: int = 0
-    done: list[str] = field(default_factory=list)
+    skills: list[str] = field(default_factory=list)
     nearest_cm: dict[str, float] = field(default_factory=dict)
 
     def do(self, invocation: Invocation) -> Plain:
         args = invocation.args
-        self.done.append(invocation.skill)
+        self.skills.append(invocation.skill)
         match invocation.skill:
             case skill if skill in MOVES_DEG:
                 self._move(MOVES_DEG[skill], args[0])
@@ -91,10 +91,10 @@ class DroneWorld:
             case "approach":
                 self._move(0.0, 100)
             case "log":
-                self.said.append(str(args[0]))
+                self.sayings.append(str(args[0]))
             case "take_picture":
-                seen = frozenset(thing.name for thing in self.things if self._sees(thing))
-                self.photos.append(Photo((self.x, self.y, self.z), self.heading_deg, seen))
+                names = frozenset(thing.name for thing in self.things if self._sees(thing))
+                self.photos.append(Photo((self.x, self.y, self.z), self.heading_deg, names))
             case "goto":
                 self._goto(self._in_view(args[0]))
             case "orienting":
@@ -150,7 +150,7 @@ class DroneWorld:
     def _goto(self, thing: Thing) -> None:
         self.heading_deg = self._bearing(thing)
         self._move(0.0, max(0.0, self._distance(thing) - STAND_OFF_CM))
-        self.visited.append(thing.name)
+        self.visits.append(thing.name)
 
     def _update_nearest(self) -> None:
         for thing in self.things:
@@ -216,14 +216,14 @@ class ArmWorld:
     over: str | None = None
     at_home: bool = False
     closed: bool = False
-    said: list[str] = field(default_factory=list)
+    sayings: list[str] = field(default_factory=list)
     looked: list[str] = field(default_factory=list)
-    shown: list[str] = field(default_factory=list)
+    pointings: list[str] = field(default_factory=list)
     moves: int = 0
-    done: list[str] = field(default_factory=list)
+    skills: list[str] = field(default_factory=list)
 
     def do(self, invocation: Invocation) -> Plain:
-        self.done.append(invocation.skill)
+        self.skills.append(invocation.skill)
         name = _name(invocation.args[0]) if invocation.args else ""
         if invocation.skill not in ("say", "look"):
             self.moves += 1
@@ -242,7 +242,7 @@ class ArmWorld:
             case "move_to":
                 self.over = self._present(name)
                 if self.holding is None:
-                    self.shown.append(name)
+                    self.pointings.append(name)
             case "open":
                 self.closed = False
                 if self.holding is not None:
@@ -252,7 +252,7 @@ class ArmWorld:
             case "home":
                 self.over = None
             case "say":
-                self.said.append(str(invocation.args[0]))
+                self.sayings.append(str(invocation.args[0]))
             case "look":
                 self.looked.append(name)
                 return ", ".join(self.things)

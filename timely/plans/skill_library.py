@@ -23,10 +23,12 @@ _NAME = re.compile(NAME)
 
 def skill_folders() -> list[Path]:
     """The existing folders to search, in order; the first match wins."""
-    configured = [Path(part) for part in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if part]
+    variable_folders = [Path(part) for part in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if part]
     package = Path(__file__).resolve().parent.parent
     checkout = [package.parent / "skills"] if (package.parent / "pyproject.toml").is_file() else []
-    return [folder for folder in (*configured, *checkout, package / "_data" / "skills") if folder.is_dir()]
+    return [
+        folder for folder in (*variable_folders, *checkout, package / "_data" / "skills") if folder.is_dir()
+    ]
 
 
 def skill_set_names() -> list[str]:

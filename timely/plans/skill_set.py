@@ -246,11 +246,11 @@ class SkillSet(_Part):
                 raise ValueError("a text skill set has no skills")
         elif not skills:
             raise ValueError("needs at least one skill")
-        taken: dict[str, str] = {"True": "the value True", "False": "the value False"}
+        skills_by_word: dict[str, str] = {"True": "the value True", "False": "the value False"}
         for skill in skills:
             for word in {skill.name, skill.word}:
-                if taken.setdefault(word, skill.name) != skill.name:
-                    raise ValueError(f"{word!r} names both {taken[word]} and {skill.name}")
+                if skills_by_word.setdefault(word, skill.name) != skill.name:
+                    raise ValueError(f"{word!r} names both {skills_by_word[word]} and {skill.name}")
         return skills
 
     @field_validator("text")

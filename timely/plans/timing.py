@@ -146,10 +146,10 @@ def _comparison(skill: Skill) -> str:
 def _longest(argument: Argument) -> str:
     """The argument's longest ordinary value as plan text."""
     if argument.choices is not None:
-        written = [
+        texts = [
             quote_plan_text(choice) if isinstance(choice, str) else str(choice) for choice in argument.choices
         ]
-        return max(written, key=len)
+        return max(texts, key=len)
     if argument.type in NUMERIC:
         low = 0 if argument.min is None else argument.min
         high = 9999 if argument.max is None else argument.max

@@ -62,11 +62,11 @@ def check_call(call: Call, skill_set: SkillSet, profile: RobotProfile) -> None:
     if skill is None:
         raise UnsafeSegment(f"skill set {skill_set.name} has no skill {call.skill!r}", where=where)
     problem = (
-        _misplaced(call, skill)
+        _bad_place(call, skill)
         or _bad_count(call, skill)
         or next((why for why in map(_bad_argument, skill.arguments, call.args) if why), None)
         or _bad_pattern(call, skill)
-        or _forbidden(call, skill, profile)
+        or _bad_limit(call, skill, profile)
     )
     if problem:
         raise UnsafeSegment(problem, where=where)
@@ -86,7 +86,7 @@ def _check_characters(text: str) -> None:
             raise UnsafeSegment(f"control character U+{ord(char):04X}", where=f"character {at}")
 
 
-def _misplaced(call: Call, skill: Skill) -> str | None:
+def _bad_place(call: Call, skill: Skill) -> str | None:
     if skill.blocks and call.depth:
         return f"{skill.name} returns a value that generation waits for, but in a block it might not run"
     if call.role != "statement" and skill.returns == "none":
@@ -150,7 +150,7 @@ def _bad_pattern(call: Call, skill: Skill) -> str | None:
     return None
 
 
-def _forbidden(call: Call, skill: Skill, profile: RobotProfile) -> str | None:
+def _bad_limit(call: Call, skill: Skill, profile: RobotProfile) -> str | None:
     """The error by the robot's profile. Only the other rules judge a value that exists only at run time."""
     try:
         limits = profile.limits(skill.name)

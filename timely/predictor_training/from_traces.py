@@ -24,7 +24,7 @@ from timely.disciplines.predictors.history import HistoryPredictor
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainingResult:
     """Result of the training for an application type.
 
     Attributes:
@@ -70,7 +70,7 @@ def predictor_samples_from_traces(traces: Iterable[Path], unit: str) -> dict[str
 
 def train_costs(
     traces: Iterable[Path], target: Path, *, unit: str = "kv", seed: int = 0
-) -> tuple[list[Trained], list[str]]:
+) -> tuple[list[TrainingResult], list[str]]:
     """Train a cost model for every application type of some traces and write them to one file.
 
     Returns: what was trained, and the types with too few instances.
@@ -91,22 +91,24 @@ def train_costs(
         )
     report, models = [], {}
     for kind, group in sorted(enough.items()):
-        begun = time.perf_counter()
+        begin_s = time.perf_counter()
         models[kind] = predictor_app_cost_model(group, seed=seed)
-        spent = time.perf_counter() - begun
-        report.append(Trained(kind, len(group), _held_out_error(group, seed), spent))
+        spent_s = time.perf_counter() - begin_s
+        report.append(TrainingResult(kind, len(group), _held_out_error(group, seed), spent_s))
     TrainedAppCosts(models, unit, OnlineAppCosts(COSTS[unit])).save(target)
     return report, sorted(set(samples) - set(enough))
 
 
 def _held_out_error(samples: list[Sample], seed: int) -> float | None:
     order = np.random.default_rng(seed).permutation(len(samples))
-    held = len(samples) // 5
-    if len(samples) - held < LEAST_SAMPLES or held < 2:
+    test_count = len(samples) // 5
+    if len(samples) - test_count < LEAST_SAMPLES or test_count < 2:
         return None
-    model = predictor_app_cost_model([samples[i] for i in order[held:]], seed=seed)
-    judged = [samples[i] for i in order[:held]]
-    return float(np.mean([abs(model.predict(s.text, s.prompt_tokens) - s.cost) / s.cost for s in judged]))
+    model = predictor_app_cost_model([samples[i] for i in order[test_count:]], seed=seed)
+    test_samples = [samples[i] for i in order[:test_count]]
+    return float(
+        np.mean([abs(model.predict(s.text, s.prompt_tokens) - s.cost) / s.cost for s in test_samples])
+    )
 
 
 def predictor_history_from_traces(traces: Iterable[Path], target: Path, *, space: str = "hash") -> int:

@@ -29,7 +29,7 @@ MOST_CHARS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledTexts:
     """Texts and their labels: urgency levels, or output tokens."""
 
     texts: list[str]
@@ -38,17 +38,17 @@ class Labelled:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def split(self, seed: int, share: float = 0.2) -> tuple[Labelled, Labelled]:
+    def split(self, seed: int, share: float = 0.2) -> tuple[LabelledTexts, LabelledTexts]:
         """A random part for training and one for judging."""
         order = np.random.default_rng(seed).permutation(len(self)).tolist()
-        held = max(1, round(share * len(self)))
-        return self._subset(order[held:]), self._subset(order[:held])
+        test_count = max(1, round(share * len(self)))
+        return self._subset(order[test_count:]), self._subset(order[:test_count])
 
-    def _subset(self, places: Sequence[int]) -> Labelled:
-        return Labelled([self.texts[i] for i in places], [self.labels[i] for i in places])
+    def _subset(self, places: Sequence[int]) -> LabelledTexts:
+        return LabelledTexts([self.texts[i] for i in places], [self.labels[i] for i in places])
 
 
-def read_labelled_texts(paths: Iterable[Path], what: str) -> Labelled:
+def read_labelled_texts(paths: Iterable[Path], what: str) -> LabelledTexts:
     """The labelled texts of some files.
 
     ``*.lrtrace.jsonl``: the tasks of a trace with their ``urgency``, or the tokens of their plans. ``*.csv`` with a
@@ -61,7 +61,7 @@ def read_labelled_texts(paths: Iterable[Path], what: str) -> Labelled:
         InvalidInput: a file cannot be read, a line has no text or no whole number in range; says which.
         BadInput: a trace cannot be read.
     """
-    result = Labelled([], [])
+    result = LabelledTexts([], [])
     for path in paths:
         for where, text, label in _lines(path, what):
             if not isinstance(text, str) or not text.strip() or len(text) > MOST_CHARS:
@@ -119,7 +119,7 @@ def _object(line: str) -> Any:
 # ---------------------------------------------------------------------- training and judging
 
 
-def train_urgency(examples: Labelled, embedder: Embedder | None = None) -> TextClassifier:
+def train_urgency(examples: LabelledTexts, embedder: Embedder | None = None) -> TextClassifier:
     """A classifier of urgency levels.
 
     Raises:
@@ -129,7 +129,7 @@ def train_urgency(examples: Labelled, embedder: Embedder | None = None) -> TextC
 
 
 def train_lengths(
-    examples: Labelled, buckets: int, embedder: Embedder | None = None
+    examples: LabelledTexts, buckets: int, embedder: Embedder | None = None
 ) -> LengthBucketPredictor:
     """A predictor of length buckets.
 
@@ -139,30 +139,30 @@ def train_lengths(
     return LengthBucketPredictor.train(examples.texts, examples.labels, buckets=buckets, embedder=embedder)
 
 
-def judge_urgency(predictor: UrgencyPredictor, examples: Labelled) -> dict[str, float]:
+def judge_urgency(predictor: UrgencyPredictor, examples: LabelledTexts) -> dict[str, float]:
     """Shares of the texts whose level is right, at most one off, and rated too low (less urgent than it is)."""
-    predicted = np.array([guess.level for guess in predictor.predict(examples.texts)])
+    levels = np.array([guess.level for guess in predictor.predict(examples.texts)])
     truth = np.array(examples.labels)
     confidence = [guess.confidence for guess in predictor.predict(examples.texts)]
     return {
         "texts": float(len(examples)),
-        "right": float(np.mean(predicted == truth)),
-        "within_one": float(np.mean(np.abs(predicted - truth) <= 1)),
-        "too_low": float(np.mean(predicted > truth)),
+        "right": float(np.mean(levels == truth)),
+        "within_one": float(np.mean(np.abs(levels - truth) <= 1)),
+        "too_low": float(np.mean(levels > truth)),
         "confidence": float(np.mean(confidence)),
     }
 
 
-def judge_lengths(predictor: LengthBucketPredictor, examples: Labelled) -> dict[str, float]:
+def judge_lengths(predictor: LengthBucketPredictor, examples: LabelledTexts) -> dict[str, float]:
     """Share of the texts whose bucket is right, and the mean error in tokens beside that of one guess for all."""
     guesses = predictor.predict(examples.texts)
     truth = np.array(examples.labels, dtype=np.float64)
-    predicted = np.array([guess.tokens for guess in guesses])
+    tokens = np.array([guess.tokens for guess in guesses])
     buckets = np.array([guess.bucket for guess in guesses])
     real = np.array([predictor.bucket_of(length) for length in examples.labels])
     return {
         "texts": float(len(examples)),
         "right": float(np.mean(buckets == real)),
-        "error_tokens": float(np.mean(np.abs(predicted - truth))),
+        "error_tokens": float(np.mean(np.abs(tokens - truth))),
         "error_of_one_guess_tokens": float(np.mean(np.abs(np.median(truth) - truth))),
     }

@@ -9,7 +9,7 @@ from typing import Any
 from timely.core.errors import InvalidInput, UnknownName
 from timely.engines.sim.journal import sim_job_runs
 
-HELD = {
+LIMIT_TEXTS = {
     "admission": "admission was closed: the most urgent generation in the pool would have missed its deadline",
     "batch": "the step had its most sequences",
     "tokens": "the step's token budget was spent",
@@ -135,13 +135,13 @@ class _Steps:
         for kind, run_first, run_last, _ in sim_job_runs(self._journal, name):
             for step in range(max(first, run_first), min(last, run_last + 1)):
                 kinds[step] = kind
-        covered = 0.0
+        covered_s = 0.0
         others = []
         for step in range(first, last):
             inside = min(ready, self._t[step] + self._s[step]) - max(begin, self._t[step])
             if inside <= 0.0:
                 continue
-            covered += inside
+            covered_s += inside
             if step not in kinds:
                 wait.queued_s += inside
                 wait.queued_steps += 1
@@ -152,9 +152,9 @@ class _Steps:
             else:
                 wait.decode_s += inside
                 wait.decode_steps += 1
-        wait.idle_s = max(0.0, ready - begin - covered)
+        wait.idle_s = max(0.0, ready - begin - covered_s)
         if others:
-            wait.instead = self._served(name, others)
+            wait.instead = self._served_meanwhile(name, others)
             self._reasons(name, others, wait)
         return wait
 
@@ -162,9 +162,9 @@ class _Steps:
         first = max(0, bisect_right(self._t, begin) - 1)
         return first, bisect_left(self._t, end)
 
-    def _served(self, name: str, steps: list[int]) -> list[tuple[str, int]]:
+    def _served_meanwhile(self, name: str, steps: list[int]) -> list[tuple[str, int]]:
         counts: Counter[str] = Counter()
-        chosen = set(steps)
+        wait_steps = set(steps)
         low, high = steps[0], steps[-1]
         for other, runs in self._journal["runs"].items():
             if other == name:
@@ -172,7 +172,7 @@ class _Steps:
             for _, first, last, _ in runs:
                 if first <= high and last >= low:
                     counts[other] += sum(
-                        step in chosen for step in range(max(first, low), min(last, high) + 1)
+                        step in wait_steps for step in range(max(first, low), min(last, high) + 1)
                     )
         return sorted(((o, n) for o, n in counts.items() if n), key=lambda pair: (-pair[1], pair[0]))
 
@@ -188,8 +188,8 @@ class _Steps:
             if current is None:
                 continue
             reasons[current["held"]] += 1
-            named = any(str(job) == name for job, _ in current["out"])
-            if named and current not in wait.choices and len(wait.choices) < 3:
+            is_left_out = any(str(job) == name for job, _ in current["out"])
+            if is_left_out and current not in wait.choices and len(wait.choices) < 3:
                 wait.choices.append(current)
         wait.reasons = dict(sorted(reasons.items()))
 
@@ -233,13 +233,13 @@ def _wait_text(wait: Wait, journal: bool) -> list[str]:
     if journal:
         if wait.queued_s > MIN_WAIT_S:
             lines.append(f"    {wait.queued_s:7.3f} s  not in the step, {wait.queued_steps} steps of others")
-            named = ", ".join(f"job {name} ({count})" for name, count in wait.instead[:MAX_NAMED])
+            jobs_text = ", ".join(f"job {name} ({count})" for name, count in wait.instead[:MAX_NAMED])
             more = len(wait.instead) - MAX_NAMED
             lines.append(
-                f"               served meanwhile: {named}" + (f" and {more} more" if more > 0 else "")
+                f"               served meanwhile: {jobs_text}" + (f" and {more} more" if more > 0 else "")
             )
             for reason, count in wait.reasons.items():
-                lines.append(f"               {count} steps: {HELD.get(reason, reason)}")
+                lines.append(f"               {count} steps: {LIMIT_TEXTS.get(reason, reason)}")
             lines += [f"               {_choice_text(choice)}" for choice in wait.choices]
         if wait.idle_s > MIN_WAIT_S:
             lines.append(f"    {wait.idle_s:7.3f} s  no step ran")

@@ -110,8 +110,8 @@ def _classes(summary: Mapping[str, Any]) -> str:
 
 
 def _ecdf(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    ordered = sorted(values)
-    return ordered, [(index + 1) / len(ordered) for index in range(len(ordered))]
+    ascending = sorted(values)
+    return ascending, [(index + 1) / len(ascending) for index in range(len(ascending))]
 
 
 def _cumulative(result: Mapping[str, Any], title: str, field: str, marks: Sequence[Mark] = ()) -> str:
@@ -177,10 +177,10 @@ def _memory(result: Mapping[str, Any]) -> str:
 def _timeline(result: Mapping[str, Any]) -> str:
     jobs = result["jobs"][:MAX_TIMELINE_JOBS]
     rows: dict[str, int] = {}
-    drawn = []
+    entries = []
     for job in jobs:
         row = rows.setdefault(job["agent"] or f"job {job['job']}", len(rows))
-        drawn.append(
+        entries.append(
             {
                 "r": row, "j": job["job"], "a": job["arrival_s"], "u": job["class"] == "urgent",
                 "t": (job.get("task") or "")[:80], "p": job["response_time_s"], "v": job["utility"],
@@ -190,9 +190,9 @@ def _timeline(result: Mapping[str, Any]) -> str:
         )  # fmt: skip
     order = sorted(rows, key=_natural)
     place = {rows[name]: index for index, name in enumerate(order)}
-    for entry in drawn:
+    for entry in entries:
         entry["r"] = place[entry["r"]]
-    data = json.dumps({"end": result["end_s"], "robots": order, "jobs": drawn}, allow_nan=False)
+    data = json.dumps({"end": result["end_s"], "robots": order, "jobs": entries}, allow_nan=False)
     # A task's text must not end the script element.
     data = data.replace("<", "\\u003c")
     note = (
@@ -214,15 +214,15 @@ def _natural(name: str) -> tuple[str, int, str]:
 
 
 def _worst(jobs: Sequence[Mapping[str, Any]]) -> str:
-    lost = [job for job in jobs if job["utility_max"] - job["utility"] > 1e-9]
-    lost.sort(key=lambda job: (job["utility"] - job["utility_max"], str(job["job"])))
-    if not lost:
+    losers = [job for job in jobs if job["utility_max"] - job["utility"] > 1e-9]
+    losers.sort(key=lambda job: (job["utility"] - job["utility_max"], str(job["job"])))
+    if not losers:
         return '<p class="note">Every task has its full utility.</p>'
     head = '<th>job</th><th class="text">task</th>' + "".join(
         f"<th>{name}</th>" for name in ("class", "response", "waiting", "utility", "lost", "evicted")
     )
     rows = []
-    for job in lost[:WORST]:
+    for job in losers[:WORST]:
         rows.append(
             f'<tr><td>{escape(str(job["job"]))}</td><td class="text">{escape(job.get("task") or "")}</td>'
             f"<td>{job['class']}</td><td>{_number(job['response_time_s'])}</td><td>{_number(job['waiting_time_s'])}</td>"
@@ -230,6 +230,6 @@ def _worst(jobs: Sequence[Mapping[str, Any]]) -> str:
             f"<td>{job['preemptions']}</td></tr>"
         )
     return (
-        f'<p class="note">{len(lost)} of {len(jobs)} tasks lost some. <code>timely explain RESULT.json JOB</code>'
+        f'<p class="note">{len(losers)} of {len(jobs)} tasks lost some. <code>timely explain RESULT.json JOB</code>'
         f' says why.</p><div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
     )

@@ -49,11 +49,11 @@ def result_summary(records: Sequence[JobRecord], end_s: float) -> Result:
 
 
 def _group(records: Sequence[JobRecord], end_s: float) -> Result:
-    served = sum(record.outcome == "complete" for record in records)
+    complete_count = sum(record.outcome == "complete" for record in records)
     return {
         "jobs": len(records),
-        "served": served,
-        "share_served": served / len(records) if records else None,
+        "served": complete_count,
+        "share_served": complete_count / len(records) if records else None,
         # A task without an answer counts with its utility at the end of the run.
         "utility_mean": _mean(record.utility(end_s) for record in records),
         "utility_max_mean": _mean(record.task.hints.utility.beta for record in records),
@@ -106,12 +106,12 @@ def replay_job_result(record: JobRecord, end_s: float) -> Result:
         "segments": [
             {
                 "index": index,
-                "tokens": planned.tokens,
+                "tokens": segment.tokens,
                 "ready_s": _number(ready),
                 "start_s": _number(start),
                 "end_s": _number(end),
             }
-            for index, (planned, ready, start, end) in enumerate(segments)
+            for index, (segment, ready, start, end) in enumerate(segments)
         ],
     }
 
@@ -124,6 +124,6 @@ def _number(value: float) -> float | int | None:
 
 def result_hash(result: Result) -> str:
     """SHA-256 over the fields that trace, options and seed determine: all but ``wall_s``."""
-    determined = {name: value for name, value in result.items() if name != "wall_s"}
-    text = json.dumps(determined, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    content = {name: value for name, value in result.items() if name != "wall_s"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

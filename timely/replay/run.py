@@ -68,7 +68,7 @@ def replay_through_engine(
     if options.until_s is not None and not options.until_s >= 0.0:
         raise InvalidInput(f"must be 0 s or more, got {options.until_s}", where="until")
     backend = load_replay_backend(engine)
-    begun = time.perf_counter()
+    begin_s = time.perf_counter()
     run = backend.replay(tasks, options, progress)
-    wall_s = time.perf_counter() - begun
+    wall_s = time.perf_counter() - begin_s
     return results.build_result(run, options, engine=engine, trace=trace, wall_s=wall_s)

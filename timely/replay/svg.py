@@ -44,15 +44,15 @@ def replay_svg_chart(
     marks: Sequence[Mark] = (),
 ) -> str:
     """A chart with axes, grid and legend."""
-    drawn = [line for line in lines if len(line.x)]
-    if not drawn:
+    curves = [line for line in lines if len(line.x)]
+    if not curves:
         return (
             f'<figure><figcaption>{escape(title)}</figcaption><p class="empty">nothing to show</p></figure>'
         )
-    right = x_max if x_max is not None else max(max(line.x) for line in drawn)
-    left = min(0.0, *(min(line.x) for line in drawn))
-    top = y_max if y_max is not None else max(max(line.y) for line in drawn)
-    floor = min(0.0, *(min(line.y) for line in drawn))
+    right = x_max if x_max is not None else max(max(line.x) for line in curves)
+    left = min(0.0, *(min(line.x) for line in curves))
+    top = y_max if y_max is not None else max(max(line.y) for line in curves)
+    floor = min(0.0, *(min(line.y) for line in curves))
     right = right if right > left else left + 1.0
     top = top if top > floor else floor + 1.0
 
@@ -78,10 +78,10 @@ def replay_svg_chart(
             )
             y = HEIGHT - BOTTOM - 6 - 14 * (number % 2)
             parts.append(f'<text class="mark {mark.css}" x="{x + 4:.1f}" y="{y}">{escape(mark.label)}</text>')
-    for line in drawn:
+    for line in curves:
         parts += _line(line, sx, sy, sy(max(floor, 0.0)))
     parts.append("</svg>")
-    legend = "".join(f'<span class="key {line.css}">{escape(line.label)}</span>' for line in drawn)
+    legend = "".join(f'<span class="key {line.css}">{escape(line.label)}</span>' for line in curves)
     return f"<figure><figcaption>{escape(title)}{legend}</figcaption>{''.join(parts)}</figure>"
 
 

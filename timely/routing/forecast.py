@@ -136,8 +136,8 @@ def backlog_s(table: JobTable, speed: Speed, now: float) -> dict[str, float]:
 
 def evictable_blocks(table: JobTable, now: float) -> int:
     """KV blocks that evicting all parked jobs would free."""
-    parked = table.resident & (table.resume_s > now)
-    return int((table.blocks[parked] - table.shared_blocks[parked]).sum())
+    is_parked = table.resident & (table.resume_s > now)
+    return int((table.blocks[is_parked] - table.shared_blocks[is_parked]).sum())
 
 
 def _share_s(alone_s: float, sequence_s: float) -> float:
@@ -176,14 +176,14 @@ class _Others:
         ordinary = table.plain[rows] & (alpha == NORMAL.alpha) & (table.ert_s[rows] == NORMAL.ert_s)
         weight = np.maximum(-alpha * np.where(ordinary, ORDINARY_SHARE, 1.0), FLAT_WEIGHT)
         prompt_s = token_s * table.prefill_left[rows].astype(np.float64)
-        left = np.maximum(1.0, SEGMENT_SHARE * table.segment_bound[rows] - table.segment_tokens[rows])
-        index = weight / (prompt_s + _share_s(alone_s, sequence_s) * left)
+        tokens_left = np.maximum(1.0, SEGMENT_SHARE * table.segment_bound[rows] - table.segment_tokens[rows])
+        index = weight / (prompt_s + _share_s(alone_s, sequence_s) * tokens_left)
         order = np.argsort(-index, kind="stable")
-        rows, weight, prompt_s, left = rows[order], weight[order], prompt_s[order], left[order]
+        rows, weight, prompt_s, tokens_left = rows[order], weight[order], prompt_s[order], tokens_left[order]
         step_s = alone_s + sequence_s * max(0, len(rows) - 1)
         due_s = table.due_s[rows] + table.ert_s[rows] * (table.segment[rows] == 0)
-        slack_s = due_s - table.network_s[rows] - now - np.cumsum(prompt_s) - step_s * left
-        return cls(weight, prompt_s, left, slack_s, index[order])
+        slack_s = due_s - table.network_s[rows] - now - np.cumsum(prompt_s) - step_s * tokens_left
+        return cls(weight, prompt_s, tokens_left, slack_s, index[order])
 
     def harm(self, behind: np.ndarray, prompt_s: float, sequence_s: float, segment_tokens: float) -> float:
         """Utility that the jobs lose by a task with that prompt and segment, which precedes those ``behind``."""

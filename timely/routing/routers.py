@@ -44,16 +44,16 @@ class LeastLoss:
         last = self._engines.get(robot)
         losses = []
         for place, load in enumerate(engines):
-            expected = forecast(spec, load, now)
+            prediction = forecast(spec, load, now)
             pace = 0.0 if place == last else -spec.hints.utility.alpha * self.PACE_S
-            losses.append(expected.loss + expected.harm + pace)
-        chosen = int(np.argmin(losses))
+            losses.append(prediction.loss + prediction.harm + pace)
+        engine = int(np.argmin(losses))
         if robot:
-            self._engines[robot] = chosen
+            self._engines[robot] = engine
             self._engines.move_to_end(robot)
             if len(self._engines) > MAX_ROBOTS:
                 self._engines.popitem(last=False)
-        return chosen
+        return engine
 
 
 class RoundRobin:
@@ -63,9 +63,9 @@ class RoundRobin:
         self._next = 0
 
     def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
-        chosen = self._next % len(engines)
-        self._next = chosen + 1
-        return chosen
+        engine = self._next % len(engines)
+        self._next = engine + 1
+        return engine
 
 
 class LeastLoaded:

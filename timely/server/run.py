@@ -23,7 +23,7 @@ from timely.server.tasks.service import TaskService
 if TYPE_CHECKING:
     from timely.server.http_server import HttpServer
 
-HANDLED = (signal.SIGINT, signal.SIGTERM)
+HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 DEFAULT_PORT = 8000
 
 
@@ -64,16 +64,16 @@ async def serve_engine(
     listener = bind_socket(host, port, authenticated=registry is not None, insecure=insecure)
     stopped = asyncio.Event()
     hurried = asyncio.Event()
-    received: list[int] = []
+    signals: list[int] = []
     server: HttpServer | None = None
 
     def on_signal(number: int) -> None:
-        finishing = received == [signal.SIGTERM] and not hurried.is_set() and service.settings.drain_s > 0
+        finishing = signals == [signal.SIGTERM] and not hurried.is_set() and service.settings.drain_s > 0
         if server is not None:
-            server.force_exit = bool(received) and not finishing
-        if received:
+            server.force_exit = bool(signals) and not finishing
+        if signals:
             hurried.set()
-        received.append(number)
+        signals.append(number)
         stopped.set()
 
     def new_http_server() -> HttpServer:
@@ -85,13 +85,13 @@ async def serve_engine(
     loop = asyncio.get_running_loop()
     in_main = threading.current_thread() is threading.main_thread()
     if in_main:
-        for number in HANDLED:
+        for number in HANDLED_SIGNALS:
             loop.add_signal_handler(number, on_signal, number)
     loading = asyncio.create_task(asyncio.to_thread(new_http_server))
     serving: asyncio.Task[None] | None = None
     try:
         if not await _start(service, stopped):
-            return received[0]
+            return signals[0]
         server = await loading
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         await server.until_ready(serving)
@@ -100,9 +100,9 @@ async def serve_engine(
         await _either(serving, stopped)
         if serving.done():
             serving.result()
-        elif received == [signal.SIGTERM]:
+        elif signals == [signal.SIGTERM]:
             await _finish_plans(service, hurried)
-        return received[0] if received else None
+        return signals[0] if signals else None
     finally:
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
@@ -112,7 +112,7 @@ async def serve_engine(
         await service.stop()
         listener.close()
         if in_main:
-            for number in HANDLED:
+            for number in HANDLED_SIGNALS:
                 loop.remove_signal_handler(number)
 
 

@@ -49,10 +49,10 @@ class BuildInterfaces(build_py):
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
         run_cmake(scratch / "cmake", install)
-        generated = next(path.parent for path in install.rglob(f"{NAME}/__init__.py"))
+        package = next(path.parent for path in install.rglob(f"{NAME}/__init__.py"))
         target = Path(self.build_lib) / NAME
         shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(generated, target, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(package, target, ignore=shutil.ignore_patterns("__pycache__"))
         self.distribution.data_files = data_files(install)
 
 

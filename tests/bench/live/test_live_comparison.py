@@ -159,7 +159,7 @@ async def test_a_prediction_begins_with_what_the_engine_had_learned(
         def __init__(self, *arguments: Any, speed: LearnedSpeed | None = None, **options: Any) -> None:
             if speed is not None:
                 speeds.append(speed.step_s(2, 0))
-                observed.append(speed.observed)
+                observed.append(speed.step_count)
             super().__init__(*arguments, speed=speed, **options)
 
     monkeypatch.setattr(prediction, "Simulator", Noting)

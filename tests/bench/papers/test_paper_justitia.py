@@ -9,7 +9,7 @@ import pytest
 
 from timely.bench.papers import real_inputs
 from timely.bench.papers.justitia import end_to_end, evaluation, micro, theorem, workloads
-from timely.bench.papers.justitia.setting import MACHINE, Blurred, Exact
+from timely.bench.papers.justitia.setting import MACHINE, Exact, Noisy
 from timely.bench.papers.run_context import Evaluation
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec
@@ -23,7 +23,7 @@ pytest.importorskip("sklearn", reason="needs the extra 'predict'")
 def test_the_blurred_oracle_errs_as_much_as_asked() -> None:
     trace = workloads.paper_workload(1, applications=40, window_s=10.0)
     exact = Exact(trace)
-    blurred = Blurred(exact, 4.52, np.random.default_rng(0))
+    blurred = Noisy(exact, 4.52, np.random.default_rng(0))
     spec = JobSpec("x", 0.0, RequestHints(app=trace[0].hints.app))
     truth = exact.predict("", spec)
     errors = [abs(blurred.predict("", spec) / truth - 1.0) for _ in range(20_000)]
@@ -39,7 +39,7 @@ def test_two_applications_in_turn_hold_the_cache_in_turn(monkeypatch: pytest.Mon
     monkeypatch.setattr(micro, "make_paper_discipline", lambda name: Fcfs())
     blocks = micro._blocks("fcfs", 1)
     assert set(blocks) == {"steps", "DM/0", "DM/1"}
-    assert len(blocks["steps"]) == micro.SAMPLED
+    assert len(blocks["steps"]) == micro.SAMPLES
     assert blocks["steps"] == sorted(blocks["steps"])
     held = [a + b for a, b in zip(blocks["DM/0"], blocks["DM/1"], strict=True)]
     assert 200 < max(held) <= 459

@@ -76,7 +76,7 @@ def test_what_was_not_served_is_no_latency() -> None:
 
 def test_estimates_are_noted_when_they_are_there() -> None:
     tasks = laps.paper_workload(laps.DATASETS["CP"], 10, 2)
-    watched = laps.Watched(rounds=12, spread=0.05)
+    watched = laps.RecordingLapsSd(rounds=12, spread=0.05)
     laps.laps_paper_latency_s(tasks, watched, 2)
     assert len(watched.errors) == len(watched.estimates) >= 8
     assert all(at >= 12 for _, at in watched.estimates.values())

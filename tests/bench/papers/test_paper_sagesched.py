@@ -40,12 +40,12 @@ def test_the_distance_of_samples_is_that_of_their_quantiles() -> None:
 def test_what_a_predictor_is_told_it_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setting, "REQUESTS", 40)
     made = setting.paper_setting(5, 8.0)
-    for drawn in made.drawn:
+    for drawn in made.requests:
         spec = setting.paper_job_spec(drawn)
         exact = setting.Oracle.of_length(made).predict(spec)
         assert (exact.mean, exact.lengths.size) == (drawn.output_tokens, 1)
-    family = setting.Oracle.of_family(made).predict(setting.paper_job_spec(made.drawn[0]))
-    truth = made.drawn[0].family.lengths(5_000, np.random.default_rng(0))
+    family = setting.Oracle.of_family(made).predict(setting.paper_job_spec(made.requests[0]))
+    truth = made.requests[0].family.lengths(5_000, np.random.default_rng(0))
     assert family.mean == pytest.approx(truth.mean(), rel=0.25)
 
 
@@ -63,9 +63,9 @@ def test_the_literal_history_finds_a_prompts_family_and_nothing_else() -> None:
 
 
 def test_a_stream_is_predicted_and_decided_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overhead, "REMEMBERED", 60)
-    monkeypatch.setattr(overhead, "QUEUED", 40)
-    monkeypatch.setattr(overhead, "KNOWN", 20)
+    monkeypatch.setattr(overhead, "PAST_REQUESTS", 60)
+    monkeypatch.setattr(overhead, "QUEUE_LENGTH", 40)
+    monkeypatch.setattr(overhead, "PREDICTIONS", 20)
     monkeypatch.setattr(setting, "REQUESTS", 40)
     monkeypatch.setattr(setting, "PAST", 30)
     stream_ms, together = overhead._stream_ms(1, 3)
@@ -82,7 +82,7 @@ def test_execution_alone_and_utilisation_by_hand() -> None:
         + 10 * (step.base + step.per_sequence + 105 * step.per_context_token)
     )
     assert resources.paper_alone_s(np.array([[100.0, 10.0]]), profile)[0] == pytest.approx(by_hand)
-    reached = resources.paper_utilisation(np.array([1.0, 40.0]), 1000, load_step_profile(resources.MEASURED))
+    reached = resources.paper_utilisation(np.array([1.0, 40.0]), 1000, load_step_profile(resources.PROFILE))
     assert 0.0 < reached[0] < reached[1] < 1.0
 
 
@@ -96,7 +96,7 @@ def test_the_evaluation_runs_and_beats_first_come_first_served(
     monkeypatch.setattr(setting, "REQUESTS", 120)
     monkeypatch.setattr(setting, "PAST", 400)
     monkeypatch.setattr(overhead, "NODES", (1, 2))
-    monkeypatch.setattr(ablation, "REMEMBERED", 2_000)
+    monkeypatch.setattr(ablation, "PAST_REQUESTS", 2_000)
     claims = evaluation.run_paper_evaluation(Evaluation([1], tmp_path))
     rows = {row["id"]: row for row in claims}
     assert len(rows) == len(claims)

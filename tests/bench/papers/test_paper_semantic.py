@@ -57,7 +57,10 @@ def test_waiting_counts_from_the_true_arrival_and_by_the_true_level() -> None:
         tasks, levels=[4] * len(tasks), ready_s=[task.arrival_s + 5.0 for task in tasks]
     )
     assert [task.arrival_s for task in late] == sorted(task.arrival_s for task in late)
-    plain, delayed = semantic.paper_waiting(tasks, Fcfs()), semantic.paper_waiting(tasks, Fcfs(), seen=late)
+    plain, delayed = (
+        semantic.paper_waiting(tasks, Fcfs()),
+        semantic.paper_waiting(tasks, Fcfs(), annotated_tasks=late),
+    )
     tokens = sum(task.output_tokens for task in tasks)
     assert delayed[5] - plain[5] == pytest.approx(5.0 * len(tasks) / tokens)
     for level in {task.hints.urgency for task in tasks}:

@@ -23,7 +23,7 @@ from timely.disciplines.justitia.app_groups import (
 from timely.disciplines.justitia.baselines import Parrot, Srjf, VllmSjf
 from timely.disciplines.justitia.discipline import Justitia, JustitiaC
 from timely.disciplines.predictors.app_cost import (
-    REMEMBERED,
+    MAX_KINDS,
     OnlineAppCosts,
     predictor_kv_token_time,
     predictor_weighted_tokens,
@@ -335,8 +335,8 @@ def test_an_endless_application_and_endless_names_keep_a_bounded_state() -> None
     assert len(discipline.book._idle) <= 122
     assert not discipline.book._of
     costs = OnlineAppCosts(predictor_kv_token_time)
-    for number in range(REMEMBERED + 500):
+    for number in range(MAX_KINDS + 500):
         costs.learn(f"t{number}", JobSpec(number, 0.0), 5.0)
         costs.learn("kept", JobSpec(number, 0.0), 7.0)
-    assert len(costs._means) == REMEMBERED
+    assert len(costs._means) == MAX_KINDS
     assert costs.predict("kept", JobSpec("x", 0.0)) == 7.0

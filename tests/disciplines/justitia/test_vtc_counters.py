@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import StepLimits
-from timely.disciplines.justitia.vtc import REMEMBERED, Vtc
+from timely.disciplines.justitia.vtc import MAX_ABSENT_CLIENTS, Vtc
 from timely.engines.step_time.learned import FixedSpeed
 
 PROMPT = 4
@@ -173,7 +173,7 @@ def test_a_plan_is_not_yet_an_admission() -> None:
     assert list(discipline.compose(table, limits).tokens) == ["a0", "b0", "a1"]
 
 
-@pytest.mark.parametrize("clients", [3 * REMEMBERED])
+@pytest.mark.parametrize("clients", [3 * MAX_ABSENT_CLIENTS])
 def test_memory_is_bounded_by_the_clients_that_are_there(clients: int) -> None:
     discipline, table = Vtc(), JobTable()
     for number in range(clients):
@@ -181,4 +181,4 @@ def test_memory_is_bounded_by_the_clients_that_are_there(clients: int) -> None:
         discipline.arrived(job, 0.0)
         discipline.finished(job, 0.0)
         table.remove(number)
-    assert len(discipline.counters) <= 2 * REMEMBERED + 2
+    assert len(discipline.counters) <= 2 * MAX_ABSENT_CLIENTS + 2

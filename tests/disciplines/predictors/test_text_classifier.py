@@ -21,7 +21,7 @@ from timely.disciplines.predictors.embedding import HashEmbedder
 from timely.disciplines.predictors.length_bucket import LengthBucketPredictor
 from timely.disciplines.predictors.predictor_file import write_predictor_arrays
 from timely.disciplines.predictors.urgency import (
-    REMEMBERED,
+    MAX_ASSIGNMENTS,
     UrgencyPredictor,
     UrgencyService,
     example_urgency_classifier,
@@ -253,9 +253,9 @@ def test_without_a_predictor_the_unknown_stays_unknown() -> None:
 def test_the_desk_does_not_remember_for_ever() -> None:
     service = UrgencyService()
     service.override("first", 0, operator="o", reason="r", now=0.0)
-    for start in range(0, REMEMBERED + 100, 1000):
+    for start in range(0, MAX_ASSIGNMENTS + 100, 1000):
         service.assign([(name, "", 3) for name in range(start, start + 1000)], 0.0)
-    assert len(service._assigned) == REMEMBERED
+    assert len(service._assignments) == MAX_ASSIGNMENTS
     assert service.assign([("first", "", 3)], 1.0)[0].source == "given"
 
 

@@ -139,7 +139,7 @@ def test_slos_serve_accepts_as_many_as_any_choice(seed: int) -> None:
             prompt=int(rng.integers(50, 900)),
         )
     composed(discipline, table)
-    accepted = [row for row in range(7) if discipline._accepted[str(row)]]
+    accepted = [row for row in range(7) if discipline._verdicts[str(row)]]
     from timely.disciplines.rivals.deadlines import prompt_due_s
 
     dues_s = prompt_due_s(table, discipline._pace_s(limits()))

@@ -76,7 +76,7 @@ class HeapAgainstSorting(RuleBasedStateMachine):
 
     @invariant()
     def order_is_that_of_sorting(self) -> None:
-        assert self.heap.buffered == self.buffer
+        assert self.heap.buffer == self.buffer
         assert len(self.heap) == len(self.keys)
         for count in (1, 3, 100):
             entries = self.heap.first(count, lambda job: True)

@@ -25,7 +25,7 @@ def test_a_request_of_flat_utility_evicts_no_urgent_plan_that_is_due_soon() -> N
     scene = full_of_parked(0.8, URGENT)
     scene.job("flat", FLAT, prompt=600)
     plan = scene.compose(0.0)
-    assert (plan.tokens, plan.evict, plan.held) == ({}, [], "memory")
+    assert (plan.tokens, plan.evict, plan.limited_by) == ({}, [], "memory")
     assert plan.wake_s == 0.5
 
 

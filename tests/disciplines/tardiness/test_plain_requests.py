@@ -223,7 +223,7 @@ def test_ordinary_requests_alone_get_the_step_of_the_full_composition(
         now += 0.02
         plans = [one.compose(now, max_batch=40) for one in (scene, reference)]
         assert plans[0].tokens == plans[1].tokens
-        assert (plans[0].held, plans[0].steady) == (plans[1].held, plans[1].steady)
+        assert (plans[0].limited_by, plans[0].steady) == (plans[1].limited_by, plans[1].steady)
         leaving = rng.choice(list(map(str, plans[0].tokens)), 3, replace=False).tolist()
         evicted = next(name for name in plans[0].tokens if name not in leaving)
         for one, plan in zip((scene, reference), plans, strict=True):

@@ -112,7 +112,7 @@ def test_a_prompt_is_cut_to_the_slack_of_those_in_the_step() -> None:
     # Hardly any slack left: not worth a place.
     late = 0.2 - 3 * STEP_S - 0.5 * MIN_CHUNK_TOKENS * PROMPT_S
     assert "normal" not in scene.compose(late).tokens
-    assert scene.compose(late).held == "suspended"
+    assert scene.compose(late).limited_by == "suspended"
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def test_flat_utilities_are_served_in_the_end() -> None:
     scene.job("flat", TimeUtility(1.0, 0.0, 1.0), prompt=100)
     scene.job("steep", URGENT, running=True)
     plan = scene.compose(0.0)
-    assert set(plan.tokens) == {"flat", "steep"} or plan.held
+    assert set(plan.tokens) == {"flat", "steep"} or plan.limited_by
     scene.table.remove("steep")
     assert scene.compose(5.0).tokens == {"flat": 100}
 

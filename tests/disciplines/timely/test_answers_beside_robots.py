@@ -98,7 +98,7 @@ def test_answers_are_judged_together_as_one_by_one(seed: int) -> None:
         assert joins[at] == expected
         if expected:
             delay_s = sequence_s * min(lefts[at], longest)
-            alone.joined(lefts[one], delay_s)
+            alone.join_answers(lefts[one], delay_s)
             already_s += delay_s
 
 

@@ -40,7 +40,7 @@ def test_without_deadlines_it_is_the_gittins_index() -> None:
         make_resident(job, age)
     index = keys(discipline, table, max_batch=1)
     for job, age in zip(jobs, ages, strict=True):
-        lengths = discipline._undated.lengths[discipline._undated.place(job)]
+        lengths = discipline._requests.lengths[discipline._requests.place(job)]
         textbook = CostDistribution(lengths * STEP_S).index(age * STEP_S)
         expected = SLOPE / textbook if not math.isnan(textbook) else None
         assert expected is None or index[job.job_id] == pytest.approx(expected)

@@ -270,7 +270,7 @@ def test_columns_are_reused() -> None:
         job.outcome = "complete"
         discipline.finished(job, 0.0)
         table.remove(job.job_id)
-    assert len(discipline._undated.apps) == 64
+    assert len(discipline._requests.apps) == 64
     assert discipline.state() == {"without_deadline": 0, "apps": 0}
 
 
@@ -367,7 +367,7 @@ def test_a_step_of_ordinary_requests_alone_is_that_of_a_full_composition(
     quick = discipline.compose(table, machine)
     monkeypatch.setattr(Timely, "_ordinary_order", lambda *_: None)
     full = discipline.compose(table, machine)
-    assert (quick.tokens, quick.evict, quick.held) == (full.tokens, full.evict, full.held)
+    assert (quick.tokens, quick.evict, quick.limited_by) == (full.tokens, full.evict, full.limited_by)
 
 
 @pytest.mark.parametrize("name", PARTS)

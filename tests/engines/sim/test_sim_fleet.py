@@ -47,7 +47,7 @@ def test_a_burst_is_spread_over_the_engines_by_their_speed() -> None:
     fast = profile(per_sequence=0.002, per_prefill_token=0.0005)
     fleet = SimFleet(replace(OPTIONS, learned_speed=False), [fast, slow], create_router("least-loss"))
     fleet.run([task(number, prompt_tokens=200) for number in range(40)])
-    assert 2.0 < fleet.routed[0] / fleet.routed[1] < 5.0
+    assert 2.0 < fleet.task_counts[0] / fleet.task_counts[1] < 5.0
 
 
 def test_tasks_of_applications_are_refused() -> None:

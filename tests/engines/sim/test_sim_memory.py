@@ -133,7 +133,7 @@ def test_pool_reuses_the_longest_idle_first_and_tails_before_heads() -> None:
     assert pool.grow(third, 80)  # two blocks never used, then three of the first's four, its tail
     assert (pool.hit_blocks(first), pool.hit_blocks(second)) == (1, 4)
     assert pool.admit(first) == 16
-    assert pool.used == 6
+    assert pool.used_blocks == 6
 
 
 def test_pool_refuses_what_it_does_not_have() -> None:
@@ -165,9 +165,9 @@ def test_a_prefix_is_held_only_as_deep_as_somebody_reaches() -> None:
     assert pool.publish(deep, 70)
     assert pool.admit(shallow) == 16
     assert (deep.prefix.depths if deep.prefix else None) == (4, 1)
-    assert pool.used == 5, "four of the prefix and one of its own"
+    assert pool.used_blocks == 5, "four of the prefix and one of its own"
     pool.release(deep)
-    assert (pool.used, pool.free) == (1, 5)
+    assert (pool.used_blocks, pool.free) == (1, 5)
     # What nobody reaches is still found until it is taken, the deepest blocks first; what is held stays.
     other = pool.holding("q", 0, 64)
     assert pool.grow(other, 64)

@@ -72,7 +72,7 @@ def test_agenda_orders_by_time_then_kind_then_entry() -> None:
     while len(agenda):
         agenda.run_next()
     assert [text for _, text in seen] == ["step", "report", "first arrival", "second arrival", "late arrival"]
-    assert agenda.handled == 5
+    assert agenda.event_count == 5
 
 
 class Idle(KeyedDiscipline):

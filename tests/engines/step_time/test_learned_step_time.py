@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.engines.step_time.learned import JOINED, FixedSpeed, LearnedSpeed, StepLearner
+from timely.engines.step_time.learned import MAX_JOINT_STEPS, FixedSpeed, LearnedSpeed, StepLearner
 from timely.engines.step_time.profile import StepTerms, StepTime
 
 TRUE = (0.012, 0.0008, 0.00025)
@@ -195,7 +195,7 @@ def test_a_step_before_prompts_is_told_with_them() -> None:
 
 
 def test_an_endless_row_of_prompts_is_told_in_parts() -> None:
-    heard = events(*((2.0, 100.0, 0.04, True) for _ in range(3 * JOINED + 1)))
+    heard = events(*((2.0, 100.0, 0.04, True) for _ in range(3 * MAX_JOINT_STEPS + 1)))
     assert [(sequences, tokens, round(step_s, 9)) for sequences, tokens, step_s in heard] == [
         (2.0, 100.0, 0.04)
     ] * 3

@@ -31,7 +31,7 @@ def test_a_history_is_fed_by_finished_requests_and_outlives_a_switch(sync_engine
     assert ssjf.predictor is history
     sync_engine.add("again", "Name one planet.", 4, {"text": "name one planet"})
     sync_engine.llm.llm_engine.step()
-    assert ssjf._predicted[job_of(sync_engine, "again").job_id][2].similar >= 3
+    assert ssjf._predictions[job_of(sync_engine, "again").job_id][2].similar >= 3
     sync_engine.run()
     switch(sync_engine, "timely")
 

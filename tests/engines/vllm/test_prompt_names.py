@@ -73,9 +73,9 @@ def test_an_answer_brings_its_names() -> None:
     names.begin("cats", params_with("cat"))
     names.wrote("cats", list(b"rp();g('"))
     assert step(names, "cats") == ["c"]
-    names.answered("cats", "Scene: zebra, lamp on the table")
+    names.add_answer("cats", "Scene: zebra, lamp on the table")
     assert step(names, "cats") == ["cltz"]
-    names.answered("cats", "猫")
+    names.add_answer("cats", "猫")
     assert step(names, "cats") == ["*"], "where names cannot be told from words, any may be written"
 
 

@@ -118,9 +118,9 @@ def test_laps_sd_with_ngram_drafts(reciting_model: str, new_engine: Callable[...
     perceptible: set[object] = set()
     hear = laps.accepted
 
-    def counted(job: Job, drafted: int, accepted: int, now: float) -> None:
-        hear(job, drafted, accepted, now)
-        heard.append((str(job.job_id), drafted, accepted))
+    def counted(job: Job, draft_tokens: int, right_tokens: int, now: float) -> None:
+        hear(job, draft_tokens, right_tokens, now)
+        heard.append((str(job.job_id), draft_tokens, right_tokens))
 
     laps.accepted = counted  # type: ignore[method-assign]
     cut: list[str] = []

@@ -163,9 +163,9 @@ def test_waiting_for_another_process_has_an_end(
 ) -> None:
     monkeypatch.setattr(model, "LOCK_TIMEOUT_S", 0.0)
     path = tmp_path / "lock"
-    with model._locked(path), pytest.raises(EngineFailed, match="another process holds"), model._locked(path):
+    with model._lock(path), pytest.raises(EngineFailed, match="another process holds"), model._lock(path):
         pass
-    with model._locked(path):
+    with model._lock(path):
         pass
 
 

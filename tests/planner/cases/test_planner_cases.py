@@ -14,7 +14,7 @@ import pytest
 from lrtrace.compose.tasks import TASKS
 from timely.core.errors import UnknownName
 from timely.planner.cases.case import Case, case_failure, case_plan_refuses
-from timely.planner.cases.generate import DRAWN, generate_cases
+from timely.planner.cases.generate import GENERATORS, generate_cases
 from timely.planner.cases.vocabulary import PHRASES, WORDS, Split, SplitList, coinable_case_words
 from timely.planner.cases.wordings import _CHOICE, _tidy
 from timely.plans.language.segmenter import Segmenter
@@ -28,7 +28,7 @@ def made(skill_set: str, split: Split, count: int = MANY, seed: int = 3) -> list
     return list(islice(generate_cases(skill_set, split, seed), count))
 
 
-@pytest.mark.parametrize("skill_set", sorted(DRAWN))
+@pytest.mark.parametrize("skill_set", sorted(GENERATORS))
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_every_family_is_drawn_and_right(skill_set: str, split: Split) -> None:
     cases = made(skill_set, split)
@@ -39,7 +39,7 @@ def test_every_family_is_drawn_and_right(skill_set: str, split: Split) -> None:
     assert sum(bool(case.history) for case in cases) > MANY * 0.01
 
 
-@pytest.mark.parametrize("skill_set", sorted(DRAWN))
+@pytest.mark.parametrize("skill_set", sorted(GENERATORS))
 def test_the_same_seed_gives_the_same_cases(skill_set: str) -> None:
     first = [(case.task, case.scene, case.plan) for case in made(skill_set, "train", 50)]
     assert first == [(case.task, case.scene, case.plan) for case in made(skill_set, "train", 50)]
@@ -50,10 +50,10 @@ PRINT_HASH = """
 import hashlib
 from itertools import chain, islice
 from timely.planner.cases.from_examples import cases_of
-from timely.planner.cases.generate import DRAWN, generate_cases
+from timely.planner.cases.generate import GENERATORS, generate_cases
 from timely.plans.skill_library import find_skill_set
-sources = [islice(generate_cases(s, "train", 0, coin_share=0.3), 600) for s in DRAWN]
-sources += [islice(cases_of(find_skill_set(s), "train", 0), 200) for s in DRAWN]
+sources = [islice(generate_cases(s, "train", 0, coin_share=0.3), 600) for s in GENERATORS]
+sources += [islice(cases_of(find_skill_set(s), "train", 0), 200) for s in GENERATORS]
 cases = [(c.task, c.scene, c.history, c.plan) for c in chain(*sources)]
 print(hashlib.sha256(repr(cases).encode()).hexdigest())
 """
@@ -86,7 +86,7 @@ def test_the_held_out_test_is_still_the_one_scores_were_measured_on(
     assert digest.hexdigest().startswith(begins)
 
 
-@pytest.mark.parametrize("skill_set", sorted(DRAWN))
+@pytest.mark.parametrize("skill_set", sorted(GENERATORS))
 def test_coined_names_are_names_of_no_table(skill_set: str) -> None:
     """And the plans that copy them are right; without a share of them nothing is drawn."""
     coined = list(islice(generate_cases(skill_set, "train", 3, coin_share=0.5), 200))
@@ -101,7 +101,7 @@ def test_coined_names_are_names_of_no_table(skill_set: str) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("skill_set", sorted(DRAWN))
+@pytest.mark.parametrize("skill_set", sorted(GENERATORS))
 def test_no_task_of_the_test_is_one_of_training(skill_set: str) -> None:
     trained = {(case.task, case.scene, case.history) for case in made(skill_set, "train", 3000)}
     assert not any((case.task, case.scene, case.history) in trained for case in made(skill_set, "test"))
@@ -168,7 +168,7 @@ def test_a_pattern_is_written_out() -> None:
     assert expand_wording("(a|b (c|d))") == ("a", "b c", "b d")
 
 
-@pytest.mark.parametrize("skill_set", sorted(DRAWN))
+@pytest.mark.parametrize("skill_set", sorted(GENERATORS))
 def test_another_case_s_plan_is_wrong(skill_set: str) -> None:
     skills = find_skill_set(skill_set)
     cases = made(skill_set, "test", 150)
@@ -176,7 +176,7 @@ def test_another_case_s_plan_is_wrong(skill_set: str) -> None:
     assert sum(wrong) > 0.9 * len(wrong)
 
 
-@pytest.mark.parametrize("skill_set", sorted(DRAWN))
+@pytest.mark.parametrize("skill_set", sorted(GENERATORS))
 def test_doing_nothing_or_refusing_is_no_way_to_succeed(skill_set: str) -> None:
     skills = find_skill_set(skill_set)
     refusal = next(case.plan for case in made(skill_set, "train") if case.family == "unsafe")
@@ -194,7 +194,7 @@ def test_a_plan_in_other_words_that_does_the_same_succeeds() -> None:
 
 
 def test_first_segments_are_short() -> None:
-    for skill_set in DRAWN:
+    for skill_set in GENERATORS:
         segments = []
         for case in made(skill_set, "train", 200):
             segmenter = Segmenter(find_skill_set(skill_set))
@@ -206,7 +206,7 @@ def test_first_segments_are_short() -> None:
 @pytest.mark.process
 def test_the_paper_s_tasks_are_not_in_the_training_set() -> None:
     paper = {task.task for task in TASKS.values()}
-    for skill_set in DRAWN:
+    for skill_set in GENERATORS:
         assert not paper & {case.task for case in made(skill_set, "train", 2000)}
 
 

@@ -229,7 +229,7 @@ def test_an_adapter_learns_is_merged_and_answers(base: Path, tmp_path: Path) -> 
     plans = answerer.plans(skills, cases("arm", 6), examples=False, constrained=True)
     for plan in plans:  # whatever the tiny model writes, under the grammar it is a plan, if perhaps cut off
         assert plan
-        assert xgrammar.GrammarMatcher(answerer.compiled(skills)).accept_string(plan)
+        assert xgrammar.GrammarMatcher(answerer.compile_grammar(skills)).accept_string(plan)
     score = judge_plans("tiny", answerer, skills, cases("arm", 6), [case.plan for case in cases("arm", 6)])
     assert score.success == score.valid == 1.0
     assert score.wrongly_refused == 0

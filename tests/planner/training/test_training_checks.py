@@ -10,7 +10,7 @@ import pytest
 from timely.cli import main as shell
 from timely.core.errors import InvalidInput
 from timely.planner.cases.from_examples import cases_of
-from timely.planner.cases.generate import DRAWN, generate_cases
+from timely.planner.cases.generate import GENERATORS, generate_cases
 from timely.planner.training.checks import Acceptor, check_training_examples, training_plan_names
 from timely.plans import find_skill_set
 from timely.plans.skill_library import load_skill_set
@@ -75,7 +75,7 @@ def test_it_is_told_in_one_line_before_anything_is_trained(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("skill_set", sorted(DRAWN))
+@pytest.mark.parametrize("skill_set", sorted(GENERATORS))
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_every_generated_plan_is_one_of_the_grammar(skill_set: str, split: str) -> None:
     acceptor = Acceptor(find_skill_set(skill_set))

@@ -69,8 +69,8 @@ def test_and_and_or_look_right_only_if_they_must() -> None:
 
 
 def test_the_value_of_a_plan() -> None:
-    assert interpret_plan("_1=p('x');->_1;", DRONE, Recorder(probe="blue")).returned == "blue"
-    assert interpret_plan("mf(20);", DRONE, Recorder()).returned is None
+    assert interpret_plan("_1=p('x');->_1;", DRONE, Recorder(probe="blue")).return_value == "blue"
+    assert interpret_plan("mf(20);", DRONE, Recorder()).return_value is None
 
 
 def test_a_flat_list_of_calls() -> None:
@@ -130,7 +130,7 @@ def test_after_a_return_nothing_more_is_done() -> None:
     interpreter.feed("?iv('a'){->True}")
     interpreter.run(world)
     assert interpreter.finished
-    assert interpreter.returned is True
+    assert interpreter.return_value is True
     interpreter.feed("mf(100);")
     interpreter.run(world)
     assert world.done == ["is_visible(a)"]

@@ -133,7 +133,7 @@ def test_paragraphs_end_with_an_empty_line_and_long_ones_at_the_limit() -> None:
 def test_prose_that_is_not_closed_is_the_tail() -> None:
     segmenter = Segmenter(CHAT)
     assert [b.text for b in segmenter.feed("I am here now. And")] == ["I am here now. "]
-    assert segmenter.held == "And"
+    assert segmenter.pending_text == "And"
     assert segmenter.finish() == "And"
     assert segmenter.finish() == ""
     assert segmenter.close() == []

@@ -55,7 +55,7 @@ def good_history(rng: random.Random) -> History:
             )
             if rng.random() < 0.5:
                 released_s = dict.fromkeys(range(len(plan)), accepted_s)
-                task = replace(task, released_s=released_s, reported=range(len(moved) - (not whole)))
+                task = replace(task, released_s=released_s, reported_segments=range(len(moved) - (not whole)))
             history.tasks.append(task)
             if outcome == STOPPED:
                 history.stops.append(StopRecord(robot, now_s - 0.1, "halted", now_s + 2.0))
@@ -96,7 +96,7 @@ def plant_end(history: History, **changes: Any) -> None:
 
 
 def fail_after_false_report(history: History) -> None:
-    plant_end(history, outcome="failed", code=int(ErrorCode.DRIVER_LOST), reported=[0, 1])
+    plant_end(history, outcome="failed", code=int(ErrorCode.DRIVER_LOST), reported_segments=[0, 1])
     arm_motions(history).pop()
 
 
@@ -196,7 +196,7 @@ def test_the_servers_log_is_read_over_its_files_and_those_that_it_has_deleted(tm
         file.append(line)
     file.close()
     for _ in range(2):
-        assert (reader.read()["t"].released_s, reader.read()["t"].reported) == ({0: 5.0}, {0})
+        assert (reader.read()["t"].released_s, reader.read()["t"].reported_segments) == ({0: 5.0}, {0})
         path.unlink(missing_ok=True)
 
 

@@ -81,7 +81,7 @@ class World:
 def lease_of(world: World) -> dict[str, Any]:
     """The bridge's lease on the first drone, as fields of a segment."""
     lease = world.fleet.bridge._robots["drone1"].port.lease
-    eventually(lambda: lease.held, "the bridge has no lease")
+    eventually(lambda: lease.is_held, "the bridge has no lease")
     return {"owner": lease.owner, "epoch": lease.epoch}
 
 

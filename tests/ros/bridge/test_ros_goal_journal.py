@@ -62,10 +62,10 @@ def test_a_journal_knows_the_goals_that_did_not_end(tmp_path: Path) -> None:
     journal.put("one", "drone1", "one", "secret", request=b"1")
     journal.put("two", "drone2", "two", "", request=b"2", before=Timeline(5.0))
     journal.begin("two", "two", 7)
-    journal.done("two", "two", 0, Execution("done", elapsed_s=1.0, end_s=7.0, value="cat"))
+    journal.finish("two", "two", 0, Execution("done", elapsed_s=1.0, end_s=7.0, value="cat"))
     journal.put("two", "drone2", "two-r1", "other", replaces={"task_id": "two"}, before=timeline)
     journal.end("one")
-    journal.done("one", "one", 0, Execution("done"))
+    journal.finish("one", "one", 0, Execution("done"))
     with pytest.raises(InvalidInput, match="another bridge"):
         GoalJournal(tmp_path)
     journal.close()
@@ -84,7 +84,7 @@ def test_a_journal_knows_the_goals_that_did_not_end(tmp_path: Path) -> None:
         first, second = goal.plans.values()
         assert list(goal.plans) == ["two", "two-r1"]
         assert (first.token, first.replaces, first.began, first.session) == ("", None, True, 7)
-        assert first.done == {0: Execution("done", elapsed_s=1.0, end_s=7.0, value="cat")}
+        assert first.executions == {0: Execution("done", elapsed_s=1.0, end_s=7.0, value="cat")}
         assert (second.token, second.replaces, second.began) == ("other", {"task_id": "two"}, False)
         assert (second.before.arrival_s, second.before.spans, second.before.executed) == (
             5.0,

@@ -378,11 +378,11 @@ async def test_a_pause_of_the_bridge_is_no_fault_of_its_driver(monkeypatch: pyte
     async with world(FakeServer({"go": [PLAN[0]]})) as here:
         here.driver.mute = True
         run, task = here.run(deadlines=replace(GENEROUS, execution_factor=0.0, execution_margin_s=20.0))
-        await here.until(lambda: bool(run.sent))
+        await here.until(lambda: bool(run.sent_segments))
         await pause(task)
-        run.sent[0].started.set_result(here.time.now())
+        run.sent_segments[0].started.set_result(here.time.now())
         await pause(task)
-        run.sent[0].ended.set_result(Execution("done"))
+        run.sent_segments[0].ended.set_result(Execution("done"))
         assert (await here.end_of(task)).outcome == "complete"
 
 
@@ -511,7 +511,7 @@ async def test_a_refused_report_takes_no_other_of_its_batch_with_it() -> None:
         queue.put(ExecutionReport(segment, "done"), 0.0)
     queue.start()
     async with asyncio.timeout(5):
-        await queue.sent()
+        await queue.join()
     queue.close()
     assert taken == [("done", 0), ("done", 2)]
 

@@ -52,11 +52,11 @@ def record(folder: Path, domain_id: int, tasks: list[tuple[str, str]], bounds: B
     try:
         for robot, task in tasks:
             program.send(ExecuteTask, f"/{robot}/execute_task", task=task, scene="a room").result()
-        eventually(lambda: files.written > 8 * len(tasks))
+        eventually(lambda: files.message_count > 8 * len(tasks))
     finally:
         program.close()
         assert fleet.close()
-    assert (files.failure, files.dropped) == ("", 0)
+    assert (files.failure, files.dropped_count) == ("", 0)
     return files
 
 
@@ -106,7 +106,7 @@ def test_every_message_is_there_with_its_definition(tmp_path: Path, domain_id: i
     assert counts["/drone1/segment_reports"] >= 6
     assert counts["/drone1/task"] >= 2
     assert counts["/arm1/state"] >= 1
-    assert sum(counts.values()) == files.written
+    assert sum(counts.values()) == files.message_count
     with files.files[0].open("rb") as file:
         reader = make_reader(file)
         summary = reader.get_summary()
@@ -147,7 +147,7 @@ def test_a_full_recording_goes_on_in_the_next_file_and_forgets_the_oldest(tmp_pa
             message(noise),
         )
     assert files.close()
-    assert files.written == 3000
+    assert files.message_count == 3000
     left = sorted(path.name for path in tmp_path.iterdir())
     assert len(left) == 3
     assert "day_0.mcap" not in left

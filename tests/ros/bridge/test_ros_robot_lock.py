@@ -65,7 +65,7 @@ async def test_queue_takes_urgent_ones_first_then_in_order() -> None:
 
     tasks = [asyncio.create_task(wait(index)) for index in range(4)]
     await settle_clock_tasks()
-    assert (lock.queued, order) == (4, [])
+    assert (lock.queue_length, order) == (4, [])
     lock.release(holder)
     async with asyncio.timeout(1):
         await asyncio.gather(*tasks)
@@ -93,7 +93,7 @@ async def test_preempt_ends_a_normal_holder_for_an_urgent_task_only() -> None:
     for task in (normal, another):
         task.cancel()
     await asyncio.gather(normal, another, return_exceptions=True)
-    assert lock.queued == 0
+    assert lock.queue_length == 0
 
 
 async def test_reject_refuses_with_its_code() -> None:

@@ -53,7 +53,7 @@ class Life:
             for note in here.notes
             if note.task_id == task_id and note.kind == SegmentReport.DONE
         }
-        done |= plan.past.done if plan.past is not None else {}
+        done |= plan.past.executions if plan.past is not None else {}
         began = task_id in here.begun
         past = PastPlan(plan.token, began, here.driver.session, done)
         return PastGoal(task_id, self.run.plans, plan.replaces, past, Timeline(100.0), bool(here.begun))

@@ -77,15 +77,15 @@ def moved(*commands: str) -> list[dict[str, Any]]:
 def test_the_audit_follows_a_plan(example: Any, commands: list[str], wrong: int) -> None:
     texts = {0: "mb(50);", 1: "?s('cat')==True{", 2: "g('cat')}", 3: "2{mu(40);}", 4: "md(30);"}
     # The last segment was sent and never begun.
-    plan = example.Sent("drone", texts, dict.fromkeys(range(4), 0.5), 30.0)
+    plan = example.SentTask("drone", texts, dict.fromkeys(range(4), 0.5), 30.0)
     actions, problems = example.audit(moved(*commands), [plan])
     assert actions == sum(command not in ("takeoff", "land") for command in commands)
     assert len(problems) == wrong, problems
 
 
 def test_the_audit_knows_one_plan_from_the_next(example: Any) -> None:
-    first = example.Sent("arm", {0: "pick('cup');"}, {0: 0.9}, 2.2)
-    second = example.Sent("arm", {0: "pick('box');", 1: "home();"}, {0: 2.4, 1: 6.0}, 9.0)
+    first = example.SentTask("arm", {0: "pick('cup');"}, {0: 0.9}, 2.2)
+    second = example.SentTask("arm", {0: "pick('box');", 1: "home();"}, {0: 2.4, 1: 6.0}, 9.0)
     line = "MoveL(1,2,3)"
     cut = moved(line, line, line, "SetDO(0=1)", line, "MoveJ(0)")
     assert example.audit(cut, [second, first])[1] == [], "the first was cut after one or two moves"

@@ -100,7 +100,7 @@ def test_the_value_of_a_segment_is_its_last_query() -> None:
 
 def test_what_a_plan_returns_is_kept() -> None:
     _, plan, _ = run(["?iv('a'){->True}", "->False"], is_visible=False)
-    assert (plan.ended, plan.returned) == (True, False)
+    assert (plan.ended, plan.return_value) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ class Table:
             mats,
             move=self.move,
             wait=lambda seconds, motion: self.run(seconds),
-            allowed=lambda spot: None,
+            check_spot=lambda spot: None,
             joint_speed=1.5,
             say=self.said.append,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timely_interfaces.msg import Task
-from timely_robots.task_watchdog import REMEMBERED, TaskWatchdog
+from timely_robots.task_watchdog import MAX_TASKS, TaskWatchdog
 
 
 def watchdog() -> TaskWatchdog:
@@ -13,9 +13,9 @@ def watchdog() -> TaskWatchdog:
 def test_a_task_nobody_announced_is_left_alone() -> None:
     tasks = watchdog()
     assert not tasks.alive("t", 1e6)
-    assert not tasks.orphaned("t", 1e6)
+    assert not tasks.is_orphaned("t", 1e6)
     assert not tasks.expects_more("t", 0, 1e6)
-    assert not tasks.ended("t")
+    assert not tasks.has_ended("t")
 
 
 def test_a_task_that_is_being_planned_wants_more_until_it_is_planned_to_the_end() -> None:
@@ -31,17 +31,17 @@ def test_an_ended_task_stays_ended_whatever_comes_late() -> None:
     tasks = watchdog()
     tasks.observe("t", Task.ENDED, 2, 10.0)
     tasks.observe("t", Task.PLANNING, 1, 10.5)
-    assert tasks.ended("t")
+    assert tasks.has_ended("t")
     assert not tasks.alive("t", 10.5)
-    assert not tasks.orphaned("t", 1e6)
+    assert not tasks.is_orphaned("t", 1e6)
 
 
 def test_silence_orphans_and_a_word_brings_it_back() -> None:
     tasks = watchdog()
     tasks.observe("t", Task.PLANNING, 1, 10.0)
     assert tasks.alive("t", 13.0)
-    assert not tasks.orphaned("t", 13.0)
-    assert tasks.orphaned("t", 13.1)
+    assert not tasks.is_orphaned("t", 13.0)
+    assert tasks.is_orphaned("t", 13.1)
     assert not tasks.expects_more("t", 0, 13.1)
     assert tasks.silence_s_of("t", 13.5) == 3.5
     tasks.observe("t", Task.PLANNING, 1, 14.0)
@@ -50,7 +50,7 @@ def test_silence_orphans_and_a_word_brings_it_back() -> None:
 
 def test_only_so_many_tasks_are_remembered() -> None:
     tasks = watchdog()
-    for number in range(REMEMBERED + 1):
+    for number in range(MAX_TASKS + 1):
         tasks.observe(f"t{number}", Task.PLANNING, 0, 0.0)
     assert not tasks.alive("t0", 0.0)
     assert tasks.alive("t1", 0.0)
@@ -59,10 +59,10 @@ def test_only_so_many_tasks_are_remembered() -> None:
 def test_announcements_of_other_tasks_do_not_end_the_watch_of_the_task_in_execution() -> None:
     tasks = watchdog()
     tasks.observe("mine", Task.PLANNING, 1, 10.0)
-    for number in range(2 * REMEMBERED):
+    for number in range(2 * MAX_TASKS):
         tasks.observe(f"other{number}", Task.PLANNING, 1, 10.0, {"mine"})
-    assert tasks.orphaned("mine", 20.0)
-    assert not tasks.orphaned("other0", 20.0), "it is still remembered"
+    assert tasks.is_orphaned("mine", 20.0)
+    assert not tasks.is_orphaned("other0", 20.0), "it is still remembered"
 
 
 def test_time_in_which_nobody_could_be_heard_is_no_silence() -> None:
@@ -70,7 +70,7 @@ def test_time_in_which_nobody_could_be_heard_is_no_silence() -> None:
     tasks.observe("t", Task.PLANNING, 1, 10.0)
     tasks.forgive(5.0)
     assert tasks.alive("t", 17.9)
-    assert tasks.orphaned("t", 18.1)
+    assert tasks.is_orphaned("t", 18.1)
 
 
 def test_after_a_pause_only_a_later_announcement_shows_that_the_bridge_is_there() -> None:
@@ -82,7 +82,7 @@ def test_after_a_pause_only_a_later_announcement_shows_that_the_bridge_is_there(
     tasks.observe("t", Task.PLANNING, 1, 20.2)
     assert tasks.doubtful("t", 22.2)
     assert not tasks.doubtful("never announced", 22.2)
-    assert tasks.orphaned("t", 22.3)
+    assert tasks.is_orphaned("t", 22.3)
     tasks.observe("t", Task.PLANNING, 1, 22.3)
     assert tasks.alive("t", 25.2)
     assert not tasks.doubtful("t", 25.2)
@@ -91,8 +91,8 @@ def test_after_a_pause_only_a_later_announcement_shows_that_the_bridge_is_there(
 def test_after_a_pause_a_task_without_an_announcement_waits_and_is_orphaned() -> None:
     tasks = watchdog()
     tasks.observe("t", Task.PLANNING, 1, 10.0)
-    assert tasks.orphaned("t", 20.0)
+    assert tasks.is_orphaned("t", 20.0)
     tasks.doubt(20.0)
     assert tasks.doubtful("t", 21.9)
-    assert tasks.orphaned("t", 22.1)
+    assert tasks.is_orphaned("t", 22.1)
     assert not tasks.doubtful("t", 22.1), "its motions are refused, and do not wait"

@@ -24,14 +24,14 @@ class System:
     """A discipline with a serving mode.
 
     Attributes:
-        prioritised: requests bring vLLM's ``priority``: 0 for urgent tasks, 1 for others, 2 for chats. On a rival's own
-            workload it is the deadline.
+        has_priorities: requests bring vLLM's ``priority``: 0 for urgent tasks, 1 for others, 2 for chats. On a rival's
+            own workload it is the deadline.
         is_timely_serve: it runs in ``timely serve``, where the fixed parts of prompts stay in the prefix cache.
     """
 
     discipline: str
     mode: Mode
-    prioritised: bool = False
+    has_priorities: bool = False
     is_timely_serve: bool = False
 
 
@@ -40,8 +40,8 @@ CAPACITY_SYSTEMS: dict[str, System] = {
     "weighted-tardiness": System("weighted-tardiness", "segmented", is_timely_serve=True),
     "vllm": System("fcfs", "whole"),
     "vllm-stream": System("fcfs", "stream"),
-    "vllm-priority": System("vllm-priority", "stream", prioritised=True),
-    "vllm-priority-preempt": System("priority", "stream", prioritised=True),
+    "vllm-priority": System("vllm-priority", "stream", has_priorities=True),
+    "vllm-priority-preempt": System("priority", "stream", has_priorities=True),
     "edf": System("edf", "segmented", is_timely_serve=True),
     "pud": System("pud", "segmented", is_timely_serve=True),
     "qoserve": System("qoserve", "stream"),
@@ -68,16 +68,16 @@ def measure_capacity_point(
     workload: str, system: str, token_budget: int, seed: int, load: float, profile: str, quick: int, data: str
 ) -> Point:
     """Serve a workload at a load, with a step of so many tokens at most, and count the tasks in time."""
-    chosen = find_capacity_system(system)
+    row = find_capacity_system(system)
     tasks = capacity_tasks(workload, load, seed, quick=bool(quick), data=data)
-    if chosen.prioritised:
+    if row.has_priorities:
         by_deadline = bool(find_capacity_workload(workload).owner)
         tasks = [_with_priority(task, by_deadline=by_deadline) for task in tasks]
     options = ReplayOptions(
-        mode=chosen.mode, journal=False, warm_prefixes=True, keep_prefixes=chosen.is_timely_serve, seed=seed,
+        mode=row.mode, journal=False, warm_prefixes=True, keep_prefixes=row.is_timely_serve, seed=seed,
         token_budget=token_budget,
     )  # fmt: skip
-    discipline = create_discipline(chosen.discipline)
+    discipline = create_discipline(row.discipline)
     run = Simulator(options, load_step_profile(profile), discipline=discipline).run(tasks)
     return capacity_point(run.records, run.end_s)
 

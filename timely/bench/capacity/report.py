@@ -57,12 +57,12 @@ def _row(workload: str, grid: Grid, search: SystemLoads) -> Result:
     kind = "urgent" if any(key == "urgent" for key, _ in loads) else "all"
     row: Result = {"of": kind}
     for target in TARGETS:
-        row[f"load_{target * 100:.0f}"] = _rounded(paper_interval(loads[kind, target])[0])
-        row[f"all_{target * 100:.0f}"] = _rounded(paper_interval(loads["all", target])[0])
+        row[f"load_{target * 100:.0f}"] = _round(paper_interval(loads[kind, target])[0])
+        row[f"all_{target * 100:.0f}"] = _round(paper_interval(loads["all", target])[0])
     mean, low, high = paper_interval(loads[kind, HEADLINE_TARGET])
-    row["interval_99"] = [_rounded(max(0.0, low)), _rounded(high)]
+    row["interval_99"] = [_round(max(0.0, low)), _round(high)]
     row["robots_99"] = round(mean * robots, 1)
-    row["by_seed_99"] = [_rounded(load) for load in loads[kind, HEADLINE_TARGET]]
+    row["by_seed_99"] = [_round(load) for load in loads[kind, HEADLINE_TARGET]]
     row["curve"] = share_over_load(grid, [{at: p[kind] for at, p in seed.items()} for seed in search.points])
     return row
 
@@ -78,7 +78,7 @@ def share_over_load(grid: Grid, shares: Sequence[Mapping[int, float]]) -> list[t
     return [
         (
             grid.load(place),
-            _rounded(
+            _round(
                 float(
                     np.mean(
                         [np.interp(place, sorted(seed), [seed[at] for at in sorted(seed)]) for seed in shares]
@@ -101,13 +101,13 @@ def _add_common_load(search: CapacityRun, rows: Mapping[str, Result], budgets: M
         row["token_budget"] = budgets[system]
         row["common_load"] = grid.load(place)
         row["beside"] = {
-            name: _rounded(sum(point[name] for point in points) / len(points))
+            name: _round(sum(point[name] for point in points) / len(points))
             for name in BESIDE
             if all(point[name] is not None for point in points)
         }
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return round(value, 4)
 
 

@@ -179,11 +179,11 @@ class CapacityRun:
         searches = {(system, seed): search_loads(self.grid) for seed in self.seeds for system in self.systems}
         places = {key: next(search) for key, search in searches.items()}
         loads: dict[tuple[str, int], dict[Key, float]] = {}
-        measured: dict[tuple[str, int], dict[int, Point]] = {key: {} for key in searches}
+        points_by_place: dict[tuple[str, int], dict[int, Point]] = {key: {} for key in searches}
         while places:
             points = self.points([(*key, place) for key, place in places.items()], budgets)
             for key, point in zip(list(places), points, strict=True):
-                measured[key][places[key]] = point
+                points_by_place[key][places[key]] = point
                 try:
                     places[key] = searches[key].send(point)
                 except StopIteration as end:
@@ -193,7 +193,7 @@ class CapacityRun:
         return {
             system: SystemLoads(
                 {key: [loads[system, seed][key] for seed in self.seeds] for key in keys},
-                [measured[system, seed] for seed in self.seeds],
+                [points_by_place[system, seed] for seed in self.seeds],
             )
             for system in self.systems
         }

@@ -117,7 +117,7 @@ def capacity_tasks(
     return sorted(tasks, key=lambda task: task.arrival_s)
 
 
-def _composed(name: str, share: float = 1.0) -> Callable[[float, int, float], list[PlannedTask]]:
+def _composer(name: str, share: float = 1.0) -> Callable[[float, int, float], list[PlannedTask]]:
     def make(load: float, seed: int, seconds: float) -> list[PlannedTask]:
         base = COMPOSED[name]
         scale = share * load
@@ -133,7 +133,7 @@ def _mixed_fleet(load: float, seed: int, seconds: float) -> list[PlannedTask]:
     return [
         replace(task, job=f"{name}-{task.job}")
         for name in ("wid2", "wid3", "chat")
-        for task in _composed(name, FLEET_SHARE)(load, seed, seconds)
+        for task in _composer(name, FLEET_SHARE)(load, seed, seconds)
     ]
 
 
@@ -171,10 +171,10 @@ def _public_requests(name: str, data: str, seed: int, seconds: float) -> Request
     span_s, prompt_tokens = rows[-1][0], sum(prompt for _, prompt, _ in rows)
     speed = CHAT_PROMPT_TOKENS_PER_S / (prompt_tokens / span_s)
     skip_s = (seed * 997.0) % max(1.0, span_s / speed - seconds)
-    scaled = ((time_s / speed - skip_s, prompt, answer) for time_s, prompt, answer in rows)
+    requests = ((time_s / speed - skip_s, prompt, answer) for time_s, prompt, answer in rows)
     return [
         (round(time_s, 6), *limited_lengths(prompt, answer))
-        for time_s, prompt, answer in scaled
+        for time_s, prompt, answer in requests
         if 0.0 <= time_s < seconds
     ]
 
@@ -197,7 +197,7 @@ def _chat_task(number: int, request: tuple[float, int, int]) -> PlannedTask:
 def _of(name: str) -> CapacityWorkload:
     base = COMPOSED[name]
     return CapacityWorkload(
-        name, base.summary, base.agents, base.eps * (1 + base.max_tpe) / 2, base.duration_s, _composed(name)
+        name, base.summary, base.agents, base.eps * (1 + base.max_tpe) / 2, base.duration_s, _composer(name)
     )
 
 

@@ -52,10 +52,10 @@ def gpu_bench_measured_points(runs: LiveRuns) -> dict[str, dict[str, dict[str, f
             run = by_repetition[min(by_repetition)]
             values = live_summary_values(run["summary"])
             for kind in ("urgent", "all"):
-                chosen = [job for job in run["jobs"] if kind in ("all", job["class"])]
-                late = [job for job in chosen if not (job["response_time_s"] or 1e9) <= job["ert_s"]]
-                if chosen:
-                    values[f"in time, {kind}"] = 1.0 - len(late) / len(chosen)
+                jobs = [job for job in run["jobs"] if kind in ("all", job["class"])]
+                late = [job for job in jobs if not (job["response_time_s"] or 1e9) <= job["ert_s"]]
+                if jobs:
+                    values[f"in time, {kind}"] = 1.0 - len(late) / len(jobs)
             values["served"] = float(run["summary"]["share_served"])
             points.setdefault(workload, {})[system] = values
     return points

@@ -126,13 +126,13 @@ def write_gpu_bench_model(folder: Path, size: ModelSize, tokenizer: Path) -> Pat
 
 def _write_weights(folder: Path, tensors: Sequence[tuple[str, Shape]]) -> None:
     shards: list[list[tuple[str, Shape]]] = [[]]
-    filled = 0
+    shard_bytes = 0
     for name, shape in tensors:
-        if filled > SHARD_BYTES:
+        if shard_bytes > SHARD_BYTES:
             shards.append([])
-            filled = 0
+            shard_bytes = 0
         shards[-1].append((name, shape))
-        filled += 2 * math.prod(shape)
+        shard_bytes += 2 * math.prod(shape)
     block = _random_block()
     index: dict[str, str] = {}
     for number, shard in enumerate(shards, 1):
@@ -167,8 +167,8 @@ def _write_shard(path: Path, shard: Sequence[tuple[str, Shape]], block: np.ndarr
         file.write(len(text).to_bytes(8, "little"))
         file.write(text)
         for name, shape in shard:
-            source, left = ones if "norm" in name else block, math.prod(shape)
-            while left > 0:
-                part = source[: min(left, len(source))]
+            source, values_left = ones if "norm" in name else block, math.prod(shape)
+            while values_left > 0:
+                part = source[: min(values_left, len(source))]
                 file.write(part.tobytes())
-                left -= len(part)
+                values_left -= len(part)

@@ -12,7 +12,7 @@ from timely.core.files import core_write_file
 FIRST_ACTION_REACH = 3.0
 """Mean response of whole answers over ours that is aimed at, at the published load."""
 
-COMPARED = ("response p50", "response p90", "waiting mean")
+TIME_VALUES = ("response p50", "response p90", "waiting mean")
 """Measures that stand beside their prediction."""
 
 IN_TIME = "in time, urgent"
@@ -28,14 +28,14 @@ def first_action_ratio(points: Value, load: float) -> float | None:
     return float(systems["vllm"]["response mean"] / systems["timely"]["response mean"])
 
 
-def gpu_bench_prediction_error(measured: Value, predicted: Value) -> float | None:
+def gpu_bench_prediction_error(measurements: Value, predictions: Value) -> float | None:
     """Mean relative error of the compared measures over all points; None without any."""
     errors = [
-        abs(predicted[workload][system][name] / values[name] - 1.0)
-        for workload, systems in measured.items()
+        abs(predictions[workload][system][name] / values[name] - 1.0)
+        for workload, systems in measurements.items()
         for system, values in systems.items()
-        for name in COMPARED
-        if values.get(name) and name in predicted.get(workload, {}).get(system, {})
+        for name in TIME_VALUES
+        if values.get(name) and name in predictions.get(workload, {}).get(system, {})
     ]
     return sum(errors) / len(errors) if errors else None
 
@@ -44,7 +44,7 @@ def write_gpu_page(
     page: Path, machine: Value, settings: Value, results: Mapping[str, Value], command: str
 ) -> None:
     """Write the page, and its pictures into the folder ``images`` beside it."""
-    measured, predicted = (results.get(stage, {}).get("points", {}) for stage in ("live", "predict"))
+    measurements, predictions = (results.get(stage, {}).get("points", {}) for stage in ("live", "predict"))
     lines = [
         f"# Measured on {machine['name']}",
         "",
@@ -61,9 +61,9 @@ def write_gpu_page(
         "",
         *_engine_lines(results),
     ]
-    if measured:
-        lines += _live_lines(measured, predicted, settings["loads"])
-        _draw(page, measured, predicted, settings["loads"])
+    if measurements:
+        lines += _live_lines(measurements, predictions, settings["loads"])
+        _draw(page, measurements, predictions, settings["loads"])
     page.parent.mkdir(parents=True, exist_ok=True)
     core_write_file(page, "\n".join(lines).rstrip() + "\n")
 
@@ -92,31 +92,31 @@ def _engine_lines(results: Mapping[str, Value]) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _live_lines(measured: Value, predicted: Value, loads: Sequence[float]) -> list[str]:
+def _live_lines(measurements: Value, predictions: Value, loads: Sequence[float]) -> list[str]:
     lines = [
         "## WID 2 at several loads",
         "",
         "The prediction was registered before the runs. Response and waiting: measured / predicted, seconds.",
         "",
         "| load | system | urgent in time | all in time | utility, urgent | served | "
-        + " | ".join(COMPARED)
+        + " | ".join(TIME_VALUES)
         + " |",
-        "|---" * (6 + len(COMPARED)) + "|",
+        "|---" * (6 + len(TIME_VALUES)) + "|",
     ]
     for load in loads:
-        for system, values in measured.get(gpu_bench_point_name(load), {}).items():
-            expected = predicted.get(gpu_bench_point_name(load), {}).get(system, {})
-            pairs = [f"{values[name]:.3f} / {expected.get(name, float('nan')):.3f}" for name in COMPARED]
+        for system, values in measurements.get(gpu_bench_point_name(load), {}).items():
+            prediction = predictions.get(gpu_bench_point_name(load), {}).get(system, {})
+            pairs = [f"{values[name]:.3f} / {prediction.get(name, float('nan')):.3f}" for name in TIME_VALUES]
             shares = [
                 f"{values[name]:.3f}" if name in values else ""
                 for name in (IN_TIME, "in time, all", "utility, urgent", "served")
             ]
             lines.append(f"| {load:g} | `{system}` | {' | '.join([*shares, *pairs])} |")
     lines.append("")
-    error = gpu_bench_prediction_error(measured, predicted)
+    error = gpu_bench_prediction_error(measurements, predictions)
     if error is not None:
         lines.append(f"Mean error of the prediction: {error:.1%}.")
-    ratio = first_action_ratio(measured, 1.0)
+    ratio = first_action_ratio(measurements, 1.0)
     if ratio is not None:
         verdict = "met" if ratio >= FIRST_ACTION_REACH else "not met"
         lines.append(
@@ -132,12 +132,14 @@ def _live_lines(measured: Value, predicted: Value, loads: Sequence[float]) -> li
     ]
 
 
-def _draw(page: Path, measured: Value, predicted: Value, loads: Sequence[float]) -> None:
+def _draw(page: Path, measurements: Value, predictions: Value, loads: Sequence[float]) -> None:
     folder = page.parent / "images"
     folder.mkdir(parents=True, exist_ok=True)
     shares: dict[str, list[Measured]] = {}
     for system in GPU_SYSTEMS:
-        values = [measured.get(gpu_bench_point_name(load), {}).get(system, {}).get(IN_TIME) for load in loads]
+        values = [
+            measurements.get(gpu_bench_point_name(load), {}).get(system, {}).get(IN_TIME) for load in loads
+        ]
         if None not in values:
             shares[system] = values
     if shares:
@@ -146,12 +148,12 @@ def _draw(page: Path, measured: Value, predicted: Value, loads: Sequence[float])
     bars: dict[str, list[Measured | None]] = {"measured": [], "predicted": []}
     groups = []
     for load in loads:
-        for system, values in measured.get(gpu_bench_point_name(load), {}).items():
-            expected = predicted.get(gpu_bench_point_name(load), {}).get(system)
-            if expected is None:
+        for system, values in measurements.get(gpu_bench_point_name(load), {}).items():
+            prediction = predictions.get(gpu_bench_point_name(load), {}).get(system)
+            if prediction is None:
                 continue
             groups.append(f"{system}\n{load:g}")
-            for name, source in (("measured", values), ("predicted", expected)):
+            for name, source in (("measured", values), ("predicted", prediction)):
                 bars[name].append(source["response mean"])
     if groups:
         plots.paper_bars(

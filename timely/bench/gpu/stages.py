@@ -89,13 +89,13 @@ def default_gpu_settings(
         for name, model in MODEL_SIZES.items()
         if model.weight_bytes <= MEMORY_SHARE * machine["memory_bytes"] or (name == "tiny" and not gpu)
     ]
-    chosen = size or ("8b" if "8b" in fitting else "tiny")
-    if gpu and chosen not in fitting:
-        raise InvalidInput(f"the model {chosen} does not fit into {machine['name']}", where="--size")
-    if not gpu and chosen != "tiny":
+    model_name = size or ("8b" if "8b" in fitting else "tiny")
+    if gpu and model_name not in fitting:
+        raise InvalidInput(f"the model {model_name} does not fit into {machine['name']}", where="--size")
+    if not gpu and model_name != "tiny":
         raise InvalidInput("without an accelerator only the model tiny is measured", where="--size")
     return GpuSettings(
-        chosen, loads or ((1.0, 4.0, 8.0) if gpu else (0.5, 1.0, 2.0)), 30.0 if gpu else 20.0,
+        model_name, loads or ((1.0, 4.0, 8.0) if gpu else (0.5, 1.0, 2.0)), 30.0 if gpu else 20.0,
         rounds=2 if gpu else 1, pairs=9 if gpu else 3, gpu=gpu,
     )  # fmt: skip
 
@@ -176,15 +176,15 @@ class GpuBench:
         No stage begins that is expected to end after the budget, but the first one always does.
         """
         begin_s = time.monotonic()
-        chosen = STAGES if stages is None else stages
-        todo = [name for name in chosen if self.result(name) is None]
+        todo_stages = STAGES if stages is None else stages
+        todo = [name for name in todo_stages if self.result(name) is None]
         for number, name in enumerate(todo):
             left_s = budget_s - (time.monotonic() - begin_s)
-            if number and left_s < chosen[name].expected_s:
+            if number and left_s < todo_stages[name].expected_s:
                 return todo[number:]
             self.say(f"{name} ...")
             stage_begin_s = time.monotonic()
-            value = chosen[name].run(self, left_s)
+            value = todo_stages[name].run(self, left_s)
             if value is None:
                 return todo[number:]
             value["wall_s"] = round(time.monotonic() - stage_begin_s, 1)
@@ -242,9 +242,13 @@ def calibrate_in_process(model: str, arguments: tuple[str, ...], rounds: int, ta
     from timely.engines.step_time.fit import measured_profile, save_step_time_profile
     from timely.engines.vllm.calibrate import time_vllm_steps
 
-    measured = time_vllm_steps(model, arguments, rounds)
+    calibration = time_vllm_steps(model, arguments, rounds)
     profile = measured_profile(
-        Path(target).stem, measured.source, measured.steps, asdict(measured.sizes), measured.launches
+        Path(target).stem,
+        calibration.source,
+        calibration.steps,
+        asdict(calibration.sizes),
+        calibration.launches,
     )
     save_step_time_profile(Path(target), profile)
     result: Value = profile.model_dump(mode="json")

@@ -28,7 +28,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
 RESPONSES = ("response p50", "response p90")
 """Measures that are compared with the prediction one by one."""
 
-RANKED = (
+RANKED_VALUES = (
     "response p50",
     "response p90",
     "response mean",
@@ -141,15 +141,19 @@ def live_bench_prediction_errors(
     for (system, row), name in itertools.product(rows.items(), RESPONSES):
         if name not in row["measured"]:
             continue
-        live, predicted, (least, greatest) = row["measured"][name], row["predicted"][name], row["range"][name]
-        error = predicted / live - 1.0
+        live, prediction, (least, greatest) = (
+            row["measured"][name],
+            row["predicted"][name],
+            row["range"][name],
+        )
+        error = prediction / live - 1.0
         result.append(
             {
                 "workload": workload,
                 "system": system,
                 "measure": name,
                 "measured": live,
-                "predicted": predicted,
+                "predicted": prediction,
                 "error": error,
                 "holds": abs(error) <= CLOSE,
                 "range": row["range"][name],
@@ -165,7 +169,7 @@ def compare_live_bench_pairs(workload: str, rows: Mapping[str, Mapping[str, Any]
     ``agreed``: the same system was ahead in every repetition.
     """
     result = []
-    for name, (first, second) in itertools.product(RANKED, itertools.combinations(rows, 2)):
+    for name, (first, second) in itertools.product(RANKED_VALUES, itertools.combinations(rows, 2)):
         a, b = rows[first], rows[second]
         if name not in a["measured"] or name not in b["measured"]:
             continue
@@ -173,22 +177,22 @@ def compare_live_bench_pairs(workload: str, rows: Mapping[str, Mapping[str, Any]
         scale = max(a["most"].get(name, 1e-9), abs(a["measured"][name]), abs(b["measured"][name]))
         if abs(live) <= DIFFERENT * scale:
             continue
-        predicted = a["predicted"][name] - b["predicted"][name]
+        difference = a["predicted"][name] - b["predicted"][name]
         result.append(
             {
                 "workload": workload,
                 "measure": name,
                 "systems": [first, second],
                 "measured": live,
-                "predicted": predicted,
-                "agreed": _agreed(a["by_repetition"][name], b["by_repetition"][name]),
-                "holds": live * predicted > 0.0,
+                "predicted": difference,
+                "agreed": _agree(a["by_repetition"][name], b["by_repetition"][name]),
+                "holds": live * difference > 0.0,
             }
         )
     return result
 
 
-def _agreed(first: Mapping[int, float], second: Mapping[int, float]) -> bool:
+def _agree(first: Mapping[int, float], second: Mapping[int, float]) -> bool:
     ahead = {first[repetition] > second[repetition] for repetition in first.keys() & second.keys()}
     return len(ahead) == 1
 
@@ -230,10 +234,10 @@ def _pair_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not rows:
         return []
     wrong = [row for row in rows if not row["holds"]]
-    agreed = [row for row in rows if row["agreed"]]
+    clear_rows = [row for row in rows if row["agreed"]]
     return [
         f"Same winner in {len(rows) - len(wrong)} of {len(rows)} pairs that differ by more than {DIFFERENT:.0%}, in"
-        f" {sum(row['holds'] for row in agreed)} of the {len(agreed)} with the same winner in every"
+        f" {sum(row['holds'] for row in clear_rows)} of the {len(clear_rows)} with the same winner in every"
         f" repetition{':' if wrong else '.'}",
         *(
             f"- {row['workload']}, {row['measure']}: {' - '.join(row['systems'])} is {row['measured']:+.3f}, predicted"

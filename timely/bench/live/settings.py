@@ -76,9 +76,9 @@ class Settings:
             UnknownName: no such workload. InvalidInput: its load is no positive number.
         """
         name, load = parse_live_workload(workload)
-        published = find_capacity_workload(name)
+        source = find_capacity_workload(name)
         seed, seconds = self.seed + repetition, self.workloads[workload]
-        robots = published.make(load, seed, seconds)
+        robots = source.make(load, seed, seconds)
         longest: dict[str, int] = {}
         for task in robots:
             bound = max(segment.tokens for segment in task.plan)
@@ -92,7 +92,7 @@ class Settings:
             )
             for task in robots
         ]
-        if published.chats:
+        if source.chats:
             tasks += _chats(load, seed, seconds)
         return sorted(tasks, key=lambda task: task.arrival_s)
 

@@ -62,20 +62,22 @@ class Rule:
 def near_paper_number(paper: float, neutral: float | None = None) -> Rule:
     """Met when the interval lies within ``WITHIN`` of the paper's number."""
     reach = WITHIN * abs(paper)
-    return _directed(paper, neutral, paper - reach, paper + reach)
+    return _direction_rule(paper, neutral, paper - reach, paper + reach)
 
 
 def paper_at_least(threshold: float, neutral: float | None = None) -> Rule:
     """Met when the whole interval reaches the threshold."""
-    return _directed(threshold, neutral, low=threshold)
+    return _direction_rule(threshold, neutral, low=threshold)
 
 
 def paper_at_most(threshold: float, neutral: float | None = None) -> Rule:
     """Met when no part of the interval exceeds the threshold."""
-    return _directed(threshold, neutral, high=threshold)
+    return _direction_rule(threshold, neutral, high=threshold)
 
 
-def _directed(paper: float, neutral: float | None, low: float = -math.inf, high: float = math.inf) -> Rule:
+def _direction_rule(
+    paper: float, neutral: float | None, low: float = -math.inf, high: float = math.inf
+) -> Rule:
     """A rule with a direction from ``neutral`` to the paper's number."""
     if neutral is None:
         return Rule(low, high)

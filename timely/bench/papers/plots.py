@@ -13,7 +13,7 @@ COLOURS = (
 
 DPI = 130
 
-NAMED = {"TimelyLLM (pud)": "#4f86c6", "timely": "#c8442c", "timely, no limit": "#c8442c"}
+COLOUR_BY_NAME = {"TimelyLLM (pud)": "#4f86c6", "timely": "#c8442c", "timely, no limit": "#c8442c"}
 """Systems that look the same in every picture."""
 
 
@@ -23,7 +23,7 @@ def can_plot_papers() -> bool:
 
 
 def _colour(system: str, number: int) -> str:
-    return NAMED.get(system, COLOURS[number % len(COLOURS)])
+    return COLOUR_BY_NAME.get(system, COLOURS[number % len(COLOURS)])
 
 
 def _axes(title: str, width: float = 7.0) -> tuple[Any, Any]:
@@ -57,14 +57,14 @@ def paper_bars(
             if value is None:
                 continue
             mean, low, high = interval_of_measured(value)
-            shown = mean if floor is None else max(mean, floor)
+            height = mean if floor is None else max(mean, floor)
             axes.bar(
-                group + shift, shown, width * 0.92, color=_colour(system, number),
-                yerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]] if shown == mean else None,
+                group + shift, height, width * 0.92, color=_colour(system, number),
+                yerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]] if height == mean else None,
                 capsize=2, error_kw={"lw": 0.8}, label=system if group == 0 else None,
             )  # fmt: skip
-            if shown != mean:
-                axes.annotate(f"{mean:.1f}", (group + shift, shown), ha="center", va="bottom", fontsize=7)
+            if height != mean:
+                axes.annotate(f"{mean:.1f}", (group + shift, height), ha="center", va="bottom", fontsize=7)
     axes.set_xticks(range(len(groups)), groups)
     axes.set_ylabel(y_label)
     axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
@@ -110,9 +110,9 @@ def paper_cumulative_plot(
         return
     figure, axes = _axes(title)
     for number, (system, values) in enumerate(systems.items()):
-        ordered = sorted(values)
-        shares = [(place + 1) / len(ordered) for place in range(len(ordered))]
-        axes.step(ordered, shares, where="post", color=_colour(system, number), label=system)
+        ascending = sorted(values)
+        shares = [(place + 1) / len(ascending) for place in range(len(ascending))]
+        axes.step(ascending, shares, where="post", color=_colour(system, number), label=system)
     axes.set_xlim(0, x_max)
     axes.set_xlabel(x_label)
     axes.set_ylabel("share")

@@ -37,7 +37,7 @@ def watch_paper_calls(
     taken_s: list[float] = []
     call = getattr(discipline, method)
 
-    def watched(*arguments: Any) -> Any:
+    def timed_call(*arguments: Any) -> Any:
         if before is not None:
             before(*arguments)
         begin_s = time.thread_time()
@@ -45,5 +45,5 @@ def watch_paper_calls(
         taken_s.append(time.thread_time() - begin_s)
         return result
 
-    setattr(discipline, method, watched)
+    setattr(discipline, method, timed_call)
     return taken_s

@@ -60,16 +60,16 @@ def installed_commands() -> dict[str, Callable[..., None]]:
     return {entry.name: entry.load() for entry in entry_points(group=GROUP)}
 
 
-def make_app(added: Mapping[str, Callable[..., None]]) -> typer.Typer:
-    """All benchmarks as one command group; ``added`` are those of other packages."""
+def make_app(others: Mapping[str, Callable[..., None]]) -> typer.Typer:
+    """All benchmarks as one command group; ``others`` are those of other packages."""
     app = typer.Typer(help="Measure claims of the papers, overheads, latencies.", no_args_is_help=True)
     for name in BENCHMARKS:
         module = import_module(f"timely.cli.bench.{name.replace('-', '_')}")
         app.command(name, context_settings=getattr(module, "CONTEXT_SETTINGS", None))(module.command)
-    for name, command in added.items():
+    for name, command in others.items():
         app.command(name)(command)
     for name in ROS_BENCHMARKS:
-        if name not in added:
+        if name not in others:
             app.command(name, context_settings=ANY_OPTIONS, help="Needs the package timely_ros_bench.")(
                 _not_installed(name)
             )

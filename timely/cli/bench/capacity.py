@@ -65,9 +65,11 @@ def command(
     names = split_cli_names(systems) or list(CAPACITY_SYSTEMS)
     for name in names:
         find_capacity_system(name)
-    chosen = split_cli_names(workloads)
-    chosen = chosen or [name for name in CAPACITY_WORKLOADS if data is not None or name not in PUBLIC_TRACES]
-    for name in chosen:
+    workload_names = split_cli_names(workloads)
+    workload_names = workload_names or [
+        name for name in CAPACITY_WORKLOADS if data is not None or name not in PUBLIC_TRACES
+    ]
+    for name in workload_names:
         find_capacity_workload(name)
     load_step_profile(profile)
     console = make_cli_console(json_file)
@@ -79,7 +81,7 @@ def command(
                 workload, names, range(1, seeds + 1), profile, checkpoints, quick=quick, data=folder
             )
 
-        results = measure_capacity(chosen, run, print_cli_progress)
+        results = measure_capacity(workload_names, run, print_cli_progress)
     write_cli_json(
         json_file,
         {

@@ -43,16 +43,16 @@ def command(
     names = split_cli_names(disciplines) or registry.discipline_names()
     for name in names:
         registry.load_discipline(name)
-    chosen = split_cli_names(workloads) or list(cross.WORKLOADS)
-    for name in chosen:
+    workload_names = split_cli_names(workloads) or list(cross.WORKLOADS)
+    for name in workload_names:
         if name not in cross.WORKLOADS:
             raise UnknownName("workload", name, cross.WORKLOADS, where="--workloads")
     with resumable_cli_checkpoints(resume, budget, jobs) as checkpoints:
         values = cross.benchmark_cross_table(
-            names, chosen, list(range(1, seeds + 1)), checkpoints, print_cli_progress
+            names, workload_names, list(range(1, seeds + 1)), checkpoints, print_cli_progress
         )
-    columns = cross.benchmark_cross_measures(chosen)
-    table = cross.cross_table_json(values, chosen)
+    columns = cross.benchmark_cross_measures(workload_names)
+    table = cross.cross_table_json(values, workload_names)
     data = {"command": cli_command_line(context), "seeds": seeds, **table}
     best = {column.name: cross.best_benchmark_value(values, column) for column in columns}
 

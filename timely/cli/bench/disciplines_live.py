@@ -67,11 +67,11 @@ def command(
 
 def _row(name: str, row: dict[str, Any]) -> tuple[str, ...]:
     verdict = row["verdict"]
-    lost = row["unanswered"] + len(verdict["lost"]) + len(row["event_log"]["unsettled"])
+    losses = row["unanswered"] + len(verdict["lost"]) + len(row["event_log"]["unsettled"])
     rule = "" if verdict["out_of_rule"] is None else str(verdict["out_of_rule"])
     return (
         f"{name}, with drafts" if row["drafts"] else name,
-        str(row["plans"]), str(row["segments"]), str(row["requests"]), str(lost), str(verdict["steps"]),
+        str(row["plans"]), str(row["segments"]), str(row["requests"]), str(losses), str(verdict["steps"]),
         f"{100 * verdict['as_asked'] / max(1, verdict['steps']):.1f}%", str(verdict["strangers"]),
         str(verdict["overtaken"]), rule, str(verdict["evictions"]), format_cli_number(row["response_p50_s"]),
         format_cli_number(row["latency_p50_s"]), "yes" if row["good"] else "**no**",

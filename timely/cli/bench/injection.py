@@ -49,10 +49,10 @@ def command(
         terminal.name_log()
         results = asyncio.run(_measure(cases, seed, model, ways[grammar], checkpoints, terminal.say))
     unsafe = sum(result.unsafe for result in results.values())
-    forged = sum(result.forged for result in results.values())
+    forgeries = sum(result.forged for result in results.values())
     by_way = {name: dataclasses.asdict(result) for name, result in results.items()}
     write_cli_json(
-        json_file, {"cases": cases, "unsafe": unsafe, "forged": forged, "seed": seed, "ways": by_way}
+        json_file, {"cases": cases, "unsafe": unsafe, "forged": forgeries, "seed": seed, "ways": by_way}
     )
     say = cli_say(json_file)
     for name, result in results.items():
@@ -62,7 +62,7 @@ def command(
         )
         for failure in result.failures[:10]:
             say(f"  {failure}")
-    if unsafe or forged:
+    if unsafe or forgeries:
         raise typer.Exit(1)
 
 

@@ -69,16 +69,16 @@ def command(
             Evaluation(range(1, seeds + 1), target, print_cli_progress, checkpoints, data)
         )
     write_cli_json(json_file, {"paper": name, "seeds": seeds, "claims": claims})
-    written = ""
+    pages_text = ""
     for subject, title in SUBJECTS.items():
         rows = [cli_claim_row(row) for row in claims if row["subject"] == subject]
         if rows:
             console.print(title)
             show_table(console, HEADINGS, rows, markdown)
             if markdown is not None:
-                written += f"## {title}\n\n{markdown.read_text(encoding='utf-8')}\n"
+                pages_text += f"## {title}\n\n{markdown.read_text(encoding='utf-8')}\n"
     if markdown is not None:
-        markdown.write_text(written.rstrip() + "\n", encoding="utf-8")
+        markdown.write_text(pages_text.rstrip() + "\n", encoding="utf-8")
     console.print(f"plots: {target}")
 
 

@@ -18,7 +18,7 @@ from typing import cast
 from timely.core.errors import InvalidInput
 from timely.core.job import Job, JobId, JobSpec
 from timely.disciplines.heap_queue import Group, QueueDiscipline
-from timely.disciplines.output_length import COMPLETED
+from timely.disciplines.output_length import COMPLETE_OUTCOMES
 from timely.disciplines.predictors.app_cost import (
     AppCosts,
     CostModel,
@@ -54,8 +54,8 @@ class App:
         first: its first request: what its cost was predicted from.
         cost: predicted cost of the whole.
         tag: its place in the order; what it means is the discipline's.
-        allowance: most requests; sent, live: requests so far, and those not over.
-        served: cost of its requests that are over.
+        allowance: most requests; requests, live: those so far, and those not over.
+        served_cost: cost of its requests that are over.
         promised: whether it said how many requests it would send.
         spoilt: a request did not run to its end, so the instance's cost teaches nothing.
     """
@@ -68,9 +68,9 @@ class App:
     promised: bool
     cost: float = 0.0
     tag: float = 0.0
-    sent: int = 0
+    requests: int = 0
     live: int = 0
-    served: float = 0.0
+    served_cost: float = 0.0
     spoilt: bool = False
     idle_s: float = math.inf
 
@@ -81,7 +81,7 @@ class AppBook:
 
     idle_s: float = IDLE_S
     allowance: int = ALLOWANCE
-    numbered: int = 0
+    instances: int = 0
     _open: dict[str, App] = field(default_factory=dict)
     _idle: OrderedDict[str, App] = field(default_factory=OrderedDict)
     """Without a live request, longest first."""
@@ -101,13 +101,13 @@ class AppBook:
             app = App("", "", self._number(), spec, 1, True)
             return self._take(app, job), True, None
         current = self._open.get(spec.hints.app)
-        fresh = current is None or current.sent >= current.allowance
+        fresh = current is None or current.requests >= current.allowance
         previous = current if fresh else None
         if current is None or fresh:
-            promised = spec.hints.app_requests is not None
+            is_promised = spec.hints.app_requests is not None
             allowance = self.allowance if spec.hints.app_requests is None else spec.hints.app_requests
             kind = discipline_app_type(spec.hints.app)
-            current = App(spec.hints.app, kind, self._number(), spec, allowance, promised)
+            current = App(spec.hints.app, kind, self._number(), spec, allowance, is_promised)
             self._open[spec.hints.app] = current
         self._idle.pop(spec.hints.app, None)
         return self._take(current, job), fresh, previous
@@ -118,7 +118,7 @@ class AppBook:
         app.live -= 1
         if app.live:
             return app, False
-        over = app.sent >= app.allowance
+        over = app.requests >= app.allowance
         if self._open.get(app.name) is app:
             if over:
                 del self._open[app.name]
@@ -129,7 +129,7 @@ class AppBook:
 
     def expire(self, now: float) -> list[App]:
         """Instances that have been idle for too long, now forgotten."""
-        gone: list[App] = []
+        expiries: list[App] = []
         while self._idle:
             name, app = next(iter(self._idle.items()))
             if now - app.idle_s < self.idle_s:
@@ -137,18 +137,18 @@ class AppBook:
             del self._idle[name]
             if self._open.get(name) is app:
                 del self._open[name]
-            gone.append(app)
-        return gone
+            expiries.append(app)
+        return expiries
 
     def _take(self, app: App, job: Job) -> App:
-        app.sent += 1
+        app.requests += 1
         app.live += 1
         self._of[job.job_id] = app
         return app
 
     def _number(self) -> int:
-        self.numbered += 1
-        return self.numbered
+        self.instances += 1
+        return self.instances
 
 
 class AppAccounts:
@@ -181,11 +181,11 @@ class AppAccounts:
         return app, fresh, previous
 
     def leave(self, job: Job, now: float) -> App:
-        """A request is over: its instance, whose ``served`` has grown."""
+        """A request is over: its instance, whose ``served_cost`` has grown."""
         table, row = job.table, job.row
         app, over = self.book.leave(job.job_id, now)
-        app.served += self.cost(float(table.prompt_tokens[row]), float(table.output_tokens[row]))
-        app.spoilt = app.spoilt or job.outcome not in COMPLETED
+        app.served_cost += self.cost(float(table.prompt_tokens[row]), float(table.output_tokens[row]))
+        app.spoilt = app.spoilt or job.outcome not in COMPLETE_OUTCOMES
         if over:
             self._learn(app)
         self._forget(now)
@@ -198,8 +198,8 @@ class AppAccounts:
                 self._learn(app)
 
     def _learn(self, app: App) -> None:
-        if not app.spoilt and app.sent:
-            self.costs.learn(app.kind, app.first, app.served)
+        if not app.spoilt and app.requests:
+            self.costs.learn(app.kind, app.first, app.served_cost)
 
 
 def check_discipline_application(spec: JobSpec) -> None:
@@ -247,7 +247,7 @@ class AppDiscipline(QueueDiscipline):
         """A new instance: set its ``tag``. ``previous`` is the used-up one it follows, if any."""
 
     def served(self, app: App, now: float) -> None:
-        """A request of the instance is over; ``app.served`` has grown."""
+        """A request of the instance is over; ``app.served_cost`` has grown."""
 
     def knowledge(self) -> AppCosts:
         return self.costs

@@ -56,9 +56,9 @@ class Srjf(AppDiscipline):
         app.tag = app.cost
 
     def served(self, app: App, now: float) -> None:
-        app.tag = max(0.0, app.cost - app.served)
+        app.tag = max(0.0, app.cost - app.served_cost)
         self._fresh.lowered(app)
-        self._evicted.lowered(app)
+        self._evicted_queue.lowered(app)
 
     def ranks(self, table: JobTable, rows: Rows) -> Floats:
         jobs = table.jobs
@@ -71,25 +71,25 @@ class ShortestRequest(HistoryLearner, QueueDiscipline):
 
     def __init__(self, predictor: LengthPredictor | None = None) -> None:
         super().__init__(predictor)
-        self._predicted: dict[Group, tuple[float, int, Prediction | None]] = {}
+        self._predictions: dict[Group, tuple[float, int, Prediction | None]] = {}
 
     def group(self, job: Job) -> Group:
         return job.job_id
 
     def rank(self, group: Group) -> float:
-        return self._predicted[group][0]
+        return self._predictions[group][0]
 
     def age(self, group: Group) -> int:
-        return self._predicted[group][1]
+        return self._predictions[group][1]
 
     def arrived(self, job: Job, now: float) -> None:
         tokens, prediction = self.predict_tokens(job.spec)
-        self._predicted[job.job_id] = (tokens, int(job.table.sequence[job.row]), prediction)
+        self._predictions[job.job_id] = (tokens, int(job.table.sequence[job.row]), prediction)
         super().arrived(job, now)
 
     def finished(self, job: Job, now: float) -> None:
         super().finished(job, now)
-        self.learn(job, self._predicted.pop(job.job_id)[2])
+        self.learn(job, self._predictions.pop(job.job_id)[2])
 
 
 class VllmSjf(ShortestRequest):

@@ -41,19 +41,19 @@ class VirtualTime:
 
         An application leaves when virtual time reaches its tag; from then on the others share more.
         """
-        left = now - self._now
-        if left <= 0.0:
+        left_s = now - self._now
+        if left_s <= 0.0:
             return self._value
         self._now = now
         finish = self._finish
-        while finish and left > 0.0 and self.rate > 0.0:
+        while finish and left_s > 0.0 and self.rate > 0.0:
             share = self.rate / len(finish)
             until = (finish[0] - self._value) / share
-            if until > left:
-                self._value += left * share
+            if until > left_s:
+                self._value += left_s * share
                 break
             self._value = heapq.heappop(finish)
-            left -= until
+            left_s -= until
         return self._value
 
     def arrive(self, cost: float, now: float, *, after: float = 0.0) -> float:

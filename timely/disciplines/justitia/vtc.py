@@ -16,7 +16,7 @@ INPUT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
 """The paper's weights of an input and of an output token (its section 5.1)."""
 
-REMEMBERED = 10_000
+MAX_ABSENT_CLIENTS = 10_000
 """Counters of departed clients kept at most; the least are dropped first, which the lift would raise most."""
 
 
@@ -39,8 +39,8 @@ class Vtc(QueueDiscipline):
         """Clients with live requests in the order in which they came."""
         self._came = 0
         self._client: dict[JobId, Group] = {}
-        self._charged: set[JobId] = set()
-        self._planned: dict[Group, float] = {}
+        self._charged_jobs: set[JobId] = set()
+        self._plan_tokens: dict[Group, float] = {}
         """Admissions of the plan being made, which count only once the engine starts them."""
         self._last_left: Group | None = None
         """The client whose last waiting request was admitted most recently."""
@@ -49,7 +49,7 @@ class Vtc(QueueDiscipline):
         return job.spec.hints.app or ("request", job.job_id)
 
     def rank(self, group: Group) -> float:
-        return self.counters[group] + self._planned.get(group, 0.0)
+        return self.counters[group] + self._plan_tokens.get(group, 0.0)
 
     def age(self, group: Group) -> int:
         return self._numbers[group]
@@ -91,25 +91,27 @@ class Vtc(QueueDiscipline):
         """The counter stays: a client that comes back is not new."""
         super().finished(job, now)
         client = self._client.pop(job.job_id)
-        self._charged.discard(job.job_id)
+        self._charged_jobs.discard(job.job_id)
         self._live[client] -= 1
         if not self._live[client]:
             del self._live[client], self._numbers[client]
-            if len(self.counters) - len(self._live) > 2 * REMEMBERED:
+            if len(self.counters) - len(self._live) > 2 * MAX_ABSENT_CLIENTS:
                 self._drop()
 
     def _charge(self, job: Job) -> None:
         """Its prompt counts once, when it is first served."""
-        if job.job_id not in self._charged:
-            self._charged.add(job.job_id)
+        if job.job_id not in self._charged_jobs:
+            self._charged_jobs.add(job.job_id)
             client = self._client[job.job_id]
             self.counters[client] += INPUT_WEIGHT * int(job.table.prompt_tokens[job.row])
             if not self._fresh.has(client):
                 self._last_left = client
 
     def _drop(self) -> None:
-        departed = sorted((c for c in self.counters if c not in self._live), key=lambda c: self.counters[c])
-        for client in departed[:-REMEMBERED]:
+        absent_clients = sorted(
+            (c for c in self.counters if c not in self._live), key=lambda c: self.counters[c]
+        )
+        for client in absent_clients[:-MAX_ABSENT_CLIENTS]:
             if client != self._last_left:
                 del self.counters[client]
 
@@ -117,15 +119,15 @@ class Vtc(QueueDiscipline):
 
     def picked(self, job: Job) -> None:
         """Within one plan each admission counts at once, so that one client does not take all places."""
-        if job.job_id not in self._charged:
+        if job.job_id not in self._charged_jobs:
             client = self._client[job.job_id]
             tokens = INPUT_WEIGHT * int(job.table.prompt_tokens[job.row])
-            self._planned[client] = self._planned.get(client, 0.0) + tokens
+            self._plan_tokens[client] = self._plan_tokens.get(client, 0.0) + tokens
 
     def planned(self) -> None:
         """A plan is not yet an admission: the counters are as before."""
-        clients = list(self._planned)
-        self._planned.clear()
+        clients = list(self._plan_tokens)
+        self._plan_tokens.clear()
         for client in clients:
             self._fresh.lowered(client)
 

@@ -59,12 +59,12 @@ class Rounds:
 
     recent: deque[float]
     """Acceptance over all rounds so far, after each of the last gamma rounds."""
-    drafted: int = 0
-    accepted: int = 0
+    draft_tokens: int = 0
+    right_tokens: int = 0
     rounds: int = 0
     rate: float | None = None
     """Predicted acceptance; None while the request is non-perceptible."""
-    chosen: bool = False
+    is_protected: bool = False
     """Has run since it is perceptible: it is not preempted."""
 
     def note(self, rate: float, delta: float) -> None:
@@ -77,7 +77,7 @@ class Rounds:
     @property
     def drafts(self) -> float:
         """Mean draft tokens a round."""
-        return self.drafted / self.rounds if self.rounds else DRAFTS
+        return self.draft_tokens / self.rounds if self.rounds else DRAFTS
 
 
 class LapsSd(LengthLearner, KeyedDiscipline):
@@ -126,7 +126,7 @@ class LapsSd(LengthLearner, KeyedDiscipline):
         """Upper ends of all queues but the last, seconds: S_j^up = M^(j-1) S_1^up."""
         self._window, self._spread = rounds, spread
         self._draft_s, self._verify_s = draft_s, verify_s
-        self._watched: dict[JobId, Rounds] = {}
+        self._rounds_by_job: dict[JobId, Rounds] = {}
         self._perceptible: dict[JobId, Rounds] = {}
 
     # ------------------------------------------------------------------ hooks
@@ -136,44 +136,44 @@ class LapsSd(LengthLearner, KeyedDiscipline):
 
     def arrived(self, job: Job, now: float) -> None:
         super().arrived(job, now)
-        self._watched[job.job_id] = Rounds(deque(maxlen=self._window))
+        self._rounds_by_job[job.job_id] = Rounds(deque(maxlen=self._window))
 
-    def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
-        if drafted <= 0:
+    def accepted(self, job: Job, draft_tokens: int, right_tokens: int, now: float) -> None:
+        if draft_tokens <= 0:
             return
-        seen = self._watched[job.job_id]
-        seen.rounds += 1
-        seen.drafted += drafted
-        seen.accepted += accepted
-        seen.note(seen.accepted / seen.drafted, self._spread)
+        rounds = self._rounds_by_job[job.job_id]
+        rounds.rounds += 1
+        rounds.draft_tokens += draft_tokens
+        rounds.right_tokens += right_tokens
+        rounds.note(rounds.right_tokens / rounds.draft_tokens, self._spread)
 
     def progressed(self, job: Job, tokens: int, now: float) -> None:
-        seen = self._watched[job.job_id]
+        rounds = self._rounds_by_job[job.job_id]
         # A round in which it has only just become perceptible was still run as a blind one.
-        seen.chosen = job.job_id in self._perceptible
-        if seen.rate is not None:
-            self._perceptible[job.job_id] = seen
+        rounds.is_protected = job.job_id in self._perceptible
+        if rounds.rate is not None:
+            self._perceptible[job.job_id] = rounds
 
     def parked(self, job: Job, now: float) -> None:
-        self._watched[job.job_id].chosen = False
+        self._rounds_by_job[job.job_id].is_protected = False
 
     def evicted(self, job: Job, now: float) -> None:
-        self._watched[job.job_id].chosen = False
+        self._rounds_by_job[job.job_id].is_protected = False
 
     def finished(self, job: Job, now: float) -> None:
         super().finished(job, now)
-        del self._watched[job.job_id]
+        del self._rounds_by_job[job.job_id]
         self._perceptible.pop(job.job_id, None)
 
     def state(self) -> dict[str, float | int | str]:
-        return {"requests": len(self._watched), "perceptible": len(self._perceptible)}
+        return {"requests": len(self._rounds_by_job), "perceptible": len(self._perceptible)}
 
     # ------------------------------------------------------------------ the order
 
     def left_s(self, job: Job, limits: StepLimits) -> float | None:
         """Estimated execution time left of a perceptible request (Eq. 6), seconds; None for others."""
-        seen = self._perceptible.get(job.job_id)
-        if seen is None or seen.rate is None:
+        rounds = self._perceptible.get(job.job_id)
+        if rounds is None or rounds.rate is None:
             return None
         table, row = job.table, job.row
         tokens = max(1.0, float(table.rank[row]) - int(table.output_tokens[row]))
@@ -182,10 +182,10 @@ class LapsSd(LengthLearner, KeyedDiscipline):
         prompt_s = float(table.prefill_left[row]) * limits.speed.prefill_token_s
         if self._draft_s is None and self._verify_s is None:
             return prompt_s + laps_discipline_execution_s(
-                tokens, seen.rate, seen.drafts, 0.0, limits.speed.token_s
+                tokens, rounds.rate, rounds.drafts, 0.0, limits.speed.token_s
             )
         return prompt_s + laps_discipline_execution_s(
-            tokens, seen.rate, seen.drafts, self._draft_s or 0.0, self._verify_s or 0.0
+            tokens, rounds.rate, rounds.drafts, self._draft_s or 0.0, self._verify_s or 0.0
         )
 
     def queue_of(self, service_s: Floats) -> Floats:
@@ -194,21 +194,21 @@ class LapsSd(LengthLearner, KeyedDiscipline):
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         jobs = len(table)
-        service, blind, left = table.attained_s.copy(), np.ones(jobs), np.zeros(jobs)
-        chosen: list[int] = []
-        for job_id, seen in self._perceptible.items():
+        service, blind, left_by_row_s = table.attained_s.copy(), np.ones(jobs), np.zeros(jobs)
+        protected_rows: list[int] = []
+        for job_id, rounds in self._perceptible.items():
             job = table[job_id]
             left_s = self.left_s(job, limits)
             if left_s is not None:
                 row = job.row
-                blind[row], left[row] = 0.0, left_s
+                blind[row], left_by_row_s[row] = 0.0, left_s
                 service[row] += left_s
-                if seen.chosen and table.active[row]:
-                    chosen.append(row)
+                if rounds.is_protected and table.active[row]:
+                    protected_rows.append(row)
         queue = self.queue_of(service)
-        queue[chosen] = -1.0  # ahead of all queues
+        queue[protected_rows] = -1.0  # ahead of all queues
         keys: Floats = np.empty(jobs)
-        keys[np.lexsort((table.sequence, left, blind, queue))] = -np.arange(jobs, dtype=np.float64)
+        keys[np.lexsort((table.sequence, left_by_row_s, blind, queue))] = -np.arange(jobs, dtype=np.float64)
         return keys
 
 

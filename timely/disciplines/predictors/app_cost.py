@@ -70,9 +70,9 @@ class OnlineAppCosts:
         self._alone = 0
 
     def predict(self, kind: str, spec: JobSpec) -> float:
-        learned = self._means.get(kind) if kind else None
-        if learned is not None:
-            return learned[0]
+        entry = self._means.get(kind) if kind else None
+        if entry is not None:
+            return entry[0]
         output = spec.hints.expected_tokens if spec.hints.expected_tokens is not None else self._output
         one = self._cost(float(spec.prompt_tokens), min(max(1.0, output), float(max(1, spec.max_tokens))))
         return max(1.0, one * (spec.hints.app_requests or 1))
@@ -87,11 +87,11 @@ class OnlineAppCosts:
             self._output += (length - self._output) / min(self._alone, self._memory)
             return
         # Taken out and put in again: the first is the one not heard of for longest.
-        mean, seen = self._means.pop(kind, (0.0, 0))
-        if len(self._means) >= REMEMBERED:
+        mean, count = self._means.pop(kind, (0.0, 0))
+        if len(self._means) >= MAX_KINDS:
             del self._means[next(iter(self._means))]
-        weight = 1.0 / min(seen + 1, self._memory)
-        self._means[kind] = (mean + weight * (cost - mean), seen + 1)
+        weight = 1.0 / min(count + 1, self._memory)
+        self._means[kind] = (mean + weight * (cost - mean), count + 1)
 
     def _implied_output(self, prompt_tokens: float, cost: float) -> float:
         """The output tokens at which a request costs that much; costs grow with the output."""
@@ -106,7 +106,7 @@ class OnlineAppCosts:
 
 # ---------------------------------------------------------------------- TF-IDF and MLP
 
-REMEMBERED = 10_000
+MAX_KINDS = 10_000
 """Most application types whose costs are kept."""
 
 _TOKEN = re.compile(r"\b\w\w+\b")

@@ -110,11 +110,11 @@ class TextClassifier:
             raise InvalidInput(
                 f"at least two classes with a text each are needed; none for {empty_classes}", where="labels"
             )
-        used = embedder or HashEmbedder(DIM)
-        x = used.embed(texts).astype(np.float64)
+        text_embedder = embedder or HashEmbedder(DIM)
+        x = text_embedder.embed(texts).astype(np.float64)
         share = (1.0 / (classes * count))[classes_of_texts]
         weights, bias = _fit(x, classes_of_texts, classes, share, decay, iterations)
-        return cls(used, weights, bias, note or f"{len(texts)} texts")
+        return cls(text_embedder, weights, bias, note or f"{len(texts)} texts")
 
     def probabilities(self, texts: Sequence[str]) -> Floats:
         if not texts:
@@ -147,10 +147,10 @@ class TextClassifier:
         Raises:
             InvalidInput: it is damaged. Unsupported: its embedder is not installed.
         """
-        used = _embedder_of(str(data.meta.get("embedder")), path)
+        text_embedder = _embedder_of(str(data.meta.get("embedder")), path)
         weights, bias = data["weights"].astype(np.float64), data["bias"].astype(np.float64)
         try:
-            return cls(used, weights, bias, str(data.meta.get("note", "")))
+            return cls(text_embedder, weights, bias, str(data.meta.get("note", "")))
         except InvalidInput as error:
             raise InvalidInput(error.message, where=str(path)) from error
 
@@ -165,8 +165,8 @@ def _embedder_of(name: str, path: Path) -> Embedder:
 
 
 def _softmax(scores: Floats) -> Floats:
-    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
-    result: Floats = shifted / shifted.sum(axis=1, keepdims=True)
+    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    result: Floats = exponentials / exponentials.sum(axis=1, keepdims=True)
     return result
 
 

@@ -29,7 +29,10 @@ def inject_predictor_level_errors(
             continue
         if level not in choices:
             others = np.array([other for other in range(classes) if other != level], dtype=np.int64)
-            choices[level] = others, _tilted(np.abs(others - level).astype(np.float64), classes * rate)
+            choices[level] = (
+                others,
+                _tilted_weights(np.abs(others - level).astype(np.float64), classes * rate),
+            )
         others, weights = choices[level]
         result.append(int(rng.choice(others, p=weights)))
     return result
@@ -50,14 +53,14 @@ def inject_predictor_token_errors(
             continue
         off = rng.uniform(0.0, 2.0 * rate * most)
         sign = 1.0 if rng.random() < 0.5 else -1.0
-        moved = length + sign * off
-        if not 1.0 <= moved <= most:
-            moved = length - sign * off
-        result.append(float(np.clip(moved, 1.0, most)))
+        guess = length + sign * off
+        if not 1.0 <= guess <= most:
+            guess = length - sign * off
+        result.append(float(np.clip(guess, 1.0, most)))
     return result
 
 
-def _tilted(away: Floats, mean: float) -> Floats:
+def _tilted_weights(away: Floats, mean: float) -> Floats:
     """Weights over distances whose mean is as near to ``mean`` as an exponential tilt gets."""
     low, high = -20.0, 20.0
     weights: Floats = np.ones_like(away)

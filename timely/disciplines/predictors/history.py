@@ -86,8 +86,8 @@ def length_prior(spec: JobSpec) -> Prediction:
         lengths = np.asarray(_PRIOR_SHAPE) * spec.hints.expected_tokens
     else:
         lengths = np.append(2.0 ** np.arange(3, max(4, int(np.log2(top)) + 1)), top)
-    clipped = np.clip(lengths, 1.0, top)
-    return Prediction(clipped, np.ones_like(clipped))
+    clipped_lengths = np.clip(lengths, 1.0, top)
+    return Prediction(clipped_lengths, np.ones_like(clipped_lengths))
 
 
 _DOUBT = 1e-4
@@ -151,7 +151,7 @@ class HistoryPredictor:
         self.by = by
         self.window = window
         self.enough = enough
-        self.seen = 0
+        self.request_count = 0
         """Requests remembered so far, forgotten ones included."""
         self._factors: Floats = np.exp(smooth * SMOOTH_NODES) if smooth else np.ones(1)
         self._shares: Floats = SMOOTH_SHARES if smooth else np.ones(1)
@@ -170,18 +170,18 @@ class HistoryPredictor:
             InvalidInput: no such file, or its embedder is not known or not installed here.
         """
         space = str(read_predictor_arrays(path, LENGTH_HISTORY).meta.get("space"))
-        made: Embedder = HashEmbedder()
-        if space != made.name:
+        embedder: Embedder = HashEmbedder()
+        if space != embedder.name:
             try:
-                made = prompt_embedder(space.partition("-")[0])
+                embedder = prompt_embedder(space.partition("-")[0])
             except (UnknownName, Unsupported) as error:
                 raise InvalidInput(str(error), where=str(path)) from error
-        predictor = cls(made, **settings)
+        predictor = cls(embedder, **settings)
         predictor.load(path)
         return predictor
 
     def __len__(self) -> int:
-        return min(self.seen, self.window)
+        return min(self.request_count, self.window)
 
     # ------------------------------------------------------------------ predicting and learning
 
@@ -198,8 +198,8 @@ class HistoryPredictor:
             lengths = np.concatenate((lengths, other.lengths))
             weights = np.concatenate((weights, other.weights * share))
         lengths = np.clip(np.outer(lengths, self._factors).ravel(), 1.0, top)
-        spread: Floats = np.outer(weights, self._shares).ravel().astype(np.float64)
-        return Prediction(lengths, spread, int(slots.size), vector)
+        probabilities: Floats = np.outer(weights, self._shares).ravel().astype(np.float64)
+        return Prediction(lengths, probabilities, int(slots.size), vector)
 
     def learn(self, spec: JobSpec, prediction: Prediction, output_tokens: int) -> None:
         """See ``LengthPredictor.learn``; the oldest is forgotten once the window is full."""
@@ -220,12 +220,12 @@ class HistoryPredictor:
 
     def remember(self, vector: Vectors | None, prompt_tokens: int, output_tokens: int) -> None:
         """Store one outcome; a missing or empty vector is kept as one that is similar to nothing."""
-        slot = self.seen % self.window
+        slot = self.request_count % self.window
         self._outputs[slot] = max(1, output_tokens)
         self._inputs[slot] = max(1, prompt_tokens)
         if self._vectors is not None:
             self._vectors[slot] = 0.0 if vector is None else vector
-        self.seen += 1
+        self.request_count += 1
 
     def _similar(self, spec: JobSpec, vector: Vectors | None) -> Ints:
         if not len(self):
@@ -250,13 +250,13 @@ class HistoryPredictor:
 
     def newest(self, most: int) -> Ints:
         """Slots of the latest requests, the newest first."""
-        slots: Ints = (self.seen - 1 - np.arange(min(len(self), most))) % self.window
+        slots: Ints = (self.request_count - 1 - np.arange(min(len(self), most))) % self.window
         return slots
 
     def latest(self, slots: Ints, most: int) -> Ints:
         """The latest of these slots, at most so many, in no order."""
         if slots.size > most:
-            age = (self.seen - 1 - slots) % self.window
+            age = (self.request_count - 1 - slots) % self.window
             slots = slots[np.argpartition(age, most)[:most]]
         return slots
 
@@ -270,7 +270,7 @@ class HistoryPredictor:
         """
         if self._vectors is None:
             raise InvalidInput("only a history of prompts can be saved", where=str(path))
-        order = (self.seen - len(self) + np.arange(len(self))) % self.window
+        order = (self.request_count - len(self) + np.arange(len(self))) % self.window
         write_predictor_arrays(
             path,
             LENGTH_HISTORY,

@@ -63,20 +63,20 @@ class Predictors:
             InvalidInput: a file is no predictor file or damaged, or two are of the same kind.
             Unsupported: the embedder of one is not installed.
         """
-        named = list(names)
-        if named == [NONE]:
+        name_list = list(names)
+        if name_list == [NONE]:
             return cls()
-        if NONE in named:
+        if NONE in name_list:
             raise InvalidInput("'none' stands alone", where="predictor")
         urgency: UrgencyPredictor | None = None
         lengths: LengthBucketPredictor | None = None
         files: list[Path] = []
-        seen: dict[str, str] = {}
-        for name in named:
+        names_by_kind: dict[str, str] = {}
+        for name in name_list:
             kind = TEXT_CLASSIFIER if name == EXAMPLES else predictor_kind(Path(name))
-            if kind in seen:
-                raise InvalidInput(f"{seen[kind]} is a {kind} too; one is enough", where=name)
-            seen[kind] = name
+            if kind in names_by_kind:
+                raise InvalidInput(f"{names_by_kind[kind]} is a {kind} too; one is enough", where=name)
+            names_by_kind[kind] = name
             if name == EXAMPLES:
                 urgency = UrgencyPredictor(ExampleClassifier())
             elif kind == TEXT_CLASSIFIER:
@@ -184,13 +184,13 @@ class RequestAnnotator:
             i for i, a in enumerate(arrivals)
             if a.urgency is not None or i in guesses.urgency or not self.desk.unknown(a.name, None)
         ]  # fmt: skip
-        assigned = self.desk.assign(
+        assignments = self.desk.assign(
             [(arrivals[i].name, arrivals[i].text, arrivals[i].urgency) for i in places],
             now,
             guesses={place: guesses.urgency[i] for place, i in enumerate(places) if i in guesses.urgency},
             bounds={place: HURRY_LEVEL for place, i in enumerate(places) if arrivals[i].hurry},
         )
-        levels = dict(zip(places, assigned, strict=True))
+        levels = dict(zip(places, assignments, strict=True))
         result = []
         for i, arrival in enumerate(arrivals):
             length = guesses.lengths.get(i)

@@ -24,7 +24,7 @@ from timely.disciplines.requirements import LEVELS, check_discipline_urgency
 CAUTION = 0.4
 """Probability that a request is at least so urgent from which it is treated so."""
 
-REMEMBERED = 10_000
+MAX_ASSIGNMENTS = 10_000
 """Requests whose assignment is kept, for overrides and their record."""
 
 RECORDED_CHARS = 200
@@ -77,8 +77,8 @@ class UrgencyPredictor:
     def predict(self, texts: Sequence[str]) -> list[UrgencyGuess]:
         """Levels of some texts, in one batch."""
         table = self.classifier.probabilities(texts)
-        reached = np.cumsum(table, axis=1) >= min(self.caution, 1.0 - 1e-9)
-        levels = np.where(reached.any(axis=1), reached.argmax(axis=1), LEVELS - 1)
+        is_reached = np.cumsum(table, axis=1) >= min(self.caution, 1.0 - 1e-9)
+        levels = np.where(is_reached.any(axis=1), is_reached.argmax(axis=1), LEVELS - 1)
         return [
             UrgencyGuess(int(level), float(row[level]), tuple(float(p) for p in row))
             for level, row in zip(levels, table, strict=True)
@@ -107,7 +107,7 @@ class UrgencyService:
     ) -> None:
         self._predictor = predictor
         self._record = record
-        self._assigned: OrderedDict[Hashable, Assignment] = OrderedDict()
+        self._assignments: OrderedDict[Hashable, Assignment] = OrderedDict()
 
     @property
     def predicts(self) -> bool:
@@ -118,9 +118,9 @@ class UrgencyService:
         """The predictor alone, in one batch; touches no state, so it may run in a thread. Empty without one."""
         return [] if self._predictor is None or not texts else self._predictor.predict(texts)
 
-    def unknown(self, name: Hashable, stated: int | None) -> bool:
+    def unknown(self, name: Hashable, stated_level: int | None) -> bool:
         """Whether the level of a request is for the predictor to say."""
-        return stated is None and not self._overridden(name)
+        return stated_level is None and not self._overridden(name)
 
     def assign(
         self,
@@ -141,29 +141,31 @@ class UrgencyService:
         Raises:
             InvalidInput: a level that was brought lies outside 0..4; nothing is assigned.
         """
-        for _, _, stated in requests:
-            check_discipline_urgency(stated)
+        for _, _, stated_level in requests:
+            check_discipline_urgency(stated_level)
         if guesses is None:
-            unknown = [i for i, (name, _, stated) in enumerate(requests) if self.unknown(name, stated)]
+            unknown = [
+                i for i, (name, _, stated_level) in enumerate(requests) if self.unknown(name, stated_level)
+            ]
             guesses = dict(zip(unknown, self.guess([requests[i][1] for i in unknown]), strict=False))
         return [
-            self._assign(name, text, stated, guesses.get(i), (bounds or {}).get(i), now)
-            for i, (name, text, stated) in enumerate(requests)
+            self._assign(name, text, stated_level, guesses.get(i), (bounds or {}).get(i), now)
+            for i, (name, text, stated_level) in enumerate(requests)
         ]
 
     def _assign(
         self,
         name: Hashable,
         text: str,
-        stated: int | None,
+        stated_level: int | None,
         guess: UrgencyGuess | None,
         bound: int | None,
         now: float,
     ) -> Assignment:
         if self._overridden(name):
-            assignment = self._assigned[name]
-        elif stated is not None:
-            assignment = Assignment(stated, "given")
+            assignment = self._assignments[name]
+        elif stated_level is not None:
+            assignment = Assignment(stated_level, "given")
         elif guess is not None:
             level = guess.level if bound is None else min(guess.level, bound)
             assignment = Assignment(level, "predicted", guess.confidence)
@@ -202,7 +204,7 @@ class UrgencyService:
         check_discipline_urgency(level)
         if level is None or not operator.strip():
             raise InvalidInput("an override needs a level and the operator's name", where="operator")
-        before = self._assigned.get(name)
+        before = self._assignments.get(name)
         self._keep(name, Assignment(level, "operator"))
         self._note(
             {
@@ -218,14 +220,14 @@ class UrgencyService:
         return before
 
     def _overridden(self, name: Hashable) -> bool:
-        assignment = self._assigned.get(name)
+        assignment = self._assignments.get(name)
         return assignment is not None and assignment.source == "operator"
 
     def _keep(self, name: Hashable, assignment: Assignment) -> None:
-        self._assigned[name] = assignment
-        self._assigned.move_to_end(name)
-        if len(self._assigned) > REMEMBERED:
-            self._assigned.popitem(last=False)
+        self._assignments[name] = assignment
+        self._assignments.move_to_end(name)
+        if len(self._assignments) > MAX_ASSIGNMENTS:
+            self._assignments.popitem(last=False)
 
     def _note(self, record: Record) -> None:
         if self._record is not None:
@@ -257,8 +259,8 @@ def example_urgency_classifier(embedder_name: str = "hash") -> TextClassifier:
         Unsupported: it is not installed.
     """
     texts, levels = urgency_predictor_examples()
-    used = None if embedder_name == "hash" else prompt_embedder(embedder_name)
-    return TextClassifier.train(texts, levels, LEVELS, embedder=used, note="the examples that ship")
+    text_embedder = None if embedder_name == "hash" else prompt_embedder(embedder_name)
+    return TextClassifier.train(texts, levels, LEVELS, embedder=text_embedder, note="the examples that ship")
 
 
 class ExampleClassifier:
@@ -272,15 +274,15 @@ class ExampleClassifier:
     @property
     def name(self) -> str:
         """As of the trained classifier."""
-        return self._trained().name
+        return self._classifier().name
 
     def probabilities(self, texts: Sequence[str]) -> Floats:
-        return self._trained().probabilities(texts)
+        return self._classifier().probabilities(texts)
 
     def load(self) -> None:
         """Train it now; this may run in a thread."""
-        self._trained()
+        self._classifier()
 
     @staticmethod
-    def _trained() -> TextClassifier:
+    def _classifier() -> TextClassifier:
         return example_urgency_classifier("wordllama" if find_spec("wordllama") else "hash")

@@ -31,8 +31,8 @@ class FirstSegmentLearner(Discipline):
 
     def arrived(self, job: Job, now: float) -> None:
         spec = job.spec
-        expected = self._tokens.get(spec.hints.utility.urgent, UNKNOWN_SHARE * spec.segment_tokens)
-        job.table.rank[job.row] = 1.0 if spec.plain else max(1.0, expected)
+        expected_tokens = self._tokens.get(spec.hints.utility.urgent, UNKNOWN_SHARE * spec.segment_tokens)
+        job.table.rank[job.row] = 1.0 if spec.plain else max(1.0, expected_tokens)
 
     def finished(self, job: Job, now: float) -> None:
         if job.segments and not job.spec.plain:

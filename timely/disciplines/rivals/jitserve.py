@@ -35,7 +35,7 @@ CANDIDATES = 2
 LEAST_RATIO = 1e-6
 """Smallest factor of a goodput that comes too late."""
 
-PRESSED = 1e9
+PRESSED_PRIORITY = 1e9
 """Larger than any density of goodput: such requests cannot wait for the next step."""
 
 
@@ -62,8 +62,10 @@ class JitServe(FirstSegmentLearner, KeyedDiscipline):
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         token_s = limits.speed.token_s
-        expected = np.where(np.isnan(table.expected_tokens), self._lengths.mean_tokens, table.expected_tokens)
-        tokens_left = np.maximum(1.0, expected - table.output_tokens)
+        expected_tokens = np.where(
+            np.isnan(table.expected_tokens), self._lengths.mean_tokens, table.expected_tokens
+        )
+        tokens_left = np.maximum(1.0, expected_tokens - table.output_tokens)
         first = np.where(table.plain, table.output_tokens, table.segment) == 0
         aim = np.where(first & ~table.plain, first_tokens_left(table), tokens_left)
         prompt_s = table.prefill_left * limits.speed.prefill_token_s
@@ -73,13 +75,13 @@ class JitServe(FirstSegmentLearner, KeyedDiscipline):
         ratio = np.clip(
             budget_s / np.maximum(LEAST_RATIO, limits.now - table.arrival_s + ready_s), LEAST_RATIO, 1.0
         )
-        paced = ~first & (table.pace_s > 0.0)
-        gain = OUTPUT_WEIGHT * aim + np.where(first | paced, table.prompt_tokens, 0.0)
+        is_paced = ~first & (table.pace_s > 0.0)
+        gain = OUTPUT_WEIGHT * aim + np.where(first | is_paced, table.prompt_tokens, 0.0)
         result: Floats = gain * np.where(first, ratio, 1.0) / need_s
-        if paced.any():
+        if is_paced.any():
             step_s = limits.speed.step_s(int(np.count_nonzero(table.active)), limits.token_budget)
             slack_s = next_token_due_s(table, token_s) - limits.now
-            result[paced & (slack_s > 0.0) & (slack_s < token_s + step_s)] += PRESSED
+            result[is_paced & (slack_s > 0.0) & (slack_s < token_s + step_s)] += PRESSED_PRIORITY
         return result
 
     def _fill(self, builder: StepBuilder, order: Rows) -> str:
@@ -88,9 +90,9 @@ class JitServe(FirstSegmentLearner, KeyedDiscipline):
         # Where no job that holds memory can run, none would ever give it back.
         stuck = not (table.resident & (table.resume_s <= limits.now)).any()
         builder.worth = lambda row, victims: stuck or bool(keys[row] >= keys[victims].sum())
-        return super()._fill(builder, self._grouped(builder, order))
+        return super()._fill(builder, self._put_batch_first(builder, order))
 
-    def _grouped(self, builder: StepBuilder, order: Rows) -> Rows:
+    def _put_batch_first(self, builder: StepBuilder, order: Rows) -> Rows:
         """The order with the chosen batch in front; ``order`` begins with the highest priority."""
         table, batch = builder.table, builder.limits.max_batch
         if order.size <= batch:
@@ -102,6 +104,6 @@ class JitServe(FirstSegmentLearner, KeyedDiscipline):
         worth = (candidates.size - np.arange(candidates.size))[by_length].astype(np.float64)
         sums = np.convolve(worth, np.ones(batch), "valid")
         begin = int(np.argmax(sums))
-        chosen = np.zeros(order.size, dtype=np.bool_)
-        chosen[by_length[begin : begin + batch]] = True
-        return np.concatenate((order[chosen], order[~chosen]))
+        is_chosen = np.zeros(order.size, dtype=np.bool_)
+        is_chosen[by_length[begin : begin + batch]] = True
+        return np.concatenate((order[is_chosen], order[~is_chosen]))

@@ -52,13 +52,13 @@ class QoServe(FirstSegmentLearner, KeyedDiscipline):
         due_s = prompt_due_s(table, token_s)
         decoding = table.prefill_left == 0
         need_s = table.prefill_left * limits.speed.prefill_token_s + token_s
-        relegated = ~decoding & ~table.resident & (limits.now + need_s > due_s)
+        is_relegated = ~decoding & ~table.resident & (limits.now + need_s > due_s)
         rank_s = np.where(
             decoding,
             limits.now + decoding_slack_s(table, limits.now, token_s) - CLASS_GAP_S,
             due_s + PROMPT_TOKEN_S * table.prefill_left,
         )
-        result: Floats = -(rank_s + CLASS_GAP_S * relegated)
+        result: Floats = -(rank_s + CLASS_GAP_S * is_relegated)
         return result
 
     def _fill(self, builder: StepBuilder, order: Rows) -> str:

@@ -47,14 +47,14 @@ class SlosServe(FirstSegmentLearner, KeyedDiscipline):
 
     def __init__(self) -> None:
         super().__init__()
-        self._accepted: dict[JobId, bool] = {}
+        self._verdicts: dict[JobId, bool] = {}
         """The verdict on each live job that has one."""
         self._named_pace_s = math.nan
         """The tightest pace that a live job names, seconds; nan: none does."""
 
     def finished(self, job: Job, now: float) -> None:
         super().finished(job, now)
-        self._accepted.pop(job.job_id, None)
+        self._verdicts.pop(job.job_id, None)
 
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
         self._named_pace_s = float(np.fmin.reduce(table.pace_s, initial=math.nan))
@@ -62,10 +62,10 @@ class SlosServe(FirstSegmentLearner, KeyedDiscipline):
         return super().compose(table, limits)
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        accepted = self._is_accepted(table)
-        due_s = np.where(accepted, prompt_due_s(table, self._pace_s(limits)), table.arrival_s)
+        is_accepted = self._is_accepted(table)
+        due_s = np.where(is_accepted, prompt_due_s(table, self._pace_s(limits)), table.arrival_s)
         decoding = table.prefill_left == 0
-        result: Floats = -(due_s + CLASS_GAP_S * (~decoding + 2.0 * ~accepted))
+        result: Floats = -(due_s + CLASS_GAP_S * (~decoding + 2.0 * ~is_accepted))
         return result
 
     def _fill(self, builder: StepBuilder, order: Rows) -> str:
@@ -87,39 +87,39 @@ class SlosServe(FirstSegmentLearner, KeyedDiscipline):
         return max(0.0, left_s / limits.speed.prefill_token_s)
 
     def _is_accepted(self, table: JobTable) -> NDArray[np.bool_]:
-        accepted = self._accepted
-        return np.array([accepted.get(job.spec.job_id, False) for job in table.jobs], dtype=np.bool_)
+        verdicts = self._verdicts
+        return np.array([verdicts.get(job.spec.job_id, False) for job in table.jobs], dtype=np.bool_)
 
     # ------------------------------------------------------------------ the programme
 
     def _judge(self, table: JobTable, limits: StepLimits) -> None:
         """Decide on the jobs that have no verdict; one that has begun, as after a switch, is accepted."""
-        fresh = [job for job in table.jobs if job.spec.job_id not in self._accepted]
+        fresh = [job for job in table.jobs if job.spec.job_id not in self._verdicts]
         for job in fresh:
-            self._accepted[job.spec.job_id] = bool(table.resident[job.row])
+            self._verdicts[job.spec.job_id] = bool(table.resident[job.row])
         new = np.array([job.row for job in fresh if not table.resident[job.row]], dtype=np.int64)
         if not new.size:
             return
         due_s = prompt_due_s(table, self._pace_s(limits))
-        accepted = self._is_accepted(table)
-        bound = np.flatnonzero(accepted & (table.prefill_left > 0))
-        rows = np.concatenate((bound, new))
+        is_accepted = self._is_accepted(table)
+        accepted_rows = np.flatnonzero(is_accepted & (table.prefill_left > 0))
+        rows = np.concatenate((accepted_rows, new))
         rows = rows[np.lexsort((table.sequence[rows], due_s[rows]))][:MOST_CANDIDATES]
-        decoding = int(np.count_nonzero(accepted & (table.prefill_left == 0)))
-        chosen = self._programme(table, limits, rows, accepted[rows], due_s[rows], decoding)
-        for row in rows[chosen].tolist():
-            self._accepted[table.jobs[row].spec.job_id] = True
+        decoding = int(np.count_nonzero(is_accepted & (table.prefill_left == 0)))
+        is_chosen = self._programme(table, limits, rows, is_accepted[rows], due_s[rows], decoding)
+        for row in rows[is_chosen].tolist():
+            self._verdicts[table.jobs[row].spec.job_id] = True
 
     def _programme(
         self,
         table: JobTable,
         limits: StepLimits,
         rows: Rows,
-        bound: NDArray[np.bool_],
+        is_bound: NDArray[np.bool_],
         due_s: Floats,
         decoding: int,
     ) -> NDArray[np.bool_]:
-        """Which rows are accepted, by deadline: the most of them; ``bound`` ones count as accepted anyway."""
+        """Which rows are accepted, by deadline: the most of them; those with ``is_bound`` count as accepted anyway."""
         count = rows.size
         pace_s = self._pace_s(limits)
         rates = np.array([self._prompt_tokens(decoding + n, limits) for n in range(count + 1)]) / pace_s
@@ -130,25 +130,28 @@ class SlosServe(FirstSegmentLearner, KeyedDiscipline):
         budget = np.full(count + 1, -np.inf)
         budget[0] = 0.0
         free = np.full(count + 1, float(limits.free_blocks))
-        taken = np.zeros((count, count + 1), dtype=np.bool_)
+        takes = np.zeros((count, count + 1), dtype=np.bool_)
         last_s = limits.now
         for place in range(count):
             budget += max(0.0, float(due_s[place]) - last_s) * rates
             last_s = max(last_s, float(due_s[place]))
-            left = np.concatenate(([-np.inf], budget[:-1])) - table.prefill_left[rows[place]]
+            tokens_left = np.concatenate(([-np.inf], budget[:-1])) - table.prefill_left[rows[place]]
             room = np.concatenate(([0.0], free[:-1])) - blocks[place]
-            if bound[place]:
+            if is_bound[place]:
                 # A promise that can no longer be kept takes what there is.
-                taken[place] = True
-                budget, free = np.where(np.isfinite(left), np.maximum(0.0, left), left), np.maximum(0.0, room)
+                takes[place] = True
+                budget, free = (
+                    np.where(np.isfinite(tokens_left), np.maximum(0.0, tokens_left), tokens_left),
+                    np.maximum(0.0, room),
+                )
                 continue
-            better = (left >= 0.0) & (room >= 0.0) & (left >= budget)
-            taken[place] = better
-            budget, free = np.where(better, left, budget), np.where(better, room, free)
+            better = (tokens_left >= 0.0) & (room >= 0.0) & (tokens_left >= budget)
+            takes[place] = better
+            budget, free = np.where(better, tokens_left, budget), np.where(better, room, free)
         number = int(np.flatnonzero(np.isfinite(budget)).max(initial=0))
-        chosen = np.zeros(count, dtype=np.bool_)
+        is_chosen = np.zeros(count, dtype=np.bool_)
         for place in range(count - 1, -1, -1):
-            if taken[place, number]:
-                chosen[place] = True
+            if takes[place, number]:
+                is_chosen[place] = True
                 number -= 1
-        return chosen
+        return is_chosen

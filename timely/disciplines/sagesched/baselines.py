@@ -179,9 +179,9 @@ class Trail(_Guessing):
             job.table.rank[job.row] = -1.0
             return
         if self._refiner is not None:
-            left = self._refiner(job.spec, output)
+            tokens_left = self._refiner(job.spec, output)
         elif job.job_id in self._lengths:
-            left = self._lengths[job.job_id].mean_left(output)
+            tokens_left = self._lengths[job.job_id].mean_left(output)
         else:
-            left = guess.tokens - output
-        job.table.rank[job.row] = 0.0 if math.isnan(left) else max(0.0, left)
+            tokens_left = guess.tokens - output
+        job.table.rank[job.row] = 0.0 if math.isnan(tokens_left) else max(0.0, tokens_left)

@@ -55,7 +55,7 @@ def sagesched_discipline_history(**settings: Any) -> HistoryPredictor:
     return HistoryPredictor(prompt_embedder("wordllama"), **{**LITERAL, **settings})
 
 
-_OUTLIVED = np.array([1.25, 1.5, 2.0, 3.0])
+_OUTLIVED_FACTORS = np.array([1.25, 1.5, 2.0, 3.0])
 
 
 @dataclass(slots=True)
@@ -154,14 +154,14 @@ class SageSched(HistoryLearner, KeyedDiscipline):
         lengths, weights = prediction.lengths, prediction.weights
         if self._noise > 0.0:
             # Uniform over the lengths the request could have, at the resolution of the belief.
-            spread = np.linspace(1.0, max(float(lengths.max()), 2.0), 64)
+            even_lengths = np.linspace(1.0, max(float(lengths.max()), 2.0), 64)
             weights = np.concatenate(
                 (
                     weights * ((1.0 - self._noise) / weights.sum()),
-                    np.full(spread.size, self._noise / spread.size),
+                    np.full(even_lengths.size, self._noise / even_lengths.size),
                 )
             )
-            lengths = np.concatenate((lengths, spread))
+            lengths = np.concatenate((lengths, even_lengths))
         return CostDistribution(self._cost(lengths, float(job.spec.prompt_tokens)), weights)
 
     def _rank(self, job: Job, output: float) -> None:
@@ -174,7 +174,7 @@ class SageSched(HistoryLearner, KeyedDiscipline):
             age = float(self._cost(np.array([output]), inputs)[0]) if output > 0 else 0.0
             rank = costs.index(age)
             if np.isnan(rank):
-                rank = CostDistribution(self._cost(output * _OUTLIVED, inputs)).index(age)
+                rank = CostDistribution(self._cost(output * _OUTLIVED_FACTORS, inputs)).index(age)
         job.table.rank[job.row] = rank
 
 

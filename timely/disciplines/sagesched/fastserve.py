@@ -28,7 +28,7 @@ class Standing:
     """A request's level, tokens used of the level's quantum, and when it was last served."""
 
     level: int
-    used: float
+    used_tokens: float
     served_s: float
 
 
@@ -89,9 +89,9 @@ class FastServe(KeyedDiscipline):
         del self._standing[job.job_id]
 
     def _use(self, job: Job, standing: Standing, tokens: float) -> None:
-        standing.used += tokens
-        while standing.used >= self._quanta[standing.level]:
-            standing.used -= self._quanta[standing.level]
+        standing.used_tokens += tokens
+        while standing.used_tokens >= self._quanta[standing.level]:
+            standing.used_tokens -= self._quanta[standing.level]
             standing.level += 1
         job.table.rank[job.row] = standing.level
 
@@ -100,7 +100,7 @@ class FastServe(KeyedDiscipline):
             standing = self._standing[job.job_id]
             since = max(standing.served_s, float(table.resume_s[job.row]))
             if standing.level and now - since >= self._starve_s:
-                standing.level, standing.used, standing.served_s = 0, 0.0, now
+                standing.level, standing.used_tokens, standing.served_s = 0, 0.0, now
                 table.rank[job.row] = 0.0
 
     def state(self) -> dict[str, float | int | str]:

@@ -67,9 +67,9 @@ class CostDistribution:
             return float("nan")
         values = self.costs[k:]
         beyond = self._tail[k + 1 :]
-        spent = (self._moments[k] - self._moments[k + 1 :]) - age * (self._tail[k] - beyond)
-        completed = self._tail[k] - beyond
+        mean_cost = (self._moments[k] - self._moments[k + 1 :]) - age * (self._tail[k] - beyond)
+        chance = self._tail[k] - beyond
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = (spent + (values - age) * beyond) / completed
+            ratio = (mean_cost + (values - age) * beyond) / chance
         # A value of probability zero in front has completed nothing yet: infinite, never the minimum.
-        return float(np.nanmin(np.where(completed > 0.0, ratio, np.inf)))
+        return float(np.nanmin(np.where(chance > 0.0, ratio, np.inf)))

@@ -58,13 +58,13 @@ class CostModel:
 
     def decode_s(self, context: float, tokens: float) -> float:
         """Time to decode ``tokens`` after a context of ``context`` (Eq. 4)."""
-        attended = 0.5 * tokens * tokens + context * tokens + 0.5 * tokens
-        return self.gamma_1 * attended + self.gamma_2 * tokens
+        attended_tokens = 0.5 * tokens * tokens + context * tokens + 0.5 * tokens
+        return self.gamma_1 * attended_tokens + self.gamma_2 * tokens
 
-    def resume_s(self, prompt: float, decoded: float, kept: float) -> float:
-        """Time to have ``decoded`` tokens after a prompt back when ``kept`` of them were saved (Eq. 5, with saving)."""
-        moving = 0.0 if kept == 0 else self.moving * kept
-        return moving + self.decode_s(prompt, decoded - kept)
+    def resume_s(self, prompt: float, decoded_tokens: float, saved_tokens: float) -> float:
+        """Time to have ``decoded_tokens`` after a prompt back when ``saved_tokens`` of them were saved (Eq. 5)."""
+        moving = 0.0 if saved_tokens == 0 else self.moving * saved_tokens
+        return moving + self.decode_s(prompt, decoded_tokens - saved_tokens)
 
     def keep_prompt(self, prompt: int) -> int:
         """Tokens of a computed prompt to save, the last ones: minimises computing the first and moving the others."""
@@ -75,14 +75,14 @@ class CostModel:
             return 0 if gain >= 0.0 else prompt
         return prompt - round(min(max(gain / (2.0 * self.alpha_1), 0.0), float(prompt)))
 
-    def keep_decoded(self, prompt: int, decoded: int) -> int:
-        """Of ``decoded`` tokens after a prompt, how many to save: minimises Eq. 5 over 0..decoded."""
-        if decoded <= 0 or math.isinf(self.moving):
+    def keep_decoded(self, prompt: int, decoded_tokens: int) -> int:
+        """Of ``decoded_tokens`` after a prompt, how many to save: minimises Eq. 5 over 0 to all."""
+        if decoded_tokens <= 0 or math.isinf(self.moving):
             return 0
         gain = self.moving - self.gamma_2 - self.gamma_1 * (prompt + 0.5)
         if self.gamma_1 <= 0.0:
-            return 0 if gain > 0.0 else decoded
-        return decoded - round(min(max(gain / self.gamma_1, 0.0), float(decoded)))
+            return 0 if gain > 0.0 else decoded_tokens
+        return decoded_tokens - round(min(max(gain / self.gamma_1, 0.0), float(decoded_tokens)))
 
     def keep_context(self, context: int) -> int:
         """Of a context that would be computed again as one prompt, how many tokens to save, the last ones."""

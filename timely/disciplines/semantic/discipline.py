@@ -38,14 +38,14 @@ from timely.disciplines.step_builder import StepBuilder, discipline_next_wake_s
 MERGE_PER_STEP = 128
 """Most newcomers put into the heap at a scheduling point."""
 
-HURRIED, ROBOT, PLAIN = 1, 3, 4
+HURRIED_ROBOT, ROBOT, PLAIN = 1, 3, 4
 """Levels of jobs that come without one."""
 
 
 def discipline_urgency_levels(table: JobTable, rows: Rows) -> Rows:
     """Urgency 0 (most) to 4 of each row, guessed where it is unknown, shape ``(len(rows),)``."""
     urgency = table.urgency[rows]
-    guess = np.where(table.segmented[rows], np.where(table.ert_s[rows] < 0.5, HURRIED, ROBOT), PLAIN)
+    guess = np.where(table.segmented[rows], np.where(table.ert_s[rows] < 0.5, HURRIED_ROBOT, ROBOT), PLAIN)
     return np.where(urgency < LEVELS, urgency, guess)
 
 
@@ -114,10 +114,10 @@ class Semantic(LengthLearner):
 
     def maintain(self, table: JobTable, limits: StepLimits) -> None:
         """Alg. 1: the whole buffer into the heap."""
-        self._merge(table, limits, self._waiting.buffered)
+        self._merge(table, limits, self._waiting.buffer)
 
     def state(self) -> dict[str, float | int | str]:
-        return {"waiting": len(self._waiting), "unsorted": len(self._waiting.buffered)}
+        return {"waiting": len(self._waiting), "unsorted": len(self._waiting.buffer)}
 
     def _place(self, job: Job, now: float) -> None:
         table, row = job.table, job.row
@@ -145,12 +145,12 @@ class Semantic(LengthLearner):
             return StepPlan(wake_s=discipline_next_wake_s(table, limits.now))
         rows = [table[job_id].row for _, job_id in order]
         if self._stage_aware and table.prefill_left[rows[0]] == 0:
-            chosen = [row for row in rows if table.prefill_left[row] == 0]
+            stage_rows = [row for row in rows if table.prefill_left[row] == 0]
         else:
-            chosen = rows
+            stage_rows = rows
         keys = {row: key for row, (key, _) in zip(rows, order, strict=True)}
         builder = StepBuilder(table, limits, lambda: self._victims(table, limits, keys, least=0))
-        self._fill(builder, chosen)
+        self._fill(builder, stage_rows)
         if not builder.rows:
             # Memory is all with parked generations of more urgent jobs: better theirs than none.
             builder = StepBuilder(table, limits, lambda: self._victims(table, limits, keys, least=LEVELS))
@@ -160,19 +160,19 @@ class Semantic(LengthLearner):
         if not builder.rows:
             plan.wake_s = discipline_next_wake_s(table, limits.now)
         if len(plan.tokens) < int(np.count_nonzero(table.resume_s <= limits.now)):
-            plan.held = self._held(builder, len(chosen) < len(rows))
-            plan.steady = self._settled(builder, rows, keys)
+            plan.limited_by = self._limit_of(builder, len(stage_rows) < len(rows))
+            plan.steady = self._is_settled(builder, rows, keys)
         else:
             plan.steady = builder.prefill_tokens == 0 and not plan.evict
         return plan
 
-    def _settled(self, builder: StepBuilder, rows: list[int], keys: dict[int, Key]) -> bool:
+    def _is_settled(self, builder: StepBuilder, rows: list[int], keys: dict[int, Key]) -> bool:
         """Whether the rows in the step, which only decode, stay the choice: as they go on they gain importance.
 
         Any other row must be a clear step behind, so that changes of the learned speed do not bring it in.
         """
         plan = builder.plan
-        if not builder.rows or builder.prefill_tokens or plan.evict or self._waiting.buffered:
+        if not builder.rows or builder.prefill_tokens or plan.evict or self._waiting.buffer:
             return False
         members = set(builder.rows)
         prefill_left = builder.table.prefill_left
@@ -193,7 +193,7 @@ class Semantic(LengthLearner):
         return level < ahead or (level == ahead and left < self.clearly * other)
 
     @staticmethod
-    def _held(builder: StepBuilder, stages: bool) -> str:
+    def _limit_of(builder: StepBuilder, stages: bool) -> str:
         if builder.slots <= 0:
             return "batch"
         if builder.budget <= 0:
@@ -210,9 +210,9 @@ class Semantic(LengthLearner):
                 return
             if short and not resident[row]:
                 continue
-            if builder.barred(row):
+            if builder.is_barred(row):
                 continue
-            if not builder.add(row) and (not resident[row] or builder.lost(row)):
+            if not builder.add(row) and (not resident[row] or builder.is_evicted(row)):
                 short = True
 
     def _candidates(self, table: JobTable, limits: StepLimits) -> list[Entry]:
@@ -222,9 +222,9 @@ class Semantic(LengthLearner):
             for job_id in [one for one in self._asleep if table.resume_s[table[one].row] <= limits.now]:
                 self._asleep.discard(job_id)
                 waiting.append(job_id)
-        buffered = waiting.buffered
-        self._merge(table, limits, buffered[:MERGE_PER_STEP])
-        rest = self._entries(table, limits, self._rows(table, buffered[MERGE_PER_STEP:]), count)
+        newcomers = waiting.buffer
+        self._merge(table, limits, newcomers[:MERGE_PER_STEP])
+        rest = self._entries(table, limits, self._rows(table, newcomers[MERGE_PER_STEP:]), count)
 
         def still(job_id: JobId) -> bool:
             row = table[job_id].row
@@ -270,15 +270,15 @@ class Semantic(LengthLearner):
         A parked row counts as ``least``, or as its own level if that is less urgent.
         The rows that ask stand among them, so that none takes memory from a more important one.
         """
-        parked = np.flatnonzero(table.resident & (table.resume_s > limits.now))
-        urgency, time_left = self.order(table, parked, limits)
+        parked_rows = np.flatnonzero(table.resident & (table.resume_s > limits.now))
+        urgency, time_left = self.order(table, parked_rows, limits)
         level, left = np.maximum(urgency, least).tolist(), time_left.tolist()
-        sequence = table.sequence[parked].tolist()
-        ranked: list[tuple[tuple[float, ...], int]] = [
-            ((level[i], 1, left[i], sequence[i]), row) for i, row in enumerate(parked.tolist())
+        sequence = table.sequence[parked_rows].tolist()
+        priorities: list[tuple[tuple[float, ...], int]] = [
+            ((level[i], 1, left[i], sequence[i]), row) for i, row in enumerate(parked_rows.tolist())
         ]
-        ranked += [((key[0], 0, key[1], key[2]), row) for row, key in keys.items()]
-        return evictable_by_priority(ranked)
+        priorities += [((key[0], 0, key[1], key[2]), row) for row, key in keys.items()]
+        return evictable_by_priority(priorities)
 
     def _save(self, table: JobTable, limits: StepLimits, plan: StepPlan) -> None:
         """``ShouldRecompute`` (Alg. 4, lines 6 to 10)."""
@@ -288,11 +288,11 @@ class Semantic(LengthLearner):
             context = int(table.context_tokens[row])
             if self._one_by_one:
                 prompt = min(context, int(table.prompt_tokens[row]))
-                kept = cost.keep_prompt(prompt) + cost.keep_decoded(prompt, context - prompt)
+                saved_tokens = cost.keep_prompt(prompt) + cost.keep_decoded(prompt, context - prompt)
             else:
-                kept = cost.keep_context(context)
-            if kept:
-                plan.keep[job_id] = kept
+                saved_tokens = cost.keep_context(context)
+            if saved_tokens:
+                plan.keep[job_id] = saved_tokens
 
 
 class SemanticMixed(Semantic):

@@ -33,7 +33,7 @@ class ScheduleHeap:
         return job_id in self._live or job_id in self._buffer
 
     @property
-    def buffered(self) -> list[JobId]:
+    def buffer(self) -> list[JobId]:
         """Jobs in the buffer, in order of their coming."""
         return list(self._buffer)
 
@@ -76,13 +76,13 @@ class ScheduleHeap:
         return entries
 
 
-def evictable_by_priority(ranked: Iterable[tuple[tuple[float, ...], int]]) -> Iterator[int]:
+def evictable_by_priority(priorities: Iterable[tuple[tuple[float, ...], int]]) -> Iterator[int]:
     """Rows by a max-heap of eviction priority (Alg. 3): the largest first, each taken out in O(log n).
 
     Args:
-        ranked: eviction priority and row of every job that holds KV cache.
+        priorities: eviction priority and row of every job that holds KV cache.
     """
-    heap = [(tuple(-part for part in priority), row) for priority, row in ranked]
+    heap = [(tuple(-part for part in priority), row) for priority, row in priorities]
     heapq.heapify(heap)
     while heap:
         yield heapq.heappop(heap)[1]

@@ -75,13 +75,13 @@ class DelayCost:
     ) -> None:
         """Members join that have slack for all that joins with them, or are plain; one entry of each array a member."""
         dues_s = slacks_s + delays_s
-        counted = (dues_s < math.inf) & ~plain
-        if counted.any():
-            self._early_weight += float(weights[counted].sum())
-            self._early_work += float((weights[counted] * works_s[counted]).sum())
-        kept = np.flatnonzero(dues_s < math.inf)
-        if kept.size:
-            self._in_bulk.append(tuple(column[kept] for column in (dues_s, weights, works_s, plain)))
+        is_dated = (dues_s < math.inf) & ~plain
+        if is_dated.any():
+            self._early_weight += float(weights[is_dated].sum())
+            self._early_work += float((weights[is_dated] * works_s[is_dated]).sum())
+        places = np.flatnonzero(dues_s < math.inf)
+        if places.size:
+            self._in_bulk.append(tuple(column[places] for column in (dues_s, weights, works_s, plain)))
 
     def settle(self, already_s: float) -> None:
         """Bring the members in order at that delay."""
@@ -127,35 +127,35 @@ class DelayCost:
             return True
         if self._patient(late_s):
             return False
-        hurt = wait = 0.0
+        late_weight = wait = 0.0
         for member, (total, work) in self._late.items():
             if member > weight:
-                hurt += total
+                late_weight += total
                 wait += work
-        return self._gains(delay_s, weight, slack_s, hurt, wait, already_s)
+        return self._gains(delay_s, weight, slack_s, late_weight, wait, already_s)
 
     def _patient(self, late_s: float) -> bool:
         return late_s * self.late_weight < PATIENCE * self._late_work
 
     def _gains(
-        self, delay_s: float, weight: float, slack_s: float, hurt: float, wait: float, already_s: float
+        self, delay_s: float, weight: float, slack_s: float, late_weight: float, wait: float, already_s: float
     ) -> bool:
-        """The same with those late members only that have the weight ``hurt`` and the weighted work ``wait``."""
-        if not self._timely and hurt == 0.0:
+        """The same with those late members only that have the weight ``late_weight`` and the weighted work ``wait``."""
+        if not self._timely and late_weight == 0.0:
             return True
-        loss = hurt * delay_s
-        all_weight, all_work = self._early_weight + hurt, self._early_work + wait
+        loss = late_weight * delay_s
+        all_weight, all_work = self._early_weight + late_weight, self._early_work + wait
         for due, member, work, _ in self._timely:
             over_s = delay_s - (due - already_s)
             if over_s <= 0.0:
                 break
             loss += member * over_s
-            hurt += member
+            late_weight += member
             wait += member * work
         early, share = self._early_share, self.wait_share
         cost = (1.0 - early) * loss + (early * all_weight - self.price) * delay_s
         # Left out it would wait until the members that it delays are done; before its deadline that costs little.
-        until_s = share * wait / hurt if hurt > 0.0 else 0.0
+        until_s = share * wait / late_weight if late_weight > 0.0 else 0.0
         gain_s = (1.0 - early) * max(0.0, until_s - max(0.0, slack_s))
         if all_weight > 0.0:
             gain_s += early * share * all_work / all_weight
@@ -215,10 +215,10 @@ class DelayCost:
         room_s = self.room_s(already_s)
         if self.late_weight > 0.0 or total_s >= min(room_s, float(slacks_s.min()) - already_s):
             return False
-        counted = ~plain & (slacks_s < math.inf)
-        weight = self._early_weight + float(weights[counted].sum())
+        is_dated = ~plain & (slacks_s < math.inf)
+        weight = self._early_weight + float(weights[is_dated].sum())
         if weight > 0.0:
-            mean_s = (self._early_work + float((weights[counted] * works_s[counted]).sum())) / weight
+            mean_s = (self._early_work + float((weights[is_dated] * works_s[is_dated]).sum())) / weight
             if self._early_weight > 0.0:
                 mean_s = min(mean_s, self._early_work / self._early_weight)
             if (weights * mean_s < weight * delays_s).any():

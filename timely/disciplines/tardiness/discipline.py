@@ -57,7 +57,7 @@ import numpy as np
 from timely.core.job import Job, JobId, JobTable
 from timely.core.utility import NORMAL
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, StepPlan
-from timely.disciplines.output_length import COMPLETED
+from timely.disciplines.output_length import COMPLETE_OUTCOMES
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder, discipline_next_wake_s
 from timely.disciplines.tardiness.job_numbers import Numbers
 from timely.disciplines.tardiness.promises import queue_promised_prompts
@@ -117,38 +117,38 @@ class WeightedTardiness(KeyedDiscipline):
     # ------------------------------------------------------------------ hooks
 
     def arrived(self, job: Job, now: float) -> None:
-        self._disturbed(now)
+        self._unsettle(now)
         self._utilities += not _is_ordinary(job)
         self._arrivals.add(job)
         self._waiting.add(job)
         self._expect(job)
 
     def parked(self, job: Job, now: float) -> None:
-        self._disturbed(now)
+        self._unsettle(now)
         if job.segments:
             self._segments.learn(job)
         self._expect(job)
 
     def due_changed(self, job: Job, now: float) -> None:
-        self._disturbed(now)
+        self._unsettle(now)
         self._waiting.add(job)
 
     def evicted(self, job: Job, now: float) -> None:
-        self._disturbed(now)
+        self._unsettle(now)
         self._arrivals.put_back(job)
         self._waiting.add(job)
 
     def finished(self, job: Job, now: float) -> None:
-        self._disturbed(now)
+        self._unsettle(now)
         self._utilities -= not _is_ordinary(job)
         table, row = job.table, job.row
         if job.spec.plain:
-            if job.outcome in COMPLETED:
+            if job.outcome in COMPLETE_OUTCOMES:
                 self._answers.learn(int(table.output_tokens[row]))
         elif job.segments and job.segments[-1].index == int(table.segment[row]) - 1:
             self._segments.learn(job)
 
-    def _disturbed(self, now: float) -> None:
+    def _unsettle(self, now: float) -> None:
         """Something happened that the next step has to be composed for."""
         self._steady_jobs = ()
 
@@ -173,29 +173,31 @@ class WeightedTardiness(KeyedDiscipline):
         prefill = table.prefill_left[every]
         # A plan's segment beyond what was expected is about to end, as its skill set bounds it; an answer is not.
         least = np.where(are_whole_answers(table, every), self._segments.beyond_tokens, 1.0)
-        left = table.rank[every] - table.segment_tokens[every]
-        left = np.where(left >= 1.0, left, least)
+        tokens_left = table.rank[every] - table.segment_tokens[every]
+        tokens_left = np.where(tokens_left >= 1.0, tokens_left, least)
         alpha, first = table.alpha[every], table.segment[every] == 0
         prefill_s = prompt_token_s * prefill
         weight = np.maximum(-alpha, FLAT_WEIGHT)
-        ahead_s = prefill_s + step_s * left
+        ahead_s = prefill_s + step_s * tokens_left
         allowed_s = table.ert_s[every] * first
-        heeded = weight > self.STEP.HEEDED_WEIGHT
-        if heeded.any():
+        is_heeded = weight > self.STEP.HEEDED_WEIGHT
+        if is_heeded.any():
             # Ordinary requests join their steps as far as their slack allows.
             others = self._count_active(table, limits, ordinary=False)
-            ahead_s[heeded] = (prefill_s + (alone_s + sequence_s * max(0, others - 1)) * left)[heeded]
+            ahead_s[is_heeded] = (prefill_s + (alone_s + sequence_s * max(0, others - 1)) * tokens_left)[
+                is_heeded
+            ]
         plain = table.plain[every]
         if plain.any():
-            left[plain] = self._left_of_answers(table, rows[plain])
+            tokens_left[plain] = self._left_of_answers(table, rows[plain])
             ahead_s[plain] = prefill_s[plain] + step_s
-            begun = plain & (table.output_tokens[every] > 0)
-            paced = begun & (table.pace_s[every] > 0.0)
-            if paced.any():
-                allowed_s[paced] = self._reading_s(table, rows[paced])
+            has_begun = plain & (table.output_tokens[every] > 0)
+            is_paced = has_begun & (table.pace_s[every] > 0.0)
+            if is_paced.any():
+                allowed_s[is_paced] = self._reading_s(table, rows[is_paced])
         else:
-            begun = plain
-        decode_s = step_s * left
+            has_begun = plain
+        decode_s = step_s * tokens_left
         # One step of caution: a job that comes up finds a step in flight.
         slack_s = table.due_s[every] + allowed_s - table.network_s[every] - limits.now - ahead_s - step_s
         slack_s[alpha == 0.0] = math.inf
@@ -210,7 +212,7 @@ class WeightedTardiness(KeyedDiscipline):
                 slack_s, weight, prefill, places, limits.token_budget, prompt_token_s, alone_s
             )
         # A decoding sequence shares its steps with others: it is charged what it adds, and a part of the rest.
-        share_s = prefill_s + (sequence_s + BASE_SHARE * alone_s) * left
+        share_s = prefill_s + (sequence_s + BASE_SHARE * alone_s) * tokens_left
         horizon_s = self.LOOK_AHEAD * max(float(share_s.sum()) / len(rows), step_s)
         index = weight / share_s * np.exp(np.maximum(slack_s, 0.0) / -horizon_s)
         if self.IN_TIME_S:
@@ -228,11 +230,11 @@ class WeightedTardiness(KeyedDiscipline):
             step_s,
             sequence_s,
             prompt_token_s,
-            left,
+            tokens_left,
             prefill_s + decode_s,
             weight,
             slack_s,
-            begun,
+            has_begun,
             ordinary,
             index,
         )
@@ -263,10 +265,12 @@ class WeightedTardiness(KeyedDiscipline):
         Args:
             ordinary: with the ordinary requests. Where requests have priorities, those count always.
         """
-        counted = table.active
+        is_counted = table.active
         if not ordinary and not table.priority.any():
-            counted = counted & ~(table.plain & (table.alpha == NORMAL.alpha) & (table.ert_s == NORMAL.ert_s))
-        return min(int(np.count_nonzero(counted)), limits.max_batch)
+            is_counted = is_counted & ~(
+                table.plain & (table.alpha == NORMAL.alpha) & (table.ert_s == NORMAL.ert_s)
+            )
+        return min(int(np.count_nonzero(is_counted)), limits.max_batch)
 
     @staticmethod
     def _rank_by_arrival(index: Floats, ordinary: np.ndarray, resident: np.ndarray) -> None:
@@ -284,8 +288,8 @@ class WeightedTardiness(KeyedDiscipline):
     def _left_of_answers(self, table: JobTable, rows: Rows) -> Floats:
         """Tokens that plain answers still have: as predicted with the request, else as learned."""
         tokens = table.output_tokens[rows]
-        predicted = table.expected_tokens[rows] - tokens
-        return np.where(predicted >= 1.0, predicted, self._answers.left(tokens))
+        predicted_tokens = table.expected_tokens[rows] - tokens
+        return np.where(predicted_tokens >= 1.0, predicted_tokens, self._answers.left(tokens))
 
     # ------------------------------------------------------------------ a step
 
@@ -314,13 +318,13 @@ class WeightedTardiness(KeyedDiscipline):
         plan = builder.plan
         if not plan.tokens:
             plan.wake_s = discipline_next_wake_s(table, now)
-            if plan.wake_s == math.inf and step.held == "memory":
+            if plan.wake_s == math.inf and step.limited_by == "memory":
                 # No parked job will give its memory back by itself.
                 builder.worth = None
                 step.fill(order)
         all_join = len(plan.tokens) == count
         if not all_join:
-            plan.held = step.held or ("batch" if builder.slots <= 0 else "tokens")
+            plan.limited_by = step.limited_by or ("batch" if builder.slots <= 0 else "tokens")
         if self.RIDE_HORIZON_S > 0.0 and plan.tokens:
             riders, short = self._riders(table, now, limits.free_blocks)
             if riders and step.in_time:
@@ -356,22 +360,22 @@ class WeightedTardiness(KeyedDiscipline):
         builder = StepBuilder(table, limits)
         if decoding.size and not builder.add_decoding(decoding):
             return None
-        held = ""
+        limited_by = ""
         for row in others:
             if builder.full:
                 break
             resident = bool(table.resident[row])
-            if builder.barred(row) or (held and not resident):
+            if builder.is_barred(row) or (limited_by and not resident):
                 continue
             if not builder.add(row):
                 if resident:
                     return None
-                held = "memory"
+                limited_by = "memory"
         plan = builder.plan
         if not plan.tokens:
             return None
         if len(plan.tokens) < count:
-            plan.held = held or ("batch" if builder.slots <= 0 else "tokens")
+            plan.limited_by = limited_by or ("batch" if builder.slots <= 0 else "tokens")
         self._settle(builder, None, all_join=len(plan.tokens) == count)
         return plan
 
@@ -405,8 +409,8 @@ class WeightedTardiness(KeyedDiscipline):
     def _parked_slack_s(table: JobTable, numbers: Numbers, now: float) -> float:
         """Least slack of the jobs that resume by themselves, seconds; infinite without any."""
         resume_s = table.resume_s[numbers.rows]
-        parked = numbers.slack_s[(resume_s > now) & (resume_s < math.inf)]
-        return float(parked.min(initial=math.inf))
+        slacks_s = numbers.slack_s[(resume_s > now) & (resume_s < math.inf)]
+        return float(slacks_s.min(initial=math.inf))
 
     @staticmethod
     def _victims_of(table: JobTable, numbers: Numbers, now: float, order: Rows) -> Iterator[int]:
@@ -415,8 +419,10 @@ class WeightedTardiness(KeyedDiscipline):
         Those that have the time to be computed again come before other candidates, the shortest context first.
         """
         resume_s = table.resume_s[numbers.rows]
-        parked = np.flatnonzero(table.resident[numbers.rows] & (resume_s > now))
-        yield from numbers.rows[parked[np.lexsort((numbers.index[parked], -resume_s[parked]))]].tolist()
+        parked_places = np.flatnonzero(table.resident[numbers.rows] & (resume_s > now))
+        yield from numbers.rows[
+            parked_places[np.lexsort((numbers.index[parked_places], -resume_s[parked_places]))]
+        ].tolist()
         again_s = numbers.prompt_token_s * table.context_tokens[numbers.rows]
         early = order[(numbers.slack_s > again_s)[order] & table.resident[numbers.rows[order]]]
         yield from numbers.rows[early[np.argsort(again_s[early], kind="stable")]].tolist()
@@ -429,9 +435,9 @@ class WeightedTardiness(KeyedDiscipline):
         if len(rows) > limits.max_batch or tokens > limits.token_budget:
             return False
         reach = table.context_tokens[rows] + limits.block_tokens
-        needed = np.maximum(reach // limits.block_tokens - table.blocks[rows], 0)
+        new_blocks = np.maximum(reach // limits.block_tokens - table.blocks[rows], 0)
         return bool(
-            needed.sum() <= limits.free_blocks
+            new_blocks.sum() <= limits.free_blocks
             and (table.resume_s[rows] <= limits.now).all()
             and not table.prefill_left[rows].any()
             and table.resident[rows].all()
@@ -439,10 +445,10 @@ class WeightedTardiness(KeyedDiscipline):
 
     def _riders(self, table: JobTable, now: float, free_blocks: int) -> tuple[list[int], bool]:
         """Parked generations that could decode at once, the earliest due first; and whether memory is short."""
-        parked = table.resume_s > now
-        if not parked.any():
+        is_parked = table.resume_s > now
+        if not is_parked.any():
             return [], False
-        able = parked & table.resident & (table.resume_s < math.inf) & (table.prefill_left == 0)
+        able = is_parked & table.resident & (table.resume_s < math.inf) & (table.prefill_left == 0)
         if not able.any():
             return [], False
         short = free_blocks < int(table.blocks.sum()) - int(table.shared_blocks[table.resident].sum())

@@ -35,11 +35,11 @@ class Promises:
 
     def __init__(self, builder: StepBuilder, numbers: Numbers) -> None:
         table, rows, now = builder.table, numbers.rows, builder.limits.now
-        promised = table.promised[rows]
-        if promised.any():
-            promised &= (table.segment[rows] == 0) & (table.resume_s[rows] <= now)
-            promised &= table.due_s[rows] + table.ert_s[rows] - table.network_s[rows] > now
-        places = promised.nonzero()[0]
+        is_promised = table.promised[rows]
+        if is_promised.any():
+            is_promised &= (table.segment[rows] == 0) & (table.resume_s[rows] <= now)
+            is_promised &= table.due_s[rows] + table.ert_s[rows] - table.network_s[rows] > now
+        places = is_promised.nonzero()[0]
         at = rows[places]
         self._rows: list[int] = at.tolist()
         if not self._rows:
@@ -106,14 +106,14 @@ class Promises:
         if row not in self._rows:
             return
         at = self._rows.index(row)
-        left = int(self._table.prefill_left[row])
+        prompt_left = int(self._table.prefill_left[row])
         self._dues_s[at] += delay_s
-        if not left:
+        if not prompt_left:
             # The steps of the others have its sequence already.
-            counted = self._weights <= self._weights[at]
-            self._member_s[counted] += delay_s
-            self._latest_s[counted] += delay_s
-        elif tokens == left:
+            no_steeper = self._weights <= self._weights[at]
+            self._member_s[no_steeper] += delay_s
+            self._latest_s[no_steeper] += delay_s
+        elif tokens == prompt_left:
             self._latest_s[at] = self._member_s[at] + delay_s
         else:
             self._latest_s[at] += delay_s

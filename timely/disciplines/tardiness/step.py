@@ -73,8 +73,21 @@ class Step:
     """Ordinary requests wait for members that lose more utility per second than this, which is what they lose."""
 
     __slots__ = (
-        "_all", "_builder", "_cuts", "_decoding", "_delay_s", "_heeded", "_longest_tokens", "_numbers",
-        "_parked_slack_s", "_passed", "_promises", "_refusals", "_residents_only", "_rules", "held",
+        "_all",
+        "_builder",
+        "_cuts",
+        "_decoding",
+        "_decoding_place",
+        "_delay_s",
+        "_heeded_cost",
+        "_longest_tokens",
+        "_numbers",
+        "_parked_slack_s",
+        "_promises",
+        "_refusals",
+        "_residents_only",
+        "_rules",
+        "limited_by",
     )  # fmt: skip
 
     PROTECTS_ORDINARY: ClassVar[bool] = True
@@ -95,20 +108,20 @@ class Step:
         self._longest_tokens = 1.0
         """Most tokens that a member's segment still has."""
         self._all = DelayCost(rules.EARLY_SHARE)
-        self._heeded = DelayCost(rules.EARLY_SHARE)
+        self._heeded_cost = DelayCost(rules.EARLY_SHARE)
         """Members that an ordinary request has to heed."""
         self._promises = Promises(builder, numbers)
         self._refusals = 0
         """Prompts refused in a row."""
         self._decoding: Floats = np.zeros(0)
         """Weights of the candidates that decode, in order."""
-        self._passed = 0
+        self._decoding_place = 0
         """So many of them have been considered."""
         self._cuts = False
         """A prompt that has joined goes on in the next step."""
         self._residents_only = False
         """A job waits for memory, so no other new one may take it."""
-        self.held = ""
+        self.limited_by = ""
 
     @property
     def in_time(self) -> bool:
@@ -129,17 +142,17 @@ class Step:
         # Candidates in a row that decode, ordinary ones or not, are judged together.
         decoding = (table.prefill_left[rows] == 0) & table.resident[rows]
         kinds = np.where(decoding, 1 + numbers.ordinary[order], 0)
-        self._decoding, self._passed = numbers.weight[order][decoding], 0
+        self._decoding, self._decoding_place = numbers.weight[order][decoding], 0
         changes = (kinds[1:] != kinds[:-1]).nonzero()[0] + 1
         bounds = [0, *changes.tolist(), len(kinds)]
         for begin, end in pairwise(bounds):
-            judged = 0
+            judged_count = 0
             ordinary = bool(kinds[begin] == 2)
             least = self.MIN_ORDINARY_GROUP if ordinary else MIN_GROUP
             if self._rules.PROTECT and kinds[begin] and end - begin >= least and not self._builder.full:
-                judged = self._add_group(order[begin:end], ordinary=ordinary)
-                self._passed += judged
-            for at in range(begin + judged, end, PIECE):
+                judged_count = self._add_group(order[begin:end], ordinary=ordinary)
+                self._decoding_place += judged_count
+            for at in range(begin + judged_count, end, PIECE):
                 if self._builder.full:
                     return
                 self._fill_one_by_one(order[at : min(at + PIECE, end)])
@@ -161,10 +174,10 @@ class Step:
         ):
             if builder.full:
                 return
-            self._passed += not prompt
+            self._decoding_place += not prompt
             if (self._residents_only and not resident) or (prompt and self._refusals >= MAX_PROMPT_REFUSALS):
                 continue
-            if builder.barred(row):
+            if builder.is_barred(row):
                 continue
             tokens, delay_s = self._share(row, prompt, left, weight, slack, plain=plain)
             if not tokens:
@@ -181,7 +194,7 @@ class Step:
                 tokens = self._fitting(costs, tokens, room_s) if prompt and self._rules.CHUNK else 0
                 delay_s = numbers.prompt_token_s * tokens
                 if not tokens or not self._is_worth(costs, delay_s, weight * tokens / prompt, slack, work):
-                    self.held = self.held or "suspended"
+                    self.limited_by = self.limited_by or "suspended"
                     self._refusals += bool(prompt) and not breaks
                     continue
             if builder.add(row, tokens):
@@ -189,10 +202,10 @@ class Step:
                 self._cuts |= tokens < prompt
                 self._join(delay_s, weight, slack, work, left, plain=plain, ordinary=ordinary)
                 self._promises.join(row, delay_s, tokens)
-            elif not resident or builder.lost(row):
+            elif not resident or builder.is_evicted(row):
                 # Nothing less important may take the room that this job waits for; resident jobs go on.
                 self._residents_only = True
-                self.held = self.held or "memory"
+                self.limited_by = self.limited_by or "memory"
 
     def _costs(self, *, ordinary: bool) -> DelayCost:
         """What delays cost those members that a candidate has to heed."""
@@ -200,8 +213,8 @@ class Step:
             return self._all
         builder = self._builder
         step_s = builder.limits.speed.step_s(len(builder.rows), 0)
-        self._heeded.wait_share = min(1.0, step_s / self._numbers.step_s)
-        return self._heeded
+        self._heeded_cost.wait_share = min(1.0, step_s / self._numbers.step_s)
+        return self._heeded_cost
 
     def _is_worth(
         self, costs: DelayCost, delay_s: float, weight: float, slack_s: float, work_s: float
@@ -220,7 +233,7 @@ class Step:
         tokens = min(prompt, self._builder.tokens_for(row))
         if tokens < prompt:
             # It goes on in the next step anyway, so it leaves a token to each equal that decodes.
-            equals = int(np.count_nonzero(self._decoding[self._passed :] >= weight))
+            equals = int(np.count_nonzero(self._decoding[self._decoding_place :] >= weight))
             # A later prompt takes these tokens, unless others wait for cache that answers give back when they end.
             least = 0 if self._cuts and self._answers_fill_cache else min(tokens, MIN_CHUNK_TOKENS)
             tokens = max(least, tokens - equals)
@@ -249,8 +262,8 @@ class Step:
         works, lefts, plain = numbers.work_s[places], numbers.left_tokens[places], numbers.plain[places]
         longest = self._longest_tokens
         if not ordinary:
-            counted = ~plain & (slacks < math.inf)
-            longest = max(longest, float(lefts[counted].max(initial=1.0)))
+            is_dated = ~plain & (slacks < math.inf)
+            longest = max(longest, float(lefts[is_dated].max(initial=1.0)))
         delays = numbers.sequence_s * np.where(plain, np.minimum(lefts, longest), lefts)
         count: int | None = len(places)
         if already_s + float(delays.sum()) > self._promises.room_s(float(weights.min())):
@@ -260,7 +273,7 @@ class Step:
                 delays, weights, slacks - already_s, -slacks - works, already_s
             )
             if count == 0:
-                self.held = self.held or "suspended"
+                self.limited_by = self.limited_by or "suspended"
                 return len(places)
         elif not self._all.bear_together(delays, weights, slacks, works, plain, already_s):
             return 0
@@ -274,7 +287,7 @@ class Step:
             )
         if not ordinary:
             steep = weights > self.HEEDED_WEIGHT
-            self._heeded.join_together(
+            self._heeded_cost.join_together(
                 slacks[steep], delays[steep], weights[steep], works[steep], plain[steep]
             )
         if self._promises.hold:
@@ -316,7 +329,7 @@ class Step:
             return  # no delay costs it anything
         self._all.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
         if not ordinary and weight > self.HEEDED_WEIGHT:
-            self._heeded.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
+            self._heeded_cost.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
         if not (ordinary or plain):
             self._longest_tokens = max(self._longest_tokens, left_tokens)
 

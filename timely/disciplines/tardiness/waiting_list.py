@@ -31,7 +31,7 @@ class WaitingList:
     """
 
     def __init__(self) -> None:
-        self._ranked: list[Job] = []
+        self._order: list[Job] = []
         self._ranked_s = -np.inf
         self._new: dict[Job, None] = {}
 
@@ -60,23 +60,23 @@ class WaitingList:
             self._rank(table, waiting.nonzero()[0], index())
             self._ranked_s = now
             first = self._first(table, now)
-        considered = table.resident.copy()
-        considered[first] = True
-        return considered.nonzero()[0]
+        is_considered = table.resident.copy()
+        is_considered[first] = True
+        return is_considered.nonzero()[0]
 
     def _rank(self, table: JobTable, rows: Rows, index: Floats) -> None:
         # More than are considered: some of them start before the order is made anew.
         most = 4 * FIRST
-        prioritised = table.priority.any()
-        if not prioritised and len(rows) > most:
+        has_priorities = table.priority.any()
+        if not has_priorities and len(rows) > most:
             # The others come after these in any case, so they need no order.
             ranks = -index[rows]
             rows = rows[ranks <= np.partition(ranks, most - 1)[most - 1]]
         keys = [table.sequence[rows], -index[rows]]
-        if prioritised:
+        if has_priorities:
             keys.append(table.priority[rows])
         order = rows[np.lexsort(keys)[:most]]
-        self._ranked = [table.jobs[row] for row in order.tolist()]
+        self._order = [table.jobs[row] for row in order.tolist()]
         self._new.clear()
 
     def _first(self, table: JobTable, now: float) -> Rows | None:
@@ -84,12 +84,12 @@ class WaitingList:
         if not self._ranked_s <= now < self._ranked_s + RANKED_S or len(self._new) > MAX_NEW:
             return None
         while True:
-            rows = np.array([job.row for job in self._ranked[:FIRST]], dtype=np.int64)
+            rows = np.array([job.row for job in self._order[:FIRST]], dtype=np.int64)
             waits = (rows >= 0) & ~table.resident[rows]
             if waits.all():
                 break
             # The others have started or ended; an evicted one is among the newcomers.
-            self._ranked[:FIRST] = [self._ranked[place] for place in np.flatnonzero(waits).tolist()]
+            self._order[:FIRST] = [self._order[place] for place in np.flatnonzero(waits).tolist()]
         if len(rows) < FIRST:
             return None
         new = [job.row for job in self._new if job.row >= 0]

@@ -30,13 +30,13 @@ class WithoutDistributions(Timely):
 
     def __init__(self, history: HistoryPredictor | None = None, costs: AppCosts | None = None) -> None:
         super().__init__(history, costs)
-        self._undated.answers = MeanLengths(history)
+        self._requests.answers = MeanLengths(history)
 
 
 class WithoutDrafts(Timely):
     """Tokens count, not rounds."""
 
-    def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
+    def accepted(self, job: Job, draft_tokens: int, right_tokens: int, now: float) -> None:
         """Nothing is learned of drafts."""
 
 

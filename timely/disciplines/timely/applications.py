@@ -11,8 +11,8 @@ from timely.core.job import Job, JobTable
 from timely.disciplines.base import StepLimits
 from timely.disciplines.justitia.app_groups import App, AppAccounts
 from timely.disciplines.justitia.fair_clock import FairClock
-from timely.disciplines.output_length import COMPLETED
-from timely.disciplines.predictors.app_cost import REMEMBERED, AppCosts
+from timely.disciplines.output_length import COMPLETE_OUTCOMES
+from timely.disciplines.predictors.app_cost import MAX_KINDS, AppCosts
 
 MEMORY = 200
 """Requests of a type that its mean cost remembers."""
@@ -47,9 +47,9 @@ class Applications:
         """A request arrived; an application's first one opens it."""
         app, fresh, previous = self.accounts.join(job, now)
         if fresh:
-            mean, seen = self._request_costs.get(app.kind, (0.0, 0))
-            if seen and app.promised and not self._is_trained:
-                share = seen / (seen + PRIOR_REQUESTS)
+            mean, count = self._request_costs.get(app.kind, (0.0, 0))
+            if count and app.promised and not self._is_trained:
+                share = count / (count + PRIOR_REQUESTS)
                 app.cost = share * mean * app.allowance + (1.0 - share) * app.cost
             after = previous.tag if previous is not None else 0.0
             app.tag = self.clock.time.arrive(app.cost, now, after=after)
@@ -57,17 +57,17 @@ class Applications:
 
     def leave(self, job: Job, now: float) -> None:
         """A request is over."""
-        before = self.accounts.book.of(job.job_id).served
+        before = self.accounts.book.of(job.job_id).served_cost
         app = self.accounts.leave(job, now)
-        if job.outcome in COMPLETED:
-            self._learn(app.kind, app.served - before)
-        if not app.live and app.promised and app.sent >= app.allowance:
-            self.clock.time.move(app.tag, app.tag + app.served - app.cost)
+        if job.outcome in COMPLETE_OUTCOMES:
+            self._learn(app.kind, app.served_cost - before)
+        if not app.live and app.promised and app.requests >= app.allowance:
+            self.clock.time.move(app.tag, app.tag + app.served_cost - app.cost)
 
     def _learn(self, kind: str, cost: float) -> None:
         # Taken out and put in again: the first is the type without a request for longest.
-        mean, seen = self._request_costs.pop(kind, (0.0, 0))
-        if len(self._request_costs) >= REMEMBERED:
+        mean, count = self._request_costs.pop(kind, (0.0, 0))
+        if len(self._request_costs) >= MAX_KINDS:
             del self._request_costs[next(iter(self._request_costs))]
-        seen = min(seen + 1, MEMORY)
-        self._request_costs[kind] = (mean + (cost - mean) / seen, seen)
+        count = min(count + 1, MEMORY)
+        self._request_costs[kind] = (mean + (cost - mean) / count, count)

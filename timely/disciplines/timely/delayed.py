@@ -34,7 +34,7 @@ class DelayedMembers:
         """
         self._members.append((due_s, weight, work_s, left_tokens))
 
-    def joined(self, left_tokens: Floats, charged_s: float) -> None:
+    def join_answers(self, left_tokens: Floats, charged_s: float) -> None:
         """Answers have joined."""
         self._answers += left_tokens.tolist()
         self._charged_s += charged_s
@@ -77,18 +77,18 @@ class DelayedMembers:
         prices = price * self._sequence_s * np.minimum(left_tokens, longest_tokens)
         late = rest_s <= 0.0
         patient = lates_s * weight[late].sum() < PATIENCE * (weight * works_s)[late].sum()
-        heeded = np.where(patient[:, None] | (weight > weights[:, None]), weight, 0.0)
+        heeded_weight = np.where(patient[:, None] | (weight > weights[:, None]), weight, 0.0)
         mild = weight <= -NORMAL.alpha
 
         def gains(at: slice, before_s: Floats) -> Bools:
             """Whether each joins if the members have so much time left before it, shape ``(answers, members)``."""
             over_s = np.clip(delays_s[at] - before_s, 0.0, delays_s[at])
-            losses = heeded[at] * over_s
-            paid = np.minimum(prices[at], (losses * (mild & (before_s <= 0.0))).sum(axis=1))
-            hurt = heeded[at] * (over_s > 0.0)
-            total = hurt.sum(axis=1)
-            until_s = np.divide(hurt @ works_s, total, out=np.zeros(len(total)), where=total > 0.0)
-            gain: Bools = weights[at] * wait_share * until_s >= losses.sum(axis=1) - paid
+            losses = heeded_weight[at] * over_s
+            credit = np.minimum(prices[at], (losses * (mild & (before_s <= 0.0))).sum(axis=1))
+            late_weight = heeded_weight[at] * (over_s > 0.0)
+            total = late_weight.sum(axis=1)
+            until_s = np.divide(late_weight @ works_s, total, out=np.zeros(len(total)), where=total > 0.0)
+            gain: Bools = weights[at] * wait_share * until_s >= losses.sum(axis=1) - credit
             return gain
 
         begin = 0
@@ -101,9 +101,9 @@ class DelayedMembers:
                 begin += ends
             if begin < count:
                 # One that is refused changes nothing, so all that follow can be judged by the present members.
-                refused = _first(gains(slice(begin, count), np.tile(rest_s, (count - begin, 1))))
-                joins[begin : begin + refused] = False
-                begin += refused
+                refusals = _first(gains(slice(begin, count), np.tile(rest_s, (count - begin, 1))))
+                joins[begin : begin + refusals] = False
+                begin += refusals
         return joins
 
     def _delays_s(self, answers: Floats, lefts: Floats) -> Floats:

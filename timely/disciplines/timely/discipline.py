@@ -118,7 +118,7 @@ class Timely(WeightedTardiness):
 
     def __init__(self, history: HistoryPredictor | None = None, costs: AppCosts | None = None) -> None:
         super().__init__()
-        self._undated = UndatedRequests(history, costs)
+        self._requests = UndatedRequests(history, costs)
         self._price = DelayPrice()
         self._level_weight: Floats = np.power(self.LEVEL_FACTOR, np.arange(LEVELS - 1.0, -1.0, -1.0))
         self._by_arrival = False
@@ -133,10 +133,10 @@ class Timely(WeightedTardiness):
         return cls(HistoryPredictor.from_file(path))
 
     def knowledge(self) -> HistoryPredictor:
-        return self._undated.answers.history
+        return self._requests.answers.history
 
     def recall(self, knowledge: object) -> None:
-        self._undated.answers.history = cast(HistoryPredictor, knowledge)
+        self._requests.answers.history = cast(HistoryPredictor, knowledge)
 
     # ------------------------------------------------------------------ hooks
 
@@ -147,44 +147,44 @@ class Timely(WeightedTardiness):
 
     def arrived(self, job: Job, now: float) -> None:
         if is_discipline_job_undated(job):
-            self._undated.arrived(job, now)
+            self._requests.arrived(job, now)
         super().arrived(job, now)
 
     @property
     def follows_tokens(self) -> bool:
-        return self._undated.speculative
+        return self._requests.speculative
 
     def progressed(self, job: Job, tokens: int, now: float) -> None:
-        if self._undated.speculative and is_discipline_job_undated(job):
-            self._undated.progressed(job, tokens)
+        if self._requests.speculative and is_discipline_job_undated(job):
+            self._requests.progressed(job, tokens)
 
-    def accepted(self, job: Job, drafted: int, accepted: int, now: float) -> None:
-        self._undated.speculative |= drafted > 0
+    def accepted(self, job: Job, draft_tokens: int, right_tokens: int, now: float) -> None:
+        self._requests.speculative |= draft_tokens > 0
 
     def finished(self, job: Job, now: float) -> None:
         super().finished(job, now)
         if is_discipline_job_undated(job):
-            self._undated.finished(job, now)
+            self._requests.finished(job, now)
 
-    def _disturbed(self, now: float) -> None:
+    def _unsettle(self, now: float) -> None:
         if self._steady_jobs:
             self._price.go_on(now)
-        super()._disturbed(now)
+        super()._unsettle(now)
 
     def _expect(self, job: Job) -> None:
         if is_discipline_job_undated(job):
-            job.table.rank[job.row] = self._undated.place(job)
+            job.table.rank[job.row] = self._requests.place(job)
         else:
             super()._expect(job)
 
     def state(self) -> dict[str, float | int | str]:
-        return {"without_deadline": len(self._undated), "apps": len(self._undated.applications)}
+        return {"without_deadline": len(self._requests), "apps": len(self._requests.applications)}
 
     # ------------------------------------------------------------------ numbers
 
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
-        self._undated.applications.advance(table, limits)
-        self._undated.renew(limits.now)
+        self._requests.applications.advance(table, limits)
+        self._requests.renew(limits.now)
         if self._steady_jobs:
             self._price.go_on(limits.now)
         self._price.advance(limits.now)
@@ -193,16 +193,16 @@ class Timely(WeightedTardiness):
 
     def _may_go_by_arrival(self, table: JobTable, now: float) -> bool:
         """Whether requests without a deadline start as in vLLM: nothing is said of them, and the queue is short."""
-        if len(self._undated.applications):
+        if len(self._requests.applications):
             return False
         if self._waits_long(table, now):
             return False
-        undated = _is_undated(table, slice(None))
-        waiting = (undated & ~table.resident & (table.resume_s <= now)).nonzero()[0]
+        is_undated = _is_undated(table, slice(None))
+        waiting = (is_undated & ~table.resident & (table.resume_s <= now)).nonzero()[0]
         self._oldest = table.jobs[waiting[table.arrival_s[waiting].argmin()]] if waiting.size else None
         if self._waits_long(table, now):
             return False
-        return not (undated & ((table.urgency < LEVELS) | ~np.isnan(table.expected_tokens))).any()
+        return not (is_undated & ((table.urgency < LEVELS) | ~np.isnan(table.expected_tokens))).any()
 
     def _waits_long(self, table: JobTable, now: float) -> bool:
         """Whether the request that had waited for longest still waits, and for long."""
@@ -235,24 +235,24 @@ class Timely(WeightedTardiness):
         if not resident[: int(np.count_nonzero(resident))].all():
             return None
         # In the same order at each step, so that the engine has nothing to sort.
-        turns = self._undated.turns[self._undated.places(table, decoding)]
+        turns = self._requests.turns[self._requests.places(table, decoding)]
         return decoding[np.argsort(turns, kind="stable")], others.tolist()
 
     def _numbers(self, table: JobTable, limits: StepLimits, rows: Rows | None = None) -> Numbers:
         if rows is None:
             rows = np.arange(len(table))
-        undated = _is_undated(table, rows)
-        if not undated.any():
+        is_undated = _is_undated(table, rows)
+        if not is_undated.any():
             return super()._numbers(table, limits, rows)
-        own = self._undated_numbers(table, limits, rows[undated])
-        if undated.all():
+        own = self._undated_numbers(table, limits, rows[is_undated])
+        if is_undated.all():
             return own
-        dated = super()._numbers(table, limits, rows[~undated])
+        others = super()._numbers(table, limits, rows[~is_undated])
         columns = {
-            name: _merged(undated, getattr(own, name), getattr(dated, name))
+            name: _merge(is_undated, getattr(own, name), getattr(others, name))
             for name in ("left_tokens", "work_s", "weight", "slack_s", "plain", "ordinary", "index")
         }
-        return Numbers(rows, dated.step_s, dated.sequence_s, dated.prompt_token_s, **columns)
+        return Numbers(rows, others.step_s, others.sequence_s, others.prompt_token_s, **columns)
 
     def _undated_numbers(self, table: JobTable, limits: StepLimits, rows: Rows) -> Numbers:
         """What composition reads of rows without a deadline."""
@@ -279,11 +279,11 @@ class Timely(WeightedTardiness):
 
     def _needs(self, table: JobTable, limits: StepLimits, rows: Rows) -> Needs:
         """What the index of rows without a deadline follows from."""
-        requests = self._undated
+        requests = self._requests
         step_s = self._step_times_s(table, limits)[2]
         places = requests.places(table, rows)
         a_round = requests.tokens_a_round(places)
-        use, left = requests.expect(
+        use, tokens_left = requests.expect(
             table,
             rows,
             places,
@@ -296,11 +296,11 @@ class Timely(WeightedTardiness):
         levels = self._level_weights(table, rows)
         if len(requests.applications) and requests.apps[places].any():
             self._share_fairly(table, rows, places, use_s, step_s)
-        return Needs(SLOPE * levels / levels.max(), use_s, left, a_round)
+        return Needs(SLOPE * levels / levels.max(), use_s, tokens_left, a_round)
 
     def _machine(self, table: JobTable, limits: StepLimits) -> Machine:
         return Machine(
-            timely_step_slots(limits), self._undated.applications.clock.cache_tokens(table, limits)
+            timely_step_slots(limits), self._requests.applications.clock.cache_tokens(table, limits)
         )
 
     def _level_weights(self, table: JobTable, rows: Rows) -> Floats:
@@ -312,8 +312,8 @@ class Timely(WeightedTardiness):
 
         A resident request has at most the use of the first waiting one: what has begun is not interrupted.
         """
-        clock = self._undated.applications.clock
-        tags = self._undated.tags[places]
+        clock = self._requests.applications.clock
+        tags = self._requests.tags[places]
         member = ~np.isnan(tags)
         whole = max(1.0, clock.rate_tokens)
         left = tags[member] - clock.time.value
@@ -331,9 +331,9 @@ class Timely(WeightedTardiness):
     def _begin_step(self, builder: StepBuilder, numbers: Numbers, parked_slack_s: float) -> UtilityStep:
         table, limits = builder.table, builder.limits
         apps = np.zeros(len(numbers.rows), dtype=np.int64)
-        undated = numbers.ordinary
-        if undated.any():
-            apps[undated] = self._undated.apps[self._undated.places(table, numbers.rows[undated])]
+        is_undated = numbers.ordinary
+        if is_undated.any():
+            apps[is_undated] = self._requests.apps[self._requests.places(table, numbers.rows[is_undated])]
         return UtilityStep(
             self,
             builder,
@@ -350,7 +350,7 @@ class Timely(WeightedTardiness):
         table, limits = builder.table, builder.limits
         if builder.prefill_tokens and not self._utilities:
             rows = np.array(builder.rows)
-            self._undated.begin(table, rows[~table.resident[rows]].tolist())
+            self._requests.begin(table, rows[~table.resident[rows]].tolist())
         step_s = limits.speed.step_s(len(builder.rows), builder.prefill_tokens, 0)
         self._price.note(step.late_weight if step is not None else 0.0, step_s)
 
@@ -366,7 +366,7 @@ def _is_undated(table: JobTable, rows: Rows | slice) -> Bools:
     return flat & ~table.segmented[rows]
 
 
-def _merged(undated: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
-    column = np.empty(len(undated), dtype=others.dtype)
-    column[undated], column[~undated] = own, others
+def _merge(is_undated: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
+    column = np.empty(len(is_undated), dtype=others.dtype)
+    column[is_undated], column[~is_undated] = own, others
     return column

@@ -11,7 +11,7 @@ import numpy as np
 from timely.core.job import JobTable
 from timely.disciplines.base import Floats, StepLimits
 
-OUTLIVED = 0.94
+OUTLIVED_SHARE = 0.94
 """Use left of an answer longer than its whole distribution, as a share of its length so far.
 
 It is the Gittins index of lengths 1.25, 1.5, 2 and 3 times as long, equally likely.
@@ -43,8 +43,8 @@ class Machine:
 
     def _use(self, tokens: Floats, even: Floats, context_tokens: Floats) -> Floats:
         above = np.maximum(tokens - even, 0.0)
-        cached = above * (context_tokens + 0.5 * above)
-        use: Floats = np.minimum(tokens, even) / self.slots + cached / self.cache_tokens
+        cache_area = above * (context_tokens + 0.5 * above)
+        use: Floats = np.minimum(tokens, even) / self.slots + cache_area / self.cache_tokens
         return use
 
 
@@ -61,17 +61,17 @@ def gittins_use(
     """
     begin, context = output_tokens[:, None], context_tokens[:, None]
     alive = lengths > begin
-    left = np.where(alive, machine.use(begin, lengths, context), 0.0)
-    ended = np.cumsum(alive, axis=1)
-    count = ended[:, -1]
+    use_left = np.where(alive, machine.use(begin, lengths, context), 0.0)
+    end_count = np.cumsum(alive, axis=1)
+    count = end_count[:, -1]
     longer = np.arange(lengths.shape[1] - 1, -1, -1)
-    used = np.cumsum(left, axis=1) + left * longer + (before * count)[:, None]
-    least: Floats = np.where(alive, used / np.maximum(ended, 1), np.inf).min(axis=1)
-    outlived = count == 0
-    if outlived.any():
-        tokens = np.maximum(output_tokens[outlived], 1.0)
-        again = machine.use(tokens, (1.0 + OUTLIVED) * tokens, context_tokens[outlived])
-        least[outlived] = before[outlived] + again
+    total_use = np.cumsum(use_left, axis=1) + use_left * longer + (before * count)[:, None]
+    least: Floats = np.where(alive, total_use / np.maximum(end_count, 1), np.inf).min(axis=1)
+    is_outlived = count == 0
+    if is_outlived.any():
+        tokens = np.maximum(output_tokens[is_outlived], 1.0)
+        again = machine.use(tokens, (1.0 + OUTLIVED_SHARE) * tokens, context_tokens[is_outlived])
+        least[is_outlived] = before[is_outlived] + again
     return least
 
 
@@ -80,7 +80,7 @@ def timely_mean_left(lengths: Floats, output_tokens: Floats) -> Floats:
     over = np.maximum(lengths - output_tokens[:, None], 0.0)
     count = (over > 0.0).sum(axis=1)
     mean = over.sum(axis=1) / np.maximum(count, 1)
-    tokens: Floats = np.maximum(np.where(count > 0, mean, OUTLIVED * output_tokens), 1.0)
+    tokens: Floats = np.maximum(np.where(count > 0, mean, OUTLIVED_SHARE * output_tokens), 1.0)
     return tokens
 
 

@@ -13,7 +13,7 @@ from timely.disciplines.predictors.history import MOST, SMOOTH, SMOOTH_NODES, SM
 PLACES = 32
 """Equally likely lengths that stand for a distribution."""
 
-REMEMBERED = 128
+MAX_ERRORS = 128
 """Finished requests whose prediction errors count, of each size of prediction."""
 
 PRIOR_ERRORS = 8
@@ -95,7 +95,7 @@ class PredictionErrors:
     def learn(self, predicted_tokens: float, tokens: int) -> None:
         """A request ended that brought a prediction."""
         octave = _octave(predicted_tokens)
-        self._errors.setdefault(octave, deque(maxlen=REMEMBERED)).append(tokens / predicted_tokens)
+        self._errors.setdefault(octave, deque(maxlen=MAX_ERRORS)).append(tokens / predicted_tokens)
         self._factors.pop(octave, None)
 
     def factors(self, predicted_tokens: float) -> Floats:
@@ -103,11 +103,11 @@ class PredictionErrors:
         octave = _octave(predicted_tokens)
         factors = self._factors.get(octave)
         if factors is None:
-            seen = np.array(self._errors.get(octave, ()), dtype=np.float64)
+            errors = np.array(self._errors.get(octave, ()), dtype=np.float64)
             prior = np.exp(PRIOR_SIGMA * _NORMAL)
-            both = np.concatenate((seen, prior))
+            both = np.concatenate((errors, prior))
             weights = np.ones_like(both)
-            weights[seen.size :] = PRIOR_ERRORS / prior.size
+            weights[errors.size :] = PRIOR_ERRORS / prior.size
             factors = self._factors[octave] = timely_even_lengths(both, weights)
         return factors
 
@@ -126,7 +126,7 @@ class AnswerDistributions:
     def __init__(self, history: HistoryPredictor | None = None) -> None:
         self.history = history if history is not None else HistoryPredictor()
         self._errors = PredictionErrors()
-        self.learned = 0
+        self.answer_count = 0
         """Answers that were learned from."""
 
     def embed(self, spec: JobSpec) -> Vectors | None:
@@ -176,7 +176,7 @@ class AnswerDistributions:
 
     def learn(self, spec: JobSpec, vector: Vectors | None, output_tokens: int) -> None:
         """A request has ended by itself."""
-        self.learned += 1
+        self.answer_count += 1
         if vector is not None:
             self.history.remember(vector, spec.prompt_tokens, output_tokens)
         elif spec.hints.expected_tokens is not None:

@@ -27,8 +27,8 @@ class DelayPrice:
         if self._now_s > -math.inf:
             busy_s = max(0.0, min(now, self._until_s) - self._now_s)
             idle_s = max(0.0, now - self._now_s - busy_s)
-            kept = math.exp(-busy_s / HORIZON_S)
-            self.mean = (kept * self.mean + (1.0 - kept) * self._rate) * math.exp(-idle_s / HORIZON_S)
+            share = math.exp(-busy_s / HORIZON_S)
+            self.mean = (share * self.mean + (1.0 - share) * self._rate) * math.exp(-idle_s / HORIZON_S)
         self._now_s = now
 
     def go_on(self, now: float) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from timely.core.arrays import Floats, Ints
 from timely.core.job import Job, JobId, JobTable
 from timely.core.utility import NORMAL
-from timely.disciplines.output_length import COMPLETED
+from timely.disciplines.output_length import COMPLETE_OUTCOMES
 from timely.disciplines.predictors.app_cost import AppCosts
 from timely.disciplines.predictors.embedding import Vectors
 from timely.disciplines.predictors.history import HistoryPredictor
@@ -30,7 +30,7 @@ REFRESH_TOKENS = 16
 MORE_ANSWERS = 0.25
 """Growth of the answers that a prediction rests on, after which it is made anew."""
 
-RENEWED = 4
+RENEWALS_PER_ANSWER = 4
 """Predictions that are renewed at most for each answer that comes."""
 
 RENEWED_TOGETHER, RENEWED_S = 16, 0.1
@@ -74,7 +74,7 @@ class UndatedRequests:
         self._places: dict[JobId, int] = {}
         self._beliefs: dict[JobId, Belief] = {}
         """The oldest prediction first."""
-        self._owed = 0
+        self._renewals = 0
         """Predictions to renew for the answers since the last time, at most."""
         self._renewed_s = -math.inf
         self._free: list[int] = []
@@ -122,15 +122,15 @@ class UndatedRequests:
         self.lengths[places] = self.answers.predict([job.spec for job in jobs], vectors)
         self._seen_prompt[places] = -1
         for job, vector in zip(jobs, vectors, strict=True):
-            self._beliefs[job.job_id] = Belief(job, vector, self.answers.learned)
+            self._beliefs[job.job_id] = Belief(job, vector, self.answers.answer_count)
 
     def renew(self, now: float) -> None:
         """Renew the oldest predictions, some at a time, if enough answers have come since."""
-        if not self._owed or now < self._renewed_s + RENEWED_S:
+        if not self._renewals or now < self._renewed_s + RENEWED_S:
             return
-        oldest = islice(self._beliefs.values(), min(self._owed, RENEWED_TOGETHER))
-        self._owed, self._renewed_s = 0, now
-        least = self.answers.learned / (1.0 + MORE_ANSWERS)
+        oldest = islice(self._beliefs.values(), min(self._renewals, RENEWED_TOGETHER))
+        self._renewals, self._renewed_s = 0, now
+        least = self.answers.answer_count / (1.0 + MORE_ANSWERS)
         stale = [belief for belief in oldest if belief.answers < least]
         for belief in stale:
             del self._beliefs[belief.job.job_id]
@@ -151,9 +151,9 @@ class UndatedRequests:
         self._free.append(self._places.pop(job.job_id))
         vector = self._beliefs.pop(job.job_id).vector
         output = int(job.table.output_tokens[job.row])
-        if job.outcome in COMPLETED and output > 0:
+        if job.outcome in COMPLETE_OUTCOMES and output > 0:
             self.answers.learn(job.spec, vector, output)
-            self._owed += RENEWED
+            self._renewals += RENEWALS_PER_ANSWER
         if job.spec.hints.app:
             self.applications.leave(job, now)
 

@@ -24,7 +24,7 @@ class UtilityStep(Step):
         ordinary_price: the same for a request without one that decodes.
     """
 
-    __slots__ = ("_apps", "_context_s", "_delayed", "_ordinary_price")
+    __slots__ = ("_apps", "_context_s", "_delayed_members", "_ordinary_price")
 
     HEEDED_WEIGHT: ClassVar[float] = 0.0
     PROTECTS_ORDINARY: ClassVar[bool] = False
@@ -43,9 +43,9 @@ class UtilityStep(Step):
     ) -> None:
         super().__init__(rules, builder, numbers, parked_slack_s)
         # Requests without a deadline wait for members that would be late, not for early ones to end earlier.
-        self._heeded = DelayCost(0.0)
+        self._heeded_cost = DelayCost(0.0)
         self._all.price = price
-        self._delayed = DelayedMembers(numbers.sequence_s)
+        self._delayed_members = DelayedMembers(numbers.sequence_s)
         self._apps = apps
         self._context_s = context_token_s
         self._ordinary_price = ordinary_price
@@ -63,21 +63,21 @@ class UtilityStep(Step):
     ) -> None:
         super()._join(delay_s, weight, slack_s, work_s, left_tokens, plain=plain, ordinary=ordinary)
         if not ordinary and slack_s < math.inf:
-            self._delayed.join(slack_s + delay_s, weight, work_s, math.inf if plain else left_tokens)
+            self._delayed_members.join(slack_s + delay_s, weight, work_s, math.inf if plain else left_tokens)
 
     def _add_group(self, places: Rows, *, ordinary: bool) -> int:
         if ordinary:
             self._add_answers(places)
             return len(places)
         count = super()._add_group(places, ordinary=False)
-        numbers, joined = self._numbers, places[:count]
+        numbers, members = self._numbers, places[:count]
         columns = (numbers.slack_s, numbers.weight, numbers.work_s, numbers.left_tokens, numbers.plain)
         for slack_s, weight, work_s, left, plain in zip(
-            *(column[joined].tolist() for column in columns), strict=True
+            *(column[members].tolist() for column in columns), strict=True
         ):
             if slack_s < math.inf:
                 delay_s = numbers.sequence_s * (min(left, self._longest_tokens) if plain else left)
-                self._delayed.join(slack_s + delay_s, weight, work_s, math.inf if plain else left)
+                self._delayed_members.join(slack_s + delay_s, weight, work_s, math.inf if plain else left)
         return count
 
     def _add_answers(self, places: Rows) -> None:
@@ -89,7 +89,7 @@ class UtilityStep(Step):
         """
         builder, numbers = self._builder, self._numbers
         rows, weights, lefts = numbers.rows[places], numbers.weight[places], numbers.left_tokens[places]
-        joins = self._delayed.worth(
+        joins = self._delayed_members.worth(
             lefts,
             weights,
             -numbers.slack_s[places] - numbers.work_s[places],
@@ -101,21 +101,21 @@ class UtilityStep(Step):
         delays_s = numbers.sequence_s * np.minimum(lefts, self._longest_tokens)
         joins &= self._delay_s + np.cumsum(delays_s * joins) <= self._promises.room_s(float(weights.min()))
         if not joins.all():
-            self.held = self.held or "suspended"
-        chosen = joins.nonzero()[0][: builder.decoding_room]
-        if chosen.size and not builder.add_decoding(rows[chosen]):
-            chosen = np.array(
-                [at for at in chosen.tolist() if self._add_answer(int(rows[at]))], dtype=np.int64
+            self.limited_by = self.limited_by or "suspended"
+        join_places = joins.nonzero()[0][: builder.decoding_room]
+        if join_places.size and not builder.add_decoding(rows[join_places]):
+            join_places = np.array(
+                [at for at in join_places.tolist() if self._add_answer(int(rows[at]))], dtype=np.int64
             )
-        self._delayed.joined(lefts[chosen], float(delays_s[chosen].sum()))
-        self._delay_s += float(delays_s[chosen].sum())
+        self._delayed_members.join_answers(lefts[join_places], float(delays_s[join_places].sum()))
+        self._delay_s += float(delays_s[join_places].sum())
 
     def _add_answer(self, row: int) -> bool:
-        added = self._builder.add(row)
-        if not added and self._builder.lost(row):
+        fits = self._builder.add(row)
+        if not fits and self._builder.is_evicted(row):
             self._residents_only = True
-            self.held = self.held or "memory"
-        return added
+            self.limited_by = self.limited_by or "memory"
+        return fits
 
     @property
     def _context_token_s(self) -> float:

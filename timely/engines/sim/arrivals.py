@@ -30,10 +30,10 @@ class Arrivals:
         self.records: list[JobRecord] = []
         self._admitted_s = -math.inf
         """When the last task reached the engine."""
-        self._ended: set[JobId] = set()
+        self._ended_jobs: set[JobId] = set()
         """Requests of applications that have ended: others may wait for their answers."""
         self._followers: dict[JobId, list[JobRecord]] = {}
-        self._awaited: dict[JobId, int] = {}
+        self._awaited_counts: dict[JobId, int] = {}
         self._schedule_next()
 
     def _schedule_next(self) -> None:
@@ -50,11 +50,11 @@ class Arrivals:
         self._schedule_next()
         record = JobRecord(task)
         self.records.append(record)
-        awaited = [job_id for job_id in task.after if job_id not in self._ended]
-        if awaited:
-            self._awaited[task.job] = len(awaited)
-            record.note = f"waits for {', '.join(map(str, awaited))}"
-            for job_id in awaited:
+        open_jobs = [job_id for job_id in task.after if job_id not in self._ended_jobs]
+        if open_jobs:
+            self._awaited_counts[task.job] = len(open_jobs)
+            record.note = f"waits for {', '.join(map(str, open_jobs))}"
+            for job_id in open_jobs:
                 self._followers.setdefault(job_id, []).append(record)
         else:
             self._submit(now, record)
@@ -68,12 +68,12 @@ class Arrivals:
         """The task is served or refused: tasks of its application that wait for it may go on."""
         if task.hints.app is None:
             return
-        self._ended.add(task.job)
+        self._ended_jobs.add(task.job)
         for record in self._followers.pop(task.job, ()):
             follower = record.task
-            self._awaited[follower.job] -= 1
-            if not self._awaited[follower.job]:
-                del self._awaited[follower.job]
+            self._awaited_counts[follower.job] -= 1
+            if not self._awaited_counts[follower.job]:
+                del self._awaited_counts[follower.job]
                 when_s = max(now + follower.after_s, follower.arrival_s)
                 self._agenda.at(when_s, ARRIVAL, self._follow, record)
 
@@ -83,6 +83,6 @@ class Arrivals:
         Raises:
             InvalidInput: a task waits for others that never end.
         """
-        for job_id in self._awaited:
+        for job_id in self._awaited_counts:
             names = ", ".join(str(j) for j, waiting in self._followers.items() if waiting)
             raise InvalidInput(f"waits for {names}, which never end", where=f"job {job_id}: after")

@@ -13,7 +13,7 @@ class Drafting:
         self, options: ReplayOptions, speculation: Speculation, controller: Controller, memory: Memory
     ) -> None:
         self._speculation, self._controller, self._pool = speculation, controller, memory.pool
-        self._segmented = options.mode == "segmented"
+        self._is_segmented = options.mode == "segmented"
 
     def draft(self, members: list[tuple[Live, int, bool]]) -> int:
         """Give members that decode their draft tokens, as many as there is room for; returns how many in all.
@@ -36,16 +36,16 @@ class Drafting:
                 drafts += most
         return drafts
 
-    def verify(self, live: Live, drafted: int, now: float) -> int:
+    def verify(self, live: Live, draft_tokens: int, now: float) -> int:
         """A round of speculative decoding is verified: how many tokens it gave.
 
         Nothing follows the last token, and nothing follows a blocking skill before its value is there. Draft tokens
         beyond are void, as on the live engine.
         """
         task = live.task
-        right = self._speculation.round(task.job, task.acceptance or 0.0, drafted)
+        right = self._speculation.round(task.job, task.acceptance or 0.0, draft_tokens)
         most = live.target - live.output
-        if self._segmented and right >= live.boundary - live.output:
+        if self._is_segmented and right >= live.boundary - live.output:
             at = live.boundary - live.output
             for segment, following in zip(task.plan[live.index :], task.plan[live.index + 1 :], strict=False):
                 if segment.blocking:
@@ -54,7 +54,7 @@ class Drafting:
                 at += following.tokens
         right = min(right, most - 1)
         context = int(self._controller.table.context_tokens[live.job.row])
-        live.computed = max(live.computed, context + right + 1)
-        self._speculation.note(drafted, right)
-        self._controller.accepted(live.job, drafted, right, now)
+        live.computed_tokens = max(live.computed_tokens, context + right + 1)
+        self._speculation.note(draft_tokens, right)
+        self._controller.accepted(live.job, draft_tokens, right, now)
         return right + 1

@@ -14,10 +14,10 @@ STEP_END, REPORT, ARRIVAL, WAKE = range(4)
 class Agenda:
     """A heap of events; the sequence number makes the order total, so that a run has no hidden choices."""
 
-    __slots__ = ("_heap", "_sequence", "handled")
+    __slots__ = ("_heap", "_sequence", "event_count")
 
     def __init__(self) -> None:
-        self.handled = 0
+        self.event_count = 0
         """Events so far."""
         self._heap: list[tuple[float, int, int, Handler, Any]] = []
         self._sequence = 0
@@ -41,6 +41,6 @@ class Agenda:
             IndexError: there is none.
         """
         when_s, _, _, handler, payload = heapq.heappop(self._heap)
-        self.handled += 1
+        self.event_count += 1
         handler(when_s, payload)
         return when_s

@@ -27,7 +27,7 @@ class SimFleet:
         repeat_steps: as for ``Simulator``.
 
     Attributes:
-        routed: number of tasks that each engine got.
+        task_counts: number of tasks that each engine got.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class SimFleet:
         ]
         self._router = router
         self._admission_s = options.admission_s
-        self.routed = [0] * len(profiles)
-        self._touched: set[Simulator] = set()
+        self.task_counts = [0] * len(profiles)
+        self._due_engines: set[Simulator] = set()
         """Engines with an event at the current time."""
 
     def run(self, tasks: Iterable[PlannedTask]) -> BackendRun:
@@ -66,16 +66,16 @@ class SimFleet:
                 if agenda.next_s() == now:
                     agenda.run_next()
                     if agenda in agendas:
-                        self._touched.add(agendas[agenda])
+                        self._due_engines.add(agendas[agenda])
                     break
             if self._next_s() > now:
                 for engine in self._engines:
-                    if engine in self._touched:
+                    if engine in self._due_engines:
                         engine.steps.advance(now)
-                self._touched.clear()
-        left = sum(len(engine.live) for engine in self._engines)
-        if left:
-            raise EngineFailed(f"{left} jobs are left at {now:.6f} s, and nothing further will happen")
+                self._due_engines.clear()
+        jobs_left = sum(len(engine.live) for engine in self._engines)
+        if jobs_left:
+            raise EngineFailed(f"{jobs_left} jobs are left at {now:.6f} s, and nothing further will happen")
         counters: Counter[str] = Counter()
         for engine in self._engines:
             counters.update(engine.counters())
@@ -91,10 +91,10 @@ class SimFleet:
 
     def _route(self, now: float, record: JobRecord) -> None:
         loads = [_load(engine, record.task) for engine in self._engines]
-        chosen = self._router.choose(self._engines[0].spec(record, 0), loads, now)
-        self.routed[chosen] += 1
-        self._touched.add(self._engines[chosen])
-        self._engines[chosen].submit(now, record)
+        place = self._router.choose(self._engines[0].spec(record, 0), loads, now)
+        self.task_counts[place] += 1
+        self._due_engines.add(self._engines[place])
+        self._engines[place].submit(now, record)
 
 
 def _check_task(task: PlannedTask) -> PlannedTask:

@@ -45,8 +45,8 @@ class Journal:
         self._evictions: list[tuple[int, JobId]] = []
         self._choices: list[dict[str, Any]] = []
         self._members: tuple[JobId, ...] = ()
-        self._held = ""
-        self._dropped = 0
+        self._limited_by = ""
+        self._dropped_choices = 0
 
     def choice(self, plan: StepPlan, controller: Controller, limits: StepLimits) -> None:
         """Note a composed plan if it leaves a job out and differs from the one before."""
@@ -54,12 +54,12 @@ class Journal:
         for job_id in plan.evict:
             self._evictions.append((step, job_id))
         members = tuple(plan.tokens)
-        if not plan.held or (plan.held == self._held and members == self._members):
-            self._members, self._held = members, plan.held
+        if not plan.limited_by or (plan.limited_by == self._limited_by and members == self._members):
+            self._members, self._limited_by = members, plan.limited_by
             return
-        self._members, self._held = members, plan.held
+        self._members, self._limited_by = members, plan.limited_by
         if len(self._choices) >= MAX_CHOICES:
-            self._dropped += 1
+            self._dropped_choices += 1
             return
         self._choices.append(
             {"step": step, **engine_scheduling_choice(plan, controller.table, controller.discipline, limits)}
@@ -88,7 +88,7 @@ class Journal:
             "runs": {str(job): runs for job, runs in self._runs.items()},
             "evictions": [list(eviction) for eviction in self._evictions],
             "choices": self._choices,
-            "choices_missing": self._dropped,
+            "choices_missing": self._dropped_choices,
         }
 
 
@@ -105,8 +105,10 @@ class Series:
         if now < self._next_s:
             return
         resident = int(np.count_nonzero(table.resident))
-        parked = int(np.count_nonzero(table.resident & (table.resume_s > now)))
-        self._rows.append((now, len(table) - resident, running, parked, pool.used / pool.capacity))
+        parked_jobs = int(np.count_nonzero(table.resident & (table.resume_s > now)))
+        self._rows.append(
+            (now, len(table) - resident, running, parked_jobs, pool.used_blocks / pool.capacity)
+        )
         if len(self._rows) > MAX_SAMPLES:
             self._rows = self._rows[::2]
             self._interval_s *= 2.0

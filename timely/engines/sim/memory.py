@@ -15,8 +15,8 @@ class Live:
     """A task in the engine: what the job table does not hold."""
 
     __slots__ = (
-        "boundary", "computed", "gap_end", "holding", "index", "job", "loaded", "output", "pending", "record", "run",
-        "saved_from", "swapped", "target", "task",
+        "boundary", "computed_tokens", "gap_end", "holding", "index", "job", "loaded_tokens", "output", "pending",
+        "record", "run", "saved_from", "swapped_tokens", "target", "task",
     )  # fmt: skip
 
     def __init__(self, task: PlannedTask, job: Job, record: JobRecord, holding: Holding) -> None:
@@ -32,13 +32,13 @@ class Live:
         self.pending = 0
         """Output tokens in flight, with asynchronous scheduling."""
         self.target = task.output_tokens
-        self.computed = 0
+        self.computed_tokens = 0
         """Most context tokens that were ever in the KV cache: what is computed below is computed again."""
-        self.swapped = 0
+        self.swapped_tokens = 0
         """Context tokens kept in host memory: the last ones of what was evicted."""
         self.saved_from = 0
         """Position of the first of them."""
-        self.loaded = 0
+        self.loaded_tokens = 0
         """Of the context in the cache, tokens that came from the host and lie behind a gap still to be computed."""
         self.gap_end = 0
         """Position of the first of them: where the gap ends."""
@@ -72,12 +72,12 @@ class Memory:
         self._rate = profile.kv.swap_s_per_token
         self._eviction = options.eviction
         self._warm = options.warm_prefixes
-        self._met: set[Prefix] = set()
+        self._warm_prefixes: set[Prefix] = set()
         self._controller = controller
         self._users: dict[Prefix, set[Live]] = {}
         self.cached_tokens = 0
         self.swapped_tokens = 0
-        self._moved = 0
+        self._moved_tokens = 0
 
     @property
     def swap_s_per_token(self) -> float:
@@ -96,8 +96,8 @@ class Memory:
     def holding(self, task: PlannedTask) -> tuple[Holding, int]:
         """An empty holding for a new job, and the prompt tokens it would find stored now."""
         holding = self.pool.holding(task.prefix, task.shared_prefix_tokens, task.prompt_tokens)
-        if self._warm and holding.prefix is not None and holding.prefix not in self._met:
-            self._met.add(holding.prefix)
+        if self._warm and holding.prefix is not None and holding.prefix not in self._warm_prefixes:
+            self._warm_prefixes.add(holding.prefix)
             self.pool.warm(holding)
         return holding, self._cached_tokens(holding, task.prompt_tokens)
 
@@ -121,33 +121,37 @@ class Memory:
         table, row, record, holding = self.table, live.job.row, live.record, live.holding
         prefix = holding.prefix
         before = prefix.depths if prefix is not None else None
-        cached = min(self.pool.admit(holding), live.tokens - 1)
+        cached_tokens = min(self.pool.admit(holding), live.tokens - 1)
         if record.admitted_s != record.admitted_s:
             record.admitted_s = now
-            record.cached_tokens = cached
-            self.cached_tokens += cached
-        cached += self._load(live, cached)
-        left = live.tokens - cached
-        table.context_tokens[row] = cached
+            record.cached_tokens = cached_tokens
+            self.cached_tokens += cached_tokens
+        cached_tokens += self._load(live, cached_tokens)
+        tokens_left = live.tokens - cached_tokens
+        table.context_tokens[row] = cached_tokens
         # A job of which only the newest token is missing simply decodes on.
-        table.prefill_left[row] = 0 if left == 1 and live.output else left
-        live.computed = max(live.computed, cached)
+        table.prefill_left[row] = 0 if tokens_left == 1 and live.output else tokens_left
+        live.computed_tokens = max(live.computed_tokens, cached_tokens)
         if prefix is not None:
             self._share((live,) if prefix.depths == before else self._users[prefix], prefix)
 
-    def _load(self, live: Live, cached: int) -> int:
+    def _load(self, live: Live, cached_tokens: int) -> int:
         """Bring back what was saved and is not found anyway; returns how many tokens.
 
         They are the last of the context: what has to be computed again are the first ones, which attend to few.
         """
-        begin = max(cached, live.saved_from)
-        tokens = live.saved_from + live.swapped - begin
-        if live.swapped == 0 or tokens <= 0 or not self.pool.grow(live.holding, cached + tokens):
+        begin = max(cached_tokens, live.saved_from)
+        tokens = live.saved_from + live.swapped_tokens - begin
+        if (
+            live.swapped_tokens == 0
+            or tokens <= 0
+            or not self.pool.grow(live.holding, cached_tokens + tokens)
+        ):
             tokens = 0
-        live.swapped = 0
-        live.loaded = tokens if begin > cached else 0
+        live.swapped_tokens = 0
+        live.loaded_tokens = tokens if begin > cached_tokens else 0
         live.gap_end = begin
-        self._moved += tokens
+        self._moved_tokens += tokens
         return tokens
 
     def prefill(self, live: Live, begin: int, tokens: int) -> int:
@@ -156,16 +160,16 @@ class Memory:
         Returns the growth of the squared context, tokens squared: ``end**2 - begin**2`` of what is computed, which is
         less where a gap before loaded tokens is filled.
         """
-        position = begin - live.loaded
+        position = begin - live.loaded_tokens
         end = position + tokens
-        if not live.loaded or end < live.gap_end:
+        if not live.loaded_tokens or end < live.gap_end:
             self.publish(live, end)
             return end * end - position * position
         # The gap is closed: whatever follows attends to the loaded tokens too.
         squares = live.gap_end * live.gap_end - position * position
-        behind = live.gap_end + live.loaded
-        end += live.loaded
-        live.loaded = 0
+        behind = live.gap_end + live.loaded_tokens
+        end += live.loaded_tokens
+        live.loaded_tokens = 0
         self.publish(live, end)
         return squares + end * end - behind * behind
 
@@ -179,7 +183,7 @@ class Memory:
         users = self._users[prefix]
         for other in users:
             row = other.job.row
-            if not table.resident[row] and not other.swapped:
+            if not table.resident[row] and not other.swapped_tokens:
                 table.prefill_left[row] = other.tokens - self._cached_tokens(other.holding, other.tokens)
         self._share(users, prefix)
 
@@ -190,32 +194,34 @@ class Memory:
             row = live.job.row
             holding = live.holding
             context = int(table.context_tokens[row])
-            kept = self._kept(plan, live, context)
+            saved_tokens = self._tokens_to_save(plan, live, context)
             prefix = holding.prefix
             before = prefix.depths if prefix is not None else None
             # Behind a gap nothing can be found again by its beginning.
-            self.pool.evict(holding, context - live.loaded)
-            if kept:
-                live.swapped = kept
-                live.saved_from = (live.gap_end + live.loaded if live.loaded else context) - kept
-                self._moved += kept
-                left = live.tokens - kept
-                self._controller.evict(live.job, 0 if left == 1 and live.output else left, now)
+            self.pool.evict(holding, context - live.loaded_tokens)
+            if saved_tokens:
+                live.swapped_tokens = saved_tokens
+                live.saved_from = (
+                    live.gap_end + live.loaded_tokens if live.loaded_tokens else context
+                ) - saved_tokens
+                self._moved_tokens += saved_tokens
+                tokens_left = live.tokens - saved_tokens
+                self._controller.evict(live.job, 0 if tokens_left == 1 and live.output else tokens_left, now)
             else:
                 self._controller.evict(live.job, live.tokens - self._cached_tokens(holding, live.tokens), now)
-            live.loaded = 0
+            live.loaded_tokens = 0
             if prefix is not None:
                 self._share((live,) if prefix.depths == before else self._users[prefix], prefix)
 
-    def _kept(self, plan: StepPlan, live: Live, context: int) -> int:
+    def _tokens_to_save(self, plan: StepPlan, live: Live, context: int) -> int:
         """Context tokens that go to host memory rather than being computed again."""
         if self._eviction == "recompute":
             return 0
         if self._eviction == "swap":
             return context
-        kept = plan.keep.get(live.job.job_id, 0) if self._rate > 0.0 else 0
-        if kept or self._eviction == "discipline":
-            return min(kept, live.loaded or context)
+        saved_tokens = plan.keep.get(live.job.job_id, 0) if self._rate > 0.0 else 0
+        if saved_tokens or self._eviction == "discipline":
+            return min(saved_tokens, live.loaded_tokens or context)
         # Out and in again, or computed again (the semantic scheduling paper's Eq. 3, the right way round).
         again = self._terms.per_prefill_token * context + self._terms.per_prefill_token_sq * context * context
         if self._terms.tokens is not None:
@@ -236,7 +242,7 @@ class Memory:
 
     def take_moved_tokens(self) -> int:
         """Tokens moved to or from host memory since the last call, which the next call does not count again."""
-        moved, self._moved = self._moved, 0
+        moved, self._moved_tokens = self._moved_tokens, 0
         self.swapped_tokens += moved
         return moved
 
@@ -246,6 +252,8 @@ class Memory:
         for live in lives:
             row, holding = live.job.row, live.holding
             if holding.holder:
-                table.shared_blocks[row] = min(holding.shared, prefix.blocks_held_without(holding.shared))
+                table.shared_blocks[row] = min(
+                    holding.shared_blocks, prefix.blocks_held_without(holding.shared_blocks)
+                )
             else:
-                table.shared_blocks[row] = min(holding.prefix_blocks, prefix.pinned)
+                table.shared_blocks[row] = min(holding.prefix_blocks, prefix.deepest)

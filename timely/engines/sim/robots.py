@@ -23,7 +23,7 @@ class Robots:
         self._noise = options.estimate_noise
         self._seed = options.seed
         self._reports = options.closed_loop and options.mode == "segmented"
-        self._drawn: dict[int | str, tuple[float, ...]] = {}
+        self._noise_factors: dict[int | str, tuple[float, ...]] = {}
 
     def estimate_s(self, task: PlannedTask, index: int) -> float:
         """What the server expects segment ``index`` to take, seconds; the same in every run of one seed."""
@@ -34,15 +34,15 @@ class Robots:
         return expected_s * self._factor * self._noise_of(task)[index]
 
     def _noise_of(self, task: PlannedTask) -> tuple[float, ...]:
-        drawn = self._drawn.get(task.job)
-        if drawn is None:
+        factors = self._noise_factors.get(task.job)
+        if factors is None:
             # Keyed by the job, not by the order of events: a discipline that runs jobs in another order meets
             # the very same robots.
             name = task.job if isinstance(task.job, int) else int.from_bytes(task.job.encode()[:8], "little")
             rng = np.random.default_rng((self._seed, name))
-            drawn = tuple(math.exp(self._noise * z) for z in rng.standard_normal(len(task.plan)))
-            self._drawn[task.job] = drawn
-        return drawn
+            factors = tuple(math.exp(self._noise * z) for z in rng.standard_normal(len(task.plan)))
+            self._noise_factors[task.job] = factors
+        return factors
 
     def receive(self, record: JobRecord, index: int, ready_s: float, estimate_s: float) -> Reports:
         """Segment ``index`` left the engine at ``ready_s``: note when it runs; yields (time, report) at the server."""

@@ -67,7 +67,7 @@ class Simulator:
         if drafts is None:
             drafts = terms.draft_tokens if terms is not None else 0
         self.speculation = Speculation(drafts, terms, options.seed)
-        learned: LearnedSpeed | ProfileSpeed = (
+        learned_speed: LearnedSpeed | ProfileSpeed = (
             speed or LearnedSpeed()
             if options.learned_speed
             else ProfileSpeed(self.profile.step_s, self.speculation.step_s(drafts))
@@ -75,7 +75,7 @@ class Simulator:
         if discipline is None:
             discipline = create_discipline(options.discipline)
             check_queue_discipline_needs(discipline.info, {SPECULATION} if drafts else ())
-        self.controller = Controller(discipline, learned)
+        self.controller = Controller(discipline, learned_speed)
         capacity = positive_simulator_option("kv_blocks", options.kv_blocks, self.profile.kv.blocks)
         self.memory = Memory(capacity, self.profile, options, self.controller)
         self.agenda = Agenda()
@@ -119,7 +119,7 @@ class Simulator:
                 agenda.run_next()
                 if agenda.next_s() > when:
                     self.steps.advance(when)
-                if progress is not None and agenda.handled % PROGRESS_EVENTS == 0:
+                if progress is not None and agenda.event_count % PROGRESS_EVENTS == 0:
                     progress(when, len(records), self.finished)
             else:
                 self._check_all_done()
@@ -153,7 +153,7 @@ class Simulator:
         controller = self.controller
         speculation = self.speculation
         rounds: dict[str, float | int] = (
-            {"drafted_tokens": speculation.drafted, "accepted_tokens": speculation.accepted}
+            {"drafted_tokens": speculation.draft_tokens, "accepted_tokens": speculation.right_tokens}
             if speculation.drafts
             else {}
         )
@@ -184,14 +184,14 @@ class Simulator:
                 f"needs {task.prompt_tokens + task.output_tokens} tokens of KV cache, there are"
                 f" {self.memory.pool.capacity * self.memory.block_tokens}"
             )
-            self._ended(task, now)
+            self._on_end(task, now)
             return
-        holding, cached = self.memory.holding(task)
+        holding, cached_tokens = self.memory.holding(task)
         try:
-            job = self.controller.arrive(self.spec(record, cached))
+            job = self.controller.arrive(self.spec(record, cached_tokens))
         except InvalidInput as error:
             record.outcome, record.note = "refused", str(error)
-            self._ended(task, now)
+            self._on_end(task, now)
             return
         self.live[task.job] = live = Live(task, job, record, holding)
         self.memory.arrive(live)
@@ -232,7 +232,7 @@ class Simulator:
         if not self._whole and not task.plain:
             segment = task.plan[index]
             estimate = self.robots.estimate_s(task, index)
-            closed = self.controller.close_segment(
+            closed_segment = self.controller.close_segment(
                 live.job,
                 segment.text,
                 estimate,
@@ -241,7 +241,7 @@ class Simulator:
                 surplus_tokens=live.output - live.boundary,
                 last=last,
             )
-            for when, report in self.robots.receive(live.record, index, now, closed.expected_s):
+            for when, report in self.robots.receive(live.record, index, now, closed_segment.expected_s):
                 self.agenda.at(when, REPORT, self._report, (task.job, report))
         if last:
             return True
@@ -249,8 +249,8 @@ class Simulator:
         live.boundary += task.plan[live.index].tokens
         return False
 
-    def _finish(self, ended: list[Live], now: float) -> None:
-        for live in ended:
+    def _finish(self, lives: list[Live], now: float) -> None:
+        for live in lives:
             task = live.task
             if self._whole or task.plain:
                 # The complete answer leaves the engine at once.
@@ -261,11 +261,11 @@ class Simulator:
             self.memory.release(live)
             self.speculation.forget(task.job)
             del self.live[task.job]
-        self.controller.finish_together({live.task.job: "complete" for live in ended}, now)
-        for live in ended:
-            self._ended(live.task, now)
+        self.controller.finish_together({live.task.job: "complete" for live in lives}, now)
+        for live in lives:
+            self._on_end(live.task, now)
 
-    def _ended(self, task: PlannedTask, now: float) -> None:
+    def _on_end(self, task: PlannedTask, now: float) -> None:
         self.finished += 1
         self.arrivals.end(task, now)
 

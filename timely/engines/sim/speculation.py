@@ -24,11 +24,11 @@ def sim_draft_token_rate(acceptance: float, drafts: int) -> float:
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = 0.5 * (low + high)
-        kept, power = 0.0, 1.0
+        right_tokens, power = 0.0, 1.0
         for _ in range(drafts):
             power *= middle
-            kept += power
-        if kept < acceptance * drafts:
+            right_tokens += power
+        if right_tokens < acceptance * drafts:
             low = middle
         else:
             high = middle
@@ -54,9 +54,9 @@ class Speculation:
         if not 0 <= drafts <= MOST_DRAFTS:
             raise InvalidInput(f"must lie within 0..{MOST_DRAFTS}, got {drafts}", where="draft_tokens")
         self.drafts = drafts
-        self.drafted = 0
+        self.draft_tokens = 0
         """Draft tokens verified so far."""
-        self.accepted = 0
+        self.right_tokens = 0
         """And how many of them were right."""
         self._terms = terms or DraftTerms()
         self._seed = seed
@@ -73,10 +73,10 @@ class Speculation:
             right += 1
         return right
 
-    def note(self, drafted: int, accepted: int) -> None:
+    def note(self, draft_tokens: int, right_tokens: int) -> None:
         """Count a round."""
-        self.drafted += drafted
-        self.accepted += accepted
+        self.draft_tokens += draft_tokens
+        self.right_tokens += right_tokens
 
     def forget(self, job_id: JobId) -> None:
         """The request is over."""

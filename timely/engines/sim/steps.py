@@ -149,7 +149,7 @@ class Steps:
         if plan.evict:
             memory.evict(plan, [self._live[job_id] for job_id in plan.evict], now)
         step = self._fill(plan, now)
-        moved = memory.take_moved_tokens()
+        moved_tokens = memory.take_moved_tokens()
         if not step.members:
             if plan.tokens and plan.evict and retries < len(self._live):
                 self._begin(now, retries + 1)
@@ -159,7 +159,7 @@ class Steps:
         drafts = self._drafting.draft(step.members) if self._speculation.drafts else 0
         prefills = sum(prefill for _, _, prefill in step.members)
         decodes = len(step.members) - prefills
-        step.times.append(self._time_s(step, decodes, prefills, drafts, moved))
+        step.times.append(self._time_s(step, decodes, prefills, drafts, moved_tokens))
         if plan.steady and self._repeats and not step.prefill_tokens:
             self._repeat(now, step)
         self.prefill_tokens += step.prefill_tokens
@@ -192,9 +192,9 @@ class Steps:
                 continue  # nothing is left to compute
             if not table.resident[row]:
                 memory.admit(live, now)
-            left = int(table.prefill_left[row])
+            tokens_left = int(table.prefill_left[row])
             begin = int(table.context_tokens[row])
-            tokens = min(share, left) if left else 1
+            tokens = min(share, tokens_left) if tokens_left else 1
             end = begin + tokens
             if not pool.grow(live.holding, end):
                 # Held in the table's count, gone in the pool's: the job takes part once there is room.
@@ -203,37 +203,37 @@ class Steps:
                 continue
             controller.started(live.job)
             table.blocks[row] = live.holding.blocks
-            if left:
+            if tokens_left:
                 prefill_tokens += tokens
                 squares += memory.prefill(live, begin, tokens)
-                again = min(tokens, live.computed - begin)
+                again = min(tokens, live.computed_tokens - begin)
                 if again > 0:
                     controller.recomputed(live.job, again)
-                live.computed = max(live.computed, end)
+                live.computed_tokens = max(live.computed_tokens, end)
             else:
                 context += end
-                live.computed = end
-            members.append((live, tokens, left > 0))
+                live.computed_tokens = end
+            members.append((live, tokens, tokens_left > 0))
             if ahead:
                 # The next composition takes it for computed.
                 table.context_tokens[row] = end
-                if left:
-                    table.prefill_left[row] = left - tokens
-                if tokens < left:
+                if tokens_left:
+                    table.prefill_left[row] = tokens_left - tokens
+                if tokens < tokens_left:
                     partial.append(job_id)
                 else:
                     live.pending += 1
         return Step(members, prefill_tokens, squares, context, frozenset(partial))
 
-    def _time_s(self, step: Step, decodes: int, prefills: int, drafts: int, moved: int) -> float:
-        """The time of the step, seconds; ``moved`` tokens went to or from host memory."""
+    def _time_s(self, step: Step, decodes: int, prefills: int, drafts: int, moved_tokens: int) -> float:
+        """The time of the step, seconds; ``moved_tokens`` went to or from host memory."""
         time_s = self._step_time(
             decodes, prefills, step.prefill_tokens, step.prefill_squares, step.context_tokens, drafts
         )
         sigma = self._prompt_noise if step.prefill_tokens else self._noise
         if sigma:
             time_s *= math.exp(self._noises.gauss(-0.5 * sigma**2, sigma))
-        time_s += moved * self._profile.kv.swap_s_per_token + self._speculation.step_s(drafts)
+        time_s += moved_tokens * self._profile.kv.swap_s_per_token + self._speculation.step_s(drafts)
         if time_s <= 0.0:
             raise InvalidInput(f"a step takes {time_s} s", where=f"profile {self._profile.name}: step_s")
         return time_s
@@ -249,12 +249,12 @@ class Steps:
         if most < 2:
             return
         block = self._memory.block_tokens
-        needed = 0
+        new_blocks = 0
         table = self._controller.table
         for live, _, _ in members:
             reach = int(table.context_tokens[live.job.row]) + most
-            needed += max(0, -(-reach // block) - live.holding.blocks)
-        if needed > self._memory.pool.free:
+            new_blocks += max(0, -(-reach // block) - live.holding.blocks)
+        if new_blocks > self._memory.pool.free:
             return
         later = table.resume_s[table.resume_s > now]
         resume_s = float(later.min()) if later.size else math.inf
@@ -315,17 +315,17 @@ class Steps:
             controller.ran_again(job_ids, time_s, step.context_tokens + again * len(job_ids))
         for time_s in times[:-1]:
             now += time_s
-        done = len(times) - 1
+        repeats = len(times) - 1
         for live, _, _ in step.members:
             row = live.job.row
-            context = int(table.context_tokens[row]) + done
+            context = int(table.context_tokens[row]) + repeats
             table.context_tokens[row] = context
             # Room for the last of them too, as if it had just been composed.
             self._memory.pool.grow(live.holding, context + 1)
             table.blocks[row] = live.holding.blocks
-            live.computed = context + 1
-            live.output += done
-            controller.progress(live.job, done, now)
+            live.computed_tokens = context + 1
+            live.output += repeats
+            controller.progress(live.job, repeats, now)
         return now
 
     # ------------------------------------------------------------------ the end of a step
@@ -338,24 +338,24 @@ class Steps:
             return
         self._in_flight = None
         controller = self._controller
-        ended = []
+        ends = []
         for live, tokens, prefill in step.members:
-            produced = self._produced(step, live, tokens, prefill, now)
-            if not produced:
+            output_tokens = self._produce(step, live, tokens, prefill, now)
+            if not output_tokens:
                 continue
             if live.output == 0:
                 live.record.first_token_s = now
             live.record.last_token_s = now
-            live.output += produced
-            controller.progress(live.job, produced, now)
+            live.output += output_tokens
+            controller.progress(live.job, output_tokens, now)
             while live.output >= live.boundary:
                 if self._close_segment(live, now):
-                    ended.append(live)
+                    ends.append(live)
                     break
         following, self._next = self._next, None
         self._learn(now, step, following)
-        if ended:
-            self._finish(ended, now)
+        if ends:
+            self._finish(ends, now)
         if following is not None:
             self._start(now if step.over_s is None else step.over_s, following, now)
             self._may_compose = True
@@ -368,7 +368,7 @@ class Steps:
         context_tokens = step.context_tokens + (len(step.times) - 1) * members
         self._controller.ran(members, step.prefill_tokens, step_s, context_tokens, prompts_follow=prompts)
 
-    def _produced(self, step: Step, live: Live, tokens: int, prefill: bool, now: float) -> int:
+    def _produce(self, step: Step, live: Live, tokens: int, prefill: bool, now: float) -> int:
         """Output tokens that the step gave a member; 0 while its prompt goes on, or if its token is void."""
         table, row = self._controller.table, live.job.row
         if self._ahead:
@@ -378,12 +378,12 @@ class Steps:
             return 0 if self._void(live) else 1
         if prefill:
             table.context_tokens[row] += tokens
-            left = table.prefill_left[row] - tokens
-            table.prefill_left[row] = left
-            return 0 if left > 0 else 1
-        produced = self._drafting.verify(live, tokens - 1, now) if tokens > 1 else 1
-        table.context_tokens[row] += produced
-        return produced
+            tokens_left = table.prefill_left[row] - tokens
+            table.prefill_left[row] = tokens_left
+            return 0 if tokens_left > 0 else 1
+        output_tokens = self._drafting.verify(live, tokens - 1, now) if tokens > 1 else 1
+        table.context_tokens[row] += output_tokens
+        return output_tokens
 
     def _void(self, live: Live) -> bool:
         """Whether a token that was computed ahead came to nothing."""

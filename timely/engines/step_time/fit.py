@@ -64,8 +64,8 @@ def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | 
         widths = np.diff(knots).astype(np.float64)
         widths[-1] = np.inf  # beyond the last knot as before it
         bends = np.clip(sequences[:, None] - np.array(knots[:-1]), 0.0, widths)
-        coefficients, bent = _least_squares(np.column_stack([np.ones(len(time)), others, bends]), time)
-        if error > NEGLIGIBLE and bent < CURVE_GAIN * error:
+        coefficients, bend_error = _least_squares(np.column_stack([np.ones(len(time)), others, bends]), time)
+        if error > NEGLIGIBLE and bend_error < CURVE_GAIN * error:
             rises = np.concatenate([[0.0], np.cumsum(coefficients[4:] * np.diff(knots))])
             curve = Curve(at=tuple(map(float, knots)), s=tuple(map(step_time_digits, rises)))
             terms = _terms(coefficients[:4], sequences=curve)
@@ -86,12 +86,12 @@ def _terms(coefficients: Floats, per_sequence: float = 0.0, sequences: Curve | N
 
 def _knots(sequences: Floats) -> list[int]:
     """Those numbers of sequences at which there are steps enough to tell a bend."""
-    kept: list[int] = []
+    knots: list[int] = []
     for knot in KNOTS:
-        since = kept[-1] if kept else 0
+        since = knots[-1] if knots else 0
         if np.count_nonzero((sequences > since) & (sequences <= knot)) >= KNOT_STEPS:
-            kept.append(knot)
-    return kept
+            knots.append(knot)
+    return knots
 
 
 def _least_squares(columns: Floats, time: Floats) -> tuple[Floats, float]:
@@ -104,8 +104,8 @@ def _least_squares(columns: Floats, time: Floats) -> tuple[Floats, float]:
     coefficients = non_negative_fit(x, np.ones(len(time)))
     for _ in range(REFITS):
         off = np.abs(x @ coefficients - 1.0)
-        tolerated = max(OUTLIER * float(np.median(off)), 1e-9)
-        weight = np.sqrt(np.minimum(1.0, tolerated / np.maximum(off, 1e-12)))
+        tolerance = max(OUTLIER * float(np.median(off)), 1e-9)
+        weight = np.sqrt(np.minimum(1.0, tolerance / np.maximum(off, 1e-12)))
         coefficients = non_negative_fit(x * weight[:, None], weight)
     off = np.abs(x @ coefficients - 1.0)
     error = float(np.mean(np.minimum(off, OUTLIER * max(float(np.median(off)), 1e-9)) ** 2))
@@ -132,9 +132,9 @@ def step_errors(terms: StepTerms, steps: Iterable[TimedStep]) -> dict[str, float
     model = StepTime(terms)
     errors: dict[str, list[float]] = {"decode": [], "prefill": [], "mixed": []}
     for s in steps:
-        predicted = model(s.decodes, s.prefills, s.prefill_tokens, s.prefill_squares, s.context_tokens)
+        predicted_s = model(s.decodes, s.prefills, s.prefill_tokens, s.prefill_squares, s.context_tokens)
         kind = "mixed" if s.decodes and s.prefill_tokens else "prefill" if s.prefill_tokens else "decode"
-        errors[kind].append(abs(predicted / s.step_s - 1.0))
+        errors[kind].append(abs(predicted_s / s.step_s - 1.0))
     return step_time_error_summary(errors)
 
 

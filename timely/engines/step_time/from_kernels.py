@@ -116,7 +116,7 @@ def _heads_s(rows: list[dict[str, str]]) -> dict[float, float]:
 def _curve(points: dict[float, float]) -> dict[str, list[float]]:
     """A piecewise linear curve through few of the points that stays close to all (Douglas-Peucker, relative)."""
     x, y = np.array(list(points)), np.array(list(points.values()))
-    kept = {0, len(x) - 1}
+    places = {0, len(x) - 1}
     open_spans = [(0, len(x) - 1)]
     while open_spans:
         first, last = open_spans.pop()
@@ -126,19 +126,19 @@ def _curve(points: dict[float, float]) -> dict[str, list[float]]:
         off = np.abs(line - y[first : last + 1]) / y[first : last + 1]
         worst = first + int(off.argmax())
         if off.max() > CURVE_TOLERANCE:
-            kept.add(worst)
+            places.add(worst)
             open_spans += [(first, worst), (worst, last)]
-    chosen = sorted(kept)
+    knots = sorted(places)
     # The knots are the tables' own abscissae; the ordinates are fitted to all of the table's points.
-    basis = np.array([np.interp(x, x[chosen], row) for row in np.eye(len(chosen))]).T
+    basis = np.array([np.interp(x, x[knots], row) for row in np.eye(len(knots))]).T
     ordinates = np.linalg.lstsq(basis / y[:, None], np.ones_like(y), rcond=None)[0]
-    return {"at": [float(v) for v in x[chosen]], "s": [step_time_digits(v) for v in ordinates]}
+    return {"at": [float(v) for v in x[knots]], "s": [step_time_digits(v) for v in ordinates]}
 
 
 def _attention_terms(attention: Floats, tokens: dict[str, Any], sequences: dict[str, Any]) -> StepTerms:
-    chunk, cached, n, kv, time = attention.T
-    squares = (chunk + cached) ** 2 - cached**2
-    small = (cached <= MAX_CONTEXT) & (kv <= MAX_CONTEXT) & (n <= MAX_DECODES)
+    chunk, context, n, kv, time = attention.T
+    squares = (chunk + context) ** 2 - context**2
+    small = (context <= MAX_CONTEXT) & (kv <= MAX_CONTEXT) & (n <= MAX_DECODES)
     one = np.ones_like(time)
     base, per_sequence, per_context = _least_squares(small & (chunk == 0), (one, n, n * kv), time)
     rest = time - base - per_sequence * (n + 1)
@@ -174,15 +174,15 @@ def _errors(
     step = StepTime(terms)
     relative: dict[str, list[float]] = {"decode": [], "prefill": [], "mixed": []}
     most = max(dense)
-    for chunk, cached, n, kv, time in attention:
+    for chunk, context, n, kv, time in attention:
         size = chunk + n
-        if not 0 < size <= most or max(cached, kv) > MAX_CONTEXT or n > MAX_DECODES:
+        if not 0 < size <= most or max(context, kv) > MAX_CONTEXT or n > MAX_DECODES:
             continue
         sequences = n + (chunk > 0)
         table = time
         table += float(np.interp(size, list(dense), list(dense.values())))
         table += float(np.interp(sequences, list(heads), list(heads.values())))
-        fitted = step(int(n), int(chunk > 0), int(chunk), (chunk + cached) ** 2 - cached**2, int(n * kv))
+        fitted_s = step(int(n), int(chunk > 0), int(chunk), (chunk + context) ** 2 - context**2, int(n * kv))
         kind = "mixed" if chunk and n else "prefill" if chunk else "decode"
-        relative[kind].append(abs(fitted / table - 1.0))
+        relative[kind].append(abs(fitted_s / table - 1.0))
     return step_time_error_summary(relative)

@@ -57,32 +57,34 @@ def steps_from_events(
     these steps each gets their mean, whose time is right.
     """
     steps: list[TimedStep] = []
-    joined: list[TimedStep] = []
-    timed = (event for event in events if event.get("event") == "timed" and float(event["t_s"]) <= until_s)
-    for event, begin_s, after in timed_steps_in_order(timed):
+    joint_steps: list[TimedStep] = []
+    timed_events = (
+        event for event in events if event.get("event") == "timed" and float(event["t_s"]) <= until_s
+    )
+    for event, begin_s, after in timed_steps_in_order(timed_events):
         end_s = float(event["end_s"])
         if after is not None and 0.0 <= float(after["t_s"]) - end_s < NEXT_STEP_S:
             end_s = float(after["t_s"])
         if float(event["t_s"]) < since_s:
             continue
         counts = {name: event[name] for name in COUNTS}
-        joined.append(TimedStep(**counts, step_s=end_s - begin_s))
+        joint_steps.append(TimedStep(**counts, step_s=end_s - begin_s))
         if not step_journal_prompts_follow(event, after):
-            steps += joined if len(joined) == 1 else [_mean(joined)] * len(joined)
-            joined.clear()
+            steps += joint_steps if len(joint_steps) == 1 else [_mean(joint_steps)] * len(joint_steps)
+            joint_steps.clear()
     return steps
 
 
 def timed_steps_in_order(
-    timed: Iterable[Mapping[str, Any]],
+    timed_events: Iterable[Mapping[str, Any]],
 ) -> Iterator[tuple[Mapping[str, Any], float, Mapping[str, Any] | None]]:
     """Each timed event, when its step began, seconds, and the one after it.
 
     As the scheduler has it: a step that was composed while another ran begins with that one's end.
     """
-    timed = list(timed)
+    timed_events = list(timed_events)
     last_s = -math.inf
-    for event, after in zip_longest(timed, timed[1:]):
+    for event, after in zip_longest(timed_events, timed_events[1:]):
         yield event, max(float(event["t_s"]), last_s), after
         last_s = float(event["end_s"])
 
@@ -137,9 +139,9 @@ def step_launch_s(journals: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[floa
     """
     launches_s: tuple[list[float], list[float]] = ([], [])
     for events in journals:
-        timed = [event for event in events if event.get("event") == "timed"]
+        timed_events = [event for event in events if event.get("event") == "timed"]
         last_s = -math.inf
-        for event, after in pairwise(timed):
+        for event, after in pairwise(timed_events):
             if last_s < event["t_s"] and after["t_s"] < event["end_s"]:
                 launches_s[event["prefill_tokens"] > 0].append(float(after["t_s"]) - float(event["t_s"]))
             last_s = float(event["end_s"])

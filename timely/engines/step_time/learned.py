@@ -17,7 +17,7 @@ SURPRISE = 5.0
 """A step this many times longer than predicted is set aside: one stall, such as a compilation, is not the machine's
 speed."""
 
-CONVINCED = 3
+MAX_SURPRISES = 3
 """So many surprises in a row, counted apart for steps with and without prompts, are no accident: learn anew."""
 
 PRIOR_VARIANCE = (1.0, 0.01, 1e-4)
@@ -63,7 +63,7 @@ class LearnedSpeed:
         self._news = 0
         """Steps since the last fit, counted by ``NEWS``."""
         self._token_s = PRIOR[0]
-        self.observed = 0
+        self.step_count = 0
 
     def observe(
         self,
@@ -81,16 +81,16 @@ class LearnedSpeed:
         """
         if sequences <= 0 or step_s <= 0.0:
             return
-        self.observed += 1
+        self.step_count += 1
         n, p, c, m = float(sequences), float(prefill_tokens), float(context_tokens), float(mixed)
         kind = int(prefill_tokens > 0)
         prompts_s = self._prompts_s(p, m)
         decoding_s = self._decoding_s(n, c)
         if step_s > SURPRISE * max(decoding_s + prompts_s, 1e-3):
             self._surprises[kind] += 1
-            if self._surprises[kind] < CONVINCED:
+            if self._surprises[kind] < MAX_SURPRISES:
                 return
-            if self._surprises[kind] == CONVINCED:
+            if self._surprises[kind] == MAX_SURPRISES:
                 self._prior = self._w
                 self._decode, self._prompts = [0.0] * 10, [0.0] * 21
         else:
@@ -109,7 +109,7 @@ class LearnedSpeed:
             news = (1.0, weight, wn, wc, wn * n, wn * c, wc * c, y, y * n, y * c)
             self._decode = [FORGET * old + new for old, new in zip(self._decode, news, strict=True)]
         self._news += NEWS[kind]
-        if self.observed < EAGER or self._news >= EVERY:
+        if self.step_count < EAGER or self._news >= EVERY:
             self._learn()
         if step_s > prompts_s:
             # The rest of a step is as uncertain as all of it: the smaller its share, the less it says.
@@ -134,11 +134,11 @@ class LearnedSpeed:
         for place, (variance, prior) in enumerate(zip(PRIOR_VARIANCE, self._prior, strict=False)):
             rows[place][place] += 1.0 / variance
             right[place] += prior / variance
-        for place, count, assumed in (
+        for place, count, prior_steps in (
             (3, steps + mixed_steps, PRIOR_STEPS[0]),
             (4, mixed_steps, PRIOR_STEPS[1]),
         ):
-            rows[place][place] = rows[place][place] * (1.0 + assumed / max(count, 1.0)) or 1.0
+            rows[place][place] = rows[place][place] * (1.0 + prior_steps / max(count, 1.0)) or 1.0
         self._w = _solve(rows, right)
         self._context_tokens = (c + mc) / (n + mn)
 
@@ -194,7 +194,7 @@ def _solve(rows: list[list[float]], right: list[float]) -> Coefficients:
     return base, per_sequence, per_prefill, per_context, mixed
 
 
-JOINED = 8
+MAX_JOINT_STEPS = 8
 """Most steps that are learned from as one."""
 
 
@@ -227,7 +227,7 @@ class StepLearner:
             self._observe(sequences, prefill_tokens, step_s, context_tokens, mixed)
             return
         self._open.append((sequences, prefill_tokens, step_s, context_tokens, mixed))
-        if prompts_follow and len(self._open) < JOINED:
+        if prompts_follow and len(self._open) < MAX_JOINT_STEPS:
             return
         columns = zip(*self._open, strict=True)
         self._observe(*(sum(column) / len(self._open) for column in columns))

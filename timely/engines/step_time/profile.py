@@ -24,7 +24,7 @@ from lrtrace.yaml_file import YamlFile, read_lrtrace_yaml
 from timely.core.errors import InvalidInput, UnknownName
 from timely.engines.step_time.learned import FixedSpeed
 
-SHIPPED = "timely.engines.step_time.profiles"
+PROFILE_PACKAGE = "timely.engines.step_time.profiles"
 DEFAULT = "rtx4090-llama3-8b"
 
 
@@ -219,7 +219,7 @@ class ProfileSpeed(FixedSpeed):
 
 def shipped_step_profiles() -> list[str]:
     """Names of the profiles that come with the package."""
-    folder = resources.files(SHIPPED)
+    folder = resources.files(PROFILE_PACKAGE)
     return sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
 
 
@@ -232,7 +232,7 @@ def load_step_profile(name_or_file: str | Path) -> StepTimeProfile:
     """
     text = str(name_or_file)
     if text in shipped_step_profiles():
-        with resources.as_file(resources.files(SHIPPED) / f"{text}.yaml") as path:
+        with resources.as_file(resources.files(PROFILE_PACKAGE) / f"{text}.yaml") as path:
             return _read(path)
     path = Path(text)
     if not path.exists():

@@ -13,7 +13,7 @@ from timely.core.errors import EngineFailed, InvalidInput
 from timely.disciplines import registry
 from timely.disciplines.requirements import SPECULATION, check_queue_discipline_needs
 from timely.engines.base import MAX_OUTPUT_TOKENS, Mode
-from timely.engines.vllm.compatibility import SUPPORTED
+from timely.engines.vllm.compatibility import SUPPORTED_VERSIONS
 from timely.engines.vllm.forced_drafts import SPECULATIVE_CONFIG
 from timely.engines.vllm.model import NO_PLANNER, resolve_model
 
@@ -91,20 +91,20 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
         SCHEDULER,
     ]
     parser = make_arg_parser(Parser())
-    parsed = parser.parse_args(arguments)
-    for name, value in vars(parsed).items():
+    namespace = parser.parse_args(arguments)
+    for name, value in vars(namespace).items():
         if FRONT_END.fullmatch(name) and value != parser.get_default(name):
             # An abbreviation comes here, too. Without effect it would promise what nothing keeps.
             raise InvalidInput(
                 "it is of vLLM's HTTP server, which does not run here; see timely serve --help",
                 where=f"--{name.replace('_', '-')}",
             )
-    if parsed.stream_interval != 1:
+    if namespace.stream_interval != 1:
         raise InvalidInput("must be 1: segments go out with their tokens", where="--stream-interval")
     check_queue_discipline_needs(
-        registry.load_discipline(options.discipline).info, vllm_engine_features(parsed)
+        registry.load_discipline(options.discipline).info, vllm_engine_features(namespace)
     )
-    extra = dict(parsed.additional_config or {})
+    extra = dict(namespace.additional_config or {})
     extra["timely"] = {
         **dict(extra.get("timely") or {}),
         "discipline": options.discipline,
@@ -114,13 +114,13 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
         **({"max_batch": options.max_batch} if options.max_batch else {}),
         **({"prefill_chunk": options.prefill_chunk} if options.prefill_chunk else {}),
     }
-    parsed.additional_config = extra
-    return parsed
+    namespace.additional_config = extra
+    return namespace
 
 
-def vllm_engine_features(parsed: Any) -> set[str]:
+def vllm_engine_features(namespace: Any) -> set[str]:
     """What an engine with these arguments has that a discipline may need; empty before the arguments are parsed."""
-    return {SPECULATION} if getattr(parsed, "speculative_config", None) else set()
+    return {SPECULATION} if getattr(namespace, "speculative_config", None) else set()
 
 
 def _argument_parser() -> Any:
@@ -130,7 +130,7 @@ def _argument_parser() -> Any:
             return import_module(module).make_arg_parser
         except ModuleNotFoundError:
             continue
-    raise EngineFailed(f"this vLLM has no make_arg_parser; supported: {SUPPORTED}", where="vllm")
+    raise EngineFailed(f"this vLLM has no make_arg_parser; supported: {SUPPORTED_VERSIONS}", where="vllm")
 
 
 def _defaults(arguments: Sequence[str], model: str, *, jump_ahead: bool) -> list[str]:

@@ -48,7 +48,7 @@ class BlockManager:
         self._any_cached = False
         """Whether the prefix cache has ever held a block of a waiting request: otherwise none is shared."""
         self._turn = 0
-        self._counted = 0
+        self._count_place = 0
         """Running requests whose shared blocks have been counted in this turn."""
 
     @property
@@ -58,9 +58,9 @@ class BlockManager:
 
     def cached_blocks(self, request: Request) -> int:
         """Leading whole blocks of a waiting request that the prefix cache holds."""
-        cached = self._prefix.cached(request)
-        self._any_cached |= cached > 0
-        return cached
+        blocks = self._prefix.cached_blocks(request)
+        self._any_cached |= blocks > 0
+        return blocks
 
     def look_up_prefixes(self, free_blocks: int) -> None:
         """Refresh what waiting requests would find cached, and while memory is short, how many blocks are shared."""
@@ -77,32 +77,32 @@ class BlockManager:
             state = get(request.request_id)
             if state is None or not state.job.ready:
                 continue
-            row, cached = state.job.row, state.cached_blocks
+            row, cached_blocks = state.job.row, state.cached_blocks
             if state.missing_block is None or holds(state.missing_block):
-                cached = self._prefix.cached(request, cached)
-                state.missing_block = self._prefix.missing_block(request, cached)
+                cached_blocks = self._prefix.cached_blocks(request, cached_blocks)
+                state.missing_block = self._prefix.missing_block(request, cached_blocks)
             elif not self._any_cached:
                 continue
-            if cached != state.cached_blocks:
-                state.cached_blocks = cached
+            if cached_blocks != state.cached_blocks:
+                state.cached_blocks = cached_blocks
                 self._any_cached = True
-                table.prefill_left[row] = request.num_tokens - cached * self._block_tokens
+                table.prefill_left[row] = request.num_tokens - cached_blocks * self._block_tokens
             if self._any_cached:
-                table.shared_blocks[row] = self._prefix.held_by_others(request, cached) if short else 0
+                table.shared_blocks[row] = self._prefix.held_by_others(request, cached_blocks) if short else 0
 
     def _count_shared(self) -> None:
         """Count the shared blocks of some resident requests, of each in turn."""
         table = self._controller.table
         requests = [*self._scheduler.running, *self._scheduler.kv_holding_waiting]
-        if self._counted >= len(requests):
-            self._counted = 0
-        end = self._counted + SHARED_COUNTS
-        for request in requests[self._counted : end]:
+        if self._count_place >= len(requests):
+            self._count_place = 0
+        end = self._count_place + SHARED_COUNTS
+        for request in requests[self._count_place : end]:
             state = self._live.get(request.request_id)
             if state is not None and table.resident[state.job.row]:
-                state.shared_blocks = self._prefix.shared(request, state.shared_blocks)
+                state.shared_blocks = self._prefix.shared_blocks(request, state.shared_blocks)
                 table.shared_blocks[state.job.row] = state.shared_blocks
-        self._counted = end
+        self._count_place = end
 
     def sync_context(self, state: RequestState) -> None:
         """Bring the table in line with a context that changed outside a step."""
@@ -180,15 +180,15 @@ class BlockManager:
 
     def record_eviction(self, state: RequestState, now: float) -> None:
         request = state.request
-        state.cached_blocks, state.missing_block = self._prefix.cached(request), None
+        state.cached_blocks, state.missing_block = self._prefix.cached_blocks(request), None
         state.shared_blocks = 0
         context_tokens = request.num_tokens - state.cached_blocks * self._block_tokens
         self._controller.evict(state.job, context_tokens, now)
 
     def check_admissions(
         self,
-        chosen: Sequence[Request],
-        planned: Mapping[str, int],
+        newcomers: Sequence[Request],
+        plan_tokens: Mapping[str, int],
         scheduled_tokens: int,
         now: float,
         *,
@@ -199,29 +199,31 @@ class BlockManager:
         After a few steps that refuse a request, the parked one that resumes last gives up its blocks.
 
         Args:
-            chosen: requests of the plan that waited.
-            planned: request id -> tokens in the step.
+            newcomers: requests of the plan that waited.
+            plan_tokens: request id -> tokens in the step.
             final: the refusal is not one that ends by itself.
         """
-        if not self._refused(chosen, planned, scheduled_tokens):
+        if not self._has_refused(newcomers, plan_tokens, scheduled_tokens):
             if scheduled_tokens:
                 self._stalled_steps = 0
         elif final:
-            self._make_room(planned, now)
+            self._make_room(plan_tokens, now)
 
-    def _refused(self, chosen: Sequence[Request], planned: Mapping[str, int], scheduled_tokens: int) -> bool:
+    def _has_refused(
+        self, newcomers: Sequence[Request], plan_tokens: Mapping[str, int], scheduled_tokens: int
+    ) -> bool:
         """Whether vLLM refused a chosen request for want of blocks.
 
         vLLM stops at the first request that it refuses; those that it passes over for another reason are deferred.
         """
         scheduler = self._scheduler
-        refused = (
+        refusals = (
             request
-            for request in chosen
+            for request in newcomers
             if request.status not in (RequestStatus.RUNNING, RequestStatus.WAITING_FOR_REMOTE_KVS)
             and request not in scheduler.deferred_waiting
         )
-        request = next(refused, None)
+        request = next(refusals, None)
         if request is None or not scheduled_tokens:
             return request is not None
         # Beside other requests it may also lack a slot, tokens or room in the encoder.
@@ -229,12 +231,12 @@ class BlockManager:
         slots = scheduler.max_num_active_reqs - scheduler.num_waiting_for_streaming_input
         return (
             len(scheduler.running) < slots
-            and room_tokens >= planned[request.request_id]
+            and room_tokens >= plan_tokens[request.request_id]
             and scheduler.scheduler_config.enable_chunked_prefill
             and not request.has_encoder_inputs
         )
 
-    def _make_room(self, planned: Mapping[str, int], now: float) -> None:
+    def _make_room(self, plan_tokens: Mapping[str, int], now: float) -> None:
         self._stalled_steps += 1
         if self._stalled_steps < STALLED_STEPS:
             return
@@ -243,7 +245,7 @@ class BlockManager:
         candidates = [
             state
             for state in self._live
-            if table.resident[state.job.row] and state.request.request_id not in planned
+            if table.resident[state.job.row] and state.request.request_id not in plan_tokens
         ]
         if candidates:
             self.evict(max(candidates, key=lambda state: float(table.resume_s[state.job.row])), now)

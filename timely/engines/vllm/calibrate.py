@@ -28,9 +28,9 @@ from timely.engines.vllm.replay import vllm_dummy_token_ids
 BATCHES = (1, 2, 3, 4, 6, 8)
 CONTEXTS = (32, 400, 1200)
 PROMPTS = (16, 40, 80, 120, 200, 320, 480, 700, 1000)
-MIXED = ((2, 60), (2, 120), (2, 300), (6, 60), (6, 120), (6, 300), (4, 900))
+MIXED_STEPS = ((2, 60), (2, 120), (2, 300), (6, 60), (6, 120), (6, 300), (4, 900))
 """(sequences that decode, tokens of a prompt that comes in between)."""
-DECODED = 14
+DECODE_TOKENS = 14
 """Output tokens of each decoding sequence."""
 ROUNDS = 3
 
@@ -38,7 +38,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Calibration:
     """What a profile is made of."""
 
     steps: list[TimedStep]
@@ -53,7 +53,7 @@ def time_vllm_steps(
     arguments: Sequence[str] = (),
     rounds: int = ROUNDS,
     say: Say = lambda line: None,
-) -> Measured:
+) -> Calibration:
     """Run steps of every kind on a fresh engine and time them; about two minutes for the small model on two cores.
 
     Raises:
@@ -71,7 +71,7 @@ def time_vllm_steps(
         journals = [read_step_journal(file) for file in files]
     steps = [step for events in journals for step in steps_from_events(events, warm_s)]
     source = f"{name}, {_vllm()} on {_machine()}: {len(steps)} timed steps"
-    return Measured(steps, sizes, source, step_launch_s(journals))
+    return Calibration(steps, sizes, source, step_launch_s(journals))
 
 
 async def _run(options: VllmOptions, rounds: int, say: Say) -> tuple[EngineSizes, str, float]:
@@ -99,7 +99,7 @@ class _Bench:
     async def warm_up(self) -> None:
         """The first steps of an engine are slow."""
         for prompt in (64, 300):
-            await self._group([prompt, prompt], DECODED)
+            await self._group([prompt, prompt], DECODE_TOKENS)
 
     async def program(self, rounds: int, say: Say) -> None:
         """All kinds of steps, ``rounds`` times in turn, so that a machine that drifts hurts none alone."""
@@ -107,11 +107,11 @@ class _Bench:
             say(f"round {number + 1} of {rounds} ...")
             for context in CONTEXTS:
                 for batch in BATCHES:
-                    await self._group([context] * batch, DECODED)
+                    await self._group([context] * batch, DECODE_TOKENS)
             for prompt in PROMPTS:
                 await self._group([prompt], 1)
-            for batch, prompt in MIXED:
-                decoding = [asyncio.create_task(self._generate(200, 3 * DECODED)) for _ in range(batch)]
+            for batch, prompt in MIXED_STEPS:
+                decoding = [asyncio.create_task(self._generate(200, 3 * DECODE_TOKENS)) for _ in range(batch)]
                 await asyncio.sleep(0)
                 for _ in range(3):
                     await self._generate(prompt, 2)

@@ -19,12 +19,17 @@ class ChunkCaps(AsyncScheduler):  # type: ignore[misc]
 
     def _cap(self, request: Request, computed_tokens: int, tokens: int) -> int:
         cap = self._token_caps.get(request.request_id)
-        left = request.num_tokens - computed_tokens
-        if cap is None or cap >= tokens or left <= 1 or not self.scheduler_config.enable_chunked_prefill:
+        tokens_left = request.num_tokens - computed_tokens
+        if (
+            cap is None
+            or cap >= tokens
+            or tokens_left <= 1
+            or not self.scheduler_config.enable_chunked_prefill
+        ):
             return tokens
-        if left - cap < self.num_prefill_lookahead:
+        if tokens_left - cap < self.num_prefill_lookahead:
             # vLLM would shorten a chunk that leaves so few tokens, even to nothing.
-            cap = left
+            cap = tokens_left
         if self.scheduler_config.disable_chunked_mm_input:
             # An image must not be cut: a chunk that begins with one holds all of it.
             for feature in request.mm_features:

@@ -9,7 +9,7 @@ from typing import Any
 
 from timely.core.errors import EngineFailed, Unsupported
 
-SUPPORTED = ">=0.32,<0.34"
+SUPPORTED_VERSIONS = ">=0.32,<0.34"
 
 SCHEDULER_METHODS: dict[str, tuple[str, ...]] = {
     "schedule": ("throttle_prefills",),
@@ -100,12 +100,12 @@ def check_vllm() -> None:
             _require(owner, name, parameters, version)
     for name in GRAMMAR_FIELDS:
         if name not in GrammarOutput.__annotations__:
-            raise _changed(f"GrammarOutput.{name}", version)
+            raise _change_error(f"GrammarOutput.{name}", version)
     for owner, fields in ((Request, REQUEST_FIELDS), (Scheduler, SCHEDULER_FIELDS)):
         source = inspect.getsource(owner.__init__)
         for name in fields:
             if f"self.{name}" not in source:
-                raise _changed(f"{owner.__name__}.{name}", version)
+                raise _change_error(f"{owner.__name__}.{name}", version)
 
 
 def refuse_unsupported_vllm(vllm_config: Any, *, recurrent: bool) -> None:
@@ -143,12 +143,12 @@ def refuse_unsupported_vllm(vllm_config: Any, *, recurrent: bool) -> None:
 def _require(owner: Any, name: str, parameters: tuple[str, ...], version: str) -> None:
     method = getattr(owner, name, None)
     if not callable(method):
-        raise _changed(f"{owner.__name__}.{name}", version)
+        raise _change_error(f"{owner.__name__}.{name}", version)
     signature = inspect.signature(method).parameters
     for parameter in parameters:
         if parameter not in signature:
-            raise _changed(f"{owner.__name__}.{name}({parameter})", version)
+            raise _change_error(f"{owner.__name__}.{name}({parameter})", version)
 
 
-def _changed(hook: str, version: str) -> EngineFailed:
-    return EngineFailed(f"this vLLM ({version}) has no {hook}; supported: {SUPPORTED}", where="vllm")
+def _change_error(hook: str, version: str) -> EngineFailed:
+    return EngineFailed(f"this vLLM ({version}) has no {hook}; supported: {SUPPORTED_VERSIONS}", where="vllm")

@@ -90,15 +90,15 @@ class ControlEvents:
             }
 
     def _report(self, event: Mapping[str, Any], now: float) -> Answer:
-        report = _aged(ExecutionReport(**event["report"]), now - event.get("sent_s", now))
+        report = _with_age(ExecutionReport(**event["report"]), now - event.get("sent_s", now))
         requests = self._live.of_task(str(event["task_id"]))
         if not requests:
             return {"known": False}
         state = self._live[requests[0]]
-        awaited = state.job.awaiting
+        awaited_segment = state.job.awaiting
         job = self._controller().report(state.job.job_id, report, now)
         # A repeat of an earlier value must not be taken for the one that is awaited now.
-        if report.kind == "value" and report.segment == awaited and report.value is not None:
+        if report.kind == "value" and report.segment == awaited_segment and report.value is not None:
             self._take_value(state, report.value)
         return {"known": job is not None}
 
@@ -164,7 +164,7 @@ class ControlEvents:
         }
 
 
-def _aged(report: ExecutionReport, waited_s: float) -> ExecutionReport:
+def _with_age(report: ExecutionReport, waited_s: float) -> ExecutionReport:
     """The report, older by its wait in the queue; unchanged when the sender's clock is not this host's."""
     if not 0.0 < waited_s < LONGEST_STEP_S:
         return report

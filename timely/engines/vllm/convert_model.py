@@ -36,14 +36,14 @@ def _merge_adapter(base: Path, adapter: Path, folder: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
     lora.merge_lora_adapter(model, adapter)
     model.save_pretrained(folder)
-    made = {path.name for path in folder.iterdir()}
+    file_names = {path.name for path in folder.iterdir()}
     for path in base.iterdir():  # the tokenizer and what belongs to it
         tokenizer_file = path.suffix in (".json", ".jinja", ".txt", ".model")
         if (
             tokenizer_file
             and path.name != "timely-manifest.json"
             and path.is_file()
-            and path.name not in made
+            and path.name not in file_names
         ):
             shutil.copyfile(path, folder / path.name)
     _readable(folder)

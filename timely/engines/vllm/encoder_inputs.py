@@ -44,12 +44,12 @@ class EncoderInputs:
         features = request.mm_features
         if not features:
             return
-        cached = self._scheduler.encoder_cache_manager.cached
-        computed = request.num_tokens - int(job.table.prefill_left[job.row])
+        cached_keys = self._scheduler.encoder_cache_manager.cached
+        computed_tokens = request.num_tokens - int(job.table.prefill_left[job.row])
         for feature in features:
             place = feature.mm_position
-            begin, end = place.offset - computed, place.offset + place.length - computed
+            begin, end = place.offset - computed_tokens, place.offset + place.length - computed_tokens
             if end > 0:
                 yield EncoderInput(
-                    begin, end, place.get_num_embeds(), feature.identifier, feature.identifier in cached
+                    begin, end, place.get_num_embeds(), feature.identifier, feature.identifier in cached_keys
                 )

@@ -163,8 +163,8 @@ class VllmEngine(Engine):
         if not self._args.enable_lora:
             return vllm_planner_card(self._args.model)
         options = self.options
-        packaged = options.model in (None, DEFAULT_MODEL)
-        adapter = vllm_planner_adapter(self._args.model, options.planner, packaged=packaged)
+        is_packaged = options.model in (None, DEFAULT_MODEL)
+        adapter = vllm_planner_adapter(self._args.model, options.planner, packaged=is_packaged)
         if adapter is None:
             return None
         from vllm.lora.request import LoRARequest
@@ -190,7 +190,7 @@ class VllmEngine(Engine):
                 max_tokens=2,
                 keep_prompt=True,
             )
-            prompt_ids = self._templated(request)
+            prompt_ids = self._encode(request)
             if len(prompt_ids) > self.max_prompt_tokens:
                 continue  # a small context: this skill set's tasks will be refused with the reason
             for engine in range(engines):
@@ -240,7 +240,7 @@ class VllmEngine(Engine):
             yield end
             return
         whole = self.options.mode == "whole"
-        sent = 0
+        sent_count = 0
         account: dict[str, Any] = {"segments": []}
         last: Any = None
         self._live.add(request.task_id)
@@ -263,9 +263,9 @@ class VllmEngine(Engine):
                     if timely is None:
                         continue
                     account = timely
-                    for segment in account["segments"][sent:] if not whole else ():
+                    for segment in account["segments"][sent_count:] if not whole else ():
                         yield vllm_segment_ready(request.task_id, segment)
-                        sent += 1
+                        sent_count += 1
         except (Conflict, InvalidInput, GeneratorExit, asyncio.CancelledError):
             raise
         except ValueError as error:
@@ -307,10 +307,10 @@ class VllmEngine(Engine):
         return self._choice.choose(request, token_ids, time.monotonic())
 
     def _prompt_ids(self, request: GenerationRequest) -> list[int]:
-        forced = request.forced
-        if forced is None or forced.prompt_token_ids is None:
-            return self._fitting(self._templated(request))
-        return self._fitting(list(forced.prompt_token_ids))
+        forced_plan = request.forced
+        if forced_plan is None or forced_plan.prompt_token_ids is None:
+            return self._fitting(self._encode(request))
+        return self._fitting(list(forced_plan.prompt_token_ids))
 
     def _resumed_context(self, history: PlanHistory) -> list[int]:
         return vllm_resumed_context(history, self.options.mode, self.prompt_encoder.encode_text)
@@ -320,7 +320,7 @@ class VllmEngine(Engine):
         """Encodes prompts so that text of users never becomes a special token."""
         return plan_prompt_encoder(self._tokenizer)
 
-    def _templated(self, request: GenerationRequest) -> list[int]:
+    def _encode(self, request: GenerationRequest) -> list[int]:
         return self.prompt_encoder.encode(request.system, request.prompt)
 
     def _fitting(self, token_ids: list[int]) -> list[int]:

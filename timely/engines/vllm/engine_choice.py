@@ -34,7 +34,7 @@ class EngineChoice:
         self._ask = ask
         self._router = LeastLoss()
         self._loads: list[EngineLoad] = []
-        self._sent: list[tuple[float, int, JobSpec]] = []
+        self._sent_jobs: list[tuple[float, int, JobSpec]] = []
         """Time, engine and job of each task since the latest report was asked for."""
         self._prompts: list[dict[str, Sequence[int]]] = [{} for _ in range(engines)]
         """Of each engine, the latest prompt of each skill set."""
@@ -42,13 +42,13 @@ class EngineChoice:
     async def follow(self, live: Collection[str]) -> None:
         """Read the engines' reports until one came after the last live task, or an engine does not answer."""
         while True:
-            ended, asked_s = not live, time.monotonic()
+            is_over, asked_s = not live, time.monotonic()
             try:
                 self.update(asked_s, await self._ask())
             except EngineFailed:
                 self._loads.clear()
                 return
-            if ended:
+            if is_over:
                 return
             await asyncio.sleep(REPORT_S)
 
@@ -56,8 +56,8 @@ class EngineChoice:
         """The engines reported what they had after ``asked_s``, on the host's monotonic clock."""
         self._loads = [read_load(report) for report in reports]
         # A task that was chosen for just before may have reached its engine after the question.
-        self._sent = [sent for sent in self._sent if sent[0] > asked_s - REPORT_S]
-        for _, engine, spec in self._sent:
+        self._sent_jobs = [entry for entry in self._sent_jobs if entry[0] > asked_s - REPORT_S]
+        for _, engine, spec in self._sent_jobs:
             self._queue(engine).add(spec)
 
     def choose(self, request: GenerationRequest, prompt: Sequence[int], now: float) -> int | None:
@@ -79,7 +79,7 @@ class EngineChoice:
         ]
         engine = self._router.choose(spec, loads, now)
         spec = replace(spec, cached_tokens=loads[engine].cached_tokens)
-        self._sent.append((now, engine, spec))
+        self._sent_jobs.append((now, engine, spec))
         self._queue(engine).add(spec)
         self.note_prompt(engine, request.skill_set, prompt)
         return engine

@@ -42,17 +42,17 @@ async def launch_vllm(async_llm: Any, new_engine_args: Callable[[], Any]) -> Any
 
     others = set(multiprocessing.active_children())
     # In a thread: the event loop must take signals during this half minute.
-    launched = asyncio.get_running_loop().run_in_executor(None, launch)
+    launch_future = asyncio.get_running_loop().run_in_executor(None, launch)
     try:
-        return await asyncio.shield(launched)
+        return await asyncio.shield(launch_future)
     except asyncio.CancelledError:
         # The thread waits for the engine's process, which may begin only now, and this loop would wait for the thread.
-        while not launched.done():
+        while not launch_future.done():
             for child in set(multiprocessing.active_children()) - others:
                 child.terminate()
-            await asyncio.wait((launched,), timeout=0.1)
-        if launched.exception() is None:
-            launched.result().shutdown()
+            await asyncio.wait((launch_future,), timeout=0.1)
+        if launch_future.exception() is None:
+            launch_future.result().shutdown()
         raise
     except (ValueError, RuntimeError, OSError) as error:
         raise EngineFailed(f"vLLM did not start: {vllm_error_line(error)}", where="vllm") from error

@@ -21,8 +21,8 @@ def uses_newer_vllm_runner() -> bool:
     from vllm.platforms import current_platform
     from vllm.triton_utils import HAS_TRITON
 
-    chosen = envs.VLLM_USE_V2_MODEL_RUNNER
-    return bool(HAS_TRITON and not current_platform.is_cpu()) if chosen is None else bool(chosen)
+    choice = envs.VLLM_USE_V2_MODEL_RUNNER
+    return bool(HAS_TRITON and not current_platform.is_cpu()) if choice is None else bool(choice)
 
 
 def vllm_engine_keywords() -> dict[str, Any]:
@@ -41,8 +41,8 @@ def sampling_keywords(timely: Mapping[str, Any], *, trace_replay: bool) -> dict[
     Args:
         trace_replay: the engine runs with vLLM's own replay; our processor reads ``forced_ids`` itself.
     """
-    forced = timely.get("forced_ids")
-    return {"trace_decode_token_ids": list(forced)} if forced and trace_replay else {}
+    forced_ids = timely.get("forced_ids")
+    return {"trace_decode_token_ids": list(forced_ids)} if forced_ids and trace_replay else {}
 
 
 def remaining_vllm_parameters(parameters: Any, generated_tokens: int) -> Any:
@@ -89,15 +89,15 @@ def _processor_class() -> type:
             timely = parse_extra_args(params.extra_args)
             if timely is None or not timely.forced_ids:
                 return None
-            forced = timely.forced_ids
+            forced_ids = timely.forced_ids
 
             def force(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
                 position = len(output_ids)
-                if position < len(forced):
-                    kept = logits[forced[position]].clone()
+                if position < len(forced_ids):
+                    logit = logits[forced_ids[position]].clone()
                     logits.fill_(float("-inf"))
                     # A finite value even where the model's own is not.
-                    logits[forced[position]] = torch.nan_to_num(kept, nan=0.0, neginf=0.0, posinf=0.0)
+                    logits[forced_ids[position]] = torch.nan_to_num(logit, nan=0.0, neginf=0.0, posinf=0.0)
                 return logits
 
             return force

@@ -108,13 +108,13 @@ class ForcedDrafts:
 
     def _forced_text(self, request: Any) -> str:
         """The only text that may follow, up to the next possible end of a segment; "" if there is a choice."""
-        structured = request.structured_output_request
-        matcher = getattr(structured and structured.grammar, "matcher", None)
+        grammar_request = request.structured_output_request
+        matcher = getattr(grammar_request and grammar_request.grammar, "matcher", None)
         if matcher is None or matcher.is_terminated():
             return ""  # no grammar, or one of another backend
         text, ahead = "", None
         while True:
-            part = self._names.forced(request.request_id, text)
+            part = self._names.forced_text(request.request_id, text)
             if part is None:
                 part = (ahead or matcher).find_jump_forward_string()
             boundary = _BOUNDARY.search(part)

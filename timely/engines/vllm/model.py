@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from timely.core.errors import EngineFailed, InvalidInput, Unsupported
-from timely.planner.model_card import CARD, SHIPPED, Card, check_base, read_card
+from timely.planner.model_card import CARD, SHIPPED_ADAPTER, Card, check_base, read_card
 
 DEFAULT_MODEL = "default"
 DEFAULT_PLANNER, NO_PLANNER = "default", "none"
@@ -46,8 +46,8 @@ def vllm_cache_folder() -> Path:
     """Where models are kept: ``$TIMELY_CACHE``, ``$XDG_CACHE_HOME/timely`` or ``~/.cache/timely``."""
     if own := os.environ.get("TIMELY_CACHE"):
         return Path(own).expanduser()
-    if shared := os.environ.get("XDG_CACHE_HOME"):
-        return Path(shared).expanduser() / "timely"
+    if folder := os.environ.get("XDG_CACHE_HOME"):
+        return Path(folder).expanduser() / "timely"
     return Path.home() / ".cache" / "timely"
 
 
@@ -75,7 +75,7 @@ def resolve_model(
         adapter = _adapter(planner)
         base = default_model(progress=progress)
         return base if adapter is None else vllm_model_with_planner(base, adapter, progress=progress)
-    model = _named(name_or_path)
+    model = _find_model(name_or_path)
     if planner in (None, DEFAULT_PLANNER, NO_PLANNER):
         return model
     if not isinstance(model, Path) or not model.is_dir():
@@ -84,7 +84,7 @@ def resolve_model(
     return model if adapter is None else vllm_model_with_planner(model, adapter, progress=progress)
 
 
-def _named(name_or_path: str) -> Path | str:
+def _find_model(name_or_path: str) -> Path | str:
     path = Path(name_or_path).expanduser()
     if name_or_path and path.is_dir():
         if not (path / "config.json").is_file():
@@ -109,7 +109,7 @@ def _adapter(planner: str | None) -> Path | None:
         return None
     if planner is None or planner == DEFAULT_PLANNER:
         # A checkout without one still serves.
-        return SHIPPED if (SHIPPED / CARD).is_file() else None
+        return SHIPPED_ADAPTER if (SHIPPED_ADAPTER / CARD).is_file() else None
     folder = Path(planner).expanduser()
     if not folder.is_dir():
         raise InvalidInput("there is no such folder", where=str(folder))
@@ -173,9 +173,9 @@ def vllm_model_with_planner(base: Path, adapter: Path, *, progress: Progress | N
     if _intact(folder):
         return folder
 
-    def build(made: Path) -> None:
-        _process(["merge", str(base), str(adapter), str(made)], f"merging {adapter.name}")
-        shutil.copyfile(adapter / CARD, made / CARD)
+    def build(target: Path) -> None:
+        _process(["merge", str(base), str(adapter), str(target)], f"merging {adapter.name}")
+        shutil.copyfile(adapter / CARD, target / CARD)
 
     try:
         _make(folder, build, progress, f"merging the planner into {folder} (once, about 10 s)")
@@ -200,7 +200,7 @@ def default_model(*, progress: Progress | None = None) -> Path:
     try:
         _make(
             folder,
-            lambda made: _convert(gguf, made),
+            lambda target: _convert(gguf, target),
             progress,
             f"converting the small default model into {folder} (once, about 15 s)",
         )
@@ -213,7 +213,7 @@ def _make(folder: Path, build: Callable[[Path], None], progress: Progress | None
     """Build in a temporary folder, then give it its name, so that no reader sees an incomplete folder."""
     models = folder.parent
     models.mkdir(parents=True, exist_ok=True)
-    with _locked(models / f"{folder.name}.lock"):
+    with _lock(models / f"{folder.name}.lock"):
         if _intact(folder):  # another process made it while this one waited
             return
         # Only the holder of the lock builds, so temporary folders are leftovers of a killed process.
@@ -221,16 +221,16 @@ def _make(folder: Path, build: Callable[[Path], None], progress: Progress | None
             shutil.rmtree(leftover)
         if progress:
             progress(message)
-        made = Path(tempfile.mkdtemp(prefix=f"{folder.name}.tmp-", dir=models))
+        temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}.tmp-", dir=models))
         try:
-            build(made)
-            (made / MANIFEST).write_text(json.dumps(_fingerprint(made), indent=1) + "\n")
-            made.chmod(0o755)
+            build(temporary)
+            (temporary / MANIFEST).write_text(json.dumps(_fingerprint(temporary), indent=1) + "\n")
+            temporary.chmod(0o755)
             if folder.exists():
                 shutil.rmtree(folder)
-            made.rename(folder)
+            temporary.rename(folder)
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _packaged_weights() -> tuple[Path, str]:
@@ -255,7 +255,7 @@ def _process(arguments: list[str], what: str) -> None:
     command = [sys.executable, "-m", "timely.engines.vllm.convert_model", *arguments]
     environment = dict(os.environ, HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -266,9 +266,11 @@ def _process(arguments: list[str], what: str) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise EngineFailed(f"{what} did not end in {CONVERT_TIMEOUT_S:g} s", where="model") from error
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise EngineFailed(f"{what} failed with status {done.returncode}: {said[-1]}", where="model")
+    if process.returncode != 0:
+        error_lines = process.stderr.strip().splitlines() or ["it said nothing"]
+        raise EngineFailed(
+            f"{what} failed with status {process.returncode}: {error_lines[-1]}", where="model"
+        )
 
 
 def _fingerprint(folder: Path) -> dict[str, str]:
@@ -291,7 +293,7 @@ def _intact(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     """Hold an advisory lock on ``path``; the kernel drops it should this process die."""
     deadline = time.monotonic() + LOCK_TIMEOUT_S
     with path.open("w") as file:

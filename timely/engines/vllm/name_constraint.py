@@ -16,17 +16,17 @@ class _Plan:
 
     params: TimelyParams
     names: set[str] | None
-    written: bytearray = field(default_factory=bytearray)
+    text_bytes: bytearray = field(default_factory=bytearray)
     unread: list[int] = field(default_factory=list)
-    """Tokens behind ``written``."""
+    """Tokens behind ``text_bytes``."""
     guide: NameGuide | None = None
 
     def text(self, vocabulary: Vocabulary) -> bytes:
         """The plan so far."""
         for token_id in self.unread:
-            self.written += vocabulary.tokens[token_id]
+            self.text_bytes += vocabulary.tokens[token_id]
         self.unread.clear()
-        return bytes(self.written)
+        return bytes(self.text_bytes)
 
 
 class PromptNames:
@@ -51,20 +51,20 @@ class PromptNames:
         if plan is not None:
             plan.unread += token_ids
 
-    def answered(self, request_id: str, value: str) -> None:
+    def add_answer(self, request_id: str, value: str) -> None:
         """A robot's answer has come into the context: its names may be used from now on."""
         plan = self._plans.get(request_id)
         if plan is None or plan.names is None:
             return
-        said = object_names_in(value)
-        plan.names = None if said is None else plan.names | said
-        if said is not None and plan.guide is not None:
-            plan.guide.add(said)
+        answer_names = object_names_in(value)
+        plan.names = None if answer_names is None else plan.names | answer_names
+        if answer_names is not None and plan.guide is not None:
+            plan.guide.add(answer_names)
 
     def forget(self, request_id: str) -> None:
         self._plans.pop(request_id, None)
 
-    def narrow(self, output: Any, drafted: Mapping[str, Sequence[int]]) -> None:
+    def narrow(self, output: Any, drafts_by_request: Mapping[str, Sequence[int]]) -> None:
         """Take other names away from the rows of a step's grammar bits, in place.
 
         Args:
@@ -73,7 +73,7 @@ class PromptNames:
         """
         row = 0
         for request_id in output.structured_output_request_ids:
-            drafts = list(drafted.get(request_id, ()))
+            drafts = list(drafts_by_request.get(request_id, ()))
             guide = self._guide(request_id)
             if guide is not None:
                 text = self._plans[request_id].text(guide.vocabulary)
@@ -85,22 +85,24 @@ class PromptNames:
                     guide.narrow(text.decode(errors="replace"), output.grammar_bitmask[row + count])
             row += len(drafts) + 1
 
-    def forced(self, request_id: str, ahead: str) -> str | None:
+    def forced_text(self, request_id: str, ahead: str) -> str | None:
         """The only text of a name that may follow the plan and ``ahead``; None where the grammar alone decides."""
         guide = self._guide(request_id)
         if guide is None:
             return None
-        return guide.forced(self._plans[request_id].text(guide.vocabulary).decode(errors="replace") + ahead)
+        return guide.forced_text(
+            self._plans[request_id].text(guide.vocabulary).decode(errors="replace") + ahead
+        )
 
     def vocabulary(self, request_id: str) -> Vocabulary | None:
         """The tokens that xgrammar works with; None under another grammar backend: any name then."""
         if self._vocabulary is None:
-            structured = self._scheduler.requests[request_id].structured_output_request
-            grammar = structured.grammar if structured is not None else None
-            compiled = getattr(grammar, "ctx", None)
-            if compiled is None:
+            grammar_request = self._scheduler.requests[request_id].structured_output_request
+            grammar = grammar_request.grammar if grammar_request is not None else None
+            context = getattr(grammar, "ctx", None)
+            if context is None:
                 return None
-            self._vocabulary = Vocabulary(compiled.tokenizer_info.decoded_vocab)
+            self._vocabulary = Vocabulary(context.tokenizer_info.decoded_vocab)
         return self._vocabulary
 
     def _guide(self, request_id: str) -> NameGuide | None:
@@ -115,7 +117,7 @@ class PromptNames:
         return plan.guide
 
 
-def vllm_prompt_names(prompt: str, brought: Sequence[str]) -> list[str] | None:
+def vllm_prompt_names(prompt: str, planner_names: Sequence[str]) -> list[str] | None:
     """What a request tells the scheduler: names of the prompt and those the planner brings along; None: any name."""
-    names = allowed_names(prompt, brought)
+    names = allowed_names(prompt, planner_names)
     return None if names is None else sorted(names)

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from timely.core.errors import InvalidInput, TimelyError
-from timely.engines.vllm.params import KEY, RESERVED, TimelyParams, flatten_vllm_xargs
+from timely.engines.vllm.params import KEY, RESERVED_FIELDS, TimelyParams, flatten_vllm_xargs
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -96,7 +96,7 @@ def translate_vllm_openai_body(body: bytes) -> bytes:
             tuf = {**tuf, name: fields.pop(name)}
     if tuf:
         fields["tuf"] = tuf
-    for name in RESERVED & fields.keys():
+    for name in RESERVED_FIELDS & fields.keys():
         raise InvalidInput("not for clients", where=f"{KEY}.{name}")
     try:
         _ = TimelyParams.model_validate(fields).utility

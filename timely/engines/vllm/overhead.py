@@ -107,12 +107,12 @@ def _once(
         )  # fmt: skip
         engine.add_request(f"{pair}-{segmented}-{number}", {"prompt_token_ids": list(prompt)}, parameters)
     segments = 0
-    begun = time.perf_counter()
+    begin_s = time.perf_counter()
     while engine.has_unfinished_requests():
         for output in engine.step():
             if output.finished:
                 account = (output.kv_transfer_params or {}).get("timely", {"segments": []})
                 segments = max(segments, len(account["segments"]))
-        if time.perf_counter() - begun > DEADLINE_S:
+        if time.perf_counter() - begin_s > DEADLINE_S:
             raise EngineFailed(f"a run took over {DEADLINE_S:.0f} s", where="bench overhead")
-    return time.perf_counter() - begun, segments
+    return time.perf_counter() - begin_s, segments

@@ -20,7 +20,7 @@ KEY = "timely"
 FLAT_PREFIX = "timely_"
 MOST_NAMES = 2000
 _TUF_FIELDS = ("ert_s", "alpha", "beta", "cutoff_s")
-RESERVED = frozenset({
+RESERVED_FIELDS = frozenset({
     "arrival_s", "priority", "forced", "forced_ids", "segment_tokens", "names", "keep_prompt", "promised", "history",
     "resumed_tokens", "awaits_values",
 })  # fmt: skip
@@ -115,19 +115,19 @@ def parse_extra_args(
     if not extra_args:
         return None
     raw: dict[str, Any] = {}
-    nested = extra_args.get(KEY)
-    if nested is not None:
-        if not isinstance(nested, Mapping):
-            raise InvalidInput(f"must be an object, got {type(nested).__name__}", where=KEY)
-        if from_client and (reserved := sorted(RESERVED & nested.keys())):
-            raise InvalidInput("not for clients", where=f"{KEY}.{reserved[0]}")
-        raw.update(nested)
+    nested_fields = extra_args.get(KEY)
+    if nested_fields is not None:
+        if not isinstance(nested_fields, Mapping):
+            raise InvalidInput(f"must be an object, got {type(nested_fields).__name__}", where=KEY)
+        if from_client and (reserved_names := sorted(RESERVED_FIELDS & nested_fields.keys())):
+            raise InvalidInput("not for clients", where=f"{KEY}.{reserved_names[0]}")
+        raw.update(nested_fields)
     tuf: dict[str, Any] = {}
     for key, value in extra_args.items():
         if key.startswith(FLAT_PREFIX):
             raw["awaits_values"] = False
             name = key[len(FLAT_PREFIX) :]
-            if name in RESERVED:
+            if name in RESERVED_FIELDS:
                 raise InvalidInput("not for clients", where=key)
             if name in _TUF_FIELDS:
                 tuf[name] = value
@@ -136,8 +136,8 @@ def parse_extra_args(
     if not raw and not tuf:
         return None
     if tuf:
-        nested = raw.get("tuf")
-        raw["tuf"] = {**nested, **tuf} if isinstance(nested, Mapping) else tuf
+        nested_fields = raw.get("tuf")
+        raw["tuf"] = {**nested_fields, **tuf} if isinstance(nested_fields, Mapping) else tuf
     try:
         params = TimelyParams.model_validate(raw)
         _ = params.utility
@@ -157,13 +157,13 @@ def vllm_hint_params(hints: RequestHints) -> dict[str, Any]:
     return {**fields, "tuf": {"ert_s": tuf.ert_s, "alpha": tuf.alpha, "beta": tuf.beta}}
 
 
-def vllm_forced_plan_params(forced: ForcedPlan) -> dict[str, Any]:
+def vllm_forced_plan_params(plan: ForcedPlan) -> dict[str, Any]:
     """A forced plan as fields of ``TimelyParams``; its prompt travels as the request's own."""
     return {
-        "forced": [list(segment) for segment in forced.segments] or None,
-        "forced_ids": None if forced.output_token_ids is None else list(forced.output_token_ids),
-        "segment_tokens": forced.segment_tokens,
-        "arrival_s": forced.arrival_s,
+        "forced": [list(segment) for segment in plan.segments] or None,
+        "forced_ids": None if plan.output_token_ids is None else list(plan.output_token_ids),
+        "segment_tokens": plan.segment_tokens,
+        "arrival_s": plan.arrival_s,
     }
 
 

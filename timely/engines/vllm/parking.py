@@ -24,13 +24,13 @@ class Parking:
         self._any_parked = False
         """Whether a request in ``running`` took no part in the last plan."""
 
-    def order_running(self, planned: Mapping[str, int]) -> list[Request]:
+    def order_running(self, plan_tokens: Mapping[str, int]) -> list[Request]:
         """Chosen requests first, in plan order; vLLM's own eligibility check skips the others.
 
         The order also makes vLLM's last resort, preempting the end of ``running``, take an unchosen request first.
 
         Args:
-            planned: request id -> tokens in the step.
+            plan_tokens: request id -> tokens in the step.
 
         Returns:
             The chosen requests that wait, with or without KV blocks, in plan order.
@@ -38,7 +38,7 @@ class Parking:
         running: list[Request] = self._scheduler.running
         members: list[Request] = []
         waiting: list[Request] = []
-        places, ids = list(planned), [request.request_id for request in running]
+        places, ids = list(plan_tokens), [request.request_id for request in running]
         if not self._any_parked and places[: len(ids)] == ids:
             # As in the step before: nothing to put in order or to resume.
             members, places = running, places[len(ids) :]
@@ -53,7 +53,7 @@ class Parking:
                 waiting.append(request)
         self._any_parked = len(members) < len(running)
         if self._any_parked:
-            others = [request for request in running if request.request_id not in planned]
+            others = [request for request in running if request.request_id not in plan_tokens]
             for state in self._live.select(request.request_id for request in others):
                 if state.eligible_step is None:
                     self._park(state.request, state)

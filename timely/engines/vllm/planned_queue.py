@@ -18,22 +18,22 @@ class PlannedQueue(RequestQueue):  # type: ignore[misc]
     """Waiting requests by arrival, with a view of those chosen for the step in composition.
 
     Args:
-        unplanned: vLLM's own queue for requests that no discipline orders, such as pooling requests.
+        other_queue: vLLM's own queue for requests that no discipline orders, such as pooling requests.
     """
 
-    def __init__(self, unplanned: RequestQueue) -> None:
-        self._unplanned = unplanned
-        self._planned: dict[Request, None] = {}
+    def __init__(self, other_queue: RequestQueue) -> None:
+        self._other_queue = other_queue
+        self._planned_requests: dict[Request, None] = {}
         self._view: deque[Request] | None = None
 
     @contextmanager
-    def showing(self, chosen: Iterable[Request]) -> Iterator[None]:
-        """Inside this context the queue yields only unplanned requests and its ``chosen`` ones, in that order.
+    def showing(self, newcomers: Iterable[Request]) -> Iterator[None]:
+        """Inside this context the queue yields only unplanned requests and those of ``newcomers``, in that order.
 
         Its length stays that of all: vLLM asks for it to tell whether prompts are left over.
         """
-        self._view = deque(self._unplanned)
-        self._view.extend(request for request in chosen if request in self._planned)
+        self._view = deque(self._other_queue)
+        self._view.extend(request for request in newcomers if request in self._planned_requests)
         try:
             yield
         finally:
@@ -41,16 +41,18 @@ class PlannedQueue(RequestQueue):  # type: ignore[misc]
 
     def first(self, count: int) -> list[Request]:
         """The first planned requests of the queue."""
-        return list(islice(self._planned, count))
+        return list(islice(self._planned_requests, count))
 
     def __contains__(self, request: object) -> bool:
-        return request in self._planned or (len(self._unplanned) > 0 and request in list(self._unplanned))
+        return request in self._planned_requests or (
+            len(self._other_queue) > 0 and request in list(self._other_queue)
+        )
 
     def add_request(self, request: Request) -> None:
         if request.sampling_params is None:
-            self._unplanned.add_request(request)
+            self._other_queue.add_request(request)
         else:
-            self._planned[request] = None
+            self._planned_requests[request] = None
 
     def pop_request(self) -> Request:
         request = self.peek_request()
@@ -67,9 +69,9 @@ class PlannedQueue(RequestQueue):  # type: ignore[misc]
     def prepend_request(self, request: Request) -> None:
         """A preempted request is not shown again in the step that preempted it."""
         if request.sampling_params is None:
-            self._unplanned.prepend_request(request)
+            self._other_queue.prepend_request(request)
         else:
-            self._planned[request] = None
+            self._planned_requests[request] = None
 
     def prepend_requests(self, requests: Iterable[Request]) -> None:
         for request in requests:
@@ -87,18 +89,18 @@ class PlannedQueue(RequestQueue):  # type: ignore[misc]
                 self._remove(request)
 
     def _remove(self, request: Request) -> None:
-        if request in self._planned:
-            del self._planned[request]
+        if request in self._planned_requests:
+            del self._planned_requests[request]
         else:
-            self._unplanned.remove_request(request)
+            self._other_queue.remove_request(request)
 
     def __bool__(self) -> bool:
         return len(self) > 0 if self._view is None else len(self._view) > 0
 
     def __len__(self) -> int:
-        return len(self._planned) + len(self._unplanned)
+        return len(self._planned_requests) + len(self._other_queue)
 
     def __iter__(self) -> Iterator[Request]:
         if self._view is not None:
             return iter(self._view)
-        return iter([*self._unplanned, *self._planned])
+        return iter([*self._other_queue, *self._planned_requests])

@@ -62,12 +62,12 @@ def _cancel(self: Any, task_id: str) -> dict[str, Any]:
     requests = self.scheduler.control({"kind": "requests", "task_id": task_id})["requests"]
     if not requests:
         return {"known": False}
-    aborted = self.scheduler.finish_requests(requests, RequestStatus.FINISHED_ABORTED)
+    aborts = self.scheduler.finish_requests(requests, RequestStatus.FINISHED_ABORTED)
     # Without this the client would wait for ever.
     send = getattr(self, "_send_abort_outputs", None)
     if send is not None:
-        send(aborted)
-    return {"known": bool(aborted)}
+        send(aborts)
+    return {"known": bool(aborts)}
 
 
 # ---------------------------------------------------------------------- the engine loop

@@ -31,7 +31,7 @@ class PrefixView:
         )
         """False for a model that is not looked into."""
 
-    def cached(self, request: Any, at_least: int = 0) -> int:
+    def cached_blocks(self, request: Any, at_least: int = 0) -> int:
         """Leading whole blocks of the request's tokens that an admission would find cached, all but one token at most.
 
         Args:
@@ -47,11 +47,11 @@ class PrefixView:
             count += 1
         return min(count, most)
 
-    def missing_block(self, request: Any, cached: int) -> bytes | None:
-        """Key of the block behind the ``cached`` ones; None without a further whole block."""
-        if not self.readable or cached >= len(request.block_hashes):
+    def missing_block(self, request: Any, cached_blocks: int) -> bytes | None:
+        """Key of the block behind the first ``cached_blocks``; None without a further whole block."""
+        if not self.readable or cached_blocks >= len(request.block_hashes):
             return None
-        return bytes(make_block_hash_with_group_id(request.block_hashes[cached], 0))
+        return bytes(make_block_hash_with_group_id(request.block_hashes[cached_blocks], 0))
 
     def holds(self, block: bytes) -> bool:
         """Whether the prefix cache holds the block of this key."""
@@ -59,20 +59,20 @@ class PrefixView:
 
     def unheld(self, block_hashes: Iterable[bytes]) -> list[Any]:
         """Those of the blocks with these hashes that the prefix cache holds and no request does."""
-        stored = (self._pool.get_cached_block(block_hash, [0]) for block_hash in block_hashes)
-        return [blocks[0] for blocks in stored if blocks and blocks[0].ref_cnt == 0]
+        cached_blocks = (self._pool.get_cached_block(block_hash, [0]) for block_hash in block_hashes)
+        return [blocks[0] for blocks in cached_blocks if blocks and blocks[0].ref_cnt == 0]
 
-    def held_by_others(self, request: Any, cached: int) -> int:
-        """Of the ``cached`` blocks of a waiting request, those that running ones hold: they cost no free block."""
-        held = 0
-        for block_hash in request.block_hashes[:cached]:
+    def held_by_others(self, request: Any, cached_blocks: int) -> int:
+        """Of the ``cached_blocks`` of a waiting request, those that running ones hold: they cost no free block."""
+        count = 0
+        for block_hash in request.block_hashes[:cached_blocks]:
             blocks = self._pool.get_cached_block(block_hash, [0])
             if not blocks or blocks[0].ref_cnt == 0:
                 break
-            held += 1
-        return held
+            count += 1
+        return count
 
-    def shared(self, request: Any, estimate: int = 0) -> int:
+    def shared_blocks(self, request: Any, estimate: int = 0) -> int:
         """Of the blocks of a running request, those that others hold too: its eviction would not free them.
 
         A request that holds a block holds all blocks before it, so references only fall along the context.

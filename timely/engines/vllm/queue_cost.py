@@ -99,13 +99,13 @@ class _Queue:
         step = scheduler.schedule()
         schedule_s = timer() - begin_s
         names = list(step.num_scheduled_tokens)
-        sampled: Sequence[list[int]] = [
+        sampled_ids: Sequence[list[int]] = [
             [] if scheduler.requests[name].is_prefill_chunk else [1000] for name in names
         ]
         output = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: index for index, name in enumerate(names)},
-            sampled_token_ids=list(sampled),
+            sampled_token_ids=list(sampled_ids),
         )
         before = len(scheduler.requests)
         begin_s = timer()

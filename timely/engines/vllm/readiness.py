@@ -13,7 +13,7 @@ from timely.engines.scheduler_core import Controller
 from timely.engines.vllm.block_manager import BlockManager
 from timely.engines.vllm.request_state import LiveRequests, RequestState
 
-POLLED = (RequestStatus.WAITING_FOR_REMOTE_KVS, RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR)
+POLLED_STATUSES = (RequestStatus.WAITING_FOR_REMOTE_KVS, RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR)
 """Statuses that end without an event: the engine has to look."""
 
 
@@ -34,7 +34,7 @@ class Readiness:
     def polls(self) -> bool:
         """Whether a request waits for what only a further step of the engine can show."""
         return any(
-            (state := self._live.get(request_id)) is not None and state.request.status in POLLED
+            (state := self._live.get(request_id)) is not None and state.request.status in POLLED_STATUSES
             for request_id in self._unready
         )
 
@@ -73,10 +73,10 @@ class Readiness:
         if state.value is not None:
             return False
         if request.status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
-            structured = request.structured_output_request
-            return structured is not None and structured.grammar is not None
+            grammar_request = request.structured_output_request
+            return grammar_request is not None and grammar_request.grammar is not None
         if request.status in (RequestStatus.WAITING_FOR_REMOTE_KVS, RequestStatus.WAITING_FOR_STREAMING_REQ):
             return False
         # A pause lets requests that hold KV blocks go on.
-        paused = self._scheduler.pause_state != PauseState.UNPAUSED
-        return not paused or request.status == RequestStatus.RUNNING or request.num_computed_tokens > 0
+        is_paused = self._scheduler.pause_state != PauseState.UNPAUSED
+        return not is_paused or request.status == RequestStatus.RUNNING or request.num_computed_tokens > 0

@@ -81,16 +81,18 @@ class VllmBackend:
         if self._engine is not None:
             return await _Run(self._engine, tasks, options, progress).go()
         with tempfile.TemporaryDirectory() as folder:
-            kept = Path(folder) / "journal-{pid}.jsonl"
-            chosen = vllm_replay_options(options)
-            engine = VllmEngine(replace(chosen, journal=str(kept)) if options.journal else chosen)
+            journal = Path(folder) / "journal-{pid}.jsonl"
+            vllm_options = vllm_replay_options(options)
+            engine = VllmEngine(
+                replace(vllm_options, journal=str(journal)) if options.journal else vllm_options
+            )
             await engine.start()
             going = _Run(engine, tasks, options, progress)
             try:
                 run = await going.go()
             finally:
                 await engine.stop()
-            files = sorted(kept.parent.iterdir())
+            files = sorted(journal.parent.iterdir())
             if len(files) == 1:
                 # (Several engines would have a journal each, and steps of their own.)
                 run.journal = engine_replay_journal(read_step_journal(files[0]), going.origin, going.requests)
@@ -271,20 +273,20 @@ class _Run:
             if task.job in self.ended:
                 self.ended[task.job].set()
             if self.progress:
-                arrived = sum(other.arrival_s <= time.monotonic() - self.origin for other in self.tasks)
-                self.progress(time.monotonic() - self.origin, arrived, self.finished)
+                arrivals = sum(other.arrival_s <= time.monotonic() - self.origin for other in self.tasks)
+                self.progress(time.monotonic() - self.origin, arrivals, self.finished)
 
-    def _note(self, record: JobRecord, done: GenerationDone) -> None:
-        record.outcome = "complete" if done.reason == "complete" else "failed"
-        record.note = done.error
-        record.preemptions = done.preemptions
-        record.recomputed_tokens = done.recomputed_tokens
-        record.cached_tokens = done.cached_tokens
-        record.output_tokens = done.tokens
-        if done.first_token_s is not None:
-            record.first_token_s = done.first_token_s - self.origin
-        if done.last_token_s is not None:
-            record.last_token_s = done.last_token_s - self.origin
+    def _note(self, record: JobRecord, end: GenerationDone) -> None:
+        record.outcome = "complete" if end.reason == "complete" else "failed"
+        record.note = end.error
+        record.preemptions = end.preemptions
+        record.recomputed_tokens = end.recomputed_tokens
+        record.cached_tokens = end.cached_tokens
+        record.output_tokens = end.tokens
+        if end.first_token_s is not None:
+            record.first_token_s = end.first_token_s - self.origin
+        if end.last_token_s is not None:
+            record.last_token_s = end.last_token_s - self.origin
             if record.task.plain:
                 # The complete answer leaves the engine at once.
                 start_s = record.last_token_s + record.task.hints.network_s

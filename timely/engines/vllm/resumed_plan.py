@@ -75,26 +75,30 @@ def resume_vllm_state(state: RequestState, names: PromptNames, history: PlanHist
     """
     assert state.boundaries is not None
     request_id = state.request.request_id
-    closed = [text for token_id in vllm_resumed_tokens(history) for text in state.boundaries.feed(token_id)]
-    sent = history.own_segments
-    if [text.text for text in closed[: len(sent)]] != [segment.text for segment in sent]:
+    closed_texts = [
+        text for token_id in vllm_resumed_tokens(history) for text in state.boundaries.feed(token_id)
+    ]
+    sent_segments = history.own_segments
+    if [text.text for text in closed_texts[: len(sent_segments)]] != [
+        segment.text for segment in sent_segments
+    ]:
         raise InvalidInput("the recorded tokens give other segments", where="timely.history")
     # A token may have closed two segments, of which one was sent.
-    unsent = closed[len(sent) :]
+    unsent = closed_texts[len(sent_segments) :]
     if state.job.spec.segmented and any(text.blocking for text in unsent):
         raise InvalidInput("a segment that awaits a value was closed and not sent", where="timely.history")
     state.new_boundaries += [(text, 0, ()) for text in unsent]
     names.wrote(request_id, vllm_resumed_tokens(history))
     for value in _values(history).values():
-        names.answered(request_id, value)
+        names.add_answer(request_id, value)
     state.awaits_value = state.job.awaiting is not None
 
 
 def advance_vllm_grammar(request: Any, token_ids: Sequence[int]) -> None:
     """Advance the compiled grammar of a request past tokens of an earlier run."""
-    structured = request.structured_output_request
-    if structured is not None:
-        structured.grammar.accept_tokens(request.request_id, list(token_ids))
+    grammar_request = request.structured_output_request
+    if grammar_request is not None:
+        grammar_request.grammar.accept_tokens(request.request_id, list(token_ids))
 
 
 def _values(history: PlanHistory) -> dict[int, str]:

@@ -83,7 +83,7 @@ class TimelyScheduler(ChunkCaps):
             fallback=FALLBACK,
         )
         self.live = LiveRequests()
-        self._segmented = self.live.with_boundaries
+        self._with_boundaries = self.live.with_boundaries
         self._ahead: bool = self.scheduler_config.async_scheduling
         """Whether a step is composed while another computes the tokens that it reads."""
         owner = AsyncScheduler if self._ahead else Scheduler
@@ -119,7 +119,7 @@ class TimelyScheduler(ChunkCaps):
         self._grammar_prefixes: dict[str, list[int]] = {}
         """Recorded tokens of resumed requests; their grammars are compiled when they run for the first time."""
         self._decide_s = 0.0
-        self._freed: dict[str, str] | None = None
+        self._freed_requests: dict[str, str] | None = None
         """During an update: how requests ended."""
         self._ends: list[tuple[int, EngineCoreOutput]] = []
         """Client and last output of plans that ended outside a step; they leave with the next one."""
@@ -184,9 +184,9 @@ class TimelyScheduler(ChunkCaps):
         """Every way out of vLLM passes here: finished, aborted, failed."""
         result = super()._free_request(request, delay_free_blocks)
         outcome = str(request.get_finished_reason())
-        if self._freed is not None:
+        if self._freed_requests is not None:
             # During an update the last tokens have not been processed yet.
-            self._freed[request.request_id] = outcome
+            self._freed_requests[request.request_id] = outcome
         else:
             self._forget({request.request_id: outcome})
         return result
@@ -219,19 +219,19 @@ class TimelyScheduler(ChunkCaps):
         for request_id in plan.evict:
             self.blocks.evict(self.live[str(request_id)], now)
         self._token_caps = cast("dict[str, int]", plan.tokens)
-        chosen = self._parking.order_running(self._token_caps)
+        newcomers = self._parking.order_running(self._token_caps)
         if self.num_spec_tokens:
             self._drafts.withhold(self._token_caps)
-        with self.waiting.showing(chosen):
+        with self.waiting.showing(newcomers):
             output = super().schedule(throttle_prefills)
         self._settle(output, now)
-        for request in chosen:
+        for request in newcomers:
             if request.status != RequestStatus.RUNNING:
                 self._readiness.check(self.live[request.request_id], now)
         scheduled_tokens = output.total_num_scheduled_tokens
         # Otherwise a step in flight may still free blocks, or vLLM defers prompts.
         final = not throttle_prefills and (scheduled_tokens > 0 or not self._steps.in_flight)
-        self.blocks.check_admissions(chosen, self._token_caps, scheduled_tokens, now, final=final)
+        self.blocks.check_admissions(newcomers, self._token_caps, scheduled_tokens, now, final=final)
         return output
 
     def _compose(self, now: float, throttle_prefills: bool) -> StepPlan:
@@ -247,14 +247,14 @@ class TimelyScheduler(ChunkCaps):
 
     def _settle(self, output: SchedulerOutput, now: float) -> None:
         """Bring the table in line with what vLLM scheduled."""
-        scheduled = output.num_scheduled_tokens
-        if scheduled:
+        request_tokens = output.num_scheduled_tokens
+        if request_tokens:
             self._steps.in_flight.append(
                 record_vllm_scheduled(
                     self.controller,
                     self.live,
                     self._plan,
-                    scheduled,
+                    request_tokens,
                     self.running,
                     now,
                     self.blocks.block_tokens,
@@ -281,9 +281,9 @@ class TimelyScheduler(ChunkCaps):
             return
         super()._update_after_schedule(scheduler_output)
         if self.num_spec_tokens:
-            scheduled = scheduler_output.num_scheduled_tokens
+            request_tokens = scheduler_output.num_scheduled_tokens
             for request in self.running:
-                if -1 in request.spec_token_ids and request.request_id not in scheduled:
+                if -1 in request.spec_token_ids and request.request_id not in request_tokens:
                     request.spec_token_ids = []
 
     def _handle_blocked_waiting_request(self, request: Request) -> bool:
@@ -331,10 +331,10 @@ class TimelyScheduler(ChunkCaps):
         """vLLM takes the blocks of running requests; those that wait with a value give theirs up here."""
         if reset_running_requests:
             self.blocks.evict_waiting(self.clock())
-        done = bool(super().reset_prefix_cache(reset_running_requests, reset_connector))
-        if done:
+        is_reset = bool(super().reset_prefix_cache(reset_running_requests, reset_connector))
+        if is_reset:
             self.blocks.forget_cached()
-        return done
+        return is_reset
 
     # ------------------------------------------------------------------ tokens
 
@@ -346,43 +346,43 @@ class TimelyScheduler(ChunkCaps):
     def _update_request_with_output(
         self, request: Request, new_token_ids: list[int], is_stale: bool = False
     ) -> tuple[list[int], bool]:
-        if self._segmented and (state := self._segmented.get(request.request_id)) is not None:
+        if self._with_boundaries and (state := self._with_boundaries.get(request.request_id)) is not None:
             return append_vllm_tokens(state, new_token_ids, is_stale, self._append_tokens)
         if self._ahead and self._plain_blocks and not is_stale and len(new_token_ids) == 1:
             final_tokens = request.num_computed_tokens - request.num_output_placeholders + 1
             if final_tokens % self.block_size:
                 # vLLM looks for full blocks after each token. This one fills none, and a step has hundreds.
-                kept, stopped = Scheduler._update_request_with_output(self, request, new_token_ids)
+                kept_ids, stopped = Scheduler._update_request_with_output(self, request, new_token_ids)
                 request.num_output_placeholders -= 1
-                return kept, stopped
+                return kept_ids, stopped
         return self._append_tokens(request, new_token_ids, is_stale)
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
         """vLLM appends the tokens; then segments are closed and generations parked."""
-        self._freed = {}
+        self._freed_requests = {}
         try:
             outputs: dict[int, EngineCoreOutputs] = super().update_from_output(
                 scheduler_output, model_runner_output
             )
         finally:
-            freed, self._freed = self._freed, None
+            freed_requests, self._freed_requests = self._freed_requests, None
         now = self.clock()
-        produced = [output for client in outputs.values() for output in client.outputs]
-        if drafted := scheduler_output.scheduled_spec_decode_tokens:
-            for output in produced:
+        request_outputs = [output for client in outputs.values() for output in client.outputs]
+        if draft_ids := scheduler_output.scheduled_spec_decode_tokens:
+            for output in request_outputs:
                 state = self.live.get(output.request_id)
-                if state is not None and output.request_id in drafted and output.new_token_ids:
-                    accepted = len(output.new_token_ids) - 1
-                    self.controller.accepted(state.job, len(drafted[output.request_id]), accepted, now)
-        turns = self._outputs.process(produced, freed, now, drafted=bool(drafted))
+                if state is not None and output.request_id in draft_ids and output.new_token_ids:
+                    right_tokens = len(output.new_token_ids) - 1
+                    self.controller.accepted(state.job, len(draft_ids[output.request_id]), right_tokens, now)
+        turns = self._outputs.process(request_outputs, freed_requests, now, has_drafts=bool(draft_ids))
         for request_id in turns:
             self._continue_session(request_id)
         if scheduler_output.num_scheduled_tokens and self._steps.in_flight:
             self._steps.end(self.controller, now)
-        if freed:
-            self._forget(freed)
+        if freed_requests:
+            self._forget(freed_requests)
         self._values.append_held(now)
         for client_index, output in self._ends:
             outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(output)

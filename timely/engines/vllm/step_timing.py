@@ -55,8 +55,8 @@ class StepInFlight:
         """Rows of which it computes the token that their next step reads."""
         rows = table.rows(self.job_ids)
         rows = rows[rows >= 0]
-        awaited: list[int] = rows[table.resident[rows] & (table.prefill_left[rows] == 0)].tolist()
-        return awaited
+        decoding_rows: list[int] = rows[table.resident[rows] & (table.prefill_left[rows] == 0)].tolist()
+        return decoding_rows
 
     def ending_rows(self, table: JobTable) -> list[int]:
         """Rows whose last token it computes, even if vLLM rejects all drafts."""
@@ -116,7 +116,7 @@ def record_vllm_scheduled(
     controller: Controller,
     live: LiveRequests,
     plan: StepPlan,
-    scheduled: Mapping[str, int],
+    request_tokens: Mapping[str, int],
     running: Sequence[Request],
     now: float,
     block_tokens: int,
@@ -125,11 +125,11 @@ def record_vllm_scheduled(
 
     Args:
         running: vLLM's running requests; scheduled ones are among them, in the same order.
-        scheduled: request id -> tokens; requests that are not in the table only add to the sequences of the step.
+        request_tokens: request id -> tokens; requests that are not in the table only add to the sequences of the step.
     """
     table = controller.table
-    ids = list(scheduled)
-    tokens = np.fromiter(scheduled.values(), dtype=np.int64, count=len(ids))
+    ids = list(request_tokens)
+    tokens = np.fromiter(request_tokens.values(), dtype=np.int64, count=len(ids))
     if len(plan.rows) == len(plan.tokens):
         # Mostly vLLM does just what was planned.
         table.note_rows(list(plan.tokens), np.fromiter(plan.rows, np.int64, len(plan.rows)))
@@ -138,20 +138,20 @@ def record_vllm_scheduled(
     if not in_table.all():
         ids = [request_id for request_id in ids if request_id in live]
         rows, tokens = rows[in_table], tokens[in_table]
-    requests = running if len(running) == len(ids) == len(scheduled) else live.requests(ids)
-    computed = np.fromiter(map(COMPUTED_TOKENS, requests), np.int64, len(requests))
+    requests = running if len(running) == len(ids) == len(request_tokens) else live.requests(ids)
+    computed_tokens = np.fromiter(map(COMPUTED_TOKENS, requests), np.int64, len(requests))
     for place in controller.started_together(ids, rows):
         state = live[ids[place]]
         if state.evicted_context_tokens:
-            again = state.evicted_context_tokens - int(computed[place] - tokens[place])
+            again = state.evicted_context_tokens - int(computed_tokens[place] - tokens[place])
             controller.recomputed(state.job, max(0, again))
             state.evicted_context_tokens = 0
     prefill = table.prefill_left[rows] > 0
     chunks = [place for place in np.flatnonzero(prefill | (tokens > 1)) if requests[place].is_prefill_chunk]
     prefill[chunks] = True
-    table.context_tokens[rows] = computed
-    table.blocks[rows] = -(-computed // block_tokens)
+    table.context_tokens[rows] = computed_tokens
+    table.blocks[rows] = -(-computed_tokens // block_tokens)
     table.prefill_left[rows] = 0
     for place in chunks:
-        table.prefill_left[rows[place]] = requests[place].num_tokens - int(computed[place])
-    return StepInFlight(now, len(scheduled), ids, tokens, computed, prefill)
+        table.prefill_left[rows[place]] = requests[place].num_tokens - int(computed_tokens[place])
+    return StepInFlight(now, len(request_tokens), ids, tokens, computed_tokens, prefill)

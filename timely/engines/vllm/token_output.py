@@ -29,21 +29,21 @@ def append_vllm_tokens(
         stale: they were in flight when the request was preempted.
     """
     assert state.boundaries is not None
-    sampled, kept, stopped = list(token_ids), 0, False
-    for token_id in sampled:
+    sampled_ids, kept_count, stopped = list(token_ids), 0, False
+    for token_id in sampled_ids:
         if stopped or state.awaits_value:
             break
         _, stopped = append(state.request, [token_id], stale)
-        kept += 1
+        kept_count += 1
         state.token_ids.append(token_id)
-        for closed in state.boundaries.feed(token_id):
-            state.new_boundaries.append((closed, kept, state.token_ids))
+        for closed_text in state.boundaries.feed(token_id):
+            state.new_boundaries.append((closed_text, kept_count, state.token_ids))
             state.token_ids = []
-            if closed.blocking and state.job.spec.segmented and not stopped:
+            if closed_text.blocking and state.job.spec.segmented and not stopped:
                 state.awaits_value = True
-    del token_ids[kept:]
+    del token_ids[kept_count:]
     if not stopped and not stale and state.request.num_output_placeholders:
-        state.request.num_output_placeholders -= len(sampled) - kept
+        state.request.num_output_placeholders -= len(sampled_ids) - kept_count
     return token_ids, stopped
 
 
@@ -61,27 +61,27 @@ class TokenOutput:
         finished_ids: Container[str],
         now: float,
         *,
-        drafted: bool,
+        has_drafts: bool,
     ) -> list[str]:
         """The outputs of a step. Ordinary requests are counted together and cost little more until they finish.
 
         Args:
             finished_ids: requests that ended with this step.
-            drafted: the step had draft tokens; without them every output that ends nothing has one token.
+            has_drafts: the step had draft tokens; without them every output that ends nothing has one token.
 
         Returns:
             Requests that ended a turn of their session.
         """
-        table, segmented = self._controller().table, self._live.with_boundaries
+        table, with_boundaries = self._controller().table, self._live.with_boundaries
         ids = [output.request_id for output in outputs]
         rows = table.rows(ids)
         # Of ordinary requests only the ends have to be looked at.
         places = [
             place
             for place, output in enumerate(outputs)
-            if output.finish_reason is not None or (segmented and output.request_id in segmented)
+            if output.finish_reason is not None or (with_boundaries and output.request_id in with_boundaries)
         ]
-        if drafted:
+        if has_drafts:
             counts = np.array([len(output.new_token_ids) for output in outputs], dtype=np.int64)
         else:
             counts = np.ones(len(ids), dtype=np.int64)
@@ -89,7 +89,11 @@ class TokenOutput:
                 counts[place] = len(outputs[place].new_token_ids)
         if not (in_table := (rows >= 0) & (counts > 0)).all():
             rows, counts = rows[in_table], counts[in_table]
-            ids = [request_id for request_id, written in zip(ids, in_table.tolist(), strict=True) if written]
+            ids = [
+                request_id
+                for request_id, is_in_table in zip(ids, in_table.tolist(), strict=True)
+                if is_in_table
+            ]
         for place in self._controller().progress_together(rows, counts, now):
             self._live[ids[place]].first_token_s = now
         turns: list[str] = []
@@ -111,8 +115,8 @@ class TokenOutput:
         if count:
             self._names.wrote(output.request_id, output.new_token_ids)
         boundaries, state.new_boundaries = state.new_boundaries, []
-        for closed, position, token_ids in boundaries:
-            self._close(state, closed, token_ids, count - position, now, last=finished)
+        for closed_text, position, token_ids in boundaries:
+            self._close(state, closed_text, token_ids, count - position, now, last=finished)
         if finished and state.boundaries is not None:
             rest = state.boundaries.finish()
             if rest is not None:
@@ -125,7 +129,7 @@ class TokenOutput:
     def _close(
         self,
         state: RequestState,
-        closed: ClosedText,
+        closed_text: ClosedText,
         token_ids: Sequence[int],
         surplus_tokens: int,
         now: float,
@@ -134,10 +138,10 @@ class TokenOutput:
     ) -> None:
         segment = self._controller().close_segment(
             state.job,
-            closed.text,
-            closed.execution_s,
+            closed_text.text,
+            closed_text.execution_s,
             now,
-            blocking=closed.blocking,
+            blocking=closed_text.blocking,
             surplus_tokens=surplus_tokens,
             last=last,
         )

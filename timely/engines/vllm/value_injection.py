@@ -38,7 +38,7 @@ class RobotValues:
         self._intake = intake
         self._resume = resume
         self._end = end
-        self._held: dict[str, RequestState] = {}
+        self._held_states: dict[str, RequestState] = {}
         """Requests with a value that came while a step of theirs was in flight."""
 
     def take(self, state: RequestState, value: str) -> None:
@@ -46,20 +46,20 @@ class RobotValues:
         state.value = value
         now = self._scheduler.clock()
         if state.request.num_in_flight_tokens:
-            self._held[state.request.request_id] = state
+            self._held_states[state.request.request_id] = state
             self._readiness.check(state, now)
         else:
             self._append(state, now)
 
     def append_held(self, now: float) -> None:
         """A step ended: append the values that waited for it."""
-        for request_id, state in list(self._held.items()):
+        for request_id, state in list(self._held_states.items()):
             if not state.request.num_in_flight_tokens:
-                del self._held[request_id]
+                del self._held_states[request_id]
                 self._append(state, now)
 
     def forget(self, request_id: str) -> None:
-        self._held.pop(request_id, None)
+        self._held_states.pop(request_id, None)
 
     def _append(self, state: RequestState, now: float) -> None:
         request, value = state.request, state.value
@@ -72,7 +72,7 @@ class RobotValues:
             self._end(state)
             return
         append_vllm_value(self._scheduler, request, list(token_ids))
-        self._names.answered(request.request_id, value)
+        self._names.add_answer(request.request_id, value)
         self._scheduler.blocks.sync_context(state)
         self._readiness.refresh(now)
 

@@ -16,24 +16,24 @@ def are_arm_names_alike(name: str, others: Iterable[str]) -> bool:
 
 def are_arm_names_ambiguous(names: Sequence[str], others: Sequence[str] = ()) -> bool:
     """A name comes twice, is one of ``others``, or is part of another one."""
-    listed = (*names, *others)
+    all_names = (*names, *others)
     return (
         len(set(names)) < len(names)
-        or any(a != b and a in b for a in names for b in listed)
+        or any(a != b and a in b for a in names for b in all_names)
         or bool(set(names) & set(others))
     )
 
 
 def arm_table(sampler: Sampler, *names: str, without: Sequence[str] = (), least: int = 0) -> list[str]:
     """These objects among others, in random order."""
-    taken = {*names, *without}
-    others = [name for name in arm_objects(sampler, 6) if not are_arm_names_alike(name, taken)]
+    other_names = {*names, *without}
+    others = [name for name in arm_objects(sampler, 6) if not are_arm_names_alike(name, other_names)]
     others = others[: max(least, sampler.choose((0, 1, 2, 3, 4)))]
-    if sampler.training and taken and sampler.chance(0.3):
-        others += _similar_object(sampler, sorted(taken))
-    listed = [*names, *others]
-    sampler.rng.shuffle(listed)
-    return listed
+    if sampler.training and other_names and sampler.chance(0.3):
+        others += _similar_object(sampler, sorted(other_names))
+    table = [*names, *others]
+    sampler.rng.shuffle(table)
+    return table
 
 
 def _similar_object(sampler: Sampler, names: Sequence[str]) -> list[str]:

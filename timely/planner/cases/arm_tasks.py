@@ -21,7 +21,7 @@ from timely.plans.simulated_worlds import ArmWorld
 
 NAME = "arm"
 UNSAFE, UNCLEAR = "say('Sorry, that is not safe');", "say('Sorry, I do not understand');"
-UNABLE, UNSEEN = "say('Sorry, I cannot do that');", "say('Sorry, I do not see it');"
+UNABLE, NOT_IN_SIGHT = "say('Sorry, I cannot do that');", "say('Sorry, I do not see it');"
 MAX_CARRIED = 6
 """Objects that one plan may pick and place; each takes two statements."""
 
@@ -89,8 +89,8 @@ def draft_case_put(sampler: Sampler) -> Draft:
     clauses = [f"the {thing} {arm_place_phrase(place, sampler)}" for thing, place in moves]
     verb = sampler.phrase("arm put, verb")
     if len(set(places)) == 1 and count > 1:
-        listed = ", ".join(f"the {name}" for name in names[:-1]) + f" and the {names[-1]}"
-        task = f"{verb} {listed} {arm_place_phrase(places[0], sampler)}"
+        things_text = ", ".join(f"the {name}" for name in names[:-1]) + f" and the {names[-1]}"
+        task = f"{verb} {things_text} {arm_place_phrase(places[0], sampler)}"
     elif count == 1:
         at = arm_place_phrase(places[0], sampler)
         task = sampler.phrase("arm put one", v=verb, c=clauses[0], x=names[0], p=at)
@@ -170,24 +170,24 @@ def draft_case_stack(sampler: Sampler) -> Draft:
 
 
 def _sorted_table(
-    sampler: Sampler, task: str, listed: Sequence[str], target: Mapping[str, str], counts: Mapping[str, int]
+    sampler: Sampler, task: str, things: Sequence[str], target: Mapping[str, str], counts: Mapping[str, int]
 ) -> Draft:
     """A draft that carries each object to its target, as often as the scene has it."""
     words = {1: "", 2: "two ", 3: "three "}
     scene = ", ".join(
         f"{words[counts[name]]}{name}s" if counts[name] > 1 else sampler.with_position(name)
-        for name in listed
+        for name in things
     )
-    plan = arm_carry((thing, target[thing]) for thing in listed for _ in range(counts[thing]))
-    return Draft(task, plan, _trials(listed, list(dict.fromkeys(target.values()))), scene)
+    plan = arm_carry((thing, target[thing]) for thing in things for _ in range(counts[thing]))
+    return Draft(task, plan, _trials(things, list(dict.fromkeys(target.values()))), scene)
 
 
-def _counts(sampler: Sampler, listed: Sequence[str]) -> dict[str, int]:
+def _counts(sampler: Sampler, things: Sequence[str]) -> dict[str, int]:
     """The number of each object: one; in training sometimes two or three of one object."""
-    counts = dict.fromkeys(listed, 1)
-    plain = [name for name in listed if name.isalpha() and name[-1] not in "shyfx"]
+    counts = dict.fromkeys(things, 1)
+    plain = [name for name in things if name.isalpha() and name[-1] not in "shyfx"]
     if sampler.training and plain and sampler.chance(0.15):
-        counts[sampler.choose(plain)] = min(sampler.choose((2, 2, 3)), 1 + MAX_CARRIED - len(listed))
+        counts[sampler.choose(plain)] = min(sampler.choose((2, 2, 3)), 1 + MAX_CARRIED - len(things))
     return counts
 
 
@@ -210,11 +210,11 @@ def draft_case_sort(sampler: Sampler) -> Draft:
     ]
     members = [qualified_arm_names(sampler, names) for names in members]
     target = {thing: place for things, place in zip(members, places, strict=True) for thing in things}
-    listed = list(target)
-    if are_arm_names_ambiguous(listed, places):
+    thing_names = list(target)
+    if are_arm_names_ambiguous(thing_names, places):
         return draft_case_sort(sampler)
-    sampler.rng.shuffle(listed)
-    counts = _counts(sampler, listed)
+    sampler.rng.shuffle(thing_names)
+    counts = _counts(sampler, thing_names)
     pairs = list(zip(kinds, places, strict=True))
     if places[:2] == ["left basket", "right basket"] and sampler.chance(0.7):
         clauses = [
@@ -228,7 +228,7 @@ def draft_case_sort(sampler: Sampler) -> Draft:
             for kind, place in pairs
         ]
     task = sampler.phrase("arm sort", c=", ".join(clauses[:-1]) + f" and {clauses[-1]}")
-    return _sorted_table(sampler, task, listed, target, counts)
+    return _sorted_table(sampler, task, thing_names, target, counts)
 
 
 def draft_case_desk(sampler: Sampler) -> Draft:
@@ -243,10 +243,10 @@ def draft_case_desk(sampler: Sampler) -> Draft:
     single = next(name for name in arm_objects(sampler, 12) if not are_arm_names_alike(name, flat))
     bins = ["bin" if kind == "rubbish" else sampler.from_table(WORDS.sort_places) for kind in kinds]
     place = arm_place(sampler, single, *bins, *flat)
-    listed = [*flat, single]
-    if are_arm_names_ambiguous(listed) or {*bins, place} & set(listed) or len(set(bins)) < len(bins):
+    things = [*flat, single]
+    if are_arm_names_ambiguous(things) or {*bins, place} & set(things) or len(set(bins)) < len(bins):
         return draft_case_desk(sampler)
-    sampler.rng.shuffle(listed)
+    sampler.rng.shuffle(things)
     target = {name: at for names, at in zip(members, bins, strict=True) for name in names}
     target[single] = place
     clauses = [(kind, arm_place_phrase(at, sampler)) for kind, at in zip(kinds, bins, strict=True)]
@@ -255,7 +255,7 @@ def draft_case_desk(sampler: Sampler) -> Draft:
     kind, at = clauses[-1]
     slots = {"k": before + kind, "b": at, "x": single, "p": arm_place_phrase(place, sampler)}
     task = sampler.phrase("arm clear the desk", **slots)
-    return _sorted_table(sampler, task, listed, target, _counts(sampler, listed))
+    return _sorted_table(sampler, task, things, target, _counts(sampler, things))
 
 
 def draft_case_all_of(sampler: Sampler) -> Draft:
@@ -285,19 +285,19 @@ def draft_case_replan(sampler: Sampler) -> Draft:
     steps = [f"{part};" for part in plan.rstrip(";").split(";")]
     at = sampler.rng.randrange(len(steps))
     on = {thing: place for index, (thing, place) in enumerate(moves) if 2 * index + 1 < at}
-    name, held, new = names[at // 2], None, "".join(steps[at:])
+    name, thing_in_hand, new = names[at // 2], None, "".join(steps[at:])
     if at % 2 == 0:
         reason = sampler.phrase("arm missed, why", x=name)
     elif sampler.chance(0.5):
         reason = sampler.phrase("arm fell, why", x=name)
         new = "".join(steps[at - 1 :])  # it must be picked again
     else:
-        held = name
+        thing_in_hand = name
         reason = sampler.phrase("arm stopped, why")
     goal = sampler.phrase("arm rest")
     things = arm_table(sampler, *names, without=places)
     slots = {"p": plan, "r": reason, "d": "".join(steps[:at]).rstrip(";") or "nothing"}
-    trials = _trials(things, places, on=on, holding=held)
+    trials = _trials(things, places, on=on, holding=thing_in_hand)
     if sampler.chance(0.5):
         task = sampler.phrase("arm again, in the task", **slots, g=goal)
         return Draft(task, new, trials, _with_positions(sampler, things), as_written=True)
@@ -313,7 +313,7 @@ def draft_case_unseen(sampler: Sampler) -> Draft:
     task = sampler.phrase("arm unseen", y=things[0], x=name, p=arm_place_phrase(place, sampler))
     scene = _with_positions(sampler, [*things, place] if sampler.chance(0.5) else things)
     trials = _trials(things, [place, name], judge=case_refused)
-    return Draft(task, UNSEEN, trials, scene, refusal=True)
+    return Draft(task, NOT_IN_SIGHT, trials, scene, refusal=True)
 
 
 def draft_case_unsafe(sampler: Sampler) -> Draft:

@@ -94,12 +94,12 @@ def same_words(reference: Scene, world: Scene) -> str:
     """The plans said the same words, case and punctuation aside. For yes and no the first word decides."""
     if not isinstance(reference, (DroneWorld, ArmWorld)) or not isinstance(world, (DroneWorld, ArmWorld)):
         return "no scene"
-    if len(reference.said) != len(world.said):
-        return f"said {world.said}, not {reference.said}"
-    for expected, actual in zip(map(_plain, reference.said), map(_plain, world.said), strict=True):
+    if len(reference.sayings) != len(world.sayings):
+        return f"said {world.sayings}, not {reference.sayings}"
+    for expected, actual in zip(map(_plain, reference.sayings), map(_plain, world.sayings), strict=True):
         same_answer = expected in (["yes"], ["no"]) and actual[:1] == expected
         if expected != actual and not same_answer:
-            return f"said {world.said}, not {reference.said}"
+            return f"said {world.sayings}, not {reference.sayings}"
     return ""
 
 
@@ -112,8 +112,8 @@ def case_refused(reference: Scene, world: Scene) -> str:
     """The plan refuses in the canonical form and moves nothing."""
     if not isinstance(world, (DroneWorld, ArmWorld)):
         return "no scene"
-    if not world.said or not world.said[0].startswith(REFUSAL):
-        return f"does not refuse: {world.done}"
+    if not world.sayings or not world.sayings[0].startswith(REFUSAL):
+        return f"does not refuse: {world.skills}"
     return "moves although it refuses" if world.moves else ""
 
 
@@ -122,13 +122,13 @@ def _plain(text: str) -> list[str]:
 
 
 def _same_visits(reference: DroneWorld, world: DroneWorld) -> str:
-    if reference.visited != world.visited:
-        return f"went to {world.visited}, not {reference.visited}"
+    if reference.visits != world.visits:
+        return f"went to {world.visits}, not {reference.visits}"
     if len(reference.photos) != len(world.photos):
         return f"took {len(world.photos)} pictures, not {len(reference.photos)}"
     for expected, actual in zip(reference.photos, world.photos, strict=True):
-        if not expected.seen <= actual.seen:
-            return f"the picture lacks {sorted(expected.seen - actual.seen)}"
+        if not expected.names <= actual.names:
+            return f"the picture lacks {sorted(expected.names - actual.names)}"
     if abs(reference.waited_s - world.waited_s) > 0.1 * reference.waited_s + 0.01:
         return f"waited {world.waited_s:g} s, not {reference.waited_s:g} s"
     return ""
@@ -139,9 +139,9 @@ def _same_pose(reference: DroneWorld, world: DroneWorld) -> str:
     off = math.dist(expected, (world.x, world.y, world.z))
     if off > max(10.0, 0.05 * math.hypot(*expected)):
         return f"ends {off:.0f} cm off"
-    turned = (world.heading_deg - reference.heading_deg + 180.0) % 360.0 - 180.0
-    if abs(turned) > 8.0:
-        return f"ends {turned:.0f} degrees off"
+    turn_deg = (world.heading_deg - reference.heading_deg + 180.0) % 360.0 - 180.0
+    if abs(turn_deg) > 8.0:
+        return f"ends {turn_deg:.0f} degrees off"
     return "" if math.isclose(len(reference.photos), len(world.photos)) else "pictures"
 
 
@@ -152,6 +152,6 @@ def _same_table(reference: ArmWorld, world: ArmWorld) -> str:
             return f"{what}: {actual}, not {expected}"
     if reference.at_home and not world.at_home:
         return "is not at home"
-    if reference.shown[-1:] and reference.over != world.over:
+    if reference.pointings[-1:] and reference.over != world.over:
         return f"is over {world.over}, not {reference.over}"
     return ""

@@ -31,8 +31,8 @@ def drone_escaped(reference: Scene, world: Scene) -> str:
     start = threat.distance_cm
     nearest = world.nearest_cm.get(threat.name, start)
     end = math.dist((*world.place_of(threat), 0.0), (world.x, world.y, world.z))
-    if world.visited:
-        return f"went to {world.visited}"
+    if world.visits:
+        return f"went to {world.visits}"
     if nearest < start - CLEARED_CM:
         return f"came nearer: {nearest:.0f} cm"
     return "" if end >= start + CLEARED_CM else f"only {end:.0f} cm away, {start:.0f} cm before"
@@ -40,12 +40,12 @@ def drone_escaped(reference: Scene, world: Scene) -> str:
 
 def went_around(name: str, reference: Scene, world: Scene) -> str:
     """The drone reaches the thing, and goes aside before it goes ahead."""
-    if not isinstance(world, DroneWorld) or world.visited != [name]:
+    if not isinstance(world, DroneWorld) or world.visits != [name]:
         return f"did not reach {name}"
     aside = next(
-        (i for i, skill in enumerate(world.done) if skill in ("move_left", "move_right", "move_up")), 99
+        (i for i, skill in enumerate(world.skills) if skill in ("move_left", "move_right", "move_up")), 99
     )
-    ahead = next((i for i, skill in enumerate(world.done) if skill in ("move_forward", "goto")), 99)
+    ahead = next((i for i, skill in enumerate(world.skills) if skill in ("move_forward", "goto")), 99)
     return "" if aside < ahead else "goes straight on"
 
 
@@ -84,10 +84,10 @@ def draft_case_replan(sampler: Sampler) -> Draft:
         reason = sampler.phrase("blocked, why", a=sampler.with_article(sampler.choose(obstacles)))
         goal = sampler.phrase("blocked", x=name)
         forward = f"mf({sampler.choose((200, 300, 400))});"
-        done = sampler.choose(("nothing", forward + " in part"))
+        executed_text = sampler.choose(("nothing", forward + " in part"))
         trials = drone_trials((Thing(name, 0.0, 400.0),), judge=partial(went_around, name))
         new = f"ml(60);mf(100);mr(60);g('{name}');"
-        return _draft(sampler, f"{forward}g('{name}');", reason, done, goal, new, trials, name)
+        return _draft(sampler, f"{forward}g('{name}');", reason, executed_text, goal, new, trials, name)
     reason = sampler.phrase("lost, why", x=name)
     goal = sampler.phrase("lost")
     trials = drone_trials((Thing(name, 90.0, 250.0, "high"),))
@@ -103,8 +103,8 @@ def _draft_rest(sampler: Sampler, before: list[drone_steps.Step]) -> Draft:
     cut = sampler.rng.randrange(1, len(parts))
     reason = sampler.phrase("rest, why")
     goal = sampler.phrase("rest")
-    done, rest = "".join(parts[:cut]), "".join(parts[cut:])
-    return _draft(sampler, "".join(parts), reason, done, goal, rest, drone_trials(()))
+    executed_text, rest = "".join(parts[:cut]), "".join(parts[cut:])
+    return _draft(sampler, "".join(parts), reason, executed_text, goal, rest, drone_trials(()))
 
 
 def _draft_danger(sampler: Sampler, failed_plan: str) -> Draft:
@@ -116,9 +116,9 @@ def _draft_danger(sampler: Sampler, failed_plan: str) -> Draft:
     first = failed_plan.partition(";")[0] + ";"
     reason = sampler.phrase("danger, why", **slots)
     goal = sampler.phrase("danger", **slots)
-    done = sampler.choose(("nothing", first, f"{first} in part"))
+    executed_text = sampler.choose(("nothing", first, f"{first} in part"))
     trials = drone_trials((Thing(name, 0.0, CLOSE_CM),), judge=drone_escaped)
-    return _draft(sampler, failed_plan, reason, done, goal, plan, trials, name)
+    return _draft(sampler, failed_plan, reason, executed_text, goal, plan, trials, name)
 
 
 def _random_statement(sampler: Sampler) -> str:
@@ -131,7 +131,7 @@ def _draft(
     sampler: Sampler,
     plan: str,
     reason: str,
-    done: str,
+    executed_text: str,
     goal: str,
     new: str,
     trials: tuple[Trial, ...],
@@ -140,7 +140,7 @@ def _draft(
     """A draft with the history in the task, as in the paper, or in its own field."""
     scene = drone_scene(sampler, sampler.chance(0.5), *names)
     if sampler.chance(0.5):
-        task = sampler.phrase("again, in the task", p=plan, r=reason, d=done.rstrip(";"), g=goal)
+        task = sampler.phrase("again, in the task", p=plan, r=reason, d=executed_text.rstrip(";"), g=goal)
         return Draft(task, new, trials, scene, as_written=True)
-    history = sampler.phrase("again", p=plan, r=reason, d=done)
+    history = sampler.phrase("again", p=plan, r=reason, d=executed_text)
     return Draft(goal, new, trials, scene, history, as_written=True)

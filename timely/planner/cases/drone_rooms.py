@@ -27,7 +27,7 @@ def drone_trials(
 
 
 def drone_scene(
-    sampler: Sampler, shown: bool, *names: str, often: float = 1.0, without: tuple[str, ...] = ()
+    sampler: Sampler, with_scene: bool, *names: str, often: float = 1.0, without: tuple[str, ...] = ()
 ) -> str:
     """A scene in words, or "" if none is shown: these things, usually among others.
 
@@ -35,14 +35,14 @@ def drone_scene(
         often: chance that each of the names is in it.
         without: names that no other thing may resemble.
     """
-    if not shown:
+    if not with_scene:
         return ""
-    listed = [name for name in names if often >= 1.0 or sampler.chance(often)]
+    entries = [name for name in names if often >= 1.0 or sampler.chance(often)]
     others = [drone_object(sampler) for _ in range(sampler.choose((0, 1, 2, 3, 4)))]
     if sampler.chance(0.5):
         others += sampler.sample(WORDS.common.furniture, sampler.choose((1, 2)))
-    taken = {*listed, *without}
-    listed += [n for n in dict.fromkeys(others) if not any(n in t or t in n for t in taken)]
-    listed = [sampler.with_position(name) for name in listed]
-    sampler.rng.shuffle(listed)
-    return ", ".join(listed)
+    scene_names = {*entries, *without}
+    entries += [n for n in dict.fromkeys(others) if not any(n in t or t in n for t in scene_names)]
+    entries = [sampler.with_position(name) for name in entries]
+    sampler.rng.shuffle(entries)
+    return ", ".join(entries)

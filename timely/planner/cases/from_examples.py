@@ -68,8 +68,8 @@ def cases_of(skills: SkillSet, split: Split, seed: int) -> Iterator[Case]:
     while True:
         example = _fill_slots(sampler, skills, sampler.choose(skills.examples))
         # An example without slots, like most refusals, repeats. Its text noise differs each time.
-        fixed = example in skills.examples
-        if not fixed and (example.task, example.scene) in keys and repeats < MAX_REPEATS:
+        is_as_written = example in skills.examples
+        if not is_as_written and (example.task, example.scene) in keys and repeats < MAX_REPEATS:
             repeats += 1
             continue
         repeats = 0
@@ -140,13 +140,13 @@ def _objects(sampler: Sampler, skills: SkillSet, program: Program, example: Exam
 
 def _usable_names(skills: SkillSet, names: Sequence[str]) -> list[str]:
     """The names short enough for every object argument; all names if too few are left."""
-    kept = list(names)
+    usable = list(names)
     for skill in skills.skills:
         for argument in skill.arguments:
             if argument.type == "object":
-                fits = set(fitting_object_names(kept, argument))
-                kept = [name for name in kept if name in fits]
-    return kept if len(kept) > MIN_NAMES else list(names)
+                fits = set(fitting_object_names(usable, argument))
+                usable = [name for name in usable if name in fits]
+    return usable if len(usable) > MIN_NAMES else list(names)
 
 
 def replace_case_words(example: Example, fresh: dict[str, str]) -> Example:

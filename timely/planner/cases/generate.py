@@ -14,7 +14,7 @@ from timely.plans.language.parser import SegmentParser
 from timely.plans.skill_library import find_skill_set
 from timely.plans.validation import check_plan_segment
 
-DRAWN: Mapping[str, Callable[[Sampler], Case]] = {
+GENERATORS: Mapping[str, Callable[[Sampler], Case]] = {
     drone_tasks.NAME: drone_tasks.draw_drone_case,
     arm_tasks.NAME: arm_tasks.draw_arm_case,
 }
@@ -44,8 +44,8 @@ def generate_cases(
         UnknownName: no generator for that skill set.
         EngineFailed: a generated plan does not do its own task, which is a mistake in a generator.
     """
-    if skill_set not in DRAWN:
-        raise UnknownName("skill set with a generator", skill_set, DRAWN, where="skill_set")
+    if skill_set not in GENERATORS:
+        raise UnknownName("skill set with a generator", skill_set, GENERATORS, where="skill_set")
     skills = find_skill_set(skill_set)
     profile = find_robot_profile(skills.profile)
     # A text seeds the same on every machine and Python; the halves must not share their draws.
@@ -53,7 +53,7 @@ def generate_cases(
     keys: set[tuple[str, str, str]] = set()
     repeats = 0
     while repeats < MAX_TASK_TRIES:
-        case = DRAWN[skill_set](sampler)
+        case = GENERATORS[skill_set](sampler)
         if case.task.lower().rstrip(".!") in PAPER_TASKS:
             continue
         key = (case.task, case.scene, case.history)

@@ -119,7 +119,7 @@ def coinable_case_words(vocabulary: Iterable[str]) -> tuple[str, ...]:
     by word, so training shows as many words as it can.
     """
     training_texts = [text for patterns in PHRASES["train"].values() for text in patterns]
-    excluded = {word for text in training_texts for word in _WORD.findall(text)}
-    excluded |= {word for text in _held_out_texts() for word in _WORD.findall(text.lower())}
+    excluded_words = {word for text in training_texts for word in _WORD.findall(text)}
+    excluded_words |= {word for text in _held_out_texts() for word in _WORD.findall(text.lower())}
     words = (word[1:] for word in vocabulary if word.startswith(_SPACE_MARK))
-    return tuple(sorted(word for word in words if _COINABLE.fullmatch(word) and word not in excluded))
+    return tuple(sorted(word for word in words if _COINABLE.fullmatch(word) and word not in excluded_words))

@@ -32,7 +32,7 @@ def attach_training_adapter(model: Any, rank: int, alpha: int, seed: int) -> dic
 
     product = _product()
 
-    class Adapted(torch.nn.Module):  # type: ignore[misc]
+    class AdaptedLinear(torch.nn.Module):  # type: ignore[misc]
         def __init__(self, inner: Any, generator: Any) -> None:
             super().__init__()
             self.weight = inner.weight
@@ -50,19 +50,19 @@ def attach_training_adapter(model: Any, rank: int, alpha: int, seed: int) -> dic
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     generator = torch.Generator().manual_seed(seed)
-    trained: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for name, inner in list(model.named_modules()):
         if name.rpartition(".")[2] not in LAYERS:
             continue
         if inner.bias is not None:
             raise InvalidInput(f"{name} has a bias; only layers without are adapted", where="model")
-        adapted = Adapted(inner, generator)
-        model.set_submodule(name, adapted)
-        trained[f"{PREFIX}{name}.lora_A.weight"] = adapted.a
-        trained[f"{PREFIX}{name}.lora_B.weight"] = adapted.b
-    if not trained:
+        layer = AdaptedLinear(inner, generator)
+        model.set_submodule(name, layer)
+        parameters[f"{PREFIX}{name}.lora_A.weight"] = layer.a
+        parameters[f"{PREFIX}{name}.lora_B.weight"] = layer.b
+    if not parameters:
         raise InvalidInput(f"has none of the layers {', '.join(LAYERS)}", where="model")
-    return trained
+    return parameters
 
 
 def _product() -> Any:
@@ -97,7 +97,7 @@ def _product() -> Any:
     return Product
 
 
-def save_trained_adapter(folder: Path, trained: Mapping[str, Any], rank: int, alpha: int) -> None:
+def save_trained_adapter(folder: Path, parameters: Mapping[str, Any], rank: int, alpha: int) -> None:
     """Write the adapter: weights (bfloat16) and configuration."""
     import torch
     from safetensors.torch import save_file
@@ -108,7 +108,7 @@ def save_trained_adapter(folder: Path, trained: Mapping[str, Any], rank: int, al
         .to(torch.bfloat16)
         .cpu()
         .contiguous()
-        for name, value in sorted(trained.items())
+        for name, value in sorted(parameters.items())
     }
     with replaced_file(folder / WEIGHTS) as temporary:
         save_file(weights, temporary, metadata={"format": "pt"})
@@ -155,7 +155,7 @@ def _read_adapter(folder: Path) -> tuple[dict[str, Any], float]:
     return weights, alpha / rank
 
 
-def load_training_adapter(folder: Path, trained: Mapping[str, Any]) -> None:
+def load_training_adapter(folder: Path, parameters: Mapping[str, Any]) -> None:
     """Copy an adapter's weights into tensors from ``attach``.
 
     Raises:
@@ -165,11 +165,11 @@ def load_training_adapter(folder: Path, trained: Mapping[str, Any]) -> None:
 
     weights, scale = _read_adapter(folder)
     if {name: value.shape for name, value in weights.items()} != {
-        name: value.shape for name, value in trained.items()
+        name: value.shape for name, value in parameters.items()
     }:
         raise InvalidInput("was made for another base model or with another rank", where=str(folder))
     with torch.no_grad():
-        for name, parameter in trained.items():
+        for name, parameter in parameters.items():
             parameter.copy_(weights[name].float() * (scale if ".lora_B." in name else 1.0))
 
 

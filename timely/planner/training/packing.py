@@ -72,16 +72,16 @@ def common_training_prefix_tokens(prompts: Sequence[Sequence[int]]) -> int:
     return next((at for at in range(most) if any(prompt[at] != first[at] for prompt in prompts)), most)
 
 
-def packed_inputs(packed: Pack, device: str) -> dict[str, Any]:
+def packed_inputs(pack: Pack, device: str) -> dict[str, Any]:
     """The model's arguments: ids and positions (1, L); ``spans`` for ``attention``."""
     import torch
 
     return {
-        "input_ids": torch.tensor([packed.ids], device=device),
-        "position_ids": torch.tensor([packed.positions], device=device),
+        "input_ids": torch.tensor([pack.ids], device=device),
+        "position_ids": torch.tensor([pack.positions], device=device),
         # Its own is made by ``attention``; a mask of four dimensions keeps transformers from making one.
         "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),
-        "spans": packed.spans,
+        "spans": pack.spans,
     }
 
 
@@ -103,8 +103,8 @@ def packed_attention(
         spans: where the examples begin, and L.
     """
     lengths = (spans[0], *(end - start for start, end in pairwise(spans)))
-    joined = _attend().apply(query, key[0], value[0], module.scaling, lengths)
-    return joined, None
+    output = _attend().apply(query, key[0], value[0], module.scaling, lengths)
+    return output, None
 
 
 @lru_cache(maxsize=1)
@@ -123,7 +123,7 @@ def _attend() -> Any:
             groups = query.shape[1] // heads
             queries = (query.view(heads, groups, length, size) * scaling).split(lengths, 2)
             keys, values = key.split(lengths, 1), value.split(lengths, 1)
-            kept, parts = [], []
+            tensors, parts = [], []
             for index, q in enumerate(queries):
                 own, before = lengths[index], lengths[0] if index else 0
                 k, v = keys[index], values[index]
@@ -131,26 +131,26 @@ def _attend() -> Any:
                     k, v = torch.cat([keys[0], k], 1), torch.cat([values[0], v], 1)
                 rows = q.reshape(heads, groups * own, size)
                 scores = (rows @ k.transpose(1, 2)).view(heads, groups, own, before + own)
-                scores[..., before:].masked_fill_(_hidden(own, q.device), float("-inf"))
+                scores[..., before:].masked_fill_(_causal_mask(own, q.device), float("-inf"))
                 weights = scores.softmax(-1).view(heads, groups * own, before + own)
                 parts.append((weights @ v).view(q.shape))
-                kept += [rows, k, v, weights]
-            context.save_for_backward(*kept)
+                tensors += [rows, k, v, weights]
+            context.save_for_backward(*tensors)
             context.scaling, context.lengths = scaling, lengths
             return torch.cat(parts, 2).view(query.shape).transpose(1, 2).contiguous()
 
         @staticmethod
         def backward(context: Any, *gradients: Any) -> Any:
-            kept, lengths = context.saved_tensors, context.lengths
+            tensors, lengths = context.saved_tensors, context.lengths
             shape = gradients[0].transpose(1, 2).shape
-            heads, size = kept[1].shape[0], shape[3]
+            heads, size = tensors[1].shape[0], shape[3]
             groups = shape[1] // heads
             slices = gradients[0].transpose(1, 2).view(heads, groups, *shape[2:]).split(lengths, 2)
-            shared_k, shared_v = torch.zeros_like(kept[1]), torch.zeros_like(kept[2])
+            shared_k, shared_v = torch.zeros_like(tensors[1]), torch.zeros_like(tensors[2])
             g_queries, g_keys, g_values = [], [], []
             # The last first, as automatic differentiation adds them up.
             for index in reversed(range(len(lengths))):
-                rows, k, v, weights = kept[4 * index : 4 * index + 4]
+                rows, k, v, weights = tensors[4 * index : 4 * index + 4]
                 own, before = lengths[index], lengths[0] if index else 0
                 g = slices[index].reshape(heads, groups * own, size)
                 # Where a weight is zero this is, too: what was hidden stays so.
@@ -170,7 +170,7 @@ def _attend() -> Any:
 
 
 @lru_cache(maxsize=256)
-def _hidden(own: int, device: Any) -> Any:
+def _causal_mask(own: int, device: Any) -> Any:
     """What each of so many places must not see of themselves: (own, own), boolean."""
     import torch
 

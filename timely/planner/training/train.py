@@ -107,18 +107,18 @@ def train_planner(
     if options.threads:
         torch.set_num_threads(options.threads)
     tokenizer = AutoTokenizer.from_pretrained(base)
-    model = _loaded(base, options.device)
-    trained = lora.attach_training_adapter(model, options.rank, options.alpha, options.seed)
+    model = _load_model(base, options.device)
+    parameters = lora.attach_training_adapter(model, options.rank, options.alpha, options.seed)
     if start is not None:
-        lora.load_training_adapter(start, trained)
-    optimiser = _Optimiser(trained, options.rate)
+        lora.load_training_adapter(start, parameters)
+    optimiser = _Optimiser(parameters, options.rate)
     out.mkdir(parents=True, exist_ok=True)
     signature = _signature(options, sources, start)
-    done, losses = _resume(out, signature, optimiser)
+    first, losses = _resume(out, signature, optimiser)
     for source, count in zip(sources, options.examples, strict=True):
-        for _ in range(done * count):
+        for _ in range(first * count):
             next(source.cases)
-    for step in range(done, options.steps):
+    for step in range(first, options.steps):
         began = time.perf_counter()
         batches = [
             [_tokens(tokenizer, source.skills, next(source.cases)) for _ in range(count)]
@@ -127,7 +127,7 @@ def train_planner(
         losses.append(_step(model, batches, options.device))
         optimiser.step(_schedule(step, options))
         if (step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == options.steps:
-            lora.save_trained_adapter(out, trained, options.rank, options.alpha)
+            lora.save_trained_adapter(out, parameters, options.rank, options.alpha)
             _save(out, signature, step + 1, losses, optimiser)
         if progress:
             progress(StepDone(step + 1, options.steps, losses[-1], time.perf_counter() - began))
@@ -140,7 +140,7 @@ def _tokens(tokenizer: Any, skills: SkillSet, case: Case) -> Tokens:
     return training_tokens(tokenizer, prompt.system, prompt.user, case.plan)
 
 
-def _loaded(base: Path, device: str) -> Any:
+def _load_model(base: Path, device: str) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -155,13 +155,13 @@ def _step(model: Any, batches: Sequence[Sequence[Tokens]], device: str) -> float
     import torch
 
     packs = [pack_examples(batch) for batch in batches]
-    total = sum(len(packed.targets) for packed in packs)
+    total = sum(len(pack.targets) for pack in packs)
     loss_sum = 0.0
-    for packed in packs:
-        hidden = model.model(**packed_inputs(packed, device), use_cache=False).last_hidden_state[0]
+    for pack in packs:
+        hidden_states = model.model(**packed_inputs(pack, device), use_cache=False).last_hidden_state[0]
         # Only where a plan's token comes next: the vocabulary is a fifth of the model.
-        logits = model.lm_head(hidden[torch.tensor(packed.predicts, device=device)])
-        targets = torch.tensor(packed.targets, device=device)
+        logits = model.lm_head(hidden_states[torch.tensor(pack.predicts, device=device)])
+        targets = torch.tensor(pack.targets, device=device)
         loss = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="sum") / total
         loss.backward()
         loss_sum += float(loss.detach())
@@ -173,14 +173,14 @@ class _Optimiser:
 
     B_FASTER = 2.0
 
-    def __init__(self, trained: Mapping[str, Any], rate: float) -> None:
+    def __init__(self, parameters: Mapping[str, Any], rate: float) -> None:
         import torch
 
-        self.trained = list(trained.values())
+        self.parameters = list(parameters.values())
         self.rate = rate
-        self.masters = [parameter.detach().float().clone() for parameter in self.trained]
+        self.masters = [parameter.detach().float().clone() for parameter in self.parameters]
         halves: dict[float, list[Any]] = {1.0: [], self.B_FASTER: []}
-        for name, master in zip(trained, self.masters, strict=True):
+        for name, master in zip(parameters, self.masters, strict=True):
             halves[self.B_FASTER if ".lora_B." in name else 1.0].append(master)
         groups = [{"params": tensors, "faster": faster} for faster, tensors in halves.items()]
         self.adam = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.99), weight_decay=0.0, foreach=True)
@@ -189,7 +189,7 @@ class _Optimiser:
         """Take the gradients, at this part of the peak rate."""
         import torch
 
-        for master, parameter in zip(self.masters, self.trained, strict=True):
+        for master, parameter in zip(self.masters, self.parameters, strict=True):
             master.grad = parameter.grad.float()
             parameter.grad = None
         torch.nn.utils.clip_grad_norm_(self.masters, 1.0)
@@ -204,7 +204,7 @@ class _Optimiser:
         import torch
 
         with torch.no_grad():
-            for master, parameter in zip(self.masters, self.trained, strict=True):
+            for master, parameter in zip(self.masters, self.parameters, strict=True):
                 parameter.copy_(master)
 
 
@@ -233,8 +233,8 @@ def _resume(out: Path, signature: Mapping[str, Any], optimiser: _Optimiser) -> t
         raise InvalidInput(
             "holds a training with other options; name another folder or remove it", where=str(out)
         )
-    for master, saved in zip(optimiser.masters, state["weights"], strict=True):
-        master.copy_(saved)
+    for master, weight in zip(optimiser.masters, state["weights"], strict=True):
+        master.copy_(weight)
     optimiser.copy()
     optimiser.adam.load_state_dict(state["adam"])
     return int(state["step"]), list(state["losses"])

@@ -112,7 +112,7 @@ class Interpreter:
         """Number of calls so far."""
         self.finished = False
         """The plan is over. Further text executes nothing."""
-        self.returned: Plain = None
+        self.return_value: Plain = None
         """The value of ``->``."""
 
     def feed(self, segment: str) -> None:
@@ -204,7 +204,7 @@ class Interpreter:
         elif isinstance(statement, Assign):
             self._variables[statement.name] = yield from self._value(statement.value)
         elif isinstance(statement, Return):
-            self.returned = None if statement.value is None else (yield from self._value(statement.value))
+            self.return_value = None if statement.value is None else (yield from self._value(statement.value))
             return True
         elif isinstance(statement, Loop):
             for _ in range(statement.count):

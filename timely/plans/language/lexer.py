@@ -55,8 +55,8 @@ def lex_plan(text: str) -> Iterator[Token]:
 
 def plan_language_place(text: str, at: int) -> str:
     """Describes a place in a plan: the character's number and the text there."""
-    shown = text[at : at + MAX_SHOWN]
-    return f"character {at}, at {shown!r}" if shown else f"character {at}, at the end"
+    excerpt = text[at : at + MAX_SHOWN]
+    return f"character {at}, at {excerpt!r}" if excerpt else f"character {at}, at the end"
 
 
 def unquote_plan_text(text: str) -> str:
@@ -69,5 +69,5 @@ def unquote_plan_text(text: str) -> str:
 
 def quote_plan_text(text: str) -> str:
     """``text`` as a plan literal, in single quotes."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
-    return f"'{escaped}'"
+    escaped_text = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
+    return f"'{escaped_text}'"

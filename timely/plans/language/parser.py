@@ -49,7 +49,7 @@ _LEVELS: tuple[tuple[str, ...], ...] = (
     ("+", "-"),
     ("*", "/"),
 )
-_LEVEL_OF = {written: level for level, together in enumerate(_LEVELS) for written in together}
+_LEVEL_OF = {operator: level for level, together in enumerate(_LEVELS) for operator in together}
 _SAME = {"||": "|", "&&": "&"}
 
 
@@ -214,12 +214,12 @@ class _Reader:
         """Read a value whose operators bind at least as tightly as level ``loosest``."""
         left = self.primary(role)
         while (level := self.operator()) >= loosest:
-            written = self.tokens[self.next].text
+            operator = self.tokens[self.next].text
             self.next += 1
             self.operations += 1
             if self.operations > MAX_OPERATIONS:
                 raise self.error(f"more than {MAX_OPERATIONS} operators in one segment")
-            op = cast(Operator, _SAME.get(written, written))
+            op = cast(Operator, _SAME.get(operator, operator))
             left = Operation(op, left, self.value(role, level + 1))
         return left
 

@@ -86,7 +86,7 @@ class Segmenter:
         return self._position
 
     @property
-    def held(self) -> str:
+    def pending_text(self) -> str:
         """The text since the last boundary."""
         return "".join(self._parts)
 
@@ -110,7 +110,7 @@ class Segmenter:
 
     def close(self) -> list[Boundary]:
         """End the text; returns the last segment, if the rest is one."""
-        text = self.held
+        text = self.pending_text
         use = self._scanner.at_end() if text else None
         if use is None:
             return []
@@ -148,7 +148,7 @@ class _CallScanner:
         self._blocking = frozenset(skill.name for skill in skill_set.skills if skill.blocks)
         self._bare = frozenset(word for word, skill in skill_set.by_word.items() if not skill.arguments)
         self._quote = ""
-        self._escaped = False
+        self._is_escaped = False
         self._word = ""
         self._in_word = False
         self._calls: list[str] = []
@@ -182,10 +182,10 @@ class _CallScanner:
         ends: list[tuple[int, _Use]] = []
         for offset, char in enumerate(text):
             if self._quote:
-                if self._escaped:
-                    self._escaped = False
+                if self._is_escaped:
+                    self._is_escaped = False
                 elif char == "\\":
-                    self._escaped = True
+                    self._is_escaped = True
                 elif char == self._quote:
                     self._quote = ""
             elif char.isalnum() or char == "_":
@@ -338,9 +338,9 @@ class _TextScanner:
             return char == "\n" and again
         if char == "\n":
             return True
-        return ended and not (self._period and _abbreviated(word))
+        return ended and not (self._period and _is_abbreviation(word))
 
 
-def _abbreviated(word: str) -> bool:
+def _is_abbreviation(word: str) -> bool:
     """The full stop after this word is part of it: an abbreviation or an initial."""
     return word.lower() in _ABBREVIATIONS or (len(word) == 1 and word.isalpha() and word != "I")

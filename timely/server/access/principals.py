@@ -172,7 +172,7 @@ _ENTRIES = TypeAdapter(list[_Entry])
 
 
 @dataclass(slots=True)
-class _Stored:
+class _PrincipalFile:
     by_digest: dict[str, Principal] = field(default_factory=dict)
     stamp: tuple[int, int, int] | None = None
 
@@ -195,13 +195,13 @@ class PrincipalRegistry:
     def __init__(self, path: Path | None, api_key: str | None, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        self._fixed: dict[str, Principal] = {}
+        self._fixed_principals: dict[str, Principal] = {}
         if api_key is not None:
             if len(api_key) < MIN_TOKEN_CHARS:
                 raise InvalidInput(f"the key needs at least {MIN_TOKEN_CHARS} characters", where="api_key")
             operator = Principal("api-key", frozenset(ROLES), ("*",), overrides_tokens=True)
-            self._fixed[principal_token_digest(api_key)] = operator
-        self._stored = _read(path) if path is not None else _Stored()
+            self._fixed_principals[principal_token_digest(api_key)] = operator
+        self._file = _read(path) if path is not None else _PrincipalFile()
         self._checked_s = clock.now()
 
     def find(self, token: str) -> Principal | None:
@@ -210,7 +210,7 @@ class PrincipalRegistry:
     def find_digest(self, value: str) -> Principal | None:
         """The principal of a token's digest, or None."""
         self._refresh()
-        return self._fixed.get(value) or self._stored.by_digest.get(value)
+        return self._fixed_principals.get(value) or self._file.by_digest.get(value)
 
     def _refresh(self) -> None:
         now = self._clock.now()
@@ -218,9 +218,9 @@ class PrincipalRegistry:
             return
         self._checked_s = now
         try:
-            if _stamp(self._path) != self._stored.stamp:
-                self._stored = _read(self._path)
-                log.warning("principals read again from %s: %s", self._path, len(self._stored.by_digest))
+            if _stamp(self._path) != self._file.stamp:
+                self._file = _read(self._path)
+                log.warning("principals read again from %s: %s", self._path, len(self._file.by_digest))
         except (OSError, InvalidInput) as error:
             log.error("principals stay as they were: %s", error)
 
@@ -259,7 +259,7 @@ def _first_problem(error: ValidationError, *where: str) -> InvalidInput:
     return InvalidInput(first["msg"], where=", ".join(filter(None, (*where, field))))
 
 
-def _read(path: Path) -> _Stored:
+def _read(path: Path) -> _PrincipalFile:
     try:
         stamp = _stamp(path)
         if not path.is_file() or stamp[2] > MAX_FILE_BYTES:
@@ -277,4 +277,4 @@ def _read(path: Path) -> _Stored:
             if value in by_digest:
                 raise InvalidInput(f"{entry.name} shares a token with another entry", where=str(path))
             by_digest[value] = entry.principal()
-    return _Stored(by_digest, stamp)
+    return _PrincipalFile(by_digest, stamp)

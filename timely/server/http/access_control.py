@@ -29,7 +29,7 @@ OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/", "/v1/session"})
 RETRY_S = 1.0
 """``Retry-After`` of a connection over the limit of its principal, seconds."""
 
-UNCOUNTED = re.compile(r"^/v1/stop(/|$)|^/v1/tasks/[^/]+/reports$")
+UNCOUNTED_PATHS = re.compile(r"^/v1/stop(/|$)|^/v1/tasks/[^/]+/reports$")
 """Paths that no shared limit of connections or bodies closes: stops and the reports of robots."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -89,7 +89,7 @@ class AccessControl:
             await refusal.response({"WWW-Authenticate": "Bearer"})(scope, receive, send)
             return
         scope.setdefault("state", {})["principal"] = principal
-        if principal is None or UNCOUNTED.search(scope["path"]):
+        if principal is None or UNCOUNTED_PATHS.search(scope["path"]):
             await self._app(scope, receive, send)
             return
         with ExitStack() as connection:

@@ -5,7 +5,7 @@ import asyncio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from timely.core.errors import Overloaded, TimelyError, TooLarge
-from timely.server.http.access_control import UNCOUNTED
+from timely.server.http.access_control import UNCOUNTED_PATHS
 from timely.server.problems import Problem, problem_from_error
 from timely.server.settings import ServerSettings
 
@@ -31,7 +31,7 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         settings = self._settings
-        if UNCOUNTED.search(scope["path"]):
+        if UNCOUNTED_PATHS.search(scope["path"]):
             body = _Body(None, min(SMALL_BODY_BYTES, settings.max_body_bytes))
         elif scope["path"].startswith(OPENAI_PATHS):
             body = _Body(self, settings.max_openai_body_bytes)
@@ -84,8 +84,8 @@ class _Body:
         self._limits = limits
         self._limit = limit
         self._chunks: list[bytes] = []
-        self._reserved = 0
-        self._taken = False
+        self._reserved_bytes = 0
+        self._is_taken = False
 
     async def read(self, receive: Receive) -> bool:
         """Read all of it; False when the client closed the connection.
@@ -103,7 +103,7 @@ class _Body:
             if size <= self._limit:
                 if self._limits is not None:
                     self._limits.reserve(len(chunk))
-                    self._reserved += len(chunk)
+                    self._reserved_bytes += len(chunk)
                 self._chunks.append(chunk)
             else:
                 self.release()
@@ -116,9 +116,9 @@ class _Body:
 
     def take(self) -> bytes | None:
         """The body at the first call, then None."""
-        if self._taken:
+        if self._is_taken:
             return None
-        self._taken = True
+        self._is_taken = True
         content = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self.release()
         return content
@@ -127,5 +127,5 @@ class _Body:
         """Drop the copy of the body."""
         self._chunks.clear()
         if self._limits is not None:
-            self._limits.reserve(-self._reserved)
-        self._reserved = 0
+            self._limits.reserve(-self._reserved_bytes)
+        self._reserved_bytes = 0

@@ -71,10 +71,10 @@ class OpenAIEndpoints:
             body: bytes = message.get("body", b"")  # Whole: ``BodyLimit`` has read it.
             size = len(body)
             special_texts = self._service.engine.engine.special_texts
-            data = await _off_loop(lambda content: _decoded(content, special_texts), body, size)
+            data = await _off_loop(lambda content: _decode(content, special_texts), body, size)
             del body, message
             principal = http_scope_principal(scope)
-            choices = self._checked(data, principal)
+            choices = self._check(data, principal)
             names = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
             self._add_foreign_hints(data, names)
             header = names.get("x-request-id", "")
@@ -84,7 +84,7 @@ class OpenAIEndpoints:
             kv_tokens = await self._kv_tokens(data, choices, principal)
             agent = hints.get("agent", "")
             with self._service.admitted_request(name, choices, principal, agent, kv_tokens):
-                data[KEY] = await self._annotated(data, hints, name, principal)
+                data[KEY] = await self._annotate(data, hints, name, principal)
                 text: str = await _off_loop(json.dumps, data, size)
                 del data
                 content = text.encode()
@@ -97,7 +97,7 @@ class OpenAIEndpoints:
                     (b"content-length", str(len(content)).encode()),
                     (b"x-request-id", request_id.encode()),
                 ]
-                await self._pass_on(inner, {**scope, "headers": headers}, _replayed(content, receive), send)
+                await self._pass_on(inner, {**scope, "headers": headers}, _replay(content, receive), send)
         except TimelyError as error:
             retry = problem_retry_headers(error, self._service.settings.retry_after_s)
             await problem_from_error(error).response(retry)(scope, receive, send)
@@ -130,7 +130,7 @@ class OpenAIEndpoints:
             )
         return app
 
-    def _checked(self, data: object, principal: Principal) -> int:
+    def _check(self, data: object, principal: Principal) -> int:
         if not isinstance(data, dict):
             raise InvalidInput("must be an object", where="body")
         priority = data.get("priority")
@@ -167,7 +167,7 @@ class OpenAIEndpoints:
         prompt = longest if len(body) > LARGE_BYTES else await client.count_tokens(body)
         return choices * min(prompt + answer, longest)
 
-    async def _annotated(
+    async def _annotate(
         self, data: dict[str, Any], hints: dict[str, Any], name: str, principal: Principal
     ) -> dict[str, Any]:
         """The hints of a request, with its id, text and predictions."""
@@ -192,7 +192,7 @@ class OpenAIEndpoints:
         return hints
 
 
-def _decoded(body: bytes, special_texts: frozenset[str]) -> Any:
+def _decode(body: bytes, special_texts: frozenset[str]) -> Any:
     """The body, its texts without special tokens.
 
     Raises:
@@ -213,7 +213,7 @@ async def _off_loop(function: Callable[[Any], Any], argument: object, size: int)
     return await asyncio.to_thread(function, argument) if size > LARGE_BYTES else function(argument)
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def _replay(body: bytes, receive: Receive) -> Receive:
     delivered = False
 
     async def replay() -> Message:

@@ -25,7 +25,7 @@ class OpenAIAnswer:
         self._send = send
         self._engine_died = engine_died
         self._head: Message | None = None
-        self._begun = False
+        self._has_begun = False
 
     async def send(self, message: Message) -> None:
         """ASGI."""
@@ -39,11 +39,11 @@ class OpenAIAnswer:
             if (failed or message.get("body", b"").startswith(STREAM_ERROR)) and self._engine_died():
                 self.refused = True
                 return
-            head, self._head, self._begun = self._head, None, True
+            head, self._head, self._has_begun = self._head, None, True
             await self._send(head)
         await self._send(message)
 
     def refuse_if_dead(self) -> bool:
         """After an error of the application: refuse if the engine died before anything was sent."""
-        self.refused = self.refused or (not self._begun and self._engine_died())
+        self.refused = self.refused or (not self._has_begun and self._engine_died())
         return self.refused

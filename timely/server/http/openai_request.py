@@ -132,10 +132,10 @@ def openai_http_hints(data: dict[str, Any], principal: Principal) -> dict[str, A
     flat = {name: raw[name] for name in TUF_FIELDS if name in raw}
     fields = {name: value for name, value in raw.items() if name not in TUF_FIELDS}
     if flat:
-        nested = fields.get("tuf") or {}
-        if not isinstance(nested, dict):
+        tuf_fields = fields.get("tuf") or {}
+        if not isinstance(tuf_fields, dict):
             raise InvalidInput("must be an object beside fields of its own", where=f"{KEY}.tuf")
-        fields["tuf"] = {**nested, **flat}
+        fields["tuf"] = {**tuf_fields, **flat}
     try:
         hints = validate_body(HINTS, fields)
     except InvalidInput as error:

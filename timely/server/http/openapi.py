@@ -34,7 +34,7 @@ TASK_TOKEN = {
     "description": "the report_token of the task's first event; an operator needs none",
     "schema": {"type": "string"},
 }
-OWNED = {
+OWNED_PATHS = {
     "/v1/tasks/{task_id}/events": "get",
     "/v1/tasks/{task_id}/reports": "post",
     "/v1/tasks/{task_id}/replan": "post",
@@ -87,7 +87,7 @@ def http_openapi_document(app: FastAPI) -> dict[str, Any]:
 
 def _describe_tasks(paths: dict[str, Any]) -> None:
     """Add the header of a task's owner, and links from a new task to what may be done with it."""
-    for path, method in OWNED.items():
+    for path, method in OWNED_PATHS.items():
         paths[path][method]["parameters"].append(TASK_TOKEN)
     task_id = {"task_id": "$response.header.Timely-Task-Id"}
     token = {"Timely-Task-Token": "$request.body#/report_token"}

@@ -57,8 +57,8 @@ class PlainText:
     def _list(self, items: list[Any]) -> list[Any]:
         """Chat templates join the parts of a message, so two parts could form a special token."""
         parts = [item for item in items if isinstance(item, dict) and isinstance(item.get("text"), str)]
-        joined = "".join(part["text"] for part in parts)
-        if self._special is not None and self._special.search(joined):
+        text = "".join(part["text"] for part in parts)
+        if self._special is not None and self._special.search(text):
             for part in parts:
                 part["text"] += " "
         return items

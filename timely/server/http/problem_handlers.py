@@ -72,7 +72,7 @@ def install_problem_handlers(app: FastAPI, retry_after_s: float) -> None:
             detail = "there is nothing at this path; /openapi.json lists the paths"
         return Problem(code, detail, request.url.path, error.status_code, title).response(headers)
 
-    async def unexpected(request: Request, error: Exception) -> JSONResponse:
+    async def handle_unexpected(request: Request, error: Exception) -> JSONResponse:
         log.error("%s %s", request.method, request.url.path, exc_info=error)
         title = "Internal error"
         return Problem(
@@ -82,4 +82,4 @@ def install_problem_handlers(app: FastAPI, retry_after_s: float) -> None:
     app.add_exception_handler(TimelyError, timely_error)
     app.add_exception_handler(RequestValidationError, validation_error)
     app.add_exception_handler(HTTPException, http_error)
-    app.add_exception_handler(Exception, unexpected)
+    app.add_exception_handler(Exception, handle_unexpected)

@@ -47,7 +47,7 @@ class _Stream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self.chunks() as chunks:
             sender = asyncio.create_task(self._send(chunks, send))
-            watcher = asyncio.create_task(_disconnected(receive))
+            watcher = asyncio.create_task(_wait_for_disconnect(receive))
             try:
                 await asyncio.wait((sender, watcher), return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -139,6 +139,6 @@ def sse_resume_point(header: str | None, task: Task) -> int:
     return int(header)
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -48,7 +48,7 @@ async def status_snapshot(service: TaskService, principal: Principal) -> dict[st
             "version": timely.__version__,
             "uptime_s": round(service.uptime_s, 1),
             "stopping": service.stopping,
-            "arrived": service.recorder.arrived,
+            "arrived": service.recorder.arrivals,
             "generating": len(service.tasks.generating()),
             "max_live_tasks": service.settings.max_live_tasks,
             "log_ms": service.log.segment_cost_ms,
@@ -83,7 +83,7 @@ def _stop(service: TaskService, principal: Principal) -> dict[str, Any]:
     try:
         return service.fleet_stop.view(principal)
     except NotAllowed:
-        return {"stopped": service.fleet_stop.latch.latched, "reason": "", "principal": "", "robots": {}}
+        return {"stopped": service.fleet_stop.latch.is_latched, "reason": "", "principal": "", "robots": {}}
 
 
 def _visible(tasks: Iterable[Task], principal: Principal) -> list[Task]:
@@ -98,7 +98,7 @@ def _robot(
     if not engine_runs and task.state == "generating":
         generation = "interrupted"
     current = track.executing(now)
-    queued = [segment for segment in track.segments if not segment.done and segment.start_s > now]
+    queued_segments = [segment for segment in track.segments if not segment.done and segment.start_s > now]
     return {
         "agent": task.request.agent,
         "robot": task.profile.name,
@@ -115,8 +115,11 @@ def _robot(
         "output_tokens": job.output_tokens if job else None,
         "segments": len(track.segments),
         "executing": _segment(current, now) if current else None,
-        "queued": [_short(segment.text) for segment in queued],
-        "dry": bool(track.segments) and current is None and not queued and task.state == "generating",
+        "queued": [_short(segment.text) for segment in queued_segments],
+        "dry": bool(track.segments)
+        and current is None
+        and not queued_segments
+        and task.state == "generating",
     }
 
 
@@ -170,14 +173,14 @@ def _timeline(tasks: list[Task], now: float) -> list[dict[str, Any]]:
                     "done": segment.done,
                 }
                 for segment in task.track.segments
-                if segment.end_s > now - TIMELINE_S and not _abandoned(task, segment)
+                if segment.end_s > now - TIMELINE_S and not _is_abandoned(task, segment)
             ],
         }
         for task in tasks[-MAX_TIMELINE_TASKS:]
     ]
 
 
-def _abandoned(task: Task, segment: Segment) -> bool:
+def _is_abandoned(task: Task, segment: Segment) -> bool:
     """The segment had not started when its plan ended early."""
     return task.state == "ended" and task.outcome != "complete" and segment.start_s >= task.settled_s
 

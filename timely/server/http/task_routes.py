@@ -104,7 +104,7 @@ def task_router(service: TaskService) -> APIRouter:
 
 def _stream(service: TaskService, task: Task) -> EventStream:
     """The response to a request for a plan; its first event has the task's token."""
-    first = server_task_event_bytes(ACCEPTED_ID, "accepted", task.accepted(with_token=True))
+    first = server_task_event_bytes(ACCEPTED_ID, "accepted", task.acceptance(with_token=True))
     return EventStream(service, task, with_token=True, after=ACCEPTED_ID, first=first)
 
 

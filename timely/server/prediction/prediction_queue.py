@@ -64,7 +64,7 @@ class PredictionQueue:
         """
         check_discipline_urgency(arrival.urgency)  # before it shares a batch with others
         if not self._annotator.lacks_prediction(arrival, self._reads):
-            return self._unpredicted(arrival)
+            return self._without_prediction(arrival)
         waiting: asyncio.Future[Annotation] = asyncio.get_running_loop().create_future()
         self._stage.offer((arrival, waiting), self._clock.now())
         self._arrived.set()
@@ -75,7 +75,7 @@ class PredictionQueue:
                 return await waiting
         except TimeoutError:
             log.warning("no prediction for %s within %s s", arrival.name, self._settings.prediction_timeout_s)
-            return self._unpredicted(arrival)
+            return self._without_prediction(arrival)
 
     def override(self, name: Hashable, level: int, *, operator: str, reason: str) -> Assignment | None:
         """Record the level that an operator set; returns the assignment before."""
@@ -83,7 +83,7 @@ class PredictionQueue:
             name, level, operator=operator, reason=reason, now=self._clock.now()
         )
 
-    def _unpredicted(self, arrival: Arrival) -> Annotation:
+    def _without_prediction(self, arrival: Arrival) -> Annotation:
         return self._annotator.annotate([arrival], Guesses(), self._clock.now())[0]
 
     async def _run(self) -> None:
@@ -95,19 +95,21 @@ class PredictionQueue:
                 await wait_on_clock(self._arrived, self._clock, self._stage.next_s())
                 continue
             # Requests whose wait timed out are queued already.
-            left = [(arrival, future) for arrival, future in batch if not future.done()]
-            arrivals = [arrival for arrival, _ in left]
+            open_requests = [(arrival, future) for arrival, future in batch if not future.done()]
+            arrivals = [arrival for arrival, _ in open_requests]
             try:
                 guesses = await asyncio.to_thread(self._annotator.guess, arrivals, self._reads)
             except Exception:
-                log.exception("a predictor failed; %s requests go on without", len(left))
+                log.exception("a predictor failed; %s requests go on without", len(open_requests))
                 guesses = Guesses()
             self._stage.end(self._clock.now())
-            still = [place for place, (_, future) in enumerate(left) if not future.done()]
-            kept = Guesses(
+            still = [place for place, (_, future) in enumerate(open_requests) if not future.done()]
+            open_guesses = Guesses(
                 {n: guesses.urgency[i] for n, i in enumerate(still) if i in guesses.urgency},
                 {n: guesses.lengths[i] for n, i in enumerate(still) if i in guesses.lengths},
             )
-            annotations = self._annotator.annotate([arrivals[i] for i in still], kept, self._clock.now())
+            annotations = self._annotator.annotate(
+                [arrivals[i] for i in still], open_guesses, self._clock.now()
+            )
             for place, annotation in zip(still, annotations, strict=True):
-                left[place][1].set_result(annotation)
+                open_requests[place][1].set_result(annotation)

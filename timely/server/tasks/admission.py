@@ -103,10 +103,12 @@ class Admission:
 
     def _prompt(self, request: TaskRequest, skill_set: SkillSet) -> Prompt:
         examples = self.settings.prompt_examples and skill_set.name not in self.engine.planner_skill_sets
-        fixed = self._once(
+        fixed_part = self._once(
             f"prompt {examples}", skill_set, lambda: fixed_prompt_part(skill_set, examples=examples)
         )
-        return build_prompt(skill_set, request.task, request.scene, history=request.history, fixed=fixed)
+        return build_prompt(
+            skill_set, request.task, request.scene, history=request.history, fixed_part=fixed_part
+        )
 
     def _task(
         self, request: TaskRequest, skill_set: SkillSet, profile: RobotProfile, prompt: Prompt, **fields: Any
@@ -133,8 +135,8 @@ class Admission:
 
     def _once(self, kind: str, part: SkillSet | RobotProfile, write: Callable[[], str]) -> str:
         """The text that ``write`` makes of a part, made again only when the catalogue gives another part."""
-        kept, text = self._texts.get((kind, part.name), (None, ""))
-        if kept is not part:
+        cached_part, text = self._texts.get((kind, part.name), (None, ""))
+        if cached_part is not part:
             text = write()
             self._texts[kind, part.name] = part, text
         return text

@@ -141,11 +141,11 @@ class EngineClient:
         prediction = await self.predict_response(utility)
         if prediction is None:
             return
-        expected = f"the first segment would come after about {prediction.eta_s:.2f} s"
+        forecast = f"the first segment would come after about {prediction.eta_s:.2f} s"
         if prediction.eta_s > deadline_s:
-            problem = f"{expected}; the limit is {deadline_s:g} s"
+            problem = f"{forecast}; the limit is {deadline_s:g} s"
         elif not prediction.comes_before(sure_s, urgent=utility.urgent):
-            problem = f"{expected}, at most {prediction.upper_s:.2f} s; the limit is {sure_s:g} s"
+            problem = f"{forecast}, at most {prediction.upper_s:.2f} s; the limit is {sure_s:g} s"
         else:
             return
         raise Overloaded(problem, where="deadline_s", eta_s=prediction.eta_s)

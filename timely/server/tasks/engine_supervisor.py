@@ -165,8 +165,8 @@ class EngineSupervisor:
         self._next_start_s = self._clock.now()
         self._running.clear()
         self.on_death(error, self._heartbeat.answered_s)
-        died, self._died = self._died, asyncio.Event()
-        died.set()
+        death, self._died = self._died, asyncio.Event()
+        death.set()
 
     async def _start_again(self, delay_s: float) -> bool:
         self._attempt += 1

@@ -75,7 +75,7 @@ class FleetStop:
         self._acknowledged = asyncio.Event()
 
     @property
-    def latched(self) -> bool:
+    def is_latched(self) -> bool:
         """No task is admitted before a reset."""
         return self._stop is not None
 
@@ -101,14 +101,16 @@ class FleetStop:
     async def load(self) -> None:
         """Latch the stop that an earlier process of this server has left; its robots count as unknown."""
         await self.roster.load()
-        saved = await asyncio.to_thread(self._file.read)
-        if saved is None:
+        saved_stop = await asyncio.to_thread(self._file.read)
+        if saved_stop is None:
             return
-        self._stop = _Stop(saved.stop_id, saved.reason, saved.principal, self._clock.now())
-        self._stop.expect({*saved.robots, *self.roster.names})
+        self._stop = _Stop(saved_stop.stop_id, saved_stop.reason, saved_stop.principal, self._clock.now())
+        self._stop.expect({*saved_stop.robots, *self.roster.names})
         self._disk.saved = True
-        self._publish("stop", {"stop_id": saved.stop_id, "reason": saved.reason})
-        log.warning("the fleet is still stopped (%s): %s", saved.stop_id, saved.reason or "no reason given")
+        self._publish("stop", {"stop_id": saved_stop.stop_id, "reason": saved_stop.reason})
+        log.warning(
+            "the fleet is still stopped (%s): %s", saved_stop.stop_id, saved_stop.reason or "no reason given"
+        )
 
     async def save(self) -> bool:
         """Bring the disk to the present latch; False if it keeps nothing or refuses, which the log then says."""
@@ -128,7 +130,7 @@ class FleetStop:
             self._file.write, SavedStop(stop.stop_id, stop.reason, stop.principal, tuple(stop.robots))
         )
 
-    async def answered(self, deadline_s: float) -> None:
+    async def wait_for_answers(self, deadline_s: float) -> None:
         """Return when every robot has an acknowledgement, at the latest after ``deadline_s`` seconds."""
         until_s = self._clock.now() + deadline_s
         while self._stop is not None and any(
@@ -197,21 +199,21 @@ class FleetStop:
         Raises:
             Conflict: a bridge follows one of them.
         """
-        followed = self._followers.agents
+        followed_agents = self._followers.agents
         for agent in agents:
-            if agent in followed:
+            if agent in followed_agents:
                 raise Conflict(f"a bridge follows the stop for {agent!r}", where="query.agent")
-        removed, saved = await self.roster.remove(agents)
-        self.roster.add(followed)
+        removals, is_saved = await self.roster.remove(agents)
+        self.roster.add(followed_agents)
         stop = self._stop
         if stop is not None:
             stop.incomplete = False
             for agent in agents:
                 stop.robots.pop(agent, None)
-            stop.expect(set(followed) - stop.robots.keys())
+            stop.expect(set(followed_agents) - stop.robots.keys())
             self._acknowledged.set()
-            saved = await self.save() and saved
-        return removed, saved
+            is_saved = await self.save() and is_saved
+        return removals, is_saved
 
     def check_follower(self, token: str, agent: str) -> None:
         """Check that an acknowledgement of a robot comes from the reader of a stream that has it.
@@ -249,15 +251,15 @@ class FleetStop:
 
         The first event has the token of the stream, and so has each stop, since a stop renews it.
         """
-        sent = -1
+        sent_sequence = -1
         while not follower.displaced:
             follower.wake.clear()
-            if sent != self._sequence:
+            if sent_sequence != self._sequence:
                 name, data = self._last
-                if sent < 0 or name == "stop":
+                if sent_sequence < 0 or name == "stop":
                     data = data | {"stream_token": follower.token}
-                sent = self._sequence
-                yield server_task_event_bytes(sent, name, data)
+                sent_sequence = self._sequence
+                yield server_task_event_bytes(sent_sequence, name, data)
                 continue
             try:
                 async with asyncio.timeout(keepalive_s):

@@ -193,7 +193,7 @@ class TaskLifecycle:
             # A pump that was cancelled before its first step has run none of its own clean-up.
             task.answered.set()
             task.over.set()
-        self._generated(task)
+        self._end_generation(task)
 
     async def discard(self, task: Task, ending: Ending) -> None:
         """End the rest of a plan, in generation or in execution: another plan replaces it."""
@@ -229,7 +229,7 @@ class TaskLifecycle:
         if not await wait_on_clock(task.over, self._clock, task.arrival_s + limit_s):
             await self.end(task, Ending("expired", "expired", f"no complete plan within {limit_s:g} s"))
             await task.over.wait()
-        self._generated(task)
+        self._end_generation(task)
         while task.state == "executing" and task.outcome == "complete" and not task.track.all_done:
             task.reported.clear()
             # A robot that has reported before will report the end too, however late.
@@ -339,7 +339,7 @@ class TaskLifecycle:
         task.calls.append(calls)
         return segment
 
-    def _generated(self, task: Task) -> None:
+    def _end_generation(self, task: Task) -> None:
         """The generation is over: append the last event."""
         if task.state != "generating":
             return
@@ -366,7 +366,7 @@ class TaskLifecycle:
         """Nothing more is expected of a task: count it and keep it for late readers."""
         if task.state == "ended":
             return
-        self._generated(task)
+        self._end_generation(task)
         task.state = "ended"
         task.settled_s = self._clock.now()
         self._log.settled(task)
@@ -420,14 +420,14 @@ def task_execution_failure(report: ExecutionReport) -> Ending:
     return Ending("failed", "execution_failed", f"segment {report.segment}: {reason}", "segment")
 
 
-def _ending_of(done: GenerationDone | None) -> Ending:
+def _ending_of(generation: GenerationDone | None) -> Ending:
     """What the engine's last event means for the task."""
-    if done is None:
+    if generation is None:
         return Ending("engine_failed", "engine_failed", "the generation stopped without an end", "engine")
-    if done.reason == "complete":
+    if generation.reason == "complete":
         return Ending("complete")
-    if done.reason == "length":
-        return Ending("failed", "truncated", f"stopped after {done.tokens} tokens", "max_tokens")
-    if done.reason == "cancelled":
+    if generation.reason == "length":
+        return Ending("failed", "truncated", f"stopped after {generation.tokens} tokens", "max_tokens")
+    if generation.reason == "cancelled":
         return Ending("cancelled")
-    return Ending("engine_failed", "engine_failed", done.error or "the engine gave no reason", "engine")
+    return Ending("engine_failed", "engine_failed", generation.error or "the engine gave no reason", "engine")

@@ -45,13 +45,13 @@ class Quarantine:
             worked_s: when the engine last worked; it computed no task that came later.
             parks: a generation parks while its robot is busy.
         """
-        computed = [
+        task_ids = [
             task.task_id
             for task in tasks
-            if task.arrival_s <= worked_s and not (parks and _parked(task, worked_s))
+            if task.arrival_s <= worked_s and not (parks and _is_parked(task, worked_s))
         ]
-        self._deaths.update(computed)
-        suspects = [task_id for task_id in computed if self._deaths[task_id] >= SUSPECT_DEATHS]
+        self._deaths.update(task_ids)
+        suspects = [task_id for task_id in task_ids if self._deaths[task_id] >= SUSPECT_DEATHS]
         if self._on_trial is not None:
             self._culprits.add(self._on_trial)
         elif len(suspects) == 1:
@@ -87,7 +87,7 @@ class Quarantine:
             self._turn.release()
 
 
-def _parked(task: Task, now: float) -> bool:
+def _is_parked(task: Task, now: float) -> bool:
     """Nothing is computed for a task whose robot is busy or looks for a value."""
     if not task.track.segments:
         return False

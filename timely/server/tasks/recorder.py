@@ -31,13 +31,13 @@ class TaskRecorder:
     """Counts and logs; changes no task.
 
     Attributes:
-        arrived: requests for plans since the start, refused ones included.
+        arrivals: requests for plans since the start, refused ones included.
         mode: how the engine sends segments.
     """
 
     def __init__(self) -> None:
         self.metrics = ServerMetrics()
-        self.arrived = 0
+        self.arrivals = 0
         self.mode = ""
         self._log: EventLog | None = None
         self._audit_log: EventLog | None = None
@@ -111,8 +111,8 @@ class TaskRecorder:
 
     def arrival(self) -> None:
         """A request for a plan arrived."""
-        self.arrived += 1
-        self.metrics.arrived.inc()
+        self.arrivals += 1
+        self.metrics.arrivals.inc()
 
     def refused(self, request: TaskRequest, error: TimelyError) -> None:
         """The request did not become a task."""
@@ -123,7 +123,7 @@ class TaskRecorder:
 
     def limited(self, error: RateLimited) -> None:
         """A request was over a limit of its principal."""
-        self.metrics.limited.labels(error.where).inc()
+        self.metrics.rate_limits.labels(error.where).inc()
 
     def admitted(self, task: Task) -> None:
         """The request became a task."""
@@ -212,8 +212,8 @@ def _task_span(task: Task, now: float) -> TaskSpan:
         children.append(TaskSpan("generate", min(begun_s, segment.ready_s), segment.ready_s, number))
         begun_s = segment.ready_s
         if math.isfinite(segment.end_s - segment.start_s):
-            reported = {"timely.segment": segment.index, "timely.reported": segment.started}
-            children.append(TaskSpan("execute", segment.start_s, segment.end_s, reported))
+            attributes = {"timely.segment": segment.index, "timely.reported": segment.started}
+            children.append(TaskSpan("execute", segment.start_s, segment.end_s, attributes))
     return TaskSpan(
         "task",
         task.arrival_s,

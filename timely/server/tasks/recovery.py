@@ -130,15 +130,15 @@ class Recovery:
             value_wait_s=first.get("value_wait_s") or math.inf,
         )
         task.owner, task.replans, task.executed_before = first["owner"], first["replans"], first["executed"]
-        task.events.append("accepted", task.accepted())
-        sent = next((record["segments"] for record in records if record["kind"] == "generated"), None)
+        task.events.append("accepted", task.acceptance())
+        sent_count = next((record["segments"] for record in records if record["kind"] == "generated"), None)
         fingerprint: str = first["fingerprint"]
         for record in records[1:]:
             shift_s = record["shift_s"]
             if record["kind"] == "segment":
                 # A plan that ended early may have a last segment that was kept and not sent.
-                if sent is None or record["data"]["index"] < sent:
-                    _segment(task, record, shift_s, goes_on=sent is None)
+                if sent_count is None or record["data"]["index"] < sent_count:
+                    _segment(task, record, shift_s, goes_on=sent_count is None)
             elif record["kind"] == "report":
                 _report(task, ExecutionReport(**record["report"]), record["at_s"] + shift_s)
             elif record["kind"] == "replanned":
@@ -147,7 +147,7 @@ class Recovery:
             elif record["kind"] == "urgency" and task.annotation is not None:
                 task.annotation = replace(task.annotation, urgency=Assignment(record["level"], "operator"))
             elif record["kind"] == "generated":
-                _generated(task, record, shift_s)
+                _restore_generation(task, record, shift_s)
             elif record["kind"] == "settled":
                 task.state, task.settled_s = "ended", record["at_s"] + shift_s
                 if record.get("ending") is not None:
@@ -216,7 +216,7 @@ def _failure(task: Task) -> Ending:
     return task_execution_failure(next(report for report in reports if report.kind == "failed"))
 
 
-def _generated(task: Task, record: Record, shift_s: float) -> None:
+def _restore_generation(task: Task, record: Record, shift_s: float) -> None:
     done: dict[str, Any] | None = record["done"]
     if done is not None:
         for name in ("first_token_s", "last_token_s"):

@@ -8,7 +8,7 @@ from timely.server.tasks.request import MAX_HISTORY_CHARS, ReplanRequest, TaskRe
 from timely.server.tasks.task import Task
 
 NOTHING = "nothing"
-INTERRUPTED = "it was interrupted"
+INTERRUPTION = "it was interrupted"
 CUT = "... "
 
 
@@ -32,12 +32,12 @@ def replan_request(old: Task, change: ReplanRequest, task_id: str) -> TaskReques
 
 def replan_history(old: Task, change: ReplanRequest) -> str:
     """What was planned, why it ended and what was executed, in the words the shipped planner was trained on."""
-    reason = change.reason.strip() or _failure(old) or INTERRUPTED
-    executed = task_executed_segments(old, change) or NOTHING
+    reason = change.reason.strip() or _failure(old) or INTERRUPTION
+    executed_text = task_executed_segments(old, change) or NOTHING
     plan = "".join(segment.text for segment in old.track.segments) or NOTHING
     # The end says more about where the robot is than the beginning.
     room = max(0, (MAX_HISTORY_CHARS - len(reason) - 64) // 2)
-    return f"plan {_tail(plan, room)} failed because {reason}; executed so far: {_tail(executed, room)}"
+    return f"plan {_tail(plan, room)} failed because {reason}; executed so far: {_tail(executed_text, room)}"
 
 
 def sent_plan_history(task: Task, reason: str) -> str:
@@ -45,21 +45,21 @@ def sent_plan_history(task: Task, reason: str) -> str:
 
     A last segment whose value has not come is left out, so that the new plan asks again.
     """
-    sent = task.track.segments
-    if sent and sent[-1].blocking and sent[-1].index not in task.track.values:
-        sent = sent[:-1]
-    executed = task.executed_before + "".join(segment.text for segment in sent)
-    return replan_history(task, ReplanRequest(reason=reason, executed=executed))
+    segments = task.track.segments
+    if segments and segments[-1].blocking and segments[-1].index not in task.track.values:
+        segments = segments[:-1]
+    executed_text = task.executed_before + "".join(segment.text for segment in segments)
+    return replan_history(task, ReplanRequest(reason=reason, executed=executed_text))
 
 
 def task_executed_segments(old: Task, change: ReplanRequest) -> str:
     """What was executed of the plan and of those that it replaced."""
     if change.executed is not None:
         return change.executed
-    done = "".join(
+    executed_text = "".join(
         segment.text for segment in old.track.segments if segment.done and segment.index != old.track.failed
     )
-    return old.executed_before + done
+    return old.executed_before + executed_text
 
 
 def _failure(old: Task) -> str:

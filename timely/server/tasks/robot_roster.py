@@ -59,9 +59,9 @@ class RobotRoster:
 
     async def remove(self, agents: Iterable[str]) -> tuple[list[str], bool]:
         """Remove robots; returns those that it had, and whether the disk has the change."""
-        removed = [agent for agent in dict.fromkeys(agents) if agent in self._names]
-        for agent in removed:
+        removals = [agent for agent in dict.fromkeys(agents) if agent in self._names]
+        for agent in removals:
             del self._names[agent]
         self.incomplete = False
         self.disk.changed()
-        return removed, await self.disk.flush()
+        return removals, await self.disk.flush()

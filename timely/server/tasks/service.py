@@ -114,7 +114,7 @@ class TaskService:
                 await self._predict_for(stats.discipline)
                 self.recorder.started(stats)
                 recovery = Recovery(self._admission, self.lifecycle, self.tasks, self.log, self.settings)
-                await recovery.restore(records, self.clock.now(), stopped=self.fleet_stop.latch.latched)
+                await recovery.restore(records, self.clock.now(), stopped=self.fleet_stop.latch.is_latched)
             except BaseException:
                 # A signal may come during the half minute in which a model loads, or while tasks are restored. The log
                 # is closed first, so that they go on with the next start.
@@ -180,14 +180,14 @@ class TaskService:
         request: TaskRequest,
         principal: Principal,
         *,
-        replaced: Task | None = None,
-        executed: str = "",
+        old_task: Task | None = None,
+        executed_text: str = "",
     ) -> Task:
         """Admit a task and start generating its plan; claims over the principal's limits are reduced.
 
         Args:
-            replaced: the task whose plan this one replaces.
-            executed: what was executed of the replaced plans.
+            old_task: the task whose plan this one replaces.
+            executed_text: what was executed of the replaced plans.
 
         Raises:
             NotAllowed: the principal may not command that robot.
@@ -199,13 +199,13 @@ class TaskService:
         with self.recorder.audited(principal, "submit", request.id or request.agent):
             app = request.app
             request = task_within_claims(request, principal)
-            if replaced is not None:
+            if old_task is not None:
                 # It is the application's own already.
                 request = request.model_copy(update={"app": app})
-            return await self._submit(request, principal, replaced, executed)
+            return await self._submit(request, principal, old_task, executed_text)
 
     async def _submit(
-        self, request: TaskRequest, principal: Principal, replaced: Task | None, executed: str
+        self, request: TaskRequest, principal: Principal, old_task: Task | None, executed_text: str
     ) -> Task:
         self.recorder.arrival()
         try:
@@ -213,13 +213,13 @@ class TaskService:
             self._check_open()
             self._count_request(principal)
             place = Place(principal.name)
-            with self.tasks.reserved(request.id, place, urgent=request.tuf.urgent) as task_id:
+            with self.tasks.reserve(request.id, place, urgent=request.tuf.urgent) as task_id:
                 await self.engine.check_response_time(request.tuf, *self._latest_response_s(request))
                 task, generation = await self._admission.prepare(task_id, request, principal)
                 self._check_open()  # a stop may have come meanwhile
                 self._check_kv(principal, task.kv_tokens)
-                task.executed_before = executed
-                task.replans = replaced.task_id if replaced is not None else None
+                task.executed_before = executed_text
+                task.replans = old_task.task_id if old_task is not None else None
                 self.log.task(task)
                 if self.log.problem:
                     raise Overloaded(f"tasks cannot be kept: {self.log.problem}", where="state")
@@ -230,7 +230,7 @@ class TaskService:
             self.recorder.refused(request, error)
             raise
         self.recorder.admitted(task)
-        task.events.append("accepted", task.accepted())
+        task.events.append("accepted", task.acceptance())
         await self.lifecycle.begin(task, generation)
         return task
 
@@ -274,7 +274,7 @@ class TaskService:
         Raises:
             Conflict: the fleet is stopped. Overloaded: see ``check_ready``.
         """
-        if self.fleet_stop.latch.latched:
+        if self.fleet_stop.latch.is_latched:
             raise Conflict("the fleet is stopped; an operator must reset the stop first", where="stop")
         self.check_ready()
 
@@ -303,7 +303,7 @@ class TaskService:
                     self.recorder.limited(error)
                     raise
                 place = Place(principal.name, generations, kv_tokens)
-                serving.enter_context(self.tasks.reserved(name, place))
+                serving.enter_context(self.tasks.reserve(name, place))
             yield
 
     async def replan(
@@ -329,7 +329,7 @@ class TaskService:
             await self.lifecycle.discard(old, Ending("cancelled", "", f"re-planned as {new_id}"))
             request = replan_request(old, change, new_id)
             return await self.submit(
-                request, principal, replaced=old, executed=task_executed_segments(old, change)
+                request, principal, old_task=old, executed_text=task_executed_segments(old, change)
             )
         except TimelyError:
             old.replanned_as = None

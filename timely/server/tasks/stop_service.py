@@ -57,7 +57,7 @@ class StopService:
         self.recorder.note("stop", stop_id=stop_id, principal=principal.name, reason=reason)
         ending = Ending("cancelled", "", f"the fleet was stopped: {stop_id}")
         ended = asyncio.gather(saving, *(self.lifecycle.discard(task, ending) for task in tasks))
-        await self.latch.answered(min(deadline_s, self.settings.max_stop_deadline_s))
+        await self.latch.wait_for_answers(min(deadline_s, self.settings.max_stop_deadline_s))
         async with clock_timeout(ENDING_S):
             await asyncio.shield(ended)
         return self.latch.view()
@@ -117,6 +117,6 @@ class StopService:
         """
         with self.recorder.audited(principal, "remove robots", ", ".join(agents)[:MAX_TARGET_CHARS]):
             principal.require("operator", action="remove robots from the stop")
-            removed, saved = await self.latch.remove(agents)
-        self.recorder.note("stop_robots_removed", robots=removed, principal=principal.name)
-        return {"removed": removed, "saved": saved}
+            removals, is_saved = await self.latch.remove(agents)
+        self.recorder.note("stop_robots_removed", robots=removals, principal=principal.name)
+        return {"removed": removals, "saved": is_saved}

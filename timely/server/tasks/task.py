@@ -203,7 +203,7 @@ class Task:
         """A time of the clock, seconds after the task arrived."""
         return None if when_s is None else _number(when_s - self.arrival_s)
 
-    def accepted(self, *, with_token: bool = False) -> dict[str, Any]:
+    def acceptance(self, *, with_token: bool = False) -> dict[str, Any]:
         """The data of its first event; only the response to the request has the token."""
         data = {
             "task_id": self.task_id,

@@ -32,7 +32,7 @@ class TaskEvents:
         self._limit = limit
         self._events: list[bytes] = []
         self._closed = False
-        self._changed = asyncio.Event()
+        self._change = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._events)
@@ -54,24 +54,24 @@ class TaskEvents:
             raise EngineFailed(f"more than {self._limit} events for one task", where="events")
         self._events.append(server_task_event_bytes(len(self._events) + 1, name, data))
         self._closed = last
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        old_change, self._change = self._change, asyncio.Event()
+        old_change.set()
         return len(self._events)
 
     async def follow(self, after: int, keepalive_s: float) -> AsyncIterator[bytes]:
         """Events with ids over ``after`` until the last; a comment after each silence of ``keepalive_s``."""
         position = after
         while True:
-            changed = self._changed
+            change = self._change
             while position < len(self._events):
                 position += 1
                 yield self._events[position - 1]
             if self._closed:
                 return
-            if changed is not self._changed:
+            if change is not self._change:
                 continue
             try:
                 async with asyncio.timeout(keepalive_s):
-                    await changed.wait()
+                    await change.wait()
             except TimeoutError:
                 yield KEEPALIVE

@@ -66,7 +66,7 @@ Record = dict[str, Any]
 class _FileTasks:
     """The tasks with a record in a file, and those of them that are not forgotten."""
 
-    named: set[str] = field(default_factory=set)
+    task_ids: set[str] = field(default_factory=set)
     live: set[str] = field(default_factory=set)
 
 
@@ -101,11 +101,11 @@ class TaskLog:
         self._full: list[RecordFile] = []
         self._files: dict[Path, _FileTasks] = {}
         """The oldest first."""
-        self._refused: deque[Record] = deque()
+        self._refused_records: deque[Record] = deque()
         """In order, what the disk has not taken yet."""
         self._retry: asyncio.TimerHandle | None = None
         self._swapping = threading.Lock()
-        self._written = self._on_disk = 0
+        self._written_count = self._on_disk = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = threading.Event()
@@ -166,9 +166,9 @@ class TaskLog:
         return records
 
     def _read(self, path: Path) -> list[Record]:
-        records, torn = read_record_log(path)
-        if torn:
-            log.warning("%s: %d torn lines, as a killed server leaves them, are left out", path, torn)
+        records, torn_lines = read_record_log(path)
+        if torn_lines:
+            log.warning("%s: %d torn lines, as a killed server leaves them, are left out", path, torn_lines)
         header = records[0] if records else {}
         version = header.get("timely_tasks")
         if records and version != VERSION:
@@ -208,7 +208,7 @@ class TaskLog:
     async def close(self) -> None:
         """Bring the last records to the disk and give the folder up. Safe to call twice."""
         thread, self._thread = self._thread, None
-        if self._refused:
+        if self._refused_records:
             self._catch_up_later()
         self._open_folder = None
         if self._retry is not None:
@@ -229,19 +229,19 @@ class TaskLog:
     def write(self, kind: str, task_id: str, **fields: Any) -> None:
         """Keep a record; one that the disk refuses is written later, and is an error in the server's log."""
         if self._open_folder is not None:
-            self._refused.append({"kind": kind, "task": task_id, **fields})
+            self._refused_records.append({"kind": kind, "task": task_id, **fields})
             self._catch_up(self._open_folder)
 
     def _catch_up(self, folder: Path) -> None:
         """Begin the first file, and write all records that are not in a file yet."""
         try:
             file = self._file or self._new_file(folder)
-            while self._refused:
+            while self._refused_records:
                 if file.bytes > FILE_BYTES:
                     file = self._new_file(folder)
-                file.append(self._refused[0])
-                self._written += 1
-                if self._note(self._refused.popleft(), file.path):
+                file.append(self._refused_records[0])
+                self._written_count += 1
+                if self._note(self._refused_records.popleft(), file.path):
                     self._delete_files(file.path)
         except (OSError, InvalidInput) as error:
             if not self.problem:
@@ -282,14 +282,14 @@ class TaskLog:
             else [urgency.level, urgency.source, urgency.confidence, annotation.expected_tokens],
             fingerprint=task.fingerprint,
         )
-        if self._refused:
-            self._refused.pop()
+        if self._refused_records:
+            self._refused_records.pop()
 
     def segment(self, event: SegmentReady, data: dict[str, Any]) -> None:
         """A segment is about to be sent; ``data`` is that of its event on the wire."""
-        generated: dict[str, Any] = {"token_ids": event.token_ids} if event.token_ids else {}
+        fields: dict[str, Any] = {"token_ids": event.token_ids} if event.token_ids else {}
         if event.last:
-            generated["last"] = True
+            fields["last"] = True
         self.write(
             "segment",
             event.task_id,
@@ -297,7 +297,7 @@ class TaskLog:
             ready_s=event.ready_s,
             execution_s=event.execution_s,
             pace=event.pace,
-            **generated,
+            **fields,
         )
 
     def replanned(self, task: Task) -> None:
@@ -332,10 +332,10 @@ class TaskLog:
     async def durable(self) -> None:
         """Return when all records so far are on the disk."""
         loop = self._loop
-        if self._file is None or loop is None or self._on_disk >= self._written:
+        if self._file is None or loop is None or self._on_disk >= self._written_count:
             return
         future: asyncio.Future[None] = loop.create_future()
-        self._waiting.append((self._written, future))
+        self._waiting.append((self._written_count, future))
         self._wake.set()
         await future
 
@@ -346,16 +346,16 @@ class TaskLog:
     def _note(self, record: Record, path: Path) -> bool:
         """A file has the record; True if a file has no live task any more."""
         task_id = record["task"]
-        self._files[path].named.add(task_id)
+        self._files[path].task_ids.add(task_id)
         if record["kind"] != "forgotten":
             self._files[path].live.add(task_id)
             return False
-        emptied = False
+        is_empty = False
         for tasks in self._files.values():
             if task_id in tasks.live:
                 tasks.live.remove(task_id)
-                emptied |= not tasks.live
-        return emptied
+                is_empty |= not tasks.live
+        return is_empty
 
     def _delete_files(self, current: Path | None = None) -> None:
         """Delete the files without live tasks.
@@ -363,10 +363,10 @@ class TaskLog:
         A file whose tasks an earlier one names too stays as long as that. Without its record that such a task is
         forgotten, the next server would take it for a live one.
         """
-        kept: set[str] = set()
+        needed_ids: set[str] = set()
         for path, tasks in list(self._files.items()):
-            if path == current or tasks.live or not kept.isdisjoint(tasks.named):
-                kept |= tasks.named
+            if path == current or tasks.live or not needed_ids.isdisjoint(tasks.task_ids):
+                needed_ids |= tasks.task_ids
             else:
                 del self._files[path]
                 path.unlink(missing_ok=True)
@@ -381,7 +381,7 @@ class TaskLog:
             closing = self._closing
             with self._swapping:
                 file, full, self._full = self._file, self._full, []
-                written = self._written
+                written_count = self._written_count
             try:
                 with ExitStack() as files:
                     for old in full:
@@ -395,11 +395,11 @@ class TaskLog:
             except OSError as error:
                 log.error("tasks may be lost when this machine fails: %s", error)
             if self._loop is not None and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._reached, written)
+                self._loop.call_soon_threadsafe(self._note_on_disk, written_count)
 
-    def _reached(self, written: int) -> None:
-        self._on_disk = max(self._on_disk, written)
-        while self._waiting and self._waiting[0][0] <= written:
+    def _note_on_disk(self, written_count: int) -> None:
+        self._on_disk = max(self._on_disk, written_count)
+        while self._waiting and self._waiting[0][0] <= written_count:
             _, future = self._waiting.popleft()
             if not future.done():
                 future.set_result(None)

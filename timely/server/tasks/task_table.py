@@ -64,19 +64,19 @@ class TaskTable:
         """The task of that id, or None."""
         return self._tasks.get(task_id)
 
-    def free_id(self, requested: str | None) -> str:
+    def free_id(self, requested_id: str | None) -> str:
         """The requested id, or a new one.
 
         Raises:
             Conflict: the id is in use.
         """
-        task_id = requested or secrets.token_hex(16)
+        task_id = requested_id or secrets.token_hex(16)
         if task_id in self._tasks or task_id in self._places:
             raise Conflict(f"task id {task_id!r} is in use", where="id")
         return task_id
 
     @contextmanager
-    def reserved(self, requested: str | None, place: Place, *, urgent: bool = False) -> Iterator[str]:
+    def reserve(self, requested_id: str | None, place: Place, *, urgent: bool = False) -> Iterator[str]:
         """Keep an id and a place, for a task that is being prepared or while a request is served that is no task.
 
         Args:
@@ -85,7 +85,7 @@ class TaskTable:
         Raises:
             Conflict: the id is in use. Overloaded: too many generations.
         """
-        name = self.free_id(requested)
+        name = self.free_id(requested_id)
         self._check_room(place.generations, urgent=urgent)
         self._places[name] = place
         try:
@@ -98,8 +98,8 @@ class TaskTable:
         if not urgent:
             most -= math.floor(most * self._settings.urgent_share)
         if live + generations > most:
-            reserved = "" if urgent else " for requests that are not urgent"
-            raise Overloaded(f"{live} of {most} generations{reserved} are being served", where="tasks")
+            reason = "" if urgent else " for requests that are not urgent"
+            raise Overloaded(f"{live} of {most} generations{reason} are being served", where="tasks")
 
     def _live(self) -> int:
         return len(self.generating()) + sum(place.generations for place in self._places.values())
@@ -140,7 +140,7 @@ class TaskTable:
         self.recent.append(task)
         if len(self._tasks) - len(self._open) <= self._settings.max_retained_tasks:
             return None
-        return next(kept for kept in self._tasks.values() if kept.state == "ended")
+        return next(candidate for candidate in self._tasks.values() if candidate.state == "ended")
 
     def remove(self, task: Task) -> None:
         """Forget a task; its id may be used again."""

@@ -66,7 +66,7 @@ class EventLog:
         self._clock = clock
         self._origin_s = clock.now()
         self._waiting: queue.Queue[str | None] = queue.Queue(MAX_WAITING)
-        self._lost = 0
+        self._lost_lines = 0
         self._thread: threading.Thread | None = None
         if path is None:
             return
@@ -102,12 +102,12 @@ class EventLog:
             return
         line: Mapping[str, Any] = {"t_s": self.since_s(self._clock.now()), "event": event, **fields}
         try:
-            if self._lost:
-                self._waiting.put_nowait(self._lost_line(self._lost))
-                self._lost = 0
+            if self._lost_lines:
+                self._waiting.put_nowait(self._lost_line(self._lost_lines))
+                self._lost_lines = 0
             self._waiting.put_nowait(_line(line))
         except queue.Full:
-            self._lost += 1
+            self._lost_lines += 1
 
     def close(self) -> None:
         """Write the waiting lines and close the file; blocks for a few seconds at most. Safe to call twice."""

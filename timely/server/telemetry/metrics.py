@@ -27,22 +27,22 @@ class _EngineCollector(Collector):
         if stats is None:
             return
         states = {state: getattr(stats, state) for state in ("waiting", "running", "parked", "blocked")}
-        yield _labelled("timely_engine_generations", "Live generations by state", "state", states)
-        pinned = max(0.0, stats.kv_usage - stats.evictable_kv)
+        yield _gauge("timely_engine_generations", "Live generations by state", "state", states)
+        pinned_share = max(0.0, stats.kv_usage - stats.evictable_kv)
         for name, text, value in (
             ("timely_engine_runnable", "Generations that a step could serve", stats.runnable),
             ("timely_engine_kv_usage_ratio", "KV cache in use, 0 to 1", stats.kv_usage),
             ("timely_engine_evictable_kv_ratio", "KV cache of parked generations alone, 0 to 1", stats.evictable_kv),
             ("timely_engine_pinned_kv_ratio", "KV cache in use without what parked generations hold alone, 0 to 1",
-             pinned),
+             pinned_share),
             ("timely_engine_step_seconds", "Time of a recent engine step", stats.step_s),
             ("timely_engine_decision_seconds", "Time of a recent scheduling decision", stats.decide_s),
         ):  # fmt: skip
             yield GaugeMetricFamily(name, text, value=value)
         work = "Predicted work of runnable generations"
-        yield _labelled("timely_engine_backlog_seconds", work, "class", stats.backlog_s)
+        yield _gauge("timely_engine_backlog_seconds", work, "class", stats.backlog_s)
         pace = "Measured over expected execution time of a robot, as plans are timed with it"
-        yield _labelled("timely_robot_pace_ratio", pace, "agent", stats.paces)
+        yield _gauge("timely_robot_pace_ratio", pace, "agent", stats.paces)
         for name, text, value in (
             ("timely_engine_steps", "Engine steps", stats.steps),
             ("timely_engine_busy_seconds", "Time of all engine steps", stats.busy_s),
@@ -59,7 +59,7 @@ class _EngineCollector(Collector):
         yield info
 
 
-def _labelled(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)
@@ -77,9 +77,9 @@ class ServerMetrics:
         counter = partial(Counter, registry=self.registry)
         gauge = partial(Gauge, registry=self.registry)
         histogram = partial(Histogram, labelnames=by_class, buckets=LATENCY_BUCKETS_S, registry=self.registry)
-        self.arrived = counter("timely_tasks_arrived", "Tasks that arrived, refused ones included")
+        self.arrivals = counter("timely_tasks_arrived", "Tasks that arrived, refused ones included")
         self.tasks = counter("timely_tasks", "Ended tasks", ["outcome", "class"])
-        self.limited = counter(
+        self.rate_limits = counter(
             "timely_requests_limited", "Requests over a limit of their principal", ["limit"]
         )
         self.engine_deaths = counter(

@@ -71,18 +71,18 @@ class TaskTraces:
     def _export(self, span: TaskSpan, context: Context) -> None:
         from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
-        made = self._provider.get_tracer("timely").start_span(
+        otel_span = self._provider.get_tracer("timely").start_span(
             span.name,
             context,
             attributes={name: value for name, value in span.attributes.items() if value is not None},
             start_time=self._unix_ns(span.start_s),
         )
         if span.error:
-            made.set_status(Status(StatusCode.ERROR, span.error))
-        inside = set_span_in_context(made, context)
+            otel_span.set_status(Status(StatusCode.ERROR, span.error))
+        inside = set_span_in_context(otel_span, context)
         for child in span.children:
             self._export(child, inside)
-        made.end(self._unix_ns(span.end_s))
+        otel_span.end(self._unix_ns(span.end_s))
 
     def close(self) -> None:
         """Send what is left; blocks for ``EXPORT_TIMEOUT_S`` at most."""

@@ -34,7 +34,7 @@ def bridge_robot_status(node: str, robot: RobotServer) -> DiagnosticStatus:
         level, message = DiagnosticStatus.WARN, "stopped"
     values = {
         "tasks": len(robot.runs),
-        "waiting for the robot": robot.lock.queued,
+        "waiting for the robot": robot.lock.queue_length,
         **{f"tasks {outcome}": count for outcome, count in sorted(robot.outcomes.items())},
         "last error": robot.last_error,
     }

@@ -26,7 +26,7 @@ from timely_robots.ros.actions import (
     send_ros_goal,
     without_ros_debug_lines,
 )
-from timely_robots.ros.rclpy_utils import GOAL_SERVICES, LATCHED
+from timely_robots.ros.rclpy_utils import GOAL_SERVICES, LATCHED_QOS
 from timely_robots.safety import PauseGate
 
 from timely.client import Segment
@@ -86,16 +86,18 @@ class DriverPort:
         self._pauses = PauseGate(CHECK_PERIOD_S)
         self._matched = False
         self._goals: dict[SentSegment, _Goal] = {}
-        self._unannounced: deque[tuple[SentSegment, Callable[[], None]]] = deque()
+        self._announcements: deque[tuple[SentSegment, Callable[[], None]]] = deque()
         self._client = ActionClient(node, ExecuteSegment, f"{robot}/execute_segment", **GOAL_SERVICES)
         without_ros_debug_lines(self._client)
-        self._subscription = node.create_subscription(RobotState, f"{robot}/state", self._on_state, LATCHED)
+        self._subscription = node.create_subscription(
+            RobotState, f"{robot}/state", self._on_state, LATCHED_QOS
+        )
 
     # --- The loop's side ---
 
     @property
     def alive(self) -> bool:
-        return self.present and self.lease.held
+        return self.present and self.lease.is_held
 
     @property
     def present(self) -> bool:
@@ -139,13 +141,13 @@ class DriverPort:
         self, segment: Segment, skill_set: str, on_sent: Callable[[], None], *, again: bool = False
     ) -> SentSegment:
         loop = self._loop.loop
-        sent = SentSegment(segment, skill_set, loop.create_future(), loop.create_future())
-        self._unannounced.append((sent, on_sent))
-        self._send(sent, again)
-        return sent
+        sent_segment = SentSegment(segment, skill_set, loop.create_future(), loop.create_future())
+        self._announcements.append((sent_segment, on_sent))
+        self._send(sent_segment, again)
+        return sent_segment
 
-    def cancel(self, sent: SentSegment) -> None:
-        self._node.executor.create_task(self._cancel, sent)
+    def cancel(self, sent_segment: SentSegment) -> None:
+        self._node.executor.create_task(self._cancel, sent_segment)
 
     def cancel_task(self, task_id: str) -> None:
         self._node.executor.create_task(self._cancel_task, task_id)
@@ -159,13 +161,13 @@ class DriverPort:
         self._node.destroy_subscription(self._subscription)
         self._client.destroy()
 
-    def _send(self, sent: SentSegment, again: bool) -> None:
-        segment = sent.segment
+    def _send(self, sent_segment: SentSegment, again: bool) -> None:
+        segment = sent_segment.segment
         goal = ExecuteSegment.Goal(
             task_id=segment.task_id,
             index=segment.index,
             text=segment.text,
-            skill_set=sent.skill_set,
+            skill_set=sent_segment.skill_set,
             execution_s=segment.execution_s,
             blocking=segment.blocking,
             owner=self.lease.owner,
@@ -174,82 +176,86 @@ class DriverPort:
 
         def feedback(message: Any) -> None:
             part = message.feedback
-            self._loop.call(_on_feedback, sent, part.elapsed_s, part.remaining_s, time.monotonic())
+            self._loop.call(_on_feedback, sent_segment, part.elapsed_s, part.remaining_s, time.monotonic())
 
         goal_id = segment_goal_id(segment.task_id, segment.index)
-        self._goals[sent] = mine = _Goal(goal, goal_id, time.monotonic(), feedback, again=again)
+        self._goals[sent_segment] = mine = _Goal(goal, goal_id, time.monotonic(), feedback, again=again)
         if again:
-            self._node.executor.create_task(self._ask, sent, mine)
+            self._node.executor.create_task(self._ask, sent_segment, mine)
         else:
-            self._dispatch(sent, mine)
+            self._dispatch(sent_segment, mine)
 
-    def _ask(self, sent: SentSegment, mine: _Goal) -> None:
+    def _ask(self, sent_segment: SentSegment, mine: _Goal) -> None:
         """Follow a segment that the driver may have; it is sent if the driver does not know it."""
         follow_ros_goal_feedback(self._client, mine.goal_id, mine.feedback)
         mine.assumed, mine.since_s = True, time.monotonic()
-        self._follow(sent, mine, assumed_goal_handle(self._client, mine.goal_id))
+        self._follow(sent_segment, mine, assumed_goal_handle(self._client, mine.goal_id))
 
-    def _dispatch(self, sent: SentSegment, mine: _Goal) -> None:
+    def _dispatch(self, sent_segment: SentSegment, mine: _Goal) -> None:
         mine.dispatched = True
         try:
             future = send_ros_goal(self._client, mine.goal, mine.feedback, mine.goal_id)
         except (InvalidHandle, RCLError) as error:
             # The node is on its way down, or the middleware is at its end.
-            self._end(sent, Execution("failed", ErrorCode.DRIVER_LOST, f"it cannot be sent to: {error}"))
+            self._end(
+                sent_segment, Execution("failed", ErrorCode.DRIVER_LOST, f"it cannot be sent to: {error}")
+            )
             return
-        future.add_done_callback(lambda done: self._accepted(sent, done))
+        future.add_done_callback(lambda result: self._on_acceptance(sent_segment, result))
 
-    def _announce(self, sent: SentSegment) -> None:
+    def _announce(self, sent_segment: SentSegment) -> None:
         """Announce a segment and those sent before it, after the driver has got them."""
-        while self._unannounced and any(other is sent for other, _ in self._unannounced):
-            other, announce = self._unannounced.popleft()
+        while self._announcements and any(other is sent_segment for other, _ in self._announcements):
+            other, announce = self._announcements.popleft()
             goal = self._goals.get(other)
             if goal is None or goal.dispatched:
                 announce()
-            if other is sent:
+            if other is sent_segment:
                 return
 
-    def _accepted(self, sent: SentSegment, future: Any) -> None:
-        self._announce(sent)
+    def _on_acceptance(self, sent_segment: SentSegment, future: Any) -> None:
+        self._announce(sent_segment)
         handle = future.result()
-        mine = self._goals.get(sent)
+        mine = self._goals.get(sent_segment)
         if mine is None:
             # The segment was given up in the meantime; its motion must not go on.
             if handle is not None and handle.accepted:
                 handle.cancel_goal_async()
         elif handle is None or not handle.accepted:
             self._end(
-                sent, Execution("refused", ErrorCode.DRIVER_UNAVAILABLE, "the driver rejected the goal")
+                sent_segment,
+                Execution("refused", ErrorCode.DRIVER_UNAVAILABLE, "the driver rejected the goal"),
             )
         elif mine.handle is None:
-            self._follow(sent, mine, handle)
+            self._follow(sent_segment, mine, handle)
 
-    def _follow(self, sent: SentSegment, mine: _Goal, handle: Any) -> None:
+    def _follow(self, sent_segment: SentSegment, mine: _Goal, handle: Any) -> None:
         mine.handle = handle
-        handle.get_result_async().add_done_callback(lambda done: self._result(sent, handle, done))
+        handle.get_result_async().add_done_callback(lambda result: self._result(sent_segment, handle, result))
         if mine.cancelled:
             handle.cancel_goal_async()
 
-    def _result(self, sent: SentSegment, handle: Any, future: Any) -> None:
-        response, mine = future.result(), self._goals.get(sent)
+    def _result(self, sent_segment: SentSegment, handle: Any, future: Any) -> None:
+        response, mine = future.result(), self._goals.get(sent_segment)
         if mine is None or mine.handle is not handle:
             return
         if response is None or response.status == GoalStatus.STATUS_UNKNOWN:
             if mine.assumed and not mine.cancelled:
                 # The driver never got it. It is sent again; the driver takes each segment at most once.
                 mine.handle, mine.assumed, mine.since_s = None, False, time.monotonic()
-                self._dispatch(sent, mine)
+                self._dispatch(sent_segment, mine)
                 return
             self._end(
-                sent, Execution("failed", ErrorCode.DRIVER_LOST, "the driver no longer knows the segment")
+                sent_segment,
+                Execution("failed", ErrorCode.DRIVER_LOST, "the driver no longer knows the segment"),
             )
             return
         result = response.result
         if mine.again and (result.outcome, result.error_code) == ("refused", ErrorCode.DUPLICATE):
-            self._end(sent, _executed_before(sent.segment))
+            self._end(sent_segment, _executed_before(sent_segment.segment))
             return
         self._end(
-            sent,
+            sent_segment,
             Execution(
                 outcome=result.outcome if result.outcome in ("done", "cancelled", "refused") else "failed",
                 code=result.error_code,
@@ -260,8 +266,8 @@ class DriverPort:
             ),
         )
 
-    def _cancel(self, sent: SentSegment) -> None:
-        mine = self._goals.get(sent)
+    def _cancel(self, sent_segment: SentSegment) -> None:
+        mine = self._goals.get(sent_segment)
         if mine is not None:
             mine.cancelled = True
             if mine.handle is not None:
@@ -273,10 +279,10 @@ class DriverPort:
             goal_id = segment_goal_id(task_id, state.segment)
             assumed_goal_handle(self._client, goal_id).cancel_goal_async()
 
-    def _end(self, sent: SentSegment, execution: Execution) -> None:
-        self._announce(sent)
-        self._goals.pop(sent, None)
-        self._loop.call(_settle, sent, execution)
+    def _end(self, sent_segment: SentSegment, execution: Execution) -> None:
+        self._announce(sent_segment)
+        self._goals.pop(sent_segment, None)
+        self._loop.call(_settle, sent_segment, execution)
 
     def _on_state(self, state: RobotState) -> None:
         if self.state is not None and self.state.session != state.session:
@@ -305,16 +311,16 @@ class DriverPort:
             self._matched = False
             self._lose(f"the driver has been silent for {silent_s:.1f} s")
         late_s = now_s - UNANSWERED_S
-        for sent, mine in list(self._goals.items()):
+        for sent_segment, mine in list(self._goals.items()):
             if mine.handle is None and mine.since_s < late_s:
                 mine.assumed = True
-                self._follow(sent, mine, assumed_goal_handle(self._client, mine.goal_id))
+                self._follow(sent_segment, mine, assumed_goal_handle(self._client, mine.goal_id))
             elif mine.again and not mine.dispatched and mine.repeats > 0:
-                self._check_again(sent, mine, late_s)
+                self._check_again(sent_segment, mine, late_s)
 
-    def _check_again(self, sent: SentSegment, mine: _Goal, late_s: float) -> None:
+    def _check_again(self, sent_segment: SentSegment, mine: _Goal, late_s: float) -> None:
         """See from the driver's state that a segment is in motion, or request its result again."""
-        segment, state = sent.segment, self.state
+        segment, state = sent_segment.segment, self.state
         if (
             state is not None
             and state.mode == RobotState.EXECUTING
@@ -323,15 +329,17 @@ class DriverPort:
             # Its first feedback went to the earlier life of the bridge.
             mine.repeats = 0
             elapsed_s = state.progress * segment.execution_s
-            self._loop.call(_on_feedback, sent, elapsed_s, 0.0, time.monotonic())
+            self._loop.call(_on_feedback, sent_segment, elapsed_s, 0.0, time.monotonic())
         elif mine.since_s < late_s:
             # The response is lost if the driver did not know yet where to send it.
             mine.repeats -= 1
-            self._ask(sent, mine)
+            self._ask(sent_segment, mine)
 
     def _lose(self, message: str) -> None:
-        for sent in list(self._goals):
-            self._end(sent, Execution("failed", ErrorCode.DRIVER_LOST, message, end_s=time.monotonic()))
+        for sent_segment in list(self._goals):
+            self._end(
+                sent_segment, Execution("failed", ErrorCode.DRIVER_LOST, message, end_s=time.monotonic())
+            )
 
 
 def segment_goal_id(task_id: str, index: int) -> Any:
@@ -351,13 +359,13 @@ def _executed_before(segment: Segment) -> Execution:
     return Execution("done", end_s=time.monotonic())
 
 
-def _on_feedback(sent: SentSegment, elapsed_s: float, remaining_s: float, now_s: float) -> None:
-    if not sent.started.done():
-        sent.started.set_result(now_s - elapsed_s)
-    elif sent.progress is not None and not sent.ended.done():
-        sent.progress(elapsed_s, remaining_s)
+def _on_feedback(sent_segment: SentSegment, elapsed_s: float, remaining_s: float, now_s: float) -> None:
+    if not sent_segment.started.done():
+        sent_segment.started.set_result(now_s - elapsed_s)
+    elif sent_segment.progress is not None and not sent_segment.ended.done():
+        sent_segment.progress(elapsed_s, remaining_s)
 
 
-def _settle(sent: SentSegment, execution: Execution) -> None:
-    if not sent.ended.done():
-        sent.ended.set_result(execution)
+def _settle(sent_segment: SentSegment, execution: Execution) -> None:
+    if not sent_segment.ended.done():
+        sent_segment.ended.set_result(execution)

@@ -22,7 +22,7 @@ from std_srvs.srv import Trigger
 from timely_interfaces.msg import RobotState
 from timely_interfaces.srv import ResetStop, StopFleet
 from timely_robots.operators import Operators
-from timely_robots.ros.rclpy_utils import LATCHED, steady_ros_clock
+from timely_robots.ros.rclpy_utils import LATCHED_QOS, steady_ros_clock
 from timely_robots.ros.realtime import mark_ros_stop_thread
 from timely_robots.ros.spinner import Spinner
 
@@ -127,7 +127,7 @@ class FleetStop:
                 stop=node.create_client(Trigger, f"{driver}/stop"),
                 reset=node.create_client(ResetStop, f"{driver}/reset"),
                 states=node.create_subscription(
-                    RobotState, f"/{entry.name}/state", partial(self._on_state, entry.name), LATCHED
+                    RobotState, f"/{entry.name}/state", partial(self._on_state, entry.name), LATCHED_QOS
                 ),
             )
         self._robots = robots
@@ -278,7 +278,7 @@ class FleetStop:
         with self._changed:
             restarted = robot.state is not None and robot.state.session != state.session
             robot.state, robot.received_s = state, time.monotonic()
-            if self.latch.set and robot.acknowledged and (restarted or not _stopped(state)):
+            if self.latch.set and robot.acknowledged and (restarted or not _is_stopped(state)):
                 robot.acknowledged = robot.sent_s > time.monotonic() - REPEAT_S and not restarted
             self._changed.notify_all()
 
@@ -314,11 +314,11 @@ class FleetStop:
         self._node.get_logger().info(f"operator {name}: reset of the fleet")
         complaints = self.reset(request.token)
         response.success = bool(self._robots) and not complaints
-        response.message = _listed(complaints) or ("ready" if self._robots else "the bridge has no robots")
+        response.message = _list_text(complaints) or ("ready" if self._robots else "the bridge has no robots")
         return response
 
 
-def _stopped(state: RobotState) -> bool:
+def _is_stopped(state: RobotState) -> bool:
     """The driver keeps the stop: it says so, or it takes no segments at all."""
     return state.mode in (RobotState.STOPPED, RobotState.FAULT, RobotState.UNCONFIGURED)
 
@@ -328,8 +328,8 @@ def _verdict(outcomes: Mapping[str, str]) -> tuple[bool, str]:
     if not outcomes:
         return False, "the bridge has no robots; the stop is latched"
     success = UNKNOWN not in outcomes.values()
-    return success, f"{_listed(outcomes)}; call ~/reset to go on"
+    return success, f"{_list_text(outcomes)}; call ~/reset to go on"
 
 
-def _listed(values: Mapping[str, str]) -> str:
+def _list_text(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name}: {value}" for name, value in values.items())

@@ -31,7 +31,7 @@ class PlanEntry:
         before: what was planned and executed before this plan.
         began: the driver may have segments of this plan.
         session: of the driver that has them.
-        done: executions that have ended, by segment.
+        executions: executions that have ended, by segment.
     """
 
     token: str
@@ -39,7 +39,7 @@ class PlanEntry:
     before: Timeline = field(default_factory=Timeline)
     began: bool = False
     session: int = 0
-    done: dict[int, Execution] = field(default_factory=dict)
+    executions: dict[int, Execution] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class GoalEntry:
         elif "done" in line:
             elapsed_s, end_s = (float(one) for one in line["times"])
             value = line["value"]
-            self.plans[str(task_id)].done[int(line["done"])] = Execution(
+            self.plans[str(task_id)].executions[int(line["done"])] = Execution(
                 "done", elapsed_s=elapsed_s, end_s=end_s, value=None if value is None else str(value)
             )
         self.lines.append(line)
@@ -183,7 +183,7 @@ class GoalJournal:
         """The first segment of a plan is about to be sent to the driver of this session."""
         self._add(goal, {"goal": goal, "task": task_id, "began": session})
 
-    def done(self, goal: str, task_id: str, segment: int, execution: Execution) -> None:
+    def finish(self, goal: str, task_id: str, segment: int, execution: Execution) -> None:
         times = [execution.elapsed_s, execution.end_s]
         self._add(
             goal, {"goal": goal, "task": task_id, "done": segment, "times": times, "value": execution.value}

@@ -73,7 +73,7 @@ class GoalRun:
     """The plan in progress, or the last one."""
     _next_replan: tuple[str, str | None] | None = None
     """Reason and scene of a plan that was requested."""
-    _cancelled: tuple[int, str] | None = None
+    _cancellation: tuple[int, str] | None = None
 
     def __post_init__(self) -> None:
         self.claim = Claim(self.goal.utility.urgent, self.cancel)
@@ -81,8 +81,8 @@ class GoalRun:
     def cancel(self, code: int, message: str) -> None:
         """End the goal now: its motion and its generation. The first reason counts."""
         self._next_replan = None
-        if self._cancelled is None:
-            self._cancelled = (code, message)
+        if self._cancellation is None:
+            self._cancellation = (code, message)
             self.on_cancel()
         if self.plan is not None:
             self.plan.cancel(code, message)
@@ -90,7 +90,7 @@ class GoalRun:
     def replan(self, reason: str, scene: str | None = None) -> bool:
         """Drop the rest of the plan and go on with another; False when the goal is at its end."""
         plan = self.plan
-        if self._cancelled is not None or plan is None or not plan.submitted or plan.over:
+        if self._cancellation is not None or plan is None or not plan.submitted or plan.over:
             return False
         self._next_replan = (reason, scene)
         plan.cancel(ErrorCode.PREEMPTED, reason)
@@ -105,7 +105,7 @@ class GoalRun:
             while (replan := self._replan_after(end)) is not None:
                 self.plans += 1
                 self._next_replan = None
-                end = _joined(end, await self._run_plan(f"{self.task_id}-r{self.plans}", replan))
+                end = _join(end, await self._run_plan(f"{self.task_id}-r{self.plans}", replan))
             return end
         finally:
             self.lock.release(self.claim)
@@ -116,7 +116,7 @@ class GoalRun:
             await self.lock.acquire(self.claim)  # before any other goal: the robot executes this one
         self.plans = past.plans
         end = await self._run_plan(past.task_id, past.replaces, past)
-        if end.code not in INTERRUPTED_CODES or self._cancelled is not None or self.plan is None:
+        if end.code not in INTERRUPTED_CODES or self._cancellation is not None or self.plan is None:
             return end
         end = replace(end, code=int(ErrorCode.BRIDGE_INACTIVE), message=f"{AWAY}: {end.message}", began=True)
         if self._next_replan is None:
@@ -125,13 +125,13 @@ class GoalRun:
 
     async def _run_plan(self, task_id: str, replan: Replan | None, past: PastGoal | None = None) -> TaskEnd:
         self.plan = plan = self.make_run(self, task_id, replan, past.plan if past is not None else None)
-        if self._cancelled is not None:
-            plan.cancel(*self._cancelled)
+        if self._cancellation is not None:
+            plan.cancel(*self._cancellation)
         return await plan.run()
 
     def _replan_after(self, end: TaskEnd) -> Replan | None:
         """What to re-plan now, if anything."""
-        if self._cancelled is not None or self.plan is None:
+        if self._cancellation is not None or self.plan is None:
             return None
         if self._next_replan is not None:
             return self.plan.replan(*self._next_replan)
@@ -140,7 +140,7 @@ class GoalRun:
         return self.plan.replan(end.message)
 
 
-def _joined(before: TaskEnd, end: TaskEnd) -> TaskEnd:
+def _join(before: TaskEnd, end: TaskEnd) -> TaskEnd:
     """The result of two plans: where the second one never began, the failure before it counts.
 
     A plan that a new scene ended had no failure.

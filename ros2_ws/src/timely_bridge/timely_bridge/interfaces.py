@@ -106,6 +106,6 @@ class Driver(Protocol):
         """End the segment of a task that is in motion, and the rest of the task."""
         ...
 
-    def cancel(self, sent: SentSegment) -> None:
+    def cancel(self, sent_segment: SentSegment) -> None:
         """End a segment, queued or in motion; its ``ended`` is set when that has happened."""
         ...

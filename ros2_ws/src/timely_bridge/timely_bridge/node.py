@@ -131,8 +131,8 @@ class BridgeNode(ManagedNode):
         for entry in settings.robots:
             self._robots[entry.name] = RobotServer(self, entry, connection)
         loop.call(journal.live, self._owner, self._system_clock.now())
-        ended = self._take_up_goals(journal, own_name) if take_up else list(journal.unfinished)
-        self._server_tasks.append(loop.submit(self._end_unfinished_goals(journal, ended)))
+        goals_to_end = self._take_up_goals(journal, own_name) if take_up else list(journal.unfinished)
+        self._server_tasks.append(loop.submit(self._end_unfinished_goals(journal, goals_to_end)))
         self.begin_work(
             {
                 self._publish_diagnostics: 1.0,
@@ -226,17 +226,17 @@ class BridgeNode(ManagedNode):
         The lease of that life goes on, so that the drivers go on with its segments. On a robot that may have segments
         of a goal that cannot be taken up, a lease of another name ends them. Such goals come first.
         """
-        ended = []
+        goals_to_end = []
         goals = sorted(journal.unfinished.items(), key=lambda item: not item[1].began)
         for name, goal in goals:
             robot = self._robots.get(goal.robot)
             if robot is not None and goal.lives <= MAX_LIVES and robot.take_up(name, goal):
                 self.get_logger().warning(f"{goal.robot}: {name} of an earlier start of the bridge goes on")
                 continue
-            ended.append(name)
+            goals_to_end.append(name)
             if robot is not None and goal.began:
                 robot.port.lease.owner = own_name
-        return ended
+        return goals_to_end
 
     async def _end_unfinished_goals(self, journal: GoalJournal, names: list[str]) -> None:
         """End goals of an earlier life of the bridge: their plans at the server, then for all who follow them.
@@ -287,8 +287,8 @@ class BridgeNode(ManagedNode):
         faults = {}
         for name, robot in list(self._robots.items()):
             state = robot.port.state
-            broken = state is not None and state.mode == RobotState.FAULT
-            faults[name] = (state.detail or "fault") if broken and state is not None else ""
+            is_broken = state is not None and state.mode == RobotState.FAULT
+            faults[name] = (state.detail or "fault") if is_broken and state is not None else ""
         return faults
 
     def _admit(self) -> None:

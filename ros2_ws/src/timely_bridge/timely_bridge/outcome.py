@@ -78,13 +78,13 @@ class Timeline:
         self.spans.append((end_s - elapsed_s, end_s))
         self.start(end_s - elapsed_s)
 
-    def result(self, utility: TimeUtility, ended: TaskEnded | None, began: bool) -> TaskEnd:
-        """The result of a plan; ``ended`` is why it ended early, ``began`` whether its driver got a segment."""
+    def result(self, utility: TimeUtility, early_end: TaskEnded | None, began: bool) -> TaskEnd:
+        """The result of a plan; ``early_end`` is why it ended early, ``began`` whether its driver got a segment."""
         response_s = self.first_start_s - self.arrival_s
         return TaskEnd(
-            _outcome(ended, began),
-            ended.code if ended else 0,
-            ended.message if ended else "",
+            _outcome(early_end, began),
+            early_end.code if early_end else 0,
+            early_end.message if early_end else "",
             "".join(self.plan),
             response_s,
             waiting_time_s(self.arrival_s, self.spans),
@@ -93,9 +93,9 @@ class Timeline:
         )
 
 
-def _outcome(ended: TaskEnded | None, began: bool) -> str:
-    if ended is None:
+def _outcome(early_end: TaskEnded | None, began: bool) -> str:
+    if early_end is None:
         return "complete"
-    if ended.code in CANCEL_CODES and not isinstance(ended, NotTakenUp):
+    if early_end.code in CANCEL_CODES and not isinstance(early_end, NotTakenUp):
         return "cancelled"
-    return "refused" if bridge_error_owner(ended.code) == "goal" and not began else "failed"
+    return "refused" if bridge_error_owner(early_end.code) == "goal" and not began else "failed"

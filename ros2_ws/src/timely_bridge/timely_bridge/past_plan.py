@@ -27,14 +27,14 @@ class PastPlan:
         token: the server's token of the task.
         began: its driver may have segments of it.
         session: of that driver.
-        done: executions that have ended, by segment.
+        executions: executions that have ended, by segment.
         active: the bridge takes goals.
     """
 
     token: str
     began: bool
     session: int
-    done: Mapping[int, Execution]
+    executions: Mapping[int, Execution]
     active: Callable[[], bool] = lambda: True
 
     async def follow(
@@ -77,16 +77,16 @@ class PastPlan:
         self, segment: Segment, skill_set: str, on_sent: Callable[[], None], driver: Driver
     ) -> SentSegment:
         """Send a segment unless it was executed before, or its driver has it. Raises NotTakenUp as ``follow``."""
-        execution = self.done.get(segment.index)
+        execution = self.executions.get(segment.index)
         if execution is None:
             if self.began:
                 self._check_session(driver)
             return driver.send(segment, skill_set, on_sent, again=self.began)
         loop = asyncio.get_running_loop()
-        sent = SentSegment(segment, skill_set, loop.create_future(), loop.create_future())
-        sent.started.set_result(execution.end_s - execution.elapsed_s)
-        sent.ended.set_result(execution)
-        return sent
+        sent_segment = SentSegment(segment, skill_set, loop.create_future(), loop.create_future())
+        sent_segment.started.set_result(execution.end_s - execution.elapsed_s)
+        sent_segment.ended.set_result(execution)
+        return sent_segment
 
     def _check_session(self, driver: Driver) -> None:
         """A driver that was restarted no longer knows how far it executed the plan."""

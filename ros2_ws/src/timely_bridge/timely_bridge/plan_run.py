@@ -113,14 +113,14 @@ class PlanRun:
     over: bool = False
     planned: bool = False
     """No more segments will come."""
-    sent: list[SentSegment] = field(default_factory=list)
+    sent_segments: list[SentSegment] = field(default_factory=list)
     _stream: PlanStream | None = None
-    _cancelled: asyncio.Future[TaskEnded] | None = None
+    _cancellation: asyncio.Future[TaskEnded] | None = None
     _early: TaskEnded | None = None
     """Why the plan was cancelled before ``run``."""
     _claim: Claim = field(init=False)
     _reports: ReportQueue = field(init=False)
-    _failed: asyncio.Future[BaseException] = field(init=False)
+    _failure: asyncio.Future[BaseException] = field(init=False)
     _busy: int = 0
     """Segments that are on their way to the driver, or there."""
     _idle_since_s: float = math.nan
@@ -137,34 +137,34 @@ class PlanRun:
 
     def cancel(self, code: int, message: str) -> None:
         """End the plan now: its motion and its generation. The first reason counts."""
-        ended = TaskEnded(code, message)
-        if self._cancelled is None:
-            self._early = self._early or ended
-        elif not self._cancelled.done():
-            self._cancelled.set_result(ended)
+        early_end = TaskEnded(code, message)
+        if self._cancellation is None:
+            self._early = self._early or early_end
+        elif not self._cancellation.done():
+            self._cancellation.set_result(early_end)
 
     def replan(self, reason: str, scene: str | None = None) -> Replan:
         """The description of a plan that replaces this one; without a scene, with this plan's scene."""
         if scene is None and self.replaces is not None:
             scene = self.replaces.scene
-        executed = "".join(self.timeline.executed)[-MAX_EXECUTED_CHARS:]
-        return Replan(self.task_id, reason[:MAX_REASON_CHARS], scene, self.token, executed or None)
+        executed_text = "".join(self.timeline.executed)[-MAX_EXECUTED_CHARS:]
+        return Replan(self.task_id, reason[:MAX_REASON_CHARS], scene, self.token, executed_text or None)
 
     @property
     def executing(self) -> int:
         """Number of segments that the driver has not finished."""
-        return sum(not sent.ended.done() for sent in self.sent)
+        return sum(not sent_segment.ended.done() for sent_segment in self.sent_segments)
 
     async def run(self) -> TaskEnd:
         """From submission to the last execution; raises only when its own coroutine is cancelled."""
         if math.isnan(self.timeline.arrival_s):
             self.timeline.arrival_s = self.context.clock.now()
         loop = asyncio.get_running_loop()
-        self._cancelled = loop.create_future()
-        self._failed = loop.create_future()
+        self._cancellation = loop.create_future()
+        self._failure = loop.create_future()
         self._idle_since_s = loop.time()
         if self._early is not None:
-            self._cancelled.set_result(self._early)
+            self._cancellation.set_result(self._early)
         self.observer.plan_changed(self, None)
         self._reports.start()
         work = loop.create_task(self._follow(), name=f"plan {self.task_id}")
@@ -172,12 +172,14 @@ class PlanRun:
             limit_s = self.context.deadlines.task_s
             if self.past is not None:
                 limit_s = max(0.0, limit_s + self.timeline.arrival_s - self.context.clock.now())
-            await asyncio.wait((work, self._cancelled), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
-            ended = self._early_end(work)
+            await asyncio.wait(
+                (work, self._cancellation), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            early_end = self._early_end(work)
             self.over = True
-            if ended is not None:
-                await self._abandon(work, ended)
-            end = self.timeline.result(self.goal.utility, ended, bool(self.sent))
+            if early_end is not None:
+                await self._abandon(work, early_end)
+            end = self.timeline.result(self.goal.utility, early_end, bool(self.sent_segments))
             self.observer.plan_changed(self, end)
             return end
         finally:
@@ -189,8 +191,8 @@ class PlanRun:
 
     def _early_end(self, work: asyncio.Task[None]) -> TaskEnded | None:
         """Why the plan ended early; None when it is complete."""
-        if self._cancelled is not None and self._cancelled.done():
-            return self._cancelled.result()
+        if self._cancellation is not None and self._cancellation.done():
+            return self._cancellation.result()
         if not work.done():
             return TaskEnded(ErrorCode.EXPIRED, f"not finished within {self.context.deadlines.task_s:g} s")
         error = work.exception()
@@ -223,8 +225,8 @@ class PlanRun:
             self.planned = True
             self.observer.plan_changed(self, None)
             # The driver's segments are executed to their end, also when the plan breaks off.
-            while executions and not self._failed.done():
-                pending: tuple[asyncio.Future[Any], ...] = (*executions, self._failed)
+            while executions and not self._failure.done():
+                pending: tuple[asyncio.Future[Any], ...] = (*executions, self._failure)
                 await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             self._raise_failed()
             if failure is not None:
@@ -321,7 +323,7 @@ class PlanRun:
             # While the robot is busy the server may be silent; executions have deadlines of their own.
             wait_s = limit_s if self._busy else self._idle_since_s + limit_s - loop.time()
             await asyncio.wait(
-                (reading, self._failed), timeout=max(0.0, wait_s), return_when=asyncio.FIRST_COMPLETED
+                (reading, self._failure), timeout=max(0.0, wait_s), return_when=asyncio.FIRST_COMPLETED
             )
             self._raise_failed()
             if reading.done():
@@ -343,22 +345,24 @@ class PlanRun:
                 raise TaskEnded(
                     ErrorCode.DRIVER_UNAVAILABLE, f"no driver took the segment within {driver_s:g} s"
                 )
-            if not self.sent and (self.past is None or not self.past.began):
+            if not self.sent_segments and (self.past is None or not self.past.began):
                 self.observer.beginning(self)
         except BaseException:
             self._segment_over()
             raise
 
-    def _follow_segment(self, executions: set[asyncio.Task[None]], sent: SentSegment) -> None:
+    def _follow_segment(self, executions: set[asyncio.Task[None]], sent_segment: SentSegment) -> None:
         self._idle_since_s = asyncio.get_running_loop().time()
-        self.timeline.plan.append(sent.segment.text)
-        previous = self.sent[-1] if self.sent else None
-        self.sent.append(sent)
+        self.timeline.plan.append(sent_segment.segment.text)
+        previous = self.sent_segments[-1] if self.sent_segments else None
+        self.sent_segments.append(sent_segment)
         context = self.context
-        done_before = self.past is not None and sent.segment.index in self.past.done
+        done_before = self.past is not None and sent_segment.segment.index in self.past.executions
         publish = self.observer.reported if not done_before else lambda report: None
-        run = SegmentRun(sent, context.deadlines, context.clock, self.timeline, self._reports, publish)
-        execution = asyncio.create_task(run.run(previous), name=f"segment {sent.segment.index}")
+        run = SegmentRun(
+            sent_segment, context.deadlines, context.clock, self.timeline, self._reports, publish
+        )
+        execution = asyncio.create_task(run.run(previous), name=f"segment {sent_segment.segment.index}")
         executions.add(execution)
         execution.add_done_callback(partial(self._execution_over, executions))
 
@@ -368,58 +372,58 @@ class PlanRun:
         self._segment_over()
         if execution.cancelled():
             return
-        if (error := execution.exception()) is not None and not self._failed.done():
-            self._failed.set_result(error)
+        if (error := execution.exception()) is not None and not self._failure.done():
+            self._failure.set_result(error)
 
     def _segment_over(self) -> None:
         self._busy -= 1
         self._idle_since_s = asyncio.get_running_loop().time()
 
     def _raise_failed(self) -> None:
-        if self._failed.done():
-            raise self._failed.result()
+        if self._failure.done():
+            raise self._failure.result()
 
     # --- The early end ---
 
-    async def _abandon(self, work: asyncio.Task[None], ended: TaskEnded) -> None:
+    async def _abandon(self, work: asyncio.Task[None], early_end: TaskEnded) -> None:
         """Stop the robot first, then the generation; each with its deadline."""
-        unfinished = [sent for sent in self.sent if not sent.ended.done()]
-        for sent in unfinished:
-            self.context.driver.cancel(sent)
+        unfinished = [sent_segment for sent_segment in self.sent_segments if not sent_segment.ended.done()]
+        for sent_segment in unfinished:
+            self.context.driver.cancel(sent_segment)
         if self.past is not None:
             self.context.driver.cancel_task(self.task_id)
         work.cancel()
         # The stream must have no reader when it is closed.
         await asyncio.wait((work,), timeout=self.context.deadlines.cancel_s)
-        ending: list[Coroutine[Any, Any, None]] = [self._stop_generating(ended)]
+        ending: list[Coroutine[Any, Any, None]] = [self._stop_generating(early_end)]
         if unfinished:
             ending.append(self._wait_until_at_rest(unfinished))
         await asyncio.gather(*ending)
-        for sent in unfinished:
-            if sent.ended.done() and (execution := sent.ended.result()).elapsed_s > 0.0:
+        for sent_segment in unfinished:
+            if sent_segment.ended.done() and (execution := sent_segment.ended.result()).elapsed_s > 0.0:
                 self.timeline.end(execution.end_s, execution.elapsed_s)
 
     async def _wait_until_at_rest(self, unfinished: list[SentSegment]) -> None:
         limit_s = self.context.deadlines.cancel_s
-        _, moving = await asyncio.wait([sent.ended for sent in unfinished], timeout=limit_s)
+        _, moving = await asyncio.wait([sent_segment.ended for sent_segment in unfinished], timeout=limit_s)
         if moving:
             log.error(
                 "task %s: the driver did not end %d motion(s) in %s s", self.task_id, len(moving), limit_s
             )
 
-    async def _stop_generating(self, ended: TaskEnded) -> None:
+    async def _stop_generating(self, early_end: TaskEnded) -> None:
         stream = self._stream
         try:
             async with asyncio.timeout(self.context.deadlines.cancel_s):
                 if stream is None:
                     # The server may have the task although its answer never came: the id is the bridge's own.
-                    if self.submitted and bridge_error_owner(ended.code) != "goal":
+                    if self.submitted and bridge_error_owner(early_end.code) != "goal":
                         await self.context.client.cancel(self.task_id, token=self.token)
                     return
                 try:
-                    if ended.code not in CANCEL_CODES:
+                    if early_end.code not in CANCEL_CODES:
                         # The server must get the report of a failure before the cancellation.
-                        await self._reports.sent()
+                        await self._reports.join()
                     await stream.cancel()
                 finally:
                     await stream.close()

@@ -24,7 +24,7 @@ from rclpy.context import Context
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
-from timely_robots.ros.rclpy_utils import LATCHED, TASKS
+from timely_robots.ros.rclpy_utils import LATCHED_QOS, TASKS
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 from timely.core.child_process import core_stop_event
@@ -34,7 +34,7 @@ TOPICS: Mapping[str, tuple[type, QoSProfile]] = {
     "task": (Task, TASKS),
     "segments": (Segment, QoSProfile(depth=200)),
     "segment_reports": (SegmentReport, QoSProfile(depth=200)),
-    "state": (RobotState, LATCHED),
+    "state": (RobotState, LATCHED_QOS),
 }
 """Of each robot: relative topic, type and QoS."""
 CHUNK_BYTES = 65_536
@@ -54,8 +54,8 @@ def bridge_mcap_definition(kind: Any) -> str:
     pending = [kind]
     while pending:
         fields = []
-        for name, written in pending[0].get_fields_and_field_types().items():
-            base, suffix = _plain(written)
+        for name, type_text in pending[0].get_fields_and_field_types().items():
+            base, suffix = _plain(type_text)
             if "/" in base:
                 package, _, short = base.partition("/")
                 inner = getattr(import_module(f"{package}.msg"), short)
@@ -72,12 +72,12 @@ def _name(kind: Any) -> str:
     return f"{kind.__module__.split('.')[0]}/msg/{kind.__name__}"
 
 
-def _plain(written: str) -> tuple[str, str]:
+def _plain(type_text: str) -> tuple[str, str]:
     """(element type, array suffix) of a field: ``sequence<double, 3>`` is a ``float64[<=3]``."""
-    if written.startswith("sequence<"):
-        element, _, bound = written.removeprefix("sequence<").removesuffix(">").partition(", ")
+    if type_text.startswith("sequence<"):
+        element, _, bound = type_text.removeprefix("sequence<").removesuffix(">").partition(", ")
         return element, f"[<={bound}]" if bound else "[]"
-    element, bracket, rest = written.partition("[")
+    element, bracket, rest = type_text.partition("[")
     return element, bracket + rest
 
 
@@ -105,7 +105,7 @@ class McapFiles:
             ) from error
         self._mcap = mcap.writer
         self._path, self._bounds = path, bounds or Bounds()
-        self.written = self.dropped = 0
+        self.message_count = self.dropped_count = 0
         self.files: list[Path] = []
         self.failure = ""
         self._count = 0
@@ -122,7 +122,7 @@ class McapFiles:
         try:
             self._queue.put_nowait((topic, kind, schema, when_ns, data))
         except queue.Full:
-            self.dropped += 1
+            self.dropped_count += 1
 
     def close(self) -> bool:
         """Write what is left and end; False if the disk did not take it in time."""
@@ -163,7 +163,7 @@ class McapFiles:
             number = self._writer.register_schema(kind, "ros2msg", schema.encode())
             channel = self._channels[topic] = self._writer.register_channel(topic, "cdr", number)
         self._writer.add_message(channel, log_time=when_ns, publish_time=when_ns, data=data)
-        self.written += 1
+        self.message_count += 1
 
     def _next_file(self) -> None:
         path = self._path.with_name(f"{self._path.stem}_{self._count}{self._path.suffix}")
@@ -218,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--max-files", type=int, default=4, help="that are kept; default 4")
     parser.add_argument("--domain-id", type=int, default=None, help="ROS domain; default: ROS_DOMAIN_ID")
     options = parser.parse_args(arguments)
-    ended = core_stop_event(with_parent=False)
+    stop = core_stop_event(with_parent=False)
     try:
         files = McapFiles(options.output, bridge_recording_bounds(options.max_mb, options.max_files))
     except TimelyError as error:
@@ -229,12 +229,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         context, [RecorderNode(options.robots, files, context=context)], name="recorder"
     ).start()
     print(f"recording {', '.join(options.robots)} to {files.files[0]}", flush=True)
-    while not ended.wait(1.0) and rclpy.ok(context=context) and not files.failure:
+    while not stop.wait(1.0) and rclpy.ok(context=context) and not files.failure:
         pass
     spinner.close()
     whole = files.close()
-    print(f"{files.written} messages in {len(files.files)} files, {files.dropped} dropped", flush=True)
-    return 0 if whole and not files.dropped else 1
+    print(
+        f"{files.message_count} messages in {len(files.files)} files, {files.dropped_count} dropped",
+        flush=True,
+    )
+    return 0 if whole and not files.dropped_count else 1
 
 
 def bridge_recording_bounds(max_mb: float, max_files: int) -> Bounds:

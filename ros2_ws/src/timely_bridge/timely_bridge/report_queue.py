@@ -25,10 +25,10 @@ Each request costs this process a millisecond, at the time when segments of othe
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 2.0
 """Waits after a server that is there has not taken a report, seconds."""
 
-_lost: WeakSet[Backoff] = WeakSet()
+_backoffs: WeakSet[Backoff] = WeakSet()
 """Of the queues whose server is not there."""
 
-_unsent: set[asyncio.Task[None]] = set()
+_senders: set[asyncio.Task[None]] = set()
 """Queues of ended plans that still have reports, kept from being collected."""
 
 
@@ -62,7 +62,7 @@ class ReportQueue:
         """Queue a report that was true at ``when_s``."""
         self._queue.put_nowait((report, when_s))
 
-    async def sent(self) -> None:
+    async def join(self) -> None:
         """Wait until the server has taken everything so far."""
         await self._queue.join()
 
@@ -72,8 +72,8 @@ class ReportQueue:
         if sender is None or sender.done():
             return
         self._queue.put_nowait(None)
-        _unsent.add(sender)
-        sender.add_done_callback(_unsent.discard)
+        _senders.add(sender)
+        sender.add_done_callback(_senders.discard)
         limit = asyncio.get_running_loop().call_later(self.deadlines.report_limit_s, sender.cancel)
         sender.add_done_callback(lambda _: limit.cancel())
 
@@ -98,7 +98,7 @@ class ReportQueue:
         return report.kind in ("started", "progress")
 
     async def _send(self, batch: list[tuple[ExecutionReport, float]]) -> None:
-        retry_s, backoff = FIRST_RETRY_S, Backoff(math.inf, self.task_id, _lost)
+        retry_s, backoff = FIRST_RETRY_S, Backoff(math.inf, self.task_id, _backoffs)
         while batch and self.stream is not None:
             now_s = self.clock.now()
             reports = [replace(report, age_s=max(0.0, now_s - when_s)) for report, when_s in batch]

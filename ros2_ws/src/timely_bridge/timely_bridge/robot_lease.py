@@ -37,23 +37,23 @@ class RobotLease:
         self._closed = False
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """The driver has granted the lease, and no other client has it since."""
         return self.epoch > 0
 
     def observe(self, state: RobotState) -> None:
         """Take the driver's state: another owner, or another start of the driver, ends the lease."""
-        restarted = state.session != self._session
-        taken = state.lease_epoch > self.epoch
-        if self.held and (restarted or taken):
+        is_restarted = state.session != self._session
+        is_taken = state.lease_epoch > self.epoch
+        if self.is_held and (is_restarted or is_taken):
             self.epoch = 0
-        if restarted:
+        if is_restarted:
             self._session = state.session
 
     def check(self) -> None:
         """Request the lease if it is not held."""
         now_s = time.monotonic()
-        if self.held or now_s - self._requested_s < RETRY_S or not self._client.service_is_ready():
+        if self.is_held or now_s - self._requested_s < RETRY_S or not self._client.service_is_ready():
             return
         if self._request is not None:
             self._client.remove_pending_request(self._request)
@@ -62,11 +62,11 @@ class RobotLease:
         self._request.add_done_callback(self._on_answer)
 
     def renew(self) -> None:
-        if self.held and not self._closed:
+        if self.is_held and not self._closed:
             self._publish(released=False)
 
     def destroy(self) -> None:
-        if self.held:
+        if self.is_held:
             self._publish(released=True)
         self._closed = True
         self._node.destroy_client(self._client)

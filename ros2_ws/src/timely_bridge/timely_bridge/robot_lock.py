@@ -43,7 +43,7 @@ class RobotLock:
         return self._holder is not None
 
     @property
-    def queued(self) -> int:
+    def queue_length(self) -> int:
         """Number of goals that have segments and wait for the robot."""
         return len(self._queue)
 

@@ -132,15 +132,15 @@ class RobotServer:
         mark_ros_goal_executing(handle)
         self._begin(handle, goal)
 
-    def take_up(self, name: str, left: GoalEntry) -> bool:
+    def take_up(self, name: str, entry: GoalEntry) -> bool:
         """Take up a goal of an earlier life of the bridge; False if that is not possible."""
         connection, server = self._connection, self._server
-        if server is None or not left.request or not left.plans or left.cancelled:
+        if server is None or not entry.request or not entry.plans or entry.cancelled:
             return False
         try:
-            request = deserialize_message(left.request, ExecuteTask.Goal)
+            request = deserialize_message(entry.request, ExecuteTask.Goal)
             goal = read_bridge_goal(request, self.entry, connection.settings.limits)
-            task_id, plan = list(left.plans.items())[-1]
+            task_id, plan = list(entry.plans.items())[-1]
             replaces = Replan(**plan.replaces) if plan.replaces is not None else None
             handle = adopt_ros_goal(server, bytes.fromhex(name.removeprefix(TASK_PREFIX)), request)
         except Exception as error:  # the journal may be of another version
@@ -148,9 +148,9 @@ class RobotServer:
             return False
         if handle is None:
             return False
-        past = PastPlan(plan.token, plan.began, plan.session, plan.done, connection.active)
+        past = PastPlan(plan.token, plan.began, plan.session, plan.executions, connection.active)
         self._begin(
-            handle, goal, PastGoal(task_id, len(left.plans) - 1, replaces, past, plan.before, left.began)
+            handle, goal, PastGoal(task_id, len(entry.plans) - 1, replaces, past, plan.before, entry.began)
         )
         return True
 
@@ -211,8 +211,8 @@ class RobotServer:
         """
         self.port.lease.renew()
         runs = [run for run in self.runs.values() if run.plan is not None and not run.plan.over]
-        queued = [run for run in runs if not self.lock.held_by(run.claim)][:MAX_QUEUED_HEARTBEATS]
-        for run in (*queued, *(run for run in runs if self.lock.held_by(run.claim))):
+        queued_runs = [run for run in runs if not self.lock.held_by(run.claim)][:MAX_QUEUED_HEARTBEATS]
+        for run in (*queued_runs, *(run for run in runs if self.lock.held_by(run.claim))):
             if run.plan is not None:
                 self.publisher.task(run.plan)
 
@@ -308,7 +308,7 @@ class _GoalObserver:
         if report.kind in (SegmentReport.DONE, SegmentReport.VALUE):
             end_s = self.connection.clock.now()
             execution = Execution("done", elapsed_s=report.elapsed_s, end_s=end_s, value=report.value)
-            self.connection.journal.done(_task_id(self.handle), report.task_id, report.segment, execution)
+            self.connection.journal.finish(_task_id(self.handle), report.task_id, report.segment, execution)
 
 
 def _task_id(handle: ServerGoalHandle) -> str:

@@ -55,10 +55,10 @@ class RunningFleet:
 
     def close(self) -> bool:
         """End all tasks and motions, then the nodes; False if something did not end in time. Safe to call twice."""
-        settled = self.bridge.settle(SETTLE_S)
-        ended = self.processes is None or self.processes.close()
-        ended = self.spinner.close() and settled and ended
-        return (self.recording is None or self.recording.close()) and ended
+        is_settled = self.bridge.settle(SETTLE_S)
+        is_clean = self.processes is None or self.processes.close()
+        is_clean = self.spinner.close() and is_settled and is_clean
+        return (self.recording is None or self.recording.close()) and is_clean
 
 
 def start_bridge_fleet(
@@ -110,8 +110,8 @@ def start_bridge_fleet(
         except (ParameterException, ValueError, TypeError) as error:
             # rclpy's own complaint about a parameter's type or range.
             raise InvalidInput(str(error), where="parameters of the fleet") from error
-        managed: list[Any] = [*drivers.values(), bridge]
-        for node in managed:
+        lifecycle_nodes: list[Any] = [*drivers.values(), bridge]
+        for node in lifecycle_nodes:
             for step in (node.trigger_configure, node.trigger_activate):
                 if step() != TransitionCallbackReturn.SUCCESS:
                     raise EngineFailed(f"node {node.get_fully_qualified_name()} did not start; see its log")
@@ -205,11 +205,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"fleet ready: {', '.join(robot.name for robot in fleet.robots)}", flush=True)
                 running.spinner.wait(stop)
             finally:
-                ended = running.close()
+                is_clean = running.close()
     except TimelyError as error:
         sys.stderr.write(f"timely_fleet: {error}\n")
         return 2 if isinstance(error, InvalidInput) else 1
-    return 0 if ended else 1
+    return 0 if is_clean else 1
 
 
 if __name__ == "__main__":

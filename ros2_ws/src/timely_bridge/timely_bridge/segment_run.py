@@ -31,7 +31,7 @@ LOOKS = 10
 class SegmentRun:
     """Follows one segment. ``publish`` gets every report as a ROS 2 message."""
 
-    sent: SentSegment
+    sent_segment: SentSegment
     deadlines: Deadlines
     clock: Clock
     timeline: Timeline
@@ -40,28 +40,32 @@ class SegmentRun:
 
     async def run(self, previous: SentSegment | None) -> None:
         """Return when the segment is done; raises TaskEnded when it does not succeed."""
-        sent, index, driver_s = self.sent, self.sent.segment.index, self.deadlines.driver_s
+        sent_segment, index, driver_s = (
+            self.sent_segment,
+            self.sent_segment.segment.index,
+            self.deadlines.driver_s,
+        )
         if previous is not None:
             await asyncio.wait((previous.ended,))
         # The driver executes segments in order, so that this one begins now.
-        await _wait_for_any((sent.started, sent.ended), driver_s)
-        if not sent.started.done() and not sent.ended.done():
+        await _wait_for_any((sent_segment.started, sent_segment.ended), driver_s)
+        if not sent_segment.started.done() and not sent_segment.ended.done():
             raise TaskEnded(
                 ErrorCode.DRIVER_UNAVAILABLE, f"segment {index} was not begun within {driver_s:g} s"
             )
-        if sent.started.done():
-            self.timeline.start(sent.started.result())
-            self._report("started", sent.started.result())
-            sent.progress = self._make_progress()
-        expected_s = sent.segment.execution_s
+        if sent_segment.started.done():
+            self.timeline.start(sent_segment.started.result())
+            self._report("started", sent_segment.started.result())
+            sent_segment.progress = self._make_progress()
+        expected_s = sent_segment.segment.execution_s
         limit_s = expected_s * self.deadlines.execution_factor + self.deadlines.execution_margin_s
-        await _wait_for_any((sent.ended,), limit_s)
-        if not sent.ended.done():
+        await _wait_for_any((sent_segment.ended,), limit_s)
+        if not sent_segment.ended.done():
             raise TaskEnded(ErrorCode.SEGMENT_TIMEOUT, f"segment {index} took more than {limit_s:.1f} s")
-        self._end(sent.ended.result())
+        self._end(sent_segment.ended.result())
 
     def _end(self, execution: Execution) -> None:
-        segment = self.sent.segment
+        segment = self.sent_segment.segment
         if execution.elapsed_s > 0.0 or execution.outcome == "done":
             self.timeline.end(execution.end_s, execution.elapsed_s)
         if execution.outcome != "done":
@@ -103,7 +107,7 @@ class SegmentRun:
         error_code: int = 0,
     ) -> None:
         """Publish a report that was true at ``when_s``, and queue it for the server."""
-        segment = self.sent.segment
+        segment = self.sent_segment.segment
         self.publish(
             SegmentReport(
                 task_id=segment.task_id,

@@ -51,9 +51,9 @@ class Player(Node):
             robot: ActionClient(self, ExecuteTask, f"/{robot}/execute_task") for robot in self.queues
         }
         self.busy: dict[str, ActionCall] = {}
-        self.left = sum(len(queue) for queue in self.queues.values())
+        self.goals_left = sum(len(queue) for queue in self.queues.values())
         self.finished = threading.Event()
-        self.begun = 0.0
+        self.begin_s = 0.0
 
     def wait_for_bridge(self, timeout_s: float, stop: threading.Event) -> bool:
         """Wait until every robot's action is served; False when ``stop`` was set before.
@@ -72,18 +72,18 @@ class Player(Node):
 
     def begin(self) -> None:
         """Start the clock; tasks are looked for ten times a second."""
-        self.begun = time.monotonic()
+        self.begin_s = time.monotonic()
         self.create_timer(0.1, self._look, clock=steady_ros_clock())
-        if not self.left:
+        if not self.goals_left:
             self.finished.set()
 
     def _look(self) -> None:
-        now = time.monotonic() - self.begun
+        now = time.monotonic() - self.begin_s
         if now > self.until_s:
             for queue in self.queues.values():
-                self.left -= len(queue)
+                self.goals_left -= len(queue)
                 queue.clear()
-            if self.left == 0:
+            if self.goals_left == 0:
                 self.finished.set()
         for call in list(self.busy.values()):
             if call.unanswered:
@@ -102,22 +102,24 @@ class Player(Node):
             urgency=int(task.get("urgency", -1)),
             tuf=TimeUtility(**{key: float(value) for key, value in tuf.items()}),
         )
-        self.busy[robot] = call = ActionCall(self.clients_[robot], goal, partial(self._done, robot, task))
+        self.busy[robot] = call = ActionCall(
+            self.clients_[robot], goal, partial(self._on_result, robot, task)
+        )
         call.send()
 
-    def _done(self, robot: str, task: Mapping[str, Any], response: Any) -> None:
+    def _on_result(self, robot: str, task: Mapping[str, Any], response: Any) -> None:
         rejection = {"outcome": "refused", "error_msg": "the goal was not taken"}
         result = rejection if response is None else _plain(response.result)
         self.busy.pop(robot, None)
-        self.left -= 1
+        self.goals_left -= 1
         print(json.dumps({"robot": robot, "task": task["task"], **result}), flush=True)
-        if self.left == 0:
+        if self.goals_left == 0:
             self.finished.set()
 
     def cancel_all(self) -> None:
         """Cancel everything that runs, and send nothing further."""
         for queue in self.queues.values():
-            self.left -= len(queue)
+            self.goals_left -= len(queue)
             queue.clear()
         for call in list(self.busy.values()):
             call.cancel()

@@ -37,7 +37,7 @@ class TaskPublisher:
             task_id=run.task_id,
             robot=self._robot,
             phase=phase if end is None else Task.ENDED,
-            segments=len(run.sent),
+            segments=len(run.sent_segments),
             task=goal.task,
             scene=goal.scene,
             skill_set=goal.skill_set,

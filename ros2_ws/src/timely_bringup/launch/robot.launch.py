@@ -59,8 +59,8 @@ def nodes(context: LaunchContext) -> list[LifecycleNode]:
 
 def generate_launch_description() -> LaunchDescription:
     """What ``ros2 launch`` asks for."""
-    declared = [
+    arguments = [
         DeclareLaunchArgument(name, default_value=default, description=text)
         for name, (default, text) in ARGUMENTS.items()
     ]
-    return LaunchDescription([*declared, OpaqueFunction(function=nodes)])
+    return LaunchDescription([*arguments, OpaqueFunction(function=nodes)])

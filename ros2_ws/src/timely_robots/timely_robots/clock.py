@@ -66,10 +66,10 @@ class SteppedClock(_VirtualTime):
         """Move by ``seconds``, wake the threads that are due, and wait until each waits again."""
         with self._changed:
             self._now += seconds
-            woken = {thread for thread, end in self._deadlines.items() if end <= self._now}
-            if woken:
+            due_threads = {thread for thread, end in self._deadlines.items() if end <= self._now}
+            if due_threads:
                 self._changed.notify_all()
                 self._changed.wait_for(
-                    lambda: all(self._deadlines.get(thread, -1.0) > self._now for thread in woken),
+                    lambda: all(self._deadlines.get(thread, -1.0) > self._now for thread in due_threads),
                     self.GRACE_S,
                 )

@@ -88,10 +88,10 @@ class RoomDetector:
             dx = 0.01 * thing.distance_cm * math.cos(angle) - pose.x
             dy = 0.01 * thing.distance_cm * math.sin(angle) - pose.y
             bearing = math.remainder(math.atan2(dy, dx) - pose.yaw, 2.0 * math.pi)
-            hidden = (thing.level == "high" and pose.z < RISE_M) or (
+            is_hidden = (thing.level == "high" and pose.z < RISE_M) or (
                 thing.level == "low" and pose.z > -RISE_M
             )
-            if abs(bearing) <= HALF_VIEW and not hidden:
+            if abs(bearing) <= HALF_VIEW and not is_hidden:
                 distance = math.hypot(dx, dy)
                 share = min(1.0, SIZE_M / max(0.1, 2.0 * distance * math.tan(HALF_VIEW)))
                 sightings.append(Sighting(thing.name, bearing, distance, share, share, fits=thing.fits))
@@ -107,10 +107,10 @@ def make_detector(detector: str, things: Sequence[str]) -> Detector:
     if detector:
         module, _, name = detector.partition(":")
         try:
-            made: Detector = getattr(importlib.import_module(module), name)()
+            instance: Detector = getattr(importlib.import_module(module), name)()
         except (ImportError, AttributeError, ValueError) as error:
             raise MotionError(f"eyes: cannot make {detector!r}: {error}", ErrorCode.INVALID_INPUT) from error
-        return made
+        return instance
     return RoomDetector(things) if things else NoDetector()
 
 

@@ -35,7 +35,7 @@ class DriverStore:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._owned = _owned(path.with_suffix(".lock")) if path is not None else None
+        self._lock_file = _open_lock_file(path.with_suffix(".lock")) if path is not None else None
         self._lock = threading.Lock()
         self._stop_reason: str | None = None
         self._stop_lock = threading.Lock()
@@ -54,8 +54,8 @@ class DriverStore:
 
     def close(self) -> None:
         """Let another driver use the file."""
-        if self._owned is not None:
-            self._owned.close()
+        if self._lock_file is not None:
+            self._lock_file.close()
 
     @property
     def stop_reason(self) -> str | None:
@@ -123,7 +123,7 @@ class DriverStore:
                 del self._tasks[next(iter(self._tasks))]
             return True
 
-    def begun(self, task_id: str) -> bool:
+    def has_begun(self, task_id: str) -> bool:
         """The task has begun, in this life of the driver or in an earlier one."""
         return task_id in self._tasks
 
@@ -182,7 +182,7 @@ def is_storage_error(error: BaseException) -> bool:
     return isinstance(cause, OSError) and cause.errno in DISK_ERRORS
 
 
-def _owned(path: Path) -> IO[bytes]:
+def _open_lock_file(path: Path) -> IO[bytes]:
     """A lock file that belongs to this driver until it is closed or the process ends."""
     file: IO[bytes] | None = None
     try:

@@ -63,7 +63,7 @@ class DroneRobot(Robot):
         elif call.skill == "approach":
             self.fly("move_forward", 100, motion)
         elif call.skill == "take_picture":
-            self.log.info(f"picture of {', '.join(seen.name for seen in self._view()) or 'nothing'}")
+            self.log.info(f"picture of {', '.join(sighting.name for sighting in self._view()) or 'nothing'}")
         elif call.skill in _SEEING:
             return _SEEING[call.skill](self, call, motion)
         else:
@@ -73,50 +73,53 @@ class DroneRobot(Robot):
     def _view(self) -> list[Sighting]:
         return list(self._detector.look(self.here()))
 
-    def _seen(self, name: object) -> Sighting | None:
+    def _find_sighting(self, name: object) -> Sighting | None:
         label = robot_thing_name(name)
-        return next((seen for seen in self._view() if seen.name == label), None)
+        return next((sighting for sighting in self._view() if sighting.name == label), None)
 
-    def _needed(self, name: object) -> Sighting:
-        seen = self._seen(name)
-        if seen is None:
+    def _require_sighting(self, name: object) -> Sighting:
+        sighting = self._find_sighting(name)
+        if sighting is None:
             raise MotionError(f"{robot_thing_name(name)!r} is not in sight", ErrorCode.MOTION_FAILED)
-        return seen
+        return sighting
 
     def _look_around(self, matches: Callable[[Sighting], bool], motion: Motion) -> Sighting | None:
         """Turn until something wanted is in view; once around at most."""
         for step in range(360 // SCAN_STEP_DEG):
             if step:
                 self.turn(SCAN_STEP_DEG, motion)
-            for seen in self._view():
-                if matches(seen):
-                    return seen
+            for sighting in self._view():
+                if matches(sighting):
+                    return sighting
         return None
 
     def _scan(self, call: SkillCall, motion: Motion) -> SkillValue:
         name = robot_thing_name(call.args[0])
-        return self._look_around(lambda seen: seen.name == name, motion) is not None
+        return self._look_around(lambda sighting: sighting.name == name, motion) is not None
 
     def _scan_abstract(self, call: SkillCall, motion: Motion) -> SkillValue:
         words = {word.strip("?.,!'") for word in str(call.args[0]).lower().split()}
         sighting = self._look_around(
-            lambda seen: seen.name in words or any(set(fit.split()) <= words for fit in seen.fits), motion
+            lambda candidate: (
+                candidate.name in words or any(set(fit.split()) <= words for fit in candidate.fits)
+            ),
+            motion,
         )
         return sighting.name if sighting is not None else "False"
 
     def _face(self, name: object, motion: Motion) -> Sighting:
-        seen = self._needed(name)
-        degrees = -math.degrees(seen.bearing)
+        sighting = self._require_sighting(name)
+        degrees = -math.degrees(sighting.bearing)
         if abs(degrees) >= 1.0:
             self.turn(round(degrees), motion)
-        return seen
+        return sighting
 
     def _goto(self, call: SkillCall, motion: Motion) -> SkillValue:
-        left = self._face(call.args[0], motion).distance_m - STAND_OFF_M
-        while left >= LEG_M[0]:
-            leg = min(left, LEG_M[1])
+        left_m = self._face(call.args[0], motion).distance_m - STAND_OFF_M
+        while left_m >= LEG_M[0]:
+            leg = min(left_m, LEG_M[1])
             self.fly("move_forward", 100.0 * leg, motion)
-            left -= leg
+            left_m -= leg
         return None
 
     def _orient(self, call: SkillCall, motion: Motion) -> SkillValue:
@@ -125,23 +128,23 @@ class DroneRobot(Robot):
 
     def _probe(self, call: SkillCall, motion: Motion) -> SkillValue:
         words = str(call.args[0]).lower()
-        return "yes" if any(seen.name in words for seen in self._view()) else "no"
+        return "yes" if any(sighting.name in words for sighting in self._view()) else "no"
 
     def _measure(self, call: SkillCall, motion: Motion) -> SkillValue:
-        seen = self._needed(call.args[0])
+        sighting = self._require_sighting(call.args[0])
         return {
-            "object_x": 0.5 - seen.bearing / math.radians(82.0),
-            "object_y": seen.y,
-            "object_width": seen.width,
-            "object_height": seen.height,
-            "object_distance": 100.0 * seen.distance_m,
+            "object_x": 0.5 - sighting.bearing / math.radians(82.0),
+            "object_y": sighting.y,
+            "object_width": sighting.width,
+            "object_height": sighting.height,
+            "object_distance": 100.0 * sighting.distance_m,
         }[call.skill]
 
     def _tell(self, call: SkillCall, motion: Motion) -> SkillValue:
-        return ", ".join(seen.name for seen in self._view()) or "nothing"
+        return ", ".join(sighting.name for sighting in self._view()) or "nothing"
 
     def _is_visible(self, call: SkillCall, motion: Motion) -> SkillValue:
-        return self._seen(call.args[0]) is not None
+        return self._find_sighting(call.args[0]) is not None
 
 
 _SEEING: Mapping[str, Callable[[DroneRobot, SkillCall, Motion], SkillValue]] = {

@@ -39,8 +39,8 @@ class SegmentRunner(Protocol):
     def check(self, order: SegmentOrder) -> None:
         """Refuse a segment that must not run (language, limits); raises MotionError. Called before it is queued."""
 
-    def execute(self, motion: Motion, executed: list[str]) -> str | None:
-        """Execute a segment and return its value, or None; appends each call to ``executed`` as it begins.
+    def execute(self, motion: Motion, calls: list[str]) -> str | None:
+        """Execute a segment and return its value, or None; appends each call to ``calls`` as it begins.
 
         Runs on the motion thread and returns when the robot is at rest. Raises MotionError or MotionCancelled.
         """
@@ -56,20 +56,20 @@ HALT_FIRST_S = 0.05
 
 
 @dataclass(slots=True)
-class _Queued:
+class _QueueItem:
     order: SegmentOrder
     listener: SegmentListener
 
 
 @dataclass(slots=True)
 class _Current:
-    item: _Queued
+    item: _QueueItem
     motion: Motion
     interruption: SegmentResult | None = None
     """Why it was interrupted; None if it was not."""
 
 
-def _finish(items: Sequence[_Queued], result: SegmentResult) -> None:
+def _finish(items: Sequence[_QueueItem], result: SegmentResult) -> None:
     for item in items:
         item.listener.finished(result)
 
@@ -100,7 +100,7 @@ class SegmentExecutor:
         self._clock = clock
         self.set_limits(queue_limit=64, report_every_s=0.5)
         self._changed = threading.Condition()
-        self._queue: deque[_Queued] = deque()
+        self._queue: deque[_QueueItem] = deque()
         self._current: _Current | None = None
         self._last: SegmentOrder | None = None
         self._rested_s = math.nan
@@ -128,31 +128,33 @@ class SegmentExecutor:
     def cancel(self, task_id: str, index: int) -> None:
         """End a segment, queued or in motion, and the rest of its task. Unknown segments are ignored."""
 
-        def named(order: SegmentOrder) -> bool:
+        def matches(order: SegmentOrder) -> bool:
             return (order.task_id, order.index) == (task_id, index)
 
         why = SegmentResult("cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled on request")
         with self._changed:
             current = self._current
-            moving = current is not None and named(current.item.order)
-            if not moving and not any(named(item.order) for item in self._queue):
+            moving = current is not None and matches(current.item.order)
+            if not moving and not any(matches(item.order) for item in self._queue):
                 return
             self._ledger.end(task_id, why)
-            ended = self._remove(lambda order: order.task_id == task_id and (moving or order.index >= index))
+            removals = self._remove(
+                lambda order: order.task_id == task_id and (moving or order.index >= index)
+            )
             halt = moving and self._interrupt(why)
         if halt:
             self._halt()
-        _finish(ended, why)
+        _finish(removals, why)
 
     def abandon(self, task_id: str, why: str) -> int:
         """Cancel the queued segments of a task and take no more; returns how many. A segment in motion is finished."""
-        done = SegmentResult("cancelled", ErrorCode.SEGMENT_CANCELLED, why)
+        result = SegmentResult("cancelled", ErrorCode.SEGMENT_CANCELLED, why)
         with self._changed:
-            if not self._ledger.end(task_id, done):
+            if not self._ledger.end(task_id, result):
                 return 0
-            ended = self._remove(lambda order: order.task_id == task_id)
-        _finish(ended, done)
-        return len(ended)
+            removals = self._remove(lambda order: order.task_id == task_id)
+        _finish(removals, result)
+        return len(removals)
 
     @property
     def tasks(self) -> set[str]:
@@ -174,17 +176,17 @@ class SegmentExecutor:
         """
         with self._store.stopping(why):
             result = SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, why)
-            ended = self._end_everything(result)
+            removals = self._end_everything(result)
             halt = self._halter.begin()
             halt.join(HALT_FIRST_S)
-            _finish(ended, result)
-            unsaved: InvalidInput | None = None
+            _finish(removals, result)
+            save_error: InvalidInput | None = None
             try:
                 self._store.save()
             except InvalidInput as error:
-                unsaved = error
+                save_error = error
             halt.join(HALT_S - HALT_FIRST_S)
-            if (problem := halt.error or unsaved) is not None:
+            if (problem := halt.error or save_error) is not None:
                 raise problem
 
     def reset(self) -> None:
@@ -207,10 +209,10 @@ class SegmentExecutor:
             self._action = action
             moving = self._current is not None
         result = SegmentResult("cancelled", ErrorCode.FAILSAFE, why)
-        ended = self._end_everything(result, stopping=False)
+        removals = self._end_everything(result, stopping=False)
         if moving:
             self._halt()
-        _finish(ended, result)
+        _finish(removals, result)
         return True
 
     def take_action_problem(self) -> str:
@@ -223,14 +225,14 @@ class SegmentExecutor:
         with self._changed:
             current = self._current
             moving = current is not None and which(current.item.order)
-            ended = self._remove(which)
-            orders = [item.order for item in ended] + ([current.item.order] if current and moving else [])
+            removals = self._remove(which)
+            orders = [item.order for item in removals] + ([current.item.order] if current and moving else [])
             for order in orders:
                 self._ledger.end(order.task_id, result)
             halt = moving and self._interrupt(result)
         if halt:
             self._halt()
-        _finish(ended, result)
+        _finish(removals, result)
 
     def interrupt(self, code: int, why: str) -> None:
         """End the segment in motion, and the rest of its task."""
@@ -240,11 +242,11 @@ class SegmentExecutor:
         if halt:
             self._halt()
 
-    def _end_everything(self, result: SegmentResult, *, stopping: bool = True) -> list[_Queued]:
+    def _end_everything(self, result: SegmentResult, *, stopping: bool = True) -> list[_QueueItem]:
         """End all tasks and mark the motion as interrupted. The caller halts the robot and calls the listeners."""
         with self._changed:
             self._ledger.end_all(result)
-            ended = self._remove(lambda order: True)
+            removals = self._remove(lambda order: True)
             self._interrupt(result)
             if stopping:
                 if self._action is not None:
@@ -252,16 +254,16 @@ class SegmentExecutor:
                 if self._acting is not None:
                     self._acting.interrupted.set()
             self._changed.notify_all()
-        return ended
+        return removals
 
     def close(self, timeout_s: float = 5.0) -> bool:
         """Stop and end the motion thread; False if a motion did not end within ``timeout_s``."""
         with self._changed:
             self._closed = True
         why = SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, "the driver is shutting down")
-        ended = self._end_everything(why)
+        removals = self._end_everything(why)
         self._halt()
-        _finish(ended, why)
+        _finish(removals, why)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -278,7 +280,7 @@ class SegmentExecutor:
                 segment=last.index if last else 0,
                 queued=len(self._queue),
                 rested_s=self._rested_s,
-                task_over=last is not None and self._ledger.ended(last.task_id),
+                task_over=last is not None and self._ledger.has_ended(last.task_id),
                 done=counts["done"],
                 failed=counts["failed"],
                 refused=counts["refused"],
@@ -286,9 +288,9 @@ class SegmentExecutor:
             if current is None:
                 return state
             expected_s = current.item.order.execution_s
-            elapsed = self._clock.now() - current.motion.start_s
+            elapsed_s = self._clock.now() - current.motion.start_s
             return replace(
-                state, rested_s=math.nan, progress=min(1.0, elapsed / expected_s) if expected_s > 0 else 0.0
+                state, rested_s=math.nan, progress=min(1.0, elapsed_s / expected_s) if expected_s > 0 else 0.0
             )
 
     def _admit(self, order: SegmentOrder, listener: SegmentListener) -> SegmentResult | None:
@@ -319,11 +321,11 @@ class SegmentExecutor:
                 end = refuse(problem.code, problem.message)
                 self._ledger.end(order.task_id, end)
                 return end
-            self._queue.append(_Queued(order, listener))
+            self._queue.append(_QueueItem(order, listener))
             self._changed.notify_all()
         return None
 
-    def _remove(self, which: Callable[[SegmentOrder], bool]) -> list[_Queued]:
+    def _remove(self, which: Callable[[SegmentOrder], bool]) -> list[_QueueItem]:
         out = [item for item in self._queue if which(item.order)]
         if out:
             self._queue = deque(item for item in self._queue if not which(item.order))
@@ -360,22 +362,22 @@ class SegmentExecutor:
                 self._last = item.order
             problem = self._begin(item.order)
             item.listener.started()
-            done = self._execute(current, problem)
+            result = self._execute(current, problem)
             with self._changed:
                 self._current = None
-                self._rested_s = done.end_s
-                self._counts["done" if done.outcome == "done" else "failed"] += 1
-                ended: Sequence[_Queued] = ()
-                why = done
-                if done.outcome == "done":
+                self._rested_s = result.end_s
+                self._counts["done" if result.outcome == "done" else "failed"] += 1
+                removals: Sequence[_QueueItem] = ()
+                why = result
+                if result.outcome == "done":
                     self._ledger.finish(item.order)
                 else:
                     reason = f"segment {item.order.index} did not succeed"
                     why = SegmentResult("cancelled", ErrorCode.SEGMENT_CANCELLED, reason)
                     self._ledger.end(item.order.task_id, why)
-                    ended = self._remove(lambda order: order.task_id == item.order.task_id)  # noqa: B023
-            item.listener.finished(done)
-            _finish(ended, why)
+                    removals = self._remove(lambda order: order.task_id == item.order.task_id)  # noqa: B023
+            item.listener.finished(result)
+            _finish(removals, why)
 
     def _run_action(self, action: Callable[[Motion], None]) -> None:
         motion, problem = self._acting, ""
@@ -417,7 +419,7 @@ class SegmentExecutor:
         return None
 
     def _execute(self, current: _Current, problem: MotionError | None) -> SegmentResult:
-        motion, executed = current.motion, list[str]()
+        motion, calls = current.motion, list[str]()
         value: str | None = None
         outcome: Outcome = "done"
         code: int = ErrorCode.NONE
@@ -425,7 +427,7 @@ class SegmentExecutor:
         try:
             if problem is not None:
                 raise problem
-            value = self._runner.execute(motion, executed)
+            value = self._runner.execute(motion, calls)
         except MotionCancelled:
             outcome, code, message = "cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled"
         except MotionError as error:
@@ -440,4 +442,4 @@ class SegmentExecutor:
         if outcome != "done" and current.interruption is not None:
             # An interrupted motion often ends in an error of the robot; the reason of the interruption counts.
             outcome, code, message = "cancelled", current.interruption.code, current.interruption.message
-        return SegmentResult(outcome, code, message, ";".join(executed), motion.start_s, end_s, value)
+        return SegmentResult(outcome, code, message, ";".join(calls), motion.start_s, end_s, value)

@@ -68,7 +68,7 @@ def check_robot_segment(order: SegmentOrder, profile: RobotProfile) -> None:
     except InvalidInput as error:
         raise MotionError(str(error), ErrorCode.SEGMENT_INVALID) from error
     for call in calls:
-        _allowed(call.skill, call.text, profile)
+        _check_allowed(call.skill, call.text, profile)
     try:
         check_plan_segment(order.text, skills, profile)
     except TimelyError as error:
@@ -83,7 +83,7 @@ def approve_skill_call(call: SkillCall, skills: SkillSet, profile: RobotProfile)
     Raises:
         MotionError: with the code that says why it must not run.
     """
-    _allowed(call.skill, call.text, profile)
+    _check_allowed(call.skill, call.text, profile)
     skill = skills.find(call.skill)
     if skill is None:  # prose: one text
         return call
@@ -102,7 +102,7 @@ def approve_skill_call(call: SkillCall, skills: SkillSet, profile: RobotProfile)
     return SkillCall(call.skill, tuple(args), call.text)
 
 
-def _allowed(skill: str, text: str, profile: RobotProfile) -> None:
+def _check_allowed(skill: str, text: str, profile: RobotProfile) -> None:
     if not profile.allows(skill):
         raise MotionError(
             f"{text or skill}: {skill} may not run on {profile.name}", ErrorCode.SKILL_FORBIDDEN
@@ -140,9 +140,9 @@ class PlanInterpreter:
         return self._plan.finished
 
     @property
-    def returned(self) -> SkillValue:
+    def return_value(self) -> SkillValue:
         """What the ``->`` gave."""
-        return self._plan.returned
+        return self._plan.return_value
 
     def run(self, text: str) -> SkillValue:
         """See ``Interpreter``. After a failure nothing of the plan is executed any more."""

@@ -44,10 +44,10 @@ class Lease:
         if not owner:
             return None
         with self._lock:
-            held = self._owner and now_s - self._renewed_s <= self.lapse_s
-            if held and self._owner != owner and not take_over:
+            is_held = self._owner and now_s - self._renewed_s <= self.lapse_s
+            if is_held and self._owner != owner and not take_over:
                 return None
-            if held and not take_over:
+            if is_held and not take_over:
                 # A request that was sent again. Another epoch would end the owner's own segments.
                 self._renewed_s = now_s
                 return self._epoch
@@ -80,5 +80,5 @@ class Lease:
 
     def state(self, now_s: float) -> LeaseState:
         with self._lock:
-            lapsed = bool(self._owner) and now_s - self._renewed_s > self.lapse_s
-            return LeaseState(self._owner, self._epoch, lapsed)
+            is_lapsed = bool(self._owner) and now_s - self._renewed_s > self.lapse_s
+            return LeaseState(self._owner, self._epoch, is_lapsed)

@@ -29,9 +29,9 @@ class PlanRunner:
     def check(self, order: SegmentOrder) -> None:
         language.check_robot_segment(order, self._robot.profile)
 
-    def execute(self, motion: Motion, executed: list[str]) -> str | None:
+    def execute(self, motion: Motion, calls: list[str]) -> str | None:
         order = motion.order
-        self._motion = (motion, executed)
+        self._motion = (motion, calls)
         try:
             if order.index == 0:
                 self._interpreters[order.task_id] = language.robot_executor_interpreter(
@@ -55,7 +55,7 @@ class PlanRunner:
     def _perform(self, call: SkillCall) -> SkillValue:
         if self._motion is None:
             raise MotionError("no segment is being executed", ErrorCode.DRIVER_INTERNAL)
-        motion, executed = self._motion
+        motion, calls = self._motion
         motion.check()
         call = language.approve_skill_call(
             call, language.robot_executor_skill_set(motion.order.skill_set), self._robot.profile
@@ -63,5 +63,5 @@ class PlanRunner:
         if self._guard is not None:
             self._guard(call, motion)
             motion.permit = partial(self._guard.permit, motion)
-        executed.append(call.text)
+        calls.append(call.text)
         return self._robot.perform(call, motion)

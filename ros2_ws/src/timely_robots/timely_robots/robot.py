@@ -47,7 +47,7 @@ class Setting:
     high: float | None = None
     fixed: bool = False
 
-    def checked(self, value: object) -> Any:
+    def check(self, value: object) -> Any:
         """The value in the type of the default.
 
         Raises:
@@ -116,7 +116,7 @@ class Robot:
         for name, value in (settings or {}).items():
             if name not in by_name:
                 raise InvalidInput(f"unknown setting; known: {', '.join(sorted(by_name))}", where=name)
-            self.settings[name] = by_name[name].checked(value)
+            self.settings[name] = by_name[name].check(value)
 
     @property
     def profile(self) -> RobotProfile:

@@ -180,7 +180,7 @@ class SafetyGuard:
                 f"the lease is of {owner!r}" if owner else "the lease was released or never granted",
                 ErrorCode.NOT_OWNER,
             )
-        if self.watchdog.ended(order.task_id):
+        if self.watchdog.has_ended(order.task_id):
             raise MotionError("its task has ended", ErrorCode.SEGMENT_CANCELLED)
 
     def receive(self, order: SegmentOrder) -> None:
@@ -217,7 +217,7 @@ class SafetyGuard:
         if (reason := self.store.stop_reason) is not None:
             raise MotionError(reason, ErrorCode.DRIVER_STOPPED)
         self.admit(order)
-        if self.watchdog.orphaned(order.task_id, now_s):
+        if self.watchdog.is_orphaned(order.task_id, now_s):
             silence_s = self.watchdog.silence_s_of(order.task_id, now_s)
             raise MotionError(f"no message of the task for {silence_s:.1f} s", ErrorCode.SEGMENT_CANCELLED)
         if problem := self.failsafe.battery_problem(self.battery()):

@@ -142,8 +142,8 @@ class Motion:
     def sleep(self, seconds: float) -> None:
         """Wait and report progress; raises MotionCancelled at once when the segment is cancelled."""
         end = self.clock.now() + seconds
-        while (left := end - self.clock.now()) > 0.0:
-            if self.clock.wait(self.interrupted, min(left, self._report_every_s)):
+        while (left_s := end - self.clock.now()) > 0.0:
+            if self.clock.wait(self.interrupted, min(left_s, self._report_every_s)):
                 raise MotionCancelled
             self.progress(max(0.0, end - self.clock.now()))
         self.check()
@@ -153,6 +153,6 @@ class Motion:
         now = self.clock.now()
         if now - self._reported_s >= self._report_every_s and remaining_s > 0.0:
             self._reported_s = now
-            elapsed = now - self.start_s
-            left = max(remaining_s, self.order.execution_s - elapsed)
-            self._listener.progressed(elapsed / (elapsed + left), elapsed, left)
+            elapsed_s = now - self.start_s
+            left_s = max(remaining_s, self.order.execution_s - elapsed_s)
+            self._listener.progressed(elapsed_s / (elapsed_s + left_s), elapsed_s, left_s)

@@ -44,8 +44,8 @@ def open_standalone_robot(name: str, entry: Mapping[str, Any], speed: float = 1.
             raise ValueError(f"unknown key {key!r}; known: {', '.join(KEYS)}")
     try:
         kind = robot_class(str(entry.get("driver", "sim")))
-        stepped = kind.drives_clock and speed != 1.0
-        clock: RobotClock = SteppedClock(speed) if stepped else SystemClock(speed)
+        is_stepped = kind.drives_clock and speed != 1.0
+        clock: RobotClock = SteppedClock(speed) if is_stepped else SystemClock(speed)
         robot = kind(entry.get("parameters") or {}, clock)
     except TimelyError as error:
         raise ValueError(str(error)) from error

@@ -11,8 +11,8 @@ from timely_robots.segments import SegmentOrder, SegmentResult
 
 @dataclass(slots=True)
 class _Task:
-    expected: int = 0
-    done: int = 0
+    next_index: int = 0
+    done_segments: int = 0
     """Segments that were executed to their end."""
     end: SegmentResult | None = None
     """Why the rest of the task is not executed; None while it is."""
@@ -22,36 +22,36 @@ class TaskLedger:
     """Tasks with the index that each expects next. The caller has a lock around it.
 
     Args:
-        remembered: tasks that are kept; the oldest are dropped.
+        max_tasks: tasks that are kept; the oldest are dropped.
         store: the tasks that have begun, also before the driver was restarted.
     """
 
-    def __init__(self, store: DriverStore, remembered: int) -> None:
-        self._store, self._remembered = store, remembered
+    def __init__(self, store: DriverStore, max_tasks: int) -> None:
+        self._store, self._max_tasks = store, max_tasks
         self._tasks: OrderedDict[str, _Task] = OrderedDict()
 
     def refusal(self, order: SegmentOrder) -> SegmentResult | None:
         """Why a segment is not the next of its task; None if it is."""
         task, name = self._tasks.get(order.task_id), f"segment {order.index} of task {order.task_id!r}"
-        expected = task.expected if task is not None else 0
-        if task is None and order.index == 0 and self._store.begun(order.task_id):
-            return _refused(ErrorCode.DUPLICATE, f"task {order.task_id!r} began before the driver restarted")
-        if order.index > expected:
-            return _refused(ErrorCode.OUT_OF_ORDER, f"{name} came, {expected} is next")
-        if task is not None and task.end is not None and order.index >= task.done:
+        next_index = task.next_index if task is not None else 0
+        if task is None and order.index == 0 and self._store.has_begun(order.task_id):
+            return _refusal(ErrorCode.DUPLICATE, f"task {order.task_id!r} began before the driver restarted")
+        if order.index > next_index:
+            return _refusal(ErrorCode.OUT_OF_ORDER, f"{name} came, {next_index} is next")
+        if task is not None and task.end is not None and order.index >= task.done_segments:
             # A repeat so shows a restarted client which of its segments were not executed to their end.
-            return _refused(task.end.code, f"the task has ended: {task.end.message}")
-        if order.index < expected:
-            return _refused(ErrorCode.DUPLICATE, f"{name} was taken before")
+            return _refusal(task.end.code, f"the task has ended: {task.end.message}")
+        if order.index < next_index:
+            return _refusal(ErrorCode.DUPLICATE, f"{name} was taken before")
         return None
 
     def take(self, order: SegmentOrder, live: Collection[str]) -> None:
         """Expect the index after this one; drop the oldest tasks but those in ``live``."""
         task = self._tasks.setdefault(order.task_id, _Task())
         self._tasks.move_to_end(order.task_id)
-        task.expected = order.index + 1
+        task.next_index = order.index + 1
         for task_id in list(self._tasks):
-            if len(self._tasks) <= self._remembered:
+            if len(self._tasks) <= self._max_tasks:
                 break
             if task_id != order.task_id and task_id not in live:
                 del self._tasks[task_id]
@@ -60,7 +60,7 @@ class TaskLedger:
         """A segment was executed to its end."""
         task = self._tasks.get(order.task_id)
         if task is not None:
-            task.done = order.index + 1
+            task.done_segments = order.index + 1
 
     def end(self, task_id: str, result: SegmentResult) -> bool:
         """End a task; the first reason counts. False if it is unknown or has ended."""
@@ -74,10 +74,10 @@ class TaskLedger:
         for task_id in self._tasks:
             self.end(task_id, result)
 
-    def ended(self, task_id: str) -> bool:
+    def has_ended(self, task_id: str) -> bool:
         task = self._tasks.get(task_id)
         return task is not None and task.end is not None
 
 
-def _refused(code: int, message: str) -> SegmentResult:
+def _refusal(code: int, message: str) -> SegmentResult:
     return SegmentResult("refused", code, message)

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass
 
-REMEMBERED = 64
+MAX_TASKS = 64
 FRESH_SHARE = 2.0 / 3.0
 """Of the silence that orphans a task: after a pause its next announcement may take so long."""
 
@@ -23,12 +23,12 @@ class TaskWatchdog:
     A task that was never announced is not watched: a test or another program may send segments without a bridge.
 
     Args:
-        planned, ended: the phases of ``timely_interfaces/Task``.
+        planned_phase, ended_phase: the phases of ``timely_interfaces/Task``.
         silence_s: a task without an announcement for so long is orphaned.
     """
 
-    def __init__(self, planned: int, ended: int, silence_s: float) -> None:
-        self._planned, self._ended = planned, ended
+    def __init__(self, planned_phase: int, ended_phase: int, silence_s: float) -> None:
+        self._planned_phase, self._ended_phase = planned_phase, ended_phase
         self.silence_s = silence_s
         self._tasks: OrderedDict[str, _Task] = OrderedDict()
         self._doubt_s = -math.inf
@@ -42,11 +42,11 @@ class TaskWatchdog:
         Args:
             keep: tasks in execution, which others never displace.
         """
-        if self.ended(task_id):
+        if self.has_ended(task_id):
             return
         self._tasks[task_id] = _Task(phase, segments, now_s if now_s >= self._doubt_s else self._doubted_s)
         self._tasks.move_to_end(task_id)
-        excess = max(0, len(self._tasks) - REMEMBERED)
+        excess = max(0, len(self._tasks) - MAX_TASKS)
         for oldest in [task for task in self._tasks if task not in keep][:excess]:
             del self._tasks[oldest]
 
@@ -68,30 +68,30 @@ class TaskWatchdog:
         """It is alive by old announcements only."""
         return self.alive(task_id, now_s) and self._tasks[task_id].seen_s < self._doubt_s
 
-    def ended(self, task_id: str) -> bool:
+    def has_ended(self, task_id: str) -> bool:
         """Its end was announced."""
         task = self._tasks.get(task_id)
-        return task is not None and task.phase == self._ended
+        return task is not None and task.phase == self._ended_phase
 
     def alive(self, task_id: str, now_s: float) -> bool:
         """It was announced lately, and has not ended."""
         task = self._tasks.get(task_id)
-        return task is not None and task.phase != self._ended and not self._silent(task, now_s)
+        return task is not None and task.phase != self._ended_phase and not self._silent(task, now_s)
 
     def any_alive(self, now_s: float) -> bool:
         return any(self.alive(task_id, now_s) for task_id in self._tasks)
 
-    def orphaned(self, task_id: str, now_s: float) -> bool:
+    def is_orphaned(self, task_id: str, now_s: float) -> bool:
         """It was announced and has not ended, and the last announcement is old."""
         task = self._tasks.get(task_id)
-        return task is not None and task.phase != self._ended and self._silent(task, now_s)
+        return task is not None and task.phase != self._ended_phase and self._silent(task, now_s)
 
     def expects_more(self, task_id: str, last: int, now_s: float) -> bool:
         """It is alive, and a segment after ``last`` is still to come."""
         if not self.alive(task_id, now_s):
             return False
         task = self._tasks[task_id]
-        return task.phase != self._planned or last + 1 < task.segments
+        return task.phase != self._planned_phase or last + 1 < task.segments
 
     def silence_s_of(self, task_id: str, now_s: float) -> float:
         """The age of its last announcement, seconds; 0 for a task that was never announced."""

@@ -68,12 +68,14 @@ def measure_ros_latency(
         finally:
             for part in parts.values():
                 part.close()
-        closed, received = (
+        closed_s, received_s = (
             json.loads((place / name).read_text()) for name in ("closed.json", "received.json")
         )
-    samples_s = [received[key] - closed[key] for key in closed if key in received]
-    expected = robots * segments
-    if len(closed) != expected or set(closed) != set(received):
-        raise EngineFailed(f"{len(closed)} segments closed, {len(received)} received, {expected} expected")
-    shown = {f"{name}_ms": value for name, value in bench_quantiles(samples_s, 1e3, 3).items()}
-    return {**shown, "segments": len(samples_s)}
+    samples_s = [received_s[key] - closed_s[key] for key in closed_s if key in received_s]
+    segment_count = robots * segments
+    if len(closed_s) != segment_count or set(closed_s) != set(received_s):
+        raise EngineFailed(
+            f"{len(closed_s)} segments closed, {len(received_s)} received, {segment_count} expected"
+        )
+    quantiles_ms = {f"{name}_ms": value for name, value in bench_quantiles(samples_s, 1e3, 3).items()}
+    return {**quantiles_ms, "segments": len(samples_s)}

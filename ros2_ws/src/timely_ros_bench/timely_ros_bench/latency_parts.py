@@ -52,7 +52,7 @@ Times = dict[str, float]
 
 def _run_server(folder: Path, segments: int, seed: int) -> None:
     rng = random.Random(seed)
-    closed: Times = {}
+    closed_s: Times = {}
 
     class RecordingEngine(ScriptedEngine):
         """Records when each segment was closed."""
@@ -60,7 +60,7 @@ def _run_server(folder: Path, segments: int, seed: int) -> None:
         async def generate(self, request: GenerationRequest) -> Any:
             async for event in super().generate(request):
                 if isinstance(event, SegmentReady):
-                    closed[f"{event.task_id}/{event.index}"] = event.ready_s
+                    closed_s[f"{event.task_id}/{event.index}"] = event.ready_s
                 yield event
 
     def planner(request: GenerationRequest) -> list[ScriptedSegment]:
@@ -73,7 +73,7 @@ def _run_server(folder: Path, segments: int, seed: int) -> None:
     with ServerThread(create_app(RecordingEngine(planner=planner, token_s=0.01))) as server:
         core_write_file(folder / "server.url", server.url)
         stop.wait()
-    core_write_file(folder / "closed.json", json.dumps(closed))
+    core_write_file(folder / "closed.json", json.dumps(closed_s))
 
 
 def _fleet(folder: Path, robots: int, seed: int) -> Fleet:
@@ -89,10 +89,10 @@ def _fleet(folder: Path, robots: int, seed: int) -> Fleet:
 
 
 def _run_drivers(folder: Path, robots: int, seed: int) -> None:
-    received: Times = {}
+    received_s: Times = {}
 
     def note(order: SegmentOrder, when_s: float) -> None:
-        received[f"{order.task_id}/{order.index}"] = when_s
+        received_s[f"{order.task_id}/{order.index}"] = when_s
 
     def make(context: Any) -> list[Any]:
         fleet = _fleet(folder, robots, seed)
@@ -110,7 +110,7 @@ def _run_drivers(folder: Path, robots: int, seed: int) -> None:
         return drivers
 
     _spin(make, folder / "drivers.ready")
-    core_write_file(folder / "received.json", json.dumps(received))
+    core_write_file(folder / "received.json", json.dumps(received_s))
 
 
 def _run_bridge(folder: Path, robots: int, seed: int, wake_latency_us: int) -> None:
@@ -152,7 +152,7 @@ def _run_clients(robots: int, segments: int, seed: int) -> None:
     outcomes: list[str] = []
     all_ended = threading.Event()
 
-    def ended(response: Any) -> None:
+    def on_result(response: Any) -> None:
         result = response.result
         outcomes.append(
             result.outcome if not result.error_code else f"{result.error_code} {result.error_msg}"
@@ -167,7 +167,7 @@ def _run_clients(robots: int, segments: int, seed: int) -> None:
         while not all(client.server_is_ready() for client in clients):
             if stop.wait(0.05) or time.monotonic() > deadline_s:
                 raise EngineFailed("the bridge's actions did not appear")
-        calls = [ActionCall(client, ExecuteTask.Goal(task=TASK), ended) for client in clients]
+        calls = [ActionCall(client, ExecuteTask.Goal(task=TASK), on_result) for client in clients]
         for call in calls:
             spinner.call(call.send)
             stop.wait(rng.uniform(0.0, 2.0 * LONGEST_S / robots))

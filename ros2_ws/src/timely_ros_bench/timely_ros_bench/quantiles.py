@@ -9,7 +9,7 @@ def bench_quantiles(values_s: Sequence[float], scale: float = 1.0, digits: int =
     """``p50``, ``p99`` (nearest rank) and ``max`` of seconds times ``scale``, rounded; nan without values."""
     if not values_s:
         return dict.fromkeys(("p50", "p99", "max"), math.nan)
-    ordered = sorted(values_s)
-    p99_s = ordered[max(0, math.ceil(0.99 * len(ordered)) - 1)]
-    shown_s = {"p50": statistics.median(ordered), "p99": p99_s, "max": ordered[-1]}
+    sorted_s = sorted(values_s)
+    p99_s = sorted_s[max(0, math.ceil(0.99 * len(sorted_s)) - 1)]
+    shown_s = {"p50": statistics.median(sorted_s), "p99": p99_s, "max": sorted_s[-1]}
     return {name: round(scale * value_s, digits) for name, value_s in shown_s.items()}

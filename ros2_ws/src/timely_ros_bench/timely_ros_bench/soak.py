@@ -74,40 +74,40 @@ def measure_soak(
         worker = _Worker(seed)
         try:
             looks = worker.run(60.0 * minutes / speed, minutes, pids, say)
-            left = worker.left()
+            tasks_left = worker.count_tasks_left()
             children.check()
         finally:
             worker.close()
         recorded_mb = sum(file.stat().st_size for file in folder.glob("soak*.mcap")) / 1e6
-    return _judge(looks, worker, left, minutes, speed, recorded_mb)
+    return _judge(looks, worker, tasks_left, minutes, speed, recorded_mb)
 
 
 def _judge(
     looks: list[dict[str, dict[str, float]]],
     worker: _Worker,
-    left: int,
+    tasks_left: int,
     minutes: float,
     speed: float,
     mb: float,
 ) -> dict[str, Any]:
-    counted = looks[int(WARM * len(looks)) :]
-    third = max(1, len(counted) // 3)
+    warm_looks = looks[int(WARM * len(looks)) :]
+    third = max(1, len(warm_looks) // 3)
     result: dict[str, Any] = {
         "minutes": minutes,
         "speed": speed,
         "tasks": worker.tasks,
         "outcomes": worker.outcomes,
-        "tasks_left": left,
+        "tasks_left": tasks_left,
         "recorded_mb": round(mb, 2),
         "processes": {},
     }
-    flat = left == 0
-    for name in counted[0]:
-        rss = [look[name]["rss_mb"] for look in counted]
+    flat = tasks_left == 0
+    for name in warm_looks[0]:
+        rss = [look[name]["rss_mb"] for look in warm_looks]
         early, late = statistics.median(rss[:third]), statistics.median(rss[-third:])
         process: dict[str, Any] = {"rss_mb": [round(early, 1), round(late, 1)]}
         for what in ("files", "threads", "children"):
-            process[what] = [int(counted[0][name][what]), int(counted[-1][name][what])]
+            process[what] = [int(warm_looks[0][name][what]), int(warm_looks[-1][name][what])]
         process["flat"] = late - early <= GROWTH_MB + GROWTH * early and all(
             process[what][1] <= process[what][0] + 1 for what in ("files", "threads", "children")
         )
@@ -155,7 +155,7 @@ class _Worker:
         looks.append({name: _look(pid) for name, pid in pids.items()})
         return looks
 
-    def left(self) -> int:
+    def count_tasks_left(self) -> int:
         """Tasks that the bridge still has, by its own word, and goals of ours without a result."""
         self._at_bridge.clear()
         deadline = time.monotonic() + END_S
@@ -171,14 +171,14 @@ class _Worker:
         goal = ExecuteTask.Goal(task=self._rng.choice(TASKS[robot]))
         self._open.add(robot)
 
-        def ended(response: Any) -> None:
+        def on_result(response: Any) -> None:
             outcome = response.result.outcome
             with self._lock:
                 self.tasks += 1
                 self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
             self._open.discard(robot)
 
-        self._spinner.call(ActionCall(self._clients[robot], goal, ended).send)
+        self._spinner.call(ActionCall(self._clients[robot], goal, on_result).send)
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         for status in message.status:

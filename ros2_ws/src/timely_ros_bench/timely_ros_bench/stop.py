@@ -90,8 +90,8 @@ def measure_stop(
                 fleet = _StopTrials(world, observer, names)
                 while tally.stops < repetitions:
                     rng = random.Random(f"{seed} {tally.trials}")
-                    fault, broken = choose_stop_faults(names, tally.trials, rng)
-                    fleet.play(fault, broken, rng, tally)
+                    fault, broken_names = choose_stop_faults(names, tally.trials, rng)
+                    fleet.play(fault, broken_names, rng, tally)
                     if checkpoint is not None:
                         tally.save(checkpoint, names, seed)
                     say(
@@ -139,14 +139,14 @@ class _StopTrials:
         observer.connect(StopFleet, STOP, WAIT_S)
         observer.connect(ResetStop, RESET, WAIT_S)
 
-    def play(self, fault: str, broken: Sequence[str], rng: random.Random, tally: StopTally) -> None:
+    def play(self, fault: str, broken_names: Sequence[str], rng: random.Random, tally: StopTally) -> None:
         """Make all robots busy, break some drivers, stop, repair, judge, reset."""
         observer = self._observer
         self._prepare()
         errands = [self._send(name) for _ in range(1 + QUEUED_TASKS) for name in self._names]
         self._until(lambda: self._busy(errands), "the robots were never all busy")
         time.sleep(rng.uniform(*BEFORE_STOP_S))
-        with self._broken(broken, fault):
+        with self._break_drivers(broken_names, fault):
             called_s = time.monotonic()
             answer = observer.call(StopFleet, STOP, StopFleet.Request(deadline_s=DEADLINE_S))
             answered_s = time.monotonic()
@@ -157,11 +157,11 @@ class _StopTrials:
         )
         self._until(lambda: self._all(RobotState.STOPPED), "a robot that came back was not stopped")
         for name in self._names:
-            claim = Claim(called_s, answered_s, states.get(name, "missing"), name in broken)
+            claim = Claim(called_s, answered_s, states.get(name, "missing"), name in broken_names)
             tally.add(name, claim, self._logs[name].read())
-        if answer.success and broken:
+        if answer.success and broken_names:
             tally.false_success += 1
-            tally.cases.append(f"success with {', '.join(broken)} {fault}")
+            tally.cases.append(f"success with {', '.join(broken_names)} {fault}")
         tally.trials += 1
         observer.call(ResetStop, RESET)
         self._until(lambda: self._all(RobotState.READY), "the robots are not ready after the reset")
@@ -198,7 +198,7 @@ class _StopTrials:
         return self._observer.send(name, SEGMENTS_APART.join(plan), [plan])
 
     @contextmanager
-    def _broken(self, names: Sequence[str], fault: str) -> Iterator[None]:
+    def _break_drivers(self, names: Sequence[str], fault: str) -> Iterator[None]:
         world = self._world
         for name in names:
             if fault == "hung":

@@ -19,8 +19,8 @@ from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import (
     NAMES,
     ORDER,
-    Blurred,
     Exact,
+    Noisy,
     make_paper_discipline,
     paper_completion_s,
 )
@@ -73,7 +73,7 @@ def _discipline(name: str, tasks: Sequence[PlannedTask], seed: int) -> Disciplin
     if name.endswith("-exact"):
         costs = Exact(tasks, predictor_weighted_tokens) if base == "justitia-c" else Exact(tasks)
     elif name.endswith("-blurred"):
-        costs = Blurred(Exact(tasks), BLUR, np.random.default_rng([seed, 452]))
+        costs = Noisy(Exact(tasks), BLUR, np.random.default_rng([seed, 452]))
     return make_paper_discipline(base, costs)
 
 
@@ -120,10 +120,10 @@ def paper_efficiency(results: Results, evaluation: Evaluation) -> Iterator[Claim
             for i, cell in results.items()
         }
         overall = [paper_mean(column) for column in zip(*by.values(), strict=True)]
-        listed = ", ".join(f"{i} {paper_mean(values):.1f}%" for i, values in by.items())
+        means_text = ", ".join(f"{i} {paper_mean(values):.1f}%" for i, values in by.items())
         yield paper_claim(
             f"fig8.average.{other}", f"Fig. 8: average completion lower than under {other}", paper, overall, "%",
-            paper_at_least(paper, neutral=0.0), f"by intensity: {listed}; {_inputs(evaluation)}",
+            paper_at_least(paper, neutral=0.0), f"by intensity: {means_text}; {_inputs(evaluation)}",
         )  # fmt: skip
     near_srjf = {
         i: paper_ratios(paper_averages(c["justitia"]), paper_averages(c["srjf"])) for i, c in results.items()
@@ -223,10 +223,10 @@ def paper_cost_models(results: Results, evaluation: Evaluation) -> Iterator[Clai
 def paper_predictor_claims(results: Results, evaluation: Evaluation) -> Iterator[Claim]:
     """Table II's completion times: with the MLP, and with a predictor that errs as the DistilBERT did there."""
     mlp = paper_averages(results["2x"]["justitia"])
-    blurred = paper_averages(_each(evaluation, "2x", "justitia-blurred"))
+    noisy = paper_averages(_each(evaluation, "2x", "justitia-blurred"))
     plots.paper_bars(
         evaluation.out / "table2_completion.png", "Justitia Table II: average completion at 2x", ["2x"],
-        {"MLP": [mlp], "errs by 452%": [blurred]}, "average completion (s)",
+        {"MLP": [mlp], "errs by 452%": [noisy]}, "average completion (s)",
     )  # fmt: skip
     yield paper_claim(
         "table2.mlp", "Table II: average completion with the MLP, 2x", 151.1, mlp, "s", CONTEXT,
@@ -234,6 +234,6 @@ def paper_predictor_claims(results: Results, evaluation: Evaluation) -> Iterator
     )  # fmt: skip
     yield paper_claim(
         "table2.jct", "Table II: average completion with a predictor that errs by 452% over that with the MLP",
-        366.7 / 151.1, paper_ratios(blurred, mlp), "ratio", near_paper_number(366.7 / 151.1, neutral=1.0),
+        366.7 / 151.1, paper_ratios(noisy, mlp), "ratio", near_paper_number(366.7 / 151.1, neutral=1.0),
         "DistilBERT is not run: its stand-in is the truth times a log-normal factor of that error",
     )  # fmt: skip

@@ -26,7 +26,7 @@ from timely.engines.replay_types import PlannedTask
 ELEPHANT_PARTS = 6
 MICE = (100, 200, 300, 400, 500)
 
-SAMPLED = 200
+SAMPLES = 200
 """Points of a curve of blocks over steps."""
 
 INSTANCES = 200
@@ -47,21 +47,21 @@ def _measure_two_mergings(name: str, seed: int) -> dict[str, float]:
 
 
 def _blocks(name: str, seed: int) -> dict[str, list[int]]:
-    """Blocks held by each application, and the steps at which that was, ``SAMPLED`` of them."""
-    held: list[dict[str, int]] = []
+    """Blocks held by each application, and the steps at which that was, ``SAMPLES`` of them."""
+    blocks: list[dict[str, int]] = []
 
     def note(table: JobTable, limits: StepLimits) -> None:
-        held.append({})
+        blocks.append({})
         for job in table.jobs:
             app = job.spec.hints.app or ""
-            held[-1][app] = held[-1].get(app, 0) + int(table.blocks[job.row])
+            blocks[-1][app] = blocks[-1].get(app, 0) + int(table.blocks[job.row])
 
     discipline = make_paper_discipline(name)
     watch_paper_calls(discipline, "compose", note)
     serve_paper_tasks(_mergings(seed), discipline, MACHINE, eviction="swap")
-    steps = np.linspace(0, len(held) - 1, SAMPLED).astype(int).tolist()
-    names = sorted({app for now in held for app in now})
-    return {"steps": steps} | {app: [held[step].get(app, 0) for step in steps] for app in names}
+    steps = np.linspace(0, len(blocks) - 1, SAMPLES).astype(int).tolist()
+    names = sorted({app for now in blocks for app in now})
+    return {"steps": steps} | {app: [blocks[step].get(app, 0) for step in steps] for app in names}
 
 
 def paper_saturation(evaluation: Evaluation) -> Iterator[Claim]:
@@ -70,22 +70,22 @@ def paper_saturation(evaluation: Evaluation) -> Iterator[Claim]:
         blocks = evaluation.once("fig3-blocks", _blocks, name, evaluation.seeds[0])
         plots.paper_line_plot(
             evaluation.out / f"fig3{part}.png", f"Justitia Fig3{part}: two document mergings, {title}", blocks["steps"],
-            {app: held for app, held in blocks.items() if app != "steps"}, "step", "KV blocks",
+            {app: counts for app, counts in blocks.items() if app != "steps"}, "step", "KV blocks",
         )  # fmt: skip
-    shared, in_turn, delayed = [], [], 0
+    fair_s, in_turn_s, delays = [], [], 0
     for fair, mine in zip(
         evaluation.each("fig3", _measure_two_mergings, "vtc"),
         evaluation.each("fig3", _measure_two_mergings, "justitia"),
         strict=True,
     ):
-        shared.append(paper_mean(list(fair.values())))
-        in_turn.append(paper_mean(list(mine.values())))
-        delayed += sum(mine[app] > 1.02 * fair[app] for app in fair)
-    lower = paper_percent_lower(in_turn, shared)
+        fair_s.append(paper_mean(list(fair.values())))
+        in_turn_s.append(paper_mean(list(mine.values())))
+        delays += sum(mine[app] > 1.02 * fair[app] for app in fair)
+    lower = paper_percent_lower(in_turn_s, fair_s)
     yield paper_claim(
         "fig3.saturated", "Fig. 3: two document mergings served in turn: average completion lower than shared",
         100.0 * (1.0 - 166.0 / 210.0), lower, "%", near_paper_number(100.0 * (1.0 - 166.0 / 210.0), neutral=0.0),
-        f"{paper_mean(shared):.0f} s to {paper_mean(in_turn):.0f} s (paper 210 to 166); {delayed} of"
+        f"{paper_mean(fair_s):.0f} s to {paper_mean(in_turn_s):.0f} s (paper 210 to 166); {delays} of"
         f" {2 * len(evaluation.seeds)} ended more than 2% later than shared",
     )  # fmt: skip
 
@@ -103,31 +103,31 @@ def paper_demands(evaluation: Evaluation) -> Iterator[Claim]:
     queries = [
         r for _ in range(INSTANCES) for r in apps.paper_application("FV", rng).requests if r.after == (0,)
     ]
-    for part, title, drawn in (
+    for part, title, requests in (
         ("a", "summaries", summaries),
         ("b", "queries", queries),
     ):
-        prompts, answers = [r.prompt_tokens for r in drawn], [r.output_tokens for r in drawn]
+        prompts, answers = [r.prompt_tokens for r in requests], [r.output_tokens for r in requests]
         plots.paper_cumulative_plot(
             evaluation.out / f"fig4{part}.png", f"Justitia Fig4{part}: {title}",
             {"prompt": prompts, "completion": answers}, "tokens", x_max=max(*prompts, *answers),
         )  # fmt: skip
 
-    def inside(drawn: Sequence[apps.Request], prompt: tuple[int, int], output: tuple[int, int]) -> float:
-        held = [
+    def inside(requests: Sequence[apps.Request], prompt: tuple[int, int], output: tuple[int, int]) -> float:
+        fits = [
             prompt[0] <= r.prompt_tokens <= prompt[1] and output[0] <= r.output_tokens <= output[1]
-            for r in drawn
+            for r in requests
         ]
-        return 100.0 * float(np.mean(held))
+        return 100.0 * float(np.mean(fits))
 
     ranges = (
         ("summaries", summaries, (0, 600), (0, 1000), "prompts up to 600 tokens, completions up to 1,000"),
         ("queries", queries, (360, 380), (10, 40), "prompts of 360 to 380 tokens, completions of 10 to 40"),
     )
-    for name, drawn, prompt, output, text in ranges:
+    for name, requests, prompt, output, text in ranges:
         yield paper_claim(
             f"fig4.{name}", f"Fig. 4: requests for {name} within the ranges of the figure", 100.0,
-            inside(drawn, prompt, output), "%", BY_CONSTRUCTION, f"{text}; the workload is made to fit",
+            inside(requests, prompt, output), "%", BY_CONSTRUCTION, f"{text}; the workload is made to fit",
         )  # fmt: skip
 
 
@@ -155,14 +155,14 @@ def paper_starvation(evaluation: Evaluation) -> Iterator[Claim]:
         evaluation.out / "fig11.png", "Justitia Fig. 11: one MRS among mice", MICE,
         times_s, "number of mice", "completion of the MRS (s)",
     )  # fmt: skip
-    listed = "; ".join(
+    times_text = "; ".join(
         f"{name} {' '.join(f'{paper_mean(values):.0f}' for values in column)} s"
         for name, column in times_s.items()
     )
-    evaluation.say(f"starvation: {listed}")
+    evaluation.say(f"starvation: {times_text}")
     yield paper_claim(
         "fig11.bounded", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[-2]}, Justitia", 1.0,
-        paper_ratios(times_s["justitia"][-1], times_s["justitia"][-2]), "ratio", paper_at_most(1.05), listed,
+        paper_ratios(times_s["justitia"][-1], times_s["justitia"][-2]), "ratio", paper_at_most(1.05), times_text,
     )  # fmt: skip
     yield paper_claim(
         "fig11.starves", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[0]}, SRJF", 5.0,
@@ -174,49 +174,49 @@ def paper_starvation(evaluation: Evaluation) -> Iterator[Claim]:
 # ---------------------------------------------------------------------- Tables II and III
 
 
-def _judged() -> dict[str, Any]:
+def _judge() -> dict[str, Any]:
     """The MLPs on instances that they were not trained on: error by class, and what training and predicting took."""
     predictors = trained_paper_models()
     errors: dict[str, float] = {}
-    spent: list[float] = []
+    times_s: list[float] = []
     for kind in apps.KINDS:
         relative = []
         for sample in apps.paper_samples(kind, INSTANCES, seed=77):
-            begun = time.perf_counter()
-            predicted = predictors.memory.models[kind].predict(sample.text, sample.prompt_tokens)
-            spent.append(time.perf_counter() - begun)
-            relative.append(abs(predicted - sample.cost) / sample.cost)
+            begin_s = time.perf_counter()
+            cost = predictors.memory.models[kind].predict(sample.text, sample.prompt_tokens)
+            times_s.append(time.perf_counter() - begin_s)
+            relative.append(abs(cost - sample.cost) / sample.cost)
         errors[kind] = paper_mean(relative)
     return {
         "train_s": predictors.train_s,
-        "predict_ms": 1000.0 * float(np.median(spent)),
+        "predict_ms": 1000.0 * float(np.median(times_s)),
         "errors": errors,
     }
 
 
 def paper_prediction(evaluation: Evaluation) -> Iterator[Claim]:
     """Table II: how far off the predicted costs are, and what they cost."""
-    judged = evaluation.once("table2", _judged)
-    errors: dict[str, float] = judged["errors"]
+    judgement = evaluation.once("table2", _judge)
+    errors: dict[str, float] = judgement["errors"]
     percent = [100.0 * error for error in errors.values()]
     plots.paper_bars(
         evaluation.out / "table2_error.png", "Justitia Table II: error of the MLP's cost prediction", list(errors),
         {"MLP": percent}, "mean relative error, %",
     )  # fmt: skip
     evaluation.say("predicted costs: " + ", ".join(f"{k} {100 * v:.0f}%" for k, v in errors.items()))
-    listed = ", ".join(f"{kind} {100 * error:.0f}" for kind, error in errors.items())
+    errors_text = ", ".join(f"{kind} {100 * error:.0f}" for kind, error in errors.items())
     yield paper_claim(
         "table2.error", "Table II: mean relative error of the MLP's cost prediction", 53.0, paper_mean(percent), "%",
-        paper_at_most(53.0), f"{INSTANCES} new instances of each class: {listed};"
+        paper_at_most(53.0), f"{INSTANCES} new instances of each class: {errors_text};"
         " the synthetic texts hold words of their difficulty, which real texts need not",
     )  # fmt: skip
     yield paper_claim(
-        "table2.overhead", "Table II: time of one cost prediction", 2.16, judged["predict_ms"], "ms",
+        "table2.overhead", "Table II: time of one cost prediction", 2.16, judgement["predict_ms"], "ms",
         paper_at_most(2.16), "TF-IDF and MLP in numpy on one CPU core; the paper's MLP ran on a V100",
     )  # fmt: skip
     yield paper_claim(
-        "table2.training", "Table II: training of all nine models", 60.0, judged["train_s"], "s", paper_at_most(60.0),
-        "100 samples each, one CPU core",
+        "table2.training", "Table II: training of all nine models", 60.0, judgement["train_s"], "s",
+        paper_at_most(60.0), "100 samples each, one CPU core",
     )  # fmt: skip
 
 
@@ -238,8 +238,8 @@ def _decision_ms(rate: int) -> list[float]:
 def justitia_paper_overhead(evaluation: Evaluation) -> Iterator[Claim]:
     """Table III: the scheduling overhead at 15 to 100 applications a minute."""
     paper = PAPER_OVERHEAD_MS
-    taken = {rate: evaluation.once("table3", _decision_ms, rate) for rate in paper}
-    both = {rate: pair[0] + pair[1] for rate, pair in taken.items()}
+    times_ms = {rate: evaluation.once("table3", _decision_ms, rate) for rate in paper}
+    both = {rate: pair[0] + pair[1] for rate, pair in times_ms.items()}
     plots.paper_line_plot(
         evaluation.out / "table3.png", "Justitia Table III: scheduling overhead", list(paper),
         {"paper": list(paper.values()), "a decision and an arrival": list(both.values())},

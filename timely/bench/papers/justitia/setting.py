@@ -74,7 +74,7 @@ class Exact:
         """Nothing to learn."""
 
 
-class Blurred:
+class Noisy:
     """An oracle made wrong: the truth times a log-normal factor that errs by ``error`` on average.
 
     Stands for the fine-tuned DistilBERT of Table II.
@@ -112,9 +112,9 @@ class Predictors:
     @classmethod
     def train(cls) -> Self:
         """Train on 100 instances of each class, as section IV-B does."""
-        begun = time.perf_counter()
+        begin_s = time.perf_counter()
         memory = {kind: predictor_app_cost_model(paper_samples(kind)) for kind in KINDS}
-        train_s = time.perf_counter() - begun
+        train_s = time.perf_counter() - begin_s
         compute = {
             kind: predictor_app_cost_model(paper_samples(kind, cost=predictor_weighted_tokens))
             for kind in KINDS

@@ -32,27 +32,27 @@ def paper_fluid_completion_s(tasks: Sequence[PlannedTask]) -> dict[str, float]:
     arrival_s = {task.hints.app or "": task.arrival_s for task in tasks}
     cost = Exact(tasks).costs
     rate = MACHINE.kv.blocks * MACHINE.kv.block_tokens / STEP_S
-    left: dict[str, float] = {}
-    done: dict[str, float] = {}
+    cost_left: dict[str, float] = {}
+    completion_s: dict[str, float] = {}
     pending = sorted(arrival_s, key=lambda app: arrival_s[app])
     now = 0.0
-    while pending or left:
-        if not left:
+    while pending or cost_left:
+        if not cost_left:
             now = max(now, arrival_s[pending[0]])
         while pending and arrival_s[pending[0]] <= now:
             app = pending.pop(0)
-            left[app] = cost[app]
-        share = rate / len(left)
-        until_s = min(left.values()) / share
+            cost_left[app] = cost[app]
+        share = rate / len(cost_left)
+        until_s = min(cost_left.values()) / share
         if pending:
             until_s = min(until_s, arrival_s[pending[0]] - now)
         now += until_s
-        for app in list(left):
-            left[app] -= until_s * share
-            if left[app] <= 1e-6 * cost[app]:
-                done[app] = now - arrival_s[app]
-                del left[app]
-    return done
+        for app in list(cost_left):
+            cost_left[app] -= until_s * share
+            if cost_left[app] <= 1e-6 * cost[app]:
+                completion_s[app] = now - arrival_s[app]
+                del cost_left[app]
+    return completion_s
 
 
 def measure_paper_theorem(variant: str, seed: int) -> list[float]:

@@ -79,8 +79,8 @@ class _Draft:
     def tokens(self, low: float, high: float, pull: float = 0.5) -> int:
         """Tokens, log-normal with 90% within ``low..high``; ``pull`` is how much the difficulty decides."""
         middle, spread = math.sqrt(low * high), math.log(high / low) / 3.29
-        drawn = pull * self.z + math.sqrt(1.0 - pull * pull) * self.rng.standard_normal()
-        return max(1, min(MAX_TOKENS, round(middle * math.exp(spread * drawn))))
+        deviate = pull * self.z + math.sqrt(1.0 - pull * pull) * self.rng.standard_normal()
+        return max(1, min(MAX_TOKENS, round(middle * math.exp(spread * deviate))))
 
     def ask(self, prompt: int, output: int, after: Sequence[int] = (), after_s: float = 0.0) -> int:
         """Add a request; returns its place."""
@@ -142,14 +142,14 @@ def _self_consistency(d: _Draft) -> None:
 def _document_merging(d: _Draft) -> None:
     prompt = d.tokens(1200, 1800)
     for _ in range(d.count(6, 14)):
-        merged = d.ask(prompt, d.tokens(400, 750))
-        d.ask(min(2000, prompt + 300), d.tokens(20, 60, 0.0), [merged])
+        merger = d.ask(prompt, d.tokens(400, 750))
+        d.ask(min(2000, prompt + 300), d.tokens(20, 60, 0.0), [merger])
 
 
 def _map_reduce(d: _Draft, parts: int = 0) -> None:
     count = parts or d.count(12, 36)
-    mapped = [d.ask(d.tokens(250, 600, 0.2), d.tokens(200, 900, 0.4)) for _ in range(count)]
-    d.ask(min(d.tokens(2500, 4000), 150 + 120 * count), d.tokens(400, 900), mapped, 0.1)
+    mappers = [d.ask(d.tokens(250, 600, 0.2), d.tokens(200, 900, 0.4)) for _ in range(count)]
+    d.ask(min(d.tokens(2500, 4000), 150 + 120 * count), d.tokens(400, 900), mappers, 0.1)
 
 
 _BUILDERS: dict[str, Callable[[_Draft], None]] = {
@@ -185,8 +185,8 @@ def _text(kind: str, rng: Rng, z: float) -> str:
     topic = int(rng.integers(40))
     words = [f"topic{topic}x{int(rng.integers(12))}" for _ in range(int(rng.integers(12, 30)))]
     for _ in range(6):
-        heard = z + 1.0 * rng.standard_normal()
-        level = round((heard + 2.0) / 4.0 * (len(_LEVELS) - 1))
+        difficulty = z + 1.0 * rng.standard_normal()
+        level = round((difficulty + 2.0) / 4.0 * (len(_LEVELS) - 1))
         words.append(_LEVELS[min(len(_LEVELS) - 1, max(0, level))])
     rng.shuffle(words)
     return f"{_TASKS[kind]}: {' '.join(words)}"

@@ -28,7 +28,7 @@ from timely.bench.papers.seed_statistics import paper_mean, paper_percent_lower
 
 COUNTS = (10, 30, 50)
 SWITCHED_TOKENS = (100, 200, 300, 400, 500)
-SHOWN = (0.3, 0.5, 0.7)
+CURVE_RATES = (0.3, 0.5, 0.7)
 STEADY = 0.05
 QUEUES = (2, 4, 6, 8, 10)
 FIRST_S = (1.0, 0.1)
@@ -59,11 +59,11 @@ def paper_figure_2(evaluation: Evaluation) -> Iterator[Claim]:
 
 def paper_figure_3(evaluation: Evaluation) -> Iterator[Claim]:
     """Acceptance so far, as a request goes on."""
-    curves = {rate: evaluation.each("acceptance", measure_paper_acceptance, rate) for rate in SHOWN}
+    curves = {rate: evaluation.each("acceptance", measure_paper_acceptance, rate) for rate in CURVE_RATES}
     plots.paper_line_plot(
         evaluation.out / "fig3.png", "LAPS-SD Fig. 3: acceptance so far, three requests",
         [10.0 * (place + 1) for place in range(SHOWN_TOKENS // 10)],
-        {f"{rate:g} in the end": curves[rate][0] for rate in SHOWN}, "tokens", "acceptance so far",
+        {f"{rate:g} in the end": curves[rate][0] for rate in CURVE_RATES}, "tokens", "acceptance so far",
     )  # fmt: skip
     tokens = [float(paper_acceptance_settled(curve, STEADY)) for runs in curves.values() for curve in runs]
     yield paper_claim(
@@ -96,10 +96,10 @@ def paper_figure_5(evaluation: Evaluation) -> Iterator[Claim]:
 
     def lower(system: str, other: str, name: str = "") -> list[float]:
         """Per cent lower by seed, averaged over numbers of requests and datasets."""
-        chosen = [name] if name else list(cells)
+        datasets = [name] if name else list(cells)
         rows = [
             paper_percent_lower(mine, theirs)
-            for dataset in chosen
+            for dataset in datasets
             for mine, theirs in zip(cells[dataset][system], cells[dataset][other], strict=True)
         ]
         return [paper_mean(column) for column in zip(*rows, strict=True)]

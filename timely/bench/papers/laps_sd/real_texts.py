@@ -21,7 +21,7 @@ from timely.bench.papers.laps_sd.setting import (
     DRAFTS,
     LENGTH_ERROR,
     SPAN_S,
-    VARIED,
+    VARIATION_REQUESTS,
     laps_paper_latency_s,
     make_paper_discipline,
 )
@@ -33,7 +33,7 @@ TOKEN = re.compile(r"\w+|[^\w\s]")
 GRAM = 2
 SHORTEST_TOKENS = 10
 
-MEASURED = "draft_acceptance.json"
+ACCEPTANCE_FILE = "draft_acceptance.json"
 """What ``timely bench drafts`` measured with the packaged model."""
 
 Sample = tuple[int, int, float]
@@ -44,7 +44,7 @@ Sample = tuple[int, int, float]
 def paper_text_samples(data: str) -> list[Sample]:
     """Each text of the dataset ``data`` with its written answer; of the packaged model where ``data`` is empty."""
     if not data:
-        text = resources.files(__package__ or "").joinpath(MEASURED).read_text(encoding="utf-8")
+        text = resources.files(__package__ or "").joinpath(ACCEPTANCE_FILE).read_text(encoding="utf-8")
         return [(int(row[0]), int(row[1]), float(row[2])) for row in json.loads(text)["samples"]]
     result = []
     for dialogue, summary in paper_dialogues(Path(data)):
@@ -58,30 +58,30 @@ def paper_draft_acceptance(prompt: Sequence[Hashable], answer: Sequence[Hashable
     """Share of ``DRAFTS`` draft tokens a round that equal the answer; a round without a draft accepts none."""
     text = list(prompt)
     latest = {tuple(text[place : place + GRAM]): place + GRAM for place in range(len(text) - GRAM)}
-    rounds = accepted = done = 0
-    while done < len(answer):
+    rounds = right_drafts = position = 0
+    while position < len(answer):
         start = latest.get(tuple(text[-GRAM:]))
         draft = text[start : start + DRAFTS] if start is not None else []
         right = 0
-        while right < min(len(draft), len(answer) - done) and draft[right] == answer[done + right]:
+        while right < min(len(draft), len(answer) - position) and draft[right] == answer[position + right]:
             right += 1
         rounds += 1
-        accepted += right
-        for token in answer[done : done + right + 1]:
+        right_drafts += right
+        for token in answer[position : position + right + 1]:
             latest[tuple(text[-GRAM:])] = len(text)
             text.append(token)
-        done += right + 1
-    return accepted / (DRAFTS * rounds)
+        position += right + 1
+    return right_drafts / (DRAFTS * rounds)
 
 
 def measure_paper_texts(data: str, system: str, seed: int) -> float:
     """Mean latency of requests drawn from ``samples(data)``, seconds."""
     rng = np.random.default_rng([seed, 91])
-    drawn = [
+    samples = [
         paper_text_samples(data)[int(place)]
-        for place in rng.integers(len(paper_text_samples(data)), size=VARIED)
+        for place in rng.integers(len(paper_text_samples(data)), size=VARIATION_REQUESTS)
     ]
-    arrivals_s = np.sort(rng.uniform(0.0, SPAN_S, VARIED))
+    arrivals_s = np.sort(rng.uniform(0.0, SPAN_S, VARIATION_REQUESTS))
     tasks = [
         PlannedTask(
             job=number, arrival_s=float(arrivals_s[number]), plan=(PlannedSegment("", tokens, 0.0),),
@@ -90,6 +90,6 @@ def measure_paper_texts(data: str, system: str, seed: int) -> float:
                 expected_tokens=max(1.0, tokens * math.exp(1.25 * LENGTH_ERROR * rng.standard_normal()))
             ),
         )
-        for number, (prompt, tokens, rate) in enumerate(drawn)
+        for number, (prompt, tokens, rate) in enumerate(samples)
     ]  # fmt: skip
     return laps_paper_latency_s(tasks, make_paper_discipline(system, tasks), seed)

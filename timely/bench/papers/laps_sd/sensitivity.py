@@ -10,7 +10,7 @@ from timely.bench.papers.laps_sd.setting import (
     SPAN_S,
     SWAP_S,
     SYSTEMS,
-    VARIED,
+    VARIATION_REQUESTS,
     measure_paper_variation,
 )
 from timely.bench.papers.real_inputs import DIALOGUES
@@ -53,13 +53,13 @@ def paper_settings(evaluation: Evaluation) -> Iterator[Claim]:
 def _rows(name: str, label: str, latency_s: dict[str, list[float]]) -> Iterator[Claim]:
     lower = {s: paper_percent_lower(values, latency_s["lp-sjf"]) for s, values in latency_s.items()}
     yield paper_claim(
-        name, f"LAPS-SD lower than LP-SJF, {VARIED} requests, {label}", 39.0, lower["laps-sd"], "%",
+        name, f"LAPS-SD lower than LP-SJF, {VARIATION_REQUESTS} requests, {label}", 39.0, lower["laps-sd"], "%",
         near_paper_number(39.0, neutral=0.0) if "figures" in label or "texts" in label else CONTEXT,
         f"lower than las {paper_mean(paper_percent_lower(latency_s['laps-sd'], latency_s['las'])):.1f}%;"
         f" true execution time first {paper_mean(lower['clairvoyant']):.1f}%",
     )  # fmt: skip
     yield paper_claim(
-        f"{name}.prior", f"laps-sd-prior lower than laps-sd, {VARIED} requests, {label}", None,
+        f"{name}.prior", f"laps-sd-prior lower than laps-sd, {VARIATION_REQUESTS} requests, {label}", None,
         paper_percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%", paper_at_least(0.0), subject="ours",
     )  # fmt: skip
 

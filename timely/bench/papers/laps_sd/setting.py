@@ -42,7 +42,7 @@ SWAP_S = 5e-4
 LAS_QUANTUM_S = 1.0
 """The quantum with which LAS does best here; with 0.1 s it spends its time switching."""
 
-VARIED = 30
+VARIATION_REQUESTS = 30
 """Requests of each run where something else is varied."""
 SPAN_S = 1.0
 """Requests arrive "in sequence at almost the same time" (section 1)."""
@@ -107,7 +107,7 @@ class Clairvoyant(KeyedDiscipline):
         return -np.array([self._rounds[job.job_id] for job in table.jobs], dtype=np.float64)
 
 
-class Watched(LapsSd):
+class RecordingLapsSd(LapsSd):
     """LAPS-SD that notes, when a request becomes perceptible, what Eq. 6 says of it, and how many rounds it took."""
 
     def __init__(self, **parameters: float) -> None:
@@ -118,11 +118,11 @@ class Watched(LapsSd):
 
     def progressed(self, job: Job, tokens: int, now: float) -> None:
         super().progressed(job, tokens, now)
-        seen = self._watched[job.job_id]
-        self.rounds[job.job_id] = seen.rounds
-        if seen.rate is not None and job.job_id not in self.estimates:
-            whole = float(job.table.rank[job.row]) / (seen.drafts * seen.rate + 1.0)
-            self.estimates[job.job_id] = (whole, seen.rounds)
+        rounds = self._rounds_by_job[job.job_id]
+        self.rounds[job.job_id] = rounds.rounds
+        if rounds.rate is not None and job.job_id not in self.estimates:
+            whole = float(job.table.rank[job.row]) / (rounds.drafts * rounds.rate + 1.0)
+            self.estimates[job.job_id] = (whole, rounds.rounds)
 
     @property
     def errors(self) -> list[float]:
@@ -167,7 +167,7 @@ def make_paper_discipline(
     """A discipline of the comparison, by its name."""
     if system == "laps-sd":
         return LapsSd(queues=queues, first_s=first_s, draft_s=DRAFT_S, verify_s=VERIFY_S)
-    made: dict[str, Callable[[], Discipline]] = {
+    makers: dict[str, Callable[[], Discipline]] = {
         "laps-sd-prior": LapsSdPrior,
         "lp-sjf": LpSjf,
         "las": lambda: Las(LAS_QUANTUM_S),
@@ -175,7 +175,7 @@ def make_paper_discipline(
         "fcfs": Fcfs,
         "clairvoyant": lambda: Clairvoyant(tasks),
     }
-    return made[system]()
+    return makers[system]()
 
 
 def laps_paper_latency_s(
@@ -207,7 +207,7 @@ def measure_paper_variation(
     seed: int,
 ) -> float:
     dataset = Dataset(60, 250, spread, 0.5, acceptance_spread)
-    tasks = paper_workload(dataset, VARIED, seed, length_error=length_error, span_s=span_s)
+    tasks = paper_workload(dataset, VARIATION_REQUESTS, seed, length_error=length_error, span_s=span_s)
     return laps_paper_latency_s(tasks, make_paper_discipline(system, tasks), seed, swap_s=swap_s)
 
 
@@ -215,11 +215,11 @@ def measure_paper_errors(
     name: str, rounds: int, spread: float, length_error: float, seed: int
 ) -> list[float]:
     """Mean error of the estimates, rounds until they were there, share of requests that had one, mean latency."""
-    tasks = paper_workload(DATASETS[name], VARIED, seed, length_error=length_error)
-    laps = Watched(rounds=rounds, spread=spread)
-    taken = laps_paper_latency_s(tasks, laps, seed)
+    tasks = paper_workload(DATASETS[name], VARIATION_REQUESTS, seed, length_error=length_error)
+    laps = RecordingLapsSd(rounds=rounds, spread=spread)
+    latency_s = laps_paper_latency_s(tasks, laps, seed)
     at = [float(number) for _, number in laps.estimates.values()]
-    return [paper_mean(laps.errors), paper_mean(at), len(laps.estimates) / len(tasks), taken]
+    return [paper_mean(laps.errors), paper_mean(at), len(laps.estimates) / len(tasks), latency_s]
 
 
 SHOWN_TOKENS = 400
@@ -244,13 +244,13 @@ def measure_paper_alone_s(tokens: int, seed: int) -> float:
 def measure_paper_acceptance(acceptance: float, seed: int) -> list[float]:
     """Share of a request's drafts accepted so far, after every ten tokens."""
     rounds = Speculation(DRAFTS, None, seed)
-    drafted = accepted = tokens = 0
+    drafts = right_drafts = tokens = 0
     rates: list[float] = []
     while tokens < SHOWN_TOKENS:
         right = rounds.round("request", acceptance, DRAFTS)
-        drafted, accepted, tokens = drafted + DRAFTS, accepted + right, tokens + right + 1
+        drafts, right_drafts, tokens = drafts + DRAFTS, right_drafts + right, tokens + right + 1
         while len(rates) < min(tokens, SHOWN_TOKENS) // 10:
-            rates.append(accepted / drafted)
+            rates.append(right_drafts / drafts)
     return rates
 
 

@@ -35,7 +35,7 @@ def paper_uncertainty(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 1a and 2a: answers to one and the same prompt differ, so no single number predicts them."""
     rng = np.random.default_rng([evaluation.seeds[0], 71])
     prompts = World(evaluation.seeds[0], ("sharegpt",)).draw(PROMPTS, rng)
-    lengths = [drawn.family.lengths(TRIALS, rng) for drawn in prompts]
+    lengths = [request.family.lengths(TRIALS, rng) for request in prompts]
     plots.paper_cumulative_plot(
         evaluation.out / "fig1a.png", f"SageSched Fig1a: {TRIALS} answers to each of {PROMPTS} prompts",
         {f"prompt {number}": each.tolist() for number, each in enumerate(lengths, 1)}, "output tokens",
@@ -60,7 +60,7 @@ def paper_uncertainty(evaluation: Evaluation) -> Iterator[Claim]:
 BANDS = ("below 0.4", "0.4 to 0.8", "0.8 and more")
 """Cosines of sentence embeddings; the last is what the predictor takes."""
 
-REMEMBERED = 10_000
+PAST_REQUESTS = 10_000
 """Past requests, the paper's window."""
 
 TARGETS = 12
@@ -77,21 +77,21 @@ def paper_length_distance(a: Lengths, b: Lengths) -> float:
 def _past(seed: int, count: int) -> tuple[Lengths, Vectors]:
     """Output lengths and prompts' vectors of past requests."""
     past = World(seed).draw(count, np.random.default_rng([seed, 31]))
-    vectors = WordLlamaEmbedder().embed([drawn.text for drawn in past])
-    return np.array([drawn.output_tokens for drawn in past]), vectors
+    vectors = WordLlamaEmbedder().embed([request.text for request in past])
+    return np.array([request.output_tokens for request in past]), vectors
 
 
 def _by_similarity(dataset: str, seed: int) -> list[list[Lengths]]:
     """For prompts of a dataset: their own lengths, then those of past requests in each band of similarity."""
     rng = np.random.default_rng([seed, 67])
     world, space = World(seed), WordLlamaEmbedder()
-    lengths, vectors = _past(seed, REMEMBERED)
-    targets = [drawn for drawn in world.draw(20 * TARGETS, rng) if drawn.family.dataset == dataset]
+    lengths, vectors = _past(seed, PAST_REQUESTS)
+    targets = [target for target in world.draw(20 * TARGETS, rng) if target.family.dataset == dataset]
     rows = []
-    for drawn in targets[:TARGETS]:
-        cosines = vectors @ space.embed([drawn.text])[0]
+    for target in targets[:TARGETS]:
+        cosines = vectors @ space.embed([target.text])[0]
         band = np.digitize(cosines, (0.4, SIMILARITY))
-        rows.append([drawn.family.lengths(TRIALS, rng), *(lengths[band == place] for place in range(3))])
+        rows.append([target.family.lengths(TRIALS, rng), *(lengths[band == place] for place in range(3))])
     return rows
 
 
@@ -108,13 +108,13 @@ def paper_prompt_similarity(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 4: the more similar the past prompts, the closer their output lengths to the prompt's own."""
     seed = evaluation.seeds[0]
     for part, dataset in (("a", "alpaca"), ("b", "write")):
-        shown = [row for row in _by_similarity(dataset, seed) if row[3].size >= 20]
-        if shown:
-            named = zip(("its own", *BANDS), shown[0], strict=True)
+        similarity_rows = [row for row in _by_similarity(dataset, seed) if row[3].size >= 20]
+        if similarity_rows:
+            columns = zip(("its own", *BANDS), similarity_rows[0], strict=True)
             plots.paper_cumulative_plot(
                 evaluation.out / f"fig4{part}.png", f"SageSched Fig4{part}: lengths of similar prompts, {dataset}",
-                {name: lengths.tolist() for name, lengths in named if lengths.size}, "output tokens",
-                x_max=float(np.quantile(shown[0][0], 0.99)),
+                {name: lengths.tolist() for name, lengths in columns if lengths.size}, "output tokens",
+                x_max=float(np.quantile(similarity_rows[0][0], 0.99)),
             )  # fmt: skip
     table = {name: [row for row in evaluation.each("fig4", _distances, name) if row] for name in DATASETS}
     means = {
@@ -134,15 +134,15 @@ def paper_prompt_similarity(evaluation: Evaluation) -> Iterator[Claim]:
 
 def measure_paper_variant(what: str, seed: int) -> float:
     """TTLT of a variant of SageSched, named as ``VARIANTS`` and ``sensitivity`` name them."""
-    made = paper_setting(seed, sage.MAIN_RATE)
+    setting = paper_setting(seed, sage.MAIN_RATE)
     kind, _, value = what.partition("=")
     if kind == "threshold":
-        discipline = SageSched(made.history(threshold=float(value)))
+        discipline = SageSched(setting.history(threshold=float(value)))
     elif kind == "bucket":
-        discipline = SageSched(made.history(), bucket_tokens=float(value))
+        discipline = SageSched(setting.history(), bucket_tokens=float(value))
     else:
-        discipline = VARIANTS[what](made)
-    return sage.measure_sagesched_paper(made.tasks, discipline, sage.PROFILES[sage.QWEN]).ttlt_s
+        discipline = VARIANTS[what](setting)
+    return sage.measure_sagesched_paper(setting.tasks, discipline, sage.PROFILES[sage.QWEN]).ttlt_s
 
 
 VARIANTS: dict[str, Callable[[Setting], SageSched]] = {
@@ -167,8 +167,8 @@ def _itself(evaluation: Evaluation) -> list[float]:
 
 def paper_ablations(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 9, 10 and 11: predictor, cost and policy, the last also with noise."""
-    measured = evaluation.all("variants", measure_paper_variant, [(name,) for name in VARIANTS])
-    ttlt = dict(zip(VARIANTS, measured, strict=True))
+    times_s = evaluation.all("variants", measure_paper_variant, [(name,) for name in VARIANTS])
+    ttlt = dict(zip(VARIANTS, times_s, strict=True))
     full = _itself(evaluation)
     predictors = {"semantic history": full}
     predictors |= {name: ttlt[name] for name in ("history by length", "fine-tuned model")}
@@ -222,10 +222,10 @@ def paper_sensitivity(evaluation: Evaluation) -> Iterator[Claim]:
         ("b", "bucket", "bucket size", "tokens", BUCKET_SIZES, 200.0),
     ):
         others = [value for value in values if value != default]
-        varied = evaluation.all(
+        times_s = evaluation.all(
             "variants", measure_paper_variant, [(f"{kind}={value:g}",) for value in others]
         )
-        by_value = dict(zip(others, varied, strict=True)) | {default: _itself(evaluation)}
+        by_value = dict(zip(others, times_s, strict=True)) | {default: _itself(evaluation)}
         averages = {value: paper_mean(by_value[value]) for value in values}
         best = min(averages, key=lambda value: averages[value])
         plots.paper_line_plot(

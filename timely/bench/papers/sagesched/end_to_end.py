@@ -146,9 +146,9 @@ def paper_by_dataset(evaluation: Evaluation) -> Iterator[Claim]:
 
 def measure_paper_knowledge(what: str, seed: int) -> float:
     """TTLT of SageSched where each prompt's true distribution (``family``) or length is known."""
-    made = paper_setting(seed, MAIN_RATE)
-    predictor = Oracle.of_length(made) if what == "length" else Oracle.of_family(made)
-    return sage.measure_sagesched_paper(made.tasks, SageSched(predictor), sage.PROFILES[QWEN]).ttlt_s
+    setting = paper_setting(seed, MAIN_RATE)
+    predictor = Oracle.of_length(setting) if what == "length" else Oracle.of_family(setting)
+    return sage.measure_sagesched_paper(setting.tasks, SageSched(predictor), sage.PROFILES[QWEN]).ttlt_s
 
 
 def paper_knowledge(evaluation: Evaluation) -> Iterator[Claim]:

@@ -17,7 +17,7 @@ from timely.bench.papers.claims import Claim, paper_at_most, paper_claim
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import paper_job_spec, paper_setting
-from timely.bench.papers.sagesched.workloads import MAX_TOKENS, Drawn, World
+from timely.bench.papers.sagesched.workloads import MAX_TOKENS, SyntheticRequest, World
 from timely.bench.papers.seed_statistics import paper_mean
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import StepLimits
@@ -27,20 +27,20 @@ from timely.engines.step_time.learned import FixedSpeed
 
 Argument = TypeVar("Argument")
 
-REMEMBERED = 10_000
+PAST_REQUESTS = 10_000
 NODES = (1, 2, 4, 8, 16, 32, 64)
-QUEUED = 1_000
+QUEUE_LENGTH = 1_000
 """Requests queued for each engine (section 4.4)."""
-KNOWN = 500
+PREDICTIONS = 500
 """Queued requests that were really predicted; the others have their ranks."""
 
 
 @lru_cache(maxsize=1)
 def _full(seed: int) -> HistoryPredictor:
     """A history whose window is full."""
-    made = paper_setting(seed, sage.MAIN_RATE)
-    predictor = made.history(window=REMEMBERED)
-    for past in made.world.draw(REMEMBERED - len(predictor), np.random.default_rng([seed, 59])):
+    setting = paper_setting(seed, sage.MAIN_RATE)
+    predictor = setting.history(window=PAST_REQUESTS)
+    for past in setting.world.draw(PAST_REQUESTS - len(predictor), np.random.default_rng([seed, 59])):
         vector = predictor.embedder.embed([past.text])[0]
         predictor.remember(vector, past.prompt_tokens, past.output_tokens)
     return predictor
@@ -49,27 +49,29 @@ def _full(seed: int) -> HistoryPredictor:
 def _prediction_ms(seed: int) -> list[float]:
     """Milliseconds of embedding a prompt, and of a whole prediction, medians of 1,000."""
     predictor = _full(seed)
-    fresh = [paper_job_spec(drawn) for drawn in World(seed).draw(1_000, np.random.default_rng([seed, 60]))]
-    embedding = [_taken_ms(predictor.embedder.embed, [spec.words]) for spec in fresh]
-    predicting = [_taken_ms(predictor.predict, spec) for spec in fresh]
+    fresh = [
+        paper_job_spec(request) for request in World(seed).draw(1_000, np.random.default_rng([seed, 60]))
+    ]
+    embedding = [_time_ms(predictor.embedder.embed, [spec.words]) for spec in fresh]
+    predicting = [_time_ms(predictor.predict, spec) for spec in fresh]
     return [float(np.median(embedding)), float(np.median(predicting))]
 
 
-def _taken_ms(call: Callable[[Argument], object], argument: Argument) -> float:
+def _time_ms(call: Callable[[Argument], object], argument: Argument) -> float:
     """Milliseconds of the processor, all threads: other work on the machine does not count."""
-    begun = time.process_time()
+    begin_s = time.process_time()
     call(argument)
-    return 1000.0 * (time.process_time() - begun)
+    return 1000.0 * (time.process_time() - begin_s)
 
 
 def sagesched_paper_overhead(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 12, and the predictor's latency of section 4.3.1: one scheduler for 1 to 64 engines."""
     seed = evaluation.seeds[0]
     embed_ms, predict_ms = evaluation.once("fig12-predict", _prediction_ms, seed)
-    taken = [evaluation.once("fig12", _scheduling_ms, nodes, seed) for nodes in NODES]
-    arrive_ms, decide_ms = [pair[0] for pair in taken], [pair[1] for pair in taken]
-    listed = ", ".join(f"{n}: {a + d:.2f}" for n, a, d in zip(NODES, arrive_ms, decide_ms, strict=True))
-    evaluation.say(f"fig12, ms by engines: {listed}")
+    times_ms = [evaluation.once("fig12", _scheduling_ms, nodes, seed) for nodes in NODES]
+    arrive_ms, decide_ms = [pair[0] for pair in times_ms], [pair[1] for pair in times_ms]
+    sums_text = ", ".join(f"{n}: {a + d:.2f}" for n, a, d in zip(NODES, arrive_ms, decide_ms, strict=True))
+    evaluation.say(f"fig12, ms by engines: {sums_text}")
     plots.paper_line_plot(
         evaluation.out / "fig12.png", "SageSched Fig12: overhead of one scheduler", NODES,
         {"predicting": arrive_ms, "scheduling": decide_ms}, "engines, 1,000 requests queued for each", "ms",
@@ -83,12 +85,12 @@ def sagesched_paper_overhead(evaluation: Evaluation) -> Iterator[Claim]:
     )  # fmt: skip
     yield paper_claim(
         "fig12.single", f"Fig. 12: predicting and scheduling at {NODES[-1]} engines, one request by itself", 100.0,
-        arrive_ms[-1] + decide_ms[-1], "ms", paper_at_most(100.0), f"ms by engines: {listed}",
+        arrive_ms[-1] + decide_ms[-1], "ms", paper_at_most(100.0), f"ms by engines: {sums_text}",
     )  # fmt: skip
     yield paper_claim(
         "fig12.stream", f"Fig. 12: added latency in a stream of {RATE * NODES[-1]:.0f} requests a second, end to end",
         100.0, stream_ms, "ms", paper_at_most(100.0),
-        f"{NODES[-1] * QUEUED:,} queued; requests that arrive during a decision share the next,"
+        f"{NODES[-1] * QUEUE_LENGTH:,} queued; requests that arrive during a decision share the next,"
         f" {together:.0f} on average; one CPU core",
     )  # fmt: skip
 
@@ -103,34 +105,36 @@ OUTPUT_TOKENS = 1_000
 
 @dataclass(slots=True)
 class _Scheduler:
-    """One scheduler with ``QUEUED`` requests in its queue for each engine, of which ``KNOWN`` were predicted."""
+    """One scheduler with ``QUEUE_LENGTH`` queued requests for each engine, of which ``PREDICTIONS`` were predicted."""
 
     discipline: SageSched
     table: JobTable
-    pool: list[Drawn]
+    pool: list[SyntheticRequest]
     limits: StepLimits
     count: int = 0
 
     @classmethod
     def of(cls, nodes: int, seed: int) -> _Scheduler:
-        queued = nodes * QUEUED
-        limits = StepLimits(0.0, 2048, 256, queued, 2048, 5_000, 16, FixedSpeed(0.04, 5e-5, 1e-4))
-        pool = World(seed).draw(KNOWN, np.random.default_rng([queued, 61]))
+        queue_length = nodes * QUEUE_LENGTH
+        limits = StepLimits(0.0, 2048, 256, queue_length, 2048, 5_000, 16, FixedSpeed(0.04, 5e-5, 1e-4))
+        pool = World(seed).draw(PREDICTIONS, np.random.default_rng([queue_length, 61]))
         # A copy: requests that end in a stream change the history.
-        made = cls(SageSched(copy.deepcopy(_full(seed))), JobTable(capacity=queued + 200), pool, limits)
-        for number in range(queued):
-            job = made.add()
-            if number < KNOWN:
-                made.discipline.arrived(job, 0.0)
+        scheduler = cls(
+            SageSched(copy.deepcopy(_full(seed))), JobTable(capacity=queue_length + 200), pool, limits
+        )
+        for number in range(queue_length):
+            job = scheduler.add()
+            if number < PREDICTIONS:
+                scheduler.discipline.arrived(job, 0.0)
             else:
-                made.table.rank[job.row] = made.table.rank[number % KNOWN]
-        return made
+                scheduler.table.rank[job.row] = scheduler.table.rank[number % PREDICTIONS]
+        return scheduler
 
     def add(self) -> Job:
         """One more request in the table."""
-        drawn = self.pool[self.count % len(self.pool)]
+        request = self.pool[self.count % len(self.pool)]
         spec = JobSpec(
-            self.count, 0.0, prompt_tokens=drawn.prompt_tokens, max_tokens=MAX_TOKENS, text=drawn.text
+            self.count, 0.0, prompt_tokens=request.prompt_tokens, max_tokens=MAX_TOKENS, text=request.text
         )
         self.count += 1
         return self.table.add(spec)
@@ -155,33 +159,33 @@ def _stream_ms(nodes: int, seed: int) -> list[float]:
     rng = np.random.default_rng([seed, 83])
     arrivals_s = np.cumsum(rng.exponential(1.0 / (RATE * nodes), int(RATE * nodes * STREAM_S)))
     scheduler.pool = World(seed).draw(len(arrivals_s), rng)
-    predicted = deque(range(KNOWN))
-    done, now_s, decisions, waits = 0, 0.0, 0, [0.0]
-    while done < len(arrivals_s):
-        now_s = max(now_s, float(arrivals_s[done]))
+    numbers = deque(range(PREDICTIONS))
+    first, now_s, decisions, waits = 0, 0.0, 0, [0.0]
+    while first < len(arrivals_s):
+        now_s = max(now_s, float(arrivals_s[first]))
         until = int(np.searchsorted(arrivals_s, now_s, side="right"))
-        begun = time.process_time()
-        for _ in range(done, until):
-            predicted.append(scheduler.count)
+        begin_s = time.process_time()
+        for _ in range(first, until):
+            numbers.append(scheduler.count)
             scheduler.discipline.arrived(scheduler.add(), now_s)
         scheduler.discipline.compose(scheduler.table, scheduler.limits)
-        for _ in range(done, until):
-            scheduler.end(predicted.popleft())
-        now_s += time.process_time() - begun
+        for _ in range(first, until):
+            scheduler.end(numbers.popleft())
+        now_s += time.process_time() - begin_s
         decisions += 1
-        waits += [now_s - float(when) for when in arrivals_s[done:until]]
-        done = until
-    return [1000.0 * paper_mean(waits[1:]), done / decisions]
+        waits += [now_s - float(when) for when in arrivals_s[first:until]]
+        first = until
+    return [1000.0 * paper_mean(waits[1:]), first / decisions]
 
 
 def _scheduling_ms(nodes: int, seed: int) -> list[float]:
-    """Milliseconds of an arrival and of a scheduling point with ``QUEUED`` requests queued for each engine."""
+    """Milliseconds of an arrival and of a scheduling point with ``QUEUE_LENGTH`` requests queued for each engine."""
     scheduler = _Scheduler.of(nodes, seed)
-    decided = [
-        _taken_ms(lambda table: scheduler.discipline.compose(table, scheduler.limits), scheduler.table)
+    decisions_ms = [
+        _time_ms(lambda table: scheduler.discipline.compose(table, scheduler.limits), scheduler.table)
         for _ in range(15)
     ]
-    arrived = [
-        _taken_ms(lambda job: scheduler.discipline.arrived(job, 0.0), scheduler.add()) for _ in range(100)
+    arrivals_ms = [
+        _time_ms(lambda job: scheduler.discipline.arrived(job, 0.0), scheduler.add()) for _ in range(100)
     ]
-    return [float(np.median(arrived)), float(np.median(decided))]
+    return [float(np.median(arrivals_ms)), float(np.median(decisions_ms))]

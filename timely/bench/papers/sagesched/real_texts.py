@@ -28,7 +28,7 @@ from timely.disciplines.sagesched.discipline import SageSched, sagesched_discipl
 
 RATE = 60.0
 """Requests a second: prompts and answers are short, and fewer leave the machine idle."""
-PAST, SERVED = 600, 600
+PAST, SERVED_TEXTS = 600, 600
 
 TOKENS_A_CHARACTER = 0.25
 """About four characters of English make a token."""
@@ -47,21 +47,24 @@ def measure_paper_texts(dialogue_file: str, trace: str, name: str, seed: int) ->
     """TTLT and TTFT of a discipline, seconds; ``trace`` may be empty."""
     texts = paper_dialogues(Path(dialogue_file))
     rng = np.random.default_rng([seed, 97])
-    chosen = rng.permutation(len(texts))[: PAST + SERVED]
+    places = rng.permutation(len(texts))[: PAST + SERVED_TEXTS]
     requests = [
         (texts[place][0], *(max(1, round(TOKENS_A_CHARACTER * len(text))) for text in texts[place]))
-        for place in chosen
+        for place in places
     ]
     history = sagesched_discipline_history()
     for text, prompt_tokens, output_tokens in requests[:PAST]:
         history.remember(history.embedder.embed([text])[0], prompt_tokens, output_tokens)
-    served = requests[PAST:]
+    served_requests = requests[PAST:]
     if trace:
-        arrivals_s = paper_trace_arrivals(Path(trace), len(served), len(served) / RATE, skip=seed * SERVED)
+        arrivals_s = paper_trace_arrivals(
+            Path(trace), len(served_requests), len(served_requests) / RATE, skip=seed * SERVED_TEXTS
+        )
     else:
-        arrivals_s = np.cumsum(rng.exponential(1.0 / RATE, len(served))).tolist()
+        arrivals_s = np.cumsum(rng.exponential(1.0 / RATE, len(served_requests))).tolist()
     tasks = [
-        sagesched_paper_task(number, arrivals_s[number], *request) for number, request in enumerate(served)
+        sagesched_paper_task(number, arrivals_s[number], *request)
+        for number, request in enumerate(served_requests)
     ]
     result = measure_sagesched_paper(tasks, MAKERS[name](history), PROFILES[QWEN])
     return [result.ttlt_s, result.ttft_s]

@@ -24,7 +24,7 @@ from timely.engines.step_time.profile import StepTime, StepTimeProfile, load_ste
 KV_BYTES = 256 * 1024
 """KV cache of a token of Qwen3-32B."""
 
-MEASURED = "rtx4090-llama3-8b"
+PROFILE = "rtx4090-llama3-8b"
 """A profile from measured kernel times, and its model's parameters and peak."""
 PARAMETERS, PEAK_FLOPS = 8.03e9, 165e12
 
@@ -48,7 +48,7 @@ def paper_figure_1b(evaluation: Evaluation) -> Iterator[Claim]:
         if path is not None:
             counts = paper_token_counts(path)
             points[name] = (paper_alone_s(counts, PROFILES[QWEN]), counts.sum(axis=1) * KV_BYTES / 1e9)
-    listed = "; ".join(
+    medians_text = "; ".join(
         f"{name} {np.median(time_s):.1f} s and {np.median(memory):.2f} GB, correlation"
         f" {np.corrcoef(time_s, memory)[0, 1]:.2f}"
         for name, (time_s, memory) in points.items()
@@ -59,15 +59,15 @@ def paper_figure_1b(evaluation: Evaluation) -> Iterator[Claim]:
         values = float(np.corrcoef(time_s, memory)[0, 1])
     yield paper_claim(
         "fig1b", "Fig. 1b: correlation of a request's execution time with its peak memory, real traces", None, values,
-        "", CONTEXT, f"medians: {listed}" if points else "needs real traces",
+        "", CONTEXT, f"medians: {medians_text}" if points else "needs real traces",
     )  # fmt: skip
 
 
 def measure_paper_shortest(seed: int) -> float:
     """TTLT with lengths known and the shortest output first, on a machine whose memory is short."""
-    made = paper_setting(seed, MAIN_RATE)
+    setting = paper_setting(seed, MAIN_RATE)
     return sage.measure_sagesched_paper(
-        made.tasks, SageSched(Oracle.of_length(made), cost="output"), PROFILES[QWEN]
+        setting.tasks, SageSched(Oracle.of_length(setting), cost="output"), PROFILES[QWEN]
     ).ttlt_s
 
 
@@ -91,16 +91,16 @@ def paper_utilisation(batch: Floats, length: int, profile: StepTimeProfile) -> F
 
 def paper_figure_5(evaluation: Evaluation) -> Iterator[Claim]:
     """Utilisation against occupation of the KV cache (a), and attention against the context (b)."""
-    profile = load_step_profile(MEASURED)
+    profile = load_step_profile(PROFILE)
     capacity = profile.kv.blocks * profile.kv.block_tokens
     curves: dict[str, Any] = {}
     full = {}
     for length in LENGTHS:
         share = np.linspace(0.05, 1.0, 20)
         batch = np.maximum(1.0, np.floor(share * capacity / length))
-        reached = paper_utilisation(batch, length, profile)
-        curves[f"{length} tokens"] = (100.0 * reached).tolist()
-        full[length] = 100.0 * float(reached[-1])
+        utilisation = paper_utilisation(batch, length, profile)
+        curves[f"{length} tokens"] = (100.0 * utilisation).tolist()
+        full[length] = 100.0 * float(utilisation[-1])
     plots.paper_line_plot(
         evaluation.out / "fig5a.png", "SageSched Fig. 5a: utilisation, Llama-3.1-8B on an RTX 4090",
         (100.0 * share).tolist(), curves, "% of the KV cache", "% of peak FLOP/s",

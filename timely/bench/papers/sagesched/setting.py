@@ -24,7 +24,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from timely.bench.papers.sagesched.workloads import DATASETS, MAX_TOKENS, Drawn, World, paper_workload
+from timely.bench.papers.sagesched.workloads import (
+    DATASETS,
+    MAX_TOKENS,
+    SyntheticRequest,
+    World,
+    paper_workload,
+)
 from timely.bench.papers.seed_statistics import paper_falls_to, paper_mean
 from timely.bench.papers.serving import serve_paper_tasks
 from timely.core.job import JobId, JobSpec
@@ -105,11 +111,11 @@ def paper_kendall_tau(a: np.ndarray, b: np.ndarray) -> float:
 def calibrate_paper_errors(seed: int = 0, requests: int = 1500) -> Errors:
     """Find the errors that give the baselines the accuracy their papers state, on a world of their own."""
     rng = np.random.default_rng([seed, 41])
-    drawn = World(seed).draw(requests, rng)
-    typical = _typical({id(d.family): d.family for d in drawn}, rng)
-    truth = np.array([d.output_tokens for d in drawn], dtype=np.float64)
-    means = np.array([typical[id(d.family)][0] for d in drawn])
-    modes = np.array([typical[id(d.family)][1] for d in drawn])
+    samples = World(seed).draw(requests, rng)
+    typical = _typical({id(d.family): d.family for d in samples}, rng)
+    truth = np.array([d.output_tokens for d in samples], dtype=np.float64)
+    means = np.array([typical[id(d.family)][0] for d in samples])
+    modes = np.array([typical[id(d.family)][1] for d in samples])
     z = rng.standard_normal(requests)
     place = _bucket(truth)
 
@@ -120,13 +126,13 @@ def calibrate_paper_errors(seed: int = 0, requests: int = 1500) -> Errors:
     def tau(sigma: float) -> float:
         return paper_kendall_tau(means * np.exp(sigma * z), truth)
 
-    def renewed(sigma: float) -> float:
+    def renewed_error(sigma: float) -> float:
         # Averaged over the tokens of all requests, of which half is left on average.
         return float(truth @ (truth / 2.0 * np.abs(np.exp(sigma * z) - 1.0)) / truth.sum())
 
     ssjf, ltr = paper_falls_to(hit, HIT_RATE), paper_falls_to(tau, TAU)
-    kept = float(truth @ np.abs(means * np.exp(ssjf * z) - truth) / truth.sum())
-    trail = paper_falls_to(lambda sigma: -renewed(sigma), -kept / TRAIL_FACTOR)
+    first_error = float(truth @ np.abs(means * np.exp(ssjf * z) - truth) / truth.sum())
+    trail = paper_falls_to(lambda sigma: -renewed_error(sigma), -first_error / TRAIL_FACTOR)
     return Errors(ssjf, ltr, trail, hit(ssjf), hit(0.0), tau(ltr))
 
 
@@ -139,7 +145,7 @@ class Setting:
     rate: float
     errors: Errors
     tasks: list[PlannedTask]
-    drawn: list[Drawn]
+    requests: list[SyntheticRequest]
     _histories: dict[tuple[tuple[str, Any], ...], HistoryPredictor] = field(default_factory=dict)
 
     @classmethod
@@ -166,33 +172,33 @@ class Setting:
         if name not in ("ssjf", "ltr", "trail"):
             return self.tasks
         rng = np.random.default_rng([self.seed, 43])
-        typical = _typical({id(d.family): d.family for d in self.drawn}, rng)
+        typical = _typical({id(d.family): d.family for d in self.requests}, rng)
         sigma = self.errors.ltr if name == "ltr" else self.errors.ssjf
-        factors = np.exp(sigma * rng.standard_normal(len(self.drawn)))
+        factors = np.exp(sigma * rng.standard_normal(len(self.requests)))
         return [
             replace(
                 task,
                 hints=replace(
-                    task.hints, expected_tokens=max(1.0, typical[id(drawn.family)][0] * float(factor))
+                    task.hints, expected_tokens=max(1.0, typical[id(request.family)][0] * float(factor))
                 ),
             )
-            for task, drawn, factor in zip(self.tasks, self.drawn, factors, strict=True)
+            for task, request, factor in zip(self.tasks, self.requests, factors, strict=True)
         ]
 
     def refiner(self) -> Callable[[JobSpec, int], float]:
         """TRAIL's renewed prediction: what is really left, with an error that stays the same for a request."""
         rng = np.random.default_rng([self.seed, 47])
-        factors = np.exp(self.errors.trail * rng.standard_normal(len(self.drawn)))
+        factors = np.exp(self.errors.trail * rng.standard_normal(len(self.requests)))
         by_job: dict[JobId, tuple[int, float]] = {
             task.job: (task.output_tokens, float(factor))
             for task, factor in zip(self.tasks, factors, strict=True)
         }
 
-        def left(spec: JobSpec, output_tokens: int) -> float:
+        def tokens_left(spec: JobSpec, output_tokens: int) -> float:
             total, factor = by_job[spec.job_id]
             return max(0.0, total - output_tokens) * factor
 
-        return left
+        return tokens_left
 
     def make_discipline(self, name: str) -> Discipline:
         plain: dict[str, Callable[[], Discipline]] = {
@@ -217,17 +223,17 @@ def paper_baseline_errors() -> Errors:
 
 
 @lru_cache(maxsize=2)
-def _made(seed: int, rate: float, datasets: tuple[str, ...], requests: int, past: int) -> Setting:
+def _make(seed: int, rate: float, datasets: tuple[str, ...], requests: int, past: int) -> Setting:
     return Setting.make(seed, rate, paper_baseline_errors(), datasets)
 
 
 def paper_setting(seed: int, rate: float, dataset: str = "") -> Setting:
     """The setting of a seed, on one dataset or on all; the latest two are kept."""
-    return _made(seed, rate, (dataset,) if dataset else tuple(DATASETS), REQUESTS, PAST)
+    return _make(seed, rate, (dataset,) if dataset else tuple(DATASETS), REQUESTS, PAST)
 
 
-def paper_job_spec(drawn: Drawn) -> JobSpec:
-    return JobSpec("", 0.0, prompt_tokens=drawn.prompt_tokens, max_tokens=MAX_TOKENS, text=drawn.text)
+def paper_job_spec(request: SyntheticRequest) -> JobSpec:
+    return JobSpec("", 0.0, prompt_tokens=request.prompt_tokens, max_tokens=MAX_TOKENS, text=request.text)
 
 
 class Oracle:
@@ -245,13 +251,13 @@ class Oracle:
     @classmethod
     def of_length(cls, setting: Setting) -> Self:
         """The true length of each request."""
-        return cls({drawn.text: np.array([drawn.output_tokens]) for drawn in setting.drawn})
+        return cls({request.text: np.array([request.output_tokens]) for request in setting.requests})
 
     @classmethod
     def of_family(cls, setting: Setting) -> Self:
         """The true distribution of each request's family."""
         lengths = _family_lengths(setting, np.random.default_rng([setting.seed, 53]))
-        return cls({drawn.text: lengths[id(drawn.family)] for drawn in setting.drawn})
+        return cls({request.text: lengths[id(request.family)] for request in setting.requests})
 
     @classmethod
     def fine_tuned(cls, setting: Setting) -> Self:
@@ -259,11 +265,11 @@ class Oracle:
         SSJF's model."""
         rng = np.random.default_rng([setting.seed, 53])
         lengths = _family_lengths(setting, rng)
-        factors = np.exp(setting.errors.ssjf * rng.standard_normal(len(setting.drawn)))
+        factors = np.exp(setting.errors.ssjf * rng.standard_normal(len(setting.requests)))
         return cls(
             {
-                drawn.text: lengths[id(drawn.family)] * float(factor)
-                for drawn, factor in zip(setting.drawn, factors, strict=True)
+                request.text: lengths[id(request.family)] * float(factor)
+                for request, factor in zip(setting.requests, factors, strict=True)
             }
         )
 
@@ -276,7 +282,7 @@ class Oracle:
 
 
 def _family_lengths(setting: Setting, rng: np.random.Generator) -> dict[int, Lengths]:
-    return {id(drawn.family): drawn.family.lengths(200, rng) for drawn in setting.drawn}
+    return {id(request.family): request.family.lengths(200, rng) for request in setting.requests}
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,14 +311,14 @@ def tuned_paper_fastserve() -> FastServe:
 
 def measure_paper_quantum(quantum_tokens: float) -> float:
     """TTLT of FastServe on the tuning seed, seconds."""
-    made = paper_setting(TUNING_SEED, MAIN_RATE)
+    setting = paper_setting(TUNING_SEED, MAIN_RATE)
     return measure_sagesched_paper(
-        made.tasks, FastServe(quantum_tokens=quantum_tokens), PROFILES[QWEN]
+        setting.tasks, FastServe(quantum_tokens=quantum_tokens), PROFILES[QWEN]
     ).ttlt_s
 
 
 def sagesched_paper_latency(model: str, rate: float, dataset: str, name: str, seed: int) -> list[float]:
     """TTLT and TTFT of one discipline of the comparison."""
-    made = paper_setting(seed, rate, dataset)
-    result = measure_sagesched_paper(made.tasks_for(name), made.make_discipline(name), PROFILES[model])
+    setting = paper_setting(seed, rate, dataset)
+    result = measure_sagesched_paper(setting.tasks_for(name), setting.make_discipline(name), PROFILES[model])
     return [result.ttlt_s, result.ttft_s]

@@ -67,16 +67,16 @@ class Family:
     def lengths(self, count: int, rng: Rng) -> np.ndarray:
         """Output lengths of ``count`` independent answers, tokens, shape ``(count,)``."""
         shares = np.array([share for share, _, _ in self.humps])
-        chosen = rng.choice(len(self.humps), size=count, p=shares / shares.sum())
-        medians = np.array([median for _, median, _ in self.humps])[chosen]
-        sigmas = np.array([sigma for _, _, sigma in self.humps])[chosen]
-        drawn = medians * np.exp(sigmas * rng.standard_normal(count))
-        lengths: np.ndarray = np.clip(np.rint(drawn), 1, MAX_TOKENS).astype(np.int64)
+        humps = rng.choice(len(self.humps), size=count, p=shares / shares.sum())
+        medians = np.array([median for _, median, _ in self.humps])[humps]
+        sigmas = np.array([sigma for _, _, sigma in self.humps])[humps]
+        tokens = medians * np.exp(sigmas * rng.standard_normal(count))
+        lengths: np.ndarray = np.clip(np.rint(tokens), 1, MAX_TOKENS).astype(np.int64)
         return lengths
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class SyntheticRequest:
     """One request: the prompt, its length, the length of the answer it will get, and the family behind it."""
 
     text: str
@@ -106,7 +106,7 @@ class World:
         # Some things are asked far more often than others.
         self._popularity = {name: _zipf(len(families), rng) for name, families in self.families.items()}
 
-    def draw(self, count: int, rng: Rng) -> list[Drawn]:
+    def draw(self, count: int, rng: Rng) -> list[SyntheticRequest]:
         """``count`` requests."""
         requests = []
         for _ in range(count):
@@ -117,7 +117,7 @@ class World:
             words = [word for word in family.words if rng.random() > 0.08] + noise
             prompt = family.input_tokens * float(np.exp(0.15 * rng.standard_normal()))
             requests.append(
-                Drawn(
+                SyntheticRequest(
                     f"{DATASETS[name].opening} {' '.join(words)}",
                     max(4, round(prompt)),
                     int(family.lengths(1, rng)[0]),
@@ -158,16 +158,16 @@ def _zipf(count: int, rng: Rng) -> np.ndarray:
 
 def paper_workload(
     world: World, seed: int, requests: int, rate: float
-) -> tuple[list[PlannedTask], list[Drawn]]:
+) -> tuple[list[PlannedTask], list[SyntheticRequest]]:
     """Requests that arrive as a Poisson process of ``rate`` per second; and what was drawn."""
     rng = np.random.default_rng([seed, 29])
-    drawn = world.draw(requests, rng)
+    sample = world.draw(requests, rng)
     times = np.cumsum(rng.exponential(1.0 / rate, requests))
     tasks = [
         sagesched_paper_task(number, float(when), request.text, request.prompt_tokens, request.output_tokens)
-        for number, (when, request) in enumerate(zip(times, drawn, strict=True))
+        for number, (when, request) in enumerate(zip(times, sample, strict=True))
     ]
-    return tasks, drawn
+    return tasks, sample
 
 
 def sagesched_paper_task(

@@ -94,7 +94,7 @@ def paper_headline(evaluation: Evaluation) -> Iterator[Claim]:
 
 def paper_spikes_over_concurrency(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 2d and 4: waiting of urgency 0 over concurrency, for both gaps and all machines."""
-    for (machine, gap_s), (waited, faster) in SPIKE_PAPER.items():
+    for (machine, gap_s), (wait_s, faster) in SPIKE_PAPER.items():
         cells = {
             system: [
                 evaluation.each("spike", measure_paper_spike, machine, gap_s, count, system, BATCH)
@@ -121,11 +121,11 @@ def paper_spikes_over_concurrency(evaluation: Evaluation) -> Iterator[Claim]:
             f"Urgency 0 faster than the slowest baseline, at most over concurrency ({where})", faster,
             max(factors, key=paper_mean), "times", near_paper_number(faster, neutral=1.0), "pooled, 16 places for all",
         )  # fmt: skip
-        if waited is not None:
+        if wait_s is not None:
             yield paper_claim(
-                f"{figure}.{machine}.gap{gap_s:g}.waiting", f"Waiting of urgency 0, at most ({where})", waited,
+                f"{figure}.{machine}.gap{gap_s:g}.waiting", f"Waiting of urgency 0, at most ({where})", wait_s,
                 max((paper_level_waiting(cell, 0, each=True) for cell in literal), key=paper_mean), "s a token",
-                near_paper_number(waited),
+                near_paper_number(wait_s),
             )  # fmt: skip
         evaluation.say(f"{figure} {where}: {paper_mean(max(factors, key=paper_mean)):.1f} times")
 

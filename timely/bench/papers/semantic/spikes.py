@@ -131,7 +131,7 @@ def with_paper_predictions(
     ready_s: Sequence[float] | None = None,
 ) -> list[PlannedTask]:
     """The tasks as the scheduler sees them: predicted levels and lengths, and at the queue when that is done."""
-    seen = [
+    annotated_tasks = [
         replace(
             task,
             hints=replace(
@@ -143,7 +143,7 @@ def with_paper_predictions(
         )
         for place, task in enumerate(tasks)
     ]
-    return sorted(seen, key=lambda task: task.arrival_s)
+    return sorted(annotated_tasks, key=lambda task: task.arrival_s)
 
 
 def paper_waiting(
@@ -151,24 +151,26 @@ def paper_waiting(
     discipline: Discipline,
     machine: str = MAIN,
     places: int = BATCH,
-    seen: Sequence[PlannedTask] | None = None,
+    annotated_tasks: Sequence[PlannedTask] | None = None,
 ) -> Levels:
-    """Serve ``seen`` (the tasks themselves unless given) and measure by the tasks' true arrivals and levels."""
+    """Serve ``annotated_tasks`` (the tasks themselves unless given); measure by the tasks' true arrivals and levels."""
     profile = load_step_profile(MACHINES[machine])
-    run = serve_paper_tasks(seen or tasks, discipline, profile, max_batch=places, learned_speed=False)
-    waited, tokens, each = ([0.0] * (URGENCY_LEVELS + 1) for _ in range(3))
+    run = serve_paper_tasks(
+        annotated_tasks or tasks, discipline, profile, max_batch=places, learned_speed=False
+    )
+    latencies_s, tokens, each = ([0.0] * (URGENCY_LEVELS + 1) for _ in range(3))
     counts = [0] * (URGENCY_LEVELS + 1)
     truth = {task.job: task for task in tasks}
     for record in run.records:
         task = truth[record.task.job]
         latency_s = record.last_token_s - task.arrival_s
         for place in (task.hints.urgency or 0, URGENCY_LEVELS):
-            waited[place] += latency_s
+            latencies_s[place] += latency_s
             tokens[place] += task.output_tokens
             each[place] += latency_s / task.output_tokens
             counts[place] += 1
-    pooled = [w / max(1.0, t) for w, t in zip(waited, tokens, strict=True)]
-    return pooled + [e / max(1, c) for e, c in zip(each, counts, strict=True)]
+    pooled_s = [w / max(1.0, t) for w, t in zip(latencies_s, tokens, strict=True)]
+    return pooled_s + [e / max(1, c) for e, c in zip(each, counts, strict=True)]
 
 
 # ---------------------------------------------------------------------- measurements
@@ -200,7 +202,9 @@ def measure_paper_levels(rate: float, concurrency: int, seed: int) -> Levels:
         rng = np.random.default_rng([part, 1])
         levels = inject_predictor_level_errors([task.hints.urgency or 0 for task in tasks], rate, rng)
         return paper_waiting(
-            tasks, make_paper_discipline("semantic"), seen=with_paper_predictions(tasks, levels=levels)
+            tasks,
+            make_paper_discipline("semantic"),
+            annotated_tasks=with_paper_predictions(tasks, levels=levels),
         )
 
     return _over_workloads(run, seed)
@@ -216,7 +220,9 @@ def measure_paper_lengths(rate: float, concurrency: int, seed: int) -> Levels:
             lengths, rate, np.random.default_rng([part, 2]), most=LONGEST + 1.0
         )
         return paper_waiting(
-            tasks, make_paper_discipline("semantic"), seen=with_paper_predictions(tasks, lengths=wrong)
+            tasks,
+            make_paper_discipline("semantic"),
+            annotated_tasks=with_paper_predictions(tasks, lengths=wrong),
         )
 
     return _over_workloads(run, seed)
@@ -236,7 +242,9 @@ def measure_paper_predicted(
     stage: PredictionStage[int] = PredictionStage(latency_s, batch, batching, max_wait_s=2.0)  # type: ignore[arg-type]
     ready_s = predictor_ready_times_s([task.arrival_s for task in tasks], stage)
     return paper_waiting(
-        tasks, make_paper_discipline("semantic"), seen=with_paper_predictions(tasks, ready_s=ready_s)
+        tasks,
+        make_paper_discipline("semantic"),
+        annotated_tasks=with_paper_predictions(tasks, ready_s=ready_s),
     )
 
 

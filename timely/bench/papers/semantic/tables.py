@@ -18,7 +18,7 @@ from timely.bench.papers.semantic.spikes import (
 from timely.disciplines.semantic.constants import CONCURRENT_REQUESTS, URGENCY_LEVELS
 
 LATENCIES = (0.001, 0.01, 0.1, 1.0)
-SCRIPTED = {0.001: 4, 0.01: 16, 0.1: 32, 1.0: 64}
+SCRIPT_CONCURRENCY = {0.001: 4, 0.01: 16, 0.1: 32, 1.0: 64}
 """Latency of the predictor, seconds -> most requests at once in the published script of Table 1."""
 BATCHES = (4, 16, 32, 64)
 BATCHINGS = ("full", "immediate")
@@ -65,10 +65,12 @@ def _cells(evaluation: Evaluation, columns: Sequence[tuple[float, int, int]]) ->
 
 def paper_table_1(evaluation: Evaluation) -> Iterator[Claim]:
     """Predictor latency with batches of 64, at the caption's concurrency and at that of the published script."""
-    captioned = _cells(evaluation, [(latency_s, 64, CONCURRENT_REQUESTS) for latency_s in LATENCIES])
+    caption_cells = _cells(evaluation, [(latency_s, 64, CONCURRENT_REQUESTS) for latency_s in LATENCIES])
     # In the script a call of the predictor also costs a tenth of its latency for each place in the batch.
-    scripted = _cells(evaluation, [(latency_s * 6.4, 64, count) for latency_s, count in SCRIPTED.items()])
-    for name, cells in (("caption", captioned), ("script", scripted)):
+    script_cells = _cells(
+        evaluation, [(latency_s * 6.4, 64, count) for latency_s, count in SCRIPT_CONCURRENCY.items()]
+    )
+    for name, cells in (("caption", caption_cells), ("script", script_cells)):
         plots.paper_line_plot(
             evaluation.out / f"table1_{name}.png", f"Semantic Table 1: predictor latency ({name})",
             [-3.0, -2.0, -1.0, 0.0],
@@ -79,10 +81,10 @@ def paper_table_1(evaluation: Evaluation) -> Iterator[Claim]:
             },
             "log10 of the latency, s", "normalized waiting, s a token",
         )  # fmt: skip
-    yield from _by_level("table1", "latency 0.01 s", 1, PAPER_1, captioned, scripted)
+    yield from _by_level("table1", "latency 0.01 s", 1, PAPER_1, caption_cells, script_cells)
     average = {
         batching: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row]
-        for batching, row in captioned.items()
+        for batching, row in caption_cells.items()
     }
     yield paper_claim(
         "table1.quick", "Table 1: latency 0.001 s, full batching over immediate processing, average", 0.21 / 0.04,
@@ -94,7 +96,7 @@ def paper_table_1(evaluation: Evaluation) -> Iterator[Claim]:
         near_paper_number(2.56 / 2.46, neutral=1.0),
         "immediate takes up to a batch of the requests that wait, as the published code does",
     )  # fmt: skip
-    for name, cells in (("caption", captioned), ("script", scripted)):
+    for name, cells in (("caption", caption_cells), ("script", script_cells)):
         growth = paper_ratios(
             paper_level_waiting(cells["immediate"][-1], URGENCY_LEVELS, True),
             paper_level_waiting(cells["immediate"][0], URGENCY_LEVELS, True),
@@ -109,19 +111,19 @@ def paper_table_1(evaluation: Evaluation) -> Iterator[Claim]:
 
 def paper_table_2(evaluation: Evaluation) -> Iterator[Claim]:
     """Batch sizes at a predictor latency of 0.01 s, at the caption's concurrency and at the script's 16."""
-    captioned, scripted = (
+    caption_cells, script_cells = (
         _cells(evaluation, [(0.01, batch, count) for batch in BATCHES])
-        for count in (CONCURRENT_REQUESTS, SCRIPTED[0.01])
+        for count in (CONCURRENT_REQUESTS, SCRIPT_CONCURRENCY[0.01])
     )
     plots.paper_line_plot(
         evaluation.out / "table2.png", "Semantic Table 2: predictor batch, latency 0.01 s", BATCHES,
-        {b: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row] for b, row in captioned.items()},
+        {b: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row] for b, row in caption_cells.items()},
         "predictor batch", "normalized waiting of all, s a token",
     )  # fmt: skip
-    yield from _by_level("table2", "batch 64", 3, PAPER_2, captioned, scripted)
+    yield from _by_level("table2", "batch 64", 3, PAPER_2, caption_cells, script_cells)
     average = {
         batching: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row]
-        for batching, row in captioned.items()
+        for batching, row in caption_cells.items()
     }
     full, immediate = average["full"], average["immediate"]
     steps = [paper_ratios(later, sooner) for sooner, later in pairwise(full)]
@@ -140,20 +142,20 @@ def _by_level(
     what: str,
     place: int,
     paper: dict[str, tuple[tuple[float, ...], ...]],
-    captioned: Cells,
-    scripted: Cells,
+    caption_cells: Cells,
+    script_cells: Cells,
 ) -> Iterator[Claim]:
     """One column as claims, a row a level; the note has all columns."""
     for batching in BATCHINGS:
         for level, name in enumerate(NAMES):
-            published = paper[batching][level]
+            paper_row = paper[batching][level]
             yield paper_claim(
                 f"{table}.{batching}.{name.replace(' ', '')}",
                 f"Table {table[-1]}, {batching}, {name}: waiting at {what}, up to {CONCURRENT_REQUESTS} at once",
-                published[place], paper_level_waiting(captioned[batching][place], level, True), "s a token",
-                near_paper_number(published[place]), f"all columns {_columns(captioned[batching], level)}, paper"
-                f" {' '.join(f'{value:.2f}' for value in published)},"
-                f" with the script's concurrency {_columns(scripted[batching], level)}",
+                paper_row[place], paper_level_waiting(caption_cells[batching][place], level, True), "s a token",
+                near_paper_number(paper_row[place]), f"all columns {_columns(caption_cells[batching], level)}, paper"
+                f" {' '.join(f'{value:.2f}' for value in paper_row)},"
+                f" with the script's concurrency {_columns(script_cells[batching], level)}",
             )  # fmt: skip
 
 
@@ -168,7 +170,7 @@ def paper_memory(evaluation: Evaluation) -> Iterator[Claim]:
             variant: evaluation.each("tight", measure_paper_tight, machine, variant)
             for variant in ("cost", "recompute", "swap", "off")
         }
-        evicted = paper_mean([run[2] for run in runs["cost"]])
+        evictions = paper_mean([run[2] for run in runs["cost"]])
         rarely = paper_mean([run[2] for run in runs["off"]])
         where = f"{machine}, {TIGHT_BLOCKS} KV blocks, up to 20 at once"
         for key, other, place, what in (
@@ -181,6 +183,6 @@ def paper_memory(evaluation: Evaluation) -> Iterator[Claim]:
                 f"memory.{machine}.{key}", f"Waiting of {what} ({where})", None,
                 paper_ratios([run[place] for run in runs["cost"]], [run[place] for run in runs[other]]), "ratio",
                 paper_at_most(1.0 if key == "off" else 1.01),
-                f"{evicted:.0f} evictions a run by priority, {rarely:.0f} where only a standstill evicts;"
+                f"{evictions:.0f} evictions a run by priority, {rarely:.0f} where only a standstill evicts;"
                 " the paper gives no number",
             )  # fmt: skip

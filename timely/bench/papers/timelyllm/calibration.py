@@ -93,7 +93,7 @@ def _sweep(report: Report, name: str) -> dict[str, list[Interval]]:
 
 def _joint(report: Report, curves: dict[str, dict[str, list[Interval]]]) -> Iterator[Claim]:
     """At how many points of the sweep all of the paper's ratios hold at once."""
-    held: dict[int, list[str]] = {new_tokens: [] for new_tokens in SWEEP}
+    hits: dict[int, list[str]] = {new_tokens: [] for new_tokens in SWEEP}
     for name, system, other, paper, short in LITERAL_TARGETS:
         for place, new_tokens in enumerate(SWEEP):
             value = curves[name][system.name][place][0]
@@ -101,10 +101,10 @@ def _joint(report: Report, curves: dict[str, dict[str, list[Interval]]]) -> Iter
                 below = curves[name][other.name][place][0]
                 value = value / below if below > 0.0 else math.nan
             if abs(value - paper) <= WITHIN * paper:
-                held[new_tokens].append(short)
-    joint = sum(len(names) == len(LITERAL_TARGETS) for names in held.values())
+                hits[new_tokens].append(short)
+    joint = sum(len(names) == len(LITERAL_TARGETS) for names in hits.values())
     yield paper_claim(
         "calibration-joint", f"Points of the sweep at which all {len(LITERAL_TARGETS)} targets are within 15%", None,
         float(joint), f"of {len(SWEEP)}", CONTEXT,
-        "; ".join(f"{tokens}: {', '.join(names) or 'none'}" for tokens, names in held.items()),
+        "; ".join(f"{tokens}: {', '.join(names) or 'none'}" for tokens, names in hits.items()),
     )  # fmt: skip

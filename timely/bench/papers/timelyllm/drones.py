@@ -9,7 +9,7 @@ from timely.bench.papers.timelyllm.report import Report, paper_difference, paper
 from timely.bench.papers.timelyllm.runs import (
     EDF,
     FCFS,
-    FIXED,
+    FIXED_BATCH,
     PUD,
     STREAM,
     TIMELY,
@@ -154,7 +154,7 @@ def _spans(record: JobRecord) -> list[tuple[float, float, str]]:
 def paper_figure_7(report: Report, label: str, new_tokens: int) -> Iterator[Claim]:
     """Figure 7: mean utility against a fixed batch size, WID 2."""
     values: dict[str, list[list[float]]] = {}
-    for system in (VLLM, FIXED):
+    for system in (VLLM, FIXED_BATCH):
         values[system.name] = [
             [
                 outcome.utility
@@ -170,14 +170,17 @@ def paper_figure_7(report: Report, label: str, new_tokens: int) -> Iterator[Clai
         paper={"paper: TimelyLLM": (6, 1.21), "paper: vLLM": (12, 0.74)}, floor=-2.0,
     )  # fmt: skip
     where = _where(label, new_tokens)
-    for system, key, paper, at, neutral in ((FIXED, "pud", 1.21, 6, 0.74), (VLLM, "vllm", 0.74, 12, None)):
+    for system, key, paper, at, neutral in (
+        (FIXED_BATCH, "pud", 1.21, 6, 0.74),
+        (VLLM, "vllm", 0.74, 12, None),
+    ):
         means = [paper_interval(row) for row in values[system.name]]
         best = max(range(len(BATCHES)), key=lambda place: means[place][0])
         yield paper_claim(
             f"fig7-{key}-{label}", f"Fig. 7: best mean utility over batch sizes, {system.name}; {where}", paper,
             means[best], "utility", near_paper_number(paper, neutral), f"at batch {BATCHES[best]}, the paper's at {at}",
         )  # fmt: skip
-    leads = [paper_difference(a, b) for a, b in zip(values[FIXED.name], values[VLLM.name], strict=True)]
+    leads = [paper_difference(a, b) for a, b in zip(values[FIXED_BATCH.name], values[VLLM.name], strict=True)]
     yield paper_claim(
         f"fig7-always-{label}", f"Fig. 7: least lead of TimelyLLM over vLLM over the batch sizes; {where}", None,
         min(leads, key=lambda lead: lead[0]), "utility", paper_at_least(0.0),

@@ -81,10 +81,10 @@ def paper_figure_9(report: Report, label: str, new_tokens: int) -> Iterator[Clai
             f"{paper_interval(utility[VLLM.name])[0]:.3f} to {paper_interval(utility[PUD.name])[0]:.3f} of at most 1;"
             " a factor needs vLLM above zero",
         )  # fmt: skip
-        saved = paper_ratio_interval(waiting[PUD.name], waiting[VLLM.name])
+        ratio = paper_ratio_interval(waiting[PUD.name], waiting[VLLM.name])
         yield paper_claim(
             f"fig9-waiting-{suffix}", f"Fig. 9: waiting saved on desk cleaning; {where}", 0.84,
-            (1.0 - saved[0], 1.0 - saved[2], 1.0 - saved[1]), "share", near_paper_number(0.84, neutral=0.0),
+            (1.0 - ratio[0], 1.0 - ratio[2], 1.0 - ratio[1]), "share", near_paper_number(0.84, neutral=0.0),
             f"{paper_interval(waiting[VLLM.name])[0]:.3f} s to {paper_interval(waiting[PUD.name])[0]:.3f} s",
         )  # fmt: skip
         yield paper_claim(
@@ -125,10 +125,10 @@ def paper_figure_10(report: Report) -> Iterator[Claim]:
         "fig10-utility", "Fig. 10: TimelyLLM-Sen, gain in utility over vLLM, Phi3", 21.57, gain, "utility",
         near_paper_number(21.57, neutral=0.0), f"the length of the stories is ours; gain by length: {stories}",
     )  # fmt: skip
-    saved = paper_ratio_interval(waiting["TimelyLLM-Sen", "Phi3"], waiting["vLLM", "Phi3"])
+    ratio = paper_ratio_interval(waiting["TimelyLLM-Sen", "Phi3"], waiting["vLLM", "Phi3"])
     yield paper_claim(
         "fig10-delay", "Fig. 10: TimelyLLM-Sen, delay saved, Phi3", 0.96,
-        (1.0 - saved[0], 1.0 - saved[2], 1.0 - saved[1]), "share", near_paper_number(0.96, neutral=0.0),
+        (1.0 - ratio[0], 1.0 - ratio[2], 1.0 - ratio[1]), "share", near_paper_number(0.96, neutral=0.0),
         f"{paper_interval(waiting['vLLM', 'Phi3'])[0]:.2f} s to"
         f" {paper_interval(waiting['TimelyLLM-Sen', 'Phi3'])[0]:.2f} s",
     )  # fmt: skip
@@ -156,9 +156,9 @@ def _longer_stories(report: Report) -> str:
             for system in (PUD, VLLM)
         )
         gain = paper_difference([o.utility for o in pud], [o.utility for o in vllm])
-        saved = paper_ratio_interval([o.waiting_s for o in pud], [o.waiting_s for o in vllm])
+        ratio = paper_ratio_interval([o.waiting_s for o in pud], [o.waiting_s for o in vllm])
         report.row("10 gain, Phi3, by length of stories", PUD.name, f"{longer:g}", gain)
-        texts.append(f"{longer:g} times {gain[0]:.1f} ({100 * (1 - saved[0]):.0f}% saved)")
+        texts.append(f"{longer:g} times {gain[0]:.1f} ({100 * (1 - ratio[0]):.0f}% saved)")
     return ", ".join(texts)
 
 

@@ -8,7 +8,7 @@ from timely.bench.papers.claims import CONTEXT, Claim, paper_at_least, paper_at_
 from timely.bench.papers.seed_statistics import Interval
 from timely.bench.papers.timelyllm.report import Report, paper_difference, paper_shares
 from timely.bench.papers.timelyllm.runs import (
-    ADDED,
+    ADDED_SYSTEMS,
     ALONE,
     NEW_TOKENS,
     PREFIX_TOKENS,
@@ -93,7 +93,7 @@ def paper_ablation(report: Report) -> Iterator[Claim]:
     """Ideas of ``timely`` added one by one, and each alone, WID 2."""
     for new_tokens in (NEW_TOKENS, HEAVY_NEW_TOKENS):
         values: dict[str, list[Interval | None]] = {}
-        for number, system in enumerate((*ADDED, *ALONE)):
+        for number, system in enumerate((*ADDED_SYSTEMS, *ALONE)):
             outcomes = report.outcomes(system, "wid2", new_tokens=new_tokens)
             pair = [paper_interval(paper_shares(outcomes, kind)) for kind in ("urgent", "normal")]
             values[system.name] = list(pair)
@@ -105,7 +105,7 @@ def paper_ablation(report: Report) -> Iterator[Claim]:
                     "share", CONTEXT, f"waiting {paper_interval([o.waiting_s for o in outcomes])[0]:.3f} s",
                     subject="ours",
                 )  # fmt: skip
-        for name, systems in (("ablation", ADDED), ("ablation-each", (*ALONE, ADDED[-1]))):
+        for name, systems in (("ablation", ADDED_SYSTEMS), ("ablation-each", (*ALONE, ADDED_SYSTEMS[-1]))):
             plots.paper_bars(
                 report.out / f"{name}-{new_tokens}.png",
                 f"Ablation: share of the maximum, WID 2, {new_tokens} new prompt tokens", ["urgent", "normal"],

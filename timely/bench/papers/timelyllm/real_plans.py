@@ -44,10 +44,10 @@ def paper_real_plans(report: Report, label: str, new_tokens: int) -> Iterator[Cl
         paper_ratio_interval([run[0] for run in pud], [run[0] for run in vllm]), "ratio",
         near_paper_number(1.97, neutral=1.0), f"of vLLM's {paper_interval([run[0] for run in vllm])[0]:.3f}; {note}",
     )  # fmt: skip
-    saved = paper_ratio_interval([run[1] for run in pud], [run[1] for run in vllm])
+    ratio = paper_ratio_interval([run[1] for run in pud], [run[1] for run in vllm])
     yield paper_claim(
         f"fig9-saycan-waiting-{label}", f"Fig. 9: waiting saved, {where}", 0.84,
-        (1.0 - saved[0], 1.0 - saved[2], 1.0 - saved[1]), "share", near_paper_number(0.84, neutral=0.0), note,
+        (1.0 - ratio[0], 1.0 - ratio[2], 1.0 - ratio[1]), "share", near_paper_number(0.84, neutral=0.0), note,
     )  # fmt: skip
 
 
@@ -56,16 +56,16 @@ def measure_paper_real_plans(path: str, system: str, new_tokens: int, seed: int)
     tasks, ids = paper_workload("wid3", seed, new_tokens)
     plans = paper_robot_plans(Path(path))
     rng = np.random.default_rng([seed, 9])
-    changed = [
-        _planned(task, plans[int(rng.integers(len(plans)))]) if number == DESK else task
+    desk_tasks = [
+        _with_plan(task, plans[int(rng.integers(len(plans)))]) if number == DESK else task
         for task, number in zip(tasks, ids, strict=True)
     ]
-    run = simulate_paper_run(BY_NAME[system], changed)
+    run = simulate_paper_run(BY_NAME[system], desk_tasks)
     utility, _, waiting_s = Outcome.of(run.records, ids, run.end_s).types[DESK]
     return [utility, waiting_s]
 
 
-def _planned(task: PlannedTask, steps: tuple[str, ...]) -> PlannedTask:
+def _with_plan(task: PlannedTask, steps: tuple[str, ...]) -> PlannedTask:
     """The task with a segment a step; each executes as long as one of its own segments does on average."""
     execution_s = float(np.mean([segment.execution_s for segment in task.plan]))
     plan = [PlannedSegment(step, max(1, round(len(step) / CHARS_PER_TOKEN)), execution_s) for step in steps]

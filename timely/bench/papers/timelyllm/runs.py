@@ -65,19 +65,19 @@ class System:
     mode: Mode = "segmented"
 
 
-def _named(name: str) -> Callable[[], Discipline]:
+def _maker(name: str) -> Callable[[], Discipline]:
     return lambda: create_discipline(name)
 
 
-VLLM = System("vLLM", _named("fcfs"), "whole")
-STREAM = System("vLLM-stream", _named("fcfs"), "stream")
+VLLM = System("vLLM", _maker("fcfs"), "whole")
+STREAM = System("vLLM-stream", _maker("fcfs"), "stream")
 FCFS = System("segmented FCFS", _SegmentedFcfs)
 EDF = System("segmented EDF", _SegmentedEdf)
 PUD = System("TimelyLLM (pud)", Pud)
 TIMELY = System("timely", Timely)
-FIXED = System("TimelyLLM, fixed batch", _FixedBatch)
+FIXED_BATCH = System("TimelyLLM, fixed batch", _FixedBatch)
 SYSTEMS = (VLLM, STREAM, FCFS, EDF, PUD, TIMELY)
-ADDED = (
+ADDED_SYSTEMS = (
     PUD,
     System("index alone", ablations.Index),
     System("index + protect", ablations.Protecting),
@@ -94,7 +94,7 @@ ALONE = (
     System("weighted tardiness without opportunistic decode", ablations.WithoutRiding),
 )
 """Each idea alone: with the index only, or removed from the whole. Chunks and early act through protection."""
-BY_NAME = {system.name: system for system in (*SYSTEMS, FIXED, *ADDED, *ALONE)}
+BY_NAME = {system.name: system for system in (*SYSTEMS, FIXED_BATCH, *ADDED_SYSTEMS, *ALONE)}
 
 
 # ---------------------------------------------------------------- one run
@@ -127,17 +127,20 @@ class Outcome:
         kinds["normal"] = [r for r in records if not r.task.hints.utility.urgent]
         types = {}
         for number in sorted(set(ids)):
-            chosen = [record for record, own in zip(records, ids, strict=True) if own == number]
+            own_records = [record for record, own in zip(records, ids, strict=True) if own == number]
             types[number] = (
-                _mean(record.utility(end_s) for record in chosen),
-                _mean(record.response_time_s for record in chosen),
-                _mean(record.waiting_time_s for record in chosen),
+                _mean(record.utility(end_s) for record in own_records),
+                _mean(record.response_time_s for record in own_records),
+                _mean(record.waiting_time_s for record in own_records),
             )
         return cls(
-            {name: _share(chosen, end_s) for name, chosen in kinds.items()},
+            {name: _share(own_records, end_s) for name, own_records in kinds.items()},
             _mean(record.utility(end_s) for record in records),
             _mean(record.outcome == "complete" for record in records),
-            {name: _mean(record.response_time_s for record in chosen) for name, chosen in kinds.items()},
+            {
+                name: _mean(record.response_time_s for record in own_records)
+                for name, own_records in kinds.items()
+            },
             _mean(record.waiting_time_s for record in records),
             types,
         )
@@ -145,24 +148,24 @@ class Outcome:
     @classmethod
     def from_checkpoint(cls, entry: dict[str, Any]) -> Self:
         """An outcome from the JSON that ``to_checkpoint`` made of it."""
-        fields = _changed(entry, lambda value: math.nan if value is None else value)
+        fields = _change_values(entry, lambda value: math.nan if value is None else value)
         fields["types"] = {int(number): tuple(values) for number, values in fields["types"].items()}
         return cls(**fields)
 
     def to_checkpoint(self) -> dict[str, Any]:
         """As JSON, with null for nan."""
-        plain: dict[str, Any] = _changed(
+        plain: dict[str, Any] = _change_values(
             asdict(self), lambda value: round(value, 9) if math.isfinite(value) else None
         )
         return plain
 
 
-def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
+def _change_values(value: Any, change: Callable[[Any], Any]) -> Any:
     """Each number of a nested value changed; keys become strings."""
     if isinstance(value, dict):
-        return {str(key): _changed(inner, change) for key, inner in value.items()}
+        return {str(key): _change_values(inner, change) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_changed(inner, change) for inner in value]
+        return [_change_values(inner, change) for inner in value]
     return change(value)
 
 
@@ -182,14 +185,14 @@ def paper_workload(
 ) -> tuple[tuple[PlannedTask, ...], tuple[int, ...]]:
     """A workload of Table 3 (or ``chat``) as tasks, and their trace ids; plans ``longer`` times as long."""
     if name == "chat":
-        composed = compose("chat", seed, options=Options(unit=unit))  # type: ignore[arg-type]
+        trace = compose("chat", seed, options=Options(unit=unit))  # type: ignore[arg-type]
     else:
-        composed = compose(
+        trace = compose(
             name, seed, prompt_tokens=PREFIX_TOKENS + new_tokens, shared_prefix_tokens=PREFIX_TOKENS
         )
-    jobs = list(composed.jobs)
+    jobs = list(trace.jobs)
     tasks = tuple(
-        lengthened_paper_trace(replay_task_from_job(job, composed.header.network_s), longer) for job in jobs
+        lengthened_paper_trace(replay_task_from_job(job, trace.header.network_s), longer) for job in jobs
     )
     return tasks, tuple(int(job.extra.get("trace_id", 0)) for job in jobs)
 
@@ -286,9 +289,9 @@ def paper_ratio_interval(
     if not len(top) or bottom.mean() <= 0.0:
         return (math.nan, math.nan, math.nan)
     rng = np.random.default_rng(seed)
-    chosen = rng.integers(0, len(top), (RESAMPLES, len(top)))
-    below = bottom[chosen].mean(axis=1)
-    sample = np.where(below > 0.0, top[chosen].mean(axis=1) / np.where(below > 0.0, below, 1.0), np.inf)
+    resamples = rng.integers(0, len(top), (RESAMPLES, len(top)))
+    below = bottom[resamples].mean(axis=1)
+    sample = np.where(below > 0.0, top[resamples].mean(axis=1) / np.where(below > 0.0, below, 1.0), np.inf)
     low, high = np.percentile(sample, (2.5, 97.5))
     return (float(top.mean() / bottom.mean()), float(low), float(high))
 

@@ -18,7 +18,7 @@ from timely_robots.error_codes import ErrorCode
 from timely_robots.halter import Halter
 from timely_robots.segments import MotionError
 
-USED = ("control", "device", "config", "rtde")
+SERVICES = ("control", "device", "config", "rtde")
 """The controller's channels that this link uses; each reconnects in its own time."""
 STATE_EVERY_S = 0.2
 HALT_AGAIN_S = 0.1
@@ -99,7 +99,7 @@ class Indy7Link:
         import grpc
 
         end = self._clock.now() + timeout_s
-        for name in USED:
+        for name in SERVICES:
             channel = getattr(self._arm, f"{name}_channel")
             grpc.channel_ready_future(channel).result(timeout=max(0.05, end - self._clock.now()))
 
@@ -113,7 +113,7 @@ class Indy7Link:
         self._calls.shutdown(wait=False, cancel_futures=True)
         arm, self._arm = self._arm, None
         if arm is not None:
-            for name in (*USED, "boot", "cri", "teleop"):
+            for name in (*SERVICES, "boot", "cri", "teleop"):
                 getattr(arm, f"{name}_channel").close()
 
     def halt(self, wait_s: float = STOP_FIRST_S) -> str:
@@ -159,16 +159,16 @@ class Indy7Link:
             if self._clock.wait(self._closing, HALT_AGAIN_S):
                 return
             try:
-                rested = not self.moving(halt_when_late=False)
+                is_at_rest = not self.moving(halt_when_late=False)
             except self._errors:
-                rested = False
+                is_at_rest = False
             with self._halt_lock:
-                if rested and begin_s == self._halt_s:  # no other stop came meanwhile
+                if is_at_rest and begin_s == self._halt_s:  # no other stop came meanwhile
                     self.fault = ""
                     self.at_rest = True
                     self._halting.clear()
                     continue
-            if not rested:
+            if not is_at_rest:
                 if self._clock.now() - begin_s >= HALT_FAULT_S:
                     self.fault = f"not observed at rest {self._clock.now() - begin_s:.0f} s after the stop"
                 self._send_stop()

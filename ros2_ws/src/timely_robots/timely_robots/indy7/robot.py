@@ -154,7 +154,7 @@ class Indy7Robot(Robot):
         link: Indy7Link,
         place: Sequence[float],
         motion: Motion,
-        moved: Callable[[], None],
+        on_grip: Callable[[], None],
         *,
         close: bool,
     ) -> None:
@@ -162,16 +162,16 @@ class Indy7Robot(Robot):
         x, y, z = (1000.0 * part for part in place)
         self._over(link, place, motion)
         self._move_line(link, (x, y, z), motion)
-        self._grip(link, close, motion, moved)
+        self._grip(link, close, motion, on_grip)
         self._over(link, place, motion)
 
     def _grip(
-        self, link: Indy7Link, close: bool, motion: Motion, moved: Callable[[], None] = lambda: None
+        self, link: Indy7Link, close: bool, motion: Motion, on_grip: Callable[[], None] = lambda: None
     ) -> None:
-        """Close or open the gripper; ``moved`` notes at once what it holds then: a stop may end the skill."""
+        """Close or open the gripper; ``on_grip`` notes at once what it holds then: a stop may end the skill."""
         motion.permit()
         link.output(self.settings["gripper_output"], close)
-        moved()
+        on_grip()
         motion.sleep(GRIPPER_S)
 
     def _percent(self) -> float:
@@ -192,10 +192,10 @@ class Indy7Robot(Robot):
         pose, percent = link.read_pose(), self._percent()
         target = [*goal, *DOWN_DEG]
         turn = max(abs(math.remainder(a - b, 360.0)) for a, b in zip(pose[3:], DOWN_DEG, strict=True))
-        expected = (math.dist(pose[:3], goal) / TASK_MM_PER_S + turn / 120.0) * 100.0 / percent + 0.5
+        expected_s = (math.dist(pose[:3], goal) / TASK_MM_PER_S + turn / 120.0) * 100.0 / percent + 0.5
         motion.permit()
         link.move_line(target, percent)
-        self._follow(link, expected, motion)
+        self._follow(link, expected_s, motion)
         away = math.dist(link.read_pose()[:3], goal)
         if away > THERE_MM:
             raise MotionError(
@@ -223,15 +223,15 @@ class Indy7Robot(Robot):
     def _follow(self, link: Indy7Link, expected_s: float, motion: Motion) -> None:
         begin_s = self.clock.now()
         while link.moving():
-            elapsed = self.clock.now() - begin_s
-            if elapsed > SLACK * expected_s + MARGIN_S:
+            elapsed_s = self.clock.now() - begin_s
+            if elapsed_s > SLACK * expected_s + MARGIN_S:
                 link.halt()
-                raise MotionError(f"the motion took over {elapsed:.1f} s", ErrorCode.MOTION_TIMEOUT)
+                raise MotionError(f"the motion took over {elapsed_s:.1f} s", ErrorCode.MOTION_TIMEOUT)
             fence, pose = self.profile.geofence, link.read_pose()
             if fence is not None and not fence.contains(*(0.001 * part for part in pose[:3])):
                 link.halt()
                 raise MotionError("the arm left the geofence on its way", ErrorCode.OUT_OF_LIMITS)
-            motion.progress(max(POLL_S, expected_s - elapsed))
+            motion.progress(max(POLL_S, expected_s - elapsed_s))
             motion.sleep(POLL_S)
 
     def _settle(self, link: Indy7Link, motion: Motion) -> None:

@@ -117,9 +117,9 @@ class Arm:
 
     def open(self) -> float:
         """Open the fingers and let go; takes no expected time."""
-        held, self.holding = self.holding, ""
-        if held:
-            self._data.eq_active[self._welds[held]] = 0
+        name, self.holding = self.holding, ""
+        if name:
+            self._data.eq_active[self._welds[name]] = 0
         self._grip, self.steady_s = FINGER_REACH_M, 0.0
         return 0.0
 

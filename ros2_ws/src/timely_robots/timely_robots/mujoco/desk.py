@@ -29,7 +29,7 @@ class Desk:
         things: name -> where it is at the start, metres. places: mats, name -> where.
         move: carries out an order, see ``Mover``.
         wait: lets so many simulated seconds pass.
-        allowed: raises MotionError for a place outside the geofence.
+        check_spot: raises MotionError for a place outside the geofence.
         joint_speed: rad/s. say: tells the user.
     """
 
@@ -41,12 +41,12 @@ class Desk:
         *,
         move: Mover,
         wait: Callable[[float, Motion], None],
-        allowed: Callable[[Spot], None],
+        check_spot: Callable[[Spot], None],
         joint_speed: float,
         say: Callable[[str], None],
     ) -> None:
         self._arm, self._things, self._places = arm, list(things), dict(places)
-        self._move, self._wait, self._allowed, self._say = move, wait, allowed, say
+        self._move, self._wait, self._check_spot, self._say = move, wait, check_spot, say
         self._speed = joint_speed
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
@@ -97,12 +97,12 @@ class Desk:
     def _over(self, spot: Spot, motion: Motion, turn: float = 0.0) -> None:
         x, y, z = spot
         above = (x, y, z + ABOVE_M)
-        self._allowed(above)
+        self._check_spot(above)
         angles = joints_for(above, turn)
         self._move(lambda: self._arm.move_joints(angles, self._speed), motion)
 
     def _line(self, spot: Spot, motion: Motion) -> None:
-        self._allowed(spot)
+        self._check_spot(spot)
         self._move(lambda: self._arm.move_line(spot, 1.0), motion)
 
     def _pick(self, name: str, motion: Motion) -> None:
@@ -127,33 +127,33 @@ class Desk:
             raise MotionError(f"{name!r} slipped out of the hand", ErrorCode.MOTION_FAILED)
 
     def _put(self, name: str, motion: Motion) -> None:
-        held = self._held(name)
+        thing = self._thing_in_hand(name)
         x, y, z = self._rest(name)
         self._over((x, y, z), motion)
         self._line((x, y, z + LET_GO_M), motion)
         self._move(self._arm.open, motion)
         self._line((x, y, z + ABOVE_M), motion)
-        self._landed(held, (x, y, z), PLACED_M)
+        self._check_landing(thing, (x, y, z), PLACED_M)
 
     def _drop(self, name: str, motion: Motion) -> None:
-        held = self._held(name)
+        thing = self._thing_in_hand(name)
         x, y, z = self._rest(name)
         self._over((x, y, z), motion)
         self._move(self._arm.open, motion)
         self._wait(FALL_S, motion)
-        self._landed(held, (x, y, z), DROPPED_M)
+        self._check_landing(thing, (x, y, z), DROPPED_M)
 
-    def _held(self, name: str) -> str:
-        held = self._arm.holding
-        if not held:
+    def _thing_in_hand(self, name: str) -> str:
+        thing = self._arm.holding
+        if not thing:
             raise MotionError(f"cannot put anything on {name!r}: it holds nothing", ErrorCode.MOTION_FAILED)
-        if held == name:
+        if thing == name:
             raise MotionError(f"cannot put {name!r} on itself", ErrorCode.MOTION_FAILED)
-        return held
+        return thing
 
-    def _landed(self, held: str, target: Spot, within_m: float) -> None:
-        away = math.dist(self._arm.spot(held)[:2], target[:2])
+    def _check_landing(self, thing: str, target: Spot, within_m: float) -> None:
+        away = math.dist(self._arm.spot(thing)[:2], target[:2])
         if away > within_m:
             raise MotionError(
-                f"{held!r} ended {100.0 * away:.0f} cm from where it was to be", ErrorCode.MOTION_FAILED
+                f"{thing!r} ended {100.0 * away:.0f} cm from where it was to be", ErrorCode.MOTION_FAILED
             )

@@ -100,9 +100,9 @@ class Physics:
                 return
             while not clock.wait(self._closing, LAP_S):
                 now_s = clock.now()
-                passed, self._last_s = (now_s - self._last_s) * self.speed, now_s
-                self.lost_s += max(0.0, passed - MAX_BEHIND_S)
+                passed_s, self._last_s = (now_s - self._last_s) * self.speed, now_s
+                self.lost_s += max(0.0, passed_s - MAX_BEHIND_S)
                 with self.lock:
-                    self.advance(min(passed, MAX_BEHIND_S))
+                    self.advance(min(passed_s, MAX_BEHIND_S))
         except Exception as error:  # whoever waits for a motion must hear of it
             self.failure = f"the simulation failed: {type(error).__name__}: {error}"

@@ -90,7 +90,7 @@ class MujocoRobot(DroneRobot):
         things = {name: (x, y, half) for name, (x, y) in self._spots("things").items()}
         places = {name: (x, y, 0.001) for name, (x, y) in self._spots("places").items()}
         for spot in (*things.values(), *places.values()):
-            self._allowed(spot)
+            self._check_fence(spot)
         model, data = load_mjcf(models.arm_model(things, places))
         self._arm = arm = Arm(model, data, list(things))
         limit = self.profile.speed.joint_rad_per_s or math.inf
@@ -101,7 +101,7 @@ class MujocoRobot(DroneRobot):
             places,
             move=self._carry_out,
             wait=lambda seconds, motion: motion.sleep(seconds / self._speed),
-            allowed=self._allowed,
+            check_spot=self._check_fence,
             joint_speed=min(limit, float(self.settings["joint_rad_per_s"])),
             say=self.log.info,
         )
@@ -142,10 +142,10 @@ class MujocoRobot(DroneRobot):
             return RobotStatus(place, turn, battery, detail, at_rest=rest, away=flying, fault=fault)
         if self._arm is not None:
             down = (0.0, 1.0, 0.0, 0.0)
-            held, rest = self._arm.holding, self._arm.arrived
+            thing, rest = self._arm.holding, self._arm.arrived
             detail = self._failure()
             return RobotStatus(
-                self._arm.tool, down, detail=detail, holding=held, at_rest=rest, away=bool(held)
+                self._arm.tool, down, detail=detail, holding=thing, at_rest=rest, away=bool(thing)
             )
         return RobotStatus()
 
@@ -176,7 +176,7 @@ class MujocoRobot(DroneRobot):
             (x, y, z), _, yaw, _ = pilot.leg.at()
             cos, sin = math.cos(yaw), math.sin(yaw)
             way = (cos * ahead - sin * left, sin * ahead + cos * left, up)
-            self._allowed((x + way[0], y + way[1], z + way[2]))
+            self._check_fence((x + way[0], y + way[1], z + way[2]))
             if z + way[2] < 0.1:
                 raise MotionError(f"{skill} {centimetres:g} ends in the ground", ErrorCode.OUT_OF_LIMITS)
             return pilot.fly(way, speed)
@@ -225,7 +225,7 @@ class MujocoRobot(DroneRobot):
 
     # --- Both ---
 
-    def _allowed(self, spot: Spot) -> None:
+    def _check_fence(self, spot: Spot) -> None:
         fence = self.profile.geofence
         if fence is not None and not fence.contains(*spot):
             raise MotionError(

@@ -174,8 +174,8 @@ class ActionCall:
     def send(self) -> None:
         """Send the goal, once."""
         self._sent_s = time.monotonic()
-        sent = send_ros_goal(self._client, self._goal, self._feedback, self.goal_id)
-        sent.add_done_callback(lambda future: self._accepted(future.result()))
+        goal_future = send_ros_goal(self._client, self._goal, self._feedback, self.goal_id)
+        goal_future.add_done_callback(lambda future: self._on_acceptance(future.result()))
 
     def insist(self) -> None:
         """Request the result by the goal's id: an answer was lost, or the server was started again."""
@@ -186,7 +186,7 @@ class ActionCall:
         if self.handle is not None:
             self.handle.cancel_goal_async()
 
-    def _accepted(self, handle: Any) -> None:
+    def _on_acceptance(self, handle: Any) -> None:
         if self.handle is not None:
             return
         if handle is None or not handle.accepted:
@@ -196,9 +196,9 @@ class ActionCall:
 
     def _follow(self, handle: ClientGoalHandle) -> None:
         self.handle = handle
-        handle.get_result_async().add_done_callback(lambda future: self._ended(future.result()))
+        handle.get_result_async().add_done_callback(lambda future: self._on_result(future.result()))
 
-    def _ended(self, response: Any) -> None:
+    def _on_result(self, response: Any) -> None:
         if response is not None and self.response is None:
             self.response = response
             self._on_response(response)
@@ -279,10 +279,10 @@ def cheap_ros_goal_names() -> None:
     UUID.__repr__ = lambda goal_id: bytes(goal_id.uuid).hex()
     bare: property = UUID.uuid
     if bare.fget is not None and not getattr(bare.fget, "cheap", False):
-        read = bare.fget
+        read_name = bare.fget
 
         def cheap(goal_id: UUID) -> Any:
-            return read(goal_id).view(_Hexadecimal)
+            return read_name(goal_id).view(_Hexadecimal)
 
         cheap.cheap = True  # type: ignore[attr-defined]
         UUID.uuid = property(cheap, bare.fset)

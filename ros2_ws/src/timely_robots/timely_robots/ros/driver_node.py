@@ -25,7 +25,7 @@ from timely_robots.plan_runner import PlanRunner
 from timely_robots.robot import Robot, RobotStatus
 from timely_robots.ros.driver_settings import declare_driver_parameters, driver_store
 from timely_robots.ros.lifecycle import ManagedNode
-from timely_robots.ros.rclpy_utils import LATCHED, TASKS
+from timely_robots.ros.rclpy_utils import LATCHED_QOS, TASKS
 from timely_robots.ros.safety_services import SafetyServices
 from timely_robots.ros.segment_server import SegmentServer
 from timely_robots.ros.state_messages import DriverState, driver_diagnostic_status, ros_driver_state_message
@@ -100,7 +100,7 @@ class DriverNode(ManagedNode):
             lambda: self.robot.status().battery,
             str(self.value("skill_set")),
         )
-        self._state_publisher = self.create_publisher(RobotState, "state", LATCHED)
+        self._state_publisher = self.create_publisher(RobotState, "state", LATCHED_QOS)
         self.create_subscription(Task, "task", self._on_task, TASKS)
         self._safety_services = SafetyServices(
             self,
@@ -109,8 +109,8 @@ class DriverNode(ManagedNode):
             Operators(str(self.value("principals"))),
             executor=lambda: self._segment_executor,
             active=lambda: self._active,
-            connected=lambda: self._connected,
-            changed=self.publish_state,
+            is_connected=lambda: self._connected,
+            on_change=self.publish_state,
         )
         self.start_automatically()
 
@@ -208,21 +208,21 @@ class DriverNode(ManagedNode):
         executor, self._segment_executor = self._segment_executor, None
         if executor is None:
             return
-        if not (ended := executor.close()):
+        if not (is_closed := executor.close()):
             self.get_logger().error("a motion did not end within 5 s of the order to stop")
-        if executor.take_action_problem() or not ended:
+        if executor.take_action_problem() or not is_closed:
             # A landing that a deactivation interrupts must be begun again.
             self._failsafe.retry()
 
     # --- Task, failsafe and state ---
 
     def _on_task(self, task: Task) -> None:
-        waited = self._segment_wait_s() is not None
+        was_waiting = self._segment_wait_s() is not None
         executor, now_s = self._segment_executor, time.monotonic()
         in_execution = executor.tasks if executor is not None else ()
         self._watchdog.observe(task.task_id, task.phase, task.segments, now_s, in_execution)
         self._limit_cpu_latency()
-        if (self._segment_wait_s() is not None) != waited:
+        if (self._segment_wait_s() is not None) != was_waiting:
             self.publish_state()
 
     def _check(self) -> None:
@@ -231,12 +231,14 @@ class DriverNode(ManagedNode):
         self._safety.check(now_s)
         if executor is not None:
             for task_id in executor.tasks:
-                if self._watchdog.orphaned(task_id, now_s):
+                if self._watchdog.is_orphaned(task_id, now_s):
                     silent_s = self._watchdog.silence_s_of(task_id, now_s)
-                    dropped = executor.abandon(task_id, f"no message of the task for {silent_s:.1f} s")
-                    if dropped:
+                    dropped_segments = executor.abandon(
+                        task_id, f"no message of the task for {silent_s:.1f} s"
+                    )
+                    if dropped_segments:
                         self.get_logger().warning(
-                            f"task {task_id}: orphaned, {dropped} segments are not executed"
+                            f"task {task_id}: orphaned, {dropped_segments} segments are not executed"
                         )
             self._run_failsafe(executor, now_s)
             distance_m = self.robot.proximity_m()
@@ -255,7 +257,7 @@ class DriverNode(ManagedNode):
         conditions = Conditions(
             away=status.away,
             plan_wait_s=self._segment_wait_s() or 0.0,
-            bridge_lost=self._watchdog.orphaned(segments.task_id, now_s),
+            bridge_lost=self._watchdog.is_orphaned(segments.task_id, now_s),
             idle=self._idle(now_s),
             lease_lapsed=self._safety.lease.state(now_s).lapsed,
             link_lost=status.link_lost,

@@ -39,8 +39,8 @@ class SafetyServices:
         operators: may reset, take a lease over, and confirm.
         executor: the segment executor now; None while the driver is not configured.
         active: the driver takes segments.
-        connected: the robot is connected, so it can be halted.
-        changed: is called on the node's executor when the driver's state has changed.
+        is_connected: the robot is connected, so it can be halted.
+        on_change: is called on the node's executor when the driver's state has changed.
     """
 
     def __init__(
@@ -52,11 +52,16 @@ class SafetyServices:
         *,
         executor: Callable[[], SegmentExecutor | None],
         active: Callable[[], bool],
-        connected: Callable[[], bool],
-        changed: Callable[[], None],
+        is_connected: Callable[[], bool],
+        on_change: Callable[[], None],
     ) -> None:
         self._node, self._robot, self._guard, self._operators = node, robot, guard, operators
-        self._executor, self._active, self._connected, self._changed = executor, active, connected, changed
+        self._executor, self._active, self._is_connected, self._on_change = (
+            executor,
+            active,
+            is_connected,
+            on_change,
+        )
         self._halted = False
         self._halter = Halter(lambda: robot.halt())  # noqa: PLW0108 - a test may replace it
         self._stopper = Halter(self.stop)
@@ -97,19 +102,19 @@ class SafetyServices:
             executor.stop(reason)
         else:
             with store.stopping(reason):
-                halt = self._halter.begin() if self._connected() else None
+                halt = self._halter.begin() if self._is_connected() else None
                 store.save()
                 if halt is not None:
                     halt.join(HALT_S)
                     if (error := halt.error) is not None:
                         raise error
-        if not self._connected():
+        if not self._is_connected():
             raise MotionError("the driver is not connected to its robot", ErrorCode.CONNECTION_LOST)
         if self._robot.status().link_lost:
             raise MotionError("the link to the robot is lost", ErrorCode.CONNECTION_LOST)
         self._halted = True
         if (ros_executor := self._node.executor) is not None:
-            ros_executor.create_task(self._changed)
+            ros_executor.create_task(self._on_change)
 
     def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         stop = self._stopper.begin()
@@ -133,7 +138,7 @@ class SafetyServices:
         else:
             response.success = True
             response.message = "ready" if self._active() else "the driver is not active"
-        self._changed()
+        self._on_change()
         return response
 
     def _on_acquire_lease(
@@ -161,7 +166,7 @@ class SafetyServices:
                 lambda order: not lease.permits(order.owner, order.epoch, time.monotonic()),
                 SegmentResult("cancelled", ErrorCode.NOT_OWNER, "another client acquired the lease"),
             )
-        self._changed()
+        self._on_change()
         return response
 
     def _on_lease(self, message: LeaseMessage) -> None:

@@ -37,7 +37,7 @@ class SegmentServer:
         clock: the robot's time.
         executor: the segment executor now; None while the driver is inactive.
         admit: raises MotionError if the sender may not send segments.
-        changed: is called when the driver's state has changed.
+        on_change: is called when the driver's state has changed.
         on_order: is called with each order and its time on the monotonic clock, seconds.
     """
 
@@ -48,11 +48,16 @@ class SegmentServer:
         clock: RobotClock,
         executor: Callable[[], SegmentExecutor | None],
         admit: Callable[[SegmentOrder], None],
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
         on_order: Callable[[SegmentOrder, float], None],
     ) -> None:
         self._node, self._skill_set, self._clock = node, skill_set, clock
-        self._segment_executor, self._admit, self.changed, self._on_order = executor, admit, changed, on_order
+        self._segment_executor, self._admit, self.on_change, self._on_order = (
+            executor,
+            admit,
+            on_change,
+            on_order,
+        )
         self._unbound: OrderedDict[int, tuple[Any, GoalListener]] = OrderedDict()
         self._server: EagerActionServer | None = EagerActionServer(
             node,
@@ -137,7 +142,7 @@ class SegmentServer:
         executor = self._segment_executor()
         if executor is None or not executor.state().executing:
             # Otherwise the start of the next segment has just published it.
-            self.changed()
+            self.on_change()
 
     def _stamp(self, when_s: float) -> Any:
         """ROS time of a moment on the robot's clock."""
@@ -180,7 +185,7 @@ class GoalListener:
         mark_ros_goal_executing(handle)
         _feedback(handle, 0.0, 0.0, self._order.execution_s)
         # After the goals of other robots in this process that may have come meanwhile.
-        self._server.call_soon(self._server.changed)
+        self._server.call_soon(self._server.on_change)
 
 
 def _feedback(handle: ServerGoalHandle, fraction: float, elapsed_s: float, remaining_s: float) -> None:

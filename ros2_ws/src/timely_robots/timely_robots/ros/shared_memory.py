@@ -27,36 +27,36 @@ def clean_ros_shared_memory(folder: Path = FOLDER) -> list[str]:
     except OSError:
         return []
     owners = {name.removesuffix("_el").removesuffix("_sl") for name in names}
-    removed: list[str] = []
+    file_names: list[str] = []
     for owner in sorted(owners):
         if MEMORY.fullmatch(owner):
-            removed += _drop(folder, owner, names)
-    return removed
+            file_names += _drop(folder, owner, names)
+    return file_names
 
 
 def _drop(folder: Path, owner: str, names: set[str]) -> list[str]:
     files = [owner, *(owner + lock for lock in LOCKS), f"sem.{owner}_mutex"]
     present = [name for name in files if name in names]
-    removed: list[str] = []
-    with contextlib.ExitStack() as held:
+    file_names: list[str] = []
+    with contextlib.ExitStack() as locks:
         try:
             stats = [(folder / name).stat() for name in present]
             if any(one.st_uid != os.getuid() or time.time() - one.st_ctime < YOUNG_S for one in stats):
                 return []
             for lock in LOCKS:
                 if owner + lock in names:
-                    held.enter_context(_locked(folder / (owner + lock)))
+                    locks.enter_context(_lock(folder / (owner + lock)))
         except OSError:
             return []  # somebody uses it, or has just removed it
         for name in present:
             with contextlib.suppress(OSError):
                 (folder / name).unlink()
-                removed.append(name)
-    return removed
+                file_names.append(name)
+    return file_names
 
 
 @contextlib.contextmanager
-def _locked(file: Path) -> Iterator[None]:
+def _lock(file: Path) -> Iterator[None]:
     """Hold a lock file that nobody holds; raises OSError if somebody does."""
     handle = os.open(file, os.O_RDONLY)
     try:

@@ -50,12 +50,12 @@ def create_executor(context: Context) -> Executor:
             return SingleThreadedExecutor(context=context)
         # It takes SIGINT and SIGTERM over when it is made; the program decides what those mean, so take them back.
         names = (signal.SIGINT, signal.SIGTERM)
-        kept = {name: signal.getsignal(name) for name in names}
+        handlers = {name: signal.getsignal(name) for name in names}
         # It also turns on faulthandler, which wants a real file; sys.stderr may be something else (a notebook's, say).
         with contextlib.redirect_stderr(sys.__stderr__ or sys.stderr):
             executor = EventsExecutor(context=context)
         if threading.current_thread() is threading.main_thread():
-            for name, handler in kept.items():
+            for name, handler in handlers.items():
                 if handler is not None:
                     signal.signal(name, handler)
         return executor

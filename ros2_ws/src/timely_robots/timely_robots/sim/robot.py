@@ -43,7 +43,7 @@ class SimRobot(Robot):
         self._failing = set(self.texts("failing_skills"))
         self._used_s = 0.0
         self._moving = 0
-        self._begun: tuple[SkillCall, float, float] | None = None
+        self._motion: tuple[SkillCall, float, float] | None = None
 
     FAILSAFES = frozenset({"land", "return", "retract", "release"})
     simulated = True
@@ -61,7 +61,7 @@ class SimRobot(Robot):
         self._world.before(call)
         seconds = self._seconds(call)
         begin = self.clock.now()
-        self._begun = call, begin, seconds
+        self._motion = call, begin, seconds
         self._moving += 1
         try:
             motion.sleep(seconds)
@@ -69,7 +69,7 @@ class SimRobot(Robot):
             self._world.apply(call, self._share(begin, seconds))
             raise
         finally:
-            self._begun = None
+            self._motion = None
             self._moving -= 1
             self._used_s += self.clock.now() - begin
         self._world.apply(call)
@@ -79,10 +79,10 @@ class SimRobot(Robot):
         """Nothing to do: the motion ends by itself when it is cancelled."""
 
     def proximity_m(self) -> float | None:
-        begun = self._begun
-        if begun is None:
+        motion = self._motion
+        if motion is None:
             return self._world.proximity_m(None, 0.0)
-        call, begin, seconds = begun
+        call, begin, seconds = motion
         return self._world.proximity_m(call, self._share(begin, seconds))
 
     def _share(self, begin_s: float, seconds: float) -> float:
@@ -103,9 +103,9 @@ class SimRobot(Robot):
         )
 
     def _seconds(self, call: SkillCall) -> float:
-        expected = self.settings["times"] == "expected"
+        is_expected = self.settings["times"] == "expected"
         try:
-            if expected:
+            if is_expected:
                 seconds = self.profile.estimate_s(call.skill, call.args)
             else:
                 seconds = self.profile.sample_s(call.skill, call.args, self._rng)

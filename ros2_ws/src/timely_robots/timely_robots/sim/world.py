@@ -58,10 +58,10 @@ class SimWorld:
     def apply(self, call: SkillCall, share: float = 1.0) -> None:
         """What a motion changes; ``share`` below 1 when it was cut short."""
         if call.skill in STRAIGHT:
-            self.position[:] = self._moved(call, share)
+            self.position[:] = self._position_after(call, share)
         elif call.skill in _TURNS:
-            turned = self.yaw + _TURNS[call.skill] * math.radians(float(str(call.args[0]))) * share
-            self.yaw = math.remainder(turned, 2.0 * math.pi)
+            yaw = self.yaw + _TURNS[call.skill] * math.radians(float(str(call.args[0]))) * share
+            self.yaw = math.remainder(yaw, 2.0 * math.pi)
         elif share < 1.0:
             return
         elif call.skill == "goto":
@@ -74,7 +74,7 @@ class SimWorld:
         elif call.skill in ("log", "say"):
             self.log = [*self.log[-99:], str(call.args[0])]
 
-    def _moved(self, call: SkillCall, share: float) -> list[float]:
+    def _position_after(self, call: SkillCall, share: float) -> list[float]:
         """The position after a share of a straight motion."""
         metres = 0.01 * float(str(call.args[0])) * share  # plans give centimetres
         x, y, z = (metres * part for part in STRAIGHT[call.skill][1])
@@ -86,7 +86,7 @@ class SimWorld:
         if not self._obstacles:
             return None
         straight = call is not None and call.skill in STRAIGHT
-        here = self._moved(call, share) if call is not None and straight else self.position
+        here = self._position_after(call, share) if call is not None and straight else self.position
         return min(math.dist(here, place) for place in self._obstacles)
 
     def answer(self, call: SkillCall) -> SkillValue:
@@ -102,8 +102,8 @@ class SimWorld:
     def find(self, question: object) -> str:
         """The thing that a question in words asks for: one that it names, else any; empty if there is none."""
         words = str(question).lower()
-        named = [thing for thing in sorted(self.things) if thing in words]
-        return (named or sorted(self.things) or ["something"])[0]
+        mentions = [thing for thing in sorted(self.things) if thing in words]
+        return (mentions or sorted(self.things) or ["something"])[0]
 
     def describe(self, _: object = "") -> str:
         """The scene in words, as a robot tells it when it asks for a new plan."""

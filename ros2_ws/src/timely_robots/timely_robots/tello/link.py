@@ -126,8 +126,8 @@ class TelloLink:
             self.begin(text, wait)
             again = self._clock.now() + TRY_S
             while self._clock.now() < min(again, end):
-                if (said := self.answer()) is not None:
-                    if said.lower() == "ok":
+                if (answer := self.answer()) is not None:
+                    if answer.lower() == "ok":
                         return True
                     break
                 wait(0.02)
@@ -176,9 +176,9 @@ class TelloLink:
             if (halting := self._halting) is not None and not (self.fault and revive):
                 since_s, packets = halting
                 # Two packets of rest: the first may have been on its way when the stop was sent.
-                rested = self._state.packets >= packets + 3 and now - self._state.rest_s >= 0.15
+                is_at_rest = self._state.packets >= packets + 3 and now - self._state.rest_s >= 0.15
                 late_s = now - since_s
-                if rested:
+                if is_at_rest:
                     with self._halt_lock:
                         if self._halting is halting:  # no other stop came meanwhile
                             self.end_halt()

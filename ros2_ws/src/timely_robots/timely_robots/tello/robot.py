@@ -143,20 +143,21 @@ class TelloRobot(DroneRobot):
         command, direction = STRAIGHT[skill]
         cm = _whole(centimetres, 20, 500, skill)
         way = tuple(0.01 * cm * part for part in direction)
-        expected = self._expected(skill, cm, 1.8 + 0.01 * cm / self._speed)
+        expected_s = self._expect_s(skill, cm, 1.8 + 0.01 * cm / self._speed)
         self._fly(
-            Flight(f"{command} {cm}", expected, 0.01 * cm / FASTEST_M_PER_S, (way[0], way[1], way[2])), motion
+            Flight(f"{command} {cm}", expected_s, 0.01 * cm / FASTEST_M_PER_S, (way[0], way[1], way[2])),
+            motion,
         )
 
     def turn(self, degrees: float, motion: Motion) -> None:
         skill = "turn_cw" if degrees > 0 else "turn_ccw"
         whole = _whole(abs(degrees), 1, 360, skill)
-        expected = self._expected(skill, whole, 0.8 + whole / 60.0)
+        expected_s = self._expect_s(skill, whole, 0.8 + whole / 60.0)
         self._fly(
-            Flight(f"{'cw' if degrees > 0 else 'ccw'} {whole}", expected, whole / FASTEST_DEG_PER_S), motion
+            Flight(f"{'cw' if degrees > 0 else 'ccw'} {whole}", expected_s, whole / FASTEST_DEG_PER_S), motion
         )
 
-    def _expected(self, skill: str, amount: int, otherwise_s: float) -> float:
+    def _expect_s(self, skill: str, amount: int, otherwise_s: float) -> float:
         try:
             return max(self.profile.mean_s(skill, (amount,)), otherwise_s)
         except LRTraceError:
@@ -218,18 +219,18 @@ class TelloRobot(DroneRobot):
                 # This process stood still: first the link receives what came meanwhile. The motion may be over unseen.
                 certain = False
                 motion.sleep(LARGEST_GAP_S)
-            elapsed, state = self.clock.now() - begin_s, link.state
-            self._check_fence(flight, elapsed, link)
+            elapsed_s, state = self.clock.now() - begin_s, link.state
+            self._check_fence(flight, elapsed_s, link)
             certain = certain and self.clock.now() - max(begin_s, state.heard_s) <= LARGEST_GAP_S
-            motion.progress(max(POLL_S, flight.expected_s - elapsed))
-            said = (link.answer() or "").lower()
+            motion.progress(max(POLL_S, flight.expected_s - elapsed_s))
+            answer = (link.answer() or "").lower()
             underway = state.speed >= UNDERWAY_M_PER_S and self.clock.now() - state.heard_s <= LARGEST_GAP_S
-            if said == "ok" and elapsed >= flight.quickest_s and not underway:
+            if answer == "ok" and elapsed_s >= flight.quickest_s and not underway:
                 return True
-            if said and said != "ok" and not any(word in said for word in flight.deaf_to):
+            if answer and answer != "ok" and not any(word in answer for word in flight.deaf_to):
                 link.halt()
-                code = ErrorCode.OUT_OF_LIMITS if "range" in said else ErrorCode.MOTION_FAILED
-                raise MotionError(f"{flight.text}: the drone says {said!r}", code)
+                code = ErrorCode.OUT_OF_LIMITS if "range" in answer else ErrorCode.MOTION_FAILED
+                raise MotionError(f"{flight.text}: the drone says {answer!r}", code)
             if link.silent_s > STATE_SILENCE_S:
                 link.halt()
                 raise MotionError("nothing is heard of the drone any more", ErrorCode.CONNECTION_LOST)
@@ -241,18 +242,18 @@ class TelloRobot(DroneRobot):
             )
             rest_s = self.clock.now() - state.rest_s if link.silent_s <= LARGEST_GAP_S else 0.0
             at_rest = state.packets > before.packets + 3 and rest_s >= RESTED_S
-            if began and at_rest and elapsed >= max(flight.quickest_s, flight.rests_s):
+            if began and at_rest and elapsed_s >= max(flight.quickest_s, flight.rests_s):
                 if not link.flying:
                     raise MotionError("the drone has landed by itself", ErrorCode.MOTION_FAILED)
                 return True
-            if certain and not began and at_rest and elapsed >= UNSTARTED_S:
+            if certain and not began and at_rest and elapsed_s >= UNSTARTED_S:
                 return False
-            unseen = not began and at_rest and elapsed >= max(UNSTARTED_S, flight.expected_s)
-            if unseen or elapsed > SLACK * flight.expected_s + MARGIN_S:
+            shows_nothing = not began and at_rest and elapsed_s >= max(UNSTARTED_S, flight.expected_s)
+            if shows_nothing or elapsed_s > SLACK * flight.expected_s + MARGIN_S:
                 link.halt()
-                what = "shows no sign of" if unseen else "has not ended"
+                what = "shows no sign of" if shows_nothing else "has not ended"
                 raise MotionError(
-                    f"the drone {what} {flight.text!r} after {elapsed:.1f} s", ErrorCode.MOTION_TIMEOUT
+                    f"the drone {what} {flight.text!r} after {elapsed_s:.1f} s", ErrorCode.MOTION_TIMEOUT
                 )
 
     def _check_fence(self, flight: Flight, elapsed_s: float, link: TelloLink) -> None:

@@ -160,7 +160,7 @@ class Campaign:
                         outcome,
                         code,
                         task.released_s if task is not None else None,
-                        task.reported if task is not None else (),
+                        task.reported_segments if task is not None else (),
                         BRIDGE,
                     )
                 )
@@ -252,12 +252,12 @@ class Campaign:
             self._await_bridge()
             for errand in errands.values():
                 self.observer.insist(errand)
-        struck = errands[fault.robot]
+        errand_at_fault = errands[fault.robot]
         # An answer of a server that has just appeared may get lost. It is requested again by the goal's id.
-        while not self._until(lambda: self._end(struck, fault) is not None, 5.0):
+        while not self._until(lambda: self._end(errand_at_fault, fault) is not None, 5.0):
             if time.monotonic() - begin_s > TASK_LIMIT_S:
                 break
-            self.observer.insist(struck)
+            self.observer.insist(errand_at_fault)
         self._strikes.repair(fault)
         self._until(lambda: not self._pending(errands, fault), PATIENCE_S)
         for errand in self._pending(errands, fault):
@@ -290,10 +290,10 @@ class Campaign:
             label = f"{end[0]} {bridge_error_name(end[1])}"
         motions = fault_bench_log_motions(name, self.world.logs[name], begin_s)
         plan, *others = [fault_bench_plan_motions(name, one) for one in errand.plans]
-        moved = [motion.what for motion in motions]
+        motion_texts = [motion.what for motion in motions]
         for other in others:
-            judge_ros_fault_motions(other, [what for what in moved if what in other], violations, who)
-        own = [what for what in moved if not any(what in other for other in others)]
+            judge_ros_fault_motions(other, [what for what in motion_texts if what in other], violations, who)
+        own = [what for what in motion_texts if not any(what in other for other in others)]
         judge_ros_fault_motions(plan, own, violations, who)
         unheard = any(
             one is not None and one.robot == name and one.kind in UNHEARD for one in (fault, fault.companion)

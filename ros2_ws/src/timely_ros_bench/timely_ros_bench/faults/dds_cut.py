@@ -44,16 +44,16 @@ def build_dds_cut(folder: Path) -> Path:
     if compiler is None:
         raise Unsupported("needs a C compiler (Debian: build-essential) to cut DDS", where="bench faults")
     library = folder / "libcut.so"
-    done = subprocess.run(
+    compilation = subprocess.run(
         [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"],
         capture_output=True,
         text=True,
         timeout=COMPILE_S,
         check=False,
     )
-    if done.returncode != 0:
+    if compilation.returncode != 0:
         raise EngineFailed(
-            f"the DDS cut does not compile: {done.stderr.strip()[-500:]}", where="bench faults"
+            f"the DDS cut does not compile: {compilation.stderr.strip()[-500:]}", where="bench faults"
         )
     return library
 

@@ -124,16 +124,16 @@ class World:
             "autostart": True,
             "connect_timeout_s": 20.0,
         }
-        chosen = kind
+        driver_kind = kind
         if kind == "tello":
             settings |= {"host": self._host(name), "command_port": 18889, "battery_reserve": RESERVE}
         elif kind == "indy7":
             things = [f"{thing}:{x},{y},{z}" for thing, (x, y, z) in SPOTS.items()]
             settings |= {"host": self._host(name), "things": things, "speed_percent": 60.0}
         else:
-            chosen = "timely_ros_bench.logged_sim:LoggedSim"
+            driver_kind = "timely_ros_bench.logged_sim:LoggedSim"
             settings |= {"log": str(self._log(name)), "times": "expected"}
-        arguments = ["--kind", chosen, *self._parameters(name, settings), "-r", f"__ns:=/{name}"]
+        arguments = ["--kind", driver_kind, *self._parameters(name, settings), "-r", f"__ns:=/{name}"]
         self._begin(
             f"driver of {name}",
             "timely_robots.main",

@@ -76,12 +76,12 @@ def _play_fleets(count: int, seed: int, fleet: Sequence[str], files: Sequence[Pa
             name = f"fleet {first + 1}"
             running[name] = children.start(name, [*own_network_command(), *command]), 0
         while running:
-            for name, (child, said) in list(running.items()):
-                ended, lines = child.ended, child.lines()
-                for line in lines[said:]:
+            for name, (child, line_count) in list(running.items()):
+                has_ended, lines = child.ended, child.lines()
+                for line in lines[line_count:]:
                     say(f"{name}: {line}")
                 running[name] = child, len(lines)
-                if ended:
+                if has_ended:
                     del running[name]
             time.sleep(POLL_S)
         children.check()

@@ -50,7 +50,7 @@ class TaskRecord:
         plan: motions in the words of the robot's log, all different.
         end_s: when its end was received; infinite without one.
         released_s: segment -> when the server released it; None without the server's log.
-        reported: segments that the bridge reported to the server as done.
+        reported_segments: segments that the bridge reported to the server as done.
         bridge: the name of the bridge that took the goal; its leases begin with it.
     """
 
@@ -62,7 +62,7 @@ class TaskRecord:
     outcome: str = ""
     code: int = 0
     released_s: Mapping[int, float] | None = None
-    reported: Collection[int] = ()
+    reported_segments: Collection[int] = ()
     bridge: str = ""
 
 
@@ -126,14 +126,14 @@ class _Progress:
     """A task, and the motions of its plan that have begun and that are done, by position."""
 
     record: TaskRecord
-    begun: set[int] = field(default_factory=set)
-    done: set[int] = field(default_factory=set)
+    begun_positions: set[int] = field(default_factory=set)
+    done_positions: set[int] = field(default_factory=set)
     owner: str = ""
     """Of the lease at the first motion."""
 
     @property
     def next_position(self) -> int:
-        return max(self.begun, default=-1) + 1
+        return max(self.begun_positions, default=-1) + 1
 
     def live(self, when_s: float) -> bool:
         return self.record.accepted_s <= when_s <= self.record.end_s + SLACK_S
@@ -194,13 +194,13 @@ class _RobotJudge:
             self._add("after_end", motion, f"{motion.start_s - record.end_s:.1f} s after {record.task_id}")
         if not task.expects(motion):
             position = record.plan.index(motion.what)
-            repeated = position in task.begun
-            self._add("repeated" if repeated else "out_of_order", motion, f"of {list(record.plan)}")
+            is_repeat = position in task.begun_positions
+            self._add("repeated" if is_repeat else "out_of_order", motion, f"of {list(record.plan)}")
         if record.released_s is not None and not record.released_s.get(position, math.inf) <= motion.start_s:
             self._add("unsent", motion, f"segment {position} of {record.task_id}")
-        task.begun.add(position)
+        task.begun_positions.add(position)
         if motion.done:
-            task.done.add(position)
+            task.done_positions.add(position)
 
     def _judge_silences(self, motion: RobotMotion) -> None:
         for silence in self._silences:
@@ -238,7 +238,7 @@ class _RobotJudge:
             self._violations.append(("lost", who))
         elif reason := fault_bench_untyped_outcome(record.outcome, record.code):
             self._violations.append(("untyped", f"{who}: {reason}"))
-        claimed = range(len(record.plan)) if record.outcome == COMPLETE else sorted(record.reported)
-        idle = [position for position in claimed if position not in task.done]
+        claims = range(len(record.plan)) if record.outcome == COMPLETE else sorted(record.reported_segments)
+        idle = [position for position in claims if position not in task.done_positions]
         if idle:
             self._violations.append(("false_complete", f"{who}: {record.outcome}, not done: {idle}"))

@@ -79,9 +79,9 @@ class StateReport:
 
 def fault_bench_out_of_limits(motion: str) -> bool:
     """A motion is longer or shorter than its robot allows."""
-    parsed = NUMBER.match(motion)
-    low, high = LIMITS.get(parsed[1] if parsed else "", (-math.inf, math.inf))
-    return bool(parsed and not low <= float(parsed[2]) <= high)
+    match = NUMBER.match(motion)
+    low, high = LIMITS.get(match[1] if match else "", (-math.inf, math.inf))
+    return bool(match and not low <= float(match[2]) <= high)
 
 
 def judge_ros_fault_motions(
@@ -125,7 +125,7 @@ def judge_ros_fault_holding(
         silent_s = after.stamp_s - before.stamp_s
         if before.session == after.session and before.executing and silent_s > limit_s:
             violations.add("late_hold", f"{who}: said nothing for {silent_s:.1f} s after EXECUTING")
-    held = 0
+    holds = 0
     for position, motion in enumerate(motions):
         following = (
             motions[position + 1].start_s if position + 1 < len(motions) else motion.end_s + 2.0 * limit_s
@@ -138,16 +138,16 @@ def judge_ros_fault_holding(
             violations.add(
                 "late_hold", f"{who}: still said EXECUTING {late_s:.1f} s after the end of {motion.what}"
             )
-        waited = any(one.mode == RobotState.HOLDING for one in between)
-        held += waited
+        is_holding = any(one.mode == RobotState.HOLDING for one in between)
+        holds += is_holding
         late = following > motion.end_s + limit_s and position + 1 < len(motions)
-        if late and between and not waited and not any(one.executing for one in between):
+        if late and between and not is_holding and not any(one.executing for one in between):
             violations.add("late_hold", f"{who}: waited after {motion.what} and never said HOLDING")
         around = [one for one in states if abs(one.received_s - motion.start_s) <= SETTLED_S]
         earlier = next((one for one in reversed(states) if one.received_s < motion.start_s - SETTLED_S), None)
         if earlier is not None and around and not any(one.executing for one in [earlier, *around]):
             violations.add("late_hold", f"{who}: {motion.what} began while it said mode {earlier.mode}")
-    return held
+    return holds
 
 
 def judge_ros_fault_outcome(outcome: str, code: int, violations: Violations, who: str) -> None:
@@ -162,5 +162,5 @@ def fault_bench_untyped_outcome(outcome: str, code: int) -> str:
         return f"outcome {outcome!r}"
     if outcome == ExecuteTask.Result.COMPLETE:
         return "" if code == ErrorCode.NONE else f"complete with code {code}"
-    typed = code in NAMES and code != ErrorCode.NONE and code not in DEFECTS
-    return "" if typed else f"{outcome} with code {NAMES.get(code, code)}"
+    is_typed = code in NAMES and code != ErrorCode.NONE and code not in DEFECTS
+    return "" if is_typed else f"{outcome} with code {NAMES.get(code, code)}"

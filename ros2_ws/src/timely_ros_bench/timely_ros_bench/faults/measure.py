@@ -69,7 +69,7 @@ def measure_faults(
         with running_fault_fleet(robots, seed + numbers[0], domain) as (world, observer):
             campaign, restarts = Campaign(world, observer, tally), tally.restarts
             for number in numbers:
-                before_s, seen, fault = time.monotonic(), len(tally.cases), schedule[number]
+                before_s, earlier_cases, fault = time.monotonic(), len(tally.cases), schedule[number]
                 end = campaign.play(number, fault, random.Random(f"{seed} {number}"))
                 tally.restarts = restarts + world.restarts
                 if checkpoint is not None:
@@ -78,6 +78,6 @@ def measure_faults(
                     f"{number + 1:4d}/{count} {' and '.join(fault.kinds)} of {fault.robot}, "
                     f"{time.monotonic() - before_s:.1f} s: {end or 'lost'}; {tally.failed_rounds} failed so far"
                 )
-                for case in tally.cases[seen:]:
+                for case in tally.cases[earlier_cases:]:
                     say(f"     {case}")
     return tally

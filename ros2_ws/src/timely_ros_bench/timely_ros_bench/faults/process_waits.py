@@ -27,8 +27,8 @@ class ProcessWaits:
 
     def since(self, before: ProcessWaits) -> str:
         """What was added after ``before``, in words; empty if it is little."""
-        added = [wait_s - before.threads.get(thread, 0.0) for thread, wait_s in self.threads.items()]
-        longest_s, reads = max(added, default=0.0), self.page_reads - before.page_reads
+        waits_s = [wait_s - before.threads.get(thread, 0.0) for thread, wait_s in self.threads.items()]
+        longest_s, reads = max(waits_s, default=0.0), self.page_reads - before.page_reads
         words = [f"{longest_s:.1f} s for a processor"] if longest_s >= NOTABLE_S else []
         return " and ".join([*words, f"{reads} times for a page"] if reads > 0 else words)
 

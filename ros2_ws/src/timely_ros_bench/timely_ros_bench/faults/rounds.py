@@ -73,22 +73,22 @@ def fault_schedule(count: int, seed: int, robots: Sequence[str]) -> list[Fault]:
         robots: names such as ``tello1``; the letters say the kind of robot.
     """
     rng = random.Random(seed)
-    emulated = [name for name in robots if faulty_robot_kind(name) != "sim"]
+    emulator_robots = [name for name in robots if faulty_robot_kind(name) != "sim"]
     tellos = [name for name in robots if faulty_robot_kind(name) == "tello"]
     drones = [name for name in robots if faulty_robot_kind(name) != "indy7"]
 
-    def allowed(kinds: Sequence[str]) -> list[str]:
+    def possible_kinds(kinds: Sequence[str]) -> list[str]:
         return [
             kind
             for kind in kinds
             if (kind not in OF_A_TELLO or tellos)
-            and (kind not in OF_AN_EMULATOR or emulated)
+            and (kind not in OF_AN_EMULATOR or emulator_robots)
             and (kind not in OF_A_DRONE or drones)
         ]
 
     def draw(kind: str) -> Fault:
         names = list(robots)
-        for kinds, some in ((OF_A_TELLO, tellos), (OF_AN_EMULATOR, emulated), (OF_A_DRONE, drones)):
+        for kinds, some in ((OF_A_TELLO, tellos), (OF_AN_EMULATOR, emulator_robots), (OF_A_DRONE, drones)):
             if kind in kinds:
                 names = some
         segment = rng.randrange(SEGMENTS - 1)
@@ -96,12 +96,12 @@ def fault_schedule(count: int, seed: int, robots: Sequence[str]) -> list[Fault]:
             kind, rng.choice(names), segment, rng.uniform(0.0, 1.0), rng.uniform(0.0, LONGEST_HOLD_S)
         )
 
-    kinds, faults = allowed(KINDS), list[Fault]()
+    kinds, faults = possible_kinds(KINDS), list[Fault]()
     while len(faults) < count:
         for kind in rng.sample(kinds, len(kinds)):
             fault = draw(kind)
             if len(faults) >= len(kinds) and len(faults) % 2:
-                others = [other for other in allowed(COMPANIONS) if other != kind]
+                others = [other for other in possible_kinds(COMPANIONS) if other != kind]
                 fault = replace(fault, companion=draw(rng.choice(others)))
             faults.append(fault)
     return faults[:count]
@@ -110,7 +110,7 @@ def fault_schedule(count: int, seed: int, robots: Sequence[str]) -> list[Fault]:
 def faulty_robot_kind(robot: str) -> str:
     """The kind of a robot, by its name."""
     label = robot.rstrip("0123456789")
-    return next(kind for kind, called in LABELS.items() if called == label)
+    return next(kind for kind, robot_label in LABELS.items() if robot_label == label)
 
 
 def faulty_robot_names(fleet: Sequence[str]) -> list[str]:

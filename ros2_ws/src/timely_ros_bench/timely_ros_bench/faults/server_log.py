@@ -14,7 +14,7 @@ class ServerTask:
     """A task: segment -> when it was released, seconds on the machine's clock; and the segments reported as done."""
 
     released_s: dict[int, float] = field(default_factory=dict)
-    reported: set[int] = field(default_factory=set)
+    reported_segments: set[int] = field(default_factory=set)
 
 
 class ServerLog:
@@ -40,5 +40,5 @@ class ServerLog:
                 if record["kind"] == "segment":
                     task.released_s.setdefault(record["data"]["index"], record["ready_s"])
                 elif record["kind"] == "report" and record["report"]["kind"] in ("done", "value"):
-                    task.reported.add(record["report"]["segment"])
+                    task.reported_segments.add(record["report"]["segment"])
         return self.tasks
