@@ -240,8 +240,8 @@ class TelloRobot(DroneRobot):
                     state.speed > 0.0 or (state.yaw_deg, state.height_m) != (before.yaw_deg, before.height_m)
                 )
             )
-            rest_s = self.clock.now() - state.rest_s if link.silent_s <= LARGEST_GAP_S else 0.0
-            at_rest = state.packets > before.packets + 3 and rest_s >= RESTED_S
+            # By its own word alone: a drone that fell silent at rest may have died before its motion.
+            at_rest = state.packets > before.packets + 3 and state.heard_s - state.rest_s >= RESTED_S
             if began and at_rest and elapsed_s >= max(flight.quickest_s, flight.rests_s):
                 if not link.flying:
                     raise MotionError("the drone has landed by itself", ErrorCode.MOTION_FAILED)
