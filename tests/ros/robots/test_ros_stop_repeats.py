@@ -254,7 +254,7 @@ def test_a_pause_of_the_driver_is_no_silence_of_its_arm(monkeypatch: pytest.Monk
 class DyingDrone(Drone):
     """It flies, comes to rest, and is never heard again."""
 
-    FLIES, RESTS = 5, 5
+    FLIES, RESTS = 5, 7
     """States of its flight, and of its rest."""
 
     def __init__(self) -> None:
