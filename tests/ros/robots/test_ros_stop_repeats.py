@@ -251,41 +251,6 @@ def test_a_pause_of_the_driver_is_no_silence_of_its_arm(monkeypatch: pytest.Monk
         link.close()
 
 
-class DyingDrone(Drone):
-    """It flies, comes to rest, and is never heard again."""
-
-    FLIES, RESTS = 5, 7
-    """States of its flight, and of its rest."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self.states = 0
-
-    def new_state(self) -> dict[str, Any]:
-        state = {**super().new_state(), "vgx": 0}
-        if "forward 100" not in self.sent:
-            return state
-        self.states += 1
-        if self.states > self.FLIES + self.RESTS:
-            return {}
-        return {**state, "vgx": 5} if self.states <= self.FLIES else state
-
-
-def test_a_drone_that_falls_silent_at_rest_has_not_ended_its_motion() -> None:
-    clock, drone, robot = SystemClock(SPEED), DyingDrone(), TelloRobot()
-    robot.clock, robot._link = clock, (link := TelloLink(drone, clock))
-    robot._north, robot._ground_m, robot._where = 0, 0.0, DronePose()
-    robot.profile = load_profile("tello")
-    motion = Motion(SegmentOrder("", 0, "", ""), cast(SegmentListener, None), clock, LIMIT_S * SPEED)
-    try:
-        eventually(lambda: link.state.packets, "its state never came")
-        with pytest.raises(MotionError, match="nothing is heard"):
-            robot._try(Flight("forward 100", 2.8, 0.1, (1.0, 0.0, 0.0)), link, motion)
-        assert drone.states > drone.FLIES + drone.RESTS
-    finally:
-        link.close()
-
-
 class TimedDrone(Drone):
     """It flies forward from 0.3 to 2 s after the command, in virtual time. Its answer and some states are lost."""
 
@@ -295,6 +260,8 @@ class TimedDrone(Drone):
     def __init__(self, clock: ManualRobotClock) -> None:
         super().__init__(0)
         self.clock, self.begin_s, self._packet = clock, math.inf, 0
+        self.dies_s = math.inf
+        """It is never heard again so long after the command, seconds."""
         self.jammed = threading.Event()
         """While it is set, no state is received."""
 
@@ -309,7 +276,7 @@ class TimedDrone(Drone):
         if packet == self._packet or self.jammed.is_set():
             return {}
         self._packet = packet
-        if any(abs(since_s - lost) < 0.05 for lost in self.LOST):
+        if since_s > self.dies_s or any(abs(since_s - lost) < 0.05 for lost in self.LOST):
             return {}
         return {**super().new_state(), "vgx": 5 if 0.3 <= since_s < 2.0 else 0}
 
@@ -375,6 +342,12 @@ def metre() -> Iterator[Metre]:
 
 def test_a_motion_whose_answer_is_lost_ends_soon_after_the_drone_came_to_rest(metre: Metre) -> None:
     assert 2.75 < metre.end() < 3.25
+
+
+def test_a_drone_that_falls_silent_at_rest_has_not_ended_its_motion(metre: Metre) -> None:
+    metre.drone.dies_s = 2.75
+    with pytest.raises(MotionError, match="nothing is heard"):
+        metre.end()
 
 
 def test_a_driver_that_stood_still_hears_its_drone_before_it_gives_it_up(metre: Metre) -> None:
