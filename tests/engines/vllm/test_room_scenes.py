@@ -301,7 +301,7 @@ def test_blocks_that_a_connector_holds_are_part_of_the_cache() -> None:
     scene.run(until=lambda: "held" in scene.finished)
     scene.add("next", 20, 4)
     scene.step()
-    clock = scene.scheduler.controller.discipline._undated.applications.clock
+    clock = scene.scheduler.controller.discipline._requests.applications.clock
     limits = scene.scheduler._room.limits(0.0, throttle_prefills=False)
     assert limits.free_blocks < 200 - 6
     assert clock.cache_tokens(scene.scheduler.controller.table, limits) == 200 * BLOCK_TOKENS
