@@ -135,11 +135,10 @@ def _draw_fit(axes: Any, skill: str, skill_fit: SkillFit) -> None:
         axes.plot(levels, [model.quantile_s(float(level), {}) for level in levels], "-", label="model")
     axes.set_ylim(0, 1.15 * max(times_s.max(), 1e-3))
     axes.set_ylabel("execution [s]")
-    kind = "minimum of" if model.variable else model.model
-    axes.set_title(
-        f"{skill}: {kind} {len(x)} runs, held-out error {100 * skill_fit.estimate_error:.1f}%", fontsize=9
-    )
-    axes.legend(fontsize=7, loc="lower right")
+    kind = "minimum of" if model.variable else f"{model.model},"
+    error = f"held-out error {100 * skill_fit.estimate_error:.1f}%"
+    axes.set_title(f"{skill}: {kind} {len(x)} runs\n{error}", fontsize=9)
+    axes.legend(fontsize=7)
 
 
 def _draw_residuals(axes: Any, skill_fit: SkillFit) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from timely.bench import result_plots
 from timely.bench.results import pareto_front
 from timely.cli.main import run_timely_command
 
@@ -77,3 +80,65 @@ def test_a_file_of_another_benchmark_is_named(tmp_path: Path, capsys: pytest.Cap
 def test_the_front_is_what_no_other_beats_on_both() -> None:
     points = {"a": (1.0, 3.0), "b": (2.0, 2.0), "c": (2.5, 2.0), "d": (4.0, 1.0), "e": (5.0, 5.0)}
     assert pareto_front(points) == ["a", "b", "d"]
+
+
+def test_the_names_on_the_front_overlap_neither_each_other_nor_a_point(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    # Values of the cross table; the names of `timely` and `sagesched` stood on each other, and on points.
+    points = {
+        **{"timely": (55.3, 25.0), "sagesched": (60.3, 24.0), "laps-sd": (134.3, 0.65), "las": (489.9, 0.66)},
+        **{
+            "gittins-static": (60.5, 31.9),
+            "trail": (76.6, 38.3),
+            "fcfs": (98.3, 78.6),
+            "semantic": (1498.0, 1486.0),
+        },
+    }
+    figure = drawn(
+        result_plots.plot_frontiers,
+        tmp_path / "front.png",
+        [("a", "b", points)],
+        [pareto_front(points)],
+        "timely",
+    )
+    (panel,) = figure.axes
+    boxes = [text.get_window_extent() for text in panel.texts]
+    assert len(boxes) == 3
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    places = panel.transData.transform(list(points.values()))
+    assert not any(box.contains(*place) for box in boxes for place in places)
+
+
+def test_the_numbers_of_the_heat_map_stand_out_from_their_cells(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    shares = [place / 50 for place in range(51)]
+    figure = drawn(
+        result_plots.plot_heat_map, tmp_path / "map.png", "", [""] * len(shares), {"timely": shares}, "timely"
+    )
+    (panel,) = figure.axes
+    (image,) = panel.images
+    for share, text in zip(shares, panel.texts, strict=True):
+        lighter, darker = sorted((luminance(image.to_rgba(share)), luminance(text.get_color())), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) >= 4.5, share
+
+
+def drawn(plot: Callable[..., None], *arguments: Any) -> Any:
+    """The figure that ``plot`` saves."""
+    from matplotlib.figure import Figure
+
+    figures: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+        plot(*arguments)
+    figures[0].draw_without_rendering()
+    return figures[0]
+
+
+def luminance(colour: Any) -> float:
+    """The relative luminance of WCAG 2."""
+    from matplotlib.colors import to_rgb
+
+    linear = [
+        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in to_rgb(colour)
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -96,7 +96,7 @@ def plot_log_curves(
             panel.axhline(mark, color="#777777", lw=0.7, ls=":")
         panel.set_xscale("log", base=2)
         panel.xaxis.set_major_formatter(lambda load, _: f"{load:g}" if load >= 1.0 else f"1/{1.0 / load:g}")
-        panel.set_ylim(0.0, 1.02)
+        panel.set_ylim(-0.02, 1.02)  # a curve at 0 stands clear of the axis
         panel.set_title(group, fontsize=9)
         panel.set_xlabel(x_label, fontsize=8)
         panel.legend(fontsize=7, frameon=False, loc="lower left")
@@ -110,20 +110,29 @@ def plot_heat_map(
 ) -> None:
     """Shares of the best, from 0 to 1, a row a discipline."""
     figure, (panel,) = _panels(1, 1.6 + 0.95 * len(columns), 1.3 + 0.24 * len(rows))
-    panel.imshow(list(rows.values()), cmap="YlGnBu", vmin=0.0, vmax=1.15, aspect="auto")
+    image = panel.imshow(list(rows.values()), cmap="YlGnBu", vmin=0.0, vmax=1.15, aspect="auto")
     panel.set_xticks(range(len(columns)), columns, rotation=30, ha="right", rotation_mode="anchor")
     panel.set_yticks(range(len(rows)), rows)
     for place, (name, values) in enumerate(rows.items()):
         for column, value in enumerate(values):
             panel.text(
                 column, place, f"{value:.2f}", ha="center", va="center", fontsize=7,
-                color="white" if value > 0.7 else "#222222",
+                color=_text_colour(image.to_rgba(value)),
             )  # fmt: skip
         if name == ours:
             panel.get_yticklabels()[place].set(color=OURS_COLOUR, fontweight="bold")
     panel.spines[:].set_visible(False)
     panel.set_title(title, fontsize=10)
     figure.savefig(path, dpi=DPI)
+
+
+def _text_colour(background: Sequence[float]) -> str:
+    """Black or white, whichever has the higher contrast by WCAG; red, green and blue from 0 to 1."""
+    linear = [
+        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in background[:3]
+    ]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "white" if luminance < 0.179 else "black"
 
 
 def plot_bench_measured_and_predicted(path: Path, title: str, systems: Pairs, unit: str) -> None:
@@ -164,8 +173,13 @@ def plot_frontiers(
                 *point, "o", ms=7 if name == ours else 4, color=OURS_COLOUR if name == ours else "#3d6fb4"
             )
             if name == ours or name in front:
-                panel.annotate(name, point, textcoords="offset points", xytext=(5, 4), fontsize=7)
+                # No point lies to the left of the front and below it; the name of ours stands above those.
+                panel.annotate(
+                    name, point, textcoords="offset points", fontsize=7, ha="right",
+                    xytext=(-4, 4 if name == ours else -4), va="bottom" if name == ours else "top",
+                )  # fmt: skip
         _log_log(panel)
+        panel.margins(0.15)
         panel.set_xlabel(first, fontsize=8)
         panel.set_ylabel(second, fontsize=8)
     figure.savefig(path, dpi=DPI)

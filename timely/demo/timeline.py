@@ -68,6 +68,7 @@ def read_timeline_steps(journal: Path) -> dict[str, list[float]]:
 def draw_timeline(lanes_: Sequence[Lane], path: Path, title: str) -> None:
     """Write the picture (PNG or SVG by suffix). Needs matplotlib (extra ``report``)."""
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     agents = sorted({lane.agent for lane in lanes_})
@@ -114,13 +115,14 @@ def draw_timeline(lanes_: Sequence[Lane], path: Path, title: str) -> None:
     axis.grid(axis="x", color="#dddddd", linewidth=0.6, zorder=0)
     axis.legend(
         handles=[
+            Line2D([], [], color="#555555", marker="v", linestyle="none", label="a task arrives"),
             Patch(color=NORMAL, label="executes (normal task)"),
             Patch(color=URGENT, label="executes (urgent task)"),
             Patch(color=WAIT, label="waits for the plan"),
             Patch(color=WORK, label="a step of the engine for this plan"),
             Patch(color=PARK, label="generation parked"),
         ],
-        loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=5, frameon=False, fontsize=8,
+        loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=6, frameon=False, fontsize=8,
     )  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     with replaced_file(path) as temporary:
