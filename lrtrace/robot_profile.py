@@ -34,7 +34,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Limit(_Part):
+class ArgumentLimit(_Part):
     """Limits of one argument, in its ``unit``. Both bounds are allowed values.
 
     ``min`` and ``max`` are for numbers, ``choices`` and ``max_chars`` for texts.
@@ -82,7 +82,7 @@ class SkillProfile(_Part):
     """One skill of one robot: argument limits in call order, and the execution time."""
 
     abbr: str | None = None
-    args: dict[str, Limit] = Field(default_factory=dict)
+    args: dict[str, ArgumentLimit] = Field(default_factory=dict)
     execution: ExecutionModel
     basis: str = ""
     """Source of the execution time: published, vendor, fitted or assumed."""
@@ -221,7 +221,7 @@ class RobotProfile(_Part):
                 return name
         raise UnknownName("skill", skill, self.skills, where=f"robot profile {self.name}")
 
-    def limits(self, skill: str) -> Mapping[str, Limit]:
+    def limits(self, skill: str) -> Mapping[str, ArgumentLimit]:
         """Limits of each argument of a skill (name or abbreviation), in call order."""
         return self.skills[self.skill_name(skill)].args
 

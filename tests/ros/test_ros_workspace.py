@@ -131,7 +131,7 @@ def test_a_launched_fleet_has_a_process_for_each_driver_and_is_started_again(
     one_process: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = {"fleet": "/f.yaml", "server_url": "http://localhost:1", "one_process": one_process}
-    (part,) = launched(monkeypatch, "fleet.launch.py", "parts", **values)
+    (part,) = launched(monkeypatch, "fleet.launch.py", "fleet_launch_nodes", **values)
     assert (
         part.options["executable"] == "timely_fleet"
     )  # it keeps stop and goals in a folder of the fleet file
@@ -145,7 +145,7 @@ def test_a_launched_robot_keeps_its_stop_when_its_bridge_is_started_again(
 ) -> None:
     monkeypatch.setenv("TIMELY_STATE_DIR", str(tmp_path))
     values = {"driver": "sim", "profile": "sim-drone", "skill_set": "drone", "server_url": ""}
-    parts = launched(monkeypatch, "robot.launch.py", "nodes", name="drone1", **values)
+    parts = launched(monkeypatch, "robot.launch.py", "robot_launch_nodes", name="drone1", **values)
     assert [part.options["respawn"] for part in parts] == [True, True]
     folders = [
         Path(parameters["state_folder"])

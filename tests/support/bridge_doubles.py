@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from timely_bridge.error_codes import TaskEnded
-from timely_bridge.interfaces import Execution, SentSegment
+from timely_bridge.error_codes import BridgeTaskError
+from timely_bridge.interfaces import BridgeSegment, Execution
 from timely_interfaces.msg import ErrorCode
 
 from timely.client import Segment
@@ -243,7 +243,7 @@ class FakeDriver:
         values: Mapping[str, str] | None = None,
     ) -> None:
         self.alive = True
-        self.refusal: TaskEnded | None = None
+        self.refusal: BridgeTaskError | None = None
         """Why it takes no segments."""
         self.holding = ""
         """What its gripper holds."""
@@ -261,10 +261,10 @@ class FakeDriver:
         self._now, self._sleep = now, sleep
         self._scale, self._fails, self._values = scale, fails, dict(values or {})
         self._failure = failure
-        self._queue: asyncio.Queue[SentSegment] = asyncio.Queue()
+        self._queue: asyncio.Queue[BridgeSegment] = asyncio.Queue()
         self._dead: set[str] = set()
-        self._had: dict[tuple[str, int], SentSegment] = {}
-        self._current: tuple[SentSegment, asyncio.Task[None]] | None = None
+        self._had: dict[tuple[str, int], BridgeSegment] = {}
+        self._current: tuple[BridgeSegment, asyncio.Task[None]] | None = None
         self._worker: asyncio.Task[None] | None = None
 
     async def ready(self, timeout_s: float) -> bool:
@@ -279,13 +279,13 @@ class FakeDriver:
 
     def send(
         self, segment: Segment, skill_set: str, on_sent: Callable[[], None], *, again: bool = False
-    ) -> SentSegment:
+    ) -> BridgeSegment:
         loop = asyncio.get_running_loop()
         key = (segment.task_id, segment.index)
         if again and key in self._had:
             return self._had[key]
         assert key not in self._had, f"{key} was sent twice"
-        sent = SentSegment(segment, skill_set, loop.create_future(), loop.create_future())
+        sent = BridgeSegment(segment, skill_set, loop.create_future(), loop.create_future())
         self._had[key] = sent
         self._queue.put_nowait(sent)
         if self._worker is None:
@@ -293,7 +293,7 @@ class FakeDriver:
         on_sent()
         return sent
 
-    def cancel(self, sent: SentSegment) -> None:
+    def cancel(self, sent: BridgeSegment) -> None:
         if self.stubborn:
             return
         self._dead.add(sent.segment.task_id)
@@ -336,7 +336,7 @@ class FakeDriver:
             await asyncio.gather(task, return_exceptions=True)
             self._current = None
 
-    async def _execute(self, sent: SentSegment) -> None:
+    async def _execute(self, sent: BridgeSegment) -> None:
         segment, begin = sent.segment, self._now()
         sent.started.set_result(begin)
         self._note(segment, "started")
@@ -367,6 +367,6 @@ class FakeDriver:
     def _note(self, segment: Segment, what: str) -> None:
         self.log.append((segment.task_id, segment.index, what))
 
-    def _settle(self, sent: SentSegment, execution: Execution) -> None:
+    def _settle(self, sent: BridgeSegment, execution: Execution) -> None:
         if not sent.ended.done():
             sent.ended.set_result(execution)

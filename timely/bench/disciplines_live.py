@@ -23,7 +23,7 @@ from timely.bench.journal_audit import (
     audit_benchmark_journal,
     read_benchmark_journal,
 )
-from timely.bench.mixed_load import ClientAccount, run_mixed_benchmark_load
+from timely.bench.mixed_load import MixedLoadCounts, run_mixed_benchmark_load
 from timely.disciplines import registry
 from timely.disciplines.predictors.request_annotator import Predictors
 from timely.disciplines.requirements import SPECULATION, discipline_lacks
@@ -95,7 +95,7 @@ class LiveServer:
                 return audit
             time.sleep(0.05)
 
-    async def _serve(self, disciplines: Sequence[str], seconds: float, seed: int) -> ClientAccount:
+    async def _serve(self, disciplines: Sequence[str], seconds: float, seed: int) -> MixedLoadCounts:
         from timely.client import AsyncTimelyClient
 
         async with AsyncTimelyClient(self._server.url) as client:

@@ -47,7 +47,7 @@ LENGTHS = (6, 12, 16, 24, 40, 64)
 
 
 @dataclass(slots=True)
-class ClientAccount:
+class MixedLoadCounts:
     """The clients' measurements.
 
     Attributes:
@@ -72,13 +72,13 @@ class ClientAccount:
 
 async def run_mixed_benchmark_load(
     url: str, seconds: float, *, seed: int = 1, burst: int = 10
-) -> ClientAccount:
+) -> MixedLoadCounts:
     """Load the server for some seconds, then wait for the remaining answers.
 
     Args:
         burst: ordinary requests at once, every ``BURST_EVERY_S``.
     """
-    account = ClientAccount()
+    account = MixedLoadCounts()
     end_s = time.monotonic() + seconds
     async with AsyncTimelyClient(url) as client:
         robots = [
@@ -113,7 +113,7 @@ async def run_benchmark_robot_client(
     utility: Literal["normal", "urgent"],
     tasks: Sequence[str],
     end_s: float,
-    account: ClientAccount,
+    account: MixedLoadCounts,
 ) -> None:
     """A robot that submits its tasks in turn until ``end_s`` and executes their segments."""
     number = 0
@@ -161,7 +161,7 @@ def chat_question(text: str, tokens: int) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}], "max_tokens": tokens}
 
 
-async def _chats(url: str, seed: int, burst: int, end_s: float, account: ClientAccount) -> None:
+async def _chats(url: str, seed: int, burst: int, end_s: float, account: MixedLoadCounts) -> None:
     import httpx
 
     rng = random.Random(seed)
@@ -190,7 +190,7 @@ async def _chats(url: str, seed: int, burst: int, end_s: float, account: ClientA
             await _end(requests)
 
 
-async def _chat(http: Any, body: dict[str, Any], tokens: int, account: ClientAccount) -> None:
+async def _chat(http: Any, body: dict[str, Any], tokens: int, account: MixedLoadCounts) -> None:
     begin_s = time.monotonic()
     account.requests += 1
     answer = await http.post("/v1/chat/completions", json=body)

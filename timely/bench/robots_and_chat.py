@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from timely.bench.mixed_load import (
     ROBOTS,
-    ClientAccount,
+    MixedLoadCounts,
     chat_defaults,
     chat_question,
     run_benchmark_robot_client,
@@ -96,7 +96,7 @@ class HttpLoad:
     async def run(self, robots: int, chats: int, seconds: float) -> LoadResult:
         end_s = time.monotonic() + seconds
         busy_before_s = await self._busy_s(0.0)
-        urgent, others = ClientAccount(), ClientAccount()
+        urgent, others = MixedLoadCounts(), MixedLoadCounts()
         async with AsyncTimelyClient(self._url) as client:
             chat = asyncio.create_task(self._chats(chats, end_s))
             busy = asyncio.create_task(self._busy_s(end_s))

@@ -39,7 +39,7 @@ from timely.plans.skill_set import SkillSet
 
 if TYPE_CHECKING:
     from timely.planner.evaluate import Score
-    from timely.planner.training.train import StepDone, TrainOptions
+    from timely.planner.training.train import TrainingStep, TrainOptions
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__)
 
@@ -195,10 +195,10 @@ def _train(
     return _Training(options, finishing_steps, examples_seen + options.steps * sum(options.examples), loss)
 
 
-def _print_step(say: Callable[[str], None], done: StepDone) -> None:
-    left = (done.steps - done.step) * done.step_s
+def _print_step(say: Callable[[str], None], step: TrainingStep) -> None:
+    left = (step.steps - step.step) * step.step_s
     say(
-        f"step {done.step}/{done.steps}  loss {done.loss:.4f}  {done.step_s:.1f} s a step, {left / 60:.0f} min left"
+        f"step {step.step}/{step.steps}  loss {step.loss:.4f}  {step.step_s:.1f} s a step, {left / 60:.0f} min left"
     )
 
 

@@ -17,7 +17,7 @@ from timely.disciplines.base import StepLimits
 from timely.disciplines.heap_queue import GroupQueue
 from timely.disciplines.justitia.app_groups import App, AppAccounts
 from timely.disciplines.justitia.discipline import Justitia
-from timely.disciplines.justitia.virtual_time import VirtualTime
+from timely.disciplines.justitia.virtual_time import FairVirtualTime
 from timely.engines.step_time.learned import FixedSpeed
 
 Arrivals = Sequence[tuple[Fraction, Fraction]]
@@ -62,7 +62,7 @@ applications = st.lists(
 @settings(deadline=None)
 def test_virtual_time_gives_the_order_of_fair_sharing(apps: Arrivals, capacity: int) -> None:
     ends = fair_sharing(apps, Fraction(capacity))
-    clock = VirtualTime(rate=float(capacity))
+    clock = FairVirtualTime(rate=float(capacity))
     tags = [clock.arrive(float(cost), float(arrival)) for arrival, cost in apps]
     for i in range(len(apps)):
         for j in range(len(apps)):
@@ -78,7 +78,7 @@ def test_an_application_leaves_fair_sharing_when_virtual_time_reaches_its_tag(
     apps: Arrivals, capacity: int
 ) -> None:
     ends = fair_sharing(apps, Fraction(capacity))
-    clock = VirtualTime(rate=float(capacity))
+    clock = FairVirtualTime(rate=float(capacity))
     events = sorted([(a, 0, i) for i, (a, _) in enumerate(apps)] + [(e, 1, i) for i, e in enumerate(ends)])
     tags: dict[int, float] = {}
     for when, kind, index in events:
@@ -89,7 +89,7 @@ def test_an_application_leaves_fair_sharing_when_virtual_time_reaches_its_tag(
 
 
 def test_virtual_time_stands_still_while_nothing_is_served() -> None:
-    clock = VirtualTime(rate=10.0)
+    clock = FairVirtualTime(rate=10.0)
     assert clock.arrive(5.0, 1.0) == 5.0
     assert clock.advance(1.25) == 2.5
     assert clock.advance(100.0) == 5.0
@@ -168,7 +168,7 @@ def serve(
 
 
 def test_fair_sharing_goes_on_with_a_corrected_cost() -> None:
-    time = VirtualTime(rate=1.0)
+    time = FairVirtualTime(rate=1.0)
     first, second = time.arrive(10.0, 0.0), time.arrive(10.0, 0.0)
     assert time.advance(4.0) == 2.0
     assert time.move(first, first - 6.0) == 4.0

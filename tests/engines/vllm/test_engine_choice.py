@@ -12,7 +12,7 @@ from timely.core.job import JobSpec, JobTable
 from timely.core.utility import URGENT
 from timely.engines.base import GenerationRequest
 from timely.engines.step_time.learned import FixedSpeed
-from timely.engines.vllm.engine_choice import REPORT_S, EngineChoice
+from timely.engines.vllm.engine_choice import REPORT_S, VllmEngineChoice
 from timely.routing.reported_load import report_load
 
 PROMPT = list(range(400))
@@ -28,11 +28,11 @@ def report(*parked: bool, slowness: float = 1.0) -> dict[str, Any]:
     return report_load(table, FixedSpeed(0.02 * slowness, 0.001 * slowness, 0.0005 * slowness), None)
 
 
-def choice(*reports: dict[str, Any]) -> EngineChoice:
+def choice(*reports: dict[str, Any]) -> VllmEngineChoice:
     async def ask() -> Sequence[dict[str, Any]]:
         return reports
 
-    chosen = EngineChoice(len(reports), ask)
+    chosen = VllmEngineChoice(len(reports), ask)
     chosen.update(0.0, reports)
     return chosen
 
@@ -74,7 +74,7 @@ def test_vllm_chooses_before_the_first_report() -> None:
     async def ask() -> Sequence[dict[str, Any]]:
         return []
 
-    assert EngineChoice(2, ask).choose(task("new"), PROMPT, 1.0) is None
+    assert VllmEngineChoice(2, ask).choose(task("new"), PROMPT, 1.0) is None
 
 
 async def test_following_ends_with_the_last_task_or_the_engines() -> None:
@@ -85,7 +85,7 @@ async def test_following_ends_with_the_last_task_or_the_engines() -> None:
             raise EngineFailed("gone")
         return answers.pop()  # type: ignore[no-any-return]
 
-    engines = EngineChoice(2, ask)
+    engines = VllmEngineChoice(2, ask)
     await engines.follow(set())
     assert engines.choose(task("new"), PROMPT, 1.0) == 0
     await engines.follow({"live"})

@@ -12,7 +12,7 @@ from rclpy.lifecycle import LifecycleNode
 from ros_harness import LIMIT_S, eventually
 from timely_bridge import driver_port
 from timely_bridge.driver_port import CHECK_PERIOD_S, DriverPort
-from timely_bridge.interfaces import SentSegment
+from timely_bridge.interfaces import BridgeSegment
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.robot_lease import RobotLease
 from timely_interfaces.msg import ErrorCode
@@ -41,10 +41,10 @@ class Life:
         self.announced: list[int] = []
         eventually(lambda: self.port.alive, "no lease")
 
-    def send(self, index: int, text: str, *, again: bool = False) -> SentSegment:
+    def send(self, index: int, text: str, *, again: bool = False) -> BridgeSegment:
         segment = Segment("t1", index, text, (), 4, 0.0, 1.0, 0.0)
 
-        async def send() -> SentSegment:
+        async def send() -> BridgeSegment:
             return self.port.send(segment, "drone", lambda: self.announced.append(index), again=again)
 
         return self.loop.submit(send()).result(LIMIT_S)
@@ -125,7 +125,7 @@ def test_a_bridge_that_stood_still_hears_its_driver_before_it_gives_it_up(
     assert sent.ended.result().code == ErrorCode.DRIVER_LOST
 
 
-async def _is_done(sent: SentSegment) -> bool:
+async def _is_done(sent: BridgeSegment) -> bool:
     return sent.ended.done()
 
 

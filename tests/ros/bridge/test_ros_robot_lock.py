@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from manual_clock import settle_clock_tasks
-from timely_bridge.error_codes import TaskEnded
+from timely_bridge.error_codes import BridgeTaskError
 from timely_bridge.robot_lock import Claim, RobotLock
 from timely_interfaces.msg import ErrorCode
 
@@ -99,7 +99,7 @@ async def test_preempt_ends_a_normal_holder_for_an_urgent_task_only() -> None:
 async def test_reject_refuses_with_its_code() -> None:
     lock = RobotLock("reject")
     await lock.acquire(claim())
-    with pytest.raises(TaskEnded) as caught:
+    with pytest.raises(BridgeTaskError) as caught:
         await lock.acquire(claim(urgent=True))
     assert caught.value.code == ErrorCode.ROBOT_BUSY
 

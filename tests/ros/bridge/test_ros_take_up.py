@@ -9,7 +9,7 @@ import pytest
 from bridge_doubles import FakeSegment, FakeServer
 from manual_clock import settle_clock_tasks
 from test_ros_plan_run import PLAN, TEXT, World, world
-from timely_bridge.error_codes import NotTakenUp
+from timely_bridge.error_codes import BridgeTakeUpError
 from timely_bridge.goal_run import AWAY, GoalRun, PastGoal
 from timely_bridge.goals import TaskGoal
 from timely_bridge.interfaces import Execution
@@ -165,7 +165,7 @@ async def test_a_goal_that_cannot_be_taken_up_fails(change: Callable[[World], Aw
         assert executed(here) == [("t1", 0), ("t1", 1)]
         assert not here.server.replans
         assert here.server.cancelled == ([] if change is forgotten else ["t1"])
-        assert str(NotTakenUp("because")).startswith(AWAY)
+        assert str(BridgeTakeUpError("because")).startswith(AWAY)
 
 
 @pytest.mark.parametrize("server_down", [True, False])

@@ -20,7 +20,7 @@ the robots' mean waiting time."""
 
 
 @dataclass(frozen=True, slots=True)
-class System:
+class CapacitySystem:
     """A discipline with a serving mode.
 
     Attributes:
@@ -35,24 +35,24 @@ class System:
     is_timely_serve: bool = False
 
 
-CAPACITY_SYSTEMS: dict[str, System] = {
-    "timely": System("timely", "segmented", is_timely_serve=True),
-    "weighted-tardiness": System("weighted-tardiness", "segmented", is_timely_serve=True),
-    "vllm": System("fcfs", "whole"),
-    "vllm-stream": System("fcfs", "stream"),
-    "vllm-priority": System("vllm-priority", "stream", has_priorities=True),
-    "vllm-priority-preempt": System("priority", "stream", has_priorities=True),
-    "edf": System("edf", "segmented", is_timely_serve=True),
-    "pud": System("pud", "segmented", is_timely_serve=True),
-    "qoserve": System("qoserve", "stream"),
-    "jitserve": System("jitserve", "stream"),
-    "slos-serve": System("slos-serve", "stream"),
-    "inferential": System("inferential", "segmented"),
+CAPACITY_SYSTEMS: dict[str, CapacitySystem] = {
+    "timely": CapacitySystem("timely", "segmented", is_timely_serve=True),
+    "weighted-tardiness": CapacitySystem("weighted-tardiness", "segmented", is_timely_serve=True),
+    "vllm": CapacitySystem("fcfs", "whole"),
+    "vllm-stream": CapacitySystem("fcfs", "stream"),
+    "vllm-priority": CapacitySystem("vllm-priority", "stream", has_priorities=True),
+    "vllm-priority-preempt": CapacitySystem("priority", "stream", has_priorities=True),
+    "edf": CapacitySystem("edf", "segmented", is_timely_serve=True),
+    "pud": CapacitySystem("pud", "segmented", is_timely_serve=True),
+    "qoserve": CapacitySystem("qoserve", "stream"),
+    "jitserve": CapacitySystem("jitserve", "stream"),
+    "slos-serve": CapacitySystem("slos-serve", "stream"),
+    "inferential": CapacitySystem("inferential", "segmented"),
 }
 """By name. Systems of other papers stream, as theirs do, unless their paper parks."""
 
 
-def find_capacity_system(name: str) -> System:
+def find_capacity_system(name: str) -> CapacitySystem:
     """The system of that name.
 
     Raises:

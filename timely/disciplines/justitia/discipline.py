@@ -19,7 +19,7 @@ from timely.core.job import JobTable
 from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
 from timely.disciplines.justitia.app_groups import App, AppAccounts, AppDiscipline
 from timely.disciplines.justitia.fair_clock import FairClock, WeightedClock
-from timely.disciplines.justitia.virtual_time import VirtualTime
+from timely.disciplines.justitia.virtual_time import FairVirtualTime
 from timely.disciplines.predictors.app_cost import (
     APP_COSTS,
     COSTS,
@@ -55,7 +55,7 @@ class Justitia(AppDiscipline):
         self._clock = self.clock_type(capacity_tokens)
 
     @property
-    def time(self) -> VirtualTime:
+    def time(self) -> FairVirtualTime:
         """The virtual time of fair sharing."""
         return self._clock.time
 

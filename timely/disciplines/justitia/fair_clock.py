@@ -4,7 +4,7 @@ import numpy as np
 
 from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits
-from timely.disciplines.justitia.virtual_time import VirtualTime
+from timely.disciplines.justitia.virtual_time import FairVirtualTime
 
 CONTEXT_SMOOTHING = 0.05
 """Weight of the newest batch in the mean context of a running request."""
@@ -18,7 +18,7 @@ class FairClock:
     """
 
     def __init__(self, capacity_tokens: float | None = None) -> None:
-        self.time = VirtualTime()
+        self.time = FairVirtualTime()
         self._fixed_tokens = capacity_tokens
         self._context_tokens = 0.0
         """Mean context of a running request."""

@@ -9,7 +9,7 @@ Later arrivals do not change that, so the finish tag is computed once.
 import heapq
 
 
-class VirtualTime:
+class FairVirtualTime:
     """The clock of a fluid server that shares its capacity equally among its applications.
 
     O(log N) for each arrival and, amortised, for each departure; nothing in between.

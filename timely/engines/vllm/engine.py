@@ -43,7 +43,7 @@ from timely.engines.vllm.arguments import (
     set_vllm_environment,
     vllm_engine_features,
 )
-from timely.engines.vllm.engine_choice import EngineChoice
+from timely.engines.vllm.engine_choice import VllmEngineChoice
 from timely.engines.vllm.engine_events import (
     vllm_engine_stats,
     vllm_error_from_data,
@@ -53,7 +53,7 @@ from timely.engines.vllm.engine_events import (
     vllm_segment_ready,
 )
 from timely.engines.vllm.engine_process import (
-    ctrl_c_raises,
+    ctrl_c_ends_vllm_start,
     kill_vllm,
     launch_vllm,
     shut_down_vllm,
@@ -111,7 +111,7 @@ class VllmEngine(Engine):
         self._joining: set[str] = set()
         """Resumed plans without an output yet, which the engines may not have yet: reports on them wait."""
         self._switching = asyncio.Lock()
-        self._choice: EngineChoice | None = None
+        self._choice: VllmEngineChoice | None = None
         """With several engines."""
         self._following: asyncio.Task[None] | None = None
 
@@ -126,7 +126,7 @@ class VllmEngine(Engine):
         set_vllm_environment(self.options)
         await asyncio.sleep(0)  # a cancellation that came before ends here, not after the import
         # Imported late: it takes seconds, and the command line must not wait for it.
-        with ctrl_c_raises():
+        with ctrl_c_ends_vllm_start():
             from vllm.engine.arg_utils import AsyncEngineArgs
             from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -145,7 +145,7 @@ class VllmEngine(Engine):
         self.openai_app = await build_vllm_openai_app(self._llm, self._args)
         engines = len(self._llm.engine_core.core_engines)
         if engines > 1:
-            self._choice = EngineChoice(engines, partial(self._control, {"kind": "load"}))
+            self._choice = VllmEngineChoice(engines, partial(self._control, {"kind": "load"}))
         await self._warm_up(engines)
 
     def _identify(self) -> str:

@@ -20,7 +20,7 @@ REPORT_S = 0.1
 """Between two reports of the engines' loads, seconds; vLLM's own counts come as often."""
 
 
-class EngineChoice:
+class VllmEngineChoice:
     """Chooses by the least loss of utility, from what the engines last reported.
 
     A task that was sent after a report counts as one that waits in that engine.

@@ -89,7 +89,7 @@ def kill_vllm(llm: Any) -> None:
 
 
 @contextlib.contextmanager
-def ctrl_c_raises() -> Iterator[None]:
+def ctrl_c_ends_vllm_start() -> Iterator[None]:
     """Ctrl-C ends this block at once; the event loop's own handler would wait until the block has ended."""
     if threading.current_thread() is not threading.main_thread():
         yield

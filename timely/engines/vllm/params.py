@@ -27,7 +27,7 @@ RESERVED_FIELDS = frozenset({
 """Fields of our own server and of replays. From an HTTP client they would jump the queue or the grammar."""
 
 
-class Tuf(BaseModel):
+class TufParams(BaseModel):
     """A time-utility function on the wire; ``cutoff_s`` may stand for ``alpha``."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -56,7 +56,7 @@ class TimelyParams(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     task_id: str | None = Field(None, max_length=200)
-    tuf: Tuf | None = None
+    tuf: TufParams | None = None
     skill_set: str = Field("", max_length=100)
     robot: str = Field("", max_length=100)
     agent: str = Field("", max_length=200)

@@ -29,7 +29,7 @@ MIN_NAMES = 20
 
 
 @dataclass(slots=True)
-class CallRecorder:
+class CaseCallRecorder:
     """A world that gives every question the same answer and records the calls."""
 
     skills: SkillSet
@@ -80,7 +80,7 @@ def cases_of(skills: SkillSet, split: Split, seed: int) -> Iterator[Case]:
 def _case(sampler: Sampler, skills: SkillSet, example: Example) -> Case:
     def trial(yes: bool) -> Trial:
         def world() -> Scene:
-            return CallRecorder(skills, yes)
+            return CaseCallRecorder(skills, yes)
 
         return Trial(world, same_case_calls)
 

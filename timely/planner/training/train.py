@@ -24,7 +24,7 @@ from timely.plans.skill_set import SkillSet
 STATE = "state.pt"
 CHECKPOINT_STEPS = 25
 
-Progress = Callable[["StepDone"], None]
+Progress = Callable[["TrainingStep"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class TrainOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class StepDone:
+class TrainingStep:
     """Progress after a step. ``loss``: nats a plan token."""
 
     step: int
@@ -130,7 +130,7 @@ def train_planner(
             lora.save_trained_adapter(out, parameters, options.rank, options.alpha)
             _save(out, signature, step + 1, losses, optimiser)
         if progress:
-            progress(StepDone(step + 1, options.steps, losses[-1], time.perf_counter() - began))
+            progress(TrainingStep(step + 1, options.steps, losses[-1], time.perf_counter() - began))
     recent = losses[-10:]
     return sum(recent) / len(recent)
 

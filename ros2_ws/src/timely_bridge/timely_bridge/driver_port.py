@@ -30,8 +30,8 @@ from timely_robots.ros.rclpy_utils import GOAL_SERVICES, LATCHED_QOS
 from timely_robots.safety import PauseGate
 
 from timely.client import Segment
-from timely_bridge.error_codes import TaskEnded
-from timely_bridge.interfaces import Execution, SentSegment
+from timely_bridge.error_codes import BridgeTaskError
+from timely_bridge.interfaces import BridgeSegment, Execution
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.robot_lease import RobotLease
 
@@ -85,8 +85,8 @@ class DriverPort:
         self._heard_s = -1e9
         self._pauses = PauseGate(CHECK_PERIOD_S)
         self._matched = False
-        self._goals: dict[SentSegment, _Goal] = {}
-        self._announcements: deque[tuple[SentSegment, Callable[[], None]]] = deque()
+        self._goals: dict[BridgeSegment, _Goal] = {}
+        self._announcements: deque[tuple[BridgeSegment, Callable[[], None]]] = deque()
         self._client = ActionClient(node, ExecuteSegment, f"{robot}/execute_segment", **GOAL_SERVICES)
         without_ros_debug_lines(self._client)
         self._subscription = node.create_subscription(
@@ -105,7 +105,7 @@ class DriverPort:
         return self._matched and time.monotonic() - self._heard_s <= self._silence_s
 
     @property
-    def refusal(self) -> TaskEnded | None:
+    def refusal(self) -> BridgeTaskError | None:
         return self.lease.refusal
 
     @property
@@ -139,14 +139,14 @@ class DriverPort:
 
     def send(
         self, segment: Segment, skill_set: str, on_sent: Callable[[], None], *, again: bool = False
-    ) -> SentSegment:
+    ) -> BridgeSegment:
         loop = self._loop.loop
-        sent_segment = SentSegment(segment, skill_set, loop.create_future(), loop.create_future())
+        sent_segment = BridgeSegment(segment, skill_set, loop.create_future(), loop.create_future())
         self._announcements.append((sent_segment, on_sent))
         self._send(sent_segment, again)
         return sent_segment
 
-    def cancel(self, sent_segment: SentSegment) -> None:
+    def cancel(self, sent_segment: BridgeSegment) -> None:
         self._node.executor.create_task(self._cancel, sent_segment)
 
     def cancel_task(self, task_id: str) -> None:
@@ -161,7 +161,7 @@ class DriverPort:
         self._node.destroy_subscription(self._subscription)
         self._client.destroy()
 
-    def _send(self, sent_segment: SentSegment, again: bool) -> None:
+    def _send(self, sent_segment: BridgeSegment, again: bool) -> None:
         segment = sent_segment.segment
         goal = ExecuteSegment.Goal(
             task_id=segment.task_id,
@@ -185,13 +185,13 @@ class DriverPort:
         else:
             self._dispatch(sent_segment, mine)
 
-    def _ask(self, sent_segment: SentSegment, mine: _Goal) -> None:
+    def _ask(self, sent_segment: BridgeSegment, mine: _Goal) -> None:
         """Follow a segment that the driver may have; it is sent if the driver does not know it."""
         follow_ros_goal_feedback(self._client, mine.goal_id, mine.feedback)
         mine.assumed, mine.since_s = True, time.monotonic()
         self._follow(sent_segment, mine, assumed_goal_handle(self._client, mine.goal_id))
 
-    def _dispatch(self, sent_segment: SentSegment, mine: _Goal) -> None:
+    def _dispatch(self, sent_segment: BridgeSegment, mine: _Goal) -> None:
         mine.dispatched = True
         try:
             future = send_ros_goal(self._client, mine.goal, mine.feedback, mine.goal_id)
@@ -203,7 +203,7 @@ class DriverPort:
             return
         future.add_done_callback(lambda result: self._on_acceptance(sent_segment, result))
 
-    def _announce(self, sent_segment: SentSegment) -> None:
+    def _announce(self, sent_segment: BridgeSegment) -> None:
         """Announce a segment and those sent before it, after the driver has got them."""
         while self._announcements and any(other is sent_segment for other, _ in self._announcements):
             other, announce = self._announcements.popleft()
@@ -213,7 +213,7 @@ class DriverPort:
             if other is sent_segment:
                 return
 
-    def _on_acceptance(self, sent_segment: SentSegment, future: Any) -> None:
+    def _on_acceptance(self, sent_segment: BridgeSegment, future: Any) -> None:
         self._announce(sent_segment)
         handle = future.result()
         mine = self._goals.get(sent_segment)
@@ -229,13 +229,13 @@ class DriverPort:
         elif mine.handle is None:
             self._follow(sent_segment, mine, handle)
 
-    def _follow(self, sent_segment: SentSegment, mine: _Goal, handle: Any) -> None:
+    def _follow(self, sent_segment: BridgeSegment, mine: _Goal, handle: Any) -> None:
         mine.handle = handle
         handle.get_result_async().add_done_callback(lambda result: self._result(sent_segment, handle, result))
         if mine.cancelled:
             handle.cancel_goal_async()
 
-    def _result(self, sent_segment: SentSegment, handle: Any, future: Any) -> None:
+    def _result(self, sent_segment: BridgeSegment, handle: Any, future: Any) -> None:
         response, mine = future.result(), self._goals.get(sent_segment)
         if mine is None or mine.handle is not handle:
             return
@@ -266,7 +266,7 @@ class DriverPort:
             ),
         )
 
-    def _cancel(self, sent_segment: SentSegment) -> None:
+    def _cancel(self, sent_segment: BridgeSegment) -> None:
         mine = self._goals.get(sent_segment)
         if mine is not None:
             mine.cancelled = True
@@ -279,7 +279,7 @@ class DriverPort:
             goal_id = segment_goal_id(task_id, state.segment)
             assumed_goal_handle(self._client, goal_id).cancel_goal_async()
 
-    def _end(self, sent_segment: SentSegment, execution: Execution) -> None:
+    def _end(self, sent_segment: BridgeSegment, execution: Execution) -> None:
         self._announce(sent_segment)
         self._goals.pop(sent_segment, None)
         self._loop.call(_settle, sent_segment, execution)
@@ -318,7 +318,7 @@ class DriverPort:
             elif mine.again and not mine.dispatched and mine.repeats > 0:
                 self._check_again(sent_segment, mine, late_s)
 
-    def _check_again(self, sent_segment: SentSegment, mine: _Goal, late_s: float) -> None:
+    def _check_again(self, sent_segment: BridgeSegment, mine: _Goal, late_s: float) -> None:
         """See from the driver's state that a segment is in motion, or request its result again."""
         segment, state = sent_segment.segment, self.state
         if (
@@ -359,13 +359,13 @@ def _executed_before(segment: Segment) -> Execution:
     return Execution("done", end_s=time.monotonic())
 
 
-def _on_feedback(sent_segment: SentSegment, elapsed_s: float, remaining_s: float, now_s: float) -> None:
+def _on_feedback(sent_segment: BridgeSegment, elapsed_s: float, remaining_s: float, now_s: float) -> None:
     if not sent_segment.started.done():
         sent_segment.started.set_result(now_s - elapsed_s)
     elif sent_segment.progress is not None and not sent_segment.ended.done():
         sent_segment.progress(elapsed_s, remaining_s)
 
 
-def _settle(sent_segment: SentSegment, execution: Execution) -> None:
+def _settle(sent_segment: BridgeSegment, execution: Execution) -> None:
     if not sent_segment.ended.done():
         sent_segment.ended.set_result(execution)

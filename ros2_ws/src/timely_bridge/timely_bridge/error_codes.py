@@ -59,7 +59,7 @@ RANGES: Mapping[str, range] = {
 """Part that reported the error -> its codes."""
 
 
-class TaskEnded(Exception):
+class BridgeTaskError(Exception):
     """A task cannot go on: a code and a message for people."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -68,7 +68,7 @@ class TaskEnded(Exception):
         self.message = message
 
 
-class NotTakenUp(TaskEnded):
+class BridgeTakeUpError(BridgeTaskError):
     """A task of an earlier life of the bridge cannot go on."""
 
     def __init__(self, reason: str) -> None:

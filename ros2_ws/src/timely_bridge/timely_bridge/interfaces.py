@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from timely.client import Segment
 from timely.core.reports import ExecutionReport
-from timely_bridge.error_codes import TaskEnded
+from timely_bridge.error_codes import BridgeTaskError
 
 
 class PlanStream(Protocol):
@@ -44,7 +44,7 @@ class Execution:
 
 
 @dataclass(slots=True, eq=False)
-class SentSegment:
+class BridgeSegment:
     """A segment on its way to the driver, or there; both futures belong to the loop and never fail.
 
     Attributes:
@@ -69,7 +69,7 @@ class Driver(Protocol):
         ...
 
     @property
-    def refusal(self) -> TaskEnded | None:
+    def refusal(self) -> BridgeTaskError | None:
         """Why the driver does not let this bridge move the robot; None if it does."""
         ...
 
@@ -94,7 +94,7 @@ class Driver(Protocol):
 
     def send(
         self, segment: Segment, skill_set: str, on_sent: Callable[[], None], *, again: bool = False
-    ) -> SentSegment:
+    ) -> BridgeSegment:
         """Send a segment at once; ``on_sent`` runs right after, on the thread that sent it.
 
         Args:
@@ -106,6 +106,6 @@ class Driver(Protocol):
         """End the segment of a task that is in motion, and the rest of the task."""
         ...
 
-    def cancel(self, sent_segment: SentSegment) -> None:
+    def cancel(self, sent_segment: BridgeSegment) -> None:
         """End a segment, queued or in motion; its ``ended`` is set when that has happened."""
         ...

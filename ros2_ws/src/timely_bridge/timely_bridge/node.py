@@ -18,7 +18,7 @@ from timely.core.clock import SystemClock
 from timely.core.errors import EngineFailed, InvalidInput, Overloaded, TimelyError
 from timely_bridge.diagnostics import bridge_robot_status, bridge_server_status
 from timely_bridge.driver_port import CHECK_PERIOD_S
-from timely_bridge.error_codes import TaskEnded
+from timely_bridge.error_codes import BridgeTaskError
 from timely_bridge.fleet_stop import FleetStop
 from timely_bridge.goal_journal import GoalJournal
 from timely_bridge.interfaces import ClientFactory
@@ -292,18 +292,18 @@ class BridgeNode(ManagedNode):
         return faults
 
     def _admit(self) -> None:
-        """Raises TaskEnded when no further goal is taken now."""
+        """Raises BridgeTaskError when no further goal is taken now."""
         settings, health = self._settings, self._health
         if not self._active or settings is None or health is None:
-            raise TaskEnded(ErrorCode.BRIDGE_INACTIVE, "the bridge is not active")
+            raise BridgeTaskError(ErrorCode.BRIDGE_INACTIVE, "the bridge is not active")
         if self.fleet_stop.latch.set:
-            raise TaskEnded(ErrorCode.FLEET_STOPPED, "the fleet is stopped; call ~/reset to go on")
+            raise BridgeTaskError(ErrorCode.FLEET_STOPPED, "the fleet is stopped; call ~/reset to go on")
         if health.lost:
-            raise TaskEnded(ErrorCode.SERVER_UNREACHABLE, f"{settings.server_url}: {health.reason}")
+            raise BridgeTaskError(ErrorCode.SERVER_UNREACHABLE, f"{settings.server_url}: {health.reason}")
         if sum(len(robot.runs) for robot in self._robots.values()) >= int(
             self.get_parameter("max_tasks").value
         ):
-            raise TaskEnded(ErrorCode.OVERLOADED, "too many tasks at once")
+            raise BridgeTaskError(ErrorCode.OVERLOADED, "too many tasks at once")
 
     def _cancel_all(self, code: int, message: str) -> None:
         for robot in list(self._robots.values()):

@@ -7,7 +7,7 @@ from timely_interfaces.msg import ErrorCode
 
 from timely.core.execution import waiting_time_s
 from timely.core.utility import TimeUtility
-from timely_bridge.error_codes import NotTakenUp, TaskEnded, bridge_error_owner
+from timely_bridge.error_codes import BridgeTakeUpError, BridgeTaskError, bridge_error_owner
 
 CANCEL_CODES = (ErrorCode.CANCELLED, ErrorCode.PREEMPTED, ErrorCode.FLEET_STOPPED, ErrorCode.BRIDGE_INACTIVE)
 """The goal was ended on request; nothing failed."""
@@ -78,7 +78,7 @@ class Timeline:
         self.spans.append((end_s - elapsed_s, end_s))
         self.start(end_s - elapsed_s)
 
-    def result(self, utility: TimeUtility, early_end: TaskEnded | None, began: bool) -> TaskEnd:
+    def result(self, utility: TimeUtility, early_end: BridgeTaskError | None, began: bool) -> TaskEnd:
         """The result of a plan; ``early_end`` is why it ended early, ``began`` whether its driver got a segment."""
         response_s = self.first_start_s - self.arrival_s
         return TaskEnd(
@@ -93,9 +93,9 @@ class Timeline:
         )
 
 
-def _outcome(early_end: TaskEnded | None, began: bool) -> str:
+def _outcome(early_end: BridgeTaskError | None, began: bool) -> str:
     if early_end is None:
         return "complete"
-    if early_end.code in CANCEL_CODES and not isinstance(early_end, NotTakenUp):
+    if early_end.code in CANCEL_CODES and not isinstance(early_end, BridgeTakeUpError):
         return "cancelled"
     return "refused" if bridge_error_owner(early_end.code) == "goal" and not began else "failed"

@@ -10,8 +10,8 @@ from timely_interfaces.msg import ErrorCode
 from timely.client import AsyncTimelyClient, Segment
 from timely.core.errors import EngineFailed, Overloaded, UnknownName
 from timely_bridge.driver_port import READY_PERIOD_S
-from timely_bridge.error_codes import NotTakenUp, TaskEnded
-from timely_bridge.interfaces import Driver, Execution, PlanStream, SentSegment
+from timely_bridge.error_codes import BridgeTakeUpError, BridgeTaskError
+from timely_bridge.interfaces import BridgeSegment, Driver, Execution, PlanStream
 
 RETRY_S = 0.5
 """Between two attempts to follow a plan at a server that is not there yet."""
@@ -46,27 +46,27 @@ class PastPlan:
             driver_s: longest wait for the driver, seconds.
 
         Raises:
-            NotTakenUp: the bridge is not active, the robot was stopped, its driver was restarted, or the server has no
-                such task.
+            BridgeTakeUpError: the bridge is not active, the robot was stopped, its driver was restarted, or the server
+                has no such task.
         """
         try:
             async with asyncio.timeout(driver_s):
                 while not self.active():  # noqa: ASYNC110 - set by another thread, once
                     await asyncio.sleep(READY_PERIOD_S)
         except TimeoutError:
-            raise NotTakenUp("it was not activated") from None
+            raise BridgeTakeUpError("it was not activated") from None
         if self.began:
             if not await driver.ready(driver_s):
-                raise NotTakenUp(str(driver.refusal or "its driver does not answer"))
+                raise BridgeTakeUpError(str(driver.refusal or "its driver does not answer"))
             if driver.stopped:
-                raise NotTakenUp("the robot was stopped")
+                raise BridgeTakeUpError("the robot was stopped")
             self._check_session(driver)
         while True:
             try:
                 stream: PlanStream = await client.resume(task_id, token=self.token, agent=agent)
             except UnknownName:
                 if self.began:
-                    raise NotTakenUp("the server no longer has the task") from None
+                    raise BridgeTakeUpError("the server no longer has the task") from None
                 return None
             except (EngineFailed, Overloaded):
                 await asyncio.sleep(RETRY_S)
@@ -75,15 +75,19 @@ class PastPlan:
 
     def send(
         self, segment: Segment, skill_set: str, on_sent: Callable[[], None], driver: Driver
-    ) -> SentSegment:
-        """Send a segment unless it was executed before, or its driver has it. Raises NotTakenUp as ``follow``."""
+    ) -> BridgeSegment:
+        """Send a segment unless it was executed before, or its driver has it.
+
+        Raises:
+            BridgeTakeUpError: as ``follow``.
+        """
         execution = self.executions.get(segment.index)
         if execution is None:
             if self.began:
                 self._check_session(driver)
             return driver.send(segment, skill_set, on_sent, again=self.began)
         loop = asyncio.get_running_loop()
-        sent_segment = SentSegment(segment, skill_set, loop.create_future(), loop.create_future())
+        sent_segment = BridgeSegment(segment, skill_set, loop.create_future(), loop.create_future())
         sent_segment.started.set_result(execution.end_s - execution.elapsed_s)
         sent_segment.ended.set_result(execution)
         return sent_segment
@@ -91,13 +95,15 @@ class PastPlan:
     def _check_session(self, driver: Driver) -> None:
         """A driver that was restarted no longer knows how far it executed the plan."""
         if driver.session != self.session:
-            raise NotTakenUp("its driver was started again")
+            raise BridgeTakeUpError("its driver was started again")
 
 
 def check_plan_result(result: Any) -> None:
-    """Raise TaskEnded if the server cancelled the plan: on request, or because this bridge was away for long."""
+    """Raise BridgeTaskError if the server cancelled the plan: on request, or because this bridge was away for long."""
     if result.outcome == "complete":
         return
     if result.data.get("cause") == "no_reader":
-        raise TaskEnded(ErrorCode.SEGMENT_CANCELLED, "the server ended the plan while the bridge was away")
-    raise TaskEnded(ErrorCode.CANCELLED, "the plan was cancelled at the server")
+        raise BridgeTaskError(
+            ErrorCode.SEGMENT_CANCELLED, "the server ended the plan while the bridge was away"
+        )
+    raise BridgeTaskError(ErrorCode.CANCELLED, "the plan was cancelled at the server")

@@ -23,9 +23,9 @@ from timely.core.clock import Clock
 from timely.core.errors import TimelyError, UnknownName
 from timely.core.reports import MAX_REASON_CHARS
 from timely.core.utility import URGENT
-from timely_bridge.error_codes import TaskEnded, bridge_error_code, bridge_error_owner
+from timely_bridge.error_codes import BridgeTaskError, bridge_error_code, bridge_error_owner
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
-from timely_bridge.interfaces import Driver, PlanStream, SentSegment
+from timely_bridge.interfaces import BridgeSegment, Driver, PlanStream
 from timely_bridge.outcome import CANCEL_CODES, Deadlines, TaskEnd, Timeline
 from timely_bridge.past_plan import PastPlan, check_plan_result
 from timely_bridge.report_queue import ReportQueue
@@ -113,10 +113,10 @@ class PlanRun:
     over: bool = False
     planned: bool = False
     """No more segments will come."""
-    sent_segments: list[SentSegment] = field(default_factory=list)
+    sent_segments: list[BridgeSegment] = field(default_factory=list)
     _stream: PlanStream | None = None
-    _cancellation: asyncio.Future[TaskEnded] | None = None
-    _early: TaskEnded | None = None
+    _cancellation: asyncio.Future[BridgeTaskError] | None = None
+    _early: BridgeTaskError | None = None
     """Why the plan was cancelled before ``run``."""
     _claim: Claim = field(init=False)
     _reports: ReportQueue = field(init=False)
@@ -137,7 +137,7 @@ class PlanRun:
 
     def cancel(self, code: int, message: str) -> None:
         """End the plan now: its motion and its generation. The first reason counts."""
-        early_end = TaskEnded(code, message)
+        early_end = BridgeTaskError(code, message)
         if self._cancellation is None:
             self._early = self._early or early_end
         elif not self._cancellation.done():
@@ -189,23 +189,27 @@ class PlanRun:
             if self.claim is None:
                 self.context.lock.release(self._claim)
 
-    def _early_end(self, work: asyncio.Task[None]) -> TaskEnded | None:
+    def _early_end(self, work: asyncio.Task[None]) -> BridgeTaskError | None:
         """Why the plan ended early; None when it is complete."""
         if self._cancellation is not None and self._cancellation.done():
             return self._cancellation.result()
         if not work.done():
-            return TaskEnded(ErrorCode.EXPIRED, f"not finished within {self.context.deadlines.task_s:g} s")
+            return BridgeTaskError(
+                ErrorCode.EXPIRED, f"not finished within {self.context.deadlines.task_s:g} s"
+            )
         error = work.exception()
-        if error is None or isinstance(error, TaskEnded):
+        if error is None or isinstance(error, BridgeTaskError):
             return error
         if isinstance(error, UnknownName) and self._stream is not None:
-            return TaskEnded(ErrorCode.ENGINE_FAILED, "the server no longer has the task; was it restarted?")
+            return BridgeTaskError(
+                ErrorCode.ENGINE_FAILED, "the server no longer has the task; was it restarted?"
+            )
         if isinstance(error, TimelyError):
-            return TaskEnded(bridge_error_code(error, server_url=self.context.server_url), str(error))
+            return BridgeTaskError(bridge_error_code(error, server_url=self.context.server_url), str(error))
         if isinstance(error, TimeoutError):
-            return TaskEnded(ErrorCode.SERVER_TIMEOUT, "the server did not answer in time")
+            return BridgeTaskError(ErrorCode.SERVER_TIMEOUT, "the server did not answer in time")
         log.error("task %s", self.task_id, exc_info=error)
-        return TaskEnded(ErrorCode.BRIDGE_INTERNAL, f"{type(error).__name__}: {error}")
+        return BridgeTaskError(ErrorCode.BRIDGE_INTERNAL, f"{type(error).__name__}: {error}")
 
     # --- The plan ---
 
@@ -262,7 +266,7 @@ class PlanRun:
         )
         return stream or await self._submit()
 
-    def _send(self, segment: Segment) -> SentSegment:
+    def _send(self, segment: Segment) -> BridgeSegment:
         driver, skill_set = self.context.driver, self.goal.skill_set
         on_sent = partial(self.observer.segment_sent, segment)
         if self.past is not None:
@@ -329,7 +333,7 @@ class PlanRun:
             if reading.done():
                 return reading.result()
             if not self._busy and loop.time() - self._idle_since_s >= limit_s:
-                raise TaskEnded(ErrorCode.SERVER_TIMEOUT, f"no segment came within {limit_s:g} s")
+                raise BridgeTaskError(ErrorCode.SERVER_TIMEOUT, f"no segment came within {limit_s:g} s")
 
     async def _wait_for_robot(self) -> None:
         """Return when this plan may send the driver a segment; lock and driver have deadlines of their own."""
@@ -341,8 +345,8 @@ class PlanRun:
             driver_s = context.deadlines.driver_s
             if not context.driver.alive and not await context.driver.ready(driver_s):
                 if refusal := context.driver.refusal:
-                    raise TaskEnded(refusal.code, refusal.message)
-                raise TaskEnded(
+                    raise BridgeTaskError(refusal.code, refusal.message)
+                raise BridgeTaskError(
                     ErrorCode.DRIVER_UNAVAILABLE, f"no driver took the segment within {driver_s:g} s"
                 )
             if not self.sent_segments and (self.past is None or not self.past.began):
@@ -351,7 +355,7 @@ class PlanRun:
             self._segment_over()
             raise
 
-    def _follow_segment(self, executions: set[asyncio.Task[None]], sent_segment: SentSegment) -> None:
+    def _follow_segment(self, executions: set[asyncio.Task[None]], sent_segment: BridgeSegment) -> None:
         self._idle_since_s = asyncio.get_running_loop().time()
         self.timeline.plan.append(sent_segment.segment.text)
         previous = self.sent_segments[-1] if self.sent_segments else None
@@ -385,7 +389,7 @@ class PlanRun:
 
     # --- The early end ---
 
-    async def _abandon(self, work: asyncio.Task[None], early_end: TaskEnded) -> None:
+    async def _abandon(self, work: asyncio.Task[None], early_end: BridgeTaskError) -> None:
         """Stop the robot first, then the generation; each with its deadline."""
         unfinished = [sent_segment for sent_segment in self.sent_segments if not sent_segment.ended.done()]
         for sent_segment in unfinished:
@@ -403,7 +407,7 @@ class PlanRun:
             if sent_segment.ended.done() and (execution := sent_segment.ended.result()).elapsed_s > 0.0:
                 self.timeline.end(execution.end_s, execution.elapsed_s)
 
-    async def _wait_until_at_rest(self, unfinished: list[SentSegment]) -> None:
+    async def _wait_until_at_rest(self, unfinished: list[BridgeSegment]) -> None:
         limit_s = self.context.deadlines.cancel_s
         _, moving = await asyncio.wait([sent_segment.ended for sent_segment in unfinished], timeout=limit_s)
         if moving:
@@ -411,7 +415,7 @@ class PlanRun:
                 "task %s: the driver did not end %d motion(s) in %s s", self.task_id, len(moving), limit_s
             )
 
-    async def _stop_generating(self, early_end: TaskEnded) -> None:
+    async def _stop_generating(self, early_end: BridgeTaskError) -> None:
         stream = self._stream
         try:
             async with asyncio.timeout(self.context.deadlines.cancel_s):

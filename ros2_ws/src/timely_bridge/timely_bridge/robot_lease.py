@@ -7,7 +7,7 @@ from rclpy.lifecycle import LifecycleNode
 from timely_interfaces.msg import Lease, RobotState
 from timely_interfaces.srv import AcquireLease
 
-from timely_bridge.error_codes import TaskEnded
+from timely_bridge.error_codes import BridgeTaskError
 
 RETRY_S = 0.5
 """A request without an answer for so long is sent again, and so is one after a refusal."""
@@ -26,7 +26,7 @@ class RobotLease:
         self.owner = owner
         self.epoch = 0
         """The fencing token; 0 without a lease."""
-        self.refusal: TaskEnded | None = None
+        self.refusal: BridgeTaskError | None = None
         """Why the driver did not grant the lease; None if it did, or did not answer yet."""
         self._node = node
         self._session = 0
@@ -77,7 +77,7 @@ class RobotLease:
         if answer is None or self._closed:
             return
         self.epoch = answer.epoch if answer.granted else 0
-        self.refusal = None if answer.granted else TaskEnded(answer.error_code, answer.message)
+        self.refusal = None if answer.granted else BridgeTaskError(answer.error_code, answer.message)
         self.renew()
 
     def _publish(self, *, released: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from timely_interfaces.msg import ErrorCode
 
 from timely.core.errors import InvalidInput
-from timely_bridge.error_codes import TaskEnded
+from timely_bridge.error_codes import BridgeTaskError
 
 OnBusy = Literal["queue", "preempt", "reject"]
 POLICIES: tuple[OnBusy, ...] = get_args(OnBusy)
@@ -60,7 +60,7 @@ class RobotLock:
         """Return when the claim holds the robot; at once if it does already.
 
         Raises:
-            TaskEnded: the robot is busy and the policy is ``reject``.
+            BridgeTaskError: the robot is busy and the policy is ``reject``.
         """
         if self._holder is claim:
             return
@@ -68,7 +68,7 @@ class RobotLock:
             self._grant(claim)
             return
         if self.policy == "reject":
-            raise TaskEnded(ErrorCode.ROBOT_BUSY, "the robot is executing another task")
+            raise BridgeTaskError(ErrorCode.ROBOT_BUSY, "the robot is executing another task")
         ahead = [other for other in self._queue if other.urgent or not claim.urgent]
         self._queue.insert(len(ahead), claim)
         if self.policy == "preempt" and claim.urgent and not self._holder.urgent:

@@ -27,7 +27,7 @@ from timely.client import Segment
 from timely.core.clock import Clock
 from timely.core.errors import TimelyError
 from timely_bridge.driver_port import DriverPort
-from timely_bridge.error_codes import TaskEnded, bridge_error_code, bridge_error_name
+from timely_bridge.error_codes import BridgeTaskError, bridge_error_code, bridge_error_name
 from timely_bridge.goal_journal import GoalEntry, GoalJournal
 from timely_bridge.goal_run import GoalRun, PastGoal
 from timely_bridge.goals import RobotEntry, TaskGoal, read_bridge_goal
@@ -55,7 +55,7 @@ class Connection:
 
     Attributes:
         owner: the name of the bridge's leases. Goals of an earlier life are taken up under the name of that life.
-        admit: raises TaskEnded when the bridge takes no further goal.
+        admit: raises BridgeTaskError when the bridge takes no further goal.
         on_task: is called when a goal begins.
         active: the bridge takes goals.
     """
@@ -244,7 +244,7 @@ class RobotServer:
             try:
                 # On this thread, on which a stop of the fleet ends the goals: none begins after it.
                 self._connection.admit()
-            except TaskEnded as error:
+            except BridgeTaskError as error:
                 finish(TaskEnd("refused", error.code, error.message))
                 return
         self.runs[run.task_id] = run

@@ -9,8 +9,8 @@ from timely_interfaces.msg import ErrorCode, SegmentReport
 
 from timely.core.clock import Clock
 from timely.core.reports import MAX_REASON_CHARS, MAX_VALUE_CHARS, ExecutionReport, ReportKind
-from timely_bridge.error_codes import TaskEnded
-from timely_bridge.interfaces import Execution, SentSegment
+from timely_bridge.error_codes import BridgeTaskError
+from timely_bridge.interfaces import BridgeSegment, Execution
 from timely_bridge.outcome import Deadlines, Timeline
 from timely_bridge.report_queue import ReportQueue
 
@@ -31,15 +31,15 @@ LOOKS = 10
 class SegmentRun:
     """Follows one segment. ``publish`` gets every report as a ROS 2 message."""
 
-    sent_segment: SentSegment
+    sent_segment: BridgeSegment
     deadlines: Deadlines
     clock: Clock
     timeline: Timeline
     reports: ReportQueue
     publish: Callable[[SegmentReport], None]
 
-    async def run(self, previous: SentSegment | None) -> None:
-        """Return when the segment is done; raises TaskEnded when it does not succeed."""
+    async def run(self, previous: BridgeSegment | None) -> None:
+        """Return when the segment is done; raises BridgeTaskError when it does not succeed."""
         sent_segment, index, driver_s = (
             self.sent_segment,
             self.sent_segment.segment.index,
@@ -50,7 +50,7 @@ class SegmentRun:
         # The driver executes segments in order, so that this one begins now.
         await _wait_for_any((sent_segment.started, sent_segment.ended), driver_s)
         if not sent_segment.started.done() and not sent_segment.ended.done():
-            raise TaskEnded(
+            raise BridgeTaskError(
                 ErrorCode.DRIVER_UNAVAILABLE, f"segment {index} was not begun within {driver_s:g} s"
             )
         if sent_segment.started.done():
@@ -61,7 +61,9 @@ class SegmentRun:
         limit_s = expected_s * self.deadlines.execution_factor + self.deadlines.execution_margin_s
         await _wait_for_any((sent_segment.ended,), limit_s)
         if not sent_segment.ended.done():
-            raise TaskEnded(ErrorCode.SEGMENT_TIMEOUT, f"segment {index} took more than {limit_s:.1f} s")
+            raise BridgeTaskError(
+                ErrorCode.SEGMENT_TIMEOUT, f"segment {index} took more than {limit_s:.1f} s"
+            )
         self._end(sent_segment.ended.result())
 
     def _end(self, execution: Execution) -> None:
@@ -76,7 +78,7 @@ class SegmentRun:
                 reason=execution.message,
                 error_code=execution.code,
             )
-            raise TaskEnded(execution.code, f"segment {segment.index}: {execution.message}")
+            raise BridgeTaskError(execution.code, f"segment {segment.index}: {execution.message}")
         self.timeline.executed.append(segment.text)
         value = (execution.value or "") if segment.blocking else None
         kind: ReportKind = "done" if value is None else "value"

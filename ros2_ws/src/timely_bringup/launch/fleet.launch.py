@@ -16,7 +16,7 @@ from launch_ros.substitutions import FindPackageShare
 RESPAWN_S = 2.0
 
 
-def parts(context: LaunchContext) -> list[Node]:
+def fleet_launch_nodes(context: LaunchContext) -> list[Node]:
     """The fleet as one program; its nodes configure and activate themselves."""
     value = {
         name: LaunchConfiguration(name).perform(context) for name in ("fleet", "server_url", "one_process")
@@ -51,6 +51,6 @@ def generate_launch_description() -> LaunchDescription:
             DeclareLaunchArgument(
                 "one_process", default_value="false", description="all nodes in one process"
             ),
-            OpaqueFunction(function=parts),
+            OpaqueFunction(function=fleet_launch_nodes),
         ]
     )

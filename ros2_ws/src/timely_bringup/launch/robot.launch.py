@@ -21,7 +21,7 @@ ARGUMENTS = {
 }
 
 
-def nodes(context: LaunchContext) -> list[LifecycleNode]:
+def robot_launch_nodes(context: LaunchContext) -> list[LifecycleNode]:
     """The two nodes; both configure and activate themselves, and are started again when they end."""
     value = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
     name = value["name"]
@@ -63,4 +63,4 @@ def generate_launch_description() -> LaunchDescription:
         DeclareLaunchArgument(name, default_value=default, description=text)
         for name, (default, text) in ARGUMENTS.items()
     ]
-    return LaunchDescription([*arguments, OpaqueFunction(function=nodes)])
+    return LaunchDescription([*arguments, OpaqueFunction(function=robot_launch_nodes)])

@@ -30,7 +30,7 @@ MAX_CALLS = 10_000
 """Nested loops of a plan that nobody checked could run for ever; no honest plan comes near."""
 
 
-class Interpreter(Protocol):
+class SegmentInterpreter(Protocol):
     """Executes the segments of one task, in order."""
 
     def run(self, text: str) -> SkillValue:
@@ -109,7 +109,7 @@ def _check_allowed(skill: str, text: str, profile: RobotProfile) -> None:
         )
 
 
-def robot_executor_interpreter(name: str, perform: Perform) -> Interpreter:
+def robot_executor_interpreter(name: str, perform: Perform) -> SegmentInterpreter:
     """A fresh interpreter for a task in the skill set of that name."""
     skills = robot_executor_skill_set(name)
     return ProseReader(skills, perform) if skills.language == "text" else PlanInterpreter(skills, perform)
@@ -145,7 +145,7 @@ class PlanInterpreter:
         return self._plan.return_value
 
     def run(self, text: str) -> SkillValue:
-        """See ``Interpreter``. After a failure nothing of the plan is executed any more."""
+        """See ``SegmentInterpreter``. After a failure nothing of the plan is executed any more."""
         last: SkillValue = None
         try:
             self._plan.feed(text)

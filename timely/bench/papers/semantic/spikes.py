@@ -45,23 +45,23 @@ Levels = list[float]
 """Normalized waiting of urgency 0..4 and of all, pooled, then the same as means over requests, seconds a token."""
 
 
-class Steady(Semantic):
+class _Steady(Semantic):
     """The discipline with the profile's own step times, which do not vary, as in the paper."""
 
     clearly = 1.0
 
 
-class SteadyMixed(SemanticMixed):
+class _SteadyMixed(SemanticMixed):
     """The same without Alg. 2."""
 
     clearly = 1.0
 
 
-class _Order(Steady):
+class _Order(_Steady):
     """Another order on the paper's batches: stage-aware and preemptive, as its published baselines are."""
 
 
-class StagedHpjf(_Order):
+class _StagedHpjf(_Order):
     """By urgency level, then by arrival."""
 
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
@@ -69,7 +69,7 @@ class StagedHpjf(_Order):
         return level, table.sequence[rows].astype(np.float64)
 
 
-class StagedSjf(_Order):
+class _StagedSjf(_Order):
     """By estimated time left, without regard to urgency."""
 
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
@@ -77,7 +77,7 @@ class StagedSjf(_Order):
         return np.zeros(len(rows), dtype=np.int64), left
 
 
-class StagedFcfs(_Order):
+class _StagedFcfs(_Order):
     """By arrival."""
 
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
@@ -85,11 +85,11 @@ class StagedFcfs(_Order):
 
 
 ON_BATCHES: dict[str, type[Semantic]] = {
-    "semantic": Steady,
-    "semantic-mixed": SteadyMixed,
-    "staged-hpjf": StagedHpjf,
-    "staged-sjf": StagedSjf,
-    "staged-fcfs": StagedFcfs,
+    "semantic": _Steady,
+    "semantic-mixed": _SteadyMixed,
+    "staged-hpjf": _StagedHpjf,
+    "staged-sjf": _StagedSjf,
+    "staged-fcfs": _StagedFcfs,
 }
 
 
@@ -254,7 +254,7 @@ TIGHT_BLOCKS = 300
 """KV blocks of the memory-tight setting: 4,800 tokens, where a full batch of average requests needs 6,400."""
 
 
-class NoEviction(Steady):
+class NoEviction(_Steady):
     """Nothing is evicted for a more urgent request; only where no request could run at all."""
 
     def _victims(
@@ -286,7 +286,7 @@ def measure_paper_tight(machine: str, variant: str, seed: int) -> list[float]:
     ``variant``: ``cost`` decides by Eq. 3 to 6 what to keep, ``recompute`` and ``swap`` always do the same,
     ``off`` does not evict.
     """
-    discipline = NoEviction() if variant == "off" else Steady(paper_quadratic_cost(machine))
+    discipline = NoEviction() if variant == "off" else _Steady(paper_quadratic_cost(machine))
     run = serve_paper_tasks(
         paper_spikes(seed, 20, 0.1), discipline, load_step_profile(MACHINES[machine]), max_batch=BATCH,
         learned_speed=False, kv_blocks=TIGHT_BLOCKS,

@@ -19,7 +19,7 @@ from timely.bench.papers.timelyllm.runs import (
     STREAM,
     TIMELY,
     VLLM,
-    System,
+    PaperSystem,
     paper_crossing,
     paper_interval,
 )
@@ -36,7 +36,7 @@ FCFS_SHARE = 1.0 / 1.83
 TimelyLLM has 1.83 times as much, and at most all.
 """
 
-TARGETS: tuple[tuple[str, str, System, float, str], ...] = (
+TARGETS: tuple[tuple[str, str, PaperSystem, float, str], ...] = (
     ("vllm", "wid1", VLLM, VLLM_SHARE, "vLLM, urgent share of the maximum, WID 1 (Fig. 5a)"),
     (
         "fcfs",
@@ -48,7 +48,7 @@ TARGETS: tuple[tuple[str, str, System, float, str], ...] = (
 )
 """Label, workload, baseline, the paper's number, and its description."""
 
-LITERAL_TARGETS: tuple[tuple[str, System, System | None, float, str], ...] = (
+LITERAL_TARGETS: tuple[tuple[str, PaperSystem, PaperSystem | None, float, str], ...] = (
     ("wid1", VLLM, None, 0.595, "vLLM 0.595 (5a)"),
     ("wid1", PUD, None, 0.815, "pud 0.815 (5a)"),
     ("wid2", PUD, VLLM, 2.91, "pud 2.91 times vLLM (5d)"),

@@ -9,7 +9,7 @@ from timely.bench.papers.timelyllm.runs import (
     NEW_TOKENS,
     PROFILE,
     Outcome,
-    System,
+    PaperSystem,
     measure_paper_run,
     paper_interval,
 )
@@ -30,7 +30,7 @@ class Report:
 
     def outcomes(
         self,
-        system: System,
+        system: PaperSystem,
         name: str,
         *,
         new_tokens: int = NEW_TOKENS,

@@ -57,7 +57,7 @@ class _SegmentedEdf(Pud):
 
 
 @dataclass(frozen=True, slots=True)
-class System:
+class PaperSystem:
     """A discipline with a serving mode, under the name of the comparison."""
 
     name: str
@@ -69,29 +69,29 @@ def _maker(name: str) -> Callable[[], Discipline]:
     return lambda: create_discipline(name)
 
 
-VLLM = System("vLLM", _maker("fcfs"), "whole")
-STREAM = System("vLLM-stream", _maker("fcfs"), "stream")
-FCFS = System("segmented FCFS", _SegmentedFcfs)
-EDF = System("segmented EDF", _SegmentedEdf)
-PUD = System("TimelyLLM (pud)", Pud)
-TIMELY = System("timely", Timely)
-FIXED_BATCH = System("TimelyLLM, fixed batch", _FixedBatch)
+VLLM = PaperSystem("vLLM", _maker("fcfs"), "whole")
+STREAM = PaperSystem("vLLM-stream", _maker("fcfs"), "stream")
+FCFS = PaperSystem("segmented FCFS", _SegmentedFcfs)
+EDF = PaperSystem("segmented EDF", _SegmentedEdf)
+PUD = PaperSystem("TimelyLLM (pud)", Pud)
+TIMELY = PaperSystem("timely", Timely)
+FIXED_BATCH = PaperSystem("TimelyLLM, fixed batch", _FixedBatch)
 SYSTEMS = (VLLM, STREAM, FCFS, EDF, PUD, TIMELY)
 ADDED_SYSTEMS = (
     PUD,
-    System("index alone", ablations.Index),
-    System("index + protect", ablations.Protecting),
-    System("+ chunks", ablations.Chunking),
-    System("+ early is better", ablations.Hurrying),
-    System("+ opportunistic decode = weighted tardiness", WeightedTardiness),
+    PaperSystem("index alone", ablations.Index),
+    PaperSystem("index + protect", ablations.Protecting),
+    PaperSystem("+ chunks", ablations.Chunking),
+    PaperSystem("+ early is better", ablations.Hurrying),
+    PaperSystem("+ opportunistic decode = weighted tardiness", WeightedTardiness),
 )
 """Each idea of ``weighted-tardiness``, on which ``timely`` is built, added to the one before."""
 ALONE = (
-    System("index + opportunistic decode", ablations.Riding),
-    System("weighted tardiness without protect", ablations.WithoutProtection),
-    System("weighted tardiness without chunks", ablations.WithoutChunks),
-    System("weighted tardiness without early", ablations.WithoutHurry),
-    System("weighted tardiness without opportunistic decode", ablations.WithoutRiding),
+    PaperSystem("index + opportunistic decode", ablations.Riding),
+    PaperSystem("weighted tardiness without protect", ablations.WithoutProtection),
+    PaperSystem("weighted tardiness without chunks", ablations.WithoutChunks),
+    PaperSystem("weighted tardiness without early", ablations.WithoutHurry),
+    PaperSystem("weighted tardiness without opportunistic decode", ablations.WithoutRiding),
 )
 """Each idea alone: with the index only, or removed from the whole. Chunks and early act through protection."""
 BY_NAME = {system.name: system for system in (*SYSTEMS, FIXED_BATCH, *ADDED_SYSTEMS, *ALONE)}
@@ -206,7 +206,7 @@ def lengthened_paper_trace(task: PlannedTask, factor: float) -> PlannedTask:
 
 
 def paper_run_records(
-    system: System,
+    system: PaperSystem,
     name: str,
     seed: int,
     *,
@@ -223,7 +223,7 @@ def paper_run_records(
 
 
 def simulate_paper_run(
-    system: System, tasks: Sequence[PlannedTask], profile: str = PROFILE, max_batch: int | None = None
+    system: PaperSystem, tasks: Sequence[PlannedTask], profile: str = PROFILE, max_batch: int | None = None
 ) -> BackendRun:
     options = ReplayOptions(mode=system.mode, max_batch=max_batch, journal=False, warm_prefixes=True)
     return Simulator(options, load_step_profile(profile), discipline=system.make()).run(tasks)
@@ -265,7 +265,7 @@ def _bursts(tasks: Sequence[PlannedTask]) -> list[list[PlannedTask]]:
     return [burst for burst in events.values() if 4 <= len(burst) <= min(12, MAX_TASKS)][:8]
 
 
-def _burst_utility(system: System, burst: Sequence[PlannedTask]) -> float:
+def _burst_utility(system: PaperSystem, burst: Sequence[PlannedTask]) -> float:
     run = simulate_paper_run(system, burst)
     return sum(record.utility(run.end_s) for record in run.records)
 
