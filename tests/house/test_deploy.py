@@ -25,7 +25,7 @@ UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 def offered() -> set[str]:
     """Names of all series that a server with an engine exposes."""
     metrics = ServerMetrics()
-    metrics.settled("complete", "urgent", response_s=0.1, waiting_s=0.1, utility=1.0, utility_max=2.0)
+    metrics.count_end("complete", "urgent", response_s=0.1, waiting_s=0.1, utility=1.0, utility_max=2.0)
     metrics.reports.labels("done", "true").inc()
     page = metrics.page(
         EngineStats(now_s=0.0, engine="sim", discipline="timely", mode="segmented", paces={"drone-1": 1.0})

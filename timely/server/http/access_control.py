@@ -96,7 +96,7 @@ class AccessControl:
             try:
                 connection.enter_context(self._usage.connection(principal))
             except RateLimited as error:
-                self._recorder.limited(error)
+                self._recorder.record_limit(error)
                 await problem_from_error(error).response(problem_retry_headers(error, RETRY_S))(
                     scope, receive, send
                 )

@@ -106,7 +106,7 @@ class FleetStop:
             return
         self._stop = _Stop(saved_stop.stop_id, saved_stop.reason, saved_stop.principal, self._clock.now())
         self._stop.expect({*saved_stop.robots, *self.roster.names})
-        self._disk.saved = True
+        self._disk.is_saved = True
         self._publish("stop", {"stop_id": saved_stop.stop_id, "reason": saved_stop.reason})
         log.warning(
             "the fleet is still stopped (%s): %s", saved_stop.stop_id, saved_stop.reason or "no reason given"
@@ -114,7 +114,7 @@ class FleetStop:
 
     async def save(self) -> bool:
         """Bring the disk to the present latch; False if it keeps nothing or refuses, which the log then says."""
-        self._disk.changed()
+        self._disk.save()
         return await self._disk.flush()
 
     async def close(self) -> None:
@@ -162,7 +162,7 @@ class FleetStop:
             "principal": stop.principal,
             "success": bool(sure) and all(sure) and not incomplete,
             "incomplete": incomplete,
-            "saved": self._disk.saved,
+            "saved": self._disk.is_saved,
             "robots": robots,
             "bridges": len(self._followers),
         }

@@ -37,7 +37,7 @@ class TaskGenerations:
             await supervisor.wait_running()
             if task.resumed:
                 # Made now: reports from here on reach the engine itself.
-                generation = _resumed(task, generation)
+                generation = _resumed_request(task, generation)
             deaths = supervisor.deaths
             self._in_engine[task_id] = task
             try:
@@ -76,7 +76,7 @@ class TaskGenerations:
                 if deaths == supervisor.deaths or not supervisor.running:
                     return
 
-    def ended(self, task: Task) -> None:
+    def end(self, task: Task) -> None:
         self._quarantine.clear(task.task_id)
 
     def _engine_died(self, error: EngineFailed, worked_s: float) -> None:
@@ -85,7 +85,7 @@ class TaskGenerations:
         self._quarantine.engine_died(self._in_engine.values(), worked_s, parks=parks)
 
 
-def _resumed(task: Task, generation: GenerationRequest) -> GenerationRequest:
+def _resumed_request(task: Task, generation: GenerationRequest) -> GenerationRequest:
     """The request for the rest of a plan, with the urgency that an operator may have set."""
     hints = generation.hints
     if task.annotation is not None:

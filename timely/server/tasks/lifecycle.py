@@ -273,7 +273,7 @@ class TaskLifecycle:
             detail = f"{type(error).__name__}; see the server's log"
             task.ending = task.ending or Ending("engine_failed", "engine_failed", detail, "engine")
         finally:
-            self._generations.ended(task)
+            self._generations.end(task)
             task.answered.set()
             task.over.set()
 
@@ -315,7 +315,7 @@ class TaskLifecycle:
         try:
             await asyncio.sleep(0)
         finally:
-            self._recorder.released(task, segment)
+            self._recorder.record_release(task, segment)
 
     def _check(self, task: Task, event: SegmentReady) -> Segment | None:
         """Check a segment and add it to the robot's work; None, and the end of the task, if the check fails.
@@ -357,10 +357,10 @@ class TaskLifecycle:
         name, data = "result", result
         if task.ending.is_error:
             name, data = "error", {**task.ending.problem(), **result}
-        self._log.generated(task, name, data)
+        self._log.write_generation(task, name, data)
         task.events.append(name, data, last=True)
         self._count_live()
-        self._recorder.generated(task)
+        self._recorder.record_generation(task)
 
     def settle(self, task: Task) -> None:
         """Nothing more is expected of a task: count it and keep it for late readers."""
@@ -369,8 +369,8 @@ class TaskLifecycle:
         self._end_generation(task)
         task.state = "ended"
         task.settled_s = self._clock.now()
-        self._log.settled(task)
-        self._recorder.settled(task, task.settled_s)
+        self._log.write_end(task)
+        self._recorder.record_end(task, task.settled_s)
         oldest = self._table.settle(task)
         if oldest is not None:
             self._forget(oldest)

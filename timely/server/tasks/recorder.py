@@ -57,10 +57,10 @@ class TaskRecorder:
         self._may_audit_anonymous = lambda: anonymous.take(clock.now()) == 0.0
         self._log = EventLog(settings.event_log, clock)
 
-    def started(self, stats: EngineStats) -> None:
+    def record_start(self, stats: EngineStats) -> None:
         self.mode = stats.mode
         if self._log is not None:
-            self._log.opened(stats.engine, stats.discipline, stats.mode)
+            self._log.write_header(stats.engine, stats.discipline, stats.mode)
 
     def engine_died(self, error: EngineFailed) -> None:
         """The engine ended by itself and is started again."""
@@ -79,7 +79,7 @@ class TaskRecorder:
             self._log.write(event, **fields)
 
     @contextmanager
-    def audited(self, principal: Principal, action: str, target: str) -> Iterator[None]:
+    def audit_outcome(self, principal: Principal, action: str, target: str) -> Iterator[None]:
         """Write what a principal did, or why it was refused, to the audit log."""
         code = detail = ""
         try:
@@ -114,18 +114,18 @@ class TaskRecorder:
         self.arrivals += 1
         self.metrics.arrivals.inc()
 
-    def refused(self, request: TaskRequest, error: TimelyError) -> None:
+    def record_refusal(self, request: TaskRequest, error: TimelyError) -> None:
         """The request did not become a task."""
-        self.metrics.settled("refused", "urgent" if request.tuf.urgent else "normal")
+        self.metrics.count_end("refused", "urgent" if request.tuf.urgent else "normal")
         if isinstance(error, RateLimited):
-            self.limited(error)
+            self.record_limit(error)
         self.note("refused", agent=request.agent, code=error.code, detail=error.message)
 
-    def limited(self, error: RateLimited) -> None:
+    def record_limit(self, error: RateLimited) -> None:
         """A request was over a limit of its principal."""
         self.metrics.rate_limits.labels(error.where).inc()
 
-    def admitted(self, task: Task) -> None:
+    def record_admission(self, task: Task) -> None:
         """The request became a task."""
         request = task.request
         self.note(
@@ -136,7 +136,7 @@ class TaskRecorder:
             network_s=task.network_s,
         )  # fmt: skip
 
-    def predicted(self, record: Mapping[str, Any]) -> None:
+    def record_prediction(self, record: Mapping[str, Any]) -> None:
         """A predicted level or length, or an operator's override, which also goes to the server's log."""
         fields = {"task_id": record["job"]}
         fields |= {key: value for key, value in record.items() if key not in ("event", "t_s", "job")}
@@ -144,7 +144,7 @@ class TaskRecorder:
             log.warning("urgency of %(task_id)s: %(from)s -> %(to)s, says %(operator)s: %(reason)s", fields)
         self.note(str(record["event"]), **fields)
 
-    def released(self, task: Task, segment: Segment) -> None:
+    def record_release(self, task: Task, segment: Segment) -> None:
         """A segment is on its way to the robot."""
         self.metrics.segments.inc()
         self.note(
@@ -159,7 +159,7 @@ class TaskRecorder:
         """A report changed the estimates."""
         self.note("report", task_id=task.task_id, **report.to_dict())
 
-    def generated(self, task: Task) -> None:
+    def record_generation(self, task: Task) -> None:
         done = task.done
         self.note(
             "generated", task_id=task.task_id, outcome=task.outcome,
@@ -170,11 +170,11 @@ class TaskRecorder:
             last_token_s=self._since(done.last_token_s) if done else None,
         )  # fmt: skip
 
-    def settled(self, task: Task, now: float) -> None:
+    def record_end(self, task: Task, now: float) -> None:
         """Nothing more is expected of the task."""
         track, ending = task.track, task.ending
         outcome = ending.outcome if ending else "cancelled"
-        self.metrics.settled(
+        self.metrics.count_end(
             outcome,
             task.kind,
             response_s=track.response_time_s,

@@ -108,7 +108,7 @@ class Recovery:
         except TimelyError as error:
             task.ending = Ending("failed", "interrupted", f"{OTHER_SOURCE}: {error.message}", error.where)
             return
-        self.log.replanned(task)
+        self.log.write_replan(task)
 
     async def _task(self, task_id: str, records: list[Record]) -> tuple[Task, str]:
         """A task and the fingerprint of its plan's source."""

@@ -55,7 +55,7 @@ class RobotRoster:
                 log.error("more than %s robots follow the stop: no stop is a success", MAX_ROBOTS)
             else:
                 continue
-            self.disk.changed()
+            self.disk.save()
 
     async def remove(self, agents: Iterable[str]) -> tuple[list[str], bool]:
         """Remove robots; returns those that it had, and whether the disk has the change."""
@@ -63,5 +63,5 @@ class RobotRoster:
         for agent in removals:
             del self._names[agent]
         self.incomplete = False
-        self.disk.changed()
+        self.disk.save()
         return removals, await self.disk.flush()

@@ -74,7 +74,7 @@ class TaskService:
         self.recorder = TaskRecorder()
         self._predictors = predictors or Predictors()
         self.predictions = PredictionQueue(
-            RequestAnnotator(self._predictors, self.recorder.predicted), settings, clock
+            RequestAnnotator(self._predictors, self.recorder.record_prediction), settings, clock
         )
         self.tasks = TaskTable(settings)
         self.usage = Usage(clock)
@@ -112,7 +112,7 @@ class TaskService:
                 await self.engine.start()
                 stats = await self.engine.stats()
                 await self._predict_for(stats.discipline)
-                self.recorder.started(stats)
+                self.recorder.record_start(stats)
                 recovery = Recovery(self._admission, self.lifecycle, self.tasks, self.log, self.settings)
                 await recovery.restore(records, self.clock.now(), stopped=self.fleet_stop.latch.is_latched)
             except BaseException:
@@ -196,7 +196,7 @@ class TaskService:
             RateLimited, TooLarge: the principal is over its limits.
             Overloaded: too many live tasks, no response in time, or shutting down.
         """
-        with self.recorder.audited(principal, "submit", request.id or request.agent):
+        with self.recorder.audit_outcome(principal, "submit", request.id or request.agent):
             app = request.app
             request = task_within_claims(request, principal)
             if old_task is not None:
@@ -227,9 +227,9 @@ class TaskService:
         except TimelyError as error:
             if isinstance(error, Overloaded) and error.where == "tasks":
                 error.eta_s = await self._place_eta_s(request)
-            self.recorder.refused(request, error)
+            self.recorder.record_refusal(request, error)
             raise
-        self.recorder.admitted(task)
+        self.recorder.record_admission(task)
         task.events.append("accepted", task.acceptance())
         await self.lifecycle.begin(task, generation)
         return task
@@ -293,14 +293,14 @@ class TaskService:
             RateLimited, TooLarge: the principal is over its limits.
         """
         with ExitStack() as serving:
-            with self.recorder.audited(principal, "chat", name):
+            with self.recorder.audit_outcome(principal, "chat", name):
                 check_task_submitter(principal, agent)
                 self._check_open()
                 try:
                     self._count_request(principal, generations)
                     self._check_kv(principal, kv_tokens)
                 except RateLimited as error:
-                    self.recorder.limited(error)
+                    self.recorder.record_limit(error)
                     raise
                 place = Place(principal.name, generations, kv_tokens)
                 serving.enter_context(self.tasks.reserve(name, place))
@@ -318,7 +318,7 @@ class TaskService:
             Others: as ``submit``; the old plan has ended all the same.
         """
         old = self.tasks.get(task_id)
-        with self.recorder.audited(principal, "replan", task_id):
+        with self.recorder.audit_outcome(principal, "replan", task_id):
             check_task_owner(old, principal, token, [change.agent])
         if old.replanned_as is not None:
             raise Conflict(
@@ -380,7 +380,7 @@ class TaskService:
             UnknownName: no such task. NotAllowed: it belongs to another robot.
         """
         task = self.tasks.get(task_id)
-        with self.recorder.audited(principal, "cancel", task_id):
+        with self.recorder.audit_outcome(principal, "cancel", task_id):
             check_task_owner(task, principal, token)
         await self.lifecycle.end(task, Ending("cancelled"))
         await self.log.durable()
@@ -399,7 +399,7 @@ class TaskService:
             UnknownName: no such generation. NotAllowed: the principal is no operator.
             Conflict: the task's plan is complete. Unsupported: the engine cannot.
         """
-        with self.recorder.audited(principal, "urgency", name):
+        with self.recorder.audit_outcome(principal, "urgency", name):
             principal.require("operator", action="set the urgency of others")
             if principal.named:
                 operator = f"{operator} ({principal.name})"
@@ -433,7 +433,7 @@ class TaskService:
             UnknownName: no such discipline. NotAllowed: the principal is no operator.
             Conflict: it needs what this engine was not started with; the message says how to start it.
         """
-        with self.recorder.audited(principal, "discipline", name):
+        with self.recorder.audit_outcome(principal, "discipline", name):
             principal.require("operator", action="switch the discipline")
             try:
                 await self.engine.set_discipline(name)

@@ -94,26 +94,26 @@ class SavedState:
         name: of the state, for the log.
 
     Attributes:
-        saved: the disk has the present state.
+        is_saved: the disk has the present state.
     """
 
     def __init__(self, snapshot: Callable[[], Callable[[], bool]], name: str) -> None:
-        self.saved = False
+        self.is_saved = False
         self._snapshot = snapshot
         self._name = name
-        self._changed = self._refused = False
+        self._has_changes = self._disk_refuses = False
         self._saving: asyncio.Task[bool] | None = None
         self._retry: asyncio.TimerHandle | None = None
 
-    def changed(self) -> None:
+    def save(self) -> None:
         """Begin to save the state."""
-        self._changed, self.saved = True, False
+        self._has_changes, self.is_saved = True, False
         self._begin()
 
     async def flush(self) -> bool:
         """Return when the disk has the state; False where nothing is kept or the disk refuses."""
         self._begin()
-        return self.saved if self._saving is None else await asyncio.shield(self._saving)
+        return self.is_saved if self._saving is None else await asyncio.shield(self._saving)
 
     async def close(self) -> None:
         """Save the state a last time."""
@@ -122,22 +122,22 @@ class SavedState:
             self._retry.cancel()
 
     def _begin(self) -> None:
-        if self._changed and (self._saving is None or self._saving.done()):
+        if self._has_changes and (self._saving is None or self._saving.done()):
             self._saving = asyncio.create_task(self._save(), name=f"save {self._name}")
 
     async def _save(self) -> bool:
-        while self._changed:
-            self._changed = False
+        while self._has_changes:
+            self._has_changes = False
             try:
-                self.saved = await asyncio.to_thread(self._snapshot()) and not self._changed
-                self._refused = False
+                self.is_saved = await asyncio.to_thread(self._snapshot()) and not self._has_changes
+                self._disk_refuses = False
             except InvalidInput as error:
-                if not self._refused:
+                if not self._disk_refuses:
                     log.error("%s: not saved, and tried again: %s", self._name, error)
-                self._changed = self._refused = True
+                self._has_changes = self._disk_refuses = True
                 self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._begin)
                 break
-        return self.saved
+        return self.is_saved
 
 
 def _write(path: Path | None, content: str | None) -> bool:

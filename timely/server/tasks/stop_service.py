@@ -47,7 +47,7 @@ class StopService:
         Raises:
             NotAllowed: the principal has no role for that.
         """
-        with self.recorder.audited(principal, "stop", "fleet"):
+        with self.recorder.audit_outcome(principal, "stop", "fleet"):
             principal.require("operator", "robot", action="stop the fleet")
             tasks = self.tasks.open_tasks()
             agents = [task.request.agent for task in tasks]
@@ -77,7 +77,7 @@ class StopService:
         Raises:
             NotAllowed: it has no role for that, or a robot is not on its list.
         """
-        with self.recorder.audited(principal, "follow the stop", ", ".join(agents)[:MAX_TARGET_CHARS]):
+        with self.recorder.audit_outcome(principal, "follow the stop", ", ".join(agents)[:MAX_TARGET_CHARS]):
             check_task_bridge(principal, agents)
 
     def acknowledge(self, principal: Principal, body: AcknowledgementBody) -> None:
@@ -87,7 +87,7 @@ class StopService:
             NotAllowed: the robot is not on the principal's list, or the acknowledgement is not from a stream with it.
             Conflict: that stop is not latched.
         """
-        with self.recorder.audited(principal, f"stop: {body.state}", body.agent):
+        with self.recorder.audit_outcome(principal, f"stop: {body.state}", body.agent):
             check_task_bridge(principal, [body.agent])
             if not (principal.named and principal.overrides_tokens):
                 self.latch.check_follower(body.stream_token, body.agent)
@@ -103,7 +103,7 @@ class StopService:
         Raises:
             NotAllowed: the principal is no operator. Conflict: no stop is latched.
         """
-        with self.recorder.audited(principal, "reset", "fleet"):
+        with self.recorder.audit_outcome(principal, "reset", "fleet"):
             principal.require("operator", action="reset the stop")
             stop_id = self.latch.reset()
         self.recorder.note("stop_reset", stop_id=stop_id, principal=principal.name)
@@ -115,7 +115,7 @@ class StopService:
         Raises:
             NotAllowed: the principal is no operator. Conflict: a bridge follows one of them.
         """
-        with self.recorder.audited(principal, "remove robots", ", ".join(agents)[:MAX_TARGET_CHARS]):
+        with self.recorder.audit_outcome(principal, "remove robots", ", ".join(agents)[:MAX_TARGET_CHARS]):
             principal.require("operator", action="remove robots from the stop")
             removals, is_saved = await self.latch.remove(agents)
         self.recorder.note("stop_robots_removed", robots=removals, principal=principal.name)

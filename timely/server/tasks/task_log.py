@@ -300,7 +300,7 @@ class TaskLog:
             **fields,
         )
 
-    def replanned(self, task: Task) -> None:
+    def write_replan(self, task: Task) -> None:
         """Another model or skill set goes on with the plan behind the segments so far."""
         self.write("replanned", task.task_id, history=task.request.history, fingerprint=task.fingerprint)
 
@@ -311,7 +311,7 @@ class TaskLog:
         """An operator set the urgency of a task."""
         self.write("urgency", task.task_id, level=level)
 
-    def generated(self, task: Task, name: str, data: dict[str, Any]) -> None:
+    def write_generation(self, task: Task, name: str, data: dict[str, Any]) -> None:
         """The generation is over; ``name`` and ``data`` are those of the last event."""
         self.write(
             "generated",
@@ -324,7 +324,7 @@ class TaskLog:
             data=data,
         )
 
-    def settled(self, task: Task) -> None:
+    def write_end(self, task: Task) -> None:
         """Nothing more is expected of a task. Its execution may have ended otherwise than its generation."""
         ending = astuple(task.ending) if task.ending is not None else None
         self.write("settled", task.task_id, at_s=task.settled_s, ending=ending)

@@ -80,7 +80,7 @@ class EventLog:
         self._thread = threading.Thread(target=self._write, name="event-log", daemon=True)
         self._thread.start()
 
-    def opened(self, engine: str, discipline: str, mode: str) -> None:
+    def write_header(self, engine: str, discipline: str, mode: str) -> None:
         """Write the first line."""
         wall_time = datetime.now(UTC).isoformat(timespec="milliseconds")
         self.write(
@@ -126,22 +126,22 @@ class EventLog:
 
     def _write(self) -> None:
         """Write the waiting lines together, until the last one; count those that the disk refuses."""
-        refused, ended = 0, False
+        refused_lines, is_last = 0, False
         with self._file:
-            while not ended:
+            while not is_last:
                 lines = [self._waiting.get()]
                 while not self._waiting.empty():
                     lines.append(self._waiting.get_nowait())
-                ended = lines[-1] is None
-                own = [line for line in lines if line is not None]
-                lost = [self._lost_line(refused)] if refused else []
+                is_last = lines[-1] is None
+                own_lines = [line for line in lines if line is not None]
+                lost_lines = [self._lost_line(refused_lines)] if refused_lines else []
                 try:
-                    append_whole(self._file, "".join(lost + own).encode())
-                    refused = 0
+                    append_whole(self._file, "".join(lost_lines + own_lines).encode())
+                    refused_lines = 0
                 except OSError as error:
-                    if not refused:
+                    if not refused_lines:
                         log.error("event log: lines are lost from here on: %s", error)
-                    refused += len(own)
+                    refused_lines += len(own_lines)
 
     def _lost_line(self, lines: int) -> str:
         return _line({"t_s": self.since_s(self._clock.now()), "event": "lost", "lines": lines})

@@ -99,7 +99,7 @@ class ServerMetrics:
             "timely_utility_max_sum", "Sum of the most they could have had", by_class
         )
 
-    def settled(
+    def count_end(
         self,
         outcome: str,
         kind: str,
@@ -136,14 +136,14 @@ class ServerMetrics:
                 for key, value in totals.items()
                 if (key[0], key[-1]) == ("timely_tasks_total", kind)
             }
-            ended = sum(outcomes.values())
-            valued = ended - outcomes.get("refused", 0)
+            ended_tasks = sum(outcomes.values())
+            tasks_with_utility = ended_tasks - outcomes.get("refused", 0)
             result[kind] = {
-                "ended": ended,
+                "ended": ended_tasks,
                 "outcomes": outcomes,
-                "share_served": _mean(outcomes.get("complete", 0), ended),
-                "utility_mean": _mean(sums.get("timely_utility_sum", 0.0), valued),
-                "utility_max_mean": _mean(sums.get("timely_utility_max_sum", 0.0), valued),
+                "share_served": _mean(outcomes.get("complete", 0), ended_tasks),
+                "utility_mean": _mean(sums.get("timely_utility_sum", 0.0), tasks_with_utility),
+                "utility_max_mean": _mean(sums.get("timely_utility_max_sum", 0.0), tasks_with_utility),
             }
             for name in ("response_time", "waiting_time"):
                 total, count = (sums.get(f"timely_{name}_seconds_{part}", 0.0) for part in ("sum", "count"))
