@@ -67,7 +67,7 @@ def fit_command(
     others = (sample for file in check or () for sample in read_recorded_samples(file))
     other_errors = check_fit(fit, others, base_profile) if check else {}
     raw = robot_profile_from_fit(
-        fit, output.stem, date=date, on=on, base=base_profile, network_s=network, checked=other_errors
+        fit, output.stem, date=date, on=on, base=base_profile, network_s=network, check_errors=other_errors
     )
     write_fitted_profile(output, raw)
     if plot is not None:

@@ -28,7 +28,7 @@ def robot_profile_from_fit(
     on: str = "",
     base: RobotProfile | None = None,
     network_s: float | None = None,
-    checked: Mapping[str, float] | None = None,
+    check_errors: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """The fields of a profile with this fit.
 
@@ -38,7 +38,7 @@ def robot_profile_from_fit(
         on: the measured robot in words.
         base: profile with the limits and other skills. Without it the limits are the ranges of the runs.
         network_s: delay to the robot, seconds; by default that of the base.
-        checked: errors on another recording by skill; by default those of cross-validation.
+        check_errors: errors on another recording by skill; by default those of cross-validation.
     """
     raw: dict[str, Any] = {"name": name}
     if base is not None and _findable(base) and base.name != name:
@@ -65,7 +65,7 @@ def robot_profile_from_fit(
         if isinstance(skill_fit.model, LinearModel) and not skill_fit.model.unit:
             entry["execution"]["unit"] = _unit(base, skill, skill_fit.model.argument)
         entry["basis"] = "fitted"
-        entry["held_out_error"] = round((checked or {}).get(skill, skill_fit.estimate_error), 4)
+        entry["held_out_error"] = round((check_errors or {}).get(skill, skill_fit.estimate_error), 4)
         skills[skill] = entry
     return raw
 

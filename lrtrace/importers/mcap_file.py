@@ -82,7 +82,7 @@ class _Recording:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tasks: dict[str, RecordedTask] = {}
-        self.arrived: set[str] = set()
+        self.task_ids: set[str] = set()
         self.robots: dict[str, str] = {}
         self.namespaces: dict[str, str] = {}
         self.handlers: dict[str, Callable[[str, float, Any], None]] = {
@@ -98,15 +98,15 @@ class _Recording:
         if task is None:
             task = self.tasks[task_id] = RecordedTask(task_id, at_s, f"{self.path}, task {task_id}")
             self.namespaces[task_id] = _namespace(topic)
-        elif task_id not in self.arrived:
+        elif task_id not in self.task_ids:
             task.arrival_s = min(task.arrival_s, at_s)
         return task
 
     def on_task(self, topic: str, at_s: float, message: Any) -> None:
         """An accepted goal. The bridge repeats the message every second, and once at the end."""
         task = self.task(topic, at_s, message.task_id)
-        if message.task_id not in self.arrived:
-            self.arrived.add(message.task_id)
+        if message.task_id not in self.task_ids:
+            self.task_ids.add(message.task_id)
             task.arrival_s = at_s
         task.task, task.scene, task.skill_set = message.task, message.scene, message.skill_set
         task.agent, task.app = message.agent, message.app or None

@@ -121,15 +121,15 @@ async def run_benchmark_robot_client(
         task = tasks[number % len(tasks)]
         number += 1
         account.plans += 1
-        expected = 0
+        next_index = 0
         try:
             async with await client.submit(
                 task, skill_set=skill_set, utility=utility, agent=agent, max_tokens=96
             ) as stream:
                 async for segment in stream:
-                    if segment.index != expected:
-                        account.failures.append(f"{agent}: segment {segment.index} instead of {expected}")
-                    expected += 1
+                    if segment.index != next_index:
+                        account.failures.append(f"{agent}: segment {segment.index} instead of {next_index}")
+                    next_index += 1
                     account.segments += 1
                     if time.monotonic() < end_s:
                         account.plan_tokens += segment.tokens

@@ -185,8 +185,10 @@ def _frontier(images: Path, cross: Value, ours: str) -> list[str]:
         if {first, second} <= cross["better"].keys()
     ]
     fronts = [pareto_front(points) for _, _, points in pairs]
-    labelled = [(first, second.replace("the same", _label(first)), points) for first, second, points in pairs]
-    plots.plot_frontiers(images / "results-frontier.png", labelled, fronts, ours)
+    axis_pairs = [
+        (first, second.replace("the same", _label(first)), points) for first, second, points in pairs
+    ]
+    plots.plot_frontiers(images / "results-frontier.png", axis_pairs, fronts, ours)
     return [
         "## What excludes each other",
         "",

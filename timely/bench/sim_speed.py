@@ -95,7 +95,7 @@ def _replay(
     simulator = Simulator(options)
     samples = [(0, 0.0)]
 
-    def progress(now: float, arrived: int, finished: int) -> None:
+    def progress(now: float, arrived_tasks: int, finished_tasks: int) -> None:
         samples.append((simulator.controller.steps, clock() - begin_s))
 
     run = simulator.run(Tasks(path), progress)

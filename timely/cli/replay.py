@@ -118,7 +118,7 @@ def _progress(terminal: Terminal, title: str) -> Iterator[Progress | None]:
     begin_s = time.monotonic()
     has_begun = False
 
-    def progress(now: float, arrived: int, finished: int) -> None:
+    def progress(now: float, arrived_tasks: int, finished_tasks: int) -> None:
         nonlocal has_begun
         wall_s = time.monotonic() - begin_s
         if wall_s < SHOW_AFTER_S:
@@ -127,7 +127,7 @@ def _progress(terminal: Terminal, title: str) -> Iterator[Progress | None]:
             status.start()
             has_begun = True
         status.update(
-            f"{title}: {now:,.1f} s of trace, {finished:,} of {arrived:,} tasks done,"
+            f"{title}: {now:,.1f} s of trace, {finished_tasks:,} of {arrived_tasks:,} tasks done,"
             f" {now / wall_s:,.0f} times real time"
         )
 

@@ -81,12 +81,14 @@ class ActiveDiscipline:
 
     def _fall_back(self, error: Exception, now: float) -> None:
         """Hand all live jobs to the fallback; without one, raise the error."""
-        failed = self.current.info.name
-        if not self._fallback or failed == self._fallback:
+        failed_name = self.current.info.name
+        if not self._fallback or failed_name == self._fallback:
             raise error
-        log.critical("discipline %s failed; %s serves from now on", failed, self._fallback, exc_info=error)
+        log.critical(
+            "discipline %s failed; %s serves from now on", failed_name, self._fallback, exc_info=error
+        )
         self._take_over(self.create(self._fallback), now)
-        self._on_fallback(failed, now)
+        self._on_fallback(failed_name, now)
 
     # ------------------------------------------------------------------ calls
 

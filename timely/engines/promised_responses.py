@@ -70,8 +70,8 @@ def response_behind_promises_s(
     order = np.argsort(latest_s, kind="stable")
     rows, latest_s = rows[order], latest_s[order]
     prompts = table.prefill_left[rows].copy()
-    expected = np.array([lengths.expect(table.jobs[row].spec, 0) for row in rows.tolist()])
-    tokens = np.maximum(1.0, expected - table.segment_tokens[rows])
+    expected_tokens = np.array([lengths.expect(table.jobs[row].spec, 0) for row in rows.tolist()])
+    tokens = np.maximum(1.0, expected_tokens - table.segment_tokens[rows])
     begin_s = now
     if in_flight is not None:
         begin_s = max(now, in_flight.end_s)

@@ -362,10 +362,15 @@ class Controller:
         if self.journal:
             self.journal({"event": "switch", "t_s": now, "discipline": name})
 
-    def _note_fallback(self, failed: str, now: float) -> None:
+    def _note_fallback(self, failed_name: str, now: float) -> None:
         if self.journal:
             self.journal(
-                {"event": "switch", "t_s": now, "discipline": self.discipline.info.name, "failed": failed}
+                {
+                    "event": "switch",
+                    "t_s": now,
+                    "discipline": self.discipline.info.name,
+                    "failed": failed_name,
+                }
             )
 
     @property

@@ -114,11 +114,11 @@ class Answerer:
         names = allowed_names(prompt, self.names[skills.name])
         return None if names is None else NameGuide(names, skills, self._vocabulary)
 
-    def _prefix(self, ids: list[int]) -> Shared:
+    def _prefix(self, ids: list[int]) -> SharedPrefix:
         """Keys and values of the common start of all prompts, computed once."""
         import torch
 
-        shared = Shared([], torch.ones(1, 0, dtype=torch.bool, device=self.device))
+        shared = SharedPrefix([], torch.ones(1, 0, dtype=torch.bool, device=self.device))
         if ids:
             self._forward(
                 torch.tensor([ids], device=self.device),
@@ -127,7 +127,7 @@ class Answerer:
             )
         return shared
 
-    def _forward(self, ids: Any, positions: Any, shared: Shared) -> Any:
+    def _forward(self, ids: Any, positions: Any, shared: SharedPrefix) -> Any:
         """Last hidden states (B, T, hidden). Keys and values stay in ``shared``."""
         import torch
 
@@ -142,7 +142,7 @@ class Answerer:
 
     def _batch(
         self,
-        prefix: Shared,
+        prefix: SharedPrefix,
         common: int,
         suffixes: list[list[int]],
         rules: Any,
@@ -155,7 +155,7 @@ class Answerer:
         padding = torch.tensor([width - len(row) for row in suffixes], device=self.device)
         ids = torch.tensor([[eos] * (width - len(row)) + row for row in suffixes], device=self.device)
         columns = torch.arange(width, device=self.device)[None]
-        shared = Shared(prefix.own, columns >= padding[:, None])
+        shared = SharedPrefix(prefix.own, columns >= padding[:, None])
         positions = common + (columns - padding[:, None]).clamp(min=0)
         guide = _Guide(rules, count, self.model.config.vocab_size) if rules is not None else None
         token_rows: list[list[int]] = [[] for _ in suffixes]
@@ -181,7 +181,7 @@ class Answerer:
 
 
 @dataclass(slots=True)
-class Shared:
+class SharedPrefix:
     """Keys and values of a batch with a common start: the start once, the rest for each sequence.
 
     Attributes:
@@ -232,7 +232,7 @@ def register_attention() -> str:
 
 
 def shared_attention(
-    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, *, shared: Shared, **_: Any
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, *, shared: SharedPrefix, **_: Any
 ) -> tuple[Any, None]:
     """Attention to a common start, stored once, and to the rest of each sequence.
 

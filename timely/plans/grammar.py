@@ -177,7 +177,7 @@ class _Rules:
     def __init__(self, skills: Sequence[Skill], arguments: _Arguments, *, blocks: bool) -> None:
         self.rules: dict[str, str] = {}
         self.blocks = blocks
-        self.shared: dict[str, str] = {}
+        self.names_by_body: dict[str, str] = {}
         self.skills = [skill for skill in skills if self._call(skill, arguments)]
         self.statements = [skill for skill in self.skills if not skill.pure]
 
@@ -210,7 +210,7 @@ class _Rules:
 
     def _rule_name(self, name: str, body: str) -> str:
         """Name of the rule with that body. Rules with the same body share one name."""
-        name = self.shared.setdefault(body, name.replace("_", "-"))
+        name = self.names_by_body.setdefault(body, name.replace("_", "-"))
         self.rules[name] = body
         return name
 

@@ -62,19 +62,19 @@ async def serve_engine(
     """
     service = TaskService(engine, settings, clock, catalogue, predictors)
     listener = bind_socket(host, port, authenticated=registry is not None, insecure=insecure)
-    stopped = asyncio.Event()
-    hurried = asyncio.Event()
+    stop_event = asyncio.Event()
+    hurry_event = asyncio.Event()
     signals: list[int] = []
     server: HttpServer | None = None
 
     def on_signal(number: int) -> None:
-        finishing = signals == [signal.SIGTERM] and not hurried.is_set() and service.settings.drain_s > 0
+        finishing = signals == [signal.SIGTERM] and not hurry_event.is_set() and service.settings.drain_s > 0
         if server is not None:
             server.force_exit = bool(signals) and not finishing
         if signals:
-            hurried.set()
+            hurry_event.set()
         signals.append(number)
-        stopped.set()
+        stop_event.set()
 
     def new_http_server() -> HttpServer:
         from timely.server.app import create_task_app
@@ -90,18 +90,18 @@ async def serve_engine(
     loading = asyncio.create_task(asyncio.to_thread(new_http_server))
     serving: asyncio.Task[None] | None = None
     try:
-        if not await _start(service, stopped):
+        if not await _start(service, stop_event):
             return signals[0]
         server = await loading
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         await server.until_ready(serving)
         if on_ready is not None:
             on_ready(server_socket_url(listener, "https" if tls is not None else "http"))
-        await _either(serving, stopped)
+        await _either(serving, stop_event)
         if serving.done():
             serving.result()
         elif signals == [signal.SIGTERM]:
-            await _finish_plans(service, hurried)
+            await _finish_plans(service, hurry_event)
         return signals[0] if signals else None
     finally:
         loading.cancel()
@@ -116,11 +116,11 @@ async def serve_engine(
                 loop.remove_signal_handler(number)
 
 
-async def _start(service: TaskService, stopped: asyncio.Event) -> bool:
+async def _start(service: TaskService, stop_event: asyncio.Event) -> bool:
     """Start the engine; False if a signal came first."""
     starting = asyncio.create_task(service.start())
     try:
-        await _either(starting, stopped)
+        await _either(starting, stop_event)
         if not starting.done():
             return False
         starting.result()
@@ -130,11 +130,11 @@ async def _start(service: TaskService, stopped: asyncio.Event) -> bool:
         await asyncio.gather(starting, return_exceptions=True)
 
 
-async def _finish_plans(service: TaskService, hurried: asyncio.Event) -> None:
+async def _finish_plans(service: TaskService, hurry_event: asyncio.Event) -> None:
     """Let the plans in generation finish; another signal ends the wait."""
     finishing = asyncio.create_task(service.finish())
     try:
-        await _either(finishing, hurried)
+        await _either(finishing, hurry_event)
     finally:
         finishing.cancel()
         await asyncio.gather(finishing, return_exceptions=True)

@@ -50,14 +50,14 @@ PLANS = {
 }
 
 
-def unfinished(folder: Path) -> dict[str, GoalEntry]:
+def unfinished_goals(folder: Path) -> dict[str, GoalEntry]:
     with closing(GoalJournal(folder)) as journal:
-        return journal.unfinished
+        return journal.unfinished_goals
 
 
 def test_a_journal_knows_the_goals_that_did_not_end(tmp_path: Path) -> None:
     journal = GoalJournal(tmp_path)
-    assert journal.unfinished == {}
+    assert journal.unfinished_goals == {}
     timeline = Timeline(5.0, math.nan, [(6.0, 7.0)], ["a;"], ["a;"])
     journal.put("one", "drone1", "one", "secret", request=b"1")
     journal.put("two", "drone2", "two", "", request=b"2", before=Timeline(5.0))
@@ -73,7 +73,7 @@ def test_a_journal_knows_the_goals_that_did_not_end(tmp_path: Path) -> None:
         file.write(b'{"goal": "thr')
     for lives in (1, 2):
         again = GoalJournal(tmp_path)
-        ((name, goal),) = again.unfinished.items()
+        ((name, goal),) = again.unfinished_goals.items()
         assert (name, goal.robot, goal.request, goal.began, goal.lives) == (
             "two",
             "drone2",
@@ -96,7 +96,7 @@ def test_a_journal_knows_the_goals_that_did_not_end(tmp_path: Path) -> None:
         if lives == 2:
             again.end("two")
         again.close()
-    assert unfinished(tmp_path) == {}
+    assert unfinished_goals(tmp_path) == {}
 
 
 def test_a_journal_knows_when_its_bridge_was_last_alive(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_journal_stays_short(tmp_path: Path) -> None:
         journal.end(f"goal {number}")
     assert (tmp_path / FILE).stat().st_size < MAX_BYTES
     journal.close()
-    assert GoalJournal().unfinished == {}
+    assert GoalJournal().unfinished_goals == {}
 
 
 @contextmanager
@@ -154,8 +154,8 @@ def test_what_a_full_disk_refused_is_written_when_there_is_room(tmp_path: Path, 
     journal.close()
     again = GoalJournal(tmp_path, 3.0)
     again.close()
-    assert list(again.unfinished) == ["goes on", "new"][: 1 + (next_call == "put")]
-    assert again.unfinished["goes on"].cancelled
+    assert list(again.unfinished_goals) == ["goes on", "new"][: 1 + (next_call == "put")]
+    assert again.unfinished_goals["goes on"].cancelled
     assert again.silence_s == 1.0
     assert sorted(path.name for path in tmp_path.iterdir()) == [FILE, LOCK]
 
@@ -170,7 +170,7 @@ def test_a_bridge_killed_while_the_disk_was_full_leaves_no_goal_to_take_up(tmp_p
     again = GoalJournal(tmp_path, 1.0)
     again.live("bridge", 1.5)
     again.close()
-    assert list(again.unfinished) == ["ended"], "those who follow it are told that it is over"
+    assert list(again.unfinished_goals) == ["ended"], "those who follow it are told that it is over"
     assert again.silence_s == math.inf, "it could be taken up"
     assert GoalJournal(tmp_path, 2.0).silence_s == 0.5
 
@@ -183,12 +183,16 @@ def test_a_bridge_that_starts_on_a_full_disk_writes_its_goals_when_there_is_room
     with full_disk():
         journal = GoalJournal(tmp_path, 1.0)
         assert journal.problem
-        assert (list(journal.unfinished), journal.owner, journal.silence_s) == (["goes on"], "bridge", 0.5)
+        assert (list(journal.unfinished_goals), journal.owner, journal.silence_s) == (
+            ["goes on"],
+            "bridge",
+            0.5,
+        )
         journal.put("new", "drone2", "new", "token")
     journal.live("bridge", 2.0)
     assert not journal.problem
     journal.close()
-    assert list(unfinished(tmp_path)) == ["goes on", "new"]
+    assert list(unfinished_goals(tmp_path)) == ["goes on", "new"]
 
 
 def test_a_queued_goal_that_ends_takes_no_lease_from_the_one_in_motion(
@@ -236,7 +240,7 @@ def test_goals_that_cannot_be_taken_up_end_without_a_server(domain_id: int, tmp_
     finally:
         program.close()
         assert spinner.close()
-    assert list(unfinished(tmp_path)) == names, "the server does not know it yet"
+    assert list(unfinished_goals(tmp_path)) == names, "the server does not know it yet"
 
 
 def test_each_fleet_file_has_a_folder_of_its_own(own_state_dir: Path, tmp_path: Path) -> None:
@@ -324,7 +328,7 @@ def test_a_killed_bridge_takes_its_goals_up_when_it_is_back(
         assert len(drone.flown) == len(set(drone.flown))
         children[1].process.send_signal(signal.SIGINT)
         assert children[1].end() == 0, children[1].said()
-        assert unfinished(folder) == {}
+        assert unfinished_goals(folder) == {}
     finally:
         program.close()
         for child in children:

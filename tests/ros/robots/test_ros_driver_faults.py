@@ -42,13 +42,13 @@ class Waiting:
         self.done: SegmentResult | None = None
         self.began_s = 0.0
 
-    def started(self) -> None:
+    def on_start(self) -> None:
         self.began_s = time.monotonic()
 
-    def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
+    def on_progress(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
         assert 0.0 <= fraction <= 1.0
 
-    def finished(self, done: SegmentResult) -> None:
+    def on_end(self, done: SegmentResult) -> None:
         self.done = done
 
     def result(self, timeout_s: float = 40.0) -> SegmentResult:

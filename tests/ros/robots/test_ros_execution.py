@@ -31,13 +31,13 @@ class Listener:
         self.done: list[SegmentResult] = []
         self.progress: list[tuple[float, float, float]] = []
 
-    def started(self) -> None:
+    def on_start(self) -> None:
         self.began.set()
 
-    def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
+    def on_progress(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
         self.progress.append((fraction, elapsed_s, remaining_s))
 
-    def finished(self, done: SegmentResult) -> None:
+    def on_end(self, done: SegmentResult) -> None:
         self.done.append(done)
         self.ended.set()
 
@@ -389,7 +389,7 @@ def test_the_robot_brakes_before_the_end_of_its_segments_is_published(
     assert moving.began.wait(LIMIT_S)
 
     class Waiting(Listener):
-        def finished(self, done: SegmentResult) -> None:
+        def on_end(self, done: SegmentResult) -> None:
             events.append("finished")
 
     bench.work.submit(SegmentOrder("t", 1, "d", "drone", 1.0), Waiting())
@@ -462,11 +462,11 @@ def test_snapshot_tells_what_goes_on(bench: Bench) -> None:
     assert moving.began.wait(LIMIT_S)
     bench.run_until(lambda: len(bench.body.moved) == 2)
     now = bench.work.state()
-    assert (now.executing, now.task_id, now.segment, now.queued) == (True, "t", 0, 1)
+    assert (now.executing, now.task_id, now.segment, now.queued_segments) == (True, "t", 0, 1)
     assert now.progress == pytest.approx(0.5, abs=0.1)
     bench.run_until(waiting.ended.is_set)
     after = bench.work.state()
-    assert (after.executing, after.task_id, after.segment, after.queued) == (False, "t", 1, 0)
+    assert (after.executing, after.task_id, after.segment, after.queued_segments) == (False, "t", 1, 0)
 
 
 def test_close_ends_a_motion_and_refuses_the_rest(bench: Bench) -> None:

@@ -88,10 +88,10 @@ class LiveRuns:
         outcome = await engine.run(self.settings.tasks(workload, repetition), options)
         if outcome.partial:
             raise asyncio.CancelledError
-        unfinished = [record for record in outcome.records if record.outcome != "complete"]
-        if unfinished:
+        unfinished_records = [record for record in outcome.records if record.outcome != "complete"]
+        if unfinished_records:
             raise EngineFailed(
-                f"{len(unfinished)} of {len(outcome.records)} tasks did not end: {unfinished[0].note}",
+                f"{len(unfinished_records)} of {len(outcome.records)} tasks did not end: {unfinished_records[0].note}",
                 where=system,
             )
         wall_s = time.monotonic() - begin_s
@@ -116,9 +116,12 @@ class LiveRuns:
             for system in self.settings.systems
         }
         files = {system: by_repetition for system, by_repetition in files.items() if by_repetition}
-        shared = set.intersection(*map(set, files.values())) if files else set()
+        shared_numbers = set.intersection(*map(set, files.values())) if files else set()
         return {
-            system: {number: read_result(by_repetition[number]) for number in sorted(shared or by_repetition)}
+            system: {
+                number: read_result(by_repetition[number])
+                for number in sorted(shared_numbers or by_repetition)
+            }
             for system, by_repetition in files.items()
         }
 

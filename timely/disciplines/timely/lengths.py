@@ -138,12 +138,12 @@ class AnswerDistributions:
         recent: tuple[Ints, Ints] | None = None
         lengths: Floats = np.empty((len(specs), PLACES))
         for place, (spec, vector) in enumerate(zip(specs, vectors, strict=True)):
-            expected = spec.hints.expected_tokens
+            expected_tokens = spec.hints.expected_tokens
             if vector is not None:
                 recent = recent or self._recent()
                 lengths[place] = self._of_similar(vector, *recent)
-            elif expected is not None:
-                lengths[place] = max(1.0, expected) * self._errors.factors(expected)
+            elif expected_tokens is not None:
+                lengths[place] = max(1.0, expected_tokens) * self._errors.factors(expected_tokens)
             lengths[place].clip(1.0, float(max(1, spec.max_tokens)), out=lengths[place])
         return lengths
 

@@ -242,9 +242,9 @@ class Memory:
 
     def take_moved_tokens(self) -> int:
         """Tokens moved to or from host memory since the last call, which the next call does not count again."""
-        moved, self._moved_tokens = self._moved_tokens, 0
-        self.swapped_tokens += moved
-        return moved
+        tokens, self._moved_tokens = self._moved_tokens, 0
+        self.swapped_tokens += tokens
+        return tokens
 
     def _share(self, lives: Iterable[Live], prefix: Prefix) -> None:
         """Count the blocks of each job that another job holds, too: they cost nothing, and its eviction frees none."""

@@ -87,7 +87,7 @@ class Simulator:
         )  # fmt: skip
         self.arrivals = Arrivals((), 0.0, self.agenda, self.submit)
         self.now = 0.0
-        self.finished = 0
+        self.finished_tasks = 0
         self._bounds: dict[str, int] = {}
         """Longest segment met so far, by skill set."""
         self._whole = options.mode == "whole"
@@ -120,7 +120,7 @@ class Simulator:
                 if agenda.next_s() > when:
                     self.steps.advance(when)
                 if progress is not None and agenda.event_count % PROGRESS_EVENTS == 0:
-                    progress(when, len(records), self.finished)
+                    progress(when, len(records), self.finished_tasks)
             else:
                 self._check_all_done()
         except KeyboardInterrupt:
@@ -266,7 +266,7 @@ class Simulator:
             self._on_end(live.task, now)
 
     def _on_end(self, task: PlannedTask, now: float) -> None:
-        self.finished += 1
+        self.finished_tasks += 1
         self.arrivals.end(task, now)
 
     def _note(self, live: Live) -> None:

@@ -286,8 +286,8 @@ def _fingerprint(folder: Path) -> dict[str, str]:
 def _intact(folder: Path) -> bool:
     """Whether the folder holds exactly what was written into it, bit for bit (0.3 s)."""
     try:
-        expected = json.loads((folder / MANIFEST).read_text())
-        return bool(expected) and expected == _fingerprint(folder)
+        manifest = json.loads((folder / MANIFEST).read_text())
+        return bool(manifest) and manifest == _fingerprint(folder)
     except (OSError, ValueError):
         return False
 

@@ -138,8 +138,8 @@ class _Run:
         self.origin = 0.0
         self.requests: dict[str, int | str] = {}
         """Request id -> the trace's job."""
-        self.finished = 0
-        self.ended = {task.job: asyncio.Event() for task in check_replay_dependencies(tasks)}
+        self.finished_tasks = 0
+        self.end_events = {task.job: asyncio.Event() for task in check_replay_dependencies(tasks)}
         """The tasks of applications, whose answers others may wait for."""
         self.series: dict[str, list[float]] = {
             key: [] for key in ("t_s", "waiting", "running", "parked", "kv_used")
@@ -247,7 +247,7 @@ class _Run:
         await turn.wait()
         if task.after:
             for job in task.after:
-                await self.ended[job].wait()
+                await self.end_events[job].wait()
             record.arrived_s = max(time.monotonic() - self.origin + task.after_s, task.arrival_s)
             await _sleep_until(self.origin + record.arrived_s)
         arrival = self.origin + record.arrived_s
@@ -269,12 +269,12 @@ class _Run:
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
         finally:
-            self.finished += 1
-            if task.job in self.ended:
-                self.ended[task.job].set()
+            self.finished_tasks += 1
+            if task.job in self.end_events:
+                self.end_events[task.job].set()
             if self.progress:
                 arrivals = sum(other.arrival_s <= time.monotonic() - self.origin for other in self.tasks)
-                self.progress(time.monotonic() - self.origin, arrivals, self.finished)
+                self.progress(time.monotonic() - self.origin, arrivals, self.finished_tasks)
 
     def _note(self, record: JobRecord, end: GenerationDone) -> None:
         record.outcome = "complete" if end.reason == "complete" else "failed"
@@ -387,9 +387,9 @@ def _prompt(task: PlannedTask, run: float) -> list[int]:
     The rest is another in every ``run``: an engine that replays a trace twice must not find the first run's prompts in
     its prefix cache.
     """
-    shared = min(task.shared_prefix_tokens, task.prompt_tokens)
-    own = task.prompt_tokens - shared
-    return vllm_dummy_token_ids(f"prefix/{task.prefix}", shared) + vllm_dummy_token_ids(
+    shared_tokens = min(task.shared_prefix_tokens, task.prompt_tokens)
+    own = task.prompt_tokens - shared_tokens
+    return vllm_dummy_token_ids(f"prefix/{task.prefix}", shared_tokens) + vllm_dummy_token_ids(
         f"prompt/{task.job}/{run}", own
     )
 

@@ -110,8 +110,8 @@ def info_router(service: TaskService) -> APIRouter:
         try:
             stats = await service.engine.stats()
         except EngineFailed as error:
-            failed = problem_details("engine_failed", error.message, error.where)
-            return failed.with_status(503).response()
+            problem = problem_details("engine_failed", error.message, error.where)
+            return problem.with_status(503).response()
         service.check_ready()
         return JSONResponse({"status": "ok", "engine": stats.engine, "uptime_s": round(service.uptime_s, 3)})
 

@@ -56,10 +56,10 @@ class StopService:
         saving = asyncio.create_task(self.latch.save())
         self.recorder.note("stop", stop_id=stop_id, principal=principal.name, reason=reason)
         ending = Ending("cancelled", "", f"the fleet was stopped: {stop_id}")
-        ended = asyncio.gather(saving, *(self.lifecycle.discard(task, ending) for task in tasks))
+        ends = asyncio.gather(saving, *(self.lifecycle.discard(task, ending) for task in tasks))
         await self.latch.wait_for_answers(min(deadline_s, self.settings.max_stop_deadline_s))
         async with clock_timeout(ENDING_S):
-            await asyncio.shield(ended)
+            await asyncio.shield(ends)
         return self.latch.view()
 
     def view(self, principal: Principal) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class GoalJournal:
         now_s: seconds on the machine's monotonic clock.
 
     Attributes:
-        unfinished: goals that an earlier life of the bridge left.
+        unfinished_goals: goals that an earlier life of the bridge left.
         owner: the name of that life's leases; empty if it is unknown.
         silence_s: time since that life was last seen alive, seconds; infinite if it is unknown, or if lines are lost.
         problem: why the last line could not be written; empty if it could. Goals go on without the journal.
@@ -135,7 +135,7 @@ class GoalJournal:
             for name, goal in self._goals.items():
                 goal.take({"goal": name, "life": goal.lives + 1})
             self._rewrite()
-        self.unfinished = dict(self._goals)
+        self.unfinished_goals = dict(self._goals)
 
     def live(self, owner: str, now_s: float) -> None:
         """Write that the bridge is alive, and the name of its leases; to be called about once a second."""

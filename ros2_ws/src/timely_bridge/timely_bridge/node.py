@@ -110,7 +110,7 @@ class BridgeNode(ManagedNode):
         self._client, self._health = loop.submit(self._connect(settings)).result(CLOSE_S)
         latch = StopLatch(settings.state_folder)
         own_name = f"{self.get_name()}-{secrets.token_hex(8)}"
-        take_up = bool(journal.unfinished) and journal.silence_s < settings.take_up_s and not latch.set
+        take_up = bool(journal.unfinished_goals) and journal.silence_s < settings.take_up_s and not latch.set
         self._owner = journal.owner if take_up else own_name
         connection = Connection(
             settings,
@@ -131,7 +131,7 @@ class BridgeNode(ManagedNode):
         for entry in settings.robots:
             self._robots[entry.name] = RobotServer(self, entry, connection)
         loop.call(journal.live, self._owner, self._system_clock.now())
-        goals_to_end = self._take_up_goals(journal, own_name) if take_up else list(journal.unfinished)
+        goals_to_end = self._take_up_goals(journal, own_name) if take_up else list(journal.unfinished_goals)
         self._server_tasks.append(loop.submit(self._end_unfinished_goals(journal, goals_to_end)))
         self.begin_work(
             {
@@ -227,7 +227,7 @@ class BridgeNode(ManagedNode):
         of a goal that cannot be taken up, a lease of another name ends them. Such goals come first.
         """
         goals_to_end = []
-        goals = sorted(journal.unfinished.items(), key=lambda item: not item[1].began)
+        goals = sorted(journal.unfinished_goals.items(), key=lambda item: not item[1].began)
         for name, goal in goals:
             robot = self._robots.get(goal.robot)
             if robot is not None and goal.lives <= MAX_LIVES and robot.take_up(name, goal):
@@ -248,7 +248,7 @@ class BridgeNode(ManagedNode):
             int(ErrorCode.BRIDGE_INACTIVE),
             "the bridge ended during the task, and was started again",
         )
-        goals = {name: journal.unfinished[name] for name in names}
+        goals = {name: journal.unfinished_goals[name] for name in names}
         for name, goal in goals.items():
             if (robot := self._robots.get(goal.robot)) is not None:
                 for task_id in goal.plans:

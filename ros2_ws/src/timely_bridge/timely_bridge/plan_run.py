@@ -391,8 +391,10 @@ class PlanRun:
 
     async def _abandon(self, work: asyncio.Task[None], early_end: BridgeTaskError) -> None:
         """Stop the robot first, then the generation; each with its deadline."""
-        unfinished = [sent_segment for sent_segment in self.sent_segments if not sent_segment.ended.done()]
-        for sent_segment in unfinished:
+        unfinished_segments = [
+            sent_segment for sent_segment in self.sent_segments if not sent_segment.ended.done()
+        ]
+        for sent_segment in unfinished_segments:
             self.context.driver.cancel(sent_segment)
         if self.past is not None:
             self.context.driver.cancel_task(self.task_id)
@@ -400,16 +402,18 @@ class PlanRun:
         # The stream must have no reader when it is closed.
         await asyncio.wait((work,), timeout=self.context.deadlines.cancel_s)
         ending: list[Coroutine[Any, Any, None]] = [self._stop_generating(early_end)]
-        if unfinished:
-            ending.append(self._wait_until_at_rest(unfinished))
+        if unfinished_segments:
+            ending.append(self._wait_until_at_rest(unfinished_segments))
         await asyncio.gather(*ending)
-        for sent_segment in unfinished:
+        for sent_segment in unfinished_segments:
             if sent_segment.ended.done() and (execution := sent_segment.ended.result()).elapsed_s > 0.0:
                 self.timeline.end(execution.end_s, execution.elapsed_s)
 
-    async def _wait_until_at_rest(self, unfinished: list[BridgeSegment]) -> None:
+    async def _wait_until_at_rest(self, unfinished_segments: list[BridgeSegment]) -> None:
         limit_s = self.context.deadlines.cancel_s
-        _, moving = await asyncio.wait([sent_segment.ended for sent_segment in unfinished], timeout=limit_s)
+        _, moving = await asyncio.wait(
+            [sent_segment.ended for sent_segment in unfinished_segments], timeout=limit_s
+        )
         if moving:
             log.error(
                 "task %s: the driver did not end %d motion(s) in %s s", self.task_id, len(moving), limit_s

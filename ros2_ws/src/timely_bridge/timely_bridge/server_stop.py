@@ -60,14 +60,14 @@ class ServerStop:
     async def _stop(self, stop_id: str) -> None:
         """Stop the fleet; acknowledge every robot, and each later change, until the stop is no longer latched."""
         outcomes = await asyncio.to_thread(self._fleet.stop, ANSWER_S)
-        acknowledged: dict[str, str] = {}
+        last_outcomes: dict[str, str] = {}
         while True:
             for robot, outcome in outcomes.items():
-                if acknowledged.get(robot) == outcome:
+                if last_outcomes.get(robot) == outcome:
                     continue
                 try:
                     await self._client.acknowledge_stop(stop_id, robot, outcome)
-                    acknowledged[robot] = outcome
+                    last_outcomes[robot] = outcome
                 except Conflict:
                     return
                 except TimelyError as error:

@@ -136,8 +136,8 @@ class DriverStore:
         if self._log is None:
             return
         try:
-            torn = b"\n" if file_ends_torn(self._log) else b""
-            append_file_line(self._log, torn + json.dumps(task_id).encode(), flush=True)
+            separator = b"\n" if file_ends_torn(self._log) else b""
+            append_file_line(self._log, separator + json.dumps(task_id).encode(), flush=True)
         except OSError as error:
             raise InvalidInput(f"cannot write it: {error.strerror or error}", where=str(self._log)) from error
 

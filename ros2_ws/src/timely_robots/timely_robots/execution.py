@@ -71,7 +71,7 @@ class _Current:
 
 def _finish(items: Sequence[_QueueItem], result: SegmentResult) -> None:
     for item in items:
-        item.listener.finished(result)
+        item.listener.on_end(result)
 
 
 class SegmentExecutor:
@@ -123,7 +123,7 @@ class SegmentExecutor:
         refusal = self._admit(order, listener)
         if refusal is not None:
             self._counts["refused"] += 1
-            listener.finished(refusal)
+            listener.on_end(refusal)
 
     def cancel(self, task_id: str, index: int) -> None:
         """End a segment, queued or in motion, and the rest of its task. Unknown segments are ignored."""
@@ -278,12 +278,12 @@ class SegmentExecutor:
                 stopped=self._store.stop_reason is not None,
                 task_id=last.task_id if last else "",
                 segment=last.index if last else 0,
-                queued=len(self._queue),
+                queued_segments=len(self._queue),
                 rested_s=self._rested_s,
                 task_over=last is not None and self._ledger.has_ended(last.task_id),
-                done=counts["done"],
-                failed=counts["failed"],
-                refused=counts["refused"],
+                done_segments=counts["done"],
+                failed_segments=counts["failed"],
+                refused_segments=counts["refused"],
             )
             if current is None:
                 return state
@@ -361,7 +361,7 @@ class SegmentExecutor:
                 self._current = current = _Current(item, motion)
                 self._last = item.order
             problem = self._begin(item.order)
-            item.listener.started()
+            item.listener.on_start()
             result = self._execute(current, problem)
             with self._changed:
                 self._current = None
@@ -376,7 +376,7 @@ class SegmentExecutor:
                     why = SegmentResult("cancelled", ErrorCode.SEGMENT_CANCELLED, reason)
                     self._ledger.end(item.order.task_id, why)
                     removals = self._remove(lambda order: order.task_id == item.order.task_id)  # noqa: B023
-            item.listener.finished(result)
+            item.listener.on_end(result)
             _finish(removals, why)
 
     def _run_action(self, action: Callable[[Motion], None]) -> None:

@@ -66,15 +66,15 @@ class ExecutorState:
     task_id: str = ""
     segment: int = 0
     progress: float = 0.0
-    queued: int = 0
+    queued_segments: int = 0
     rested_s: float = math.nan
     """When the last segment ended; NaN while one is executed and before the first."""
     task_over: bool = False
     """One of the segments of the last task failed or was cancelled."""
-    done: int = 0
-    failed: int = 0
-    refused: int = 0
-    """Segments since the start, by outcome; ``failed`` includes cancelled ones."""
+    done_segments: int = 0
+    failed_segments: int = 0
+    refused_segments: int = 0
+    """Segments since the start, by outcome; the failed ones include cancelled ones."""
 
 
 class MotionError(Exception):
@@ -96,22 +96,22 @@ class SegmentListener(Protocol):
     Called on the motion thread, or on the thread that submitted or cancelled the segment.
     """
 
-    def started(self) -> None:
+    def on_start(self) -> None:
         """Execution begins."""
 
-    def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
+    def on_progress(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
         """Execution goes on: fraction executed (0..1), and the driver's estimate of the time left."""
 
-    def finished(self, result: SegmentResult) -> None:
+    def on_end(self, result: SegmentResult) -> None:
         """The end; called exactly once for every segment, refused ones included."""
 
 
 class SilentListener:
     """The listener of a motion that nothing follows."""
 
-    def started(self) -> None: ...
-    def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None: ...
-    def finished(self, result: SegmentResult) -> None: ...
+    def on_start(self) -> None: ...
+    def on_progress(self, fraction: float, elapsed_s: float, remaining_s: float) -> None: ...
+    def on_end(self, result: SegmentResult) -> None: ...
 
 
 class Motion:
@@ -155,4 +155,4 @@ class Motion:
             self._reported_s = now
             elapsed_s = now - self.start_s
             left_s = max(remaining_s, self.order.execution_s - elapsed_s)
-            self._listener.progressed(elapsed_s / (elapsed_s + left_s), elapsed_s, left_s)
+            self._listener.on_progress(elapsed_s / (elapsed_s + left_s), elapsed_s, left_s)

@@ -102,7 +102,7 @@ class _End(SilentListener):
     def __init__(self) -> None:
         self._results: SimpleQueue[SegmentResult] = SimpleQueue()
 
-    def finished(self, result: SegmentResult) -> None:
+    def on_end(self, result: SegmentResult) -> None:
         self._results.put(result)
 
     def wait(self, timeout_s: float) -> SegmentResult | None:

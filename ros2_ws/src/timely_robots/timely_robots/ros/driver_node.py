@@ -287,7 +287,7 @@ class DriverNode(ManagedNode):
     def _idle(self, now_s: float) -> bool:
         """Nothing is executed, and no task that is alive could bring a segment."""
         segments = self.segments
-        return not (segments.executing or segments.queued or self._watchdog.any_alive(now_s))
+        return not (segments.executing or segments.queued_segments or self._watchdog.any_alive(now_s))
 
     def _limit_cpu_latency(self) -> None:
         # An inactive driver receives tasks, too, but executes none.
@@ -296,7 +296,7 @@ class DriverNode(ManagedNode):
     def _segment_wait_s(self) -> float | None:
         """How long the robot has waited for the next segment of a live task, seconds; None if it does not wait."""
         segments = self.segments
-        if not self._active or segments.executing or segments.queued or segments.stopped:
+        if not self._active or segments.executing or segments.queued_segments or segments.stopped:
             return None
         if segments.task_over or math.isnan(segments.rested_s):
             return None

@@ -99,12 +99,12 @@ class SegmentServer:
             self._unbound.popitem(last=False)
         executor = self._segment_executor()
         if executor is None:
-            listener.finished(SegmentResult("refused", ErrorCode.DRIVER_INACTIVE, "the driver is not active"))
+            listener.on_end(SegmentResult("refused", ErrorCode.DRIVER_INACTIVE, "the driver is not active"))
             return
         try:
             self._admit(order)
         except MotionError as error:
-            listener.finished(SegmentResult("refused", error.code, error.message))
+            listener.on_end(SegmentResult("refused", error.code, error.message))
         else:
             executor.submit(order, listener)
 
@@ -166,13 +166,13 @@ class GoalListener:
         for call in waiting:
             call(handle)
 
-    def started(self) -> None:
+    def on_start(self) -> None:
         self._server.call_soon(self._run, self._begin)
 
-    def progressed(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
+    def on_progress(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
         self._server.call_soon(self._run, lambda handle: _feedback(handle, fraction, elapsed_s, remaining_s))
 
-    def finished(self, result: SegmentResult) -> None:
+    def on_end(self, result: SegmentResult) -> None:
         self._server.call_soon(self._run, lambda handle: self._server.finish(handle, result))
 
     def _run(self, call: Callable[[ServerGoalHandle], None]) -> None:
