@@ -15,25 +15,19 @@ A plan may end after any statement. Returns (``->True``) end their block and do 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lrtrace.errors import BadInput
-from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput
 from timely.plans import ebnf
 from timely.plans.language.lexer import quote_plan_text
-from timely.plans.skill_set import NUMERIC, Argument, Skill, SkillSet
-from timely.plans.units import plan_unit_factor
-from timely.plans.validation import is_object_name
+from timely.plans.skill_set import Argument, Skill, SkillSet
 
 RESERVE = (4, 1)
 """Maximum statements in a block, and in a block of a block. They count against the plan's limit even if unused."""
 MAX_LOOP = 9
 """Maximum rounds of a loop: one digit. Untrained chat models tend to start with "1". SmolLM2-135M with two digits
 writes ``10{mb(100)}`` for every task; with one digit it writes ``?iv('cat')==True{g('cat')}``."""
-MAX_OBJECTS = 64
 
 
 class _Position(NamedTuple):
@@ -59,111 +53,37 @@ class _Previous(NamedTuple):
     times: int
 
 
-def plan_grammar(
-    skill_set: SkillSet,
-    *,
-    max_statements: int | None = None,
-    objects: Sequence[str] | None = None,
-    profile: RobotProfile | None = None,
-) -> str:
+def plan_grammar(skill_set: SkillSet) -> str:
     """The EBNF of a skill set's plans; "" for prose, which has none.
 
-    Args:
-        max_statements: maximum number of statements; the skill set's own by default.
-        objects: the only names for object arguments, for instance those of the scene; any name by default.
-        profile: excludes the skills that this robot may not use, and narrows the others to its limits.
-
     Raises:
-        InvalidInput: an impossible number, a name that is no object name, or no skill is left.
+        InvalidInput: no skill can be used as a statement.
     """
     if skill_set.language == "text":
         return ""
-    limit = skill_set.max_statements if max_statements is None else max_statements
-    if isinstance(limit, bool) or not 1 <= limit <= 200:
-        raise InvalidInput(f"must be 1 to 200, got {limit}", where="max_statements")
-    usable = [skill for skill in skill_set.skills if profile is None or profile.allows(skill.name)]
-    if not usable:
-        raise InvalidInput(
-            f"robot {profile.name if profile else ''} allows none of its skills", where=skill_set.name
-        )
-    rules = _Rules(usable, _Arguments(objects, profile), blocks=skill_set.language == "minispec")
+    rules = _Rules(skill_set.skills, blocks=skill_set.language == "minispec")
     if not rules.statements:
         raise InvalidInput("no skill can be used as a statement", where=f"skill set {skill_set.name}")
-    return rules.text(rules.plan(limit))
+    return rules.text(rules.plan(skill_set.max_statements))
 
 
-class _Arguments:
-    def __init__(self, objects: Sequence[str] | None, profile: RobotProfile | None) -> None:
-        self.profile = profile
-        self.objects: str | None = None
-        if objects is not None:
-            self.objects = _objects(objects)
-
-    def rule(self, skill: Skill, argument: Argument) -> str | None:
-        """EBNF of the argument; None if no value is allowed."""
-        low, high = self._range(skill, argument)
-        if argument.choices is not None:
-            choices = [
-                value
-                for value in argument.choices
-                if isinstance(value, str)
-                or ((low is None or value >= low) and (high is None or value <= high))
-            ]
-            literals = [
-                ebnf.ebnf_literal(quote_plan_text(v) if isinstance(v, str) else str(v)) for v in choices
-            ]
-            return ebnf.ebnf_either(literals) if literals else None
-        if argument.type in NUMERIC:
-            if low is not None and high is not None and low > high:
-                return None
-            if argument.type == "float":
-                return ebnf.ebnf_decimal(low, high)
-            return ebnf.ebnf_integer(
-                None if low is None else math.ceil(low), None if high is None else math.floor(high)
-            )
-        if argument.type == "bool":
-            return ebnf.ebnf_either([ebnf.ebnf_literal("True"), ebnf.ebnf_literal("False")])
-        if argument.type == "object":
-            return self.objects or ebnf.object_name(argument.chars)
-        return ebnf.ebnf_text(argument.chars)
-
-    def _range(self, skill: Skill, argument: Argument) -> tuple[float | None, float | None]:
-        """Range of skill set and profile together, in the skill set's unit."""
-        low, high = argument.min, argument.max
-        if self.profile is None:
-            return low, high
-        try:
-            limit = self.profile.limits(skill.name).get(argument.name)
-        except BadInput:
-            return low, high
-        if limit is None or not limit.numeric:
-            return low, high
-        by = plan_unit_factor(limit.unit, argument.unit)
-        if by is None:
-            raise InvalidInput(
-                f"{argument.name} of {skill.name} is in {argument.unit}, robot {self.profile.name} limits {limit.unit}",
-                where="profile",
-            )
-        lows = [
-            bound
-            for bound in (low, None if limit.min is None else round(limit.min * by, 9))
-            if bound is not None
-        ]
-        highs = [
-            bound
-            for bound in (high, None if limit.max is None else round(limit.max * by, 9))
-            if bound is not None
-        ]
-        return max(lows, default=None), min(highs, default=None)
-
-
-def _objects(names: Sequence[str]) -> str:
-    if not 1 <= len(names) <= MAX_OBJECTS:
-        raise InvalidInput(f"must be 1 to {MAX_OBJECTS} names, got {len(names)}", where="objects")
-    for name in names:
-        if not isinstance(name, str) or not is_object_name(name):
-            raise InvalidInput(f"{name!r} is no object name", where="objects")
-    return ebnf.ebnf_either(ebnf.ebnf_literal(quote_plan_text(name)) for name in names)
+def _argument_rule(argument: Argument) -> str:
+    """EBNF of an argument."""
+    low, high = argument.min, argument.max
+    if argument.choices is not None:
+        return ebnf.ebnf_either(
+            ebnf.ebnf_literal(quote_plan_text(choice) if isinstance(choice, str) else str(choice))
+            for choice in argument.choices
+        )
+    if argument.type == "float":
+        return ebnf.ebnf_decimal(low, high)
+    if argument.type == "int":
+        return ebnf.ebnf_integer(None if low is None else int(low), None if high is None else int(high))
+    if argument.type == "bool":
+        return ebnf.ebnf_either([ebnf.ebnf_literal("True"), ebnf.ebnf_literal("False")])
+    if argument.type == "object":
+        return ebnf.object_name(argument.chars)
+    return ebnf.ebnf_text(argument.chars)
 
 
 class _Rules:
@@ -174,12 +94,14 @@ class _Rules:
     that rule lists the few branches beside the path to the previous skill.
     """
 
-    def __init__(self, skills: Sequence[Skill], arguments: _Arguments, *, blocks: bool) -> None:
+    def __init__(self, skills: Sequence[Skill], *, blocks: bool) -> None:
         self.rules: dict[str, str] = {}
         self.blocks = blocks
         self.names_by_body: dict[str, str] = {}
-        self.skills = [skill for skill in skills if self._call(skill, arguments)]
-        self.statements = [skill for skill in self.skills if not skill.pure]
+        self.skills = skills
+        self.statements = [skill for skill in skills if not skill.pure]
+        for skill in skills:
+            self._add_call(skill)
 
     def text(self, start: str) -> str:
         """All rules; the first one is ``root``."""
@@ -191,22 +113,17 @@ class _Rules:
         """One to ``left`` statements."""
         return self._sequence(_Position(0, left, 0), None, first=True, acts=True)
 
-    def _call(self, skill: Skill, arguments: _Arguments) -> bool:
-        """Add the rule of a skill's call; False if no call is allowed."""
-        parts = [arguments.rule(skill, argument) for argument in skill.arguments]
-        if any(part is None for part in parts):
-            return False
+    def _add_call(self, skill: Skill) -> None:
+        """Add the rule of a skill's call."""
         names = [
-            self._rule_name(f"{skill.word}-{argument.name}", part)
-            for argument, part in zip(skill.arguments, parts, strict=True)
-            if part is not None
+            self._rule_name(f"{skill.word}-{argument.name}", _argument_rule(argument))
+            for argument in skill.arguments
         ]
         word = ebnf.ebnf_literal(f"{skill.word}(")
         inside = ' "," '.join(names)
         self.rules[_call_rule(skill)] = (
             f'{word} {inside} ")"' if inside else ebnf.ebnf_literal(f"{skill.word}()")
         )
-        return True
 
     def _rule_name(self, name: str, body: str) -> str:
         """Name of the rule with that body. Rules with the same body share one name."""

@@ -55,7 +55,8 @@ def drafted(
     temperature: float = 0.0,
 ) -> list[str]:
     """The drafts of a request that has written ``plan``, token by token; a chat of that temperature is beside it."""
-    matcher = compiler.begin(rules or plan_grammar(find_skill_set("arm"), max_statements=2))
+    skill_set = find_skill_set("arm").model_copy(update={"max_statements": 2})
+    matcher = compiler.begin(rules or plan_grammar(skill_set))
     assert matcher.accept_string(plan)
     request = SimpleNamespace(
         request_id="r", spec_token_ids=own or [], is_prefill_chunk=False, is_finished=lambda: False,
