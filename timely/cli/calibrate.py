@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from timely.cli.output import JsonFile, check_cli_output_file, write_cli_json
+from timely.cli.output import JsonFile, check_cli_output_file, cli_say, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.errors import InvalidInput, Unsupported
-from timely.core.files import STDOUT
 from timely.engines.step_time.fit import measured_profile, save_step_time_profile
 from timely.engines.step_time.from_kernels import fit_kernels
 from timely.engines.step_time.profile import KvCache, Limits, StepTimeProfile
@@ -66,10 +65,10 @@ def command(
         profile = _measure(profile_name, model, tuple(context.args), rounds, verbose=verbose)
     save_step_time_profile(out, profile)
     write_cli_json(json_file, profile.model_dump(mode="json"))
-    if json_file != STDOUT:
-        typer.echo(f"{out}: profile {profile.name}")
-        for key, value in profile.fit_error.items():
-            typer.echo(f"  {key:<16}{value:.2%}" if isinstance(value, float) else f"  {key:<16}{value}")
+    say = cli_say(json_file)
+    say(f"{out}: profile {profile.name}")
+    for key, value in profile.fit_error.items():
+        say(f"  {key:<16}{value:.2%}" if isinstance(value, float) else f"  {key:<16}{value}")
 
 
 def _from_kernels(

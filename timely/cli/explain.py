@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.output import JsonFile, cli_say, write_cli_json
 from timely.core.errors import InvalidInput
-from timely.core.files import STDOUT
 from timely.replay.explain import explain_job, explanation_text
 from timely.replay.result_file import read_result
 
@@ -27,5 +26,4 @@ def command(
             f"not the result of `timely replay --json`: {error!r}", where=str(result)
         ) from error
     write_cli_json(json_file, explanation.to_dict())
-    if json_file != STDOUT:
-        typer.echo(text)
+    cli_say(json_file)(text)

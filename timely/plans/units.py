@@ -12,23 +12,15 @@ _SCALES: tuple[dict[str, float], ...] = (
 _NONE = ("", "text", "1")
 
 
-def plan_unit_factor(unit: str, to: str) -> float | None:
-    """Factor that converts ``unit`` into ``to``; None if they measure different quantities.
+def convert_plan_unit(value: float, unit: str, to: str) -> float | None:
+    """Convert ``value`` from ``unit`` into ``to``; None if they measure different quantities.
 
     A missing unit stands for the other one.
     """
     if unit == to or unit in _NONE or to in _NONE:
-        return 1.0
+        return value
     for scale in _SCALES:
         if unit in scale and to in scale:
-            return scale[unit] / scale[to]
+            # 0.2 m is 20 cm, not 20.000000000000004.
+            return round(value * (scale[unit] / scale[to]), 9)
     return None
-
-
-def convert_plan_unit(value: float, unit: str, to: str) -> float | None:
-    """Convert ``value`` from ``unit`` into ``to``; None if they measure different quantities."""
-    by = plan_unit_factor(unit, to)
-    if by is None:
-        return None
-    # 0.2 m is 20 cm, not 20.000000000000004.
-    return value if by == 1.0 else round(value * by, 9)

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.output import JsonFile, write_cli_json
-from timely.core.files import STDOUT
+from timely.cli.output import JsonFile, cli_say, write_cli_json
 
 
 def command(
@@ -23,5 +22,4 @@ def command(
 
     result = compare_accuracy(run, profile, discipline)
     write_cli_json(json_file, result)
-    if json_file != STDOUT:
-        typer.echo(accuracy_text(result))
+    cli_say(json_file)(accuracy_text(result))

@@ -13,11 +13,10 @@ from timely.cli.bench.options import (
     require_cli_package,
     split_cli_names,
 )
-from timely.cli.output import JsonFile, write_cli_json
+from timely.cli.output import JsonFile, cli_say, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.cpu_latency import processors_awake, wake_latency_for_measurement
 from timely.core.errors import UnknownName
-from timely.core.files import STDOUT
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -80,8 +79,7 @@ def command(
             )
     report = make_live_report(runs, profile)
     write_cli_json(json_file, {"command": cli_command_line(context), **report})
-    if json_file != STDOUT:
-        typer.echo(live_report_text(report))
+    cli_say(json_file)(live_report_text(report))
     if left:
         typer.echo(f"timely: {left} runs are left; the same command goes on.", err=True)
     return TRY_AGAIN if left else 0

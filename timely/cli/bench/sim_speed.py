@@ -1,9 +1,6 @@
 """``timely bench sim-speed``: the simulator's speed."""
 
-import typer
-
-from timely.cli.output import JsonFile, write_cli_json
-from timely.core.files import STDOUT
+from timely.cli.output import JsonFile, cli_say, write_cli_json
 
 
 def command(json_file: JsonFile = None) -> None:
@@ -15,5 +12,4 @@ def command(json_file: JsonFile = None) -> None:
 
     result = measure_sim_speed()
     write_cli_json(json_file, result)
-    if json_file != STDOUT:
-        typer.echo(sim_speed_text(result))
+    cli_say(json_file)(sim_speed_text(result))
