@@ -15,7 +15,7 @@ from lrtrace.importers.mcap_file import read_mcap
 from lrtrace.importers.recorded_tasks import Conversion, RecordedTask, import_skill_samples, to_trace
 from lrtrace.profiles import find_robot_profile, load_profile, profile_names
 from lrtrace.record.grid import Grid, read_grid
-from lrtrace.record.recorder import Recording, Robot, open_robot_to_record, record_grid
+from lrtrace.record.recorder import RecordableRobot, Recording, open_robot_to_record, record_grid
 from lrtrace.record.samples import write_recorded_samples
 from lrtrace.robot_profile import RobotProfile
 from lrtrace.trace import write_trace
@@ -119,7 +119,12 @@ def _recordings(files: Sequence[Path]) -> list[list[Path]]:
 
 
 def _drive(
-    grid: Grid, robot: Robot, output: Path, seed: int, repetitions: int | None, json_file: Path | None
+    grid: Grid,
+    robot: RecordableRobot,
+    output: Path,
+    seed: int,
+    repetitions: int | None,
+    json_file: Path | None,
 ) -> None:
     """Record a grid. Exits with status 1 if the robot needs a person first."""
 

@@ -21,7 +21,7 @@ MOONCAKE_BLOCK_TOKENS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TraceRequest:
     """One row: seconds on the source's own axis, tokens and further fields."""
 
     line: int
@@ -137,10 +137,10 @@ def _seconds(path: Path, line: int, name: str, value: object) -> float:
     return _number(path, line, name, value, 1e12, "a time")
 
 
-def read_azure(path: Path) -> Iterator[Request]:
+def read_azure(path: Path) -> Iterator[TraceRequest]:
     """Azure LLM inference traces: ``TIMESTAMP`` (date and time), ``ContextTokens``, ``GeneratedTokens``."""
     for line, row in read_csv_rows(path, ("TIMESTAMP", "ContextTokens", "GeneratedTokens")):
-        yield Request(
+        yield TraceRequest(
             line,
             _azure_time(path, line, row["TIMESTAMP"]),
             _count(path, line, "ContextTokens", row["ContextTokens"]),
@@ -163,7 +163,7 @@ def _azure_time(path: Path, line: int, text: str) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() + fraction
 
 
-def read_mooncake(path: Path) -> Iterator[Request]:
+def read_mooncake(path: Path) -> Iterator[TraceRequest]:
     """Mooncake traces: ``timestamp`` (ms), ``input_length``, ``output_length``, ``hash_ids`` of the prompt's blocks.
 
     Equal leading ids mean an equal prefix, so they give the length of the prefix shared with an earlier request.
@@ -182,7 +182,7 @@ def read_mooncake(path: Path) -> Iterator[Request]:
             (index for index, number in enumerate(ids) if number not in earlier_blocks), len(ids)
         )
         earlier_blocks.update(ids)
-        yield Request(
+        yield TraceRequest(
             line,
             _seconds(path, line, "timestamp", row["timestamp"]) / 1000.0,
             _count(path, line, "input_length", row["input_length"]),
@@ -193,14 +193,14 @@ def read_mooncake(path: Path) -> Iterator[Request]:
         )
 
 
-def read_burstgpt(path: Path) -> Iterator[Request]:
+def read_burstgpt(path: Path) -> Iterator[TraceRequest]:
     """BurstGPT traces: ``Timestamp`` (s), ``Request tokens``, ``Response tokens``, ``Model``, ``Log Type``.
 
     Failed requests have no response tokens. Newer files have a ``Session ID``, which becomes the agent.
     """
     for line, row in read_csv_rows(path, ("Timestamp", "Request tokens", "Response tokens")):
         session = row.get("Session ID", "")
-        yield Request(
+        yield TraceRequest(
             line,
             _seconds(path, line, "Timestamp", row["Timestamp"]),
             _count(path, line, "Request tokens", row["Request tokens"]),
@@ -211,7 +211,7 @@ def read_burstgpt(path: Path) -> Iterator[Request]:
         )
 
 
-SOURCES: dict[str, Callable[[Path], Iterator[Request]]] = {
+SOURCES: dict[str, Callable[[Path], Iterator[TraceRequest]]] = {
     "azure": read_azure,
     "mooncake": read_mooncake,
     "burstgpt": read_burstgpt,

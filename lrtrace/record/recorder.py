@@ -24,7 +24,7 @@ MAX_FAILURES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class RecordedExecution:
     """The result of a text on a robot. ``elapsed_s`` is the driver's own measurement, seconds."""
 
     outcome: str
@@ -32,7 +32,7 @@ class Execution:
     message: str = ""
 
 
-class Robot(Protocol):
+class RecordableRobot(Protocol):
     """A robot that executes plan texts, one at a time."""
 
     @property
@@ -40,7 +40,7 @@ class Robot(Protocol):
         """Its limits and argument names."""
         ...
 
-    def execute(self, text: str, timeout_s: float) -> Execution:
+    def execute(self, text: str, timeout_s: float) -> RecordedExecution:
         """Execute and wait until the robot is at rest. A failure is an outcome, not an error."""
         ...
 
@@ -65,7 +65,7 @@ class Recording:
 Report = Callable[[Recording], None]
 
 
-def open_robot_to_record(fleet: str | Path, name: str, speed: float) -> Robot:
+def open_robot_to_record(fleet: str | Path, name: str, speed: float) -> RecordableRobot:
     """The driver of one robot of a fleet file, without other robots in this process.
 
     Args:
@@ -88,14 +88,14 @@ def open_robot_to_record(fleet: str | Path, name: str, speed: float) -> Robot:
             "driving a robot needs the ROS 2 packages: `make setup` or `make robots`", where=str(fleet)
         )
     try:
-        return cast(Robot, openers[0].load()(name, robots[name] or {}, speed))
+        return cast(RecordableRobot, openers[0].load()(name, robots[name] or {}, speed))
     except (ValueError, TypeError, RuntimeError) as error:
         raise BadInput(" ".join(str(error).split()), where=f"{fleet}, robot {name}") from error
 
 
 def record_grid(
     grid: Grid,
-    robot: Robot,
+    robot: RecordableRobot,
     output: Path,
     *,
     seed: int = 0,
@@ -141,7 +141,7 @@ def record_grid(
     return state
 
 
-def _run(robot: Robot, unit: Unit, state: Recording) -> tuple[list[dict[str, Any]], str]:
+def _run(robot: RecordableRobot, unit: Unit, state: Recording) -> tuple[list[dict[str, Any]], str]:
     """(lines, reason of a failure) of one unit. After a failure the rest of the unit does not run."""
     lines: list[dict[str, Any]] = []
     for text in unit.texts:

@@ -17,9 +17,9 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from timely.core.errors import RateLimited
-from timely.server.access.principals import Limits, Principal, PrincipalRegistry
+from timely.server.access.principals import Principal, PrincipalLimits, PrincipalRegistry
 from timely.server.access.usage import TokenBucket
-from timely.server.tasks.task_table import Place
+from timely.server.tasks.task_table import HeldPlace
 
 
 @contextmanager
@@ -76,14 +76,16 @@ def test_plans_over_the_limit_are_refused_until_one_has_ended(tmp_path: Path) ->
 def test_requests_that_are_prepared_and_chats_count_as_plans(tmp_path: Path) -> None:
     with limited(tmp_path, live_plans=1) as server, server.as_("drones", **OWNER) as drones:
         service = server.fleet.service
-        principal = Principal("drones", frozenset(["robot"]), ("drone-*",), limits=Limits(live_plans=1))
+        principal = Principal(
+            "drones", frozenset(["robot"]), ("drone-*",), limits=PrincipalLimits(live_plans=1)
+        )
 
         def chat(generations: int = 1) -> AbstractContextManager[None]:
             return service.admitted_request("chat", generations, principal, "drone-1")
 
         with pytest.raises(RateLimited), chat(2):
             pass
-        for place in (service.tasks.reserve("task", Place("drones")), chat()):
+        for place in (service.tasks.reserve("task", HeldPlace("drones")), chat()):
             with place:
                 check_refusal(drones.post("/v1/tasks", json=body()), "live_plans")
         with drones.stream("POST", "/v1/tasks", json=body()) as response:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from timely_bridge.error_codes import BridgeTaskError
-from timely_bridge.interfaces import BridgeSegment, Execution
+from timely_bridge.interfaces import BridgeSegment, SegmentExecution
 from timely_interfaces.msg import ErrorCode
 
 from timely.client import Segment
@@ -309,10 +309,10 @@ class FakeDriver:
         """Vanish: what it has ends as lost."""
         self.alive = False
         while not self._queue.empty():
-            self._settle(self._queue.get_nowait(), Execution("failed", ErrorCode.DRIVER_LOST, "gone"))
+            self._settle(self._queue.get_nowait(), SegmentExecution("failed", ErrorCode.DRIVER_LOST, "gone"))
         if self._current is not None:
             sent, task = self._current
-            self._settle(sent, Execution("failed", ErrorCode.DRIVER_LOST, "gone", end_s=self._now()))
+            self._settle(sent, SegmentExecution("failed", ErrorCode.DRIVER_LOST, "gone", end_s=self._now()))
             task.cancel()
 
     async def close(self) -> None:
@@ -328,7 +328,10 @@ class FakeDriver:
                 continue
             if sent.segment.task_id in self._dead:
                 self._settle(
-                    sent, Execution("cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled", end_s=self._now())
+                    sent,
+                    SegmentExecution(
+                        "cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled", end_s=self._now()
+                    ),
                 )
                 continue
             task = asyncio.create_task(self._execute(sent))
@@ -350,7 +353,7 @@ class FakeDriver:
             self._note(segment, "cancelled")
             elapsed = self._now() - begin
             self._settle(
-                sent, Execution("cancelled", ErrorCode.SEGMENT_CANCELLED, "cut", elapsed, self._now())
+                sent, SegmentExecution("cancelled", ErrorCode.SEGMENT_CANCELLED, "cut", elapsed, self._now())
             )
             raise
         elapsed = self._now() - begin
@@ -358,15 +361,17 @@ class FakeDriver:
             self._note(segment, "failed")
             self._dead.add(segment.task_id)
             self._settle(
-                sent, Execution("failed", ErrorCode.MOTION_FAILED, self._failure, elapsed, self._now())
+                sent, SegmentExecution("failed", ErrorCode.MOTION_FAILED, self._failure, elapsed, self._now())
             )
             return
         self._note(segment, "done")
-        self._settle(sent, Execution("done", 0, "", elapsed, self._now(), self._values.get(segment.text)))
+        self._settle(
+            sent, SegmentExecution("done", 0, "", elapsed, self._now(), self._values.get(segment.text))
+        )
 
     def _note(self, segment: Segment, what: str) -> None:
         self.log.append((segment.task_id, segment.index, what))
 
-    def _settle(self, sent: BridgeSegment, execution: Execution) -> None:
+    def _settle(self, sent: BridgeSegment, execution: SegmentExecution) -> None:
         if not sent.ended.done():
             sent.ended.set_result(execution)

@@ -10,7 +10,7 @@ from hints import with_hints
 from timely.core.utility import NORMAL, URGENT
 from timely.engines.replay_types import BackendRun, PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTimeProfile
+from timely.engines.step_time.profile import KvCache, ProfileLimits, StepTerms, StepTimeProfile
 
 
 def profile(
@@ -38,7 +38,7 @@ def profile(
             per_context_token=per_context_token,
         ),
         kv=KvCache(blocks=blocks, block_tokens=block_tokens, swap_s_per_token=swap),
-        limits=Limits(max_batch=max_batch, token_budget=token_budget),
+        limits=ProfileLimits(max_batch=max_batch, token_budget=token_budget),
     )
 
 

@@ -68,7 +68,7 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class CrossWorkload:
     """A paper's workload and its measures."""
 
     measures: tuple[Measure, ...]
@@ -160,31 +160,31 @@ def _robot_measures(workload: str, new_tokens: int) -> Iterator[Measure]:
 
 WORKLOADS = {
     **{
-        f"{name}-{new}": Workload(tuple(_robot_measures(name, new)), _robots(name, new))
+        f"{name}-{new}": CrossWorkload(tuple(_robot_measures(name, new)), _robots(name, new))
         for name, new in ROBOTS
     },
-    "spikes": Workload(
+    "spikes": CrossWorkload(
         (
             Measure("spikes up to 100, level 0, s a token", "spikes, level 0"),
             Measure("the same, all levels", "all"),
         ),
         _spikes,
     ),
-    "applications": Workload(
+    "applications": CrossWorkload(
         (
             Measure("applications at 2x, average completion, s", "applications"),
             Measure("the same, 90th percentile", "p90"),
         ),
         _applications,
     ),
-    "lengths": Workload(
+    "lengths": CrossWorkload(
         (
             Measure("uncertain lengths at 8/s, TTLT, s", "lengths, TTLT"),
             Measure("the same, TTFT", "TTFT"),
         ),
         _lengths,
     ),
-    "drafts": Workload((Measure("drafts accepted unevenly, 30 CP, latency, s", "drafts"),), _drafts),
+    "drafts": CrossWorkload((Measure("drafts accepted unevenly, 30 CP, latency, s", "drafts"),), _drafts),
 }
 """By name, in the order of the columns."""
 

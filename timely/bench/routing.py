@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from timely.bench.capacity.measure import capacity_point
-from timely.bench.capacity.search import Grid, search_crossing
+from timely.bench.capacity.search import LoadGrid, search_crossing
 from timely.bench.capacity.workloads import capacity_tasks, find_capacity_workload
 from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.seed_statistics import paper_interval
@@ -30,7 +30,7 @@ UTILITY_SHARE = 0.9
 TOKEN_BUDGET = 512
 """Most tokens of a step: the best for ``timely`` on WID 2 (docs/capacity.md)."""
 
-GRID = Grid(8)
+GRID = LoadGrid(8)
 """Loads 9% apart; between two of them the load is interpolated."""
 
 FIRST_PLACE, MOST_PLACES = 30, 40

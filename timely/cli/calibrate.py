@@ -14,7 +14,7 @@ from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.errors import InvalidInput, Unsupported
 from timely.engines.step_time.fit import measured_profile, save_step_time_profile
 from timely.engines.step_time.from_kernels import fit_kernels
-from timely.engines.step_time.profile import KvCache, Limits, StepTimeProfile
+from timely.engines.step_time.profile import KvCache, ProfileLimits, StepTimeProfile
 
 MEASURING = "timely.engines.vllm.calibrate"
 """Module whose ``timed_steps(model)`` runs steps on the live engine."""
@@ -85,7 +85,7 @@ def _from_kernels(
         fit_error=errors,
         step_s=terms,
         kv=KvCache(blocks=kv_blocks, block_tokens=16, swap_s_per_token=0.0),
-        limits=Limits(max_batch=256, token_budget=2048),
+        limits=ProfileLimits(max_batch=256, token_budget=2048),
     )
 
 

@@ -25,7 +25,7 @@ WEIGHT = 0.02
 """Weight of the newest finished generation in the running mean."""
 
 
-class Lengths:
+class LengthEstimates:
     """Expected output lengths; the fallback is the running mean of what has finished.
 
     The expectation is formed once, when a job arrives, and kept in the table's ``rank``: a discipline that uses
@@ -68,7 +68,7 @@ class LengthLearner(Discipline):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lengths = Lengths()
+        self._lengths = LengthEstimates()
 
     def arrived(self, job: Job, now: float) -> None:
         self._lengths.arrived(job)

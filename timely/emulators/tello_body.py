@@ -36,7 +36,7 @@ class Pose:
 
 
 @dataclass(slots=True)
-class Motion:
+class BodyMotion:
     """One motion under way; ``delta`` is what it adds to the pose, (x, y, z) and yaw unwrapped."""
 
     command: str
@@ -83,7 +83,7 @@ class TelloBody:
     flying: bool = False
     dead: bool = False
     """Battery empty: hears and says nothing more."""
-    motion: Motion | None = None
+    motion: BodyMotion | None = None
     speed: float = 1.0
     rc: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     heard_s: float = 0.0
@@ -138,7 +138,7 @@ class TelloBody:
         self.now = until
 
     @staticmethod
-    def _pose_at(motion: Motion, now: float) -> Pose:
+    def _pose_at(motion: BodyMotion, now: float) -> Pose:
         share, origin = motion.share(now), motion.origin
         x, y, z, yaw = (share * part for part in motion.delta)
         return Pose(origin.x + x, origin.y + y, origin.z + z, origin.yaw + yaw)
@@ -175,7 +175,7 @@ class TelloBody:
         height = max(self.pose.z, 0.01)
         seconds = self._noisy(self.physics.reaction_s + height / self.physics.landing_m_per_s)
         profile = Trapezoid(height, self.physics.landing_m_per_s, 10.0)
-        self.motion = Motion(
+        self.motion = BodyMotion(
             command, now, now + max(seconds, profile.duration_s), self.pose, (0, 0, -height, 0), profile
         )
         self.motion.answers = answers
@@ -268,7 +268,7 @@ class TelloBody:
         seconds = self._noisy(lead + profile.duration_s + fixed_s + self.physics.settle_s)
         self.rc = (0.0, 0.0, 0.0, 0.0)
         end_s = self.now + max(seconds, lead + profile.duration_s)
-        self.motion = Motion(text, self.now, end_s, self.pose, (x, y, z, delta[3]), profile, lead)
+        self.motion = BodyMotion(text, self.now, end_s, self.pose, (x, y, z, delta[3]), profile, lead)
         return ""
 
     def _take_off(self, text: str) -> str:
@@ -281,7 +281,7 @@ class TelloBody:
         seconds = self._noisy(physics.takeoff_s)
         profile = Trapezoid(physics.takeoff_m, physics.takeoff_m / (0.4 * seconds), 20.0)
         rise = (0, 0, physics.takeoff_m, 0)
-        self.motion = Motion(text, self.now, self.now + seconds, self.pose, rise, profile, 0.2 * seconds)
+        self.motion = BodyMotion(text, self.now, self.now + seconds, self.pose, rise, profile, 0.2 * seconds)
         return ""
 
     def _noisy(self, seconds: float) -> float:

@@ -14,8 +14,8 @@ from timely.disciplines.justitia.app_groups import discipline_app_type
 from timely.disciplines.predictors.app_cost import (
     COSTS,
     LEAST_SAMPLES,
+    CostSample,
     OnlineAppCosts,
-    Sample,
     TrainedAppCosts,
     predictor_app_cost_model,
 )
@@ -45,7 +45,7 @@ def _jobs(traces: Iterable[Path]) -> Iterable[tuple[int, Job]]:
             yield number, job
 
 
-def predictor_samples_from_traces(traces: Iterable[Path], unit: str) -> dict[str, list[Sample]]:
+def predictor_samples_from_traces(traces: Iterable[Path], unit: str) -> dict[str, list[CostSample]]:
     """Applications by type: the text and prompt of the first request, and the cost of all, in ``unit``.
 
     Raises:
@@ -60,10 +60,10 @@ def predictor_samples_from_traces(traces: Iterable[Path], unit: str) -> dict[str
         key = (number, job.app)
         first.setdefault(key, job)
         total[key] = total.get(key, 0.0) + cost(job.prompt_tokens, job.tokens)
-    samples: dict[str, list[Sample]] = {}
+    samples: dict[str, list[CostSample]] = {}
     for key, job in first.items():
         samples.setdefault(discipline_app_type(key[1]), []).append(
-            Sample(job.task, job.prompt_tokens, total[key])
+            CostSample(job.task, job.prompt_tokens, total[key])
         )
     return samples
 
@@ -99,7 +99,7 @@ def train_costs(
     return report, sorted(set(samples) - set(enough))
 
 
-def _held_out_error(samples: list[Sample], seed: int) -> float | None:
+def _held_out_error(samples: list[CostSample], seed: int) -> float | None:
     order = np.random.default_rng(seed).permutation(len(samples))
     test_count = len(samples) // 5
     if len(samples) - test_count < LEAST_SAMPLES or test_count < 2:

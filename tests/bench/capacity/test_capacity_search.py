@@ -9,11 +9,11 @@ import pytest
 
 from timely.bench.capacity import search
 from timely.bench.capacity.report import best_rival_ratio, measure_capacity
-from timely.bench.capacity.search import COARSE, FINE, CapacityRun, Grid, search_loads
+from timely.bench.capacity.search import COARSE, FINE, CapacityRun, LoadGrid, search_loads
 from timely.bench.checkpoints import Checkpoints
 
 
-def run_search(grid: Grid, share: Callable[[float], float | None]) -> tuple[dict[Any, float], int]:
+def run_search(grid: LoadGrid, share: Callable[[float], float | None]) -> tuple[dict[Any, float], int]:
     """The loads found, and how many points that took."""
     searching = search_loads(grid)
     place, count = next(searching), 0
@@ -29,7 +29,7 @@ def run_search(grid: Grid, share: Callable[[float], float | None]) -> tuple[dict
 
 @pytest.mark.parametrize("grid", [COARSE, FINE])
 @pytest.mark.parametrize("slope", [0.3, 0.02, 0.004])
-def test_the_crossing_of_a_falling_share(grid: Grid, slope: float) -> None:
+def test_the_crossing_of_a_falling_share(grid: LoadGrid, slope: float) -> None:
     loads, count = run_search(grid, lambda load: max(0.0, 1.0 - slope * load))
     assert loads["urgent", 0.99] == pytest.approx(min(64.0, max(0.01 / slope, 0.0)), rel=1e-3, abs=1e-4) or (
         0.01 / slope < 1 / 16 and loads["urgent", 0.99] == 0.0

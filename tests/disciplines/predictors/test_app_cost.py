@@ -15,8 +15,8 @@ from timely.core.hints import RequestHints
 from timely.core.job import JobSpec
 from timely.disciplines.predictors.app_cost import (
     AppCostModel,
+    CostSample,
     OnlineAppCosts,
-    Sample,
     TrainedAppCosts,
     predictor_app_cost_model,
     predictor_kv_token_time,
@@ -28,7 +28,7 @@ sklearn = pytest.importorskip("sklearn", reason="training needs the extra 'predi
 WORDS = ("easy", "simple", "normal", "hard", "extreme")
 
 
-def past(seed: int, count: int) -> list[Sample]:
+def past(seed: int, count: int) -> list[CostSample]:
     """Costs that a word and the prompt's length tell, up to a tenth of noise."""
     rng = np.random.default_rng(seed)
     result = []
@@ -36,7 +36,7 @@ def past(seed: int, count: int) -> list[Sample]:
         level, prompt = int(rng.integers(5)), int(rng.integers(100, 900))
         noise = " ".join(f"filler{int(n)}" for n in rng.integers(0, 30, 12))
         cost = 1e4 * 3.0**level * (prompt / 300.0) * float(np.exp(0.1 * rng.standard_normal()))
-        result.append(Sample(f"solve this {WORDS[level]} problem {noise}", prompt, cost))
+        result.append(CostSample(f"solve this {WORDS[level]} problem {noise}", prompt, cost))
     return result
 
 
@@ -45,7 +45,7 @@ def model() -> AppCostModel:
     return predictor_app_cost_model(past(0, 100))
 
 
-def error(model: AppCostModel, samples: list[Sample]) -> float:
+def error(model: AppCostModel, samples: list[CostSample]) -> float:
     return float(np.mean([abs(model.predict(s.text, s.prompt_tokens) - s.cost) / s.cost for s in samples]))
 
 
@@ -85,16 +85,21 @@ def test_odd_texts_stay_within_what_was_seen(model: AppCostModel) -> None:
 
 
 def test_samples_without_a_word_leave_the_length() -> None:
-    samples = [Sample("", prompt, 10.0 * prompt) for prompt in range(100, 1100, 20)]
+    samples = [CostSample("", prompt, 10.0 * prompt) for prompt in range(100, 1100, 20)]
     model = predictor_app_cost_model(samples)
     assert model.predict("", 1000) > 3.0 * model.predict("", 150)
 
 
 @pytest.mark.parametrize(
     "samples",
-    [[], [Sample("a", 1, 1.0)] * 7, [Sample("a", 1, 0.0)] * 20, [Sample("a", 1, float("nan"))] * 20],
+    [
+        [],
+        [CostSample("a", 1, 1.0)] * 7,
+        [CostSample("a", 1, 0.0)] * 20,
+        [CostSample("a", 1, float("nan"))] * 20,
+    ],
 )
-def test_useless_samples_are_refused(samples: list[Sample]) -> None:
+def test_useless_samples_are_refused(samples: list[CostSample]) -> None:
     with pytest.raises(InvalidInput):
         predictor_app_cost_model(samples)
 

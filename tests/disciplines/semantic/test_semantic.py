@@ -17,7 +17,7 @@ from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.base import StepLimits
-from timely.disciplines.output_length import Lengths
+from timely.disciplines.output_length import LengthEstimates
 from timely.disciplines.semantic.cache_cost import CostModel
 from timely.disciplines.semantic.discipline import MERGE_PER_STEP, Semantic
 from timely.engines.scheduler_core import Controller
@@ -337,7 +337,7 @@ def test_an_urgency_outside_the_levels_is_refused_at_the_door(urgency: Any) -> N
 
 
 def test_lengths_are_learned_where_none_is_predicted() -> None:
-    lengths, table = Lengths(prior_tokens=100.0), JobTable()
+    lengths, table = LengthEstimates(prior_tokens=100.0), JobTable()
     estimate = table.add(JobSpec("known", 0.0, hints=RequestHints(expected_tokens=7.0), segmented=False))
     unknown = table.add(JobSpec("unknown", 0.0, segmented=False))
     robot = table.add(JobSpec("robot", 0.0, hints=RequestHints(expected_tokens=40.0), segment_tokens=12))

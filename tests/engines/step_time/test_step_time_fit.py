@@ -13,7 +13,7 @@ from timely.engines.step_time.fit import fit_steps, save_step_time_profile
 from timely.engines.step_time.journal import TimedStep
 from timely.engines.step_time.profile import (
     KvCache,
-    Limits,
+    ProfileLimits,
     StepTerms,
     StepTime,
     StepTimeProfile,
@@ -106,7 +106,7 @@ def test_file_reads_back(tmp_path: Path) -> None:
     profile = StepTimeProfile(
         name="mine", source="here", date="2026-01-01", fit_error=errors, step_s=terms,
         kv=KvCache(blocks=9, block_tokens=32, swap_s_per_token=1e-6),
-        limits=Limits(max_batch=4, token_budget=512),
+        limits=ProfileLimits(max_batch=4, token_budget=512),
     )  # fmt: skip
     path = tmp_path / "mine.yaml"
     save_step_time_profile(path, profile)

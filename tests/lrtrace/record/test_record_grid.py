@@ -15,7 +15,7 @@ from lrtrace.fit.execution_time import fit_samples
 from lrtrace.plan_text import parse_trace_calls
 from lrtrace.profiles import load_profile
 from lrtrace.record.grid import Grid, read_grid
-from lrtrace.record.recorder import MAX_FAILURES, Execution, open_robot_to_record, record_grid
+from lrtrace.record.recorder import MAX_FAILURES, RecordedExecution, open_robot_to_record, record_grid
 from lrtrace.record.samples import read_recorded_samples
 from lrtrace.robot_profile import RobotProfile
 
@@ -40,17 +40,17 @@ class Drone:
         self._left = breaks_after
         self._rng = random.Random(seed)
 
-    def execute(self, text: str, timeout_s: float) -> Execution:
+    def execute(self, text: str, timeout_s: float) -> RecordedExecution:
         self.texts.append(text)
         if len(self.texts) > self._left:
-            return Execution("failed", 0.1, "battery empty")
+            return RecordedExecution("failed", 0.1, "battery empty")
         total = 0.0
         for call in parse_trace_calls(text):
             if call.skill == "s":
                 total += self._rng.uniform(1.0, 3.0)
             else:
                 total += (1.0 + 0.01 * float(call.args[0])) * self._rng.gauss(1.0, 0.02)
-        return Execution("done", total)
+        return RecordedExecution("done", total)
 
     def close(self) -> None:
         pass

@@ -13,7 +13,7 @@ import pytest
 from timely_interfaces.msg import ErrorCode
 from timely_ros_bench.faults.history import (
     HISTORY_VIOLATIONS,
-    History,
+    FaultHistory,
     LeaseRecord,
     Silence,
     StopRecord,
@@ -31,9 +31,9 @@ ENDS = {"complete": 0, "failed": int(ErrorCode.DRIVER_LOST), "cancelled": int(Er
 STOPPED = "cancelled"
 
 
-def good_history(rng: random.Random) -> History:
+def good_history(rng: random.Random) -> FaultHistory:
     """Two robots with tasks one after the other: some complete, some fail, some are stopped, some lose their bridge."""
-    history = History()
+    history = FaultHistory()
     for robot in ("tello1", "sim1"):
         now_s, epoch, motions = rng.uniform(0.0, 10.0), 1, list[RobotMotion]()
         history.leases.append(LeaseRecord(robot, now_s, "a-1"))
@@ -71,7 +71,7 @@ def good_history(rng: random.Random) -> History:
     return history
 
 
-def moving_task(history: History) -> TaskRecord:
+def moving_task(history: FaultHistory) -> TaskRecord:
     """A task whose first two motions began, with its robot's motions."""
     history.tasks.insert(
         0, TaskRecord("x", "arm1", ["move_to('cup')", "cw 90"], 1.0, 9.0, "complete", bridge="a")
@@ -81,31 +81,31 @@ def moving_task(history: History) -> TaskRecord:
     return history.tasks[0]
 
 
-def arm_motions(history: History) -> list[RobotMotion]:
+def arm_motions(history: FaultHistory) -> list[RobotMotion]:
     motions = history.motions["arm1"]
     assert isinstance(motions, list)
     return motions
 
 
-def plant_motion(history: History, what: str, begin_s: float, seconds: float = 1.0) -> None:
+def plant_motion(history: FaultHistory, what: str, begin_s: float, seconds: float = 1.0) -> None:
     history.motions["arm1"] = [*history.motions["arm1"], RobotMotion(what, begin_s, begin_s + seconds)]
 
 
-def plant_end(history: History, **changes: Any) -> None:
+def plant_end(history: FaultHistory, **changes: Any) -> None:
     history.tasks[0] = replace(history.tasks[0], **changes)
 
 
-def fail_after_false_report(history: History) -> None:
+def fail_after_false_report(history: FaultHistory) -> None:
     plant_end(history, outcome="failed", code=int(ErrorCode.DRIVER_LOST), reported_segments=[0, 1])
     arm_motions(history).pop()
 
 
-def move_through_a_stop(history: History) -> None:
+def move_through_a_stop(history: FaultHistory) -> None:
     history.stops.append(StopRecord("arm1", 6.0, "halted"))
     plant_motion(history, "cw 90", 5.5, 30.0)
 
 
-PLANTS: dict[str, list[Callable[[History], object]]] = {
+PLANTS: dict[str, list[Callable[[FaultHistory], object]]] = {
     "lost": [lambda history: plant_end(history, outcome="", end_s=math.inf)],
     "untyped": [
         lambda history: plant_end(history, outcome="failed", code=0),
@@ -160,7 +160,9 @@ def test_each_kind_is_planted() -> None:
 @pytest.mark.parametrize(
     ("kind", "plant"), [(kind, plant) for kind, plants in PLANTS.items() for plant in plants]
 )
-def test_a_planted_violation_is_seen_among_good_tasks(kind: str, plant: Callable[[History], object]) -> None:
+def test_a_planted_violation_is_seen_among_good_tasks(
+    kind: str, plant: Callable[[FaultHistory], object]
+) -> None:
     for seed in SEEDS:
         history = good_history(random.Random(seed))
         moving_task(history)
@@ -172,7 +174,7 @@ def test_a_planted_violation_is_seen_among_good_tasks(kind: str, plant: Callable
 
 
 def test_a_claim_of_an_unknown_state_and_a_change_of_the_lease_accuse_no_robot() -> None:
-    history = History()
+    history = FaultHistory()
     moving_task(history)
     history.stops.append(StopRecord("arm1", 3.5, "unknown"))
     history.leases.append(LeaseRecord("arm1", 3.9, "a-1"))

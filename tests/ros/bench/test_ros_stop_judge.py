@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from timely_ros_bench.stop_judge import Claim, RobotLog, RobotLogReader, StopTally
+from timely_ros_bench.stop_judge import RobotLog, RobotLogReader, StopClaim, StopTally
 
 from timely.core.errors import InvalidInput
 from timely.emulators.command_log import CommandLog
@@ -18,17 +18,17 @@ LATE = RobotLog(brakes=[10.9], motions=[(8.0, 11.5)])
 @pytest.mark.parametrize(
     ("log", "claim", "false"),
     [
-        (PROMPT, Claim(10.0, 10.1, "halted"), ""),
-        (PROMPT, Claim(10.0, 10.5, "at_rest"), ""),
-        (PROMPT, Claim(10.0, 10.1, "at_rest"), "it moved for another 0.30 s"),
-        (LATE, Claim(10.0, 10.5, "halted"), "no braking command"),
-        (LATE, Claim(10.0, 10.5, "unknown"), ""),
-        (LATE, Claim(10.0, 10.5, "unknown", faulty=True), ""),
-        (PROMPT, Claim(10.0, 10.5, "halted", faulty=True), "could not answer"),
-        (RobotLog([], []), Claim(10.0, 10.5, "at_rest"), ""),
+        (PROMPT, StopClaim(10.0, 10.1, "halted"), ""),
+        (PROMPT, StopClaim(10.0, 10.5, "at_rest"), ""),
+        (PROMPT, StopClaim(10.0, 10.1, "at_rest"), "it moved for another 0.30 s"),
+        (LATE, StopClaim(10.0, 10.5, "halted"), "no braking command"),
+        (LATE, StopClaim(10.0, 10.5, "unknown"), ""),
+        (LATE, StopClaim(10.0, 10.5, "unknown", faulty=True), ""),
+        (PROMPT, StopClaim(10.0, 10.5, "halted", faulty=True), "could not answer"),
+        (RobotLog([], []), StopClaim(10.0, 10.5, "at_rest"), ""),
     ],
 )
-def test_a_claim_is_held_against_the_log(log: RobotLog, claim: Claim, false: str) -> None:
+def test_a_claim_is_held_against_the_log(log: RobotLog, claim: StopClaim, false: str) -> None:
     tally = StopTally()
     tally.add("arm1", claim, log)
     assert tally.false_success == bool(false)
@@ -38,7 +38,7 @@ def test_a_claim_is_held_against_the_log(log: RobotLog, claim: Claim, false: str
 
 def test_a_robot_that_the_answer_does_not_name_is_unknown_and_a_case() -> None:
     tally = StopTally()
-    tally.add("arm1", Claim(10.0, 10.1, "missing"), PROMPT)
+    tally.add("arm1", StopClaim(10.0, 10.1, "missing"), PROMPT)
     assert (tally.unknown, tally.acknowledged, tally.false_success) == (1, 0, 0)
     assert tally.cases == ["arm1: no outcome in the answer"]
 
@@ -46,8 +46,8 @@ def test_a_robot_that_the_answer_does_not_name_is_unknown_and_a_case() -> None:
 def test_times_count_from_the_call_and_for_moving_robots_only() -> None:
     tally = StopTally()
     assert math.isnan(tally.result()["at_rest_s"]["p50"])
-    tally.add("arm1", Claim(10.0, 10.5, "at_rest"), PROMPT)
-    tally.add("arm1", Claim(20.0, 20.1, "at_rest"), PROMPT)
+    tally.add("arm1", StopClaim(10.0, 10.5, "at_rest"), PROMPT)
+    tally.add("arm1", StopClaim(20.0, 20.1, "at_rest"), PROMPT)
     result = tally.result()
     assert (result["samples"], result["stops"], result["faulty"]) == (1, 2, 0)
     assert result["first_command_ms"]["p99"] == pytest.approx(10.0)
@@ -72,7 +72,7 @@ def test_a_tally_goes_on_where_it_was(tmp_path: Path) -> None:
     file = tmp_path / "stops.partial"
     tally = StopTally.load(file, ["tello1"], 3)
     assert tally == StopTally()
-    tally.add("tello1", Claim(10.0, 10.1, "halted"), PROMPT)
+    tally.add("tello1", StopClaim(10.0, 10.1, "halted"), PROMPT)
     tally.trials += 1
     tally.save(file, ["tello1"], 3)
     assert StopTally.load(file, ["tello1"], 3) == tally

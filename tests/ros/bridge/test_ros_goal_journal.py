@@ -18,7 +18,7 @@ from rclpy.serialization import serialize_message
 from ros_harness import Program, eventually
 from test_ros_processes import Child
 from timely_bridge.goal_journal import FILE, LOCK, MAX_BYTES, GoalEntry, GoalJournal
-from timely_bridge.interfaces import Execution
+from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.node import BridgeNode
 from timely_bridge.outcome import Timeline
 from timely_bridge.run_fleet import bridge_state_folder
@@ -62,10 +62,10 @@ def test_a_journal_knows_the_goals_that_did_not_end(tmp_path: Path) -> None:
     journal.put("one", "drone1", "one", "secret", request=b"1")
     journal.put("two", "drone2", "two", "", request=b"2", before=Timeline(5.0))
     journal.begin("two", "two", 7)
-    journal.finish("two", "two", 0, Execution("done", elapsed_s=1.0, end_s=7.0, value="cat"))
+    journal.finish("two", "two", 0, SegmentExecution("done", elapsed_s=1.0, end_s=7.0, value="cat"))
     journal.put("two", "drone2", "two-r1", "other", replaces={"task_id": "two"}, before=timeline)
     journal.end("one")
-    journal.finish("one", "one", 0, Execution("done"))
+    journal.finish("one", "one", 0, SegmentExecution("done"))
     with pytest.raises(InvalidInput, match="another bridge"):
         GoalJournal(tmp_path)
     journal.close()
@@ -84,7 +84,7 @@ def test_a_journal_knows_the_goals_that_did_not_end(tmp_path: Path) -> None:
         first, second = goal.plans.values()
         assert list(goal.plans) == ["two", "two-r1"]
         assert (first.token, first.replaces, first.began, first.session) == ("", None, True, 7)
-        assert first.executions == {0: Execution("done", elapsed_s=1.0, end_s=7.0, value="cat")}
+        assert first.executions == {0: SegmentExecution("done", elapsed_s=1.0, end_s=7.0, value="cat")}
         assert (second.token, second.replaces, second.began) == ("other", {"task_id": "two"}, False)
         assert (second.before.arrival_s, second.before.spans, second.before.executed) == (
             5.0,

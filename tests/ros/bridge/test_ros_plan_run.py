@@ -16,7 +16,7 @@ import pytest
 from bridge_doubles import FakeDriver, FakeSegment, FakeServer
 from manual_clock import LeapingClock, ManualClock, settle_clock_tasks
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
-from timely_bridge.interfaces import Execution
+from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.node import bridge_client
 from timely_bridge.outcome import Deadlines, TaskEnd
 from timely_bridge.plan_run import PlanRun, RunContext
@@ -382,7 +382,7 @@ async def test_a_pause_of_the_bridge_is_no_fault_of_its_driver(monkeypatch: pyte
         await pause(task)
         run.sent_segments[0].started.set_result(here.time.now())
         await pause(task)
-        run.sent_segments[0].ended.set_result(Execution("done"))
+        run.sent_segments[0].ended.set_result(SegmentExecution("done"))
         assert (await here.end_of(task)).outcome == "complete"
 
 

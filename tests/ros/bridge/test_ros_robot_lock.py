@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from manual_clock import settle_clock_tasks
 from timely_bridge.error_codes import BridgeTaskError
-from timely_bridge.robot_lock import Claim, RobotLock
+from timely_bridge.robot_lock import RobotClaim, RobotLock
 from timely_interfaces.msg import ErrorCode
 
 from timely.core.errors import InvalidInput
@@ -23,8 +23,8 @@ class Cancellations:
         self.codes.append(code)
 
 
-def claim(urgent: bool = False) -> Claim:
-    return Claim(urgent, Cancellations())
+def claim(urgent: bool = False) -> RobotClaim:
+    return RobotClaim(urgent, Cancellations())
 
 
 async def test_the_first_goes_at_once_and_may_ask_again() -> None:

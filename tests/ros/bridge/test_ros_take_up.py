@@ -12,7 +12,7 @@ from test_ros_plan_run import PLAN, TEXT, World, world
 from timely_bridge.error_codes import BridgeTakeUpError
 from timely_bridge.goal_run import AWAY, GoalRun, PastGoal
 from timely_bridge.goals import TaskGoal
-from timely_bridge.interfaces import Execution
+from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.outcome import TaskEnd, Timeline
 from timely_bridge.past_plan import PastPlan
 from timely_bridge.plan_run import PlanRun, Replan
@@ -49,7 +49,7 @@ class Life:
         await asyncio.gather(self.task, return_exceptions=True)
         here, (task_id, plan) = self.here, list(self.plans.items())[-1]
         done = {
-            note.segment: Execution("done", elapsed_s=note.elapsed_s, end_s=here.time.now())
+            note.segment: SegmentExecution("done", elapsed_s=note.elapsed_s, end_s=here.time.now())
             for note in here.notes
             if note.task_id == task_id and note.kind == SegmentReport.DONE
         }

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from timely.bench.capacity.search import TARGETS, CapacityRun, Grid, SystemLoads
+from timely.bench.capacity.search import TARGETS, CapacityRun, LoadGrid, SystemLoads
 from timely.bench.capacity.workloads import find_capacity_workload
 from timely.bench.papers import plots
 from timely.bench.papers.seed_statistics import Interval, paper_interval
@@ -51,7 +51,7 @@ def measure_capacity(
     return results
 
 
-def _row(workload: str, grid: Grid, search: SystemLoads) -> Result:
+def _row(workload: str, grid: LoadGrid, search: SystemLoads) -> Result:
     loads = search.loads
     robots = find_capacity_workload(workload).robots
     kind = "urgent" if any(key == "urgent" for key, _ in loads) else "all"
@@ -67,7 +67,7 @@ def _row(workload: str, grid: Grid, search: SystemLoads) -> Result:
     return row
 
 
-def share_over_load(grid: Grid, shares: Sequence[Mapping[int, float]]) -> list[tuple[float, float]]:
+def share_over_load(grid: LoadGrid, shares: Sequence[Mapping[int, float]]) -> list[tuple[float, float]]:
     """(load, mean share in time) at the places of the grid that every seed has measured on both sides.
 
     Args:

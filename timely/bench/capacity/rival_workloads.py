@@ -19,7 +19,7 @@ from timely.bench.capacity.lengths import (
     CODE,
     CONVERSATION,
     MAX_ANSWER_TOKENS,
-    Lengths,
+    LengthDistribution,
     poisson_arrivals,
 )
 from timely.core.hints import RequestHints
@@ -59,7 +59,7 @@ LOOSE_PACE_S, TIGHT_PACE_S = 0.1, 0.05
 EMPTY_MACHINE_S = (0.0165, 8.0e-5)
 """Time of a prompt on an empty machine, and of each of its tokens, seconds: profile ``rtx4090-llama3-8b``."""
 
-DOCUMENT = Lengths((2500.0, 0.4), (151.0, 0.859))
+DOCUMENT = LengthDistribution((2500.0, 0.4), (151.0, 0.859))
 """Documents to be summarised: made up, with answers like a conversation's."""
 
 SLOS_RATE = 0.25

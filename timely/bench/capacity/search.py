@@ -18,7 +18,7 @@ HALVINGS, DOUBLINGS = 4, 6
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class LoadGrid:
     """Loads ``2 ** (place / steps)``; ``steps`` of them double the load."""
 
     steps: int
@@ -38,7 +38,7 @@ class Grid:
         return DOUBLINGS * self.steps
 
 
-FINE, COARSE = Grid(8), Grid(3)
+FINE, COARSE = LoadGrid(8), LoadGrid(3)
 """Loads 9% apart, and 26% apart for a quick look; between two of them the share is interpolated."""
 
 TOKEN_BUDGETS = (256, 512, 2048)
@@ -69,7 +69,7 @@ class SystemLoads:
     points: Sequence[Mapping[int, Point]]
 
 
-def search_loads(grid: Grid) -> Generator[int, Point, dict[Key, float]]:
+def search_loads(grid: LoadGrid) -> Generator[int, Point, dict[Key, float]]:
     """Ask for points by their place and return the load of each class and target.
 
     The load is 0 if even the lowest one is too much, and the highest if that is not.
@@ -94,7 +94,7 @@ def search_loads(grid: Grid) -> Generator[int, Point, dict[Key, float]]:
 
 
 def search_crossing(
-    grid: Grid, target: float, lowest: int, highest: int, first: int, stride: int
+    grid: LoadGrid, target: float, lowest: int, highest: int, first: int, stride: int
 ) -> Generator[int, float, float]:
     """Ask for the share at a place and return the load at which it falls below the target, interpolated.
 
@@ -141,7 +141,7 @@ class CapacityRun:
     data: str = ""
 
     @property
-    def grid(self) -> Grid:
+    def grid(self) -> LoadGrid:
         return COARSE if self.quick else FINE
 
     def tune(self) -> dict[str, int]:

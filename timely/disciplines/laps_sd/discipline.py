@@ -30,7 +30,7 @@ from timely.disciplines.laps_sd.constants import (
     STABLE_ROUNDS,
     STABLE_SPREAD,
 )
-from timely.disciplines.output_length import LengthLearner, Lengths
+from timely.disciplines.output_length import LengthEstimates, LengthLearner
 from timely.disciplines.requirements import SPECULATION, check_discipline_acceptance
 from timely.disciplines.step_builder import KeyedDiscipline
 
@@ -273,7 +273,7 @@ class LapsSdPrior(LapsSd):
         others = PRIOR_ROUNDS * self._tokens / self._rounds
         own = np.array([self._own[job.job_id] for job in table.jobs], dtype=np.float64)
         a_round = (others + own[:, 0]) / (PRIOR_ROUNDS + own[:, 1])
-        rounds = Lengths.left(table, np.arange(len(table))) / a_round
+        rounds = LengthEstimates.left(table, np.arange(len(table))) / a_round
         left = rounds * speed.token_s + table.prefill_left * speed.prefill_token_s
         again_s = min(2.0 * limits.swap_s_per_token, speed.prefill_token_s)
         return np.where(table.active, table.context_tokens * again_s, 0.0) - left

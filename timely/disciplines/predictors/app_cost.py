@@ -121,7 +121,7 @@ LEAST_SAMPLES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class CostSample:
     """An application that is over: the text and prompt length of its first request, and what it cost in all."""
 
     text: str
@@ -177,7 +177,7 @@ class AppCostModel:
         return min(self.ceiling, max(self.floor, cost))
 
 
-def predictor_app_cost_model(samples: Sequence[Sample], *, seed: int = 0) -> AppCostModel:
+def predictor_app_cost_model(samples: Sequence[CostSample], *, seed: int = 0) -> AppCostModel:
     """Train the model of one application type.
 
     Four layers. The first is half as wide as the average input has words, within 16..64; in the paper it is

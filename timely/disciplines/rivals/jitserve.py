@@ -14,7 +14,7 @@ Our reading, and where it is kinder than the paper:
 * The just enough service of a request that names a pace is a token by each time that the pace gives. So it goes first
   where its next token would be late after a full step. Where the token is late already its goodput is lost.
 * The paper decides anew every 50 steps, which is longer than an urgent task has. Here every step decides.
-* Lengths are predicted by a running mean instead of quantile regression forests, unless the request brings one.
+* LengthEstimates are predicted by a running mean instead of quantile regression forests, unless the request brings one.
 * The service time counts the prompt as well, since prompts are most of a robot's work.
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from timely.core.job import Job, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits
-from timely.disciplines.output_length import Lengths
+from timely.disciplines.output_length import LengthEstimates
 from timely.disciplines.rivals.deadlines import FirstSegmentLearner, first_tokens_left, next_token_due_s
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder
 
@@ -54,7 +54,7 @@ class JitServe(FirstSegmentLearner, KeyedDiscipline):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lengths = Lengths()
+        self._lengths = LengthEstimates()
 
     def finished(self, job: Job, now: float) -> None:
         super().finished(job, now)

@@ -29,7 +29,7 @@ import numpy as np
 
 from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, StepPlan
-from timely.disciplines.output_length import LengthLearner, Lengths
+from timely.disciplines.output_length import LengthEstimates, LengthLearner
 from timely.disciplines.requirements import LEVELS, check_discipline_urgency
 from timely.disciplines.semantic.cache_cost import CostModel
 from timely.disciplines.semantic.heap import Entry, Key, ScheduleHeap, evictable_by_priority
@@ -53,7 +53,7 @@ def semantic_remaining_compute_s(table: JobTable, rows: Rows, limits: StepLimits
     """``f_t``: estimated computing time left of each row, seconds: prompt left and output left."""
     speed = limits.speed
     prompt = table.prefill_left[rows] * speed.prefill_token_s
-    return prompt + Lengths.left(table, rows) * speed.token_s
+    return prompt + LengthEstimates.left(table, rows) * speed.token_s
 
 
 class Semantic(LengthLearner):

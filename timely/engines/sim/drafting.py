@@ -2,7 +2,7 @@
 
 from timely.engines.replay_types import ReplayOptions
 from timely.engines.scheduler_core import Controller
-from timely.engines.sim.memory import Live, Memory
+from timely.engines.sim.memory import LiveTask, Memory
 from timely.engines.sim.speculation import Speculation
 
 
@@ -15,7 +15,7 @@ class Drafting:
         self._speculation, self._controller, self._pool = speculation, controller, memory.pool
         self._is_segmented = options.mode == "segmented"
 
-    def draft(self, members: list[tuple[Live, int, bool]]) -> int:
+    def draft(self, members: list[tuple[LiveTask, int, bool]]) -> int:
         """Give members that decode their draft tokens, as many as there is room for; returns how many in all.
 
         This comes last, when each member has what the plan gave: drafts take no block that a member needs.
@@ -36,7 +36,7 @@ class Drafting:
                 drafts += most
         return drafts
 
-    def verify(self, live: Live, draft_tokens: int, now: float) -> int:
+    def verify(self, live: LiveTask, draft_tokens: int, now: float) -> int:
         """A round of speculative decoding is verified: how many tokens it gave.
 
         Nothing follows the last token, and nothing follows a blocking skill before its value is there. Draft tokens

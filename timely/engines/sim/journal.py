@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from timely.core.job import JobId, JobTable
     from timely.engines.scheduler_core import Controller
     from timely.engines.sim.kv import BlockPool
-    from timely.engines.sim.memory import Live
+    from timely.engines.sim.memory import LiveTask
 
 DECODE, PREFILL = 0, 1
 
@@ -65,7 +65,7 @@ class Journal:
             {"step": step, **engine_scheduling_choice(plan, controller.table, controller.discipline, limits)}
         )
 
-    def steps(self, now: float, times: list[float], members: list[tuple[Live, int, bool]]) -> None:
+    def steps(self, now: float, times: list[float], members: list[tuple[LiveTask, int, bool]]) -> None:
         """One step, or several with the same members."""
         first = len(self._t_s)
         for time_s in times:

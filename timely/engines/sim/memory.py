@@ -11,7 +11,7 @@ from timely.engines.sim.kv import BlockPool, Holding, Prefix
 from timely.engines.step_time.profile import StepTimeProfile
 
 
-class Live:
+class LiveTask:
     """A task in the engine: what the job table does not hold."""
 
     __slots__ = (
@@ -74,7 +74,7 @@ class Memory:
         self._warm = options.warm_prefixes
         self._warm_prefixes: set[Prefix] = set()
         self._controller = controller
-        self._users: dict[Prefix, set[Live]] = {}
+        self._users: dict[Prefix, set[LiveTask]] = {}
         self.cached_tokens = 0
         self.swapped_tokens = 0
         self._moved_tokens = 0
@@ -109,14 +109,14 @@ class Memory:
         # The last known token is always computed: its output is the next one.
         return min(self.pool.hit_blocks(holding) * self.block_tokens, tokens - 1)
 
-    def arrive(self, live: Live) -> None:
+    def arrive(self, live: LiveTask) -> None:
         """A job joined: note which blocks of its prompt others hold anyway."""
         prefix = live.holding.prefix
         if prefix is not None:
             self._users.setdefault(prefix, set()).add(live)
             self._share((live,), prefix)
 
-    def admit(self, live: Live, now: float) -> None:
+    def admit(self, live: LiveTask, now: float) -> None:
         """Give a job its slot and whatever of its context is still stored, here or in host memory."""
         table, row, record, holding = self.table, live.job.row, live.record, live.holding
         prefix = holding.prefix
@@ -135,7 +135,7 @@ class Memory:
         if prefix is not None:
             self._share((live,) if prefix.depths == before else self._users[prefix], prefix)
 
-    def _load(self, live: Live, cached_tokens: int) -> int:
+    def _load(self, live: LiveTask, cached_tokens: int) -> int:
         """Bring back what was saved and is not found anyway; returns how many tokens.
 
         They are the last of the context: what has to be computed again are the first ones, which attend to few.
@@ -154,7 +154,7 @@ class Memory:
         self._moved_tokens += tokens
         return tokens
 
-    def prefill(self, live: Live, begin: int, tokens: int) -> int:
+    def prefill(self, live: LiveTask, begin: int, tokens: int) -> int:
         """``tokens`` of a prompt (or of a lost context) are computed on top of ``begin`` in the cache.
 
         Returns the growth of the squared context, tokens squared: ``end**2 - begin**2`` of what is computed, which is
@@ -173,7 +173,7 @@ class Memory:
         self.publish(live, end)
         return squares + end * end - behind * behind
 
-    def publish(self, live: Live, context_tokens: int) -> None:
+    def publish(self, live: LiveTask, context_tokens: int) -> None:
         """``context_tokens`` of the job are computed: others may find more of their prefix stored."""
         holding = live.holding
         prefix = holding.prefix
@@ -187,7 +187,7 @@ class Memory:
                 table.prefill_left[row] = other.tokens - self._cached_tokens(other.holding, other.tokens)
         self._share(users, prefix)
 
-    def evict(self, plan: StepPlan, live_of: Iterable[Live], now: float) -> None:
+    def evict(self, plan: StepPlan, live_of: Iterable[LiveTask], now: float) -> None:
         """Take KV caches away as the plan says."""
         table = self.table
         for live in live_of:
@@ -213,7 +213,7 @@ class Memory:
             if prefix is not None:
                 self._share((live,) if prefix.depths == before else self._users[prefix], prefix)
 
-    def _tokens_to_save(self, plan: StepPlan, live: Live, context: int) -> int:
+    def _tokens_to_save(self, plan: StepPlan, live: LiveTask, context: int) -> int:
         """Context tokens that go to host memory rather than being computed again."""
         if self._eviction == "recompute":
             return 0
@@ -228,7 +228,7 @@ class Memory:
             again += self._terms.tokens(context) - self._terms.tokens(1)
         return context if 0.0 < 2.0 * self._rate * context < again else 0
 
-    def release(self, live: Live) -> None:
+    def release(self, live: LiveTask) -> None:
         """The job is over (and still in the table)."""
         holding = live.holding
         prefix = holding.prefix
@@ -246,7 +246,7 @@ class Memory:
         self.swapped_tokens += tokens
         return tokens
 
-    def _share(self, lives: Iterable[Live], prefix: Prefix) -> None:
+    def _share(self, lives: Iterable[LiveTask], prefix: Prefix) -> None:
         """Count the blocks of each job that another job holds, too: they cost nothing, and its eviction frees none."""
         table = self.table
         for live in lives:

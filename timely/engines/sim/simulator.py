@@ -18,7 +18,7 @@ from timely.engines.replay_types import BackendRun, JobRecord, PlannedTask, Prog
 from timely.engines.scheduler_core import Controller
 from timely.engines.sim.arrivals import Arrivals
 from timely.engines.sim.events import REPORT, Agenda
-from timely.engines.sim.memory import Live, Memory
+from timely.engines.sim.memory import LiveTask, Memory
 from timely.engines.sim.robots import Robots
 from timely.engines.sim.speculation import Speculation
 from timely.engines.sim.steps import Steps, positive_simulator_option
@@ -80,7 +80,7 @@ class Simulator:
         self.memory = Memory(capacity, self.profile, options, self.controller)
         self.agenda = Agenda()
         self.robots = Robots(options)
-        self.live: dict[JobId, Live] = {}
+        self.live: dict[JobId, LiveTask] = {}
         self.steps = Steps(
             options, self.profile, self.controller, self.memory, self.agenda, self.speculation, self.live,
             self._close, self._finish, repeat_steps=repeat_steps, next_arrival_s=next_arrival_s,
@@ -193,7 +193,7 @@ class Simulator:
             record.outcome, record.note = "refused", str(error)
             self._on_end(task, now)
             return
-        self.live[task.job] = live = Live(task, job, record, holding)
+        self.live[task.job] = live = LiveTask(task, job, record, holding)
         self.memory.arrive(live)
 
     def spec(self, record: JobRecord, cached_tokens: int) -> JobSpec:
@@ -225,7 +225,7 @@ class Simulator:
     def _report(self, now: float, payload: tuple[JobId, ExecutionReport]) -> None:
         self.controller.report(payload[0], payload[1], now)
 
-    def _close(self, live: Live, now: float) -> bool:
+    def _close(self, live: LiveTask, now: float) -> bool:
         """The segment in generation is complete; returns whether that was the last."""
         task, index = live.task, live.index
         last = live.boundary == live.target
@@ -249,7 +249,7 @@ class Simulator:
         live.boundary += task.plan[live.index].tokens
         return False
 
-    def _finish(self, lives: list[Live], now: float) -> None:
+    def _finish(self, lives: list[LiveTask], now: float) -> None:
         for live in lives:
             task = live.task
             if self._whole or task.plain:
@@ -269,7 +269,7 @@ class Simulator:
         self.finished_tasks += 1
         self.arrivals.end(task, now)
 
-    def _note(self, live: Live) -> None:
+    def _note(self, live: LiveTask) -> None:
         record, job = live.record, live.job
         record.preemptions = job.preemptions
         record.recomputed_tokens = job.recomputed_tokens

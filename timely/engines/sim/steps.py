@@ -16,13 +16,13 @@ from timely.engines.scheduler_core import Controller
 from timely.engines.sim.drafting import Drafting
 from timely.engines.sim.events import STEP_END, WAKE, Agenda
 from timely.engines.sim.journal import Journal, Series
-from timely.engines.sim.memory import Live, Memory
+from timely.engines.sim.memory import LiveTask, Memory
 from timely.engines.sim.speculation import Speculation
 from timely.engines.step_time.profile import StepTime, StepTimeProfile
 
 
 @dataclass(slots=True)
-class Step:
+class SimStep:
     """A step that is composed: in flight, or the next.
 
     Attributes:
@@ -35,7 +35,7 @@ class Step:
         over_s: when it really was over, if the engine saw that only later.
     """
 
-    members: list[tuple[Live, int, bool]]
+    members: list[tuple[LiveTask, int, bool]]
     prefill_tokens: int
     prefill_squares: float
     context_tokens: int
@@ -68,9 +68,9 @@ class Steps:
         memory: Memory,
         agenda: Agenda,
         speculation: Speculation,
-        live: Mapping[JobId, Live],
-        close_segment: Callable[[Live, float], bool],
-        finish: Callable[[list[Live], float], None],
+        live: Mapping[JobId, LiveTask],
+        close_segment: Callable[[LiveTask, float], bool],
+        finish: Callable[[list[LiveTask], float], None],
         *,
         repeat_steps: bool,
         next_arrival_s: Callable[[], float] | None = None,
@@ -109,8 +109,8 @@ class Steps:
         self.computed_tokens = 0
         self.prefill_tokens = 0
         self.busy_s = 0.0
-        self._in_flight: Step | None = None
-        self._next: Step | None = None
+        self._in_flight: SimStep | None = None
+        self._next: SimStep | None = None
         """Composed while another runs."""
         self._may_compose = False
         """The step in flight has begun and the next one was not asked for."""
@@ -177,11 +177,11 @@ class Steps:
         members = (live for live, _, _ in self._in_flight.members if _ends(live))
         return frozenset(live.job.row for live in members if resident[live.job.row])
 
-    def _fill(self, plan: StepPlan, now: float) -> Step:
+    def _fill(self, plan: StepPlan, now: float) -> SimStep:
         """The jobs of the plan with the blocks they need; those without room are left out."""
         controller, memory, ahead = self._controller, self._memory, self._ahead
         table, pool = controller.table, memory.pool
-        members: list[tuple[Live, int, bool]] = []
+        members: list[tuple[LiveTask, int, bool]] = []
         partial: list[JobId] = []
         prefill_tokens = context = 0
         squares = 0.0
@@ -223,9 +223,9 @@ class Steps:
                     partial.append(job_id)
                 else:
                     live.pending += 1
-        return Step(members, prefill_tokens, squares, context, frozenset(partial))
+        return SimStep(members, prefill_tokens, squares, context, frozenset(partial))
 
-    def _time_s(self, step: Step, decodes: int, prefills: int, drafts: int, moved_tokens: int) -> float:
+    def _time_s(self, step: SimStep, decodes: int, prefills: int, drafts: int, moved_tokens: int) -> float:
         """The time of the step, seconds; ``moved_tokens`` went to or from host memory."""
         time_s = self._step_time(
             decodes, prefills, step.prefill_tokens, step.prefill_squares, step.context_tokens, drafts
@@ -238,7 +238,7 @@ class Steps:
             raise InvalidInput(f"a step takes {time_s} s", where=f"profile {self._profile.name}: step_s")
         return time_s
 
-    def _repeat(self, now: float, step: Step) -> None:
+    def _repeat(self, now: float, step: SimStep) -> None:
         """Append the steps that are bound to follow: all members decode on, and nothing happens in between.
 
         A steady plan holds until a segment closes, an event comes, a parked job becomes runnable or blocks run short.
@@ -276,7 +276,7 @@ class Steps:
 
     # ------------------------------------------------------------------ running
 
-    def _start(self, now: float, step: Step, seen_s: float | None = None) -> None:
+    def _start(self, now: float, step: SimStep, seen_s: float | None = None) -> None:
         """A step that is composed begins; asynchronous: and the engine sees that at ``seen_s``."""
         self._in_flight = step
         if self.journal is not None:
@@ -293,7 +293,7 @@ class Steps:
             end_s = max(end_s, seen_s)
         self._agenda.at(end_s, STEP_END, self._end, step)
 
-    def _launch(self, now: float, step: Step) -> None:
+    def _launch(self, now: float, step: SimStep) -> None:
         """Asynchronous: a step is launched when it is composed, and begins when the one before is over."""
         terms = self._profile.limits
         self._launched_s = now + (terms.launch_prompts_s if step.prefill_tokens else terms.launch_s)
@@ -307,7 +307,7 @@ class Steps:
     def _allow_composing(self, now: float, _: None) -> None:
         self._may_compose = True
 
-    def _pass_repeats(self, now: float, step: Step) -> float:
+    def _pass_repeats(self, now: float, step: SimStep) -> float:
         """Be done with all steps of a row but the last; returns when that one begins."""
         controller, table, times = self._controller, self._controller.table, step.times
         job_ids = [live.task.job for live, _, _ in step.members]
@@ -330,7 +330,7 @@ class Steps:
 
     # ------------------------------------------------------------------ the end of a step
 
-    def _end(self, now: float, step: Step) -> None:
+    def _end(self, now: float, step: SimStep) -> None:
         if now < self._launched_s:
             # The engine is busy launching (asynchronous only), and sees these tokens when it is done with that.
             step.over_s = now
@@ -360,7 +360,7 @@ class Steps:
             self._start(now if step.over_s is None else step.over_s, following, now)
             self._may_compose = True
 
-    def _learn(self, now: float, step: Step, following: Step | None) -> None:
+    def _learn(self, now: float, step: SimStep, following: SimStep | None) -> None:
         """Report the step's time; ``following`` was composed ahead and begins now."""
         members = len(step.members)
         prompts = following is not None and following.prefill_tokens > 0
@@ -368,7 +368,7 @@ class Steps:
         context_tokens = step.context_tokens + (len(step.times) - 1) * members
         self._controller.ran(members, step.prefill_tokens, step_s, context_tokens, prompts_follow=prompts)
 
-    def _produce(self, step: Step, live: Live, tokens: int, prefill: bool, now: float) -> int:
+    def _produce(self, step: SimStep, live: LiveTask, tokens: int, prefill: bool, now: float) -> int:
         """Output tokens that the step gave a member; 0 while its prompt goes on, or if its token is void."""
         table, row = self._controller.table, live.job.row
         if self._ahead:
@@ -385,7 +385,7 @@ class Steps:
         table.context_tokens[row] += output_tokens
         return output_tokens
 
-    def _void(self, live: Live) -> bool:
+    def _void(self, live: LiveTask) -> bool:
         """Whether a token that was computed ahead came to nothing."""
         table, row = self._controller.table, live.job.row
         if not table.resident[row]:
@@ -397,7 +397,7 @@ class Steps:
         return False
 
 
-def _ends(live: Live) -> bool:
+def _ends(live: LiveTask) -> bool:
     """Its last token is in flight."""
     return bool(live.pending) and live.output + live.pending >= live.target
 

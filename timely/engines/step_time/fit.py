@@ -11,7 +11,14 @@ from timely.core.arrays import Floats
 from timely.core.errors import InvalidInput
 from timely.core.files import core_write_file
 from timely.engines.step_time.journal import TimedStep
-from timely.engines.step_time.profile import Curve, KvCache, Limits, StepTerms, StepTime, StepTimeProfile
+from timely.engines.step_time.profile import (
+    Curve,
+    KvCache,
+    ProfileLimits,
+    StepTerms,
+    StepTime,
+    StepTimeProfile,
+)
 
 LEAST_STEPS = 12
 """Fewer timed steps than this say nothing about five coefficients."""
@@ -172,7 +179,7 @@ def measured_profile(
     """
     terms, errors = fit_steps(steps)
     kv = KvCache(blocks=sizes["kv_blocks"], block_tokens=sizes["block_tokens"], swap_s_per_token=0.0)
-    limits = Limits(
+    limits = ProfileLimits(
         max_batch=sizes["max_batch"],
         token_budget=sizes["token_budget"],
         asynchronous=sizes.get("asynchronous", False),

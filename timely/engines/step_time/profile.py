@@ -90,7 +90,7 @@ class KvCache(_Part):
     swap_s_per_token: NonNegativeFloat
 
 
-class Limits(_Part):
+class ProfileLimits(_Part):
     """Most sequences and most tokens in a step.
 
     ``asynchronous``: each step is composed while the one before it runs, before its tokens exist, as vLLM does on a
@@ -134,7 +134,7 @@ class StepTimeProfile(_Part):
     notes: str = ""
     step_s: StepTerms
     kv: KvCache
-    limits: Limits
+    limits: ProfileLimits
     speculation: DraftTerms | None = None
 
 

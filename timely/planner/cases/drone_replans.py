@@ -96,7 +96,7 @@ def draft_case_replan(sampler: Sampler) -> Draft:
     )
 
 
-def _draft_rest(sampler: Sampler, before: list[drone_steps.Step]) -> Draft:
+def _draft_rest(sampler: Sampler, before: list[drone_steps.CaseStep]) -> Draft:
     extra = drone_steps.move_step(sampler)
     more = [extra] if extra.kind != before[0].kind and sampler.chance(0.6) else []
     parts = [step.plan for step in (*before, *more)]

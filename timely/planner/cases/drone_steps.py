@@ -29,7 +29,7 @@ FEET_CM = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CaseStep:
     """One step of a task.
 
     Attributes:
@@ -86,7 +86,7 @@ def draw_distance(sampler: Sampler) -> tuple[str, int]:
     return f"{sampler.choose((str(feet), NUMBERS[feet]))} {'foot' if feet == 1 else 'feet'}", feet * FEET_CM
 
 
-def move_step(sampler: Sampler) -> Step:
+def move_step(sampler: Sampler) -> CaseStep:
     """Fly a distance in a direction."""
     way = sampler.choose(list(MOVES))
     words, cm = draw_distance(sampler)
@@ -95,10 +95,10 @@ def move_step(sampler: Sampler) -> Step:
     else:
         key = f"move {way}" if sampler.chance(0.3) else "move"
     text = sampler.phrase(key, w=sampler.choose(WAYS[way]), d=words)
-    return Step(text, f"{MOVES[way]}({cm});", MOVES[way])
+    return CaseStep(text, f"{MOVES[way]}({cm});", MOVES[way])
 
 
-def turn_step(sampler: Sampler) -> Step:
+def turn_step(sampler: Sampler) -> CaseStep:
     """Turn on the spot."""
     side, skill = sampler.choose((("right", "tc"), ("left", "tu")))
     kind = sampler.choose(("plain", "degrees", "degrees", "quarter", "half", "full", "around", "clock"))
@@ -114,15 +114,15 @@ def turn_step(sampler: Sampler) -> Step:
         clocks = (("clockwise", "tc"), ("counterclockwise", "tu"), ("anticlockwise", "tu"))
         clock, skill = sampler.choose(clocks)
         text = sampler.phrase("turn clockwise", d=degrees, c=clock)
-    return Step(text, f"{skill}({degrees});", "turn")
+    return CaseStep(text, f"{skill}({degrees});", "turn")
 
 
-def photo_step(sampler: Sampler) -> Step:
+def photo_step(sampler: Sampler) -> CaseStep:
     """Take a picture of the view ahead."""
-    return Step(sampler.phrase("photo"), "tp();", "tp")
+    return CaseStep(sampler.phrase("photo"), "tp();", "tp")
 
 
-def wait_step(sampler: Sampler) -> Step:
+def wait_step(sampler: Sampler) -> CaseStep:
     """Hover for a while."""
     if sampler.chance(0.2):
         words, seconds = sampler.choose((("half a minute", 30), ("a minute", 60), ("one minute", 60)))
@@ -130,12 +130,12 @@ def wait_step(sampler: Sampler) -> Step:
         seconds = sampler.choose(sampler.held_apart(range(1, 31)))
         word = NUMBERS[seconds] if seconds <= 10 and sampler.chance(0.3) else str(seconds)
         words = f"{word} second{'' if seconds == 1 else 's'}"
-    return Step(sampler.phrase("wait", t=words), f"d({seconds});", "d")
+    return CaseStep(sampler.phrase("wait", t=words), f"d({seconds});", "d")
 
 
-def say_step(sampler: Sampler) -> Step:
+def say_step(sampler: Sampler) -> CaseStep:
     message = sampler.from_table(WORDS.messages)
-    return Step(sampler.phrase("say", m=message), f"l('{message}');", "l")
+    return CaseStep(sampler.phrase("say", m=message), f"l('{message}');", "l")
 
 
 def thing_somewhere(sampler: Sampler, name: str) -> Thing:
@@ -144,30 +144,30 @@ def thing_somewhere(sampler: Sampler, name: str) -> Thing:
     return Thing(name, bearing_deg, sampler.choose((150.0, 250.0, 400.0)))
 
 
-def find_case_step(sampler: Sampler) -> Step:
+def find_case_step(sampler: Sampler) -> CaseStep:
     """Look for an object and go there."""
     return _search_step(sampler, "step: find", "find", "g('{x}')")
 
 
-def find_photo_step(sampler: Sampler) -> Step:
+def find_photo_step(sampler: Sampler) -> CaseStep:
     """Look for an object and take its picture."""
     return _search_step(sampler, "step: photo of", "photo", "tp()")
 
 
-def _search_step(sampler: Sampler, wording: str, kind: str, then: str) -> Step:
+def _search_step(sampler: Sampler, wording: str, kind: str, then: str) -> CaseStep:
     name = sampler.object_name(WORDS.drone_objects)
     text = sampler.phrase(wording, a=sampler.with_article(name), x=name)
     plan = f"?s('{name}')==True{{{then.format(x=name)}}}"
-    return Step(text, plan, f"{kind} {name}", (thing_somewhere(sampler, name),), conditional=True)
+    return CaseStep(text, plan, f"{kind} {name}", (thing_somewhere(sampler, name),), conditional=True)
 
 
-ANY_STEP: tuple[Callable[[Sampler], Step], ...] = (
+ANY_STEP: tuple[Callable[[Sampler], CaseStep], ...] = (
     *(move_step, move_step, move_step, turn_step, turn_step, photo_step, wait_step, say_step),
     *(find_case_step, find_case_step, find_photo_step),
 )
 """Steps, with repetition as weight."""
 
 
-def any_drone_step(sampler: Sampler) -> Step:
+def any_drone_step(sampler: Sampler) -> CaseStep:
     steps = (*ANY_STEP, turn_step, say_step, find_photo_step) if sampler.training else ANY_STEP
     return sampler.choose(steps)(sampler)

@@ -9,7 +9,7 @@ from timely.planner.cases.case import Case, Judge, Trial, case_refused, same_cas
 from timely.planner.cases.draft import Draft, Family, draw_case
 from timely.planner.cases.drone_replans import draft_case_evasion, draft_case_replan
 from timely.planner.cases.drone_rooms import drone_object, drone_phrase, drone_scene, drone_trials
-from timely.planner.cases.drone_steps import Step, case_find_plan, thing_somewhere
+from timely.planner.cases.drone_steps import CaseStep, case_find_plan, thing_somewhere
 from timely.planner.cases.sampler import Sampler
 from timely.planner.cases.vocabulary import WORDS
 from timely.plans.simulated_worlds import Thing
@@ -40,7 +40,7 @@ def _at_three_places(thing: Thing, judge: Judge = same_effects) -> tuple[Trial, 
     return drone_trials((Thing(thing.name, 0.0, thing.distance_cm),), (thing,), (), judge=judge)
 
 
-def _one_step(sampler: Sampler, make: Callable[[Sampler], Step]) -> Draft:
+def _one_step(sampler: Sampler, make: Callable[[Sampler], CaseStep]) -> Draft:
     step = make(sampler)
     trials = drone_trials(step.things, *([()] if step.conditional else []))
     names = tuple(thing.name for thing in step.things)
@@ -183,7 +183,7 @@ def draft_case_loops(sampler: Sampler) -> Draft:
 def draft_case_several(sampler: Sampler) -> Draft:
     """Do two or three steps in order."""
     step_count = sampler.choose((2, 3, 3) if sampler.training else (2, 2, 3, 3))
-    steps: list[Step] = []
+    steps: list[CaseStep] = []
     while len(steps) < step_count:
         step = drone_steps.any_drone_step(sampler)
         names = {other.kind.split()[-1] for other in steps if other.things}

@@ -60,7 +60,7 @@ class Claims(BaseModel):
 UNLIMITED = Claims()
 
 
-class Limits(BaseModel):
+class PrincipalLimits(BaseModel):
     """How much of the server one principal may use; None: as much as there is.
 
     Attributes:
@@ -83,7 +83,7 @@ class Limits(BaseModel):
     value_wait_s: Annotated[float | None, Field(gt=0)] = None
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = PrincipalLimits()
 
 CLAIMS: Mapping[Role, Claims] = {
     "robot": Claims(max_beta=URGENT.beta, max_slope=-URGENT.alpha, min_priority=0.0),
@@ -110,7 +110,7 @@ class Principal:
     roles: frozenset[Role]
     agents: tuple[str, ...] = ()
     claims: Claims = UNLIMITED
-    limits: Limits = NO_LIMITS
+    limits: PrincipalLimits = NO_LIMITS
     overrides_tokens: bool = False
     named: bool = True
 
@@ -155,7 +155,7 @@ class _Entry(BaseModel):
     token_sha256: Annotated[list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(min_length=1)]
     agents: list[Annotated[str, Field(min_length=1, max_length=128)]] | None = None
     claims: Claims | None = None
-    limits: Limits = NO_LIMITS
+    limits: PrincipalLimits = NO_LIMITS
 
     def principal(self) -> Principal:
         roles = frozenset(self.roles)

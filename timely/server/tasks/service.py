@@ -43,7 +43,7 @@ from timely.server.tasks.stop_file import StopFile
 from timely.server.tasks.stop_service import StopService
 from timely.server.tasks.task import Ending, Task
 from timely.server.tasks.task_log import FOLDER, TaskLog
-from timely.server.tasks.task_table import Place, TaskTable
+from timely.server.tasks.task_table import HeldPlace, TaskTable
 
 SHUTTING_DOWN = Ending("cancelled", "shutting_down", "the server is shutting down")
 
@@ -212,7 +212,7 @@ class TaskService:
             check_task_submitter(principal, request.agent)
             self._check_open()
             self._count_request(principal)
-            place = Place(principal.name)
+            place = HeldPlace(principal.name)
             with self.tasks.reserve(request.id, place, urgent=request.tuf.urgent) as task_id:
                 await self.engine.check_response_time(request.tuf, *self._latest_response_s(request))
                 task, generation = await self._admission.prepare(task_id, request, principal)
@@ -302,7 +302,7 @@ class TaskService:
                 except RateLimited as error:
                     self.recorder.record_limit(error)
                     raise
-                place = Place(principal.name, generations, kv_tokens)
+                place = HeldPlace(principal.name, generations, kv_tokens)
                 serving.enter_context(self.tasks.reserve(name, place))
             yield
 

@@ -22,7 +22,7 @@ RECENT_LIVES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HeldPlace:
     """What a request takes that is no task, or no task yet.
 
     Attributes:
@@ -47,7 +47,7 @@ class TaskTable:
         self._settings = settings
         self._tasks: dict[str, Task] = {}
         self._open: dict[str, Task] = {}
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, HeldPlace] = {}
 
     def get(self, task_id: str) -> Task:
         """The task of that id.
@@ -76,7 +76,7 @@ class TaskTable:
         return task_id
 
     @contextmanager
-    def reserve(self, requested_id: str | None, place: Place, *, urgent: bool = False) -> Iterator[str]:
+    def reserve(self, requested_id: str | None, place: HeldPlace, *, urgent: bool = False) -> Iterator[str]:
         """Keep an id and a place, for a task that is being prepared or while a request is served that is no task.
 
         Args:

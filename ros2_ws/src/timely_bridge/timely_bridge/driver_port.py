@@ -31,7 +31,7 @@ from timely_robots.safety import PauseGate
 
 from timely.client import Segment
 from timely_bridge.error_codes import BridgeTaskError
-from timely_bridge.interfaces import BridgeSegment, Execution
+from timely_bridge.interfaces import BridgeSegment, SegmentExecution
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.robot_lease import RobotLease
 
@@ -198,7 +198,8 @@ class DriverPort:
         except (InvalidHandle, RCLError) as error:
             # The node is on its way down, or the middleware is at its end.
             self._end(
-                sent_segment, Execution("failed", ErrorCode.DRIVER_LOST, f"it cannot be sent to: {error}")
+                sent_segment,
+                SegmentExecution("failed", ErrorCode.DRIVER_LOST, f"it cannot be sent to: {error}"),
             )
             return
         future.add_done_callback(lambda result: self._on_acceptance(sent_segment, result))
@@ -224,7 +225,7 @@ class DriverPort:
         elif handle is None or not handle.accepted:
             self._end(
                 sent_segment,
-                Execution("refused", ErrorCode.DRIVER_UNAVAILABLE, "the driver rejected the goal"),
+                SegmentExecution("refused", ErrorCode.DRIVER_UNAVAILABLE, "the driver rejected the goal"),
             )
         elif mine.handle is None:
             self._follow(sent_segment, mine, handle)
@@ -247,7 +248,7 @@ class DriverPort:
                 return
             self._end(
                 sent_segment,
-                Execution("failed", ErrorCode.DRIVER_LOST, "the driver no longer knows the segment"),
+                SegmentExecution("failed", ErrorCode.DRIVER_LOST, "the driver no longer knows the segment"),
             )
             return
         result = response.result
@@ -256,7 +257,7 @@ class DriverPort:
             return
         self._end(
             sent_segment,
-            Execution(
+            SegmentExecution(
                 outcome=result.outcome if result.outcome in ("done", "cancelled", "refused") else "failed",
                 code=result.error_code,
                 message=result.error_msg,
@@ -279,7 +280,7 @@ class DriverPort:
             goal_id = segment_goal_id(task_id, state.segment)
             assumed_goal_handle(self._client, goal_id).cancel_goal_async()
 
-    def _end(self, sent_segment: BridgeSegment, execution: Execution) -> None:
+    def _end(self, sent_segment: BridgeSegment, execution: SegmentExecution) -> None:
         self._announce(sent_segment)
         self._goals.pop(sent_segment, None)
         self._loop.call(_settle, sent_segment, execution)
@@ -338,7 +339,8 @@ class DriverPort:
     def _lose(self, message: str) -> None:
         for sent_segment in list(self._goals):
             self._end(
-                sent_segment, Execution("failed", ErrorCode.DRIVER_LOST, message, end_s=time.monotonic())
+                sent_segment,
+                SegmentExecution("failed", ErrorCode.DRIVER_LOST, message, end_s=time.monotonic()),
             )
 
 
@@ -347,16 +349,16 @@ def segment_goal_id(task_id: str, index: int) -> Any:
     return named_ros_goal_id(f"{task_id} {index}")
 
 
-def _executed_before(segment: Segment) -> Execution:
+def _executed_before(segment: Segment) -> SegmentExecution:
     """The end of a segment that the driver took before, and whose result it no longer keeps.
 
     The driver answers DUPLICATE for a segment that it executed to its end, and the reason of the task's end for others.
     """
     if segment.blocking:
-        return Execution(
+        return SegmentExecution(
             "cancelled", ErrorCode.SEGMENT_CANCELLED, "its value is lost", end_s=time.monotonic()
         )
-    return Execution("done", end_s=time.monotonic())
+    return SegmentExecution("done", end_s=time.monotonic())
 
 
 def _on_feedback(sent_segment: BridgeSegment, elapsed_s: float, remaining_s: float, now_s: float) -> None:
@@ -366,6 +368,6 @@ def _on_feedback(sent_segment: BridgeSegment, elapsed_s: float, remaining_s: flo
         sent_segment.progress(elapsed_s, remaining_s)
 
 
-def _settle(sent_segment: BridgeSegment, execution: Execution) -> None:
+def _settle(sent_segment: BridgeSegment, execution: SegmentExecution) -> None:
     if not sent_segment.ended.done():
         sent_segment.ended.set_result(execution)

@@ -14,7 +14,7 @@ from typing import Any
 from timely.core.clock import machine_boot_id
 from timely.core.errors import InvalidInput
 from timely.core.files import append_file_line, core_write_file
-from timely_bridge.interfaces import Execution
+from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.outcome import Timeline
 
 FILE, BEHIND, LOCK = "goals.jsonl", "goals-behind.jsonl", "lock"
@@ -39,7 +39,7 @@ class PlanEntry:
     before: Timeline = field(default_factory=Timeline)
     began: bool = False
     session: int = 0
-    executions: dict[int, Execution] = field(default_factory=dict)
+    executions: dict[int, SegmentExecution] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class GoalEntry:
         elif "done" in line:
             elapsed_s, end_s = (float(one) for one in line["times"])
             value = line["value"]
-            self.plans[str(task_id)].executions[int(line["done"])] = Execution(
+            self.plans[str(task_id)].executions[int(line["done"])] = SegmentExecution(
                 "done", elapsed_s=elapsed_s, end_s=end_s, value=None if value is None else str(value)
             )
         self.lines.append(line)
@@ -183,7 +183,7 @@ class GoalJournal:
         """The first segment of a plan is about to be sent to the driver of this session."""
         self._add(goal, {"goal": goal, "task": task_id, "began": session})
 
-    def finish(self, goal: str, task_id: str, segment: int, execution: Execution) -> None:
+    def finish(self, goal: str, task_id: str, segment: int, execution: SegmentExecution) -> None:
         times = [execution.elapsed_s, execution.end_s]
         self._add(
             goal, {"goal": goal, "task": task_id, "done": segment, "times": times, "value": execution.value}

@@ -14,7 +14,7 @@ from timely_bridge.goals import TaskGoal
 from timely_bridge.outcome import TaskEnd, Timeline
 from timely_bridge.past_plan import INTERRUPTED_CODES, PastPlan
 from timely_bridge.plan_run import PlanRun, Replan
-from timely_bridge.robot_lock import Claim, RobotLock
+from timely_bridge.robot_lock import RobotClaim, RobotLock
 
 REPLANNED_CODES = (ErrorCode.MOTION_FAILED, ErrorCode.MOTION_TIMEOUT, ErrorCode.SEGMENT_TIMEOUT)
 """Another plan may help. It does not where the robot itself is broken, or where the goal was ended on request."""
@@ -66,7 +66,7 @@ class GoalRun:
     task: asyncio.Task[None] | None = None
     """The asyncio task of the run, kept from being collected."""
     timeline: Timeline = field(default_factory=Timeline)
-    claim: Claim = field(init=False)
+    claim: RobotClaim = field(init=False)
     plans: int = 0
     """Plans that followed the first."""
     plan: PlanRun | None = None
@@ -76,7 +76,7 @@ class GoalRun:
     _cancellation: tuple[int, str] | None = None
 
     def __post_init__(self) -> None:
-        self.claim = Claim(self.goal.utility.urgent, self.cancel)
+        self.claim = RobotClaim(self.goal.utility.urgent, self.cancel)
 
     def cancel(self, code: int, message: str) -> None:
         """End the goal now: its motion and its generation. The first reason counts."""

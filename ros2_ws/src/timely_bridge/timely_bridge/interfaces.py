@@ -32,7 +32,7 @@ ClientFactory = Callable[[str], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class SegmentExecution:
     """The end of a segment at the driver. Seconds on the bridge's clock; ``elapsed_s`` is the driver's own."""
 
     outcome: Literal["done", "failed", "cancelled", "refused"]
@@ -56,7 +56,7 @@ class BridgeSegment:
     segment: Segment
     skill_set: str
     started: asyncio.Future[float]
-    ended: asyncio.Future[Execution]
+    ended: asyncio.Future[SegmentExecution]
     progress: Callable[[float, float], None] | None = None
 
 

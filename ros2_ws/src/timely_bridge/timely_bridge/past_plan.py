@@ -11,7 +11,7 @@ from timely.client import AsyncTimelyClient, Segment
 from timely.core.errors import EngineFailed, Overloaded, UnknownName
 from timely_bridge.driver_port import READY_PERIOD_S
 from timely_bridge.error_codes import BridgeTakeUpError, BridgeTaskError
-from timely_bridge.interfaces import BridgeSegment, Driver, Execution, PlanStream
+from timely_bridge.interfaces import BridgeSegment, Driver, PlanStream, SegmentExecution
 
 RETRY_S = 0.5
 """Between two attempts to follow a plan at a server that is not there yet."""
@@ -34,7 +34,7 @@ class PastPlan:
     token: str
     began: bool
     session: int
-    executions: Mapping[int, Execution]
+    executions: Mapping[int, SegmentExecution]
     active: Callable[[], bool] = lambda: True
 
     async def follow(

@@ -29,7 +29,7 @@ from timely_bridge.interfaces import BridgeSegment, Driver, PlanStream
 from timely_bridge.outcome import CANCEL_CODES, Deadlines, TaskEnd, Timeline
 from timely_bridge.past_plan import PastPlan, check_plan_result
 from timely_bridge.report_queue import ReportQueue
-from timely_bridge.robot_lock import Claim, RobotLock
+from timely_bridge.robot_lock import RobotClaim, RobotLock
 from timely_bridge.segment_run import SegmentRun
 
 GOAL_ID = re.compile(r"[0-9a-f]{32}")
@@ -103,7 +103,7 @@ class PlanRun:
     context: RunContext
     observer: PlanObserver
     replaces: Replan | None = None
-    claim: Claim | None = None
+    claim: RobotClaim | None = None
     timeline: Timeline = field(default_factory=Timeline)
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     """The server's token of the task, chosen here."""
@@ -118,7 +118,7 @@ class PlanRun:
     _cancellation: asyncio.Future[BridgeTaskError] | None = None
     _early: BridgeTaskError | None = None
     """Why the plan was cancelled before ``run``."""
-    _claim: Claim = field(init=False)
+    _claim: RobotClaim = field(init=False)
     _reports: ReportQueue = field(init=False)
     _failure: asyncio.Future[BaseException] = field(init=False)
     _busy: int = 0
@@ -127,7 +127,7 @@ class PlanRun:
     """When the robot last got or finished a segment; seconds on the loop's clock."""
 
     def __post_init__(self) -> None:
-        self._claim = self.claim or Claim(self.goal.utility.urgent, self.cancel)
+        self._claim = self.claim or RobotClaim(self.goal.utility.urgent, self.cancel)
         if self.past is not None:
             self.token = self.past.token
         context = self.context

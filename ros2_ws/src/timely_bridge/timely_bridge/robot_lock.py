@@ -15,7 +15,7 @@ POLICIES: tuple[OnBusy, ...] = get_args(OnBusy)
 
 
 @dataclass(eq=False, slots=True)
-class Claim:
+class RobotClaim:
     """One goal's claim on the robot. ``cancel`` ends the goal that holds the robot when an urgent one preempts it."""
 
     urgent: bool
@@ -34,8 +34,8 @@ class RobotLock:
         if policy not in POLICIES:
             raise InvalidInput(f"must be one of {', '.join(POLICIES)}, got {policy!r}", where="on_busy")
         self.policy = policy
-        self._holder: Claim | None = None
-        self._queue: list[Claim] = []
+        self._holder: RobotClaim | None = None
+        self._queue: list[RobotClaim] = []
 
     @property
     def busy(self) -> bool:
@@ -47,16 +47,16 @@ class RobotLock:
         """Number of goals that have segments and wait for the robot."""
         return len(self._queue)
 
-    def held_by(self, claim: Claim) -> bool:
+    def held_by(self, claim: RobotClaim) -> bool:
         return self._holder is claim
 
-    def next_for(self, claim: Claim) -> bool:
+    def next_for(self, claim: RobotClaim) -> bool:
         """No other goal will move the robot before this one."""
         holder = self._holder
         preempts = self.policy == "preempt" and claim.urgent
         return holder is None or holder is claim or (preempts and not holder.urgent)
 
-    async def acquire(self, claim: Claim) -> None:
+    async def acquire(self, claim: RobotClaim) -> None:
         """Return when the claim holds the robot; at once if it does already.
 
         Raises:
@@ -79,7 +79,7 @@ class RobotLock:
             self.release(claim)
             raise
 
-    def release(self, claim: Claim) -> None:
+    def release(self, claim: RobotClaim) -> None:
         """Give the robot back, or leave the queue; safe to call at any time."""
         if claim in self._queue:
             self._queue.remove(claim)
@@ -89,6 +89,6 @@ class RobotLock:
             if self._queue:
                 self._grant(self._queue.pop(0))
 
-    def _grant(self, claim: Claim) -> None:
+    def _grant(self, claim: RobotClaim) -> None:
         self._holder = claim
         claim.granted.set()

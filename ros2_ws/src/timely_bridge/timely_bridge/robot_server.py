@@ -31,7 +31,7 @@ from timely_bridge.error_codes import BridgeTaskError, bridge_error_code, bridge
 from timely_bridge.goal_journal import GoalEntry, GoalJournal
 from timely_bridge.goal_run import GoalRun, PastGoal
 from timely_bridge.goals import RobotEntry, TaskGoal, read_bridge_goal
-from timely_bridge.interfaces import Execution
+from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.outcome import TaskEnd, Timeline
 from timely_bridge.past_plan import PastPlan
@@ -307,7 +307,7 @@ class _GoalObserver:
         self.robot.publisher.report(report)
         if report.kind in (SegmentReport.DONE, SegmentReport.VALUE):
             end_s = self.connection.clock.now()
-            execution = Execution("done", elapsed_s=report.elapsed_s, end_s=end_s, value=report.value)
+            execution = SegmentExecution("done", elapsed_s=report.elapsed_s, end_s=end_s, value=report.value)
             self.connection.journal.finish(_task_id(self.handle), report.task_id, report.segment, execution)
 
 

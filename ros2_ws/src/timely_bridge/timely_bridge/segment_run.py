@@ -10,7 +10,7 @@ from timely_interfaces.msg import ErrorCode, SegmentReport
 from timely.core.clock import Clock
 from timely.core.reports import MAX_REASON_CHARS, MAX_VALUE_CHARS, ExecutionReport, ReportKind
 from timely_bridge.error_codes import BridgeTaskError
-from timely_bridge.interfaces import BridgeSegment, Execution
+from timely_bridge.interfaces import BridgeSegment, SegmentExecution
 from timely_bridge.outcome import Deadlines, Timeline
 from timely_bridge.report_queue import ReportQueue
 
@@ -66,7 +66,7 @@ class SegmentRun:
             )
         self._end(sent_segment.ended.result())
 
-    def _end(self, execution: Execution) -> None:
+    def _end(self, execution: SegmentExecution) -> None:
         segment = self.sent_segment.segment
         if execution.elapsed_s > 0.0 or execution.outcome == "done":
             self.timeline.end(execution.end_s, execution.elapsed_s)

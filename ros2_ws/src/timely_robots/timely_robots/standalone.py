@@ -13,7 +13,7 @@ from typing import Any
 
 from lrtrace.errors import LRTraceError
 from lrtrace.profiles import load_profile
-from lrtrace.record.recorder import Execution
+from lrtrace.record.recorder import RecordedExecution
 from lrtrace.robot_profile import RobotProfile
 from timely.core.clock import SystemClock
 from timely.core.errors import TimelyError
@@ -73,7 +73,7 @@ class StandaloneRobot:
     def profile(self) -> RobotProfile:
         return self.robot.profile
 
-    def execute(self, text: str, timeout_s: float) -> Execution:
+    def execute(self, text: str, timeout_s: float) -> RecordedExecution:
         """Execute one text and wait for its end. A failure ends the plan; the next text begins another."""
         if not self._task:
             self._task, self._index = uuid.uuid4().hex, 0
@@ -85,10 +85,10 @@ class StandaloneRobot:
         if result is None:
             self._executor.cancel(self._task, self._index - 1)
             self._task = ""
-            return Execution("failed", 0.0, f"not at rest within {timeout_s:g} s")
+            return RecordedExecution("failed", 0.0, f"not at rest within {timeout_s:g} s")
         if result.outcome != "done":
             self._task = ""
-        return Execution(result.outcome, result.elapsed_s, result.message)
+        return RecordedExecution(result.outcome, result.elapsed_s, result.message)
 
     def close(self) -> None:
         """End all motion and release the robot."""

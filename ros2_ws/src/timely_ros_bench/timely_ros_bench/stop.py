@@ -22,13 +22,13 @@ from timely_interfaces.srv import ResetStop, StopFleet
 from timely.core.checkpoint import remove_checkpoint
 from timely.core.child_process import ChildProcess
 from timely.core.errors import EngineFailed
-from timely_ros_bench.faults.fleet_processes import World
+from timely_ros_bench.faults.fleet_processes import FaultFleet
 from timely_ros_bench.faults.measure import running_fault_fleet
 from timely_ros_bench.faults.motions import SEGMENTS_APART, SPOTS
 from timely_ros_bench.faults.observer import Errand, Observer
 from timely_ros_bench.faults.rounds import SEGMENTS, faulty_robot_kind, faulty_robot_names
 from timely_ros_bench.faults.strikes import RESET, STOP
-from timely_ros_bench.stop_judge import Claim, RobotLogReader, StopTally
+from timely_ros_bench.stop_judge import RobotLogReader, StopClaim, StopTally
 
 ROBOTS, REPETITIONS = 4, 40
 FAULTS = ("hung", "cut", "killed")
@@ -133,7 +133,7 @@ def _load() -> Iterator[None]:
 class _StopTrials:
     """One trial after the other, with the same fleet."""
 
-    def __init__(self, world: World, observer: Observer, names: Sequence[str]) -> None:
+    def __init__(self, world: FaultFleet, observer: Observer, names: Sequence[str]) -> None:
         self._world, self._observer, self._names = world, observer, names
         self._logs = {name: RobotLogReader(world.logs[name]) for name in names}
         observer.connect(StopFleet, STOP, WAIT_S)
@@ -157,7 +157,7 @@ class _StopTrials:
         )
         self._until(lambda: self._all(RobotState.STOPPED), "a robot that came back was not stopped")
         for name in self._names:
-            claim = Claim(called_s, answered_s, states.get(name, "missing"), name in broken_names)
+            claim = StopClaim(called_s, answered_s, states.get(name, "missing"), name in broken_names)
             tally.add(name, claim, self._logs[name].read())
         if answer.success and broken_names:
             tally.false_success += 1

@@ -28,7 +28,7 @@ class RobotLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class StopClaim:
     """One robot in one stop: the call, the answer, the claimed state, and whether its driver could not answer."""
 
     called_s: float
@@ -54,7 +54,7 @@ class StopTally:
     false_success: int = 0
     cases: list[str] = field(default_factory=list)
 
-    def add(self, robot: str, claim: Claim, log: RobotLog) -> None:
+    def add(self, robot: str, claim: StopClaim, log: RobotLog) -> None:
         """Count one robot of one trial."""
         self.stops += 1
         self.faulty += claim.faulty
@@ -99,7 +99,7 @@ class StopTally:
         }
 
 
-def _falsehood(claim: Claim, brake_s: float, moving: Sequence[float]) -> str:
+def _falsehood(claim: StopClaim, brake_s: float, moving: Sequence[float]) -> str:
     """Why a claim is false; empty if it is true."""
     if claim.faulty:
         return "its driver could not answer"

@@ -35,7 +35,7 @@ from timely.disciplines.predictors.app_cost import (
     predictor_weighted_tokens,
 )
 from timely.engines.replay_types import PlannedTask
-from timely.engines.step_time.profile import KvCache, Limits, StepTerms, StepTimeProfile
+from timely.engines.step_time.profile import KvCache, ProfileLimits, StepTerms, StepTimeProfile
 
 ORDER = ("justitia", "vllm", "vllm-sjf", "parrot", "vtc", "srjf")
 """The bars of Fig. 8 and 9."""
@@ -53,7 +53,7 @@ MACHINE = StepTimeProfile(
         per_context_token=3.4e-7,
     ),
     kv=KvCache(blocks=KV_BLOCKS, block_tokens=BLOCK_TOKENS, swap_s_per_token=5e-5),
-    limits=Limits(max_batch=256, token_budget=4096),
+    limits=ProfileLimits(max_batch=256, token_budget=4096),
 )
 
 

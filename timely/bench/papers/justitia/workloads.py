@@ -18,7 +18,7 @@ import numpy as np
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.disciplines.justitia.constants import TRAINING_SAMPLES
-from timely.disciplines.predictors.app_cost import CostModel, Sample, predictor_kv_token_time
+from timely.disciplines.predictors.app_cost import CostModel, CostSample, predictor_kv_token_time
 from timely.engines.replay_types import PlannedSegment, PlannedTask
 
 Rng = np.random.Generator
@@ -36,7 +36,7 @@ MAX_TOKENS = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AppRequest:
     """One LLM request of an application.
 
     Attributes:
@@ -56,7 +56,7 @@ class Application:
 
     kind: str
     text: str
-    requests: tuple[Request, ...]
+    requests: tuple[AppRequest, ...]
 
     def cost(self, model: CostModel = predictor_kv_token_time) -> float:
         """Cost of all its requests."""
@@ -69,7 +69,7 @@ class _Draft:
     def __init__(self, rng: Rng, z: float) -> None:
         self.rng = rng
         self.z = z
-        self.requests: list[Request] = []
+        self.requests: list[AppRequest] = []
 
     def count(self, low: int, high: int) -> int:
         """A number of requests, larger for harder instances."""
@@ -84,7 +84,7 @@ class _Draft:
 
     def ask(self, prompt: int, output: int, after: Sequence[int] = (), after_s: float = 0.0) -> int:
         """Add a request; returns its place."""
-        self.requests.append(Request(max(1, prompt), max(1, output), tuple(after), after_s))
+        self.requests.append(AppRequest(max(1, prompt), max(1, output), tuple(after), after_s))
         return len(self.requests) - 1
 
 
@@ -287,8 +287,8 @@ def justitia_paper_tasks(
 
 def paper_samples(
     kind: str, count: int = TRAINING_SAMPLES, seed: int = 1_000_003, cost: CostModel = predictor_kv_token_time
-) -> list[Sample]:
+) -> list[CostSample]:
     """Past instances of a class for training its cost model: the paper trains on 100."""
     rng = np.random.default_rng([seed, KINDS.index(kind) if kind in KINDS else len(KINDS)])
     past = (paper_application(kind, rng) for _ in range(count))
-    return [Sample(app.text, app.requests[0].prompt_tokens, app.cost(cost)) for app in past]
+    return [CostSample(app.text, app.requests[0].prompt_tokens, app.cost(cost)) for app in past]

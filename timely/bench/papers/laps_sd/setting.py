@@ -30,7 +30,7 @@ from timely.disciplines.laps_sd.discipline import LapsSd, LapsSdPrior
 from timely.disciplines.step_builder import KeyedDiscipline
 from timely.engines.replay_types import PlannedSegment, PlannedTask
 from timely.engines.sim.speculation import Speculation
-from timely.engines.step_time.profile import DraftTerms, KvCache, Limits, StepTerms, StepTimeProfile
+from timely.engines.step_time.profile import DraftTerms, KvCache, ProfileLimits, StepTerms, StepTimeProfile
 
 SYSTEMS = ("laps-sd", "laps-sd-prior", "lp-sjf", "las", "fcfs", "clairvoyant")
 
@@ -87,7 +87,7 @@ MACHINE = StepTimeProfile(
         per_context_token=0.0,
     ),
     kv=KvCache(blocks=4000, block_tokens=16, swap_s_per_token=SWAP_S),
-    limits=Limits(max_batch=1, token_budget=8192),
+    limits=ProfileLimits(max_batch=1, token_budget=8192),
     speculation=DraftTerms(draft_tokens=DRAFTS, draft_s=DRAFT_S),
 )
 

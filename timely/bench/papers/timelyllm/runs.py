@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from lrtrace.compose.composition import Options, compose
-from timely.bench.bounds import MAX_TASKS, Alone, bench_clairvoyant_bound
+from timely.bench.bounds import MAX_TASKS, IdleEngineResponses, bench_clairvoyant_bound
 from timely.bench.papers.seed_statistics import Interval
 from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, Floats, StepLimits
@@ -242,7 +242,7 @@ def measure_paper_run(
 
 def measure_paper_alone(new_tokens: int, seed: int) -> float:
     """Mean utility of WID 2 where each task is alone on an idle engine."""
-    alone = Alone(load_step_profile(PROFILE))
+    alone = IdleEngineResponses(load_step_profile(PROFILE))
     return _mean(alone.utility(task) for task in paper_workload("wid2", seed, new_tokens)[0])
 
 

@@ -13,9 +13,9 @@ from timely_interfaces.msg import RobotState
 from timely_interfaces.srv import ResetStop, StopFleet
 
 from timely.core.errors import EngineFailed
-from timely_ros_bench.faults.fleet_processes import RESERVE, World
+from timely_ros_bench.faults.fleet_processes import RESERVE, FaultFleet
 from timely_ros_bench.faults.history import (
-    History,
+    FaultHistory,
     LeaseRecord,
     TaskRecord,
     Violation,
@@ -68,10 +68,10 @@ class Campaign:
         history: of this fleet, judged as a whole after each round.
     """
 
-    world: World
+    world: FaultFleet
     observer: Observer
     tally: FaultTally
-    history: History = field(default_factory=History)
+    history: FaultHistory = field(default_factory=FaultHistory)
     _strikes: Strikes = field(init=False)
     _server_log: ServerLog = field(init=False)
     _errands: list[tuple[Errand, str, Fault]] = field(default_factory=list)

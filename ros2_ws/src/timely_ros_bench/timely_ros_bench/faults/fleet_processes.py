@@ -24,7 +24,7 @@ RESERVE = 0.2
 EMULATOR, SERVER = "timely_ros_bench.emulated_robot", "timely_ros_bench.planned_server"
 
 
-class World:
+class FaultFleet:
     """All parts of a fleet, each of which can be killed and started again."""
 
     def __init__(self, robots: Sequence[str], folder: Path, domain: int, seed: int) -> None:

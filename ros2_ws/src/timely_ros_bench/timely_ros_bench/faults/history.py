@@ -95,7 +95,7 @@ class LeaseRecord:
 
 
 @dataclass(slots=True)
-class History:
+class FaultHistory:
     """All records of a run, in any order.
 
     Attributes:
@@ -115,7 +115,7 @@ Violation = tuple[str, str]
 """Kind and case."""
 
 
-def judge_fault_history(history: History) -> list[Violation]:
+def judge_fault_history(history: FaultHistory) -> list[Violation]:
     """All violations, each with a case. A longer history has the cases of a shorter one again."""
     robots = dict.fromkeys([*(task.robot for task in history.tasks), *history.motions])
     return [violation for robot in robots for violation in _RobotJudge(history, robot).judge()]
@@ -146,7 +146,7 @@ class _Progress:
 class _RobotJudge:
     """The history of one robot."""
 
-    def __init__(self, history: History, robot: str) -> None:
+    def __init__(self, history: FaultHistory, robot: str) -> None:
         self._robot, self._patience_s = robot, history.patience_s
         tasks = sorted((one for one in history.tasks if one.robot == robot), key=lambda one: one.accepted_s)
         self._tasks = [_Progress(task) for task in tasks]

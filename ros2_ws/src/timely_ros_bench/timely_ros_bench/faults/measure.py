@@ -13,7 +13,7 @@ from pathlib import Path
 
 from timely.core.checkpoint import load_core_checkpoint, save_core_checkpoint
 from timely_ros_bench.faults.campaign import Campaign
-from timely_ros_bench.faults.fleet_processes import World
+from timely_ros_bench.faults.fleet_processes import FaultFleet
 from timely_ros_bench.faults.observer import Observer
 from timely_ros_bench.faults.rounds import FLEET, fault_schedule, faulty_robot_names
 from timely_ros_bench.faults.tally import FaultTally
@@ -22,10 +22,12 @@ Say = Callable[[str], None]
 
 
 @contextmanager
-def running_fault_fleet(robots: Sequence[str], seed: int, domain: int) -> Iterator[tuple[World, Observer]]:
+def running_fault_fleet(
+    robots: Sequence[str], seed: int, domain: int
+) -> Iterator[tuple[FaultFleet, Observer]]:
     """Everything running; nothing is left behind."""
     with tempfile.TemporaryDirectory(prefix="timely-faults.") as folder:
-        world = World(robots, Path(folder), domain, seed)
+        world = FaultFleet(robots, Path(folder), domain, seed)
         observer: Observer | None = None
         try:
             world.start()

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from timely_interfaces.srv import ResetStop, StopFleet
 
 from timely.core.errors import EngineFailed
-from timely_ros_bench.faults.fleet_processes import World
-from timely_ros_bench.faults.history import History, Silence, StopRecord
+from timely_ros_bench.faults.fleet_processes import FaultFleet
+from timely_ros_bench.faults.history import FaultHistory, Silence, StopRecord
 from timely_ros_bench.faults.observer import Observer
 from timely_ros_bench.faults.rounds import Fault
 
@@ -40,9 +40,9 @@ class Strikes:
         stopped: the fleet may be stopped, and needs a reset.
     """
 
-    world: World
+    world: FaultFleet
     observer: Observer
-    history: History
+    history: FaultHistory
     stopped: bool = False
 
     def strike(self, fault: Fault) -> None:
