@@ -28,6 +28,8 @@ PARTICIPLES = {
     *("added", "begun", "chosen", "drafted", "drawn", "gone", "heard", "held", "joined", "judged", "kept"),
     *("learned", "listed", "made", "needed", "owed", "removed", "said", "seen", "sent", "shown", "spent"),
     *("taken", "watched", "woken", "written"),
+    *("audited", "checked", "generated", "hurried", "labelled", "limited", "moved", "predicted", "queued"),
+    *("replanned", "saved", "settled", "torn", "unfinished", "valued"),
 }
 """Participles that stand for a thing. Only tests may use them as names."""
 EXCEPTIONS = {
