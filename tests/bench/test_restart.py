@@ -8,8 +8,9 @@ from typing import Self
 
 import pytest
 
-from timely.bench import restart
-from timely.bench.restart import History, Plan, RestartTally, Server, bench_restarts
+from timely.bench import serve_process
+from timely.bench.restart import History, Plan, RestartTally, bench_restarts
+from timely.bench.serve_process import ServeProcess
 from timely.core.checkpoint import save_core_checkpoint
 from timely.core.child_process import ChildProcess
 
@@ -37,8 +38,8 @@ def test_the_server_ends_with_the_benchmark(tmp_path: Path, monkeypatch: pytest.
             commands.append(self._command)
             return self
 
-    monkeypatch.setattr(restart, "ChildProcess", Recorded)
-    server = Server(tmp_path)
+    monkeypatch.setattr(serve_process, "ChildProcess", Recorded)
+    server = ServeProcess(tmp_path)
     server.start()
     server.kill()
     assert commands[0][1:3] == ["-m", "timely.core.child_process"]

@@ -76,7 +76,7 @@ def test_the_figures_of_a_surge() -> None:
         Arrival(2.0, URGENT, response_s=URGENT.ert_s),
         Arrival(3.0, NORMAL, response_s=0.5),
         Arrival(PHASE_S + 1.0, NORMAL, eta_s=4.0),
-        Arrival(PHASE_S + 2.0, NORMAL),
+        Arrival(PHASE_S + 2.0, NORMAL, lag_s=0.25),
         Arrival(2.0 * PHASE_S + 5.0, NORMAL, response_s=NORMAL.ert_s + 1.0),
     ]
     assert live_surge_result(arrivals, PHASE_S) == {
@@ -87,6 +87,7 @@ def test_the_figures_of_a_surge() -> None:
         "tasks": 6,
         "urgent_tasks": 2,
         "recovery_s": 5.0,
+        "client_lag_s": 0.25,
     }
 
 

@@ -6,10 +6,8 @@ request or a report until a server takes it, as the bridge does.
 """
 
 import asyncio
-import contextlib
 import random
 import statistics
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -18,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from timely.bench.serve_process import ServeProcess
 from timely.client import AsyncTaskStream, AsyncTimelyClient, Segment
 from timely.core.checkpoint import load_core_checkpoint, remove_checkpoint, save_core_checkpoint
-from timely.core.child_process import ChildProcess, core_module_command, free_tcp_port
 from timely.core.errors import EngineFailed, Overloaded, TimelyError
 
 TASKS = (
@@ -37,7 +35,6 @@ LONGEST_LIFE_S = 1.0
 
 DRAIN_S = 0.05
 RETRY_S = 0.05
-HEALTH_S = 0.02
 START_S = 60.0
 NEXT_SEGMENT_S = 60.0
 """Longest wait for a start, and for a segment after it, seconds."""
@@ -110,56 +107,6 @@ class RestartTally:
         }
 
 
-class Server:
-    """``timely serve`` with a state folder, on one port for all its lives.
-
-    Args:
-        folder: of the state and the output.
-        arguments: further ones of ``timely serve``.
-    """
-
-    def __init__(self, folder: Path, arguments: Sequence[str] = ()) -> None:
-        self._port = free_tcp_port()
-        self._folder = folder
-        self._arguments = list(arguments)
-        self._process: ChildProcess | None = None
-        self.url = f"http://127.0.0.1:{self._port}"
-
-    def start(self) -> None:
-        """Start it; returns at once."""
-        arguments = ["serve", "--engine", "scripted", "--port", str(self._port)]
-        arguments += ["--state-dir", str(self._folder / "state"), *self._arguments]
-        # A benchmark that is killed leaves no server behind.
-        command = core_module_command(str(Path(sys.executable).with_name("timely")), arguments)
-        self._process = ChildProcess("server", command, log=self._folder / "server.log").start()
-
-    @property
-    def pid(self) -> int:
-        """The process id; 0 while it does not run."""
-        return self._process.pid if self._process is not None else 0
-
-    async def until_ready(self, client: AsyncTimelyClient, timeout_s: float = START_S) -> None:
-        """Return once it answers. Raises EngineFailed when it has ended by itself."""
-        async with asyncio.timeout(timeout_s):
-            while True:
-                self.check()
-                with contextlib.suppress(TimelyError):
-                    await client.health()
-                    return
-                await asyncio.sleep(HEALTH_S)
-
-    def check(self) -> None:
-        """Raises EngineFailed when it has ended by itself."""
-        if self._process is not None and self._process.ended:
-            raise self._process.failure(f"ended with {self._process.exit_code}")
-
-    def kill(self) -> None:
-        """End it with SIGKILL."""
-        if self._process is not None:
-            self._process.close()
-            self._process = None
-
-
 async def bench_restarts(
     folder: Path,
     points: int,
@@ -181,11 +128,11 @@ async def bench_restarts(
     tally = RestartTally(**load_core_checkpoint(checkpoint, run) or {})
     kills = len(tally.waits_s)
     chance = random.Random(f"{seed} {kills}")
-    server = Server(folder, arguments)
+    server = ServeProcess(folder, arguments)
     server.start()
     try:
         async with AsyncTimelyClient(server.url, reconnect_s=START_S) as client:
-            await server.until_ready(client)
+            await server.until_ready(client, START_S)
             plans = {number: await _undisturbed_plan(client, number) for number in range(len(TASKS))}
             history, stopping = History(), asyncio.Event()
             robots = [
@@ -221,7 +168,7 @@ async def bench_restarts(
     return tally.result()
 
 
-async def _next_segment(history: History, since_s: float, server: Server) -> None:
+async def _next_segment(history: History, since_s: float, server: ServeProcess) -> None:
     """Wait for a segment that comes after ``since_s``."""
     while history.latest_s <= since_s:
         server.check()

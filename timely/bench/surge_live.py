@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from timely.bench.restart import Server
+from timely.bench.serve_process import ServeProcess
 from timely.client import AsyncTimelyClient
 from timely.core.clock import AsyncClock, SystemClock
 from timely.core.errors import EngineFailed, Overloaded
@@ -49,6 +49,9 @@ BUSY_ROBOTS, BUSY_S = 64, 15.0
 PATIENT = TimeUtility(600.0, 0.0, 1.0)
 """A task that no admission refuses."""
 
+SCRIPTED_ARGUMENTS = ("--max-batch", "4")
+"""Of ``timely serve``. The client shares the machine, and must keep up with three times what the server bears."""
+
 MAX_EXECUTION_S = 0.5
 """Longest execution of a segment, seconds."""
 
@@ -64,12 +67,14 @@ class Arrival:
 
     Attributes:
         arrival_s: since the begin of the surge, seconds.
+        lag_s: from then until the client began to submit it, seconds.
         response_s: until the first action, seconds; None: it was refused.
         eta_s: of a refused task.
     """
 
     arrival_s: float
     utility: TimeUtility
+    lag_s: float = 0.0
     response_s: float | None = None
     eta_s: float | None = None
 
@@ -113,6 +118,7 @@ def live_surge_result(arrivals: list[Arrival], phase_s: float) -> dict[str, Any]
         "tasks": len(arrivals),
         "urgent_tasks": len(urgent),
         "recovery_s": max(recovery_s, default=0.0),
+        "client_lag_s": round(max((arrival.lag_s for arrival in arrivals), default=0.0), 6),
     }
 
 
@@ -142,7 +148,8 @@ async def measure_live_surge(
     Raises:
         EngineFailed: the server did not start, a task failed, or the engine is too slow for urgent tasks.
     """
-    server = Server(folder, ["--engine", engine, "--refuse-below", "1", *arguments])
+    limits = SCRIPTED_ARGUMENTS if engine == "scripted" else ()
+    server = ServeProcess(folder, ["--engine", engine, "--refuse-below", "1", *limits, *arguments])
     server.start()
     try:
         async with AsyncTimelyClient(server.url) as client:
@@ -178,7 +185,7 @@ class LiveSurge:
         async with asyncio.timeout(seconds + DRAIN_S), asyncio.TaskGroup() as tasks:
             for arrival in arrivals:
                 await self._clock.sleep(begin_s + arrival.arrival_s - self._clock.now())
-                tasks.create_task(self._arrive(arrival))
+                tasks.create_task(self._arrive(arrival, begin_s + arrival.arrival_s))
         return {
             **live_surge_result(arrivals, PHASE_S),
             "bears_per_s": bears_per_s,
@@ -213,7 +220,8 @@ class LiveSurge:
             raise EngineFailed(f"no plan ended within {BUSY_S:g} s", where="bench surge")
         return plans / BUSY_S
 
-    async def _arrive(self, arrival: Arrival) -> None:
+    async def _arrive(self, arrival: Arrival, due_s: float) -> None:
+        arrival.lag_s = self._clock.now() - due_s
         try:
             arrival.response_s = await self._perform(arrival.utility)
         except Overloaded as refusal:

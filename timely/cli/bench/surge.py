@@ -52,6 +52,7 @@ def command(
     ]
     if live is not None:
         memory_mb = result["memory_mb"]
+        rows.append(("longest delay of the client, s", format_cli_number(result["client_lag_s"])))
         rows.append(("memory of the server, MB", f"{memory_mb['before']:.0f} to {memory_mb['after']:.0f}"))
     show_bench_result(json_file, result, (f"{hours:g} h", ""), rows)
 
