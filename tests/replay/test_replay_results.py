@@ -240,6 +240,8 @@ def test_explanation_accounts_for_every_wait(trace: Path) -> None:
     words = "".join(explanation_text(explain_job(result, str(entry["job"]))) for entry in result["jobs"])
     assert "served meanwhile" in words
     assert "chosen, with keys" in words
+    assert " 1 step" in words
+    assert " 1 steps" not in words
 
 
 def test_explanation_without_a_journal_says_so(trace: Path) -> None:

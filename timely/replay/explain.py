@@ -232,24 +232,32 @@ def _wait_text(wait: Wait, journal: bool) -> list[str]:
     lines = [f"  {title}: {wait.end_s - wait.begin_s:.3f} s"]
     if journal:
         if wait.queued_s > MIN_WAIT_S:
-            lines.append(f"    {wait.queued_s:7.3f} s  not in the step, {wait.queued_steps} steps of others")
+            lines.append(
+                f"    {wait.queued_s:7.3f} s  not in the step, {_steps_text(wait.queued_steps)} of others"
+            )
             jobs_text = ", ".join(f"job {name} ({count})" for name, count in wait.instead[:MAX_NAMED])
             more = len(wait.instead) - MAX_NAMED
             lines.append(
                 f"               served meanwhile: {jobs_text}" + (f" and {more} more" if more > 0 else "")
             )
             for reason, count in wait.reasons.items():
-                lines.append(f"               {count} steps: {LIMIT_TEXTS.get(reason, reason)}")
+                lines.append(f"               {_steps_text(count)}: {LIMIT_TEXTS.get(reason, reason)}")
             lines += [f"               {_choice_text(choice)}" for choice in wait.choices]
         if wait.idle_s > MIN_WAIT_S:
             lines.append(f"    {wait.idle_s:7.3f} s  no step ran")
         if wait.prompt_s > MIN_WAIT_S:
-            lines.append(f"    {wait.prompt_s:7.3f} s  computing its prompt, {wait.prompt_steps} steps")
+            lines.append(
+                f"    {wait.prompt_s:7.3f} s  computing its prompt, {_steps_text(wait.prompt_steps)}"
+            )
         if wait.decode_s > MIN_WAIT_S:
-            lines.append(f"    {wait.decode_s:7.3f} s  decoding, {wait.decode_steps} steps")
+            lines.append(f"    {wait.decode_s:7.3f} s  decoding, {_steps_text(wait.decode_steps)}")
     if wait.network_s > MIN_WAIT_S:
         lines.append(f"    {wait.network_s:7.3f} s  network")
     return lines
+
+
+def _steps_text(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
 
 
 def _choice_text(choice: Mapping[str, Any]) -> str:

@@ -113,7 +113,9 @@ def paper_demands(evaluation: Evaluation) -> Iterator[Claim]:
             {"prompt": prompts, "completion": answers}, "tokens", x_max=max(*prompts, *answers),
         )  # fmt: skip
 
-    def inside(requests: Sequence[apps.AppRequest], prompt: tuple[int, int], output: tuple[int, int]) -> float:
+    def inside(
+        requests: Sequence[apps.AppRequest], prompt: tuple[int, int], output: tuple[int, int]
+    ) -> float:
         fits = [
             prompt[0] <= r.prompt_tokens <= prompt[1] and output[0] <= r.output_tokens <= output[1]
             for r in requests
