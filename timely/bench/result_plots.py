@@ -170,8 +170,9 @@ def plot_frontiers(
         panel.plot(*zip(*(points[name] for name in front), strict=True), color="#777777", lw=0.9, zorder=1)
         for name, point in points.items():
             panel.plot(
-                *point, "o", ms=7 if name == ours else 4, color=OURS_COLOUR if name == ours else "#3d6fb4"
-            )
+                *point, "o", ms=7 if name == ours else 4, color=OURS_COLOUR if name == ours else "#3d6fb4",
+                zorder=3 if name == ours else 2,
+            )  # fmt: skip
             if name == ours or name in front:
                 # No point lies to the left of the front and below it; the name of ours stands above those.
                 panel.annotate(
@@ -179,7 +180,7 @@ def plot_frontiers(
                     xytext=(-4, 4 if name == ours else -4), va="bottom" if name == ours else "top",
                 )  # fmt: skip
         _log_log(panel)
-        panel.margins(0.15)
+        panel.margins(0.2, 0.12)
         panel.set_xlabel(first, fontsize=8)
         panel.set_ylabel(second, fontsize=8)
     figure.savefig(path, dpi=DPI)
