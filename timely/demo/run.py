@@ -13,6 +13,8 @@ from typing import Any
 import httpx
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
+from rich.padding import Padding
 from rich.status import Status
 
 from timely.core.child_process import ChildProcess, ChildProcesses
@@ -150,7 +152,8 @@ def _watch(
                 if task_id not in arrivals_s:
                     arrivals_s[task_id] = elapsed_s - float(line.get("age_s") or 0.0)
             if console.is_terminal:
-                live.update(view.render_demo(status, script.ROBOTS, elapsed_s, options.seconds))
+                frame = view.render_demo(status, script.ROBOTS, elapsed_s, options.seconds, console.width)
+                live.update(frame)
             children.check()
             if not player.running or elapsed_s > limit:
                 return arrivals_s
@@ -181,11 +184,10 @@ def _report(
     console: Console,
 ) -> dict[str, Any]:
     for task in views:
-        console.print(
-            f"[dim]{arrivals[task['task_id']]:5.1f} s[/] {task['agent']:<7} {_short(task['task'])}\n"
-            f"               [cyan]{' '.join(s['text'] for s in task['segments']) or '(nothing)'}[/] {task['outcome']}",
-            highlight=False,
-        )
+        head = f"[dim]{arrivals[task['task_id']]:5.1f} s[/] {task['agent']:<7} {escape(task['task'])}"
+        console.print(head, highlight=False, no_wrap=True, overflow="ellipsis")
+        plan = " ".join(segment["text"] for segment in task["segments"]) or "(nothing)"
+        console.print(Padding(f"[cyan]{escape(plan)}[/] {task['outcome']}", (0, 0, 0, 15)), highlight=False)
     console.print(view.demo_summary(views))
     for line in view.demo_out_of_reach(views):
         console.print(f"[yellow]{line}[/]", highlight=False)
@@ -224,7 +226,3 @@ def _add_steps(
         for request_id, times in steps.items():
             if request_id.startswith(task["task_id"]):
                 lane.steps = [lane.arrival_s + after for after in times]
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 100 else text[:99] + "…"

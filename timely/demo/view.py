@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -17,9 +18,12 @@ STATE_STYLES = {
     "evicted": "red",
 }
 
+WIDE = 110
+"""A terminal of so many columns has room for all of a table."""
+
 
 def render_demo(
-    status: Mapping[str, Any], robots: Sequence[str], elapsed_s: float, total_s: float
+    status: Mapping[str, Any], robots: Sequence[str], elapsed_s: float, total_s: float, width: int
 ) -> RenderableType:
     """One frame.
 
@@ -27,19 +31,25 @@ def render_demo(
         status: the server's ``GET /v1/status``.
         robots: agents to show, idle ones too.
         elapsed_s, total_s: of the demonstration, seconds.
+        width: of the terminal, characters; a narrow one shows fewer columns.
     """
+    wide = width >= WIDE
     return Group(
-        _head(status["engine"], elapsed_s, total_s),
-        Panel(_robots(status["robots"], robots), title="robots", border_style="dim"),
-        Panel(_recent(status["recent"]), title="done", border_style="dim"),
+        *_head(status["engine"], elapsed_s, total_s),
+        Panel(_robots(status["robots"], robots, wide), title="robots", border_style="dim"),
+        Panel(_recent(status["recent"], wide), title="done", border_style="dim"),
     )
 
 
-def _head(engine: Mapping[str, Any], elapsed_s: float, total_s: float) -> RenderableType:
-    bar = Table.grid(padding=(0, 2))
-    bar.add_row(
-        Text(f"{elapsed_s:4.0f} s of {total_s:.0f}"),
-        ProgressBar(total=total_s, completed=min(elapsed_s, total_s), width=24),
+def _head(engine: Mapping[str, Any], elapsed_s: float, total_s: float) -> list[RenderableType]:
+    progress = Table.grid(padding=(0, 2), expand=True)
+    progress.add_column()
+    progress.add_column(ratio=1)
+    progress.add_row(
+        f"{elapsed_s:.0f} s of {total_s:.0f}",
+        ProgressBar(total=total_s, completed=min(elapsed_s, total_s)),
+    )
+    values = [
         Text.assemble("discipline ", (str(engine["discipline"]), "bold")),
         Text(f"step {1000 * engine['step_s']:.1f} ms"),
         Text(f"decision {1e6 * engine['decide_s']:.0f} µs"),
@@ -48,35 +58,38 @@ def _head(engine: Mapping[str, Any], elapsed_s: float, total_s: float) -> Render
         Text(f"parked {engine['parked']}", style=STATE_STYLES["parked"]),
         Text(f"waiting {engine['waiting']}", style=STATE_STYLES["waiting"]),
         Text(f"recomputed {engine['recomputed_tokens']}"),
-    )
-    return bar
+    ]
+    return [progress, Columns(values, padding=(0, 2))]
 
 
-def _robots(lines: Sequence[Mapping[str, Any]], robots: Sequence[str]) -> Table:
+def _table(texts: Mapping[str, int], numbers: Mapping[str, int]) -> Table:
+    """A table over the whole line: columns of texts with their widths, then of numbers; width 0 takes what is left."""
     table = Table(box=None, expand=True, pad_edge=False)
-    for name, options in (
-        ("robot", {"width": 9}),
-        ("class", {"width": 7}),
-        ("task", {"ratio": 3, "no_wrap": True, "overflow": "ellipsis"}),
-        ("executes", {"ratio": 2, "no_wrap": True, "overflow": "ellipsis"}),
-        ("", {"width": 14}),
-        ("generation", {"width": 10}),
-        ("slack", {"width": 8, "justify": "right"}),
-        ("segments", {"width": 8, "justify": "right"}),
-    ):
-        table.add_column(name, **options)
+    for columns, justify in ((texts, "left"), (numbers, "right")):
+        for name, width in columns.items():
+            size = {"width": width} if width else {"ratio": 1}
+            table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", **size)
+    return table
+
+
+def _robots(lines: Sequence[Mapping[str, Any]], robots: Sequence[str], wide: bool) -> Table:
+    bar = {"": 12} if wide else {}
+    table = _table(
+        {"robot": 7, "class": 6, "task": 0, "executes": 0, **bar, "generation": 10},
+        {"slack": 8, "segments": 8},
+    )
     by_agent: dict[str, list[Mapping[str, Any]]] = {robot: [] for robot in robots}
     for line in lines:
         by_agent.setdefault(str(line["agent"]), []).append(line)
     for agent, tasks in by_agent.items():
         if not tasks:
-            table.add_row(agent, *[""] * 7, style="dim")
+            table.add_row(agent, style="dim")
         for line in tasks:
-            table.add_row(agent, *_robot(line))
+            table.add_row(agent, *_robot(line, wide))
     return table
 
 
-def _robot(line: Mapping[str, Any]) -> list[RenderableType]:
+def _robot(line: Mapping[str, Any], wide: bool) -> list[RenderableType]:
     executing = line["executing"]
     progress: RenderableType = ""
     if executing:
@@ -89,8 +102,8 @@ def _robot(line: Mapping[str, Any]) -> list[RenderableType]:
     return [
         Text(line["class"], style="bold red" if urgent else ""),
         Text(line["task"]),
-        Text(executing["text"] if executing else ("holds: dry" if line["dry"] else "")),
-        progress,
+        Text(executing["text"] if executing else ("without a segment" if line["dry"] else "")),
+        *([progress] if wide else []),
         Text(generation, style=STATE_STYLES.get(generation, "dim")),
         Text(
             "" if slack is None else f"{slack:+.2f} s", style="red" if slack is not None and slack < 0 else ""
@@ -99,22 +112,18 @@ def _robot(line: Mapping[str, Any]) -> list[RenderableType]:
     ]
 
 
-def _recent(lines: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(box=None, expand=True, pad_edge=False)
-    for name in ("robot", "class", "task", "outcome"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
-    for name in ("response", "waiting", "utility", "segments"):
-        table.add_column(name, justify="right")
+def _recent(lines: Sequence[Mapping[str, Any]], wide: bool) -> Table:
+    rest = {"waiting": 8, "segments": 8} if wide else {}
+    table = _table({"robot": 7, "class": 6, "task": 0, "outcome": 10}, {"response": 8, "utility": 11, **rest})
     for line in lines[:8]:
         table.add_row(
             line["agent"],
-            line["class"],
-            line["task"],
+            Text(line["class"], style="bold red" if line["class"] == "urgent" else ""),
+            Text(line["task"]),
             Text(line["outcome"], style="green" if line["outcome"] == "complete" else "red"),
             _seconds(line["response_time_s"]),
-            _seconds(line["waiting_time_s"]),
             "" if line["utility"] is None else f"{line['utility']:.2f} of {line['utility_max']:g}",
-            str(line["segments"]),
+            *([_seconds(line["waiting_time_s"]), str(line["segments"])] if wide else []),
         )
     return table
 
