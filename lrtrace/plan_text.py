@@ -22,16 +22,16 @@ _PIECE = re.compile(r" ?[^\W\d_]+|\d+| ?(?:[^\w\s]|_)+|\s+")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TraceCall:
     """One skill call. Numbers are floats, texts have no quotes."""
 
     skill: str
     args: tuple[float | str, ...]
 
 
-def parse_trace_calls(text: str) -> list[Call]:
+def parse_trace_calls(text: str) -> list[TraceCall]:
     """Every complete call in ``text``, in order. Linear in the length."""
-    calls: list[Call] = []
+    calls: list[TraceCall] = []
     position = 0
     while (match := _CALL.search(text, position)) is not None:
         position = match.end()
@@ -46,12 +46,12 @@ def parse_trace_calls(text: str) -> list[Call]:
             elif argument["plain"] or argument["end"] == "," or args:
                 args.append(_value(argument["plain"]))
             if argument["end"] == ")":
-                calls.append(Call(match["name"], tuple(args)))
+                calls.append(TraceCall(match["name"], tuple(args)))
                 position = at
                 break
         else:
             if _CALL_START.match(text, at):  # the argument is another call, which the next round reads
-                calls.append(Call(match["name"], tuple(args)))
+                calls.append(TraceCall(match["name"], tuple(args)))
     return calls
 
 

@@ -37,7 +37,7 @@ class PlanVariant:
 
 
 @dataclass(frozen=True, slots=True)
-class BenchmarkTask:
+class WorkloadTask:
     """One row of Table 2.
 
     Attributes:
@@ -105,7 +105,7 @@ def _segments(entries: Sequence[str | tuple[str, str]]) -> Iterator[str]:
             )
 
 
-def _read_tasks() -> Iterator[BenchmarkTask]:
+def _read_tasks() -> Iterator[WorkloadTask]:
     rows = read_lrtrace_yaml(Path(__file__).with_name("tasks.yaml")).value
     numbers = itertools.count(1)
     for skill_set, robot in (("drone", "tello"), ("arm", "indy7")):
@@ -119,7 +119,7 @@ def _read_tasks() -> Iterator[BenchmarkTask]:
                 for plan in row["plans"]
             )
             tuf = URGENT if urgent else NORMAL
-            yield BenchmarkTask(
+            yield WorkloadTask(
                 next(numbers),
                 row["title"],
                 row["task"],
@@ -132,11 +132,11 @@ def _read_tasks() -> Iterator[BenchmarkTask]:
             )
 
 
-TASKS: dict[int, BenchmarkTask] = {task.trace_id: task for task in _read_tasks()}
+TASKS: dict[int, WorkloadTask] = {task.trace_id: task for task in _read_tasks()}
 """The benchmark tasks by trace id, 1 to 11."""
 
 
-def find_workload_task(trace_id: int) -> BenchmarkTask:
+def find_workload_task(trace_id: int) -> WorkloadTask:
     """The task of that trace id.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lrtrace.errors import BadInput
 from lrtrace.job import NORMAL, Header, Job, PlanSegment, Tuf
-from lrtrace.plan_text import Call, parse_trace_calls
+from lrtrace.plan_text import TraceCall, parse_trace_calls
 from lrtrace.record.samples import Sample
 from lrtrace.robot_profile import RobotProfile
 
@@ -186,7 +186,7 @@ def import_skill_samples(
             conversion.converted += 1
 
 
-def _unusable(segment: RecordedSegment, calls: Sequence[Call], inside: bool) -> str:
+def _unusable(segment: RecordedSegment, calls: Sequence[TraceCall], inside: bool) -> str:
     """The reason why a segment is no run of a single skill; empty if it is one."""
     if segment.failed:
         return "segment failed"
@@ -199,7 +199,7 @@ def _unusable(segment: RecordedSegment, calls: Sequence[Call], inside: bool) -> 
     return ""
 
 
-def _sample(task: RecordedTask, segment: RecordedSegment, call: Call, profile: RobotProfile) -> Sample:
+def _sample(task: RecordedTask, segment: RecordedSegment, call: TraceCall, profile: RobotProfile) -> Sample:
     try:
         skill = profile.skill_name(call.skill)
         args, units = profile.sample_args(skill, call.args)

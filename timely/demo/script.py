@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from lrtrace.compose.tasks import BenchmarkTask, find_workload_task
+from lrtrace.compose.tasks import WorkloadTask, find_workload_task
 
 DRONES = ("drone1", "drone2")
 ARM = "arm1"
@@ -51,7 +51,7 @@ def demo_tasks(seconds: float, seed: int) -> list[dict[str, Any]]:
     return sorted(script, key=lambda entry: float(entry["at_s"]))
 
 
-def _entry(task: BenchmarkTask, robot: str, at_s: float, count: int) -> dict[str, Any]:
+def _entry(task: WorkloadTask, robot: str, at_s: float, count: int) -> dict[str, Any]:
     variant = task.variants[count % len(task.variants)]
     tuf: dict[str, float] = {"ert_s": task.tuf.ert_s, "alpha": task.tuf.alpha, "beta": task.tuf.beta}
     return {

@@ -10,7 +10,7 @@ import pytest
 from lrtrace.compose.tasks import TASKS, PlanVariant, find_workload_task
 from lrtrace.errors import UnknownName
 from lrtrace.job import NORMAL, URGENT
-from lrtrace.plan_text import Call, count_trace_tokens, parse_trace_calls, robot_profile_execution_s
+from lrtrace.plan_text import TraceCall, count_trace_tokens, parse_trace_calls, robot_profile_execution_s
 from lrtrace.profiles import find_robot_profile
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
@@ -85,22 +85,22 @@ def test_execution_times_come_from_the_profile(trace_id: int, index: int) -> Non
 @pytest.mark.parametrize(
     ("text", "calls"),
     [
-        ("mf(100);", [Call("mf", (100.0,))]),
-        ("?s('cat')==True{", [Call("s", ("cat",))]),
-        ("->True}?iv('a b')&iv(\"c\"){", [Call("iv", ("a b",)), Call("iv", ("c",))]),
-        ("l('say mf(10) twice');", [Call("l", ("say mf(10) twice",))]),
-        ("l('it\\'s');tp()}", [Call("l", ("it's",)), Call("tp", ())]),
-        ("_1=sa('What, now?');", [Call("sa", ("What, now?",))]),
-        ("g(_1)}", [Call("g", ("_1",))]),
-        ("pick(red_box)->place( bin )", [Call("pick", ("red_box",)), Call("place", ("bin",))]),
-        ("l(ox('cat'));", [Call("l", ()), Call("ox", ("cat",))]),
-        ("go(10, -20.5, 'x')", [Call("go", (10.0, -20.5, "x"))]),
+        ("mf(100);", [TraceCall("mf", (100.0,))]),
+        ("?s('cat')==True{", [TraceCall("s", ("cat",))]),
+        ("->True}?iv('a b')&iv(\"c\"){", [TraceCall("iv", ("a b",)), TraceCall("iv", ("c",))]),
+        ("l('say mf(10) twice');", [TraceCall("l", ("say mf(10) twice",))]),
+        ("l('it\\'s');tp()}", [TraceCall("l", ("it's",)), TraceCall("tp", ())]),
+        ("_1=sa('What, now?');", [TraceCall("sa", ("What, now?",))]),
+        ("g(_1)}", [TraceCall("g", ("_1",))]),
+        ("pick(red_box)->place( bin )", [TraceCall("pick", ("red_box",)), TraceCall("place", ("bin",))]),
+        ("l(ox('cat'));", [TraceCall("l", ()), TraceCall("ox", ("cat",))]),
+        ("go(10, -20.5, 'x')", [TraceCall("go", (10.0, -20.5, "x"))]),
         ("mf(10", []),
         ("4{", []),
         ("->False", []),
     ],
 )
-def test_calls_are_found(text: str, calls: list[Call]) -> None:
+def test_calls_are_found(text: str, calls: list[TraceCall]) -> None:
     assert parse_trace_calls(text) == calls
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_ros_bench.faults.judge import (
+    ObservedState,
     RobotMotion,
-    StateReport,
     Violations,
     judge_ros_fault_holding,
     judge_ros_fault_motions,
@@ -63,9 +63,9 @@ def test_motions_are_held_against_what_was_sent(motions: list[str], wrong: dict[
     assert broken(violations) == wrong
 
 
-def state_reports(*modes: tuple[float, int, int]) -> list[StateReport]:
+def state_reports(*modes: tuple[float, int, int]) -> list[ObservedState]:
     """(when, mode, segment)"""
-    return [StateReport(mode, 1, when, when, "t", segment) for when, mode, segment in modes]
+    return [ObservedState(mode, 1, when, when, "t", segment) for when, mode, segment in modes]
 
 
 BUSY, HOLDS, READY = int(RobotState.EXECUTING), int(RobotState.HOLDING), int(RobotState.READY)

@@ -22,7 +22,7 @@ from timely_ros_bench.faults.history import (
     judge_fault_history,
 )
 from timely_ros_bench.faults.judge import (
-    StateReport,
+    ObservedState,
     Violations,
     judge_ros_fault_holding,
     judge_ros_fault_motions,
@@ -276,7 +276,7 @@ class Campaign:
         fault: Fault,
         name: str,
         errand: Errand,
-        states: list[StateReport],
+        states: list[ObservedState],
         begin_s: float,
         violations: Violations,
         who: str,

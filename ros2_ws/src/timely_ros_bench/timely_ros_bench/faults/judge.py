@@ -59,7 +59,7 @@ class RobotMotion:
 
 
 @dataclass(frozen=True, slots=True)
-class StateReport:
+class ObservedState:
     """A ``RobotState``; ``received_s`` on the monotonic clock, ``stamp_s`` on the driver's own."""
 
     mode: int
@@ -107,7 +107,7 @@ def judge_ros_fault_motions(
 
 
 def judge_ros_fault_holding(
-    states: Sequence[StateReport],
+    states: Sequence[ObservedState],
     motions: Sequence[RobotMotion],
     plan: Sequence[str],
     violations: Violations,

@@ -21,7 +21,7 @@ from timely_robots.ros.rclpy_utils import TASKS
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 from timely.core.errors import EngineFailed
-from timely_ros_bench.faults.judge import StateReport
+from timely_ros_bench.faults.judge import ObservedState
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +55,7 @@ class Observer:
     """Sends tasks and keeps the states of robots, the ends of tasks, and the owners of leases."""
 
     def __init__(self, robots: Sequence[str], domain: int) -> None:
-        self.states: dict[str, list[StateReport]] = {name: [] for name in robots}
+        self.states: dict[str, list[ObservedState]] = {name: [] for name in robots}
         self.ends: dict[str, tuple[str, int, float]] = {}
         """Plan -> outcome, code and time of its end, as the bridge published it."""
         self.plans: dict[str, list[str]] = {}
@@ -83,7 +83,7 @@ class Observer:
 
     def _take_state(self, name: str, state: RobotState) -> None:
         stamp_s = state.stamp.sec + 1e-9 * state.stamp.nanosec
-        report = StateReport(
+        report = ObservedState(
             state.mode,
             state.session,
             stamp_s,
@@ -117,7 +117,7 @@ class Observer:
         """The bridge's action for the robot is there."""
         return bool(self._clients[name].server_is_ready())
 
-    def last(self, name: str) -> StateReport | None:
+    def last(self, name: str) -> ObservedState | None:
         """The last state of the robot."""
         states = self.states[name]
         return states[-1] if states else None
