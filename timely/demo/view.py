@@ -62,13 +62,18 @@ def _head(engine: Mapping[str, Any], elapsed_s: float, total_s: float) -> list[R
     return [progress, Columns(values, padding=(0, 2))]
 
 
-def _table(texts: Mapping[str, int], numbers: Mapping[str, int]) -> Table:
+def _table(texts: dict[str, int], numbers: dict[str, int]) -> Table:
     """A table over the whole line: columns of texts with their widths, then of numbers; width 0 takes what is left."""
     table = Table(box=None, expand=True, pad_edge=False)
-    for columns, justify in ((texts, "left"), (numbers, "right")):
-        for name, width in columns.items():
-            size = {"width": width} if width else {"ratio": 1}
-            table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", **size)
+    for name, width in (texts | numbers).items():
+        table.add_column(
+            name,
+            justify="left" if name in texts else "right",
+            width=width or None,
+            ratio=None if width else 1,
+            no_wrap=True,
+            overflow="ellipsis",
+        )
     return table
 
 
