@@ -8,7 +8,9 @@ from utility_scene import limits
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec
 from timely.core.utility import NORMAL, URGENT, TimeUtility
+from timely.disciplines.tardiness.segment_lengths import SegmentLengths
 from timely.disciplines.timely.discipline import Timely
+from timely.engines.promised_responses import response_behind_promises_s
 from timely.engines.scheduler_core import Controller
 from timely.engines.step_time.learned import FixedSpeed
 
@@ -20,7 +22,7 @@ PROMISED = RequestHints(utility=URGENT, promised=True)
 
 def step_in_flight(
     ages_s: list[float], utility: TimeUtility = URGENT, *, promised: bool = True, counted: bool = False,
-    token_budget: int = 4096,
+    token_budget: int = 4096, max_batch: int = 32,
 ) -> Controller:  # fmt: skip
     """An engine that computes the prompts of tasks that came so long ago.
 
@@ -31,7 +33,7 @@ def step_in_flight(
     hints = RequestHints(utility=utility, promised=promised)
     for number, age_s in enumerate(ages_s):
         controller.arrive(JobSpec(number, -age_s, hints, prompt_tokens=256, segment_tokens=10))
-    plan = controller.compose(replace(limits(max_batch=32, token_budget=token_budget), speed=SPEED))
+    plan = controller.compose(replace(limits(max_batch=max_batch, token_budget=token_budget), speed=SPEED))
     assert len(plan.tokens) == len(ages_s)
     for job in controller.table:
         controller.started(job)
@@ -59,6 +61,22 @@ def test_a_queue_of_prompts_takes_steps_beside_its_tokens(budget: int, steps: in
     controller.arrive(JobSpec("waiting", 0.002, PROMISED, prompt_tokens=256, segment_tokens=10))
     # The two sequences take a token each of a step, and the prompts 512.
     assert upper_s(controller) == pytest.approx((0.0328 + 0.02 * (steps - 1) + 0.0256 + 0.1 - 0.004) / 0.9)
+
+
+@pytest.mark.parametrize(("max_batch", "end_s"), [(3, 0.0456), (2, 0.0456 + 0.08)])
+def test_a_task_that_a_step_has_no_place_for_waits_for_one(max_batch: int, end_s: float) -> None:
+    # Both others have four tokens left when their prompts are computed.
+    controller = step_in_flight([0.0, 0.0], max_batch=max_batch)
+    assert upper_s(controller) == pytest.approx((end_s + 0.0128 + 0.1 - 0.004) / 0.9)
+
+
+def test_decoding_tasks_wait_for_a_place_too() -> None:
+    table = step_in_flight([0.0] * 4, NORMAL, counted=True).table
+    spec = JobSpec("new", 0.0, replace(PROMISED, utility=NORMAL), prompt_tokens=256, segment_tokens=10)
+    two_places = replace(limits(max_batch=2, token_budget=4096), speed=SPEED)
+    # Two have five tokens left, and two have five behind them; then the new one begins.
+    end_s = response_behind_promises_s(spec, table, SegmentLengths(), two_places, None, 0.0)
+    assert end_s == pytest.approx((0.1 + 0.1 + 0.0128 + 0.1) / 0.9)
 
 
 def test_a_promised_prompt_that_has_to_wait_keeps_a_new_one_waiting() -> None:

@@ -53,6 +53,23 @@ def test_a_request_that_ends_without_a_segment_teaches_nothing() -> None:
     assert predict(times, NORMAL) == before
 
 
+def test_requests_that_wait_for_ever_count_as_slow_ones() -> None:
+    """Late ones may starve while new ones are served, and then give no response to learn from."""
+    times, table = ServiceTime(), JobTable()
+    for number in range(20):
+        serve(times, number, NORMAL, 1.0)
+    before = predict(times, NORMAL)
+    for number in range(4):
+        times.arrive(JobSpec(f"starved {number}", 0.0, prompt_tokens=256), table, SPEED, None)
+    assert predict(times, NORMAL) == before
+    after = times.predict(NORMAL, table, SPEED, None, 60.0)
+    assert after.upper_s == pytest.approx(60.0)
+    assert after.eta_s == pytest.approx(before.eta_s)
+    for number in range(4):
+        times.finish(f"starved {number}")
+    assert times.predict(NORMAL, table, SPEED, None, 60.0) == before
+
+
 def test_a_stall_shuts_out_requests_for_a_while_only() -> None:
     """Where late requests are refused, none comes to teach that a stall is over."""
     times, table = ServiceTime(), JobTable()

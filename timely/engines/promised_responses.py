@@ -95,21 +95,28 @@ def _lay_behind(
         prompts, tokens, latest_s: prompt and output tokens left and the deadline of each, the earliest first.
         errors_s: by how much each may end later than predicted.
     """
-    speed, others = limits.speed, prompts.size - 1
+    speed, others, batch = limits.speed, prompts.size - 1, limits.max_batch
     token_s, alone_s = speed.prefill_token_s, speed.step_s(1, 0)
-    step_s = alone_s + max(0.0, speed.step_s(2, 0) - alone_s) * others
+    step_s = alone_s + max(0.0, speed.step_s(2, 0) - alone_s) * min(others, batch - 1)
     work_s = step_s * tokens + token_s * prompts
     # Those are heeded that are not lost in any case.
     is_heeded = work_s <= latest_s
     end_s = np.where(prompts > 0, -math.inf, work_s)
     begin_s, used_tokens, budget = 0.0, 0, max(1, limits.token_budget - others)
-    for place in np.flatnonzero(prompts).tolist():
+    # Those that a step has no place for begin when an earlier one ends.
+    first = prompts > 0
+    first[batch:] = True
+    for place in np.flatnonzero(first).tolist():
+        free_s = -math.inf if place < batch else float(np.partition(end_s[:place], -batch)[-batch])
         prompt = int(prompts[place])
+        if not prompt:
+            end_s[place] = free_s + work_s[place]
+            continue
         prompt_s = token_s * prompt
         steps, used_tokens = divmod(used_tokens + prompt - 1, budget)
         begin_s, used_tokens = begin_s + step_s * steps, used_tokens + 1
         unable = is_heeded & (np.maximum(latest_s - end_s, 0.0) - errors_s < prompt_s)
-        free_s = float(np.minimum(end_s, latest_s)[unable].max(initial=begin_s))
+        free_s = max(free_s, float(np.minimum(end_s, latest_s)[unable].max(initial=begin_s)))
         if free_s > begin_s:
             begin_s, used_tokens = free_s, prompt
         end_s[end_s > begin_s] += prompt_s

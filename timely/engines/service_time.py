@@ -2,6 +2,8 @@
 
 import math
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobId, JobSpec, JobTable
@@ -37,20 +39,39 @@ UPPER = {True: 0.98, False: 0.9}
 """Quantiles of the upper predictions for urgent and other requests."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A job without a segment, and its forecast at its arrival, seconds."""
+
+    urgent: bool
+    arrival_s: float
+    forecast_s: float
+
+    @property
+    def key(self) -> tuple[bool, int]:
+        """Of the correction that it teaches."""
+        return self.urgent, _bucket(self.forecast_s)
+
+    def ratio(self, now: float) -> float:
+        """Logarithm of its time until now over the forecast."""
+        return math.log(max(now - self.arrival_s, 1e-6) / self.forecast_s)
+
+
 class ServiceTime:
     """Predicts the response to a request that has not been sent to the engine yet.
 
     Its prompt is not known, so it gets the mean length of recent requests, without what was cached. The forecast knows
     neither the tasks that will come nor the true length of a segment. So each forecast is compared with what became of
-    its task, and later ones of its size are corrected by quantiles of these ratios. Urgent tasks have corrections of
-    their own. The upper prediction is at least what the responses that are promised already leave.
+    its task, and later ones of its size are corrected by quantiles of these ratios. A task that still waits counts once
+    its wait is longer than most. Urgent tasks have corrections of their
+    own. The upper prediction is at least what the responses that are promised already leave.
     """
 
     def __init__(self) -> None:
         self._prompt_tokens = FIRST_PROMPT_TOKENS
         self._segment_tokens = FIRST_SEGMENT_TOKENS
-        self._forecasts: dict[JobId, float] = {}
-        """Forecast at the arrival of each job without a segment, seconds."""
+        self._waiting: dict[JobId, _Waiting] = {}
+        """Jobs without a segment."""
         self._lengths = SegmentLengths()
         self._ratios: dict[tuple[bool, int], deque[tuple[float, float]]] = {}
         """Time and logarithm of response over forecast, by urgency and size of the forecast."""
@@ -60,24 +81,22 @@ class ServiceTime:
         if spec.plain:
             return
         mean = self._mean_spec(spec.hints.utility, spec.arrival_s)
-        self._forecasts[spec.job_id] = _forecast_s(mean, table, speed, limits)
+        forecast_s = _forecast_s(mean, table, speed, limits)
+        self._waiting[spec.job_id] = _Waiting(spec.hints.utility.urgent, spec.arrival_s, forecast_s)
         self._prompt_tokens += WEIGHT * (spec.prompt_tokens - spec.cached_tokens - self._prompt_tokens)
         self._segment_tokens += WEIGHT * (spec.segment_tokens - self._segment_tokens)
 
     def respond(self, job: Job, now: float) -> None:
         """A job has closed its first segment."""
-        forecast_s = self._forecasts.pop(job.job_id, None)
-        response_s = now - job.spec.arrival_s
-        if forecast_s is None or response_s <= 0.0:
+        waiting = self._waiting.pop(job.job_id, None)
+        if waiting is None or now <= waiting.arrival_s:
             return
         self._lengths.learn(job)
-        key = (job.spec.hints.utility.urgent, _bucket(forecast_s))
-        ratio = math.log(response_s / forecast_s)
-        self._ratios.setdefault(key, deque(maxlen=RATIOS)).append((now, ratio))
+        self._ratios.setdefault(waiting.key, deque(maxlen=RATIOS)).append((now, waiting.ratio(now)))
 
     def finish(self, job_id: JobId) -> None:
         """A job has ended, with or without a segment."""
-        self._forecasts.pop(job_id, None)
+        self._waiting.pop(job_id, None)
 
     def predict(
         self,
@@ -99,24 +118,27 @@ class ServiceTime:
         least_s = 0.0
         if limits is not None:
             least_s = response_behind_promises_s(spec, table, self._lengths, limits, in_flight, now)
-        bucket = _bucket(forecast_s)
         for ratios in self._ratios.values():
             while ratios and ratios[0][0] < now - RATIO_AGE_S:
                 ratios.popleft()
+        middle, upper = self._correction(utility.urgent, _bucket(forecast_s), now)
+        return ResponsePrediction(forecast_s * math.exp(middle), max(forecast_s * math.exp(upper), least_s))
+
+    def _correction(self, urgent: bool, bucket: int, now: float) -> tuple[float, float]:
+        """Median and upper quantile of the ratios of like tasks, logarithms."""
         near = min(
-            (
-                key
-                for key, ratios in self._ratios.items()
-                if key[0] == utility.urgent and len(ratios) >= LEAST_RATIOS
-            ),
+            (key for key, ratios in self._ratios.items() if key[0] == urgent and len(ratios) >= LEAST_RATIOS),
             key=lambda key: abs(key[1] - bucket),
             default=None,
         )
         if near is None:
-            return ResponsePrediction(forecast_s, max(forecast_s, least_s))
-        log_ratios = sorted(ratio for _, ratio in self._ratios[near])
-        middle, upper = (log_ratios[int(share * len(log_ratios))] for share in (0.5, UPPER[utility.urgent]))
-        return ResponsePrediction(forecast_s * math.exp(middle), max(forecast_s * math.exp(upper), least_s))
+            return 0.0, 0.0
+        ratios = sorted(ratio for _, ratio in self._ratios[near])
+        upper = _quantile(ratios, UPPER[urgent])
+        # A job that waits for longer than most will also respond after that.
+        waits = (waiting.ratio(now) for waiting in self._waiting.values() if waiting.key == near)
+        ratios = sorted([*ratios, *(ratio for ratio in waits if ratio > upper)])
+        return _quantile(ratios, 0.5), _quantile(ratios, UPPER[urgent])
 
     def _mean_spec(self, utility: TimeUtility, now: float) -> JobSpec:
         """A request of that utility, which is like recent ones."""
@@ -137,6 +159,10 @@ def _forecast_s(spec: JobSpec, table: JobTable, speed: Speed, limits: StepLimits
     )
     load = EngineLoad(table, speed, 0, free, UNBOUNDED, block, batch)
     return forecast(spec, load, spec.arrival_s).response_s
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[int(share * len(ordered))]
 
 
 def _bucket(forecast_s: float) -> int:
