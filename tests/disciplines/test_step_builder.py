@@ -306,3 +306,17 @@ def test_blocks_that_others_hold_anyway_cost_nothing_and_are_not_won() -> None:
     builder = builder_for(table, free_blocks=2)
     assert builder.add(asks)
     assert builder.plan.evict == ["low"]
+
+
+def test_a_victim_that_is_named_twice_frees_its_blocks_once() -> None:
+    table = JobTable()
+    asks = waiting(table, "asks", 16 * 9)
+    victims = [resident(table, name, 4) for name in ("first", "second")]
+
+    def named(*rows: int) -> StepBuilder:
+        return StepBuilder(table, limits(free_blocks=2), lambda: iter(rows))
+
+    assert not named(victims[0], victims[0], asks).add(asks)
+    builder = named(victims[0], victims[0], victims[1], asks)
+    assert builder.add(asks)
+    assert builder.plan.evict == ["first", "second"]

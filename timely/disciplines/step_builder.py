@@ -75,6 +75,14 @@ class StepBuilder:
         return self.slots <= 0 or self.budget <= 0
 
     @property
+    def queued_blocks(self) -> int:
+        """KV blocks that the jobs without a cache would take which could run now, all together."""
+        table, block = self.table, self.limits.block_tokens
+        queued = (table.resume_s <= self.limits.now) & ~table.resident
+        whole = table.prompt_tokens[queued] + table.output_tokens[queued] + 1
+        return int(np.maximum(-(-whole // block) - table.shared_blocks[queued], 0).sum())
+
+    @property
     def decoding_room(self) -> int:
         """Decoding rows that slots and tokens leave room for."""
         return max(0, min(self.slots, self.budget // (1 + self.limits.draft_tokens)))
@@ -228,6 +236,8 @@ class StepBuilder:
                 return False  # the victims that follow rank above this row
             if victim in self._members or victim in self._evicted_rows or not table.resident[victim]:
                 continue
+            if victim in evictions:
+                continue  # its blocks are free already
             evictions.append(victim)
             free += int(table.blocks[victim]) - int(table.shared_blocks[victim])
             residents -= 1
