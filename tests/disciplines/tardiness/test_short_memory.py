@@ -79,14 +79,18 @@ def test_a_prompt_that_is_cut_leaves_a_token_to_each_that_decodes() -> None:
     assert len(plan.tokens) == 11
 
 
-def two_prompts_beside_ten(bound: int, *, free_blocks: int) -> StepPlan:
-    """Both prompts are cut, beside ten jobs that decode and have the time; waiting, they hold shared blocks only."""
+def two_prompts_beside_ten(bound: int, *, free_blocks: int, queued_tokens: int = 6400) -> StepPlan:
+    """Both prompts are cut, beside ten jobs that decode and have the time; waiting, they hold shared blocks only.
+
+    A further prompt of ``queued_tokens`` has the time to wait.
+    """
     scene = Scene(free_blocks)
     for number in range(10):
         scene.add(f"decoding {number}", PATIENT, prompt=1600, output=5, bound=bound)
     for name in ("first", "second"):
         job = scene.add(name, NORMAL, prompt=2000)
         scene.table.shared_blocks[job.row] = 1000
+    scene.add("queued", PATIENT, prompt=queued_tokens)
     return scene.compose(0.5)
 
 
@@ -97,6 +101,11 @@ def test_where_answers_fill_the_cache_a_later_prompt_leaves_them_their_tokens() 
 
 def test_where_the_cache_has_room_a_later_prompt_takes_the_tokens_of_answers_with_time() -> None:
     assert two_prompts_beside_ten(500, free_blocks=10_000).tokens == {"first": 246, "second": 10}
+
+
+def test_where_no_job_waits_for_the_cache_a_later_prompt_takes_the_tokens_of_answers_with_time() -> None:
+    plan = two_prompts_beside_ten(500, free_blocks=300, queued_tokens=1600)
+    assert plan.tokens == {"first": 246, "second": 10}
 
 
 def test_where_plans_fill_the_cache_a_later_prompt_takes_their_tokens() -> None:

@@ -22,7 +22,7 @@ order of an index. Each joins only if it gains at least what the members lose:
   job later than ``PATIENCE`` times its predicted wait is no longer delayed for jobs that lose utility no faster.
 * **Chunks.** A prompt that would cost too much at once takes as much of the step as all slack allows, that of parked
   jobs included. A prompt that is cut leaves a token to each equal that decodes. Later prompts take these tokens, unless
-  answers hold most of the cache: those give it back when they end, unlike a plan that parks.
+  answers hold most of the cache and jobs wait for it: answers give it back when they end, unlike a plan that parks.
 * **Early is better.** Before its deadline a job still counts ``EARLY_SHARE`` of its slope. With slack on all sides the
   composition then tends to short responses instead of leaving them to chance.
 * **Plain requests.** The utility of a request without segments is that of its first token. From then on each token is

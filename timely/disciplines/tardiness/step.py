@@ -235,7 +235,7 @@ class Step:
             # It goes on in the next step anyway, so it leaves a token to each equal that decodes.
             equals = int(np.count_nonzero(self._decoding[self._decoding_place :] >= weight))
             # A later prompt takes these tokens, unless others wait for cache that answers give back when they end.
-            least = 0 if self._cuts and self._answers_fill_cache else min(tokens, MIN_CHUNK_TOKENS)
+            least = 0 if self._cuts and self._answers_keep_jobs_out else min(tokens, MIN_CHUNK_TOKENS)
             tokens = max(least, tokens - equals)
         if self._rules.CHUNK and self._parked_slack_s < slack_s:
             # A job that is about to resume cannot interrupt a step.
@@ -244,12 +244,13 @@ class Step:
         return tokens, numbers.prompt_token_s * tokens
 
     @property
-    def _answers_fill_cache(self) -> bool:
-        """Answers hold most of the KV cache. They give it back when they end, unlike a plan that parks."""
-        table = self._builder.table
+    def _answers_keep_jobs_out(self) -> bool:
+        """Answers hold most of the KV cache, and jobs wait for it; unlike plans that park, answers give it back."""
+        table, free_blocks = self._builder.table, self._builder.limits.free_blocks
         answers = table.plain | are_whole_answers(table, slice(None))
         blocks = (table.blocks - table.shared_blocks) * table.resident
-        return 2 * int(blocks[answers].sum()) > self._builder.limits.free_blocks + int(blocks.sum())
+        is_full = 2 * int(blocks[answers].sum()) > free_blocks + int(blocks.sum())
+        return is_full and self._builder.queued_blocks > free_blocks
 
     def _add_group(self, places: Rows, *, ordinary: bool) -> int:
         """Judge decoding candidates together, as each would be judged alone.
