@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -121,3 +122,24 @@ def test_400_robots_and_nothing_wider_than_the_window(page: Page, served: Fleet)
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert TOKEN not in page.content()
+
+
+def test_a_phone_shows_all_of_a_task_and_cuts_no_text(page: Page, served: Fleet) -> None:
+    submit(served, task="long", agent="drone-6", tuf="urgent")
+    submit(served, task="long", agent="drone-7")
+    served.run_for(60.0)
+    submit(served, task="long", agent="drone-8")
+    served.run_for(0.5)
+    page.set_viewport_size({"width": 390, "height": 800})
+    expect(page.locator("#n-share")).to_contain_text("served")
+    row = page.locator("#robots tbody tr")
+    expect(row).to_have_count(1)
+    for part in (row.locator("code").first, row.locator(".chip"), page.locator("#recent td").nth(5)):
+        box = part.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390.0, part
+    wide = "[...document.querySelectorAll('.tile')].filter(tile => tile.scrollWidth > tile.clientWidth)"
+    assert page.evaluate(f"{wide}.map(tile => tile.innerText)") == []
+    labels = "[...document.querySelectorAll('#timeline text[text-anchor]')].map(text => text.getBoundingClientRect())"
+    places = sorted(page.evaluate(f"{labels}.map(box => [box.left, box.right])"))
+    assert all(left_of[1] < right_of[0] for left_of, right_of in itertools.pairwise(places)), places
