@@ -47,7 +47,7 @@ from timely.engines.scripts import (
     nearest_script,
     script_segments,
 )
-from timely.engines.step_time.learned import FixedSpeed
+from timely.engines.step_time.learned import FixedSpeed, LearnedSpeed
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,8 @@ class ScriptedEngine(Engine):
         self._plans = dict(plans or {})
         self._planner: Planner = planner or nearest_script
         self.clock: AsyncClock = clock or SystemClock()
-        self._speed = FixedSpeed(token_s, sequence_s, prefill_token_s)
+        self._cost = FixedSpeed(token_s, sequence_s, prefill_token_s)
+        self._prior = (token_s, sequence_s, prefill_token_s, 0.0, 0.0)
         self._discipline, self._predictors = discipline, predictors
         self._controller = self._new_controller()
         self._mode: Mode = mode
@@ -144,7 +145,7 @@ class ScriptedEngine(Engine):
     def _new_controller(self) -> Controller:
         return Controller(
             registry.create_discipline(self._discipline, self._predictors),
-            self._speed,
+            LearnedSpeed(self._prior),
             files=self._predictors,
             fallback=FALLBACK,
         )
@@ -375,6 +376,7 @@ class ScriptedEngine(Engine):
             self.crash(f"{type(error).__name__}: {error}")
 
     async def _run(self) -> None:
+        end_s = math.inf
         while True:
             await self._working.wait()
             self._wake.clear()
@@ -386,12 +388,13 @@ class ScriptedEngine(Engine):
                 self._evict(self._controller.table[job_id], now)
             if plan.tokens:
                 before_step = self._closed_segments
-                await self._step(plan)
+                end_s = await self._step(plan, min(end_s, now))
                 # Closed segments leave first, from one task of this loop to the next and out of the socket; then
                 # the next step is composed.
                 for _ in range(TURNS * max(1, self._closed_segments - before_step)):
                     await asyncio.sleep(0)
             else:
+                end_s = math.inf
                 await wait_on_clock(self._wake, self.clock, plan.wake_s)
 
     def _limits(self, now: float) -> StepLimits:
@@ -403,14 +406,19 @@ class ScriptedEngine(Engine):
             prefill_chunk=self._prefill_chunk,
             free_blocks=self._free_blocks(),
             block_tokens=self._block_tokens,
-            speed=self._speed,
+            speed=self._controller.speed,
             cache_blocks=self._kv_blocks,
         )
 
     def _free_blocks(self) -> int:
         return self._kv_blocks - int(self._controller.table.blocks.sum())
 
-    async def _step(self, plan: StepPlan) -> None:
+    async def _step(self, plan: StepPlan, begin_s: float) -> float:
+        """Compute a step and return when it is over.
+
+        Args:
+            begin_s: end of the step before it, if there was no pause; what the server did since then counts.
+        """
         table = self._controller.table
         prefill = 0
         for job_id, share in plan.tokens.items():
@@ -424,14 +432,15 @@ class ScriptedEngine(Engine):
                 reach = int(table.prompt_tokens[row]) + int(table.output_tokens[row]) + 1
             table.blocks[row] = max(int(table.blocks[row]), math.ceil(reach / self._block_tokens))
             self._controller.started(job)
-        self._step_s = self._speed.step_s(len(plan.tokens), prefill)
-        await self.clock.sleep(self._step_s)
+        await self.clock.sleep(self._cost.step_s(len(plan.tokens), prefill))
         now = self.clock.now()
+        self._step_s = now - begin_s
         self._controller.ran(len(plan.tokens), prefill, self._step_s)
         for job_id, share in plan.tokens.items():
             live_job = table.get(job_id)
             if live_job is not None:  # it may have been cancelled during the step
                 self._compute(live_job, share, now)
+        return now
 
     def _compute(self, job: Job, share: int, now: float) -> None:
         table, row, live = job.table, job.row, self._live[str(job.job_id)]

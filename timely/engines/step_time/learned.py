@@ -48,10 +48,13 @@ class LearnedSpeed:
 
     Kept as weighted sums, apart for steps with and without prompts. Each kind fades only as steps of its kind come, so
     hours of decoding do not spoil the cost of prompts. Plain Python floats: a few microseconds a step.
+
+    Args:
+        prior: the coefficients before the first step.
     """
 
-    def __init__(self) -> None:
-        self._w = PRIOR
+    def __init__(self, prior: Coefficients = PRIOR) -> None:
+        self._w = prior
         self._prior = self._w
         self._decode = [0.0] * 10
         """Sums over decoding steps: how many; weighted 1, n, c, n n, n c, c c, y, n y, c y."""
@@ -62,7 +65,7 @@ class LearnedSpeed:
         self._surprises = [0, 0]
         self._news = 0
         """Steps since the last fit, counted by ``NEWS``."""
-        self._token_s = PRIOR[0]
+        self._token_s = prior[0]
         self.step_count = 0
 
     def observe(
