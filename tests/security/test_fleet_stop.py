@@ -383,5 +383,6 @@ def test_each_port_has_a_state_folder_and_a_free_port_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(serve.STATE_DIR_VARIABLE, str(tmp_path))
-    assert serve._state_folder(8000) == tmp_path / "server-8000"
-    assert serve._state_folder(0) is None
+    assert serve._state_folder(None, 8000) == tmp_path / "server-8000"
+    assert serve._state_folder(None, 0) is None
+    assert serve._state_folder(tmp_path / "own", 0) == tmp_path / "own"

@@ -18,6 +18,7 @@ from timely.cli import serve_options as options
 from timely.cli.terminal import Terminal, Verbose, quiet_cli_terminal
 from timely.core.clock import SystemClock
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
+from timely.core.files import check_folder_writable
 from timely.disciplines import registry
 from timely.disciplines.predictors.batching import Batching
 from timely.engines.base import Engine, Mode
@@ -91,7 +92,7 @@ def command(
         event_log=event_log,
         audit_log=audit_log,
         otlp_endpoint=otlp_endpoint,
-        state_dir=state_dir or _state_folder(port),
+        state_dir=_state_folder(state_dir, port),
         flush_segments=flush_segments,
         refuse_below=refuse_below,
         drain_s=drain,
@@ -148,11 +149,20 @@ def _objective(text: str) -> tuple[str, int]:
     return name, int(priority)
 
 
-def _state_folder(port: int) -> Path | None:
-    """The folder of a server that has a port of its own, else None: a free port is another one next time."""
-    if port == 0:
+def _state_folder(folder: Path | None, port: int) -> Path | None:
+    """The given folder, else that of a server that has a port of its own: a free port is another one next time.
+
+    Raises:
+        InvalidInput: the folder was named, and takes no files.
+    """
+    if folder is None and port == 0:
         return None
-    return Path(os.environ.get(STATE_DIR_VARIABLE, DEFAULT_STATE_DIR)).expanduser() / f"server-{port}"
+    is_named = folder is not None or STATE_DIR_VARIABLE in os.environ
+    if folder is None:
+        folder = Path(os.environ.get(STATE_DIR_VARIABLE, DEFAULT_STATE_DIR)).expanduser() / f"server-{port}"
+    if is_named:
+        check_folder_writable(folder)
+    return folder
 
 
 def _principals(path: Path | None, api_key: str | None) -> PrincipalRegistry | None:

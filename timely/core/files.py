@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from timely.core.errors import InvalidInput
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 STDOUT = Path("-")
 """As the name of a file: standard output."""
@@ -61,6 +64,23 @@ def core_write_file(path: Path, content: str | bytes) -> None:
         return
     with replaced_file(path) as temporary:
         temporary.write_bytes(data)
+
+
+def check_folder_writable(folder: Path) -> None:
+    """Make a folder unless it is there, and check that it takes files. A full disk may have room later.
+
+    Raises:
+        InvalidInput: it is no folder, or takes none.
+    """
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise InvalidInput(f"cannot be used: {error.strerror or error}", where=str(folder)) from error
 
 
 def core_read_json(path: Path) -> dict[str, Any]:
