@@ -179,6 +179,8 @@ class TaskLifecycle:
             return
         task.stopping = True
         task.ending = task.ending or ending
+        # Before the engine is asked: it may hang until a stop is reset and the server is killed.
+        self._log.write_ending(task.task_id, task.ending)
         try:
             cancelled = await self._engine.cancel(task.task_id)
         except EngineFailed as error:

@@ -146,6 +146,8 @@ class Recovery:
                 fingerprint, task.ending = record["fingerprint"], None
             elif record["kind"] == "urgency" and task.annotation is not None:
                 task.annotation = replace(task.annotation, urgency=Assignment(record["level"], "operator"))
+            elif record["kind"] == "ending":
+                task.ending = Ending(*record["ending"])
             elif record["kind"] == "generated":
                 _restore_generation(task, record, shift_s)
             elif record["kind"] == "settled":

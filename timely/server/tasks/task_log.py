@@ -10,6 +10,7 @@ and relates the server's clock to the wall clock. Every other record has a ``kin
 - ``replanned``, when another model or skill set goes on with the plan: ``history`` of the prompt, ``fingerprint``.
 - ``report``, before it is answered: ``report``, ``at_s``.
 - ``urgency``, by an operator: ``level``.
+- ``ending``, when a generation is to end early: ``ending``.
 - ``generated``: ``ending``, ``done``, ``segments``, ``at_s``, and ``name`` and ``data`` of the last event.
 - ``settled``: ``at_s``, ``ending``. ``forgotten``: the id may be used again.
 
@@ -45,7 +46,7 @@ from timely.core.record_log import RecordFile, read_record_log
 from timely.core.reports import ExecutionReport
 from timely.engines.base import SegmentReady
 from timely.server.tasks.request import server_task_utility_to_wire
-from timely.server.tasks.task import Task
+from timely.server.tasks.task import Ending, Task
 
 log = logging.getLogger(__name__)
 
@@ -310,6 +311,10 @@ class TaskLog:
     def urgency(self, task: Task, level: int) -> None:
         """An operator set the urgency of a task."""
         self.write("urgency", task.task_id, level=level)
+
+    def write_ending(self, task_id: str, ending: Ending) -> None:
+        """A generation is to end early: no later life of the server goes on with it."""
+        self.write("ending", task_id, ending=astuple(ending))
 
     def write_generation(self, task: Task, name: str, data: dict[str, Any]) -> None:
         """The generation is over; ``name`` and ``data`` are those of the last event."""
