@@ -170,6 +170,28 @@ def test_limits_hold_over_a_restart(tmp_path: Path) -> None:
     assert held[0] == held[1] > 0
 
 
+def test_a_restart_fills_no_bucket(tmp_path: Path) -> None:
+    states = [tmp_path / "first", tmp_path / "killed"]
+    for state in states:
+        with (
+            limited(tmp_path, state=state, requests_per_s=0.01, burst=2) as server,
+            server.as_("drones", **OWNER) as drones,
+        ):
+            if state is states[0]:
+                # A request that is refused later counts, too.
+                assert drones.post("/v1/tasks", json=body(skill_set="none")).status_code == 422
+                with drones.stream("POST", "/v1/tasks", json=body("ask")) as response:
+                    assert Reader(response).next()[1] == "accepted"
+                    shutil.copytree(states[0], states[1])
+            server.fleet.run_for(25.0)
+            problem = check_refusal(drones.post("/v1/tasks", json=body()), "requests_per_s")
+            assert problem["eta_s"] == pytest.approx(75.0)
+            assert server.fleet.service.usage.fair_share(8) == 8
+            with server.as_("arms") as arms:
+                assert arms.post("/v1/tasks", json=body(skill_set="none")).status_code == 422
+            assert server.fleet.service.usage.fair_share(8) == 4
+
+
 def test_an_answer_counts_with_the_body_of_its_request(tmp_path: Path) -> None:
     chat = {"messages": [{"role": "user", "content": "a story"}], "timely": {"agent": "drone-1"}}
     held = []

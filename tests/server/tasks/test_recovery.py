@@ -593,18 +593,21 @@ def test_a_stop_ends_a_plan_in_execution_whose_end_was_not_kept(tmp_path: Path) 
 
 def test_a_plan_that_a_stop_ends_does_not_go_on_after_a_reset_and_a_kill(tmp_path: Path) -> None:
     """The engine hangs, so that the plan has not ended when an operator resets the stop and the server is killed."""
-    with server(tmp_path / "first") as served, ThreadPoolExecutor(1) as pool:
-        with served.http.stream("POST", "/v1/tasks", json=body("long", id="one")) as stream:
-            Reader(stream).next()
-            served.run_for(1.5)
-            served.call(served.engine.hang)
-            stopping = pool.submit(served.http.post, "/v1/stop", json={"reason": "smoke", "deadline_s": 0.0})
-            served.until(lambda: served.service.tasks.get("one").stopping)
-            assert served.http.post("/v1/stop/reset").json()["saved"]
-            shutil.copytree(tmp_path / "first", tmp_path / "killed")
-            assert served.service.tasks.get("one").state == "generating"
-            served.call(served.engine.kill)
-            stopping.result(WAIT_S)
+    with (
+        server(tmp_path / "first") as served,
+        ThreadPoolExecutor(1) as pool,
+        served.http.stream("POST", "/v1/tasks", json=body("long", id="one")) as stream,
+    ):
+        Reader(stream).next()
+        served.run_for(1.5)
+        served.call(served.engine.hang)
+        stopping = pool.submit(served.http.post, "/v1/stop", json={"reason": "smoke", "deadline_s": 0.0})
+        served.until(lambda: served.service.tasks.get("one").stopping)
+        assert served.http.post("/v1/stop/reset").json()["saved"]
+        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+        assert served.service.tasks.get("one").state == "generating"
+        served.call(served.engine.kill)
+        stopping.result(WAIT_S)
     with server(tmp_path / "killed", now=104.0) as served:
         served.run_for(0.1)
         assert served.stats().jobs == ()

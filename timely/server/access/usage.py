@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from timely.core.clock import Clock
 from timely.core.errors import RateLimited, TooLarge
@@ -13,18 +14,30 @@ ACTIVE_S = 60.0
 """A principal counts as active for so long after a request, seconds."""
 
 
+class BucketLevel(NamedTuple):
+    """Permits of a bucket at a time."""
+
+    permits: float
+    at_s: float
+
+
 class TokenBucket:
     """Permits so many requests a second, and ``burst`` at once.
 
     Args:
         rate_per_s: requests a second in the long run.
         now: the time, seconds.
+        level: permits at a time; by default as many as there can be.
     """
 
-    def __init__(self, rate_per_s: float, burst: int, now: float) -> None:
+    def __init__(self, rate_per_s: float, burst: int, now: float, level: BucketLevel | None = None) -> None:
         self._rate_per_s, self._burst = rate_per_s, burst
-        self._permits = float(burst)
-        self._filled_s = now
+        self._permits, self._filled_s = level or BucketLevel(burst, now)
+
+    @property
+    def level(self) -> BucketLevel:
+        """What it had after the latest request."""
+        return BucketLevel(self._permits, self._filled_s)
 
     def fits(self, rate_per_s: float, burst: int) -> bool:
         """Whether the bucket is of these limits."""
@@ -52,8 +65,21 @@ class Usage:
         self._clock = clock
         self._buckets: dict[str, TokenBucket] = {}
         self._connections: Counter[str] = Counter()
+        self._levels: dict[str, BucketLevel] = {}
+        """What an earlier life of the server left in each bucket."""
         self._requested_s: dict[str, float] = {}
         """Time of each principal's latest request for a generation."""
+
+    def level(self, name: str) -> BucketLevel | None:
+        """What the latest request of a principal left in its bucket; None: it has none."""
+        bucket = self._buckets.get(name)
+        return bucket.level if bucket is not None else None
+
+    def restore(self, name: str, requested_s: float, level: BucketLevel | None) -> None:
+        """Take up a principal's latest request in an earlier life of the server, and its bucket after it."""
+        self._requested_s[name] = requested_s
+        if level is not None:
+            self._levels[name] = level
 
     def count_request(
         self, principal: Principal, live_plans: int, generations: int, end_s: float | None
@@ -80,7 +106,9 @@ class Usage:
             return
         bucket = self._buckets.get(principal.name)
         if bucket is None or not bucket.fits(limits.requests_per_s, limits.burst):
-            bucket = self._buckets[principal.name] = TokenBucket(limits.requests_per_s, limits.burst, now)
+            level = self._levels.pop(principal.name, None)
+            bucket = TokenBucket(limits.requests_per_s, limits.burst, now, level)
+            self._buckets[principal.name] = bucket
         if wait_s := bucket.take(now):
             raise RateLimited(
                 f"{principal.name} may send {limits.requests_per_s:g} requests a second",

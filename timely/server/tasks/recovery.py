@@ -9,7 +9,7 @@ segments that use skills which are gone. That plan ends with the code ``interrup
 import gc
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from timely.core.reports import ExecutionReport
 from timely.disciplines.predictors.request_annotator import Annotation
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import GenerationDone, PastReport, SegmentReady
+from timely.server.access.usage import BucketLevel, Usage
 from timely.server.settings import ServerSettings
 from timely.server.tasks.admission import Admission
 from timely.server.tasks.lifecycle import TaskLifecycle, task_execution_failure
@@ -44,6 +45,7 @@ class Recovery:
         lifecycle: goes on with them.
         table: receives them.
         log: forgets those that are over.
+        usage: receives what principals requested.
         settings: how long ended tasks are kept.
     """
 
@@ -51,14 +53,18 @@ class Recovery:
     lifecycle: TaskLifecycle
     table: TaskTable
     log: TaskLog
+    usage: Usage
     settings: ServerSettings
 
-    async def restore(self, records: Iterable[Record], now: float, *, stopped: bool) -> None:
+    async def restore(self, records: Sequence[Record], now: float, *, stopped: bool) -> None:
         """Bring back all tasks that are not over for longer than their retention.
 
         Args:
             stopped: the fleet is stopped, so that no plan goes on.
         """
+        for record in records:
+            if record["kind"] == "task":
+                self._count_request(record)
         # The records stay, and what is made of them: a search for garbage finds none, and takes a fourth of the time.
         gc.disable()
         try:
@@ -97,6 +103,12 @@ class Recovery:
             if task.replans is not None and (old := self.table.find(task.replans)) is not None:
                 old.replanned_as = task_id
         return states
+
+    def _count_request(self, record: Record) -> None:
+        shift_s, level = record["shift_s"], None
+        if (bucket := record.get("bucket")) is not None:
+            level = BucketLevel(bucket[0], bucket[1] + shift_s)
+        self.usage.restore(record["owner"], record["arrival_s"] + shift_s, level)
 
     async def _replan(self, task: Task) -> None:
         """Let the present model, skill set and robot go on with a task behind what was sent; sets the ending if not."""

@@ -113,7 +113,9 @@ class TaskService:
                 stats = await self.engine.stats()
                 await self._predict_for(stats.discipline)
                 self.recorder.record_start(stats)
-                recovery = Recovery(self._admission, self.lifecycle, self.tasks, self.log, self.settings)
+                recovery = Recovery(
+                    self._admission, self.lifecycle, self.tasks, self.log, self.usage, self.settings
+                )
                 await recovery.restore(records, self.clock.now(), stopped=self.fleet_stop.latch.is_latched)
             except BaseException:
                 # A signal may come during the half minute in which a model loads, or while tasks are restored. The log
@@ -220,7 +222,7 @@ class TaskService:
                 self._check_kv(principal, task.kv_tokens)
                 task.executed_before = executed_text
                 task.replans = old_task.task_id if old_task is not None else None
-                self.log.task(task)
+                self.log.task(task, self.usage.level(principal.name))
                 if self.log.problem:
                     raise Overloaded(f"tasks cannot be kept: {self.log.problem}", where="state")
                 self.tasks.add(task)

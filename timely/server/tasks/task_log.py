@@ -4,7 +4,8 @@ The log is a folder of record files (``timely.core.record_log``). The first reco
 and relates the server's clock to the wall clock. Every other record has a ``kind`` and a ``task``:
 
 - ``task``, before the generation starts: ``request`` without its token, ``token`` (SHA-256), ``owner``, ``replans``,
-  ``executed``, ``arrival_s``, ``network_s``, ``annotation``, ``fingerprint``.
+  ``executed``, ``arrival_s``, ``network_s``, ``annotation``, ``fingerprint``. Where its principal has a
+  rate, ``bucket`` says how many permits are left, and when.
 - ``segment``, written before it is sent: ``data`` of its event, ``ready_s``, ``execution_s``, ``pace``, and where the
   engine has them ``token_ids`` and ``last``.
 - ``replanned``, when another model or skill set goes on with the plan: ``history`` of the prompt, ``fingerprint``.
@@ -45,6 +46,7 @@ from timely.core.files import flush_file_names
 from timely.core.record_log import RecordFile, read_record_log
 from timely.core.reports import ExecutionReport
 from timely.engines.base import SegmentReady
+from timely.server.access.usage import BucketLevel
 from timely.server.tasks.request import server_task_utility_to_wire
 from timely.server.tasks.task import Ending, Task
 
@@ -259,8 +261,12 @@ class TaskLog:
         if self._open_folder is not None:
             self._catch_up(self._open_folder)
 
-    def task(self, task: Task) -> None:
-        """A task was admitted. If the disk refuses the record, ``problem`` says why, and it is not kept."""
+    def task(self, task: Task, bucket: BucketLevel | None = None) -> None:
+        """A task was admitted. If the disk refuses the record, ``problem`` says why, and it is not kept.
+
+        Args:
+            bucket: what its principal may still request.
+        """
         annotation = task.annotation
         urgency = annotation.urgency if annotation is not None else None
         self.write(
@@ -282,6 +288,7 @@ class TaskLog:
             if annotation is None or urgency is None
             else [urgency.level, urgency.source, urgency.confidence, annotation.expected_tokens],
             fingerprint=task.fingerprint,
+            **({"bucket": bucket} if bucket is not None else {}),
         )
         if self._refused_records:
             self._refused_records.pop()
