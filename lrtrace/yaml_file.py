@@ -44,10 +44,22 @@ class YamlFile:
 
 
 def read_lrtrace_yaml(path: Path) -> YamlFile:
-    """Parse a YAML file (safe tags only, no duplicate keys).
+    """Parse a YAML file that holds a mapping, as ``read_plain_yaml``.
 
     Raises:
-        BadInput: unreadable, too large, not YAML, a duplicate key, or not a mapping; names file and line.
+        BadInput: as there, or no mapping.
+    """
+    file = read_plain_yaml(path)
+    if not isinstance(file.value, dict):
+        raise BadInput("expected a mapping of fields", where=f"{path}:1")
+    return file
+
+
+def read_plain_yaml(path: Path) -> YamlFile:
+    """Parse a YAML file (safe tags only, no duplicate keys). The value of an empty one is None.
+
+    Raises:
+        BadInput: unreadable, too large, too deep, not YAML, or a duplicate key; names file and line.
     """
     try:
         stat = path.stat()
@@ -74,10 +86,8 @@ def _parse(text: str, name: str) -> YamlFile:
     try:
         _check_depth(text, loader_type, name)
         node = loader.get_single_node()
-        if not isinstance(node, yaml.MappingNode):
-            raise BadInput("expected a mapping of fields", where=f"{name}:1")
         builder = _Builder(loader, name)
-        value = builder.build(node)
+        value = builder.build(node) if node is not None else None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{name}:{mark.line + 1}" if mark is not None else name

@@ -244,6 +244,15 @@ def test_tokens_are_rotated_without_a_restart(guarded: Guarded) -> None:
             assert other.get("/v1/status").status_code == 200, "a broken file changes nothing"
 
 
+@pytest.mark.parametrize("text", ["- name: [{", "[" * 5000, "&a [*a]", "\x00", ""])
+def test_principals_that_cannot_be_read_are_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "principals.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=r"principals\.yaml") as caught:
+        PrincipalRegistry(path, None, ManualClock(0.0))
+    assert "\n" not in str(caught.value)
+
+
 def test_the_audit_log_names_the_principal(guarded: Guarded) -> None:
     task_id = submitted(guarded, "drones", agent="drone-2")
     with guarded.as_("arms", **PROOF) as http:

@@ -72,7 +72,7 @@ def test_what_cannot_be_used_is_named(data: object, where: str) -> None:
     assert caught.value.where == where
 
 
-@pytest.mark.parametrize("text", ["robots: [", "robots: \x00", ""])
+@pytest.mark.parametrize("text", ["robots: [", "robots: \x00", "", "[" * 5000, "&a [*a]"])
 def test_a_broken_file_is_named(tmp_path: Path, text: str) -> None:
     file = tmp_path / "fleet.yaml"
     file.write_text(text)

@@ -53,6 +53,7 @@ def test_an_empty_list_of_robots_names_none(tmp_path: Path) -> None:
     [
         None,
         "{",
+        "[" * 5000,
         "- 3",
         "- {name: a, roles: [operator]}",
         "a: b",

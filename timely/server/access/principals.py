@@ -13,6 +13,8 @@ from typing import Annotated, Literal, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from lrtrace.errors import BadInput
+from lrtrace.yaml_file import read_plain_yaml
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput, NotAllowed
 from timely.core.utility import NORMAL, URGENT, TimeUtility
@@ -264,13 +266,13 @@ def _read(path: Path) -> _PrincipalFile:
         stamp = _stamp(path)
         if not path.is_file() or stamp[2] > MAX_FILE_BYTES:
             raise InvalidInput("must be a regular file of at most 1 MiB", where=str(path))
-        entries = _ENTRIES.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
+        entries = _ENTRIES.validate_python(read_plain_yaml(path).value)
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path)) from error
     except ValidationError as error:
         raise _first_problem(error, str(path)) from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise InvalidInput(f"no YAML: {' '.join(str(error).split())}", where=str(path)) from error
+    except BadInput as error:
+        raise InvalidInput(error.message, where=error.where) from error
     by_digest: dict[str, Principal] = {}
     for entry in entries:
         for value in entry.token_sha256:

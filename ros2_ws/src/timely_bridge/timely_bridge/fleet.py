@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from lrtrace.errors import BadInput
+from lrtrace.yaml_file import read_plain_yaml
 from timely.core.errors import InvalidInput
 from timely_bridge.goals import NAME
 
@@ -90,10 +90,9 @@ def load_bridge_fleet(path: str | Path) -> Fleet:
         InvalidInput: the file is missing or broken; says what and where.
     """
     try:
-        data = yaml.safe_load(Path(path).read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        line = " ".join(str(error).split())
-        raise InvalidInput(f"cannot be read: {line}", where=str(path)) from error
+        data = read_plain_yaml(Path(path)).value
+    except BadInput as error:
+        raise InvalidInput(error.message, where=error.where) from error
     return parse_bridge_fleet(data, str(path))
 
 

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from lrtrace.errors import BadInput
+from lrtrace.yaml_file import read_plain_yaml
 from timely.core.errors import NotAllowed
 
 PRINCIPALS_VARIABLE = "TIMELY_PRINCIPALS"
@@ -46,14 +46,14 @@ class Operators:
                 commands = all(any(fnmatchcase(robot, one) for one in patterns) for robot in robots)
                 if commands and digest in entry["token_sha256"] and "operator" in entry["roles"]:
                     return str(entry["name"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, BadInput) as error:
             raise NotAllowed(f"the principals cannot be read: {error}", where=str(self._file)) from error
         raise NotAllowed(f"to {action} needs the token of an operator of these robots", where="token")
 
     def _read(self, file: Path) -> list[dict[str, Any]]:
         if not file.is_file() or file.stat().st_size > MAX_BYTES:
             raise ValueError("no regular file, or too large")
-        entries = list(yaml.safe_load(file.read_text()) or [])
+        entries = list(read_plain_yaml(file).value or [])
         for entry in entries:
             # In a text instead of a list every part of a word would count.
             if any(isinstance(entry.get(key), str) for key in ("agents", "roles", "token_sha256")):
