@@ -96,6 +96,17 @@ def test_a_task_that_nothing_was_promised_to_bounds_no_other(utility: TimeUtilit
     assert prediction.upper_s == prediction.eta_s < 0.2
 
 
+def test_a_promised_task_counts_before_it_can_run() -> None:
+    controller = step_in_flight([0.057])
+    alone_s = upper_s(controller)
+    on_its_way_s = controller.predict_response(URGENT, 0.004, [PROMISED]).upper_s
+    assert on_its_way_s > alone_s == upper_s(controller)
+    # Its grammar is being compiled.
+    job = controller.arrive(JobSpec("coming", 0.004, PROMISED, prompt_tokens=256, segment_tokens=10))
+    controller.set_ready(job, 0.004, ready=False)
+    assert upper_s(controller) == pytest.approx(on_its_way_s, rel=0.01)
+
+
 def test_a_promise_that_is_lost_anyway_refuses_no_task() -> None:
     assert upper_s(step_in_flight([0.1])) == upper_s(step_in_flight([0.0]))
 

@@ -6,6 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 from timely.core.errors import EngineFailed, Unsupported
@@ -282,6 +283,8 @@ class JobView:
         return cls(task_id, hints.agent, state, segment, slack_s, tokens, hints.utility.urgent)
 
 
+NOTHING_AHEAD: Mapping[str, RequestHints] = MappingProxyType({})
+
 URGENT_ROOM = 0.1
 """Share of the time of other tasks that their admission leaves to urgent tasks which come later."""
 
@@ -432,8 +435,14 @@ class Engine(ABC):
     async def stats(self) -> EngineStats:
         """A snapshot, cheap enough to take several times a second."""
 
-    async def predict_response(self, utility: TimeUtility) -> ResponsePrediction | None:
-        """When a request of that utility would be served that comes now; None: not known."""
+    async def predict_response(
+        self, utility: TimeUtility, ahead: Mapping[str, RequestHints] = NOTHING_AHEAD
+    ) -> ResponsePrediction | None:
+        """When a request of that utility would be served that comes now; None: not known.
+
+        Args:
+            ahead: of admitted tasks that may not have reached the engine, by id.
+        """
         return None
 
     def disciplines(self) -> tuple[DisciplineInfo, ...]:

@@ -53,8 +53,9 @@ def response_behind_promises_s(
 ) -> float:
     """The time until the first segment of a new task that makes no promised one late, seconds; 0 if none is promised.
 
-    Those count whose utility falls as fast or faster, since others wait for the new task in any case. A prompt waits
-    for those before it that cannot bear it. Predicted steps may be too short, as when a step is composed.
+    Those count whose utility falls as fast or faster, since others wait for the new task in any case. Those whose
+    grammar is being compiled count, too. A prompt waits for those before it that cannot bear it. Predicted steps may
+    be too short, as when a step is composed.
 
     Args:
         spec: the new task.
@@ -62,7 +63,7 @@ def response_behind_promises_s(
         limits: of the latest step.
         in_flight: that step, if it is not over. The table may count its prompts when it begins or when it ends.
     """
-    waits = table.promised & (table.segment == 0) & (table.resume_s <= now)
+    waits = table.promised & (table.segment == 0)
     rows = (waits & (table.alpha <= spec.hints.utility.alpha)).nonzero()[0]
     if not rows.size:
         return 0.0

@@ -15,6 +15,7 @@ import numpy as np
 
 from timely.core.errors import Conflict
 from timely.core.execution import ExecutionTrack
+from timely.core.hints import RequestHints
 from timely.core.job import NEVER, Job, JobId, JobSpec, JobTable, Segment
 from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
@@ -503,10 +504,18 @@ class Controller:
         """What a front-end reads that chooses one of several engines."""
         return report_load(self.table, self.speed, self._limits)
 
-    def predict_response(self, utility: TimeUtility, now: float) -> ResponsePrediction:
-        """The time until a request that comes now has its first segment."""
+    def predict_response(
+        self, utility: TimeUtility, now: float, ahead: Sequence[RequestHints] = ()
+    ) -> ResponsePrediction:
+        """The time until a request that comes now has its first segment.
+
+        Args:
+            ahead: of requests that come before it and are not here yet.
+        """
         in_flight = self._in_flight if any(self._steps) else None
-        return self._service_time.predict(utility, self.table, self.speed, self._limits, now, in_flight)
+        return self._service_time.predict(
+            utility, self.table, self.speed, self._limits, now, in_flight, ahead
+        )
 
     # ------------------------------------------------------------------ times
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from timely.core.clock import AsyncClock, SystemClock, wait_on_clock
 from timely.core.errors import Conflict, EngineDied, EngineFailed, TimelyError, TooLarge
+from timely.core.hints import RequestHints
 from timely.core.job import Job
 from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
@@ -24,6 +25,7 @@ from timely.disciplines.base import Discipline, DisciplineInfo, StepLimits, Step
 from timely.disciplines.requirements import check_queue_discipline_needs, discipline_lacks
 from timely.engines.active_discipline import FALLBACK
 from timely.engines.base import (
+    NOTHING_AHEAD,
     Engine,
     EngineEvent,
     EngineStats,
@@ -258,8 +260,11 @@ class ScriptedEngine(Engine):
             paces=controller.paces.robots(),
         )
 
-    async def predict_response(self, utility: TimeUtility) -> ResponsePrediction | None:
-        return self._controller.predict_response(utility, self.clock.now())
+    async def predict_response(
+        self, utility: TimeUtility, ahead: Mapping[str, RequestHints] = NOTHING_AHEAD
+    ) -> ResponsePrediction | None:
+        coming = [hints for task_id, hints in ahead.items() if task_id not in self._live]
+        return self._controller.predict_response(utility, self.clock.now(), coming)
 
     @property
     def max_prompt_tokens(self) -> int:

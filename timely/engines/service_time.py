@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobId, JobSpec, JobTable
@@ -80,7 +80,7 @@ class ServiceTime:
         """A request arrives; it is not in the table yet."""
         if spec.plain:
             return
-        mean = self._mean_spec(spec.hints.utility, spec.arrival_s)
+        mean = self._mean_spec(RequestHints(utility=spec.hints.utility), spec.arrival_s)
         forecast_s = _forecast_s(mean, table, speed, limits)
         self._waiting[spec.job_id] = _Waiting(spec.hints.utility.urgent, spec.arrival_s, forecast_s)
         self._prompt_tokens += WEIGHT * (spec.prompt_tokens - spec.cached_tokens - self._prompt_tokens)
@@ -106,18 +106,28 @@ class ServiceTime:
         limits: StepLimits | None,
         now: float,
         in_flight: StepInFlight | None = None,
+        ahead: Sequence[RequestHints] = (),
     ) -> ResponsePrediction:
         """The time until the first segment is complete.
 
         Args:
             limits: of the latest step; None before the first one.
             in_flight: that step, if it is not over.
+            ahead: of requests that come before it; they are in the table while the prediction is made.
         """
-        spec = self._mean_spec(utility, now)
-        forecast_s = _forecast_s(spec, table, speed, limits)
-        least_s = 0.0
-        if limits is not None:
-            least_s = response_behind_promises_s(spec, table, self._lengths, limits, in_flight, now)
+        spec = self._mean_spec(RequestHints(utility=utility), now)
+        coming = [
+            replace(self._mean_spec(hints, now), job_id=("ahead", place)) for place, hints in enumerate(ahead)
+        ]
+        for other in coming:
+            table.add(other)
+        try:
+            forecast_s = _forecast_s(spec, table, speed, limits)
+            least_s = 0.0
+            if limits is not None:
+                least_s = response_behind_promises_s(spec, table, self._lengths, limits, in_flight, now)
+        finally:
+            table.remove_together([other.job_id for other in reversed(coming)])
         for ratios in self._ratios.values():
             while ratios and ratios[0][0] < now - RATIO_AGE_S:
                 ratios.popleft()
@@ -140,12 +150,12 @@ class ServiceTime:
         ratios = sorted([*ratios, *(ratio for ratio in waits if ratio > upper)])
         return _quantile(ratios, 0.5), _quantile(ratios, UPPER[urgent])
 
-    def _mean_spec(self, utility: TimeUtility, now: float) -> JobSpec:
-        """A request of that utility, which is like recent ones."""
+    def _mean_spec(self, hints: RequestHints, now: float) -> JobSpec:
+        """A request that is like recent ones."""
         return JobSpec(
             None,
             now,
-            RequestHints(utility=utility),
+            hints,
             prompt_tokens=max(1, round(self._prompt_tokens)),
             segment_tokens=max(1, round(self._segment_tokens)),
         )

@@ -101,3 +101,8 @@ class ServerSettings:
     otlp_endpoint: str | None = None
     audit_log: Path | None = None
     event_log: Path | None = None
+
+    @property
+    def promises_responses(self) -> bool:
+        """Whether a task that is admitted has its first segment in time."""
+        return self.refuse_below == 1.0

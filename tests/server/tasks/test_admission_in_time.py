@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 from fleet import Fleet, Reader, body, fleet
+
+from timely.core.errors import Overloaded, TimelyError
+from timely.engines.scripted import ScriptedEngine
+from timely.server.access.principals import LOCAL
+from timely.server.tasks.request import TaskRequest
+from timely.server.tasks.task import Task
 
 SLOW = {"prefill_token_s": 0.1}
 """An engine that takes seconds for a prompt."""
@@ -65,3 +74,71 @@ def test_urgent_tasks_have_room_of_their_own_and_a_full_server_names_a_time() ->
         normal_s = check_refusal(served.http.post("/v1/tasks", json=body()))
         accepted(served, stack, tuf="urgent")
         assert check_refusal(served.http.post("/v1/tasks", json=body(tuf="urgent"))) < normal_s
+
+
+SOON = {"ert_s": 1.0, "alpha": -2.0, "beta": 1.0}
+"""An engine with ``BUSY`` bears the prompts of a few such tasks in time."""
+
+BUSY = {"prefill_token_s": 0.0005}
+
+
+def submit_together(served: Fleet, *bodies: dict[str, Any]) -> list[Task | TimelyError]:
+    """Submit tasks in one turn of the event loop; time stands still meanwhile."""
+
+    async def submit_all() -> list[Any]:
+        tasks = [served.service.submit(TaskRequest.model_validate(one), LOCAL) for one in bodies]
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    results: list[Task | TimelyError] = served.call(submit_all)
+    return results
+
+
+def admitted(results: list[Task | TimelyError]) -> list[Task]:
+    assert all(isinstance(result, Task | Overloaded) for result in results)
+    return [result for result in results if isinstance(result, Task)]
+
+
+def check_in_time(served: Fleet, tasks: list[Task]) -> None:
+    served.run_for(5.0)
+    responses_s = [task.track.response_time_s for task in tasks]
+    assert all(response_s is not None and response_s <= 1.0 for response_s in responses_s)
+
+
+async def delayed_prediction(engine: ScriptedEngine, *args: Any) -> Any:
+    """As of an engine in another process, which answers several questions after a step."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return await ScriptedEngine.predict_response(engine, *args)
+
+
+@pytest.fixture(params=[False, True], ids=["", "delayed"])
+def busy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    """A server that refuses late tasks; its engine answers a question at once, or later."""
+    with fleet(engine=BUSY, refuse_below=1.0, grace_s=60.0) as served:
+        if request.param:
+            monkeypatch.setattr(served.engine, "predict_response", partial(delayed_prediction, served.engine))
+        yield served
+
+
+@pytest.mark.parametrize("earlier_tasks", [0, 8])
+def test_a_burst_is_admitted_only_as_far_as_it_fits(busy: Fleet, earlier_tasks: int) -> None:
+    for _ in range(earlier_tasks):
+        check_in_time(busy, admitted(submit_together(busy, body(tuf=SOON))))
+    tasks = admitted(submit_together(busy, *[body(tuf=SOON)] * 50))
+    assert 1 < len(tasks) < 50
+    # Nor is there room that the refused ones left.
+    assert not admitted(submit_together(busy, body(tuf=SOON)))
+    check_in_time(busy, tasks)
+
+
+def test_tasks_that_are_refused_take_no_room(busy: Fleet) -> None:
+    patient = {"ert_s": 5.0, "alpha": -1.0, "beta": 1.0}
+    tasks = admitted(submit_together(busy, *[body(tuf=SOON)] * 60, body(tuf=patient)))
+    assert tasks[-1].request.tuf.ert_s == 5.0
+
+
+def test_a_task_counts_until_the_engine_has_answered(busy: Fleet) -> None:
+    tasks = admitted(submit_together(busy, *[body(tuf=SOON)] * 2))
+    assert list(busy.call(busy.service.tasks.ahead_of)) == [task.task_id for task in tasks]
+    busy.run_for(5.0)
+    assert busy.call(busy.service.tasks.ahead_of) == {}

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, get_args
 
 from timely.core.errors import Conflict, InvalidInput, TimelyError, UnknownName
+from timely.core.hints import RequestHints
 from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
 from timely.disciplines import registry
@@ -72,7 +73,8 @@ class ControlEvents:
         ``{"kind": "report", "task_id", "report", "sent_s"}``: ``sent_s``, on this clock, is ``now`` by default.
         ``{"kind": "load_discipline", "name"}`` answers ``loaded``, and loads beside the steps.
         ``{"kind": "discipline", "name"}``, ``{"kind": "mode", "name"}``,
-        ``{"kind": "eta", "tuf": [ert_s, alpha, beta]}`` answers the fields of ``ResponsePrediction``.
+        ``{"kind": "eta", "tuf": [ert_s, alpha, beta], "ahead"}`` answers the fields of ``ResponsePrediction``;
+        ``ahead`` has ``[task_id, tuf, network_s, promised]`` of each task that may be on its way here.
         ``{"kind": "load"}`` answers what ``timely.routing.reported_load`` reads.
         ``{"kind": "stats"}``, ``{"kind": "ping"}``, ``{"kind": "urgency", "task_id", "urgency"}``.
         ``{"kind": "requests", "task_id"}`` answers the request ids of a task, for a cancel.
@@ -130,7 +132,13 @@ class ControlEvents:
         return {"known": bool(requests)}
 
     def _eta(self, event: Mapping[str, Any], now: float) -> Answer:
-        return {"known": True, **asdict(self._controller().predict_response(TimeUtility(*event["tuf"]), now))}
+        ahead = [
+            RequestHints(utility=TimeUtility(*tuf), network_s=network_s, promised=promised)
+            for task_id, tuf, network_s, promised in event.get("ahead", ())
+            if not self._live.of_task(str(task_id))
+        ]
+        prediction = self._controller().predict_response(TimeUtility(*event["tuf"]), now, ahead)
+        return {"known": True, **asdict(prediction)}
 
     def _set_mode(self, event: Mapping[str, Any], now: float) -> Answer:
         """Another serving mode, for benchmarks that compare modes on one warm engine; only while idle."""

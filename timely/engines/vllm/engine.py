@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,14 @@ from timely.core.errors import (
     TimelyError,
     TooLarge,
 )
+from timely.core.hints import RequestHints
 from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo
 from timely.disciplines.requirements import check_queue_discipline_needs, discipline_lacks
 from timely.engines.base import (
+    NOTHING_AHEAD,
     Engine,
     EngineEvent,
     EngineStats,
@@ -419,9 +421,16 @@ class VllmEngine(Engine):
     async def stats(self) -> EngineStats:
         return vllm_engine_stats(await self._control({"kind": "stats"}))
 
-    async def predict_response(self, utility: TimeUtility) -> ResponsePrediction | None:
-        """Of the engine that would respond first."""
-        event = {"kind": "eta", "tuf": [utility.ert_s, utility.alpha, utility.beta]}
+    async def predict_response(
+        self, utility: TimeUtility, ahead: Mapping[str, RequestHints] = NOTHING_AHEAD
+    ) -> ResponsePrediction | None:
+        """Of the engine that would respond first; each engine is expected to get an equal part of ``ahead``."""
+        engines = len(self._running().engine_core.core_engines)
+        coming = [
+            [task_id, astuple(hints.utility), hints.network_s, hints.promised]
+            for task_id, hints in ahead.items()
+        ]
+        event = {"kind": "eta", "tuf": astuple(utility), "ahead": coming[::engines]}
         answer = min(await self._control(event), key=lambda answer: float(answer["eta_s"]))
         return ResponsePrediction(answer["eta_s"], answer["upper_s"])
 

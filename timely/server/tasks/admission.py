@@ -181,7 +181,7 @@ class Admission:
                 priority=request.priority,
                 network_s=task.network_s,
                 agent=request.agent,
-                promised=self.settings.refuse_below == 1.0,
+                promised=self.settings.promises_responses,
             ),
             max_tokens=self._max_tokens(request, task.skill_set),
             temperature=request.temperature,

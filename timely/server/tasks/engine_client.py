@@ -2,12 +2,13 @@
 
 import asyncio
 import math
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from timely.core.clock import AsyncClock
 from timely.core.errors import EngineDied, EngineFailed, Overloaded, TooLarge
+from timely.core.hints import RequestHints
 from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
 from timely.disciplines import registry
@@ -27,7 +28,7 @@ STATS_FRESH_S = 0.1
 
 
 MAX_PREDICTIONS = 100
-"""Utilities whose latest prediction is kept."""
+"""Most predictions that are kept."""
 
 
 class EngineClient:
@@ -47,8 +48,10 @@ class EngineClient:
         self._stats: EngineStats | None = None
         self._last_stats: EngineStats | None = None
         self._stats_s = float("-inf")
-        self._predictions: dict[TimeUtility, tuple[float, ResponsePrediction | None]] = {}
-        """Time and value of the latest prediction for each utility."""
+        self._predictions: dict[
+            tuple[TimeUtility, tuple[str, ...]], tuple[float, ResponsePrediction | None]
+        ] = {}
+        """Time and value of the latest prediction for each utility behind certain tasks."""
         self._querying = asyncio.Lock()
         self._infos: tuple[DisciplineInfo, ...] | None = None
 
@@ -108,28 +111,37 @@ class EngineClient:
         if tokens > limit:
             raise TooLarge(f"the prompt has {tokens} tokens; the limit is {limit}", where="prompt")
 
-    async def predict_response(self, utility: TimeUtility) -> ResponsePrediction | None:
-        """When a new request would be served; None: not known. At most ``STATS_FRESH_S`` old."""
-        now = self._clock.now()
-        predicted_s, prediction = self._predictions.get(utility, (-math.inf, None))
+    async def predict_response(
+        self, utility: TimeUtility, ahead: Mapping[str, RequestHints]
+    ) -> ResponsePrediction | None:
+        """When a new request would be served; None: not known. At most ``STATS_FRESH_S`` old.
+
+        Args:
+            ahead: as in ``Engine.predict_response``.
+        """
+        now, key = self._clock.now(), (utility, tuple(ahead))
+        predicted_s, prediction = self._predictions.get(key, (-math.inf, None))
         if now - predicted_s > STATS_FRESH_S:
             try:
-                prediction = await self._within_deadline(self.engine.predict_response(utility))
+                prediction = await self._within_deadline(self.engine.predict_response(utility, ahead))
             except EngineFailed:
                 return None
             if len(self._predictions) >= MAX_PREDICTIONS:
                 self._predictions.clear()
-            self._predictions[utility] = (now, prediction)
+            self._predictions[key] = (now, prediction)
         return prediction
 
-    def note_arrival(self) -> None:
-        """A request has been sent to the engine, so predictions before it no longer hold."""
+    def note_admission(self) -> None:
+        """A task has been admitted, so predictions before it no longer hold."""
         self._predictions.clear()
 
-    async def check_response_time(self, utility: TimeUtility, deadline_s: float, sure_s: float) -> None:
+    async def check_response_time(
+        self, utility: TimeUtility, ahead: Mapping[str, RequestHints], deadline_s: float, sure_s: float
+    ) -> None:
         """Check that a new request would be served in time; either limit may be infinite.
 
         Args:
+            ahead: as in ``Engine.predict_response``.
             deadline_s: its first segment is expected before.
             sure_s: its first segment comes before that all but surely, with room for urgent tasks to come.
 
@@ -138,7 +150,7 @@ class EngineClient:
         """
         if deadline_s == sure_s == math.inf:
             return
-        prediction = await self.predict_response(utility)
+        prediction = await self.predict_response(utility, ahead)
         if prediction is None:
             return
         forecast = f"the first segment would come after about {prediction.eta_s:.2f} s"

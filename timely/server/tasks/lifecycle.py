@@ -85,7 +85,6 @@ class TaskLifecycle:
             self.settle(task)
             self._forget(task)
             raise task.refusal
-        self._engine.note_arrival()
         await self._log.durable()
         if task.state == "generating" and task.grace is None:
             # The client has no open event stream yet, and may never have one.

@@ -214,9 +214,9 @@ class TaskService:
             check_task_submitter(principal, request.agent)
             self._check_open()
             self._count_request(principal)
-            place = HeldPlace(principal.name)
+            place = HeldPlace(principal.name, request=request)
             with self.tasks.reserve(request.id, place, urgent=request.tuf.urgent) as task_id:
-                await self.engine.check_response_time(request.tuf, *self._latest_response_s(request))
+                await self._check_response_time(task_id, request)
                 task, generation = await self._admission.prepare(task_id, request, principal)
                 self._check_open()  # a stop may have come meanwhile
                 self._check_kv(principal, task.kv_tokens)
@@ -226,6 +226,7 @@ class TaskService:
                 if self.log.problem:
                     raise Overloaded(f"tasks cannot be kept: {self.log.problem}", where="state")
                 self.tasks.add(task)
+                self.engine.note_admission()
         except TimelyError as error:
             if isinstance(error, Overloaded) and error.where == "tasks":
                 error.eta_s = await self._place_eta_s(request)
@@ -235,6 +236,23 @@ class TaskService:
         task.events.append("accepted", task.acceptance())
         await self.lifecycle.begin(task, generation)
         return task
+
+    async def _check_response_time(self, task_id: str, request: TaskRequest) -> None:
+        """Check that a task would be served in time behind those that were admitted or are checked before it.
+
+        Raises:
+            Overloaded: it would not.
+        """
+        limits_s = self._latest_response_s(request)
+        while True:
+            ahead = self.tasks.ahead_of(task_id)
+            try:
+                await self.engine.check_response_time(request.tuf, ahead, *limits_s)
+                return
+            except Overloaded:
+                # A task that was checked at the same time may have been refused meanwhile: its room is free.
+                if self.tasks.has_all(ahead):
+                    raise
 
     def _count_request(self, principal: Principal, generations: int = 1) -> None:
         """Count a request for generations.
@@ -260,7 +278,8 @@ class TaskService:
 
     async def _place_eta_s(self, request: TaskRequest) -> float | None:
         """When a task would be served that found no place, seconds; None: not known."""
-        place_s, prediction = self.tasks.next_place_s(), await self.engine.predict_response(request.tuf)
+        place_s = self.tasks.next_place_s()
+        prediction = await self.engine.predict_response(request.tuf, self.tasks.ahead_of())
         return None if place_s is None or prediction is None else place_s + prediction.eta_s
 
     def _latest_response_s(self, request: TaskRequest) -> tuple[float, float]:

@@ -3,12 +3,14 @@
 import math
 import secrets
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from timely.core.errors import Conflict, Overloaded
+from timely.core.hints import RequestHints
 from timely.server.settings import ServerSettings
+from timely.server.tasks.request import TaskRequest
 from timely.server.tasks.task import Task, unknown_task
 
 MAX_RECENT = 300
@@ -28,11 +30,13 @@ class HeldPlace:
     Attributes:
         owner: name of its principal.
         kv_tokens: KV cache that it may hold, tokens; 0: not counted.
+        request: for a task.
     """
 
     owner: str
     generations: int = 1
     kv_tokens: int = 0
+    request: TaskRequest | None = None
 
 
 class TaskTable:
@@ -129,6 +133,33 @@ class TaskTable:
         lives_s = [task.generated_s - task.arrival_s for task in list(self.recent)[-RECENT_LIVES:]]
         live = len(self.generating()) if owner is None else self.live_of(owner)
         return sum(lives_s) / len(lives_s) / live if lives_s and live else None
+
+    def ahead_of(self, name: str | None = None) -> dict[str, RequestHints]:
+        """Hints of the tasks, by id, that come before one that is being prepared and may not be in the engine yet.
+
+        Args:
+            name: its id; None: that of a task that comes now.
+        """
+        ahead = {
+            task.task_id: self._hints(task.request, task.network_s)
+            for task in self.generating()
+            if not (task.answered.is_set() or task.track.segments)
+        }
+        for other, place in self._places.items():
+            if other == name:
+                break
+            if place.request is not None:
+                ahead[other] = self._hints(place.request, place.request.network_s or 0.0)
+        return ahead
+
+    def _hints(self, request: TaskRequest, network_s: float) -> RequestHints:
+        return RequestHints(
+            utility=request.tuf, network_s=network_s, promised=self._settings.promises_responses
+        )
+
+    def has_all(self, names: Iterable[str]) -> bool:
+        """Whether every one of these ids is that of a task, or reserved for one."""
+        return all(name in self._tasks or name in self._places for name in names)
 
     def add(self, task: Task) -> None:
         """Add a task whose id was reserved."""
