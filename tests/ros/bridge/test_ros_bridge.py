@@ -28,6 +28,7 @@ from timely_interfaces.msg import ErrorCode, RobotState, Segment, SegmentReport
 from timely_interfaces.msg import Task as TaskNews
 from timely_interfaces.msg import TimeUtility as Tuf
 from timely_interfaces.srv import ResetStop
+from timely_robots.ros import actions
 from timely_robots.ros.actions import send_ros_goal
 
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError, UnknownName, UnsafeSegment
@@ -563,6 +564,37 @@ def test_a_play_that_is_stopped_cancels_what_runs(domain_id: int, server: FakeSe
         assert answers == [False]
         assert len(server.cancelled) == 1
     finally:
+        made.close()
+
+
+def test_a_play_requests_a_lost_result_again(
+    domain_id: int, server: FakeServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost: list[Any] = []
+    take_result = actions.ActionCall._on_result
+
+    def lose_first(call: actions.ActionCall, response: Any) -> None:
+        if lost:
+            take_result(call, response)
+        lost.append(response)
+
+    monkeypatch.setattr(actions.ActionCall, "_on_result", lose_first)
+    monkeypatch.setattr(actions, "RESULT_S", 0.3)
+    made = World(domain_id, a_fleet(), server)
+    stop, answers = threading.Event(), []
+    script = [{"at_s": 0.0, "robot": "drone1", "task": "fly"}]
+    player = threading.Thread(
+        target=lambda: answers.append(play_bridge_tasks(script, stop, domain_id=domain_id))
+    )
+    try:
+        player.start()
+        player.join(LIMIT_S)
+        assert answers == [True]
+        assert len(lost) > 1
+        assert '"outcome": "complete"' in capsys.readouterr().out
+    finally:
+        stop.set()
+        player.join(LIMIT_S)
         made.close()
 
 

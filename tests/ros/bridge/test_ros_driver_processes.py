@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from bridge_doubles import FakeSegment, FakeServer
 from emulated_robots import emulated_tello, own_host
 from ros_harness import eventually
 from test_ros_bridge import World, a_fleet
-from timely_bridge import driver_processes
+from timely_bridge import driver_processes, run_fleet
 from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet import parse_bridge_fleet
 from timely_interfaces.msg import ErrorCode, RobotState
@@ -92,3 +94,15 @@ def test_a_driver_that_does_not_start_is_started_again_later(
     assert "did not start: [Errno 11] no more processes; it starts again in 0.5 s" in capsys.readouterr().err
     assert process.due_s > 0.0
     assert process.restart_s == 1.0
+
+
+def test_an_interrupted_start_waits_for_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver may take a minute until it is ready, or a fault."""
+    monkeypatch.setattr(run_fleet, "START_S", 5.0)
+    bridge: Any = SimpleNamespace(
+        drivers_ready=lambda: {"drone1": False}, driver_faults=lambda: {"drone1": ""}
+    )
+    processes: Any = SimpleNamespace(failure=lambda name: "")
+    stop = threading.Event()
+    stop.set()
+    run_fleet._wait_for_drivers(bridge, processes, stop)

@@ -15,6 +15,7 @@ import hashlib
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -69,6 +70,7 @@ def start_bridge_fleet(
     ros_args: list[str] | None = None,
     recording: McapFiles | None = None,
     processes: DriverProcesses | None = None,
+    stop: threading.Event | None = None,
 ) -> RunningFleet:
     """Make, configure and activate all nodes, and spin them on a thread of their own. Returns when all are ready.
 
@@ -78,6 +80,7 @@ def start_bridge_fleet(
         client_factory: other clients, in tests.
         recording: takes tasks, segments, reports and states, and is closed with the fleet.
         processes: runs the drivers in processes of their own; None makes them here.
+        stop: waits for these no longer once it is set.
 
     Raises:
         UnknownName: no such kind of driver. InvalidInput: a parameter is unusable. EngineFailed: a node did not start.
@@ -121,15 +124,19 @@ def start_bridge_fleet(
     if processes is not None:
         try:
             processes.start()
-            _wait_for_drivers(bridge, processes)
+            _wait_for_drivers(bridge, processes, stop or threading.Event())
         except BaseException:
             running.close()
             raise
     return running
 
 
-def _wait_for_drivers(bridge: BridgeNode, processes: DriverProcesses) -> None:
-    """Return when every driver takes segments; raises EngineFailed when one ended, has a fault, or takes too long."""
+def _wait_for_drivers(bridge: BridgeNode, processes: DriverProcesses, stop: threading.Event) -> None:
+    """Return when every driver takes segments, or ``stop`` is set.
+
+    Raises:
+        EngineFailed: one ended, has a fault, or takes too long.
+    """
     deadline_s = time.monotonic() + START_S
     while waiting := [name for name, ready in bridge.drivers_ready().items() if not ready]:
         for name, fault in bridge.driver_faults().items():
@@ -137,7 +144,8 @@ def _wait_for_drivers(bridge: BridgeNode, processes: DriverProcesses) -> None:
                 raise EngineFailed(f"the driver of {name} did not start: {failure}")
         if time.monotonic() > deadline_s:
             raise EngineFailed(f"no state of the driver of {', '.join(waiting)} within {START_S:g} s")
-        time.sleep(0.05)
+        if stop.wait(0.05):
+            return
 
 
 def bridge_state_folder(fleet_file: str) -> Path:
@@ -199,10 +207,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 ros_args=argv[at:],
                 recording=recording,
                 processes=processes,
+                stop=stop,
             )
             try:
                 while_running.enter_context(realtime_ros_process())
-                print(f"fleet ready: {', '.join(robot.name for robot in fleet.robots)}", flush=True)
+                if not stop.is_set():
+                    print(f"fleet ready: {', '.join(robot.name for robot in fleet.robots)}", flush=True)
                 running.spinner.wait(stop)
             finally:
                 is_clean = running.close()

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from action_msgs.msg import GoalStatus
 from rclpy.action import ActionClient
 from rclpy.node import Node
 from timely_interfaces.action import ExecuteTask
@@ -108,8 +109,12 @@ class Player(Node):
         call.send()
 
     def _on_result(self, robot: str, task: Mapping[str, Any], response: Any) -> None:
-        rejection = {"outcome": "refused", "error_msg": "the goal was not taken"}
-        result = rejection if response is None else _plain(response.result)
+        if response is None:
+            result = {"outcome": "refused", "error_msg": "the goal was not taken"}
+        elif response.status == GoalStatus.STATUS_UNKNOWN:
+            result = {"outcome": "failed", "error_msg": "the bridge does not know the goal"}
+        else:
+            result = _plain(response.result)
         self.busy.pop(robot, None)
         self.goals_left -= 1
         print(json.dumps({"robot": robot, "task": task["task"], **result}), flush=True)

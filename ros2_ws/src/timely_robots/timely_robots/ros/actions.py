@@ -145,6 +145,9 @@ def assumed_goal_handle(client: ActionClient, goal_id: UUID) -> ClientGoalHandle
 UNANSWERED_S = 2.0
 """The result of a goal that was not accepted for so long is requested by the goal's id."""
 
+RESULT_S = 10.0
+"""The result of an accepted goal is requested again so often: a server that was started again knows no request."""
+
 
 class ActionCall:
     """One goal from the client's side: sent, perhaps cancelled, with its response. On the executor's thread.
@@ -164,16 +167,17 @@ class ActionCall:
         self.handle: ClientGoalHandle | None = None
         self.response: Any = None
         self._client, self._goal, self._feedback, self._on_response = client, goal, feedback, on_response
-        self._sent_s = math.inf
+        self._requested_s = math.inf
 
     @property
     def unanswered(self) -> bool:
-        """The acceptance is late; it may be lost."""
-        return self.handle is None and time.monotonic() - self._sent_s > UNANSWERED_S
+        """The acceptance is late, or the result was requested long ago; the answer may be lost."""
+        wait_s = UNANSWERED_S if self.handle is None else RESULT_S
+        return self.response is None and time.monotonic() - self._requested_s > wait_s
 
     def send(self) -> None:
         """Send the goal, once."""
-        self._sent_s = time.monotonic()
+        self._requested_s = time.monotonic()
         goal_future = send_ros_goal(self._client, self._goal, self._feedback, self.goal_id)
         goal_future.add_done_callback(lambda future: self._on_acceptance(future.result()))
 
@@ -195,7 +199,7 @@ class ActionCall:
             self._follow(handle)
 
     def _follow(self, handle: ClientGoalHandle) -> None:
-        self.handle = handle
+        self.handle, self._requested_s = handle, time.monotonic()
         handle.get_result_async().add_done_callback(lambda future: self._on_result(future.result()))
 
     def _on_result(self, response: Any) -> None:
