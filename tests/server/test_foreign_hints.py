@@ -85,5 +85,6 @@ def test_the_engine_reads_them_and_the_requests_own_fields_win() -> None:
 
 
 def test_an_objective_has_a_priority(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_timely_command(["serve", "--engine", "scripted", "--objective", "critical"]) == 2
+    for text in ("critical", "=1", "critical=1.5", "critical=" + "9" * 5000):
+        assert run_timely_command(["serve", "--engine", "scripted", "--objective", text]) == 2
     assert "NAME=PRIORITY" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -38,6 +39,8 @@ INTERRUPTED = 130
 STATE_DIR_VARIABLE = "TIMELY_STATE_DIR"
 DEFAULT_STATE_DIR = "~/.local/state/timely"
 """As for drivers."""
+
+OBJECTIVE_PRIORITY = re.compile(r"-?[0-9]{1,9}")
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -144,8 +147,8 @@ class Access:
 def _objective(text: str) -> tuple[str, int]:
     """``NAME=PRIORITY``."""
     name, _, priority = text.partition("=")
-    if not name or not priority.removeprefix("-").isdecimal():
-        raise InvalidInput(f"write NAME=PRIORITY, not {text!r}", where="--objective")
+    if not name or OBJECTIVE_PRIORITY.fullmatch(priority) is None:
+        raise InvalidInput(f"write NAME=PRIORITY, not {text[:140]!r}", where="--objective")
     return name, int(priority)
 
 

@@ -263,6 +263,21 @@ def test_a_stop_that_the_disk_refuses_holds_and_says_so(domain_id: int, tmp_path
         folder.mkdir()
 
 
+def test_a_reset_that_the_disk_refuses_leaves_the_stop_and_says_so(domain_id: int, tmp_path: Path) -> None:
+    """No task could begin after it, and a restart would bring the stop back."""
+    folder = tmp_path / "gone"
+    with bench_of(domain_id, folder) as bench:
+        assert bench.call(Trigger, "stop").success
+        folder.rename(tmp_path / "kept")
+        answer = bench.call(ResetStop, "reset", token=OPERATOR)
+        assert not answer.success
+        assert "cannot write" in answer.message
+        assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
+        (tmp_path / "kept").rename(folder)
+        assert bench.call(ResetStop, "reset", token=OPERATOR).success
+        assert bench.send("mf(20);", "later").result().outcome == "done"
+
+
 def test_a_lease_and_a_task_that_the_disk_refuses_say_so(domain_id: int, tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     with bench_of(domain_id, folder) as bench:
