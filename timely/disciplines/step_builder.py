@@ -78,9 +78,9 @@ class StepBuilder:
     def queued_blocks(self) -> int:
         """KV blocks that the jobs without a cache would take which could run now, all together."""
         table, block = self.table, self.limits.block_tokens
-        queued = (table.resume_s <= self.limits.now) & ~table.resident
-        whole = table.prompt_tokens[queued] + table.output_tokens[queued] + 1
-        return int(np.maximum(-(-whole // block) - table.shared_blocks[queued], 0).sum())
+        is_queued = (table.resume_s <= self.limits.now) & ~table.resident
+        whole = table.prompt_tokens[is_queued] + table.output_tokens[is_queued] + 1
+        return int(np.maximum(-(-whole // block) - table.shared_blocks[is_queued], 0).sum())
 
     @property
     def decoding_room(self) -> int:
