@@ -97,7 +97,7 @@ def test_the_examples_are_learned_when_a_discipline_reads_levels(monkeypatch: py
         (["array"], "a something-else file is for no predictor here"),
         (["urgency", "urgency"], "is a timely-text-classifier too"),
         (["none", "urgency"], "'none' stands alone"),
-        (["missing"], "not a predictor file"),
+        (["missing"], "cannot read it: No such file or directory"),
         (["pickle"], "not a predictor file"),
         (["words"], "not a predictor file"),
     ],

@@ -106,9 +106,10 @@ class TextClassifier:
             raise InvalidInput(f"labels must lie within 0..{classes - 1}", where="labels")
         count = np.bincount(classes_of_texts, minlength=classes)
         if classes < 2 or (count == 0).any():
-            empty_classes = np.flatnonzero(count == 0).tolist()
+            empty_classes = ", ".join(map(str, np.flatnonzero(count == 0)))
             raise InvalidInput(
-                f"at least two classes with a text each are needed; none for {empty_classes}", where="labels"
+                f"each label from 0 to {classes - 1} needs a text; there is none with {empty_classes}",
+                where="labels",
             )
         text_embedder = embedder or HashEmbedder(DIM)
         x = text_embedder.embed(texts).astype(np.float64)

@@ -31,7 +31,7 @@ def predictor_kind(path: Path) -> str:
     With its ``unit`` after a colon where it has one: ``timely-app-costs:kv``.
 
     Raises:
-        InvalidInput: it is no predictor file.
+        InvalidInput: it cannot be read, or is no predictor file.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -39,7 +39,9 @@ def predictor_kind(path: Path) -> str:
                 raise ValueError("its record is too large")
         with np.load(path, allow_pickle=False) as data:
             meta = json.loads(data["meta"].tobytes())
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except OSError as error:
+        raise InvalidInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidInput(f"not a predictor file ({error})", where=str(path)) from error
     kind = meta.get("format") if isinstance(meta, dict) else None
     if not isinstance(kind, str):
@@ -90,7 +92,9 @@ def read_predictor_arrays(path: Path, kind: str, names: tuple[str, ...] | None =
             meta = json.loads(data["meta"].tobytes())
             for name in names if names is not None else [n for n in data.files if n != "meta"]:
                 out[name] = data[name]
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except OSError as error:
+        raise InvalidInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidInput(f"not a {kind} file ({error})", where=str(path)) from error
     if not isinstance(meta, dict) or meta.get("format") != kind or meta.get("version") != _VERSION:
         raise InvalidInput(f"not a {kind} file of version {_VERSION}", where=str(path))
