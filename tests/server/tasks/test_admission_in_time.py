@@ -55,6 +55,14 @@ def test_a_late_task_is_refused_only_where_the_operator_wants_that() -> None:
                 accepted(served, stack)
 
 
+def test_the_network_of_the_robot_takes_its_part_of_the_deadline() -> None:
+    with fleet() as served, ExitStack() as stack:
+        eta_s = check_refusal(served.http.post("/v1/tasks", json=body(deadline_s=0.01)))
+        # The profile says 8 ms.
+        check_refusal(served.http.post("/v1/tasks", json=body(deadline_s=eta_s + 0.004)))
+        accepted(served, stack, deadline_s=eta_s + 0.004, network_s=0.0)
+
+
 @pytest.mark.parametrize("share", [None, 0.0, 1.0])
 def test_a_response_is_promised_where_late_tasks_are_refused(share: float | None) -> None:
     with fleet(refuse_below=share) as served, ExitStack() as stack:

@@ -61,9 +61,6 @@ class Admission:
         skill_set, profile = await self._robot(request)
         prompt = self._prompt(request, skill_set)
         await self.engine.check_length(prompt.system + prompt.user)
-        network_s = request.network_s
-        if network_s is None:
-            network_s = profile.network_s or skill_set.network_s
         arrival_s = self.clock.now()
         annotation = await self.predictions.annotate(
             Arrival(task_id, request.task, request.urgency, request.expected_tokens, hurry=request.tuf.urgent)
@@ -80,7 +77,7 @@ class Admission:
             token_digest=principal_token_digest(token),
             annotation=annotation,
             arrival_s=arrival_s,
-            network_s=network_s,
+            network_s=_network_s(request, skill_set, profile),
             owner=principal.name,
             value_wait_s=principal.limits.value_wait_s or math.inf,
         )
@@ -88,6 +85,14 @@ class Admission:
             prompt_tokens = await self.engine.count_tokens(prompt.system + prompt.user)
             task.kv_tokens = prompt_tokens + self._max_tokens(request, skill_set)
         return task, self.generation(task)
+
+    async def network_s(self, request: TaskRequest) -> float:
+        """Of the robot that a task is for, seconds.
+
+        Raises:
+            InvalidInput: unknown names, or a robot without any of the skills.
+        """
+        return _network_s(request, *await self._robot(request))
 
     async def restore(self, request: TaskRequest, **fields: Any) -> Task:
         """A task of an earlier life of the server, as it was admitted.
@@ -197,3 +202,7 @@ class Admission:
         if skill_set.skills and not any(profile.allows(skill.name) for skill in skill_set.skills):
             raise InvalidInput(f"{robot} can do nothing of the skill set {skill_set.name}", where="robot")
         return skill_set, profile
+
+
+def _network_s(request: TaskRequest, skill_set: SkillSet, profile: RobotProfile) -> float:
+    return request.network_s if request.network_s is not None else profile.network_s or skill_set.network_s

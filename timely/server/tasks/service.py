@@ -243,7 +243,7 @@ class TaskService:
         Raises:
             Overloaded: it would not.
         """
-        limits_s = self._latest_response_s(request)
+        limits_s = await self._latest_response_s(request)
         while True:
             ahead = self.tasks.ahead_of(task_id)
             try:
@@ -282,9 +282,12 @@ class TaskService:
         prediction = await self.engine.predict_response(request.tuf, self.tasks.ahead_of())
         return None if place_s is None or prediction is None else place_s + prediction.eta_s
 
-    def _latest_response_s(self, request: TaskRequest) -> tuple[float, float]:
+    async def _latest_response_s(self, request: TaskRequest) -> tuple[float, float]:
         """Latest response by the request's deadline, and by the utility that the operator asks for, seconds."""
-        share, network_s = self.settings.refuse_below, request.network_s or 0.0
+        share = self.settings.refuse_below
+        if share is None and request.deadline_s is None:
+            return math.inf, math.inf
+        network_s = await self._admission.network_s(request)
         deadline_s = math.inf if request.deadline_s is None else request.deadline_s
         useful_s = math.inf if share is None else request.tuf.latency_s(share)
         return deadline_s - network_s, useful_s - network_s
