@@ -13,6 +13,7 @@ from manual_clock import ManualClock, settle_clock_tasks
 
 from timely.core.errors import Conflict, EngineFailed, InvalidInput, TooLarge, UnknownName, Unsupported
 from timely.core.reports import ExecutionReport
+from timely.core.utility import NORMAL
 from timely.disciplines import registry
 from timely.disciplines.requirements import discipline_lacks
 from timely.engines.base import EngineEvent, ForcedPlan, GenerationDone, GenerationRequest, SegmentReady
@@ -114,6 +115,18 @@ async def test_a_blocking_segment_waits_for_its_value_only() -> None:
         await engine.report("ask", ExecutionReport(0, "value", value="True"))
         await clock.run_for(0.5)
         assert plan.done is not None
+
+
+async def test_its_predictions_learn_from_its_responses() -> None:
+    async with running() as (engine, clock):
+        responses_s = []
+        for number in range(40):
+            begin_s, plan = clock.now(), Generation(engine, "two", f"robot-{number}")
+            await clock.run_for(20.0)
+            responses_s.append(plan.segments[0].ready_s - begin_s)
+        prediction = await engine.predict_response(NORMAL)
+        assert prediction is not None
+        assert prediction.eta_s == pytest.approx(responses_s[-1], rel=0.25)
 
 
 @pytest.mark.parametrize("mode", ["segmented", "stream", "whole"])

@@ -338,7 +338,7 @@ class ScriptedEngine(Engine):
                 segment_tokens=longest,
                 text=request.words,
             ),
-            history,
+            request.history,
             now,
         )
         self._live[request.task_id] = live
