@@ -31,7 +31,7 @@ from timely_ros_bench.faults.rounds import (
 )
 from timely_ros_bench.planned_server import planned_segments
 
-from timely.core.errors import UnknownName
+from timely.core.errors import InvalidInput, UnknownName
 from timely.emulators.command_log import CommandLog
 from timely.engines.base import GenerationRequest
 
@@ -148,6 +148,8 @@ def test_a_schedule_is_seeded_and_has_every_kind_before_any_again() -> None:
     }
     with pytest.raises(UnknownName, match="submarine"):
         faulty_robot_names(["submarine"])
+    with pytest.raises(InvalidInput, match="names no robot"):
+        faulty_robot_names([])
 
 
 def test_pairs_follow_when_every_kind_has_come_alone() -> None:

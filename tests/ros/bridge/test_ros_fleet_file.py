@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from timely_bridge.fleet import load_bridge_fleet, parse_bridge_fleet
+from timely_bridge.fleet import check_bridge_server_url, load_bridge_fleet, parse_bridge_fleet
+from timely_bridge.task_player import _read_task_script
+from timely_robots.ros.spinner import isolated_ros_context
 
 from timely.core.errors import InvalidInput
 
@@ -84,3 +87,53 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="No such file"):
         load_bridge_fleet(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["nope", "http://", "ftp://robot", "http://[::1", "http://robot:99999", "http://robot:0", 8000, None],
+)
+def test_a_server_that_can_be_nowhere_is_refused(url: object) -> None:
+    with pytest.raises(InvalidInput, match="must be like") as caught:
+        check_bridge_server_url(url, "--server-url")
+    assert caught.value.where == "--server-url"
+
+
+@pytest.mark.parametrize("number", ["-1", "233", "9" * 5000, "x", "1.5", "nan"])
+def test_a_domain_that_does_not_exist_is_refused(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROS_DOMAIN_ID", number)
+    with pytest.raises(InvalidInput, match="0 to 232"):
+        isolated_ros_context()
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("[" * 100_000, ""),
+        ("\x00", ""),
+        ("[]", ""),
+        ('{"tasks": [3]}', ", task 0"),
+        ('{"tasks": [{"at_s": "x", "robot": "r", "task": "t"}]}', ", task 0, at_s"),
+        ('{"tasks": [{"at_s": NaN, "robot": "r", "task": "t"}]}', ", task 0, at_s"),
+        ('{"tasks": [{"at_s": 1, "robot": "r/!", "task": "t"}]}', ", task 0, robot"),
+        ('{"tasks": [{"at_s": 1, "robot": [1], "task": "t"}]}', ", task 0, robot"),
+        ('{"tasks": [{"at_s": 1, "robot": "r", "task": "t", "scene": null}]}', ", task 0, scene"),
+        ('{"tasks": [{"at_s": 1, "robot": "r", "task": "t", "urgency": 300}]}', ", task 0, urgency"),
+        ('{"tasks": [{"at_s": 1, "robot": "r", "task": "t", "tuf": 3}]}', ", task 0, tuf"),
+        ('{"tasks": [{"at_s": 1, "robot": "r", "task": "t", "tuf": {"ert_s": "x"}}]}', ", task 0, ert_s"),
+        ('{"tasks": [{"at_s": 1, "robot": "r", "task": "t", "tuf": {"ert": 1}}]}', ", task 0, tuf"),
+    ],
+)
+def test_a_broken_script_of_tasks_is_named(tmp_path: Path, text: str, where: str) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(text)
+    with pytest.raises(InvalidInput) as caught:
+        _read_task_script(script)
+    assert caught.value.where == f"{script}{where}"
+
+
+def test_a_script_of_tasks_is_read(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    task = {"at_s": 1, "robot": "hall/r", "task": "t", "urgency": 2, "tuf": {"ert_s": 1, "cutoff_s": 2.0}}
+    script.write_text(json.dumps({"tasks": [task], "until_s": 3}))
+    assert _read_task_script(script) == ([task], 3.0)

@@ -166,6 +166,7 @@ def test_a_fleet_ends_with_the_program_that_started_it(start: Start, fleet_file:
     ("text", "status", "message"),
     [
         ("robots: {}", 2, "has no robots"),
+        ("{server_url: nope, robots: {drone1: {profile: sim-drone, skill_set: drone}}}", 2, "server_url"),
         ("robots: {drone1: {profile: sim-drone, skill_set: drone, driver: submarine}}", 2, "submarine"),
         ("robots: {drone1: {profile: sim-drone, skill_set: drone, parameters: {speed: fast}}}", 2, "speed"),
         ("robots: {drone1: {profile: no-such, skill_set: drone}}", 1, "did not start"),

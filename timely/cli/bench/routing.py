@@ -46,6 +46,8 @@ def command(
         if not text.isdecimal() or not 1 <= int(text) <= 64:
             raise InvalidInput(f"must be numbers from 1 to 64, got {text!r}", where="--engines")
         counts.append(int(text))
+    if not counts:
+        raise InvalidInput("names no numbers of engines", where="--engines")
     with resumable_cli_checkpoints(resume, budget, jobs) as checkpoints:
         result = measure_routing(
             workload, counts, range(1, seeds + 1), profile, checkpoints, print_cli_progress

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from lrtrace.errors import BadInput
 from lrtrace.yaml_file import read_plain_yaml
@@ -78,9 +79,25 @@ def parse_bridge_fleet(data: object, where: str = "fleet") -> Fleet:
             )
         )
     url = top.get("server_url", "")
-    if not isinstance(url, str):
-        raise InvalidInput("must be a URL", where=f"{where}.server_url")
+    if url != "":
+        check_bridge_server_url(url, f"{where}.server_url")
     return Fleet(tuple(specs), _parameters(top.get("bridge"), f"{where}.bridge"), url)
+
+
+def check_bridge_server_url(url: object, where: str) -> None:
+    """Check that a server can be at a URL.
+
+    Raises:
+        InvalidInput: it cannot.
+    """
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        is_usable = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_usable = is_usable and (parts is None or parts.port != 0)
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise InvalidInput(f"must be like http://127.0.0.1:8000, not {str(url)[:140]!r}", where=where)
 
 
 def load_bridge_fleet(path: str | Path) -> Fleet:

@@ -7,16 +7,21 @@ from timely_robots.ros.realtime import realtime_ros_process
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 from timely.core.child_process import core_stop_event
+from timely.core.errors import TimelyError
 from timely_bridge.node import BridgeNode
 
 SETTLE_S = 5.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until interrupted; takes ``--ros-args`` only."""
+    """Run until interrupted; takes ``--ros-args`` only. 2 on bad input."""
     ros_args = list(sys.argv[1:] if arguments is None else arguments)
     stop = core_stop_event(with_parent=False)
-    context = isolated_ros_context(args=ros_args)
+    try:
+        context = isolated_ros_context(args=ros_args)
+    except TimelyError as error:
+        sys.stderr.write(f"timely_bridge: {error}\n")
+        return 2
     node = BridgeNode(context=context)
     spinner = Spinner(context, [node], name="bridge").start()
     with realtime_ros_process():

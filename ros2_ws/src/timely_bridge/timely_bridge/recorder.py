@@ -220,11 +220,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     stop = core_stop_event(with_parent=False)
     try:
+        context = isolated_ros_context(options.domain_id)
         files = McapFiles(options.output, bridge_recording_bounds(options.max_mb, options.max_files))
     except TimelyError as error:
         sys.stderr.write(f"timely_record: {error}\n")
         return 2
-    context = isolated_ros_context(options.domain_id)
     spinner = Spinner(
         context, [RecorderNode(options.robots, files, context=context)], name="recorder"
     ).start()

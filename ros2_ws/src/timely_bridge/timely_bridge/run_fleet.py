@@ -34,7 +34,7 @@ from timely_robots.ros.spinner import Spinner, isolated_ros_context
 from timely.core.child_process import core_stop_event
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
 from timely_bridge.driver_processes import DriverProcesses
-from timely_bridge.fleet import Fleet, load_bridge_fleet
+from timely_bridge.fleet import Fleet, check_bridge_server_url, load_bridge_fleet
 from timely_bridge.interfaces import ClientFactory
 from timely_bridge.node import BridgeNode, bridge_client
 from timely_bridge.recorder import McapFiles, RecorderNode, bridge_recording_bounds
@@ -188,6 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             fleet, bridge={"state_folder": str(bridge_state_folder(options.fleet)), **fleet.bridge}
         )
         if options.server_url:
+            check_bridge_server_url(options.server_url, "--server-url")
             fleet = replace(fleet, server_url=options.server_url)
         recording = None
         if options.record is not None:

@@ -12,6 +12,7 @@ import argparse
 import json
 import math
 import os
+import re
 import sys
 import threading
 import time
@@ -32,11 +33,13 @@ from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 from timely.core.child_process import core_stop_event
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
+from timely.core.files import core_read_json
 
 SERVER_WAIT_S = 20.0
 CHECK_PERIOD_S = 0.2
 """How often the player checks whether it has to stop."""
 CANCEL_WAIT_S = 3.0
+NAMESPACE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 class Player(Node):
@@ -147,21 +150,42 @@ def _read_task_script(path: Path) -> tuple[list[dict[str, Any]], float]:
     Raises:
         InvalidInput: the file cannot be read, or a task lacks a field; says which.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidInput(str(error), where=str(path)) from error
-    tasks = data.get("tasks") if isinstance(data, dict) else None
+    data = core_read_json(path)
+    tasks = data.get("tasks")
     if not isinstance(tasks, list):
         raise InvalidInput("needs a list under 'tasks'", where=str(path))
     for number, task in enumerate(tasks):
         for name in ("at_s", "robot", "task"):
             if not isinstance(task, dict) or name not in task:
                 raise InvalidInput(f"needs {name}", where=f"{path}, task {number}")
+        _check_task(task, f"{path}, task {number}")
     until_s = data.get("until_s", math.inf)
     if isinstance(until_s, bool) or not isinstance(until_s, (int, float)):
         raise InvalidInput("until_s must be a number of seconds", where=str(path))
     return tasks, float(until_s)
+
+
+def _check_task(task: Mapping[str, Any], where: str) -> None:
+    """Check the types of a task's fields.
+
+    Raises:
+        InvalidInput: names the field.
+    """
+    for name in ("robot", "task", "scene", "skill_set"):
+        if not isinstance(task.get(name, ""), str):
+            raise InvalidInput("must be a text", where=f"{where}, {name}")
+    if NAMESPACE.fullmatch(task["robot"]) is None:
+        raise InvalidInput("must be the namespace of a robot", where=f"{where}, robot")
+    tuf = task.get("tuf") or {}
+    if not isinstance(tuf, dict) or not tuf.keys() <= set(TimeUtility.get_fields_and_field_types()):
+        raise InvalidInput("must be an object of ert_s, alpha and beta", where=f"{where}, tuf")
+    numbers = {"at_s": task["at_s"], "urgency": task.get("urgency", -1), **tuf}
+    for name, number in numbers.items():
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if not is_number or not math.isfinite(number):
+            raise InvalidInput("must be a finite number", where=f"{where}, {name}")
+    if not -1 <= numbers["urgency"] <= 4:
+        raise InvalidInput("must be -1 to 4", where=f"{where}, urgency")
 
 
 def play_bridge_tasks(

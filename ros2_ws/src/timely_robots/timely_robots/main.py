@@ -26,13 +26,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--robots", nargs="+", default=[""], metavar="NAME", help="namespaces of the drivers")
     options = parser.parse_args(argv[:at])
     stop = core_stop_event(with_parent=False)
-    context = isolated_ros_context(args=argv[at:])
+    context = None
     try:
+        context = isolated_ros_context(args=argv[at:])
         kind = robot_class(options.kind)
         drivers = [DriverNode(kind(), namespace=name, context=context) for name in options.robots]
     except TimelyError as error:
         sys.stderr.write(f"timely_driver: {error}\n")
-        context.try_shutdown()
+        if context is not None:
+            context.try_shutdown()
         return 2
     spinners = [
         Spinner(context, [driver], name=f"{name} driver", owns_context=False).start()

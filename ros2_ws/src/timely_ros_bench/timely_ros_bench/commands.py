@@ -56,7 +56,9 @@ def ros(
 
 
 def stop(
-    robots: Annotated[int, typer.Option(min=1, help="Emulated robots, all busy: a Tello and arms.")] = 4,
+    robots: Annotated[
+        int, typer.Option(min=1, max=100, help="Emulated robots, all busy: a Tello and arms.")
+    ] = 4,
     repetitions: Annotated[int, typer.Option(min=2, help="Stops of robots; a trial stops each once.")] = 40,
     seed: Annotated[int, typer.Option(min=0, help="Seed of times and faults.")] = 0,
     json_file: JsonFile = None,

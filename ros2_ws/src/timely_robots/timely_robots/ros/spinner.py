@@ -15,6 +15,8 @@ from rclpy.context import Context
 from rclpy.executors import Executor, SingleThreadedExecutor
 from rclpy.task import Future
 
+from timely.core.errors import InvalidInput
+
 EXECUTOR_VARIABLE = "TIMELY_ROS_EXECUTOR"
 """``events`` or ``single`` in the environment overrides the choice."""
 
@@ -23,11 +25,22 @@ CHECK_PERIOD_S = 0.5
 """How often a waiting process checks the ROS 2 context."""
 
 
+MAX_DOMAIN_ID = 232
+"""The ports of higher domains would be above 65535."""
+
+
 def isolated_ros_context(domain_id: int | None = None, args: list[str] | None = None) -> Context:
     """A context of its own, so that one process may hold several and none disturbs the default one.
 
-    ``domain_id`` None takes ROS_DOMAIN_ID.
+    Args:
+        domain_id: None takes ROS_DOMAIN_ID.
+
+    Raises:
+        InvalidInput: there is no such domain.
     """
+    number = os.environ.get("ROS_DOMAIN_ID", "") if domain_id is None else str(domain_id)
+    if number and not (number.isdecimal() and int(number[:9]) <= MAX_DOMAIN_ID):
+        raise InvalidInput(f"must be 0 to {MAX_DOMAIN_ID}, got {number[:40]!r}", where="ROS domain")
     context = Context()
     rclpy.init(
         args=args,

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from timely.core.errors import UnknownName
+from timely.core.errors import InvalidInput, UnknownName
 
 KINDS = (
     "late_segment",
@@ -117,8 +117,10 @@ def faulty_robot_names(fleet: Sequence[str]) -> list[str]:
     """``tello1``, ``arm1``, ``sim1``, ``sim2`` ... of kinds of robots.
 
     Raises:
-        UnknownName: no such kind here.
+        UnknownName: no such kind here. InvalidInput: there is none.
     """
+    if not fleet:
+        raise InvalidInput("names no robot", where="robots")
     names: list[str] = []
     for kind in fleet:
         if kind not in LABELS:
