@@ -116,7 +116,7 @@ def test_a_physics_robot_keeps_to_its_fence_and_its_floor(domain_id: int, tmp_pa
         assert robot.execute("mb(90)", 30.0).outcome == "done"
         fence = Geofence(z_m=(0.0, 0.1))
         robot.robot.profile = robot.profile.model_copy(update={"geofence": fence})  # as after a gust
-        listener: Any = SimpleNamespace(progressed=lambda *_: None)
+        listener: Any = SimpleNamespace(on_progress=lambda *_: None)
         robot.robot.failsafe("land", Motion(SegmentOrder("", 0, "", ""), listener, robot.robot.clock, 1.0))
         assert robot.robot.status().detail == "on the ground"
     finally:
