@@ -20,18 +20,19 @@ class ServeProcess:
     Args:
         folder: of the state and the output.
         arguments: further ones of ``timely serve``.
+        engine: its ``--engine``.
     """
 
-    def __init__(self, folder: Path, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, arguments: Sequence[str] = (), engine: str = "scripted") -> None:
         self._port = free_tcp_port()
         self._folder = folder
-        self._arguments = list(arguments)
+        self._arguments, self._engine = list(arguments), engine
         self._process: ChildProcess | None = None
         self.url = f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
         """Start it; returns at once."""
-        arguments = ["serve", "--engine", "scripted", "--port", str(self._port)]
+        arguments = ["serve", "--engine", self._engine, "--port", str(self._port)]
         arguments += ["--state-dir", str(self._folder / "state"), *self._arguments]
         # A benchmark that is killed leaves no server behind.
         command = core_module_command(str(Path(sys.executable).with_name("timely")), arguments)

@@ -141,10 +141,10 @@ def measure_surge(hours: float, seed: int, profile: str) -> Result:
         surge_tasks(3600.0 * hours, seed)
     )
     return {
-        "urgent_violations": _share(urgent[1], urgent[0]),
-        "violations": _share(every[1], every[0]),
-        "refused_with_eta": _share(etas, refusals),
-        "refused": _share(refusals, refusals + every[0]),
+        "urgent_violations": bench_share(urgent[1], urgent[0]),
+        "violations": bench_share(every[1], every[0]),
+        "refused_with_eta": bench_share(etas, refusals),
+        "refused": bench_share(refusals, refusals + every[0]),
         "tasks": refusals + every[0],
         "recovery_s": round(latest_s, 3) if 3600.0 * hours > 2.0 * PHASE_S else None,
     }
@@ -189,5 +189,6 @@ def _options(seed: int) -> ReplayOptions:
     )
 
 
-def _share(part: int, total: int) -> float | None:
+def bench_share(part: int, total: int) -> float | None:
+    """A share as results give it; None of nothing."""
     return round(part / total, 6) if total else None

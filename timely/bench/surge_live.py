@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from timely.bench.serve_process import ServeProcess
+from timely.bench.surge import bench_share
 from timely.client import AsyncTimelyClient
 from timely.core.clock import AsyncClock, SystemClock
 from timely.core.errors import EngineFailed, Overloaded
@@ -111,19 +112,15 @@ def live_surge_result(arrivals: list[Arrival], phase_s: float) -> dict[str, Any]
         if arrival.late and arrival.arrival_s >= 2.0 * phase_s and arrival.arrival_s // phase_s % 2 == 0
     ]
     return {
-        "urgent_violations": _share(sum(arrival.late for arrival in urgent), len(urgent)),
-        "violations": _share(sum(arrival.late for arrival in admitted), len(admitted)),
-        "refused_with_eta": _share(sum(arrival.eta_s is not None for arrival in refused), len(refused)),
-        "refused": _share(len(refused), len(arrivals)),
+        "urgent_violations": bench_share(sum(arrival.late for arrival in urgent), len(urgent)),
+        "violations": bench_share(sum(arrival.late for arrival in admitted), len(admitted)),
+        "refused_with_eta": bench_share(sum(arrival.eta_s is not None for arrival in refused), len(refused)),
+        "refused": bench_share(len(refused), len(arrivals)),
         "tasks": len(arrivals),
         "urgent_tasks": len(urgent),
         "recovery_s": max(recovery_s, default=0.0),
         "client_lag_s": round(max((arrival.lag_s for arrival in arrivals), default=0.0), 6),
     }
-
-
-def _share(part: int, total: int) -> float | None:
-    return round(part / total, 6) if total else None
 
 
 async def measure_live_surge(
@@ -149,7 +146,7 @@ async def measure_live_surge(
         EngineFailed: the server did not start, a task failed, or the engine is too slow for urgent tasks.
     """
     limits = SCRIPTED_ARGUMENTS if engine == "scripted" else ()
-    server = ServeProcess(folder, ["--engine", engine, "--refuse-below", "1", *limits, *arguments])
+    server = ServeProcess(folder, ["--refuse-below", "1", *limits, *arguments], engine)
     server.start()
     try:
         async with AsyncTimelyClient(server.url) as client:
