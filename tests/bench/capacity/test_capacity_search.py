@@ -9,7 +9,7 @@ import pytest
 
 from timely.bench.capacity import search
 from timely.bench.capacity.report import best_rival_ratio, measure_capacity
-from timely.bench.capacity.search import COARSE, FINE, CapacityRun, LoadGrid, search_loads
+from timely.bench.capacity.search import COARSE, FINE, CapacityRun, LoadGrid, search_budget, search_loads
 from timely.bench.checkpoints import Checkpoints
 
 
@@ -24,7 +24,7 @@ def run_search(grid: LoadGrid, share: Callable[[float], float | None]) -> tuple[
         try:
             place = searching.send(point)
         except StopIteration as end:
-            return end.value, count
+            return end.value[0], count
 
 
 @pytest.mark.parametrize("grid", [COARSE, FINE])
@@ -47,6 +47,69 @@ def test_without_urgent_tasks_all_count() -> None:
     loads, _ = run_search(COARSE, lambda load: None)
     assert set(loads) == {("all", 0.90), ("all", 0.99)}
     assert loads["all", 0.99] == pytest.approx(10.0, rel=1e-3)
+
+
+Shares = Callable[[int, int, float], "tuple[float | None, float]"]
+"""The shares of urgent and of all tasks in time, by token budget, seed and load."""
+
+
+def run_budget_search(shares: Shares, seeds: list[int]) -> tuple[int, dict[int, int]]:
+    """The budget that is chosen, and how many points each one took."""
+    searching = search_budget(COARSE, seeds)
+    variant, counts = next(searching), dict.fromkeys(search.TOKEN_BUDGETS, 0)
+    while True:
+        budget, seed, place = variant
+        counts[budget] += 1
+        urgent, every = shares(budget, seed, COARSE.load(place))
+        try:
+            variant = searching.send({"urgent": urgent, "all": every})
+        except StopIteration as end:
+            return end.value, counts
+
+
+def test_the_budget_that_bears_the_highest_load_at_99_percent() -> None:
+    def shares(budget: int, seed: int, load: float) -> tuple[float, float]:
+        """256 is the last to fall below 99%, and falls furthest: at load 8 it has fewer in time than 512."""
+        if budget == 256:
+            return (0.995 if load < 6.0 else 0.5), 0.5
+        return max(0.0, 1.0 - 0.005 * load), 0.9
+
+    assert run_budget_search(shares, [1, 2])[0] == 256
+
+
+def test_the_mean_over_the_seeds_decides() -> None:
+    def shares(budget: int, seed: int, load: float) -> tuple[float, float]:
+        """512 is best on seed 1; 2,048 on seed 2, by more."""
+        slope = {(512, 1): 0.004, (2048, 2): 0.001}.get((budget, seed), 0.005)
+        return 1.0 - slope * load, 1.0 - slope * load
+
+    assert run_budget_search(shares, [1, 2])[0] == 2048
+    assert run_budget_search(shares, [1])[0] == 512
+
+
+def test_a_budget_that_cannot_win_takes_one_point_a_seed() -> None:
+    def shares(budget: int, seed: int, load: float) -> tuple[float, float]:
+        slope = 0.002 if budget == 256 else 0.2
+        return max(0.0, 1.0 - slope * load), 1.0
+
+    best, counts = run_budget_search(shares, [1, 2, 3])
+    assert best == 256
+    assert counts[512] == counts[2048] == 3
+
+
+@pytest.mark.parametrize("urgent", [True, False])
+def test_equal_budgets_are_decided_by_the_next_reported_load(urgent: bool) -> None:
+    def by_90(budget: int, seed: int, load: float) -> tuple[float | None, float]:
+        """No budget keeps 99% at any load, and 512 keeps 90% for longest."""
+        share = max(0.0, 0.98 - (0.01 if budget == 512 else 0.02) * load)
+        return (share if urgent else None), share
+
+    assert run_budget_search(by_90, [1, 2])[0] == 512
+
+
+def test_equal_budgets_of_urgent_tasks_are_decided_by_all_and_then_by_size() -> None:
+    assert run_budget_search(lambda budget, seed, load: (0.0, 1.0 - 1e-6 * budget * load), [1])[0] == 256
+    assert run_budget_search(lambda budget, seed, load: (0.0, 0.0), [1])[0] == 2048
 
 
 def pretended_point(

@@ -110,7 +110,7 @@ def test_the_command(
     monkeypatch.setattr(plots, "can_plot_papers", lambda: False)
     monkeypatch.setattr(search, "HALVINGS", 1)
     monkeypatch.setattr(search, "DOUBLINGS", 1)
-    monkeypatch.setattr(search, "TUNING_LOADS", (0.5,))
+    monkeypatch.setattr(search, "TUNING_SEEDS", (1001,))
     target = tmp_path / "capacity.json"
     options = [
         "--quick",

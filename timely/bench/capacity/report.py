@@ -1,6 +1,5 @@
 """The result of a capacity measurement: loads with intervals, robots a machine, a comparison at one load, pictures."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,11 +92,9 @@ def share_over_load(grid: LoadGrid, shares: Sequence[Mapping[int, float]]) -> li
 def _add_common_load(search: CapacityRun, rows: Mapping[str, Result], budgets: Mapping[str, int]) -> None:
     grid = search.grid
     best = max(float(row["load_99"]) for row in rows.values())
-    place = grid.lowest
-    if best > 0.0:
-        place = max(grid.lowest, min(grid.highest, math.floor(grid.steps * math.log2(best) + 1e-9)))
+    place = grid.place(best)
     for system, row in rows.items():
-        points = search.points([(system, seed, place) for seed in search.seeds], budgets)
+        points = search.points([(system, budgets[system], seed, place) for seed in search.seeds])
         row["token_budget"] = budgets[system]
         row["common_load"] = grid.load(place)
         row["beside"] = {

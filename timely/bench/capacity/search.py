@@ -1,11 +1,16 @@
 """The highest load at which enough tasks are in time, found by bisection on a geometric grid of loads."""
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from timely.bench.capacity.measure import Point, measure_capacity_point
 from timely.bench.checkpoints import Checkpoints
+
+K = TypeVar("K", bound=Hashable)
+P = TypeVar("P")
+R = TypeVar("R")
 
 TARGETS = (0.90, 0.99)
 """Shares in time that a load must keep."""
@@ -27,6 +32,12 @@ class LoadGrid:
         """The load at a place."""
         return round(math.pow(2.0, place / self.steps), 6)
 
+    def place(self, load: float) -> int:
+        """The highest place that is tried with at most that load; the lowest place for load 0."""
+        if load <= 0.0:
+            return self.lowest
+        return max(self.lowest, min(self.highest, math.floor(self.steps * math.log2(load) + 1e-9)))
+
     @property
     def lowest(self) -> int:
         """Place of the lowest load that is tried."""
@@ -42,18 +53,19 @@ FINE, COARSE = LoadGrid(8), LoadGrid(3)
 """Loads 9% apart, and 26% apart for a quick look; between two of them the share is interpolated."""
 
 TOKEN_BUDGETS = (256, 512, 2048)
-"""Most tokens of a step: each system gets the one with which it has most tasks in time on the workload."""
+"""Most tokens of a step: each system gets the one with which it bears the highest load on the workload."""
 
-TUNING_LOADS = (4.0, 8.0, 16.0, 32.0)
-TUNING_SEEDS = (1001, 1002)
-"""Loads and seeds by which the token budget is chosen; the measurement has other seeds.
-
-A system's budget is the best at the first of these loads that is too much for 99% in time. At lower loads budgets are
-equal.
-"""
+TUNING_SEEDS = (1001, 1002, 1003, 1004)
+"""Seeds by which the token budget is chosen; the measurement has other seeds."""
 
 Key = tuple[str, float]
 """A class and a target."""
+
+RANKING: Sequence[Key] = (("urgent", 0.99), ("urgent", 0.90), ("all", 0.99), ("all", 0.90))
+"""The reported loads by which token budgets are compared; a later one decides among those equal in all before."""
+
+Variant = tuple[int, int, int]
+"""A token budget, a seed and a place of the grid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +81,8 @@ class SystemLoads:
     points: Sequence[Mapping[int, Point]]
 
 
-def search_loads(grid: LoadGrid) -> Generator[int, Point, dict[Key, float]]:
-    """Ask for points by their place and return the load of each class and target.
+def search_loads(grid: LoadGrid) -> Generator[int, Point, tuple[dict[Key, float], dict[int, Point]]]:
+    """Ask for points by their place and return the load of each class and target, and the points.
 
     The load is 0 if even the lowest one is too much, and the highest if that is not.
     """
@@ -90,7 +102,7 @@ def search_loads(grid: LoadGrid) -> Generator[int, Point, dict[Key, float]]:
                     place = search.send(points[place][kind])
                 except StopIteration as end:
                     loads[kind, target] = end.value
-    return loads
+    return loads, points
 
 
 def search_crossing(
@@ -123,6 +135,60 @@ def search_crossing(
     return grid.load(good) + part * (grid.load(bad) - grid.load(good))
 
 
+def search_budget(grid: LoadGrid, seeds: Sequence[int]) -> Generator[Variant, Point, int]:
+    """Ask for points and return the token budget that bears the highest load, a mean over the seeds.
+
+    Of budgets equal in all of ``RANKING`` the largest is returned.
+    """
+    budgets = list(TOKEN_BUDGETS)
+    for key in RANKING:
+        best: dict[int, float] = dict.fromkeys(seeds, 0.0)
+        equals: list[int] = []
+        for budget in budgets:
+            firsts = {seed: grid.place(best[seed]) if equals else 0 for seed in seeds}
+            loads = yield from _search_seeds(grid, key, budget, firsts, math.fsum(best.values()))
+            if loads is None:
+                continue
+            if math.fsum(loads.values()) > math.fsum(best.values()):
+                best, equals = loads, []
+            equals.append(budget)
+        budgets = equals
+        if len(budgets) == 1:
+            break
+    return max(budgets)
+
+
+def _search_seeds(
+    grid: LoadGrid, key: Key, budget: int, firsts: Mapping[int, int], least: float
+) -> Generator[Variant, Point, dict[int, float] | None]:
+    """Ask for points and return the load by seed; None as soon as their sum must be below ``least``.
+
+    Args:
+        firsts: by seed, the place at which its search begins.
+    """
+    kind, target = key
+    searches = {
+        seed: search_crossing(grid, target, grid.lowest, grid.highest, first, grid.steps)
+        for seed, first in firsts.items()
+    }
+    places = {seed: next(search) for seed, search in searches.items()}
+    most = dict.fromkeys(searches, grid.load(grid.highest))
+    while places:
+        for seed, place in list(places.items()):
+            point = yield budget, seed, place
+            share = point["all"] if point[kind] is None else point[kind]
+            if share < target:
+                most[seed] = min(most[seed], grid.load(place))
+            try:
+                places[seed] = searches[seed].send(share)
+            except StopIteration as end:
+                most[seed] = end.value
+                del places[seed]
+            if math.fsum(most.values()) < least:
+                return None
+    return most
+
+
 @dataclass(frozen=True, slots=True)
 class CapacityRun:
     """A search for each system and seed on one workload.
@@ -145,27 +211,13 @@ class CapacityRun:
         return COARSE if self.quick else FINE
 
     def tune(self) -> dict[str, int]:
-        """Choose the token budget of each system, with loads and seeds of their own.
+        """Choose the token budget of each system by the loads that are reported, with seeds of their own.
 
         Raises:
             OutOfTime: the budget of the checkpoints is used up.
         """
-        budgets: dict[str, int] = {}
-        for load in TUNING_LOADS:
-            systems = [system for system in self.systems if system not in budgets]
-            variants = [(system, budget) for system in systems for budget in TOKEN_BUDGETS]
-            points = iter(
-                self._measure([(*variant, seed, load) for variant in variants for seed in TUNING_SEEDS])
-            )
-            best: dict[str, tuple[float, float, int]] = {}
-            for system, budget in variants:
-                own = [next(points) for _ in TUNING_SEEDS]
-                urgent, every = (_share(own, kind) for kind in CLASSES)
-                best[system] = max(best.get(system, (-1.0, -1.0, 0)), (urgent, every, budget))
-            for system, (urgent, _, budget) in best.items():
-                if urgent < TARGETS[-1] or load == TUNING_LOADS[-1]:
-                    budgets[system] = budget
-        return budgets
+        searches = {system: search_budget(self.grid, TUNING_SEEDS) for system in self.systems}
+        return self._drive(searches, lambda system, variant: (system, *variant))
 
     def search(self, budgets: Mapping[str, int]) -> dict[str, SystemLoads]:
         """Search for the loads of each system.
@@ -176,43 +228,43 @@ class CapacityRun:
         Raises:
             OutOfTime: the budget of the checkpoints is used up.
         """
-        searches = {(system, seed): search_loads(self.grid) for seed in self.seeds for system in self.systems}
-        places = {key: next(search) for key, search in searches.items()}
-        loads: dict[tuple[str, int], dict[Key, float]] = {}
-        points_by_place: dict[tuple[str, int], dict[int, Point]] = {key: {} for key in searches}
-        while places:
-            points = self.points([(*key, place) for key, place in places.items()], budgets)
-            for key, point in zip(list(places), points, strict=True):
-                points_by_place[key][places[key]] = point
-                try:
-                    places[key] = searches[key].send(point)
-                except StopIteration as end:
-                    loads[key] = end.value
-                    del places[key]
-        keys = loads[self.systems[0], self.seeds[0]]
+        results = self._drive(
+            {(system, seed): search_loads(self.grid) for seed in self.seeds for system in self.systems},
+            lambda key, place: (key[0], budgets[key[0]], key[1], place),
+        )
+        keys = results[self.systems[0], self.seeds[0]][0]
         return {
             system: SystemLoads(
-                {key: [loads[system, seed][key] for seed in self.seeds] for key in keys},
-                [points_by_place[system, seed] for seed in self.seeds],
+                {key: [results[system, seed][0][key] for seed in self.seeds] for key in keys},
+                [results[system, seed][1] for seed in self.seeds],
             )
             for system in self.systems
         }
 
-    def points(self, places: Sequence[tuple[str, int, int]], budgets: Mapping[str, int]) -> list[Point]:
-        """The points of some systems, seeds and places of the grid."""
-        return self._measure(
-            [(system, budgets[system], seed, self.grid.load(place)) for system, seed, place in places]
-        )
+    def _drive(
+        self,
+        searches: Mapping[K, Generator[P, Point, R]],
+        variant: Callable[[K, P], tuple[str, int, int, int]],
+    ) -> dict[K, R]:
+        """Measure what the searches ask for, all of them in step, and return their results."""
+        places = {key: next(search) for key, search in searches.items()}
+        results: dict[K, R] = {}
+        while places:
+            points = self.points([variant(key, place) for key, place in places.items()])
+            for key, point in zip(list(places), points, strict=True):
+                try:
+                    places[key] = searches[key].send(point)
+                except StopIteration as end:
+                    results[key] = end.value
+                    del places[key]
+        return results
 
-    def _measure(self, arguments: Sequence[tuple[str, int, int, float]]) -> list[Point]:
-        """Points by system, token budget, seed and load."""
+    def points(self, variants: Sequence[tuple[str, int, int, int]]) -> list[Point]:
+        """Points by system, token budget, seed and place of the grid."""
         pieces = [
-            (self.workload, *argument, self.profile, int(self.quick), self.data) for argument in arguments
-        ]
+            (
+                self.workload, system, budget, seed, self.grid.load(place), self.profile, int(self.quick), self.data,
+            )
+            for system, budget, seed, place in variants
+        ]  # fmt: skip
         return self.checkpoints.map("capacity", measure_capacity_point, pieces)
-
-
-def _share(points: Sequence[Point], kind: str) -> float:
-    """The mean share in time of a class; of all tasks where the workload has none of it."""
-    shares = (point["all"] if point[kind] is None else point[kind] for point in points)
-    return float(sum(shares)) / len(points)
