@@ -11,6 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from timely.core.errors import EngineFailed
+from timely.server.garbage import collect_idle_server_garbage
 from timely.server.http.connections import bounded_http_protocol
 from timely.server.listener import TlsFiles
 from timely.server.tasks.service import TaskService
@@ -42,6 +43,11 @@ class HttpServer(uvicorn.Server):
                 async with asyncio.timeout(1.0):
                     await self._exit.wait()
             counter += 10
+
+    async def on_tick(self, counter: int) -> bool:
+        if not self._service.tasks.generating():
+            collect_idle_server_garbage()
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from timely.disciplines.predictors.request_annotator import Predictors
 from timely.engines.base import Engine
 from timely.server.access.principals import PrincipalRegistry
 from timely.server.catalogue import Catalogue
+from timely.server.garbage import short_server_pauses
 from timely.server.listener import TlsFiles, bind_socket, server_socket_url
 from timely.server.settings import ServerSettings
 from timely.server.tasks.service import TaskService
@@ -95,9 +96,10 @@ async def serve_engine(
         server = await loading
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         await server.until_ready(serving)
-        if on_ready is not None:
-            on_ready(server_socket_url(listener, "https" if tls is not None else "http"))
-        await _either(serving, stop_event)
+        with short_server_pauses():
+            if on_ready is not None:
+                on_ready(server_socket_url(listener, "https" if tls is not None else "http"))
+            await _either(serving, stop_event)
         if serving.done():
             serving.result()
         elif signals == [signal.SIGTERM]:

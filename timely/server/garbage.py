@@ -1,0 +1,32 @@
+"""Garbage collection of a server, whose pauses delay every plan."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+BUSY_FACTOR = 50
+"""By how much rarer than Python a server makes full collections while plans are in generation."""
+
+
+@contextmanager
+def short_server_pauses() -> Iterator[None]:
+    """Keep full garbage collections short and rare; enter it when the server has started.
+
+    A full collection searches all objects, and nothing else runs in the process meanwhile. Of the 100,000 objects of a
+    server that has kept tasks for late readers it takes 80 to 130 ms. So objects that exist already are skipped, and
+    further full collections are mostly left to ``collect_idle_server_garbage``.
+    """
+    before = gc.get_threshold()
+    gc.freeze()  # without a collection before, which would delay the start
+    gc.set_threshold(*before[:2], BUSY_FACTOR * before[2])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+def collect_idle_server_garbage() -> None:
+    """Make a full collection that is due by Python's own rule; for a moment in which no plan is in generation."""
+    if gc.get_count()[2] * BUSY_FACTOR > gc.get_threshold()[2] > 0:
+        gc.collect()
