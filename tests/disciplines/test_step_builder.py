@@ -320,3 +320,17 @@ def test_a_victim_that_is_named_twice_frees_its_blocks_once() -> None:
     builder = named(victims[0], victims[0], victims[1], asks)
     assert builder.add(asks)
     assert builder.plan.evict == ["first", "second"]
+
+
+def test_each_row_takes_its_own_drafts_of_the_budget() -> None:
+    table = JobTable()
+    rows = np.array([resident(table, name, 1) for name in "abc"])
+    table.draft_tokens[rows] = [2, 0, 4]
+    builder = builder_for(table, token_budget=7)
+    assert builder.decode_tokens(rows) == 9
+    assert builder.decoding_room(rows) == 2
+    assert builder.decoding_room(rows[1:]) == 2
+    assert not builder.add_decoding(rows)
+    assert builder.add_decoding(rows[:2])
+    assert builder.budget == 3
+    assert builder_for(table, token_budget=7, max_batch=1).decoding_room(rows) == 1

@@ -102,7 +102,8 @@ class Scene:
         stock: vLLM's own scheduler instead of ours.
         depth: most steps in flight; 2 as with asynchronous scheduling.
         pipeline: they are those of pipeline parallelism, with synchronous scheduling.
-        drafts: draft tokens of speculative decoding; ``accept`` says how many of them are right.
+        drafts: most draft tokens of speculative decoding; ``accept`` says how many of them are right.
+        propose: how many the drafter makes for a request after a step; all by default.
         timely: options of our scheduler.
         windows: further groups of KV blocks, with sliding windows of ``window_tokens`` (a hybrid model).
         mamba: vLLM's cache mode of a further group of Mamba states; none by default.
@@ -124,6 +125,7 @@ class Scene:
         budget: int = 256,
         drafts: int = 0,
         accept: Callable[[str], int] = lambda request_id: 0,
+        propose: Callable[[str], int] | None = None,
         policy: str = "fcfs",
         timely: Mapping[str, Any] | None = None,
         connector: StubConnector | None = None,
@@ -208,6 +210,7 @@ class Scene:
         init_none_hash(sha256)
         self.hasher = get_request_block_hasher(hash_tokens, sha256)
         self.stock, self.depth, self.drafts, self.accept = stock, depth, drafts, accept
+        self.propose = propose or (lambda request_id: drafts)
         self.clock = ManualClock()
         self.scheduler.clock = self.clock.now
         if connector is not None:
@@ -343,7 +346,8 @@ class Scene:
         if self.drafts and not self.ahead:
             live = [name for name in names if sampled[name] and name in self.scheduler.requests]
             drafts = [
-                [FIRST_TOKEN + self.workers[name].length + n for n in range(self.drafts)] for name in live
+                [FIRST_TOKEN + self.workers[name].length + n for n in range(self.propose(name))]
+                for name in live
             ]
             self.scheduler.update_draft_token_ids(DraftTokenIds(live, drafts))
 

@@ -159,6 +159,9 @@ class JobTable:
     shared_blocks: Ints  # of them, those that other jobs hold anyway: nothing gained by leaving
     urgency: Ints  # 0..4; 5 when unknown
     adapter: Ints  # LoRA adapter; 0: none
+    draft_tokens: (
+        Ints  # drafts (speculative decoding) that its next decoding step verifies beside its own token
+    )
     resident: Bools  # holds KV blocks
     active: Bools  # in the execution pool: took part in a step since it was last parked
     segmented: Bools

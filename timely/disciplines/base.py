@@ -93,7 +93,6 @@ class StepLimits:
         free_blocks: KV blocks that can be taken without an eviction.
         block_tokens: tokens a KV block holds.
         speed: step times as learned so far.
-        draft_tokens: tokens beside its own that a decoding job takes of the budget (speculative decoding).
         ending_rows: decoding rows whose last token a step in flight computes. A plan may name them; they take a slot,
             but neither tokens nor blocks.
         max_adapters: most LoRA adapters in the step; None: the engine serves none.
@@ -112,7 +111,6 @@ class StepLimits:
     block_tokens: int
     speed: Speed
     swap_s_per_token: float = math.inf
-    draft_tokens: int = 0
     ending_rows: frozenset[int] = frozenset()
     max_adapters: int | None = None
     encoder: Encoder | None = None

@@ -82,14 +82,15 @@ class StepBuilder:
         whole = table.prompt_tokens[is_queued] + table.output_tokens[is_queued] + 1
         return int(np.maximum(-(-whole // block) - table.shared_blocks[is_queued], 0).sum())
 
-    @property
-    def decoding_room(self) -> int:
-        """Decoding rows that slots and tokens leave room for."""
-        return max(0, min(self.slots, self.budget // (1 + self.limits.draft_tokens)))
+    def decoding_room(self, rows: Rows) -> int:
+        """How many of these decoding rows, from the first on, slots and tokens leave room for."""
+        tokens = np.cumsum(1 + self.table.draft_tokens[rows])
+        return max(0, min(self.slots, int(np.searchsorted(tokens, self.budget, side="right"))))
 
     def decode_tokens(self, rows: Rows) -> int:
         """Tokens of the budget that these decoding rows take together."""
-        return len(self._computing(rows)) * (1 + self.limits.draft_tokens)
+        computing = self._computing(rows)
+        return len(computing) + int(self.table.draft_tokens[computing].sum())
 
     def _computing(self, rows: Rows) -> Rows:
         """Those of the decoding rows that have a token left to compute."""
@@ -176,7 +177,7 @@ class StepBuilder:
             self.budget -= share
             self.prefill_tokens += share
         elif not ends:
-            self.budget -= 1 + self.limits.draft_tokens
+            self.budget -= 1 + int(table.draft_tokens[row])
         if self.limits.max_adapters is not None and table.adapter[row]:
             self._adapters.add(int(table.adapter[row]))
         for item in inputs:

@@ -26,6 +26,8 @@ class PlannedSegment:
         execution_s: how long the robot really takes, seconds.
         estimate_s: what the server expects it to take, seconds; None: exactly ``execution_s``.
         blocking: generation waits for the value the robot returns at its end.
+        forced: of each token, whether grammar and names leave no choice about it, so that it can be drafted; empty:
+            of none.
     """
 
     text: str
@@ -33,6 +35,7 @@ class PlannedSegment:
     execution_s: float
     estimate_s: float | None = None
     blocking: bool = False
+    forced: tuple[bool, ...] = ()
 
 
 PLAIN_MAX_TOKENS = 4096
@@ -154,8 +157,9 @@ class ReplayOptions:
         learned_speed: the discipline learns step times online, as in the live engine; False: it is given the
             profile's own.
         journal: keep the decisions (needed by ``timely explain``).
-        draft_tokens: draft tokens a round of speculative decoding, for requests that give their acceptance. None: the
-            profile's, by default 0 (no speculation). Simulator only.
+        draft_tokens: most draft tokens a round of speculative decoding, for requests that give their acceptance and
+            for forced tokens (``timely serve --jump-ahead``). None: the profile's, by default 0 (no speculation).
+            Simulator only.
         admission_s: what a task takes from its arrival to the engine's queue, seconds; tasks pass one after the other.
             Of tasks that arrive together an engine that sleeps begins a step with the first. Simulator only.
         step_noise: step times scatter log-normally with this sigma around the profile's, as drawn by ``seed``.

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from timely.bench.capacity import search, workloads
+from timely.bench.capacity.forced_tokens import with_forced_tokens
 from timely.bench.capacity.lengths import MAX_ANSWER_TOKENS
 from timely.bench.capacity.measure import (
     CAPACITY_SYSTEMS,
@@ -63,6 +64,41 @@ def test_chats_do_not_scale_with_the_robots(monkeypatch: pytest.MonkeyPatch) -> 
     assert low == high
     prompt_tokens_per_s = sum(task.prompt_tokens for task in low) / 100.0
     assert prompt_tokens_per_s == pytest.approx(workloads.CHAT_PROMPT_TOKENS_PER_S, rel=0.3)
+
+
+@pytest.mark.parametrize("name", ["wid1", "wid3", "mixed-fleet", "robots-and-chat"])
+def test_every_composed_plan_has_its_forced_tokens(name: str) -> None:
+    tasks = capacity_tasks(name, 4.0, 1, quick=True)
+    drafted = with_forced_tokens(tasks)
+    assert [replace(task, plan=()) for task in drafted] == [replace(task, plan=()) for task in tasks]
+    skill_sets = set()
+    for task in drafted:
+        for segment in task.plan:
+            if task.skill_set in ("drone", "arm"):
+                assert len(segment.forced) == segment.tokens
+                skill_sets.add(task.skill_set)
+            else:
+                assert not segment.forced
+    shares = {
+        skill_set: [
+            sum(segment.forced) / segment.tokens
+            for task in drafted
+            if task.skill_set == skill_set
+            for segment in task.plan
+        ]
+        for skill_set in skill_sets
+    }
+    assert all(0.2 < sum(each) / len(each) < 0.5 for each in shares.values())
+
+
+def test_jumping_ahead_saves_steps_and_loses_no_task() -> None:
+    plain, ahead = (
+        measure_capacity_point("wid3", system, 512, 1, 20.0, "rtx4090-llama3-8b", 1, "")
+        for system in ("timely", "timely-jump-ahead")
+    )
+    assert ahead["tasks"] == plain["tasks"]
+    assert ahead["served"] == plain["served"] == 1.0
+    assert ahead["waiting_s"] < 0.9 * plain["waiting_s"]
 
 
 def test_chats_of_a_public_trace(tmp_path: Path) -> None:

@@ -89,6 +89,51 @@ def test_drafts_take_their_tokens_of_the_budget() -> None:
     assert counters["computed_tokens"] <= 10 * counters["steps"]
 
 
+def forced(tokens: str, execution_s: float = 0.0, *, blocking: bool = False) -> PlannedSegment:
+    """A segment whose tokens are forced (1) or not (0)."""
+    marks = tuple(mark == "1" for mark in tokens)
+    return PlannedSegment("s;", len(tokens), execution_s, blocking=blocking, forced=marks)
+
+
+@pytest.mark.parametrize(
+    ("segments", "drafts", "steps"),
+    [
+        # The prompt's step gives the first token; each step then gives a run of forced tokens and one more.
+        (("0110",), 4, 2),
+        (("0000",), 4, 4),
+        (("0111111",), 4, 3),
+        (("0111111",), 0, 7),
+        (("0111",), 4, 2),
+        # Drafts end with the segment: the second begins with a token of its own.
+        (("01", "11"), 4, 3),
+        (("01", "01"), 4, 3),
+    ],
+)
+def test_forced_tokens_take_no_step(segments: tuple[str, ...], drafts: int, steps: int) -> None:
+    plan = tuple(forced(marks) for marks in segments)
+    result = run([replace(task(0), plan=plan)], discipline="fcfs", draft_tokens=drafts)
+    assert result.counters["steps"] == steps
+    assert result.counters.get("drafted_tokens", 0) == result.counters.get("accepted_tokens", 0)
+    assert result.records[0].output_tokens == sum(map(len, segments))
+
+
+def test_nothing_forced_follows_a_blocking_skill_before_its_value() -> None:
+    plan = (forced("0", 1.0, blocking=True), forced("11"))
+    result = run([replace(task(0), plan=plan)], discipline="fcfs", draft_tokens=4)
+    assert result.records[0].ready_s[1] > result.records[0].end_s[0]
+
+
+def test_requests_without_drafts_leave_the_budget_to_others() -> None:
+    tasks = [whole(job, 10, None, prompt_tokens=1) for job in range(4)]
+    steps = [
+        run(tasks, profile(token_budget=4), discipline="fcfs", mode="whole", draft_tokens=drafts).counters[
+            "steps"
+        ]
+        for drafts in (0, 4)
+    ]
+    assert steps == [10, 10]
+
+
 def test_useless_drafts_cost_steps_nothing_and_give_nothing() -> None:
     result = run([whole(0, 41, 0.0)], discipline="fcfs", mode="whole", draft_tokens=4)
     assert result.counters["steps"] == 41

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from timely.engines.vllm.forced_drafts import MOST_DRAFTS, ForcedDrafts, NoDrafts
+from timely.engines.vllm.forced_drafts import ForcedDrafts, NoDrafts
 from timely.engines.vllm.name_constraint import PromptNames
 from timely.engines.vllm.params import TimelyParams
 from timely.plans import find_skill_set, plan_grammar
+from timely.plans.forced_text import MOST_DRAFTS
 
 WORDS = ["pick", "place", "home", "('", "')", "();", "');", "red", " box", "cup", "ho", "me"]
 VOCABULARY = ["</s>", *(chr(code) for code in range(32, 127)), *WORDS]

@@ -405,6 +405,19 @@ def test_a_decoding_job_takes_its_drafts_of_the_budget() -> None:
     scene.check_empty()
 
 
+def test_only_drafts_that_a_request_has_are_taken_of_the_budget() -> None:
+    scene = Scene(
+        budget=8, drafts=3, accept=lambda request_id: 3, propose=lambda request_id: 3 * (request_id == "r0")
+    )
+    for number in range(5):
+        scene.add(f"r{number}", 1, 16)
+    scene.run()
+    assert {name: len(tokens) for name, tokens in scene.outputs.items()} == {f"r{n}": 16 for n in range(5)}
+    assert {len(step) for step in scene.steps[1:4]} == {5}
+    assert {step["r0"] for step in scene.steps[1:4]} == {4}
+    scene.check_empty()
+
+
 def test_a_refused_request_never_runs() -> None:
     scene = Scene()
     scene.add("refused", 20, 4, {"skill_set": "nonsense"})

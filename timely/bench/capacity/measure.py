@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from timely.bench.capacity.forced_tokens import with_forced_tokens
 from timely.bench.capacity.workloads import capacity_tasks, find_capacity_workload
 from timely.core.errors import UnknownName
 from timely.disciplines.registry import create_discipline
@@ -12,6 +13,7 @@ from timely.engines.base import Mode
 from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
+from timely.plans.forced_text import MOST_DRAFTS
 
 Point = dict[str, Any]
 """``tasks`` counts them. ``urgent`` and ``all`` are shares in time, null without such tasks. ``utility_urgent`` and
@@ -27,16 +29,19 @@ class CapacitySystem:
         has_priorities: requests bring vLLM's ``priority``: 0 for urgent tasks, 1 for others, 2 for chats. On a rival's
             own workload it is the deadline.
         is_timely_serve: it runs in ``timely serve``, where the fixed parts of prompts stay in the prefix cache.
+        jumps_ahead: with ``--jump-ahead``: tokens that grammar and names force are drafted.
     """
 
     discipline: str
     mode: Mode
     has_priorities: bool = False
     is_timely_serve: bool = False
+    jumps_ahead: bool = False
 
 
 CAPACITY_SYSTEMS: dict[str, CapacitySystem] = {
     "timely": CapacitySystem("timely", "segmented", is_timely_serve=True),
+    "timely-jump-ahead": CapacitySystem("timely", "segmented", is_timely_serve=True, jumps_ahead=True),
     "weighted-tardiness": CapacitySystem("weighted-tardiness", "segmented", is_timely_serve=True),
     "vllm": CapacitySystem("fcfs", "whole"),
     "vllm-stream": CapacitySystem("fcfs", "stream"),
@@ -73,9 +78,11 @@ def measure_capacity_point(
     if row.has_priorities:
         by_deadline = bool(find_capacity_workload(workload).owner)
         tasks = [_with_priority(task, by_deadline=by_deadline) for task in tasks]
+    if row.jumps_ahead:
+        tasks = with_forced_tokens(tasks)
     options = ReplayOptions(
         mode=row.mode, journal=False, warm_prefixes=True, keep_prefixes=row.is_timely_serve, seed=seed,
-        token_budget=token_budget,
+        token_budget=token_budget, draft_tokens=MOST_DRAFTS if row.jumps_ahead else None,
     )  # fmt: skip
     discipline = create_discipline(row.discipline)
     run = Simulator(options, load_step_profile(profile), discipline=discipline).run(tasks)

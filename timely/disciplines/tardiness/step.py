@@ -279,7 +279,7 @@ class Step:
         elif not self._all.bear_together(delays, weights, slacks, works, plain, already_s):
             return 0
         if count is not None and ordinary:
-            count = min(count, self._builder.decoding_room)
+            count = min(count, self._builder.decoding_room(numbers.rows[places]))
         if not count or not self._builder.add_decoding(numbers.rows[places[:count]]):
             return 0
         if not ordinary or self.PROTECTS_ORDINARY:

@@ -300,7 +300,7 @@ class Timely(WeightedTardiness):
 
     def _machine(self, table: JobTable, limits: StepLimits) -> Machine:
         return Machine(
-            timely_step_slots(limits), self._requests.applications.clock.cache_tokens(table, limits)
+            timely_step_slots(table, limits), self._requests.applications.clock.cache_tokens(table, limits)
         )
 
     def _level_weights(self, table: JobTable, rows: Rows) -> Floats:

@@ -84,9 +84,10 @@ def timely_mean_left(lengths: Floats, output_tokens: Floats) -> Floats:
     return tokens
 
 
-def timely_step_slots(limits: StepLimits) -> float:
-    """Places of a step that decode."""
-    tokens = limits.token_budget // (1 + limits.draft_tokens)
+def timely_step_slots(table: JobTable, limits: StepLimits) -> float:
+    """Places of a step that decode, if all have as many drafts as those that decode now."""
+    drafts = table.draft_tokens[table.prefill_left == 0]
+    tokens = limits.token_budget / (1.0 + float(drafts.mean() if drafts.size else 0.0))
     return float(max(1, min(limits.max_batch, limits.max_resident, tokens)))
 
 

@@ -102,7 +102,8 @@ class UtilityStep(Step):
         joins &= self._delay_s + np.cumsum(delays_s * joins) <= self._promises.room_s(float(weights.min()))
         if not joins.all():
             self.limited_by = self.limited_by or "suspended"
-        join_places = joins.nonzero()[0][: builder.decoding_room]
+        join_places = joins.nonzero()[0]
+        join_places = join_places[: builder.decoding_room(rows[join_places])]
         if join_places.size and not builder.add_decoding(rows[join_places]):
             join_places = np.array(
                 [at for at in join_places.tolist() if self._add_answer(int(rows[at]))], dtype=np.int64

@@ -15,6 +15,13 @@ class Drafting:
         self._speculation, self._controller, self._pool = speculation, controller, memory.pool
         self._is_segmented = options.mode == "segmented"
 
+    def expect(self, live: LiveTask) -> None:
+        """Note in the table how many draft tokens the job's next decoding step verifies."""
+        table, row, most = self._controller.table, live.job.row, self._speculation.drafts
+        if live.task.acceptance is None:
+            most = min(most, _forced_run(live))
+        table.draft_tokens[row] = most
+
     def draft(self, members: list[tuple[LiveTask, int, bool]]) -> int:
         """Give members that decode their draft tokens, as many as there is room for; returns how many in all.
 
@@ -23,11 +30,11 @@ class Drafting:
         table, pool = self._controller.table, self._pool
         drafts = 0
         for place, (live, tokens, prefill) in enumerate(members):
-            if prefill or live.task.acceptance is None:
-                continue
             row = live.job.row
+            most = int(table.draft_tokens[row])
+            if prefill or not most:
+                continue
             end = int(table.context_tokens[row]) + tokens
-            most = self._speculation.drafts
             if not pool.grow(live.holding, end + most):
                 most = min(most, live.holding.blocks * pool.block_tokens - end)
             table.blocks[row] = live.holding.blocks
@@ -43,7 +50,9 @@ class Drafting:
         beyond are void, as on the live engine.
         """
         task = live.task
-        right = self._speculation.round(task.job, task.acceptance or 0.0, draft_tokens)
+        right = draft_tokens  # forced tokens
+        if task.acceptance is not None:
+            right = self._speculation.round(task.job, task.acceptance, draft_tokens)
         most = live.target - live.output
         if self._is_segmented and right >= live.boundary - live.output:
             at = live.boundary - live.output
@@ -58,3 +67,11 @@ class Drafting:
         self._speculation.note(draft_tokens, right)
         self._controller.accepted(live.job, draft_tokens, right, now)
         return right + 1
+
+
+def _forced_run(live: LiveTask) -> int:
+    """Forced tokens in a row that come next in the segment in generation; the plan's last token needs no draft."""
+    segment = live.task.plan[live.index]
+    forced = segment.forced[live.output - (live.boundary - segment.tokens) :]
+    run = forced.index(False) if False in forced else len(forced)
+    return min(run, live.target - live.output - 1)

@@ -195,6 +195,8 @@ class Simulator:
             return
         self.live[task.job] = live = LiveTask(task, job, record, holding)
         self.memory.arrive(live)
+        if self.speculation.drafts:
+            self.steps.drafting.expect(live)
 
     def spec(self, record: JobRecord, cached_tokens: int) -> JobSpec:
         """The job of a task; ``cached_tokens`` of its prompt are in the prefix cache."""

@@ -94,7 +94,7 @@ class Steps:
         self._profile, self._controller, self._memory, self._agenda = profile, controller, memory, agenda
         self._speculation, self._live = speculation, live
         self._close_segment, self._finish = close_segment, finish
-        self._drafting = Drafting(options, speculation, controller, memory)
+        self.drafting = Drafting(options, speculation, controller, memory)
         self._until_s = math.inf if options.until_s is None else options.until_s
         self._next_arrival_s = next_arrival_s or (lambda: math.inf)
         self._ahead = limits.asynchronous and not speculation.drafts
@@ -141,7 +141,7 @@ class Steps:
         limits = StepLimits(
             now, self._token_budget, self._max_batch, self._max_resident, self._prefill_chunk,
             memory.pool.free, memory.block_tokens, self._controller.speed, memory.swap_s_per_token,
-            self._speculation.drafts, self._ending_rows(), cache_blocks=memory.pool.capacity,
+            ending_rows=self._ending_rows(), cache_blocks=memory.pool.capacity,
         )  # fmt: skip
         plan = self._controller.compose(limits)
         if self.journal is not None:
@@ -156,7 +156,7 @@ class Steps:
             else:
                 self._sleep(plan, now)
             return
-        drafts = self._drafting.draft(step.members) if self._speculation.drafts else 0
+        drafts = self.drafting.draft(step.members) if self._speculation.drafts else 0
         prefills = sum(prefill for _, _, prefill in step.members)
         decodes = len(step.members) - prefills
         step.times.append(self._time_s(step, decodes, prefills, drafts, moved_tokens))
@@ -352,6 +352,8 @@ class Steps:
                 if self._close_segment(live, now):
                     ends.append(live)
                     break
+            if self._speculation.drafts:
+                self.drafting.expect(live)
         following, self._next = self._next, None
         self._learn(now, step, following)
         if ends:
@@ -381,7 +383,7 @@ class Steps:
             tokens_left = table.prefill_left[row] - tokens
             table.prefill_left[row] = tokens_left
             return 0 if tokens_left > 0 else 1
-        output_tokens = self._drafting.verify(live, tokens - 1, now) if tokens > 1 else 1
+        output_tokens = self.drafting.verify(live, tokens - 1, now) if tokens > 1 else 1
         table.context_tokens[row] += output_tokens
         return output_tokens
 

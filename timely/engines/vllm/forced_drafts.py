@@ -10,18 +10,15 @@ draft alone, and nothing is added.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from timely.engines.vllm.name_constraint import PromptNames
+from timely.plans.forced_text import MOST_DRAFTS, forced_plan_text
 
 if TYPE_CHECKING:
     from timely.engines.vllm.request_state import LiveRequests
-
-MOST_DRAFTS = 4
-"""Draft tokens a step: the packaged planner's plans have at most four forced tokens in a row that it accepts."""
 
 SPECULATIVE_CONFIG = {
     "method": "custom_class",
@@ -29,9 +26,6 @@ SPECULATIVE_CONFIG = {
     "num_speculative_tokens": MOST_DRAFTS,
 }
 """vLLM's ``--speculative-config`` for an engine whose only drafts are forced tokens."""
-
-_BOUNDARY = re.compile("[;{}]")
-"""Characters that may end a segment."""
 
 
 class NoDrafts:
@@ -107,25 +101,11 @@ class ForcedDrafts:
             state.has_forced_drafts = False
 
     def _forced_text(self, request: Any) -> str:
-        """The only text that may follow, up to the next possible end of a segment; "" if there is a choice."""
         grammar_request = request.structured_output_request
         matcher = getattr(grammar_request and grammar_request.grammar, "matcher", None)
-        if matcher is None or matcher.is_terminated():
+        if matcher is None:
             return ""  # no grammar, or one of another backend
-        text, ahead = "", None
-        while True:
-            part = self._names.forced_text(request.request_id, text)
-            if part is None:
-                part = (ahead or matcher).find_jump_forward_string()
-            boundary = _BOUNDARY.search(part)
-            if boundary is not None:
-                part = part[: boundary.end()]
-            ahead = ahead or matcher.fork()
-            if not part or not ahead.accept_string(part):
-                return text
-            text += part
-            if boundary is not None:
-                return text
+        return forced_plan_text(matcher, lambda text: self._names.forced_text(request.request_id, text))
 
     def _token_ids(self, request: Any) -> list[int]:
         """Tokens that spell the forced text; none where the tokenizer adds something, such as a space before it."""

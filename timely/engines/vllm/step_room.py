@@ -28,6 +28,7 @@ class StepRoom:
     ) -> None:
         self._scheduler = scheduler
         self._settings = settings
+        self._live = live
         self._blocks = blocks
         self._steps = steps
         self._encoder = EncoderInputs(scheduler, live)
@@ -40,6 +41,9 @@ class StepRoom:
         """
         scheduler, controller = self._scheduler, self._scheduler.controller
         most: int = scheduler.max_num_active_reqs
+        if scheduler.num_spec_tokens:
+            for state in self._live:
+                controller.table.draft_tokens[state.job.row] = len(state.request.spec_token_ids)
         return StepLimits(
             now=now,
             token_budget=scheduler.max_num_scheduled_tokens,
@@ -52,7 +56,6 @@ class StepRoom:
             headroom_blocks=scheduler.kv_cache_manager.watermark_blocks if scheduler.running else 0,
             block_tokens=self._blocks.block_tokens,
             speed=controller.speed,
-            draft_tokens=scheduler.num_spec_tokens,
             ending_rows=self._steps.ending_rows(controller.table),
             max_adapters=scheduler.lora_config.max_loras if scheduler.lora_config else None,
             encoder=self._encoder.limits,
