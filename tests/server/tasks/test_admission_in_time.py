@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import httpx
 import pytest
-from fleet import Fleet, Reader, body, fleet
+from fleet import TINY, Fleet, Reader, body, fleet
 
 from timely.core.errors import Overloaded, TimelyError
+from timely.core.hints import RequestHints
+from timely.core.utility import TimeUtility
+from timely.engines.base import ResponsePrediction
 from timely.engines.scripted import ScriptedEngine
+from timely.plans.robot_profiles import RobotProfile
 from timely.server.access.principals import LOCAL
 from timely.server.tasks.request import TaskRequest
 from timely.server.tasks.task import Task
@@ -137,6 +141,31 @@ def test_a_burst_is_admitted_only_as_far_as_it_fits(busy: Fleet, earlier_tasks: 
     # Nor is there room that the refused ones left.
     assert not admitted(submit_together(busy, body(tuf=SOON)))
     check_in_time(busy, tasks)
+
+
+def test_tasks_that_are_being_checked_count_with_the_network_of_their_robots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    networks_s: list[list[float]] = []
+    lookups: list[str] = []
+
+    async def predict(utility: TimeUtility, ahead: Mapping[str, RequestHints]) -> ResponsePrediction:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        networks_s.append([hints.network_s for hints in ahead.values()])
+        return ResponsePrediction(0.0, 0.0)
+
+    async def profile(name: str) -> RobotProfile:
+        lookups.append(name)
+        return await type(names).profile(names, name)
+
+    with fleet(refuse_below=1.0) as served:
+        names = served.service.catalogue
+        monkeypatch.setattr(served.engine, "predict_response", predict)
+        monkeypatch.setattr(names, "profile", profile)
+        admitted(submit_together(served, body(), body(network_s=0.05), body(network_s=0.0)))
+    assert networks_s == [[], [TINY.network_s], [TINY.network_s, 0.05]]
+    assert len(lookups) == 3
 
 
 def test_tasks_that_are_refused_take_no_room(busy: Fleet) -> None:

@@ -31,6 +31,19 @@ EXTRA_EVENTS = 8
 
 
 @dataclass(frozen=True, slots=True)
+class TaskRobot:
+    """What the names in a request stand for.
+
+    Attributes:
+        network_s: one-way delay to the robot, by the request or else by the profile, seconds.
+    """
+
+    skill_set: SkillSet
+    profile: RobotProfile
+    network_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Admission:
     """Looks up names, builds the prompt and fills in predictions.
 
@@ -51,15 +64,14 @@ class Admission:
     """What is written of skill sets and profiles: the same for all tasks, and most of what a task costs."""
 
     async def prepare(
-        self, task_id: str, request: TaskRequest, principal: Principal
+        self, task_id: str, request: TaskRequest, robot: TaskRobot, principal: Principal
     ) -> tuple[Task, GenerationRequest]:
         """The task of a request, and its generation; a predicted urgency obeys the principal's claims, too.
 
         Raises:
-            InvalidInput: unknown names, or a robot without any of the skills. TooLarge: the prompt is too long.
+            TooLarge: the prompt is too long.
         """
-        skill_set, profile = await self._robot(request)
-        prompt = self._prompt(request, skill_set)
+        prompt = self._prompt(request, robot.skill_set)
         await self.engine.check_length(prompt.system + prompt.user)
         arrival_s = self.clock.now()
         annotation = await self.predictions.annotate(
@@ -69,30 +81,21 @@ class Admission:
         token = request.report_token or secrets.token_urlsafe(24)
         task = self._task(
             request,
-            skill_set,
-            profile,
+            robot,
             prompt,
             task_id=task_id,
             token=token,
             token_digest=principal_token_digest(token),
             annotation=annotation,
             arrival_s=arrival_s,
-            network_s=_network_s(request, skill_set, profile),
+            network_s=robot.network_s,
             owner=principal.name,
             value_wait_s=principal.limits.value_wait_s or math.inf,
         )
         if principal.limits.kv_tokens is not None:
             prompt_tokens = await self.engine.count_tokens(prompt.system + prompt.user)
-            task.kv_tokens = prompt_tokens + self._max_tokens(request, skill_set)
+            task.kv_tokens = prompt_tokens + self._max_tokens(request, robot.skill_set)
         return task, self.generation(task)
-
-    async def network_s(self, request: TaskRequest) -> float:
-        """Of the robot that a task is for, seconds.
-
-        Raises:
-            InvalidInput: unknown names, or a robot without any of the skills.
-        """
-        return _network_s(request, *await self._robot(request))
 
     async def restore(self, request: TaskRequest, **fields: Any) -> Task:
         """A task of an earlier life of the server, as it was admitted.
@@ -103,8 +106,8 @@ class Admission:
         Raises:
             InvalidInput: its skill set or robot is no longer there.
         """
-        skill_set, profile = await self._robot(request)
-        return self._task(request, skill_set, profile, self._prompt(request, skill_set), **fields)
+        robot = await self.look_up_robot(request)
+        return self._task(request, robot, self._prompt(request, robot.skill_set), **fields)
 
     def _prompt(self, request: TaskRequest, skill_set: SkillSet) -> Prompt:
         examples = self.settings.prompt_examples and skill_set.name not in self.engine.planner_skill_sets
@@ -115,16 +118,14 @@ class Admission:
             skill_set, request.task, request.scene, history=request.history, fixed_part=fixed_part
         )
 
-    def _task(
-        self, request: TaskRequest, skill_set: SkillSet, profile: RobotProfile, prompt: Prompt, **fields: Any
-    ) -> Task:
+    def _task(self, request: TaskRequest, robot: TaskRobot, prompt: Prompt, **fields: Any) -> Task:
         return Task(
             request=request,
-            skill_set=skill_set,
-            profile=profile,
+            skill_set=robot.skill_set,
+            profile=robot.profile,
             prompt=prompt,
-            events=TaskEvents(self._max_tokens(request, skill_set) + EXTRA_EVENTS),
-            fingerprint=self._fingerprint(skill_set, profile, prompt),
+            events=TaskEvents(self._max_tokens(request, robot.skill_set) + EXTRA_EVENTS),
+            fingerprint=self._fingerprint(robot.skill_set, robot.profile, prompt),
             **fields,
         )
 
@@ -193,7 +194,12 @@ class Admission:
             seed=request.seed,
         )
 
-    async def _robot(self, request: TaskRequest) -> tuple[SkillSet, RobotProfile]:
+    async def look_up_robot(self, request: TaskRequest) -> TaskRobot:
+        """The skill set and the robot of a request.
+
+        Raises:
+            InvalidInput: unknown names, or a robot without any of the skills.
+        """
         skill_set = await look_up_catalogue_entry(self.catalogue.skill_set(request.skill_set), "skill_set")
         robot = request.robot or skill_set.profile
         if not robot:
@@ -201,8 +207,7 @@ class Admission:
         profile = await look_up_catalogue_entry(self.catalogue.profile(robot), "robot")
         if skill_set.skills and not any(profile.allows(skill.name) for skill in skill_set.skills):
             raise InvalidInput(f"{robot} can do nothing of the skill set {skill_set.name}", where="robot")
-        return skill_set, profile
-
-
-def _network_s(request: TaskRequest, skill_set: SkillSet, profile: RobotProfile) -> float:
-    return request.network_s if request.network_s is not None else profile.network_s or skill_set.network_s
+        network_s = request.network_s
+        if network_s is None:
+            network_s = profile.network_s or skill_set.network_s
+        return TaskRobot(skill_set, profile, network_s)

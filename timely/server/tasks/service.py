@@ -216,8 +216,10 @@ class TaskService:
             self._count_request(principal)
             place = HeldPlace(principal.name, request=request)
             with self.tasks.reserve(request.id, place, urgent=request.tuf.urgent) as task_id:
-                await self._check_response_time(task_id, request)
-                task, generation = await self._admission.prepare(task_id, request, principal)
+                robot = await self._admission.look_up_robot(request)
+                place.network_s = robot.network_s
+                await self._check_response_time(task_id, request, robot.network_s)
+                task, generation = await self._admission.prepare(task_id, request, robot, principal)
                 self._check_open()  # a stop may have come meanwhile
                 self._check_kv(principal, task.kv_tokens)
                 task.executed_before = executed_text
@@ -237,17 +239,22 @@ class TaskService:
         await self.lifecycle.begin(task, generation)
         return task
 
-    async def _check_response_time(self, task_id: str, request: TaskRequest) -> None:
+    async def _check_response_time(self, task_id: str, request: TaskRequest, network_s: float) -> None:
         """Check that a task would be served in time behind those that were admitted or are checked before it.
+
+        Args:
+            network_s: to its robot, seconds.
 
         Raises:
             Overloaded: it would not.
         """
-        limits_s = await self._latest_response_s(request)
+        deadline_s, share = request.deadline_s, self.settings.refuse_below
+        latest_s = math.inf if deadline_s is None else deadline_s - network_s
+        useful_s = math.inf if share is None else request.tuf.latency_s(share) - network_s
         while True:
             ahead = self.tasks.ahead_of(task_id)
             try:
-                await self.engine.check_response_time(request.tuf, ahead, *limits_s)
+                await self.engine.check_response_time(request.tuf, ahead, latest_s, useful_s)
                 return
             except Overloaded:
                 # A task that was checked at the same time may have been refused meanwhile: its room is free.
@@ -281,16 +288,6 @@ class TaskService:
         place_s = self.tasks.next_place_s()
         prediction = await self.engine.predict_response(request.tuf, self.tasks.ahead_of())
         return None if place_s is None or prediction is None else place_s + prediction.eta_s
-
-    async def _latest_response_s(self, request: TaskRequest) -> tuple[float, float]:
-        """Latest response by the request's deadline, and by the utility that the operator asks for, seconds."""
-        share = self.settings.refuse_below
-        if share is None and request.deadline_s is None:
-            return math.inf, math.inf
-        network_s = await self._admission.network_s(request)
-        deadline_s = math.inf if request.deadline_s is None else request.deadline_s
-        useful_s = math.inf if share is None else request.tuf.latency_s(share)
-        return deadline_s - network_s, useful_s - network_s
 
     def _check_open(self) -> None:
         """Check that the server admits requests.

@@ -23,7 +23,7 @@ RECENT_LIVES = 20
 """Ended tasks from which the time of the next end is predicted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HeldPlace:
     """What a request takes that is no task, or no task yet.
 
@@ -31,12 +31,14 @@ class HeldPlace:
         owner: name of its principal.
         kv_tokens: KV cache that it may hold, tokens; 0: not counted.
         request: for a task.
+        network_s: to the robot of that task, once it was looked up, seconds.
     """
 
     owner: str
     generations: int = 1
     kv_tokens: int = 0
     request: TaskRequest | None = None
+    network_s: float = 0.0
 
 
 class TaskTable:
@@ -149,7 +151,7 @@ class TaskTable:
             if other == name:
                 break
             if place.request is not None:
-                ahead[other] = self._hints(place.request, place.request.network_s or 0.0)
+                ahead[other] = self._hints(place.request, place.network_s)
         return ahead
 
     def _hints(self, request: TaskRequest, network_s: float) -> RequestHints:
