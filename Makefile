@@ -37,7 +37,7 @@ test-long: setup ## The long tests: paper claims over seeds, soak, faults.
 	@$(BIN)/python -m pytest -m long $(ARGS)
 
 test-fast: setup ## The tests without the engine, ROS 2 or sub-processes (under a minute).
-	@$(BIN)/python -m pytest -m "not ($(SLOW))" -n auto $(ARGS)
+	@$(BIN)/python -m pytest -m "not ($(SLOW))" -n auto --dist loadfile $(ARGS)
 
 lint: setup ## Check style, types, spelling, prose, rooms and generated files.
 	@$(BIN)/ruff check .

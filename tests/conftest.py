@@ -1,14 +1,21 @@
-"""What all tests share: how hypothesis looks for counterexamples, and which of them one worker runs."""
+"""What all tests share: which files are read, how hypothesis looks for counterexamples, what one worker runs."""
 
 from __future__ import annotations
 
+import gc
+import itertools
 import logging
 import os
+import re
+import ssl
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from functools import cache
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import httpx
 import pytest
+from _pytest.mark.expression import Expression
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
@@ -18,6 +25,22 @@ settings.load_profile("house")
 
 # There are workers enough for all processors: a second thread of torch would spin on that of another worker.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@cache
+def authorities(file: str | None) -> ssl.SSLContext:
+    """Those of the file, which the environment names, or of the web."""
+    return httpx.create_ssl_context()
+
+
+def tls_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
+    """httpx's own, but the authorities of the web are read once, and not for each client: 50 ms, also without TLS."""
+    if verify is True and cert is None and trust_env:
+        return authorities(os.environ.get("SSL_CERT_FILE"))
+    return httpx.create_ssl_context(verify, cert, trust_env)
+
+
+httpx._transports.default.create_ssl_context = tls_context  # type: ignore[attr-defined]
 
 SERVED = ("live_engine", "offered_disciplines", "stock_server", "vllm_model")
 TOGETHER = {
@@ -57,6 +80,42 @@ class ByPath(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
+
+
+@cache
+def deselects(expression: str, marks: frozenset[str]) -> bool:
+    """Whether ``-m expression`` leaves out all tests that carry these marks, whatever others they carry."""
+    compiled = Expression.compile(expression)
+    names: list[str] = sorted({*re.findall(r"\w+", expression)} - {"and", "or", "not"})
+    choices: list[tuple[bool, ...]] = [(True,) if name in marks else (False, True) for name in names]
+
+    def selects(case: tuple[bool, ...]) -> bool:
+        def is_marked(name: str, /, **_: object) -> bool:
+            return dict(zip(names, case, strict=True))[name]
+
+        return compiled.evaluate(is_marked)
+
+    return not any(map(selects, itertools.product(*choices)))
+
+
+def pytest_collection() -> None:
+    """What is made while tests are collected lives to the end: the garbage collector need not look at it."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file that its own marks deselect is not imported: vLLM alone takes ten seconds, in every worker."""
+    expression = config.getoption("markexpr")
+    if not expression or collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    marks = re.findall(r"mark\.(\w+)", "".join(re.findall(r"^pytestmark = .*", text, re.MULTILINE)))
+    return deselects(expression, frozenset(marks)) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

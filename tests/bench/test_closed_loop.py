@@ -17,6 +17,7 @@ from timely.replay.run import replay_through_engine
 from timely.replay.trace import replay_task_from_job
 
 
+@pytest.mark.process
 def test_reports_make_up_for_a_wrong_profile() -> None:
     result = measure_closed_loop([1], duration_s=60.0)
     assert result["tasks"] > 50
@@ -36,6 +37,7 @@ def test_reports_make_up_for_a_wrong_profile() -> None:
     assert result["waiting_s"] == worst["waiting_s"]
 
 
+@pytest.mark.process
 def test_what_robots_taught_helps_their_next_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """On WID 1 each plan is short, and begins with the wrong estimate again unless the robot's pace is kept."""
     kept = measure_closed_loop([1], workload="wid1", duration_s=120.0)

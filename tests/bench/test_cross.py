@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from optional_packages import require_package
 
 from timely.bench import cross
 from timely.bench.checkpoints import Checkpoints
 from timely.cli.main import run_timely_command
 
-pytest.importorskip("sklearn", reason="needs the extra 'predict'")
+require_package("sklearn")
 
 
 def test_a_table_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,14 @@ import os
 from pathlib import Path
 
 import pytest
+from optional_packages import require_package
 
 from timely.bench.journal_audit import audit_benchmark_journal, read_benchmark_journal
 from timely.cli.main import run_timely_command
 
-pytest.importorskip("vllm", reason="needs vLLM")
+require_package("vllm")
+
+pytestmark = [pytest.mark.engine, pytest.mark.long, pytest.mark.timeout(300)]
 
 QUIET = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -25,9 +28,6 @@ for name, value in QUIET.items():
 DISCIPLINES = "justitia+semantic+sagesched+timely"
 
 
-@pytest.mark.engine
-@pytest.mark.long
-@pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.filterwarnings("error:::timely")
 def test_four_disciplines_share_an_engine_and_nothing_is_lost_between_them(tmp_path: Path) -> None:

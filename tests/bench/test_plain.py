@@ -104,6 +104,7 @@ def test_all_servers_get_the_same_arguments_and_model(tmp_path: Path) -> None:
     assert Path(commands["served"][0]).name == "timely"
 
 
+@pytest.mark.engine
 def test_the_command_writes_the_ratios(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,7 @@ def run(folder: Path, **files: Any) -> int:
     return run_timely_command(words)
 
 
+@pytest.mark.process
 def test_the_page_and_its_five_pictures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert run(tmp_path) == 0

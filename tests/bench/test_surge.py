@@ -32,6 +32,7 @@ def short_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surge, "PHASE_S", 2.0)
 
 
+@pytest.mark.process
 def test_every_refusal_names_a_time_and_admitted_tasks_are_late_less_often() -> None:
     result = surge.measure_surge(HOURS, 1, PROFILE)
     assert result["refused_with_eta"] == 1.0

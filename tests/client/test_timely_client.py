@@ -104,6 +104,7 @@ async def test_the_same_with_asyncio(quick: ServerThread) -> None:
         assert (await timely.health())["status"] == "ok"
 
 
+@pytest.mark.process
 async def test_as_many_plans_as_there_are_robots_and_reports_share_a_connection(quick: ServerThread) -> None:
     robots = 101  # httpx would wait for a connection after 100, and after 20 open one for each report
     async with AsyncTimelyClient(quick.url, agent="drone-1") as timely, asyncio.timeout(WAIT_S):

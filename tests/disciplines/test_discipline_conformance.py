@@ -274,6 +274,7 @@ VICTIMS: dict[str, JobSpec] = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", [name for name in NAMES if not registry.load_discipline(name).info.starves])
 @pytest.mark.parametrize("kind", VICTIMS)
 def test_nobody_starves_unless_the_discipline_says_so(name: str, kind: str) -> None:

@@ -162,16 +162,6 @@ def _ros_packages() -> set[str]:
     return {path.name for path in ROS_SOURCES.glob("*") if path.is_dir()}
 
 
-def test_every_module_says_what_it_is_for() -> None:
-    silent = [
-        str(path.relative_to(ROOT))
-        for path in modules().values()
-        if not (path.name == "__init__.py" and not path.read_text().strip())
-        and not ast.get_docstring(ast.parse(path.read_text()))
-    ]
-    assert not silent, f"modules without a docstring: {silent}"
-
-
 def test_no_module_imports_itself_in_a_circle() -> None:
     graph = {
         name: {entry.name for entry in imports_of(name) if not (entry.typing_only or entry.in_text)}

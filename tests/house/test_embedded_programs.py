@@ -8,6 +8,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 IMPORT = re.compile(r"^\s*from (timely[\w.]*|lrtrace[\w.]*) import \(?([\w, ]+)", re.MULTILINE)
 
@@ -28,6 +30,7 @@ def exists(module: str, name: str) -> bool:
     return importlib.util.find_spec(f"{module}.{name}") is not None
 
 
+@pytest.mark.process
 def test_programs_in_strings_and_documents_import_what_exists() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "*.py", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -82,12 +82,15 @@ def create_task_app(
     app.state.names = {}
     app.openapi = lambda: http_openapi_document(app)  # type: ignore[method-assign]
     install_problem_handlers(app, settings.retry_after_s)
-    app.include_router(task_routes.task_router(service))
     sessions = Sessions(registry, service.clock)
     app.state.authenticated = registry is not None
-    app.include_router(stop_routes.stop_router(service))
-    app.include_router(info_routes.info_router(service))
-    app.include_router(session_routes.session_router(registry, sessions, service.recorder))
+    for router in (
+        task_routes.task_router(service),
+        stop_routes.stop_router(service),
+        info_routes.info_router(service),
+        session_routes.session_router(registry, sessions, service.recorder),
+    ):
+        app.router.routes.extend(router.routes)  # include_router would make every route anew
     app.add_middleware(OpenAIEndpoints, service=service)
     app.add_middleware(BodyLimit, settings=settings)
     app.add_middleware(

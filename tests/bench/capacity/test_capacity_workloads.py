@@ -140,6 +140,7 @@ def test_every_system_serves_all_of_a_low_load(system: str) -> None:
     assert 0.0 <= point["urgent"] <= 1.0
 
 
+@pytest.mark.process
 def test_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

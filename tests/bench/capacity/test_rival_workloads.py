@@ -167,6 +167,7 @@ def test_priorities_are_deadlines_on_own_workloads() -> None:
     assert priorities == {6.0, *rival.BATCH_S}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", OWN)
 def test_the_owner_and_timely_serve_all_of_a_low_load(name: str) -> None:
     for system in (OWN[name].owner, "timely"):

@@ -66,6 +66,7 @@ def quiet(line: str) -> None:
     pass
 
 
+@pytest.mark.process
 async def test_runs_are_kept_and_gone_on_with(tmp_path: Path) -> None:
     machine = Machine(stop_after=4)
     with pytest.raises(EngineFailed):
@@ -102,6 +103,7 @@ def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
         LiveRuns(tmp_path, SETTINGS)
 
 
+@pytest.mark.process
 async def test_a_prediction_that_holds_and_one_that_does_not(tmp_path: Path) -> None:
     good, slow = LiveRuns(tmp_path / "a", SETTINGS), LiveRuns(tmp_path / "b", SETTINGS)
     await good.measure(Machine(), 1, say=quiet)
@@ -130,6 +132,7 @@ def test_a_fit_that_is_no_good_still_gives_a_prediction() -> None:
     assert live_benchmark_step_noise(profile) == (0.9, 0.0)
 
 
+@pytest.mark.process
 async def test_a_profile_that_admits_errors_gives_a_mean_and_a_range(tmp_path: Path) -> None:
     runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}))
     await runs.measure(Machine(), 1, say=quiet)
@@ -141,6 +144,7 @@ async def test_a_profile_that_admits_errors_gives_a_mean_and_a_range(tmp_path: P
     assert make_live_report(runs, PROFILE)["workloads"]["wid1"]["timely"] == row  # drawn by the seed
 
 
+@pytest.mark.process
 async def test_a_prediction_begins_with_what_the_engine_had_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +250,7 @@ async def test_a_task_that_did_not_end_fails_the_run(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [SETTINGS_FILE]
 
 
+@pytest.mark.process
 def test_the_command_goes_on_until_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -277,6 +282,7 @@ def journal(factor: float, begin_s: float = 0.0) -> str:
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
+@pytest.mark.process
 async def test_each_run_is_predicted_with_its_own_steps(tmp_path: Path) -> None:
     """The machine was three times as slow in the second run; the steps of each run show it."""
     runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("fcfs",)))
@@ -353,6 +359,7 @@ def test_each_repetition_has_tasks_of_its_own(tmp_path: Path) -> None:
     assert [task.arrival_s for task in first] != [task.arrival_s for task in second]
 
 
+@pytest.mark.process
 async def test_systems_are_compared_on_the_same_tasks(tmp_path: Path) -> None:
     """A repetition that one system lacks is left out of all; without a common one each has what there is."""
     runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("fcfs", "vllm")))
@@ -417,6 +424,7 @@ def test_the_admission_delay_is_that_of_an_idle_engine(tmp_path: Path) -> None:
     assert Predictor(runs, PROFILE).admission_s == pytest.approx(0.005)
 
 
+@pytest.mark.process
 async def test_a_profile_of_the_runs_own_steps(tmp_path: Path) -> None:
     runs = LiveRuns(tmp_path, SETTINGS)
     with pytest.raises(InvalidInput, match="no steps"):

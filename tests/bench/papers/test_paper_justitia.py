@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from optional_packages import require_package
 
 from timely.bench.papers import real_inputs
 from timely.bench.papers.justitia import end_to_end, evaluation, micro, theorem, workloads
@@ -17,7 +18,7 @@ from timely.disciplines.basic import Fcfs
 from timely.disciplines.justitia.constants import STEP_S
 from timely.engines.replay_types import PlannedSegment, PlannedTask
 
-pytest.importorskip("sklearn", reason="needs the extra 'predict'")
+require_package("sklearn")
 
 
 def test_the_blurred_oracle_errs_as_much_as_asked() -> None:
@@ -60,6 +61,7 @@ def test_the_fluid_schedule_by_hand() -> None:
     assert ends["long"] == pytest.approx(150_000 / rate)
 
 
+@pytest.mark.paper
 @pytest.mark.parametrize("seed", [1, 2])
 def test_theorem_1_in_kv_units_with_growing_caches_and_prefill(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from optional_packages import require_package
 
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import ablation, evaluation, overhead, resources, setting
@@ -13,7 +14,7 @@ from timely.bench.papers.sagesched.workloads import World
 from timely.disciplines.sagesched.discipline import sagesched_discipline_history
 from timely.engines.step_time.profile import load_step_profile
 
-pytest.importorskip("wordllama", reason="needs the extra 'predict'")
+require_package("wordllama")
 
 
 def test_kendall_tau() -> None:
@@ -37,6 +38,7 @@ def test_the_distance_of_samples_is_that_of_their_quantiles() -> None:
     assert ablation.paper_length_distance(a, 2.0 * a) == pytest.approx(499.5, rel=0.01)
 
 
+@pytest.mark.paper
 def test_what_a_predictor_is_told_it_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setting, "REQUESTS", 40)
     made = setting.paper_setting(5, 8.0)

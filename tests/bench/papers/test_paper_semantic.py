@@ -83,6 +83,7 @@ def test_orders_on_the_papers_batches() -> None:
     assert mixed[0] < waits_by_level["semantic"][0]
 
 
+@pytest.mark.paper
 def test_memory_tight_settings_evict_and_serve_all() -> None:
     by_cost, off = (semantic.measure_paper_tight("A100-4B", variant, 1) for variant in ("cost", "off"))
     assert by_cost[2] > 20.0

@@ -109,6 +109,7 @@ def test_crossing() -> None:
     assert math.isnan(runs.paper_crossing([0, 10], [1.0, 0.9], 0.5))
 
 
+@pytest.mark.paper
 def test_an_outcome_comes_back_from_its_piece() -> None:
     outcome = runs.Outcome.of(*runs.paper_run_records(runs.VLLM, "wid3", 1))
     again = runs.Outcome.from_checkpoint(json.loads(json.dumps(outcome.to_checkpoint())))
@@ -155,6 +156,7 @@ def test_systems_are_what_they_say() -> None:
     assert type(runs.TIMELY.make()) is registry.load_discipline("timely")
 
 
+@pytest.mark.paper
 def test_figure_8_s_order_holds_under_load() -> None:
     """Section 7.3.2: TimelyLLM above EDF above FCFS for urgent tasks, and EDF below the others for normal ones."""
     outcome = {
@@ -173,6 +175,7 @@ def test_the_literal_algorithm_has_what_the_papers_constants_give() -> None:
     assert outcome.share["normal"] > 0.995
 
 
+@pytest.mark.paper
 def test_timely_is_above_the_papers_algorithm_under_load() -> None:
     ours = runs.Outcome.of(*runs.paper_run_records(runs.TIMELY, "wid2", 3, new_tokens=300))
     theirs = runs.Outcome.of(*runs.paper_run_records(runs.PUD, "wid2", 3, new_tokens=300))

@@ -206,6 +206,7 @@ instances = st.lists(
 ).map(lambda apps: sorted(apps, key=lambda app: app[0]))
 
 
+@pytest.mark.paper
 @given(instances, st.integers(1, 4))
 @settings(max_examples=150, deadline=None)
 def test_no_application_ends_later_than_theorem_1_allows(

@@ -173,6 +173,7 @@ def test_a_plan_is_not_yet_an_admission() -> None:
     assert list(discipline.compose(table, limits).tokens) == ["a0", "b0", "a1"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("clients", [3 * MAX_ABSENT_CLIENTS])
 def test_memory_is_bounded_by_the_clients_that_are_there(clients: int) -> None:
     discipline, table = Vtc(), JobTable()

@@ -315,6 +315,7 @@ def mean_latency(name: str, works: list[Work]) -> float:
     return float(np.mean([fate.end_s - fate.work.spec.arrival_s for fate in driver.fates.values()]))
 
 
+@pytest.mark.paper
 def test_with_acceptances_far_apart_it_beats_its_baselines() -> None:
     """Section 5.2 in small: mean latency below LP-SJF and LAS, on average over seeds."""
     means = {
@@ -392,6 +393,7 @@ def test_it_needs_no_speculation_to_make_sense() -> None:
     check_queue_discipline_needs(LapsSdPrior.info, ())
 
 
+@pytest.mark.paper
 def test_it_is_ahead_where_lengths_tell_and_where_acceptances_do() -> None:
     apart = {
         name: np.mean([mean_latency(name, speculative(seed, 16)) for seed in range(3)])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from optional_packages import require_package
 
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
@@ -23,7 +24,7 @@ from timely.disciplines.predictors.app_cost import (
 )
 from timely.disciplines.predictors.predictor_file import read_predictor_arrays, write_predictor_arrays
 
-sklearn = pytest.importorskip("sklearn", reason="training needs the extra 'predict'")
+require_package("sklearn")
 
 WORDS = ("easy", "simple", "normal", "hard", "extreme")
 
@@ -49,6 +50,7 @@ def error(model: AppCostModel, samples: list[CostSample]) -> float:
     return float(np.mean([abs(model.predict(s.text, s.prompt_tokens) - s.cost) / s.cost for s in samples]))
 
 
+@pytest.mark.process
 def test_a_hundred_samples_are_enough_to_beat_the_mean(model: AppCostModel) -> None:
     fresh = past(1, 200)
     mean = np.mean([s.cost for s in past(0, 100)])
@@ -56,6 +58,7 @@ def test_a_hundred_samples_are_enough_to_beat_the_mean(model: AppCostModel) -> N
     assert error(model, fresh) < 0.5 < blind
 
 
+@pytest.mark.process
 def test_numpy_predicts_what_scikit_learn_would(model: AppCostModel) -> None:
     """The same network, evaluated by scikit-learn's own code on scikit-learn's own TF-IDF."""
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -72,6 +75,7 @@ def test_numpy_predicts_what_scikit_learn_would(model: AppCostModel) -> None:
         assert model.predict(sample.text, sample.prompt_tokens) == pytest.approx(float(expected), rel=1e-9)
 
 
+@pytest.mark.process
 def test_training_is_repeatable_and_has_four_layers(model: AppCostModel) -> None:
     again = predictor_app_cost_model(past(0, 100))
     assert len(model.weights) == 4
@@ -79,11 +83,13 @@ def test_training_is_repeatable_and_has_four_layers(model: AppCostModel) -> None
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.process
 def test_odd_texts_stay_within_what_was_seen(model: AppCostModel) -> None:
     for text in ("", "unknown words only", "\x00\x00", "easy " * 10_000):
         assert model.floor <= model.predict(text, 10**9) <= model.ceiling
 
 
+@pytest.mark.process
 def test_samples_without_a_word_leave_the_length() -> None:
     samples = [CostSample("", prompt, 10.0 * prompt) for prompt in range(100, 1100, 20)]
     model = predictor_app_cost_model(samples)
@@ -104,6 +110,7 @@ def test_useless_samples_are_refused(samples: list[CostSample]) -> None:
         predictor_app_cost_model(samples)
 
 
+@pytest.mark.process
 def test_a_type_without_a_model_is_learned_while_serving(model: AppCostModel) -> None:
     costs = TrainedAppCosts({"known": model}, "kv", OnlineAppCosts(predictor_kv_token_time))
     spec = JobSpec(
@@ -119,6 +126,7 @@ def test_a_type_without_a_model_is_learned_while_serving(model: AppCostModel) ->
 # --------------------------------------------------------------------------- files
 
 
+@pytest.mark.process
 def test_models_survive_a_file(model: AppCostModel, tmp_path: Path) -> None:
     path = tmp_path / "costs.npz"
     TrainedAppCosts({"b": model, "a": model}, "kv", OnlineAppCosts(predictor_kv_token_time)).save(path)
@@ -190,6 +198,7 @@ def _broken(path: Path, kind: str, model: AppCostModel) -> None:
         raise AssertionError(kind)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "kind",
     ["missing", "empty", "text", "pickle", "pickled array", "cut off", "flipped", "plain zip", "other kind",

@@ -90,6 +90,7 @@ def test_saved_tokens_are_not_moved_when_their_blocks_are_found_again() -> None:
     assert 150 <= all_kept.counters["swapped_tokens"] <= 150 + 2 + 4 * 16
 
 
+@pytest.mark.process
 @settings(max_examples=40)
 @example(269, 1, 14, 100_000)
 @given(

@@ -8,6 +8,8 @@ from timely.engines.vllm import forced_decoding
 
 pytest.importorskip("vllm")
 
+pytestmark = pytest.mark.engine
+
 
 @pytest.mark.parametrize(
     ("chosen", "triton", "cpu", "newer"),

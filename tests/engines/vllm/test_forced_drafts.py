@@ -84,6 +84,7 @@ def drafted(
     return [VOCABULARY[token] for token in request.spec_token_ids]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("plan", "names", "drafts"),
     [
@@ -105,18 +106,22 @@ def test_what_grammar_and_names_force(
     assert drafted(compiler, plan, names) == drafts
 
 
+@pytest.mark.process
 def test_drafts_end_where_a_segment_may_end(compiler: Any) -> None:
     assert drafted(compiler, "ho", rules='root ::= "home();home();"') == ["me", "();"]
 
 
+@pytest.mark.process
 def test_a_tokenizer_that_spells_another_text_drafts_nothing(compiler: Any) -> None:
     assert drafted(compiler, "pick", ["cup"], tokenizer=LongestFirst(before=" ")) == []
 
 
+@pytest.mark.process
 def test_nothing_is_drafted_behind_a_blocking_skill(compiler: Any) -> None:
     assert drafted(compiler, "pick", ["cup"], awaits_value=True) == []
 
 
+@pytest.mark.process
 def test_drafts_of_the_engine_stay_where_nothing_else_is_forced(compiler: Any) -> None:
     place, longer = VOCABULARY.index("place"), [VOCABULARY.index(word) for word in ("('", "red")]
     assert drafted(compiler, "p", own=[place]) == ["place"]
@@ -124,6 +129,7 @@ def test_drafts_of_the_engine_stay_where_nothing_else_is_forced(compiler: Any) -
     assert drafted(compiler, "pick", ["cup"], own=longer) == ["('", "cup", "');"]
 
 
+@pytest.mark.process
 def test_on_a_cpu_nothing_is_drafted_beside_a_request_that_samples(compiler: Any) -> None:
     assert drafted(compiler, "pick", ["cup"], temperature=0.7) == []
     assert drafted(compiler, "pick", ["cup"], temperature=0.7, on_cpu=False) == ["('", "cup", "');"]

@@ -16,6 +16,8 @@ from timely.engines.step_time.profile import StepTime, load_step_profile
 from timely.engines.vllm import calibrate
 from timely.engines.vllm.arguments import EngineSizes, VllmOptions
 
+pytestmark = pytest.mark.engine
+
 TRUE = StepTime(load_step_profile("cpu-smollm2").step_s)
 SLOW_START = 100.0
 """Seconds of each step of the warm-up."""

@@ -14,8 +14,9 @@ pytest.importorskip("vllm", reason="needs vLLM")
 
 from timely.engines.vllm import queue_cost
 
+pytestmark = pytest.mark.engine
 
-@pytest.mark.process
+
 @pytest.mark.filterwarnings("ignore")
 def test_both_schedulers_keep_the_batch_full_and_replace_finished_requests() -> None:
     for stock in (True, False):

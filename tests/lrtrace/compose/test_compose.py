@@ -42,6 +42,7 @@ def jobs_of(composition: Composition) -> list[Job]:
     return list(composition.jobs)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_same_seed_same_bytes(tmp_path: Path, name: str) -> None:
     path = tmp_path / "trace.lrtrace.jsonl"
@@ -79,6 +80,7 @@ def test_same_bytes_from_another_process(tmp_path: Path) -> None:
         assert digest(path) == GOLDEN["wid1"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("name", "eps", "max_tpe", "ids", "agents", "duration_s"),
     [

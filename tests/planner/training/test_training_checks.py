@@ -37,6 +37,7 @@ def cart(folder: Path, more: str = "") -> SkillSet:
     return load_skill_set(path)
 
 
+@pytest.mark.process
 def test_good_examples_pass(tmp_path: Path) -> None:
     check_training_examples(cart(tmp_path))
     check_training_examples(find_skill_set("arm"))
@@ -51,6 +52,7 @@ BAD = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("more", BAD.values(), ids=BAD)
 def test_a_plan_outside_the_grammar(more: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="grammar does not accept") as error:
@@ -58,6 +60,7 @@ def test_a_plan_outside_the_grammar(more: str, tmp_path: Path) -> None:
     assert error.value.where == "skill set cart, example 3"
 
 
+@pytest.mark.process
 def test_it_is_told_in_one_line_before_anything_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,6 +78,7 @@ def test_it_is_told_in_one_line_before_anything_is_trained(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("skill_set", sorted(GENERATORS))
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_every_generated_plan_is_one_of_the_grammar(skill_set: str, split: str) -> None:
@@ -83,6 +87,7 @@ def test_every_generated_plan_is_one_of_the_grammar(skill_set: str, split: str) 
     assert [case.plan for case in cases if not acceptor.accepts(case.plan)] == []
 
 
+@pytest.mark.process
 def test_names_that_stand_in_no_prompt(tmp_path: Path) -> None:
     skills = cart(tmp_path)
     assert training_plan_names(skills, islice(cases_of(skills, "train", 0), 100)) == ["dock"]
@@ -90,6 +95,7 @@ def test_names_that_stand_in_no_prompt(tmp_path: Path) -> None:
     assert training_plan_names(arm, islice(generate_cases("arm", "train", 0), 1500)) == ["bin"]
 
 
+@pytest.mark.process
 def test_names_that_do_not_fit_are_not_drawn(tmp_path: Path) -> None:
     skills = cart(tmp_path)
     acceptor = Acceptor(skills)

@@ -69,6 +69,7 @@ def test_the_reader_of_traces(skills: SkillSet, row: dict[str, Any]) -> None:
     assert calls == row["calls"]
 
 
+@pytest.mark.process
 @every_plan
 def test_the_grammar(skills: SkillSet, row: dict[str, Any]) -> None:
     pytest.importorskip("xgrammar")

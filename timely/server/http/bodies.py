@@ -1,6 +1,7 @@
 """Reads JSON bodies strictly and describes them in the OpenAPI schema."""
 
 import json
+from functools import cache
 from typing import Any, NoReturn, TypeVar
 
 from fastapi import Request
@@ -92,6 +93,7 @@ def validate_body(model: TypeAdapter[Model], value: object) -> Model:
         raise problem_from_validation(error) from error
 
 
+@cache
 def body_schema(model: type[object], *, many: int = 0) -> dict[str, Any]:
     """The OpenAPI of a body that the route reads itself: one, or a list of up to ``many``."""
     schema = TypeAdapter(model).json_schema()
