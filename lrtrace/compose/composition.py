@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from lrtrace.compose.events import Event, check_arrivals, check_workload_events
+from lrtrace.compose.events import Event, check_workload_arrivals, check_workload_events
 from lrtrace.compose.stories import UNITS, Unit, compose_story, compose_story_segments
 from lrtrace.compose.tasks import TASKS, find_workload_task
 from lrtrace.compose.workload import CHAT, Workload, find_workload
@@ -91,7 +91,7 @@ class Composition:
         self.options = options or Options()
         self.workload = workload
         self.tally = Tally()
-        self._arrivals = check_arrivals(arrivals)
+        self._arrivals = check_workload_arrivals(arrivals)
         self._events = check_workload_events(events)
         if (
             self._arrivals is not None

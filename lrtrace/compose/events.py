@@ -11,7 +11,7 @@ from lrtrace.errors import BadInput
 Event = Sequence[int]
 
 
-def check_arrivals(arrivals: Sequence[float] | None) -> list[float] | None:
+def check_workload_arrivals(arrivals: Sequence[float] | None) -> list[float] | None:
     """Event times as a list. Raises BadInput if they are negative, infinite or decrease."""
     if arrivals is None:
         return None

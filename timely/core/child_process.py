@@ -294,7 +294,7 @@ def core_stop_event(*, with_parent: bool = True) -> threading.Event:
     return stop
 
 
-def main() -> None:
+def run_child_module() -> None:
     """Run the module that is named on the command line."""
 
     def end() -> None:
@@ -312,4 +312,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_child_module()

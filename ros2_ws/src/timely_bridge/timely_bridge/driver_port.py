@@ -21,8 +21,8 @@ from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.ros.actions import (
     assumed_goal_handle,
+    driver_goal_id,
     follow_ros_goal_feedback,
-    named_ros_goal_id,
     send_ros_goal,
     without_ros_debug_lines,
 )
@@ -346,7 +346,7 @@ class DriverPort:
 
 def segment_goal_id(task_id: str, index: int) -> Any:
     """The id of the goal of a segment, by which every life of the bridge finds it."""
-    return named_ros_goal_id(f"{task_id} {index}")
+    return driver_goal_id(f"{task_id} {index}")
 
 
 def _executed_before(segment: Segment) -> SegmentExecution:

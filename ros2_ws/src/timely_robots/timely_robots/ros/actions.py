@@ -127,7 +127,7 @@ def new_ros_goal_id() -> UUID:
 GOAL_NAMES = uuid.UUID("6f0e1c5a-9d0b-4b52-8c39-2f4f6a0f7f11")
 
 
-def named_ros_goal_id(name: str) -> UUID:
+def driver_goal_id(name: str) -> UUID:
     """The id of a goal with a name, the same in every process."""
     return UUID(uuid=list(uuid.uuid5(GOAL_NAMES, name).bytes))
 
