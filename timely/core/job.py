@@ -159,9 +159,7 @@ class JobTable:
     shared_blocks: Ints  # of them, those that other jobs hold anyway: nothing gained by leaving
     urgency: Ints  # 0..4; 5 when unknown
     adapter: Ints  # LoRA adapter; 0: none
-    draft_tokens: (
-        Ints  # drafts (speculative decoding) that its next decoding step verifies beside its own token
-    )
+    draft_tokens: Ints  # drafts that its next decoding step verifies beside its own token
     resident: Bools  # holds KV blocks
     active: Bools  # in the execution pool: took part in a step since it was last parked
     segmented: Bools
@@ -257,7 +255,7 @@ class JobTable:
         self.attained_s[row] = self.rank[row] = 0.0
         self.sequence[row] = self._arrivals
         self._arrivals += 1
-        self.segment[row] = self.segment_tokens[row] = self.output_tokens[row] = 0
+        self.segment[row] = self.segment_tokens[row] = self.output_tokens[row] = self.draft_tokens[row] = 0
         self.segment_bound[row] = spec.segment_tokens
         self.prompt_tokens[row] = spec.prompt_tokens
         self.end_tokens[row] = spec.prompt_tokens + spec.max_tokens
