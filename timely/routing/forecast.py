@@ -5,8 +5,8 @@ and decoding sequences share their steps. A parked generation is idle until it r
 Its next segment is work to come, which slows the engine down. Urgent tasks go before it and share its steps.
 """
 
-from dataclasses import dataclass
-from typing import Protocol, Self
+from dataclasses import dataclass, fields
+from typing import Self, TypeAlias
 
 import numpy as np
 
@@ -35,8 +35,9 @@ UNBOUNDED = 1 << 30
 """Blocks and sequences of an engine that has not said how many it has."""
 
 
-class QueueColumns(Protocol):
-    """What a router reads of an engine's live jobs: columns of ``JobTable``, of shape ``(jobs,)``."""
+@dataclass(slots=True)
+class ReportedQueue:
+    """The columns of a job table that a router reads, of shape ``(jobs,)``, as an engine reported them."""
 
     alpha: Floats
     ert_s: Floats
@@ -49,6 +50,17 @@ class QueueColumns(Protocol):
     prefill_left: Ints
     resident: Bools
     plain: Bools
+
+    def add(self, spec: JobSpec) -> None:
+        """A task that was sent to the engine after its report."""
+        table = JobTable(1)
+        table.add(spec)
+        for name in ROUTED_COLUMNS:
+            setattr(self, name, np.concatenate((getattr(self, name), getattr(table, name))))
+
+
+ROUTED_COLUMNS = tuple(field.name for field in fields(ReportedQueue))
+QueueColumns: TypeAlias = JobTable | ReportedQueue
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Any, cast
 from timely.core.errors import EngineFailed
 from timely.core.job import JobSpec
 from timely.engines.base import GenerationRequest, engine_job_spec
-from timely.routing.forecast import EngineLoad
-from timely.routing.reported_load import ReportedQueue, read_load
+from timely.routing.forecast import EngineLoad, ReportedQueue
+from timely.routing.reported_load import read_load
 from timely.routing.routers import LeastLoss
 
 REPORT_S = 0.1
