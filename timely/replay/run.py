@@ -12,7 +12,7 @@ from timely.engines.replay_types import Backend, PlannedTask, Progress, ReplayOp
 from timely.replay import results
 
 BACKENDS: dict[str, str] = {"sim": "timely.engines.sim.simulator", "vllm": "timely.engines.vllm.replay"}
-"""Engine name -> module whose ``backend()`` gives a ``Backend``. Only the one asked for is imported."""
+"""Engine name -> module whose ``replay_backend()`` gives a ``Backend``. Only the one asked for is imported."""
 
 MODES = ("segmented", "stream", "whole")
 EVICTIONS = ("discipline", "recompute", "swap", "auto")
@@ -39,7 +39,7 @@ def load_replay_backend(engine: str) -> Backend:
             f"engine {engine!r} is not installed (missing {error.name}); install timely-serving[{engine}]",
             where="engine",
         ) from error
-    return cast(Backend, module.backend())
+    return cast(Backend, module.replay_backend())
 
 
 def replay_through_engine(

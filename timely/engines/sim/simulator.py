@@ -294,6 +294,6 @@ class SimBackend:
         return Simulator(options).run(tasks, progress, keep_partial=True)
 
 
-def backend() -> SimBackend:
+def replay_backend() -> SimBackend:
     """What ``timely.replay`` looks up."""
     return SimBackend()

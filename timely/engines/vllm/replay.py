@@ -119,7 +119,7 @@ def vllm_replay_options(options: ReplayOptions, arguments: tuple[str, ...] = ())
     )
 
 
-def backend() -> Backend:
+def replay_backend() -> Backend:
     """The backend behind ``timely replay --engine vllm``."""
     return VllmBackend()
 

@@ -6,7 +6,7 @@ from functools import partial
 from timely.planner.cases import drone_steps
 from timely.planner.cases.case import Scene, Trial
 from timely.planner.cases.draft import Draft
-from timely.planner.cases.drone_rooms import drone_object, drone_phrase, drone_scene, drone_trials
+from timely.planner.cases.drone_rooms import drone_case_trials, drone_object, drone_phrase, drone_scene
 from timely.planner.cases.drone_steps import case_find_plan
 from timely.planner.cases.sampler import Sampler
 from timely.planner.cases.vocabulary import WORDS
@@ -65,7 +65,7 @@ def draft_case_evasion(sampler: Sampler) -> Draft:
     name, plan, _ = _threat(sampler)
     way, aside, bearing_deg = sampler.choose(ESCAPES)
     task = drone_phrase(sampler, "comes from" if way else "comes", name, w=way)
-    trials = drone_trials((Thing(name, bearing_deg, CLOSE_CM),), judge=drone_escaped)
+    trials = drone_case_trials((Thing(name, bearing_deg, CLOSE_CM),), judge=drone_escaped)
     return Draft(task, aside or plan, trials, drone_scene(sampler, sampler.chance(0.5), name), command=False)
 
 
@@ -85,12 +85,12 @@ def draft_case_replan(sampler: Sampler) -> Draft:
         goal = sampler.phrase("blocked", x=name)
         forward = f"mf({sampler.choose((200, 300, 400))});"
         executed_text = sampler.choose(("nothing", forward + " in part"))
-        trials = drone_trials((Thing(name, 0.0, 400.0),), judge=partial(went_around, name))
+        trials = drone_case_trials((Thing(name, 0.0, 400.0),), judge=partial(went_around, name))
         new = f"ml(60);mf(100);mr(60);g('{name}');"
         return _draft(sampler, f"{forward}g('{name}');", reason, executed_text, goal, new, trials, name)
     reason = sampler.phrase("lost, why", x=name)
     goal = sampler.phrase("lost")
-    trials = drone_trials((Thing(name, 90.0, 250.0, "high"),))
+    trials = drone_case_trials((Thing(name, 90.0, 250.0, "high"),))
     return _draft(
         sampler, case_find_plan(name), reason, f"s('{name}')", goal, f"mu(50);{case_find_plan(name)}", trials
     )
@@ -104,7 +104,7 @@ def _draft_rest(sampler: Sampler, before: list[drone_steps.CaseStep]) -> Draft:
     reason = sampler.phrase("rest, why")
     goal = sampler.phrase("rest")
     executed_text, rest = "".join(parts[:cut]), "".join(parts[cut:])
-    return _draft(sampler, "".join(parts), reason, executed_text, goal, rest, drone_trials(()))
+    return _draft(sampler, "".join(parts), reason, executed_text, goal, rest, drone_case_trials(()))
 
 
 def _draft_danger(sampler: Sampler, failed_plan: str) -> Draft:
@@ -117,7 +117,7 @@ def _draft_danger(sampler: Sampler, failed_plan: str) -> Draft:
     reason = sampler.phrase("danger, why", **slots)
     goal = sampler.phrase("danger", **slots)
     executed_text = sampler.choose(("nothing", first, f"{first} in part"))
-    trials = drone_trials((Thing(name, 0.0, CLOSE_CM),), judge=drone_escaped)
+    trials = drone_case_trials((Thing(name, 0.0, CLOSE_CM),), judge=drone_escaped)
     return _draft(sampler, failed_plan, reason, executed_text, goal, plan, trials, name)
 
 

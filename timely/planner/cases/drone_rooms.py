@@ -17,7 +17,7 @@ def drone_phrase(sampler: Sampler, kind: str, name: str, **slots: object) -> str
     return sampler.phrase(kind, x=name, a=sampler.with_article(name), **slots)
 
 
-def drone_trials(
+def drone_case_trials(
     *rooms: tuple[Thing, ...],
     judge: Judge = same_effects,
     facts: tuple[tuple[tuple[str, ...], str], ...] = (),

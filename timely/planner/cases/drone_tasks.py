@@ -8,7 +8,7 @@ from timely.planner.cases import drone_steps
 from timely.planner.cases.case import Case, Judge, Trial, case_refused, same_case_answer, same_effects
 from timely.planner.cases.draft import Draft, Family, draw_case
 from timely.planner.cases.drone_replans import draft_case_evasion, draft_case_replan
-from timely.planner.cases.drone_rooms import drone_object, drone_phrase, drone_scene, drone_trials
+from timely.planner.cases.drone_rooms import drone_case_trials, drone_object, drone_phrase, drone_scene
 from timely.planner.cases.drone_steps import CaseStep, case_find_plan, thing_somewhere
 from timely.planner.cases.sampler import Sampler
 from timely.planner.cases.vocabulary import WORDS
@@ -37,12 +37,12 @@ def _two_names(sampler: Sampler) -> tuple[str, str]:
 
 def _at_three_places(thing: Thing, judge: Judge = same_effects) -> tuple[Trial, ...]:
     """Three rooms: the thing straight ahead, at its own place, and absent."""
-    return drone_trials((Thing(thing.name, 0.0, thing.distance_cm),), (thing,), (), judge=judge)
+    return drone_case_trials((Thing(thing.name, 0.0, thing.distance_cm),), (thing,), (), judge=judge)
 
 
 def _one_step(sampler: Sampler, make: Callable[[Sampler], CaseStep]) -> Draft:
     step = make(sampler)
-    trials = drone_trials(step.things, *([()] if step.conditional else []))
+    trials = drone_case_trials(step.things, *([()] if step.conditional else []))
     names = tuple(thing.name for thing in step.things)
     return Draft(step.words, step.plan, trials, drone_scene(sampler, sampler.chance(0.5), without=names))
 
@@ -62,7 +62,7 @@ def draft_case_go_to(sampler: Sampler) -> Draft:
     in_scene = sampler.chance(0.6)
     task = sampler.phrase("go to", x=name)
     if in_scene:
-        trials = drone_trials((Thing(name, 15.0, 300.0),))
+        trials = drone_case_trials((Thing(name, 15.0, 300.0),))
         return Draft(task, f"g('{name}');", trials, drone_scene(sampler, True, name))
     scene = drone_scene(sampler, sampler.chance(0.6), without=(name,))
     return Draft(task, case_find_plan(name), _at_three_places(thing_somewhere(sampler, name)), scene)
@@ -71,7 +71,7 @@ def draft_case_go_to(sampler: Sampler) -> Draft:
 def draft_case_face(sampler: Sampler) -> Draft:
     """Turn to an object in view, or come closer to it."""
     name = drone_object(sampler)
-    trials = drone_trials((Thing(name, sampler.choose((-30.0, 20.0, 35.0)), 300.0),))
+    trials = drone_case_trials((Thing(name, sampler.choose((-30.0, 20.0, 35.0)), 300.0),))
     wording, approach = ("face", "") if sampler.chance(0.6) else ("closer", "a();")
     task = sampler.phrase(wording, x=name)
     return Draft(task, f"o('{name}');{approach}", trials, drone_scene(sampler, True, name))
@@ -87,7 +87,7 @@ def draft_case_question(sampler: Sampler) -> Draft:
         return Draft(task, f"?s('{name}')==True{YES_NO}", trials, scene, command=False)
     task = drone_phrase(sampler, "in view?", name)
     scene = drone_scene(sampler, not sampler.chance(0.4), name, often=0.5, without=(name,))
-    trials = drone_trials((Thing(name),), (), judge=same_case_answer)
+    trials = drone_case_trials((Thing(name),), (), judge=same_case_answer)
     return Draft(task, f"?iv('{name}')==True{YES_NO}", trials, scene, command=False)
 
 
@@ -98,7 +98,7 @@ def draft_case_two_things(sampler: Sampler) -> Draft:
     articles = {"a": sampler.with_article(first), "b": sampler.with_article(second)}
     task = sampler.phrase(wording, x=first, y=second, **articles)
     one, other = Thing(first, -10.0), Thing(second, 10.0)
-    trials = drone_trials((one, other), (one,), (other,), (), judge=same_case_answer)
+    trials = drone_case_trials((one, other), (one,), (other,), (), judge=same_case_answer)
     names = (first, second)
     scene = drone_scene(sampler, not sampler.chance(0.4), *names, often=0.5, without=names)
     plan = f"?iv('{first}'){operator}iv('{second}'){YES_NO}"
@@ -111,7 +111,7 @@ def _beside_furniture(
     """A draft that looks for a thing on or under furniture; a plan that answers is judged by its answer."""
     judge = same_case_answer if plan.endswith(YES_NO) else same_effects
     scene = drone_scene(sampler, not sampler.chance(0.4), furniture, without=(thing.name,))
-    return Draft(task, plan, drone_trials((thing,), (), judge=judge), scene, command=command)
+    return Draft(task, plan, drone_case_trials((thing,), (), judge=judge), scene, command=command)
 
 
 def draft_case_above(sampler: Sampler) -> Draft:
@@ -150,7 +150,7 @@ def draft_case_tool(sampler: Sampler) -> Draft:
     task = sampler.phrase("tool", p=purpose)
     thing = Thing(name, sampler.choose((-60.0, 0.0, 90.0, 170.0)), 250.0, "eye", (purpose,))
     scene = drone_scene(sampler, sampler.chance(0.6), without=(name,))
-    return Draft(task, f"_1=sa('{purpose}');?_1!=False{{g(_1)}}", drone_trials((thing,), ()), scene)
+    return Draft(task, f"_1=sa('{purpose}');?_1!=False{{g(_1)}}", drone_case_trials((thing,), ()), scene)
 
 
 def draft_case_loops(sampler: Sampler) -> Draft:
@@ -177,7 +177,7 @@ def draft_case_loops(sampler: Sampler) -> Draft:
         pictures = sampler.choose((4, 6, 8, 3))
         task = sampler.phrase("directions", n=pictures)
         plan = f"{pictures}{{tp();tc({360 // pictures})}}"
-    return Draft(task, plan, drone_trials(()), drone_scene(sampler, sampler.chance(0.4)))
+    return Draft(task, plan, drone_case_trials(()), drone_scene(sampler, sampler.chance(0.4)))
 
 
 def draft_case_several(sampler: Sampler) -> Draft:
@@ -198,7 +198,7 @@ def draft_case_several(sampler: Sampler) -> Draft:
     if sampler.chance(0.25):
         task = ". ".join(f"{words[0].upper()}{words[1:]}" for words in parts)
     things = tuple(thing for step in steps for thing in step.things)
-    trials = drone_trials(things, *([()] if things else []))
+    trials = drone_case_trials(things, *([()] if things else []))
     scene = drone_scene(sampler, sampler.chance(0.4), without=tuple(thing.name for thing in things))
     return Draft(task, "".join(step.plan for step in steps), trials, scene)
 
@@ -212,7 +212,7 @@ def draft_case_when(sampler: Sampler) -> Draft:
         cm = sampler.choose((100, 150, 200) if sampler.split == "train" else (120, 150))
         words = sampler.choose((f"{cm} cm", f"{cm / 100:g} m", f"{cm / 100:g} metres"))
         task = sampler.phrase("near", x=name, d=words)
-        trials = drone_trials(near, (Thing(name, 0.0, 300.0),))
+        trials = drone_case_trials(near, (Thing(name, 0.0, 300.0),))
         scene = drone_scene(sampler, True, name)
         return Draft(task, f"?od('{name}')<{cm}{{mb(50)}}", trials, scene, command=False)
     say, turn, move = drone_steps.say_step, drone_steps.turn_step, drone_steps.move_step
@@ -225,7 +225,7 @@ def draft_case_when(sampler: Sampler) -> Draft:
         task = drone_phrase(sampler, "if else", name, s=then.words, o=other.words)
         plan = f"?iv('{name}')==True{{{then.plan}->True}}{other.plan}"
     scene = drone_scene(sampler, sampler.chance(0.4), name, often=0.3, without=(name,))
-    return Draft(task, plan, drone_trials(near, ()), scene, command=False)
+    return Draft(task, plan, drone_case_trials(near, ()), scene, command=False)
 
 
 def draft_case_probe(sampler: Sampler) -> Draft:
@@ -239,7 +239,7 @@ def draft_case_probe(sampler: Sampler) -> Draft:
     task = f"{text[0].upper()}{text[1:]}?"
     if sampler.chance(0.3):
         task = sampler.phrase("probe", q=text)
-    trials = drone_trials((Thing(name),), judge=same_case_answer, facts=((words[-3:], answer),))
+    trials = drone_case_trials((Thing(name),), judge=same_case_answer, facts=((words[-3:], answer),))
     scene = drone_scene(sampler, sampler.chance(0.7), name)
     return Draft(task, f"_1=p('{text}');l(_1);", trials, scene, command=False)
 
@@ -251,7 +251,7 @@ def draft_case_unsafe(sampler: Sampler) -> Draft:
     wording = "unsafe, someone" if sampler.chance(0.7) else "unsafe, something"
     task = sampler.phrase(wording, w=who, x=thing)
     scene = drone_scene(sampler, sampler.chance(0.5), who, often=0.5)
-    trials = drone_trials((Thing(who), Thing(thing, 30.0)), judge=case_refused)
+    trials = drone_case_trials((Thing(who), Thing(thing, 30.0)), judge=case_refused)
     return Draft(task, UNSAFE, trials, scene, refusal=True)
 
 
@@ -260,7 +260,7 @@ def draft_case_unclear(sampler: Sampler) -> Draft:
     unclear = sampler.chance(0.55)
     task = sampler.phrase("unclear") if unclear else sampler.phrase("unable", x=drone_object(sampler))
     plan, family = (UNCLEAR, "") if unclear else (UNABLE, "unable")
-    trials = drone_trials((), judge=case_refused)
+    trials = drone_case_trials((), judge=case_refused)
     scene = drone_scene(sampler, sampler.chance(0.5))
     return Draft(task, plan, trials, scene, command=not unclear, refusal=True, family=family)
 
