@@ -72,6 +72,7 @@ def test_the_page_and_its_five_pictures(tmp_path: Path) -> None:
     assert all(f"(images/{name})" in text for name in pictures)
 
 
+@pytest.mark.process
 def test_a_file_of_another_benchmark_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     assert run(tmp_path, cross={"seeds": 1}) == 2

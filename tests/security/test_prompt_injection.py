@@ -140,6 +140,7 @@ def test_the_corpus_has_all_families_and_channels_and_a_seed() -> None:
     assert len({(attack.task, attack.scene, attack.history, attack.value) for attack in corpus}) > 500
 
 
+@pytest.mark.process
 def test_no_attack_of_the_corpus_forges_a_field(tokenizer: Any) -> None:
     encoder = PromptEncoder(tokenizer)
     assert [
@@ -156,6 +157,7 @@ def chat_special_tokens(tokenizer: Any, messages: list[dict[str, Any]]) -> list[
     return [tokenizer.decode([token]) for token in PromptEncoder(tokenizer).special_tokens(token_ids)]
 
 
+@pytest.mark.process
 def test_no_attack_of_the_corpus_forges_a_turn_of_a_chat(tokenizer: Any) -> None:
     plain = http_plain_text(PromptEncoder(tokenizer).special_texts)
     expected = chat_special_tokens(tokenizer, [{"role": "user", "content": "x"}])

@@ -236,6 +236,7 @@ def check(answer: httpx.Response) -> None:
         problem_of(answer)
 
 
+@pytest.mark.process
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.dictionaries(st.sampled_from(FIELDS), LIKELY, max_size=4))
 def test_no_body_of_any_fields_is_an_error_of_the_server(served: Fleet, changes: dict[str, Any]) -> None:
@@ -252,6 +253,7 @@ def test_no_body_of_any_fields_is_an_error_of_the_server(served: Fleet, changes:
         served.run_for(400.0)  # forgotten again, so that ids do not run into each other
 
 
+@pytest.mark.process
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=200) | JSON_VALUES.map(lambda value: json.dumps(value).encode()))
 def test_no_bytes_are_an_error_of_the_server(served: Fleet, content: bytes) -> None:

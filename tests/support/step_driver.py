@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from timely.core.hints import RequestHints
-from timely.core.job import COLUMNS, Job, JobId, JobSpec, JobTable
+from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits, StepPlan
@@ -27,9 +27,9 @@ from timely.engines.step_time.learned import FixedSpeed
 DRAFTED = 3
 
 
-def snapshot(table: JobTable) -> dict[str, bytes]:
+def snapshot(table: JobTable) -> list[bytes]:
     """All columns of the table, copied."""
-    return {name: getattr(table, name).tobytes() for name in COLUMNS}
+    return [store[:, : len(table)].tobytes() for store in table._stores.values()]
 
 
 @dataclass

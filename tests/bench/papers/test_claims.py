@@ -11,6 +11,8 @@ from timely.bench.papers import claims
 from timely.bench.papers.claims import Rule, near_paper_number, paper_at_least, paper_at_most, paper_claim
 from timely.bench.papers.seed_statistics import paper_percent_lower, paper_ratios
 
+pytestmark = pytest.mark.paper
+
 
 @pytest.mark.parametrize(
     ("rule", "interval", "verdict"),

@@ -14,6 +14,8 @@ from timely.disciplines.predictors.app_cost import predictor_kv_token_time, pred
 from timely.disciplines.requirements import LEVELS
 from timely.disciplines.semantic import constants as semantic
 
+pytestmark = pytest.mark.paper
+
 PLACE = re.compile(
     r"\b(sections? [\dIVX]+|(Eq|Fig|Alg)\. \d|footnote \d|not in the paper|published simulation)"
 )

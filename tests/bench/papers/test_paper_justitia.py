@@ -20,6 +20,8 @@ from timely.engines.replay_types import PlannedSegment, PlannedTask
 
 require_package("sklearn")
 
+pytestmark = pytest.mark.paper
+
 
 def test_the_blurred_oracle_errs_as_much_as_asked() -> None:
     trace = workloads.paper_workload(1, applications=40, window_s=10.0)
@@ -61,7 +63,6 @@ def test_the_fluid_schedule_by_hand() -> None:
     assert ends["long"] == pytest.approx(150_000 / rate)
 
 
-@pytest.mark.paper
 @pytest.mark.parametrize("seed", [1, 2])
 def test_theorem_1_in_kv_units_with_growing_caches_and_prefill(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -78,7 +79,6 @@ def test_arrivals_are_a_stretch_of_the_trace(tmp_path: Path) -> None:
     assert real_inputs.paper_trace_arrivals(path, 3, 10.0, skip=4) == [0.0, 5.0, 10.0]
 
 
-@pytest.mark.paper
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_evaluation_runs_and_beats_parrot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

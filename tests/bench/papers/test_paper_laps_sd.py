@@ -14,6 +14,8 @@ from timely.core.errors import EngineFailed
 from timely.disciplines.basic import Fcfs
 from timely.engines.replay_types import PlannedTask
 
+pytestmark = pytest.mark.paper
+
 
 def test_a_switch_costs_what_the_papers_fig_2_says() -> None:
     """A request with 500 output tokens, 60 of prompt and half its drafts accepted: 14.21% of its inference time."""
@@ -100,7 +102,6 @@ def test_the_packaged_model_s_answers_are_shipped() -> None:
     assert real_texts.measure_paper_texts("", "lp-sjf", 1) > 0.0
 
 
-@pytest.mark.paper
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_evaluation_runs_and_is_ahead_of_las(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

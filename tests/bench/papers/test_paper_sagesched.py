@@ -16,6 +16,8 @@ from timely.engines.step_time.profile import load_step_profile
 
 require_package("wordllama")
 
+pytestmark = pytest.mark.paper
+
 
 def test_kendall_tau() -> None:
     a = np.array([1.0, 2.0, 3.0, 4.0])
@@ -38,7 +40,6 @@ def test_the_distance_of_samples_is_that_of_their_quantiles() -> None:
     assert ablation.paper_length_distance(a, 2.0 * a) == pytest.approx(499.5, rel=0.01)
 
 
-@pytest.mark.paper
 def test_what_a_predictor_is_told_it_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setting, "REQUESTS", 40)
     made = setting.paper_setting(5, 8.0)
@@ -88,7 +89,6 @@ def test_execution_alone_and_utilisation_by_hand() -> None:
     assert 0.0 < reached[0] < reached[1] < 1.0
 
 
-@pytest.mark.paper
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_evaluation_runs_and_beats_first_come_first_served(

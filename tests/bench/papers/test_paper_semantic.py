@@ -15,6 +15,8 @@ from timely.disciplines.basic import Fcfs
 from timely.disciplines.semantic.constants import BUCKET_TOKENS
 from timely.engines.step_time.profile import load_step_profile
 
+pytestmark = pytest.mark.paper
+
 
 def test_spikes_are_those_of_the_published_simulation() -> None:
     tasks = [task for seed in range(20) for task in semantic.paper_spikes(seed, 20, 0.1)]
@@ -83,7 +85,6 @@ def test_orders_on_the_papers_batches() -> None:
     assert mixed[0] < waits_by_level["semantic"][0]
 
 
-@pytest.mark.paper
 def test_memory_tight_settings_evict_and_serve_all() -> None:
     by_cost, off = (semantic.measure_paper_tight("A100-4B", variant, 1) for variant in ("cost", "off"))
     assert by_cost[2] > 20.0
@@ -106,7 +107,6 @@ def test_what_is_kept_of_a_cache_costs_least_in_the_simulator_s_own_terms(contex
     )
 
 
-@pytest.mark.paper
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_evaluation_runs_and_measures_nothing_twice(

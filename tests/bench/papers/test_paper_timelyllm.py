@@ -24,6 +24,8 @@ from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptio
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
 
+pytestmark = pytest.mark.paper
+
 PROFILE = load_step_profile("rtx4090-llama3-8b")
 VERDICTS = {"met", "direction only", "not met", "by construction", "not exercised", None}
 
@@ -52,7 +54,6 @@ def test_alone_is_a_bound_for_every_task() -> None:
         assert record.response_time_s >= alone.response_s(record.task) - 1e-9
 
 
-@pytest.mark.paper
 def test_long_stories_fill_the_memory_and_no_reader_waits_for_it() -> None:
     """Parked readers hold the KV cache; later requests need it, and evicted ones are computed again."""
     records, _, _ = runs.paper_run_records(
@@ -109,7 +110,6 @@ def test_crossing() -> None:
     assert math.isnan(runs.paper_crossing([0, 10], [1.0, 0.9], 0.5))
 
 
-@pytest.mark.paper
 def test_an_outcome_comes_back_from_its_piece() -> None:
     outcome = runs.Outcome.of(*runs.paper_run_records(runs.VLLM, "wid3", 1))
     again = runs.Outcome.from_checkpoint(json.loads(json.dumps(outcome.to_checkpoint())))
@@ -119,7 +119,6 @@ def test_an_outcome_comes_back_from_its_piece() -> None:
     assert again.types[9] == pytest.approx(outcome.types[9], abs=1e-8)
 
 
-@pytest.mark.paper
 def test_runs_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "pieces.jsonl"
 
@@ -156,7 +155,6 @@ def test_systems_are_what_they_say() -> None:
     assert type(runs.TIMELY.make()) is registry.load_discipline("timely")
 
 
-@pytest.mark.paper
 def test_figure_8_s_order_holds_under_load() -> None:
     """Section 7.3.2: TimelyLLM above EDF above FCFS for urgent tasks, and EDF below the others for normal ones."""
     outcome = {
@@ -175,7 +173,6 @@ def test_the_literal_algorithm_has_what_the_papers_constants_give() -> None:
     assert outcome.share["normal"] > 0.995
 
 
-@pytest.mark.paper
 def test_timely_is_above_the_papers_algorithm_under_load() -> None:
     ours = runs.Outcome.of(*runs.paper_run_records(runs.TIMELY, "wid2", 3, new_tokens=300))
     theirs = runs.Outcome.of(*runs.paper_run_records(runs.PUD, "wid2", 3, new_tokens=300))
@@ -184,7 +181,6 @@ def test_timely_is_above_the_papers_algorithm_under_load() -> None:
     assert ours.utility > theirs.utility
 
 
-@pytest.mark.paper
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_whole_reproduction_with_one_seed(tmp_path: Path) -> None:

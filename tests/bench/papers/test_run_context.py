@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.run_context import Evaluation
+
+pytestmark = pytest.mark.paper
 
 
 def test_a_figure_is_measured_seed_by_seed_and_once(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.app_cost import predictor_kv_token_time
 from timely.replay.trace import replay_task_from_job
 
+pytestmark = pytest.mark.paper
+
 
 def test_the_same_seed_gives_the_same_applications() -> None:
     assert apps.paper_workload(3, applications=20) == apps.paper_workload(3, applications=20)

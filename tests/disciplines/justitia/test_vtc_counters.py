@@ -110,6 +110,7 @@ def test_counters_and_order_follow_the_algorithm(requests: list[tuple[int, str, 
                 reference.running = [pair for pair in reference.running if pair[0] != job_id]
 
 
+@pytest.mark.process
 @given(st.lists(st.integers(1, 12), min_size=20, max_size=60), st.integers(1, 4))
 @settings(max_examples=60, deadline=None)
 def test_two_backlogged_clients_never_drift_apart(lengths: list[int], slots: int) -> None:
