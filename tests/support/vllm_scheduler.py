@@ -222,6 +222,8 @@ class Scene:
         """Blocks of loads that the worker will report as failed with its next step."""
         self.blocks = blocks
         self.workers: dict[str, Worker] = {}
+        self.slots: set[str] = set()
+        """Requests that hold one of the model runner's slots, of which there are ``max_num_seqs``."""
         self.in_flight: deque[tuple[Any, dict[str, list[int]]]] = deque()
         self.steps: list[dict[str, int]] = []
         self.outputs: dict[str, list[int]] = {}
@@ -285,10 +287,14 @@ class Scene:
         scheduled = dict(output.num_scheduled_tokens)
         self.steps.append(scheduled)
         sampled: dict[str, list[int]] = {}
-        for new in output.scheduled_new_reqs:
-            self._place(new.req_id)
-        for request_id in output.scheduled_cached_reqs.resumed_req_ids:
+        begun = {
+            *(new.req_id for new in output.scheduled_new_reqs),
+            *output.scheduled_cached_reqs.resumed_req_ids,
+        }
+        for request_id in begun:
             self._place(request_id)
+        self.slots = (self.slots - output.finished_req_ids - (output.preempted_req_ids or set())) | begun
+        assert len(self.slots) <= self.scheduler.max_num_running_reqs, "the model runner has no slot left"
         for request_id, tokens in scheduled.items():
             request, worker = self.scheduler.requests[request_id], self.workers[request_id]
             drafts = len(output.scheduled_spec_decode_tokens.get(request_id, ()))

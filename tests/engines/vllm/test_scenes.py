@@ -285,6 +285,20 @@ def test_a_request_that_waits_with_its_value_gives_up_its_blocks() -> None:
     scene.check_empty()
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_request_evicted_while_it_waits_with_its_value_leaves_its_slot_to_another(depth: int) -> None:
+    """The workers have to hear of it: a connector may still read its blocks, and each request has a slot there."""
+    scene = Scene(max_num_seqs=1, depth=depth)
+    scene.add("asks", 60, 10, scene.plan((5, 0.1, True), (5, 0.1), task_id="asks"))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["blocked"] == 1)
+    give_value(scene, "asks", 0)
+    scene.add("urgent", 20, 4, {"tuf": {"ert_s": 0.05, "alpha": -50.0, "beta": 50.0}, **scene.plan((4, 0.1))})
+    scene.run()
+    assert scene.scheduler.controller.evictions == 1
+    assert (len(scene.outputs["asks"]), len(scene.outputs["urgent"])) == (10, 4)
+    scene.check_empty()
+
+
 # ---------------------------------------------------------------------- speculation
 
 

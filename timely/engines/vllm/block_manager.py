@@ -142,6 +142,8 @@ class BlockManager:
             scheduler.encoder_cache_manager.free(request)
             scheduler._inflight_prefills.discard(request)
             request.num_computed_tokens = 0
+            # Workers free its slot, and connectors end what they do with its blocks.
+            scheduler.reset_preempted_req_ids.add(request.request_id)
             scheduler.waiting.add_request(request)
             self.record_eviction(state, now)
 

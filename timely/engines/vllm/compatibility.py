@@ -54,6 +54,7 @@ SCHEDULER_FIELDS = (
     "requires_kv_delivery",
     "_pause_state",
     "_inflight_prefills",
+    "reset_preempted_req_ids",
     "num_waiting_for_streaming_input",
 )
 CACHE_METHODS: dict[str, tuple[str, ...]] = {
