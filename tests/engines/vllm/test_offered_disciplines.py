@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -65,6 +66,9 @@ def test_at_start_it_is_refused_by_name() -> None:
         (("--api-ke", "secret"), "--api-key"),
         (("--uds", "/tmp/x"), "--uds"),
         (("--allowed-origins", '["https://a"]'), "--allowed-origins"),
+        (("--headless",), "--headless"),
+        (("--api-server-count", "2"), "--api-server-count"),
+        (("--enable-scale-out",), "--enable-scale-out"),
     ],
 )
 def test_options_of_vllms_own_server_are_refused(arguments: tuple[str, ...], where: str) -> None:
@@ -72,6 +76,48 @@ def test_options_of_vllms_own_server_are_refused(arguments: tuple[str, ...], whe
     with pytest.raises(InvalidInput, match="vLLM's HTTP server") as refused:
         parse_vllm_arguments(VllmOptions(arguments=arguments))
     assert refused.value.where == where
+
+
+@pytest.mark.engine
+def test_limits_of_where_images_come_from_are_the_engines() -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    parsed = parse_vllm_arguments(
+        VllmOptions(arguments=("--allowed-media-domains", "a.example", "--allowed-local-media-path", "/p"))
+    )
+    assert (parsed.allowed_media_domains, parsed.allowed_local_media_path) == (["a.example"], "/p")
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("in_file", [False, True])
+def test_a_model_that_is_named_elsewhere_than_in_our_option_is_refused(tmp_path: Path, in_file: bool) -> None:
+    """vLLM's own command takes it so; here the packaged model would be served instead."""
+    pytest.importorskip("vllm", reason="needs vLLM")
+    file = tmp_path / "serve.yaml"
+    file.write_text("model: /models/mine\n")
+    with pytest.raises(InvalidInput, match="--model") as refused:
+        parse_vllm_arguments(VllmOptions(arguments=("--config", str(file)) if in_file else ("/models/mine",)))
+    assert refused.value.where == "/models/mine"
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("written", [("--config", "{}"), ("--config={}",)])
+def test_a_configuration_file_stands_between_our_defaults_and_the_command_line(
+    tmp_path: Path, written: tuple[str, ...]
+) -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    file = tmp_path / "serve.yaml"
+    file.write_text("max-model-len: 1024\nmax_num_seqs: 7\nenable_lora: true\n")
+    config = tuple(part.format(file) for part in written)
+    parsed = parse_vllm_arguments(VllmOptions(arguments=("--max-num-seqs", "9", *config)))
+    assert (parsed.max_model_len, parsed.max_num_seqs, parsed.enable_lora) == (1024, 9, True)
+    plain = parse_vllm_arguments(VllmOptions(arguments=("--enable-lora",)))
+    assert parsed.model == plain.model, "the planner stays apart"
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [")
+    for other_file in (tmp_path / "none.yaml", tmp_path / "none.txt", broken):
+        with pytest.raises(InvalidInput) as refused:
+            parse_vllm_arguments(VllmOptions(arguments=("--config", str(other_file))))
+        assert refused.value.where == "--config"
 
 
 @pytest.mark.engine

@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from yaml import YAMLError
+
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.disciplines import registry
 from timely.disciplines.requirements import SPECULATION, check_queue_discipline_needs
@@ -20,9 +22,12 @@ from timely.engines.vllm.model import NO_PLANNER, resolve_model
 SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
 
 FRONT_END = re.compile(
-    r"(ssl|allowed|h11)_.*|host|port|grpc_port|uds|root_path|api_key|allow_credentials|enable_ssl_refresh"
+    r"(ssl|h11|dp_supervisor)_.*|allowed_(origins|methods|headers)|allow_credentials|enable_ssl_refresh"
+    r"|host|port|grpc|grpc_port|uds|root_path|api_key|api_server_count|headless|data_parallel_supervisor_port"
+    r"|uvicorn_log_level|disable_access_log_for_endpoints|disable_fastapi_docs|enable_offline_docs"
+    r"|enable_server_load_tracking|enable_tokenizer_info_endpoint|enable_scale_out|tool_server"
 )
-"""Arguments of vLLM's own HTTP server, which does not run here."""
+"""Arguments of vLLM's own HTTP server, which does not run here, and of endpoints that ours does not pass on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +84,13 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
         def error(self, message: str) -> Any:
             raise InvalidInput(message, where="vllm arguments")
 
-    arguments = list(options.arguments)
-    apart = "--enable-lora" in arguments
+    parser = make_arg_parser(Parser())
+    parser.set_defaults(model="")
+    arguments = _with_configuration_file(parser, options.arguments)
+    own = parser.parse_args(arguments)
+    if own.model_tag or own.model:
+        raise InvalidInput("a model is named with --model", where=str(own.model_tag or own.model))
+    apart = own.enable_lora
     model = str(resolve_model(options.model, planner=NO_PLANNER if apart else options.planner))
     arguments = [
         *_defaults(arguments, model, jump_ahead=options.jump_ahead),
@@ -90,7 +100,6 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
         "--scheduler-cls",
         SCHEDULER,
     ]
-    parser = make_arg_parser(Parser())
     namespace = parser.parse_args(arguments)
     for name, value in vars(namespace).items():
         if FRONT_END.fullmatch(name) and value != parser.get_default(name):
@@ -116,6 +125,26 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     }
     namespace.additional_config = extra
     return namespace
+
+
+def _with_configuration_file(parser: Any, arguments: Sequence[str]) -> list[str]:
+    """The arguments behind those of their ``--config`` file; vLLM would put these before our defaults.
+
+    Raises:
+        InvalidInput: vLLM cannot read the file.
+    """
+    rest, files = [], []
+    for argument in (unread := iter(arguments)):
+        if argument == "--config":
+            files.append(next(unread, ""))
+        elif argument.startswith("--config="):
+            files.append(argument.partition("=")[2])
+        else:
+            rest.append(argument)
+    try:
+        return [part for file in files for part in parser.load_config_file(file)] + rest
+    except (OSError, ValueError, YAMLError) as error:
+        raise InvalidInput(str(error), where="--config") from error
 
 
 def vllm_engine_features(namespace: Any) -> set[str]:
