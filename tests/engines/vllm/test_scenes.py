@@ -316,6 +316,18 @@ def test_a_plan_that_sat_out_a_step_resumes_without_placeholders_of_drafts() -> 
     scene.check_empty()
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_of_segments_that_close_with_the_end_one_is_the_last(depth: int) -> None:
+    scene = Scene(depth=depth, drafts=3, accept=lambda request_id: 3)
+    scene.add("plan", 20, 5, scene.plan((1, 0.0), (2, 0.1), (2, 0.1)))
+    scene.run()
+    assert len(scene.outputs["plan"]) == 5
+    segments = scene.accounts["plan"]["segments"]
+    assert segments[1]["ready_s"] == segments[2]["ready_s"], "both came with one step"
+    assert [segment["last"] for segment in segments] == [False, False, True]
+    scene.check_empty()
+
+
 def test_a_worker_without_drafts_gets_no_placeholders_when_steps_are_not_composed_ahead() -> None:
     scene = Scene(drafts=3)
     scene.add("chat", 20, 8)

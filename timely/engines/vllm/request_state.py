@@ -45,14 +45,17 @@ class RequestState:
     new_boundaries: list[tuple[ClosedText, int, Sequence[int]]] = field(default_factory=list)
     """Boundaries in the tokens of this step, each with its position among them and the tokens of its segment."""
 
-    def record(self, segment: Segment, token_ids: Sequence[int], now: float, *, last: bool) -> None:
+    def record(
+        self, segment: Segment, token_ids: Sequence[int], now: float, *, ends: bool, last: bool
+    ) -> None:
         """A segment was closed.
 
         Args:
             token_ids: its tokens; a restarted engine goes on behind them.
-            last: the generation ends with it.
+            ends: the generation ends with the same step.
+            last: no other segment follows.
         """
-        if self.job.spec.segmented and not last:
+        if self.job.spec.segmented and not ends:
             self.suspensions += 1
         self.segments.append(
             {
@@ -62,7 +65,7 @@ class RequestState:
                 "ready_s": now,
                 "execution_s": segment.execution_s,
                 "due_s": segment.end_s,
-                "blocking": segment.blocking and not last,
+                "blocking": segment.blocking and not ends,
                 "pace": segment.pace,
                 "token_ids": token_ids,
                 "last": last,

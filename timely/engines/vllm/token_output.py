@@ -115,12 +115,11 @@ class TokenOutput:
         if count:
             self._names.wrote(output.request_id, output.new_token_ids)
         boundaries, state.new_boundaries = state.new_boundaries, []
-        for closed_text, position, token_ids in boundaries:
-            self._close(state, closed_text, token_ids, count - position, now, last=finished)
-        if finished and state.boundaries is not None:
-            rest = state.boundaries.finish()
-            if rest is not None:
-                self._close(state, rest, state.token_ids, 0, now, last=True)
+        if finished and state.boundaries is not None and (rest := state.boundaries.finish()) is not None:
+            boundaries.append((rest, count, state.token_ids))
+        for number, (closed_text, position, token_ids) in enumerate(boundaries, 1):
+            is_last = finished and number == len(boundaries)
+            self._close(state, closed_text, token_ids, count - position, now, ends=finished, last=is_last)
         if finished or len(state.segments) > state.sent_segments:
             # Chunks may be merged on the way, so what is sent always holds all segments.
             account: dict[str, Any] = {"timely": state.account(now, finished=finished)}
@@ -134,6 +133,7 @@ class TokenOutput:
         surplus_tokens: int,
         now: float,
         *,
+        ends: bool,
         last: bool,
     ) -> None:
         segment = self._controller().close_segment(
@@ -143,9 +143,9 @@ class TokenOutput:
             now,
             blocking=closed_text.blocking,
             surplus_tokens=surplus_tokens,
-            last=last,
+            last=ends,
         )
-        state.record(segment, token_ids, now, last=last)
+        state.record(segment, token_ids, now, ends=ends, last=last)
 
 
 def end_full_vllm_plan(state: RequestState, now: float) -> EngineCoreOutput:
