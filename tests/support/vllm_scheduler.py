@@ -175,6 +175,7 @@ class Scene:
         config.cache_config.mamba_cache_mode = mamba or "none"
         config.scheduler_config.max_num_seqs = max_num_seqs
         config.scheduler_config.max_num_batched_tokens = budget
+        config.scheduler_config.max_num_scheduled_tokens = budget
         config.scheduler_config.policy = policy
         config.scheduler_config.async_scheduling = depth > 1 and not pipeline
         config.parallel_config.pipeline_parallel_size = depth if pipeline else 1

@@ -72,7 +72,7 @@ class StepBuilder:
     @property
     def full(self) -> bool:
         """No further row can join."""
-        return self.slots <= 0 or self.budget <= 0
+        return self.slots <= 0 or self.budget <= self.limits.drafter_tokens
 
     @property
     def queued_blocks(self) -> int:
@@ -84,13 +84,14 @@ class StepBuilder:
 
     def decoding_room(self, rows: Rows) -> int:
         """How many of these decoding rows, from the first on, slots and tokens leave room for."""
-        tokens = np.cumsum(1 + self.table.draft_tokens[rows])
+        tokens = np.cumsum(1 + self.limits.drafter_tokens + self.table.draft_tokens[rows])
         return max(0, min(self.slots, int(np.searchsorted(tokens, self.budget, side="right"))))
 
     def decode_tokens(self, rows: Rows) -> int:
         """Tokens of the budget that these decoding rows take together."""
         computing = self._computing(rows)
-        return len(computing) + int(self.table.draft_tokens[computing].sum())
+        own_tokens = len(computing) * (1 + self.limits.drafter_tokens)
+        return own_tokens + int(self.table.draft_tokens[computing].sum())
 
     def _computing(self, rows: Rows) -> Rows:
         """Those of the decoding rows that have a token left to compute."""
@@ -121,7 +122,8 @@ class StepBuilder:
         return self._encode(row, share)[0] if left and self.limits.encoder is not None else share
 
     def _share(self, left: int) -> int:
-        return min(left, self.limits.prefill_chunk, self.budget) if left else min(1, self.budget)
+        room = self.budget - self.limits.drafter_tokens
+        return min(left, self.limits.prefill_chunk, room) if left else min(1, room)
 
     def _encode(self, row: int, share: int) -> tuple[int, list[EncoderInput]]:
         """The part of a prompt chunk that the encoder has room for, and the inputs in it that no member has."""
@@ -137,7 +139,7 @@ class StepBuilder:
                 if item.begin > 0:
                     share = item.begin
                     break
-                share = min(item.end, self.budget)
+                share = min(item.end, self.budget - self.limits.drafter_tokens)
             if item.key in self._encoder_keys or item.key in new:
                 continue
             budget -= 0 if item.stored else item.embeddings
@@ -152,21 +154,21 @@ class StepBuilder:
         """Let the row take part; ``tokens`` caps its prompt chunk. False when it does not fit: nothing changes."""
         if self.full or row in self._evicted_rows or row in self._members or self.is_barred(row):
             return False
-        table = self.table
+        table, limits = self.table, self.limits
         left = int(table.prefill_left[row])
         share = self._share(left)
         if tokens is not None and tokens < share:
             share = tokens
         inputs: list[EncoderInput] = []
-        if left and self.limits.encoder is not None:
+        if left and limits.encoder is not None:
             share, inputs = self._encode(row, share)
         if share <= 0:
             return False
         resident = bool(table.resident[row])
-        ends = row in self.limits.ending_rows
+        ends = row in limits.ending_rows
         new_blocks = 0 if ends else self._blocks_needed(row, share, resident)
-        room = new_blocks if resident else new_blocks + self.limits.headroom_blocks
-        short = room > self.free or (not resident and self._residents >= self.limits.max_resident)
+        room = new_blocks if resident else new_blocks + limits.headroom_blocks
+        short = room > self.free or (not resident and self._residents >= limits.max_resident)
         if short and not self._make_room(row, room, resident):
             return False
         self.free -= new_blocks
@@ -174,11 +176,11 @@ class StepBuilder:
             self._residents += 1
         self.slots -= 1
         if left:
-            self.budget -= share
+            self.budget -= share + limits.drafter_tokens
             self.prefill_tokens += share
         elif not ends:
-            self.budget -= 1 + int(table.draft_tokens[row])
-        if self.limits.max_adapters is not None and table.adapter[row]:
+            self.budget -= 1 + limits.drafter_tokens + int(table.draft_tokens[row])
+        if limits.max_adapters is not None and table.adapter[row]:
             self._adapters.add(int(table.adapter[row]))
         for item in inputs:
             self._encoder_keys.add(item.key)

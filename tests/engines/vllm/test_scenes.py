@@ -328,6 +328,24 @@ def test_of_segments_that_close_with_the_end_one_is_the_last(depth: int) -> None
     scene.check_empty()
 
 
+def test_room_that_a_drafter_takes_of_the_workers_inputs_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drafter of parallel tokens takes inputs beside each sequence: no memory is short, so no plan is evicted."""
+    scene = Scene(budget=64, drafts=3)
+    drafter = scene.scheduler.vllm_config.speculative_config
+    monkeypatch.setattr(type(drafter), "max_num_new_slots_for_drafting", 3)
+    scene.add("plan", 20, 12, scene.plan((4, 100.0), (8, 0.1)))
+    scene.run(until=lambda: len(scene.outputs["plan"]) >= 4)
+    for number in range(9):
+        scene.add(f"chat{number}", 3, 40)
+    for _ in range(12):
+        scene.step()
+    scene.add("late", 16, 40)
+    for _ in range(12):
+        scene.step()
+        assert sum(scene.steps[-1].values()) + 3 * len(scene.steps[-1]) <= 64
+    assert scene.scheduler.controller.evictions == 0
+
+
 def test_a_worker_without_drafts_gets_no_placeholders_when_steps_are_not_composed_ahead() -> None:
     scene = Scene(drafts=3)
     scene.add("chat", 20, 8)

@@ -431,7 +431,8 @@ class WeightedTardiness(KeyedDiscipline):
     def _still_fit(self, table: JobTable, limits: StepLimits) -> bool:
         """Whether the settled jobs can go on: as many slots, tokens and blocks as that takes."""
         rows = self._steady_rows
-        tokens = len(rows) - len(limits.ending_rows) + int(table.draft_tokens[rows].sum())
+        computing = len(rows) - len(limits.ending_rows)
+        tokens = computing * (1 + limits.drafter_tokens) + int(table.draft_tokens[rows].sum())
         if len(rows) > limits.max_batch or tokens > limits.token_budget:
             return False
         reach = table.context_tokens[rows] + limits.block_tokens

@@ -41,12 +41,15 @@ class StepRoom:
         """
         scheduler, controller = self._scheduler, self._scheduler.controller
         most: int = scheduler.max_num_active_reqs
+        drafter = scheduler.vllm_config.speculative_config
         if scheduler.num_spec_tokens:
             for state in self._live:
                 controller.table.draft_tokens[state.job.row] = len(state.request.spec_token_ids)
         return StepLimits(
             now=now,
-            token_budget=scheduler.max_num_scheduled_tokens,
+            token_budget=min(
+                scheduler.max_num_scheduled_tokens, scheduler.scheduler_config.max_num_batched_tokens
+            ),
             max_batch=min(self._settings.max_batch or most, most),
             # An idle streaming session keeps its slot of the model runner.
             max_resident=max(0, most - scheduler.num_waiting_for_streaming_input),
@@ -59,6 +62,7 @@ class StepRoom:
             ending_rows=self._steps.ending_rows(controller.table),
             max_adapters=scheduler.lora_config.max_loras if scheduler.lora_config else None,
             encoder=self._encoder.limits,
+            drafter_tokens=drafter.max_num_new_slots_for_drafting if drafter is not None else 0,
         )
 
     def _longest_chunk(self, throttle_prefills: bool) -> int:
