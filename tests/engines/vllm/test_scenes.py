@@ -346,6 +346,25 @@ def test_room_that_a_drafter_takes_of_the_workers_inputs_is_counted(monkeypatch:
     assert scene.scheduler.controller.evictions == 0
 
 
+def test_a_cached_prompt_without_room_for_a_full_round_of_drafts_evicts_no_plan() -> None:
+    """vLLM admits a request that only decodes with a full round of drafts, or not at all."""
+    scene = Scene(budget=14, drafts=3)
+    scene.add("plan", 20, 12, scene.plan((4, 100.0), (8, 0.1)))
+    prompt = [5] * (BLOCK_TOKENS + 1)
+    scene.add("first", prompt, 2)
+    scene.run(until=lambda: len(scene.outputs["plan"]) >= 4 and "first" in scene.finished)
+    for number in range(3):
+        scene.add(f"chat{number}", 3, 40)
+    for _ in range(6):
+        scene.step()
+    assert [step for step in scene.steps if len(step) == 3], "all three decode together"
+    scene.add("late", prompt, 8)
+    for _ in range(12):
+        scene.step()
+    assert scene.scheduler.controller.evictions == 0
+    scene.run(until=lambda: "late" in scene.finished)
+
+
 def test_a_worker_without_drafts_gets_no_placeholders_when_steps_are_not_composed_ahead() -> None:
     scene = Scene(drafts=3)
     scene.add("chat", 20, 8)
