@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from dataclasses import replace
 
@@ -160,6 +161,23 @@ def test_any_state_gives_a_lawful_plan_twice(
     )  # fmt: skip
     assert snapshot(table) == before, "compose changed the table"
     check_plan(table, limits, plan)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("machine", [ROOMY, TIGHT], ids=["roomy", "tight"])
+def test_a_composed_step_needs_no_garbage_collection(name: str, machine: Machine) -> None:
+    """A collection stops server or engine; a cycle in every step would bring one about."""
+    table, _, _ = state(3, 30, machine)
+    discipline = events(name, table)
+    discipline.compose(table, limits_for(table, machine, 4.0))
+    gc.collect()
+    gc.disable()
+    try:
+        for now in (4.5, 5.0, 9.0):
+            discipline.compose(table, limits_for(table, machine, now))
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -330,6 +330,7 @@ class WeightedTardiness(KeyedDiscipline):
             if riders and step.in_time:
                 step.decode_early(riders, all_join=short)
         self._settle(builder, step, all_join=all_join)
+        builder.worth = None  # builder and step would stay until a garbage collection
         return plan
 
     def _begin_step(self, builder: StepBuilder, numbers: Numbers, parked_slack_s: float) -> Step:
