@@ -40,6 +40,10 @@ def inner(served: Fleet) -> Iterator[list[dict[str, Any]]]:
     yield seen
 
 
+def tool(**more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "look", "parameters": {}, **more}}
+
+
 def ask(http: httpx.Client, **fields: Any) -> httpx.Response:
     return http.post("/v1/chat/completions", json={"messages": USER, **fields})
 
@@ -61,6 +65,22 @@ def ask(http: httpx.Client, **fields: Any) -> httpx.Response:
         ({"response_format": {"type": "json_schema", "json_schema": {}}}, 403, "response_format"),
         ({"response_format": {"type": "text"}}, 200, ""),
         ({"tool_choice": "required"}, 403, "tool_choice"),
+        ({"tools": [tool(strict=True)]}, 403, "tools"),
+        ({"tools": [tool(strict=True)], "tool_choice": "none"}, 200, ""),
+        ({"tools": [tool()], "tool_choice": "auto"}, 200, ""),
+        ({"tools": [tool()], "parallel_tool_calls": False}, 403, "parallel_tool_calls"),
+        ({"parallel_tool_calls": False}, 200, ""),
+        (
+            {"repetition_detection": {"max_pattern_size": 33, "min_count": 2}},
+            413,
+            "repetition_detection.max_pattern_size",
+        ),
+        (
+            {"repetition_detection": {"max_pattern_size": 8, "min_count": 9}},
+            413,
+            "repetition_detection.min_count",
+        ),
+        ({"repetition_detection": {"max_pattern_size": 20, "min_count": 4}}, 200, ""),
         ({"vllm_xargs": {"timely_urgency": 0}}, 422, "vllm_xargs.timely_urgency"),
         ({"vllm_xargs": {"timely": {"task_id": "x"}}}, 422, "vllm_xargs.timely"),
         ({"vllm_xargs": {"other": 1}}, 200, ""),
@@ -149,6 +169,29 @@ def test_roles_and_limits_hold(guarded: Guarded) -> None:
     hints = passed["timely"]
     assert hints["tuf"] == {"ert_s": 0.1, "alpha": -2.0, "beta": 1.0}
     assert (hints["urgency"], hints["priority"], hints["app"]) == (1, 0.0, "planner/a")
+
+
+def test_vllms_header_for_priorities_claims_no_more_than_the_field(guarded: Guarded) -> None:
+    """vLLM reads the header first."""
+    headers: set[str] = set()
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        headers.update(name.decode() for name, _ in scope["headers"])
+        seen.append(json.loads((await receive())["body"])["priority"])
+        await JSONResponse({})(scope, receive, send)
+
+    seen: list[int] = []
+    guarded.fleet.engine.openai_app = application  # type: ignore[attr-defined]
+    with guarded.as_("planner") as http:
+        for priority in ("-7", "3", "much"):
+            answer = http.post(
+                "/v1/chat/completions",
+                json={"messages": USER, "priority": 1, "timely": {"agent": "drone-1"}},
+                headers={"X-Vllm-Priority": priority},
+            )
+            assert answer.status_code == 200, answer.text
+    assert seen == [0, 3, 1]
+    assert "x-vllm-priority" not in headers
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ class BlockManager:
         if request is None or not scheduled_tokens:
             return request is not None
         # Beside other requests it may also lack a slot, tokens or room in the encoder.
-        # vLLM admits a cached prompt with a full round of drafts.
+        # A cached prompt is admitted with a full round of drafts.
         room_tokens = scheduler.max_num_scheduled_tokens - scheduled_tokens - scheduler.num_spec_tokens
         slots = scheduler.max_num_active_reqs - scheduler.num_waiting_for_streaming_input
         return (

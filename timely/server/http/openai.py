@@ -42,8 +42,15 @@ PREFIXES = {"/v1/chat/completions": "chatcmpl", "/v1/completions": "cmpl"}
 SECRET_HEADERS = (b"authorization", b"cookie")
 """They identify the client to this server; the engine's application does not get them."""
 
+PRIORITY_HEADER = "x-vllm-priority"
+"""In vLLM it stands above the field ``priority`` of the body; here it becomes that field, which is checked."""
+
+REWRITTEN_HEADERS = (b"content-length", b"x-request-id", PRIORITY_HEADER.encode())
+
 LARGE_BYTES = 256 * 1024
 """Larger bodies are parsed in a thread."""
+
+INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
@@ -74,8 +81,8 @@ class OpenAIEndpoints:
             data = await _off_loop(lambda content: _decode(content, special_texts), body, size)
             del body, message
             principal = http_scope_principal(scope)
-            choices = self._check(data, principal)
             names = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+            choices = self._check(data, names.get(PRIORITY_HEADER, ""), principal)
             self._add_foreign_hints(data, names)
             header = names.get("x-request-id", "")
             request_id = header if REQUEST_ID.fullmatch(header) else secrets.token_hex(16)
@@ -88,11 +95,7 @@ class OpenAIEndpoints:
                 text: str = await _off_loop(json.dumps, data, size)
                 del data
                 content = text.encode()
-                headers = [
-                    (key, value)
-                    for key, value in scope["headers"]
-                    if key not in (b"content-length", b"x-request-id")
-                ]
+                headers = [one for one in scope["headers"] if one[0] not in REWRITTEN_HEADERS]
                 headers += [
                     (b"content-length", str(len(content)).encode()),
                     (b"x-request-id", request_id.encode()),
@@ -130,9 +133,11 @@ class OpenAIEndpoints:
             )
         return app
 
-    def _check(self, data: object, principal: Principal) -> int:
+    def _check(self, data: object, priority_header: str, principal: Principal) -> int:
         if not isinstance(data, dict):
             raise InvalidInput("must be an object", where="body")
+        if INTEGER.fullmatch(priority_header):
+            data["priority"] = int(priority_header)
         priority = data.get("priority")
         if priority is not None:
             # The engine would take a text for a number, and the claims would not hold for it.

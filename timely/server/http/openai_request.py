@@ -52,6 +52,11 @@ MAX_ITEMS = {
 }
 """Most items of fields that the engine goes through at each token, while the robots' generations wait."""
 
+MAX_REPETITION = {"max_pattern_size": 32, "min_count": 8}
+"""Most tokens of a pattern and most repeats that the engine looks for at each token."""
+
+GRAMMARS_REFUSED = "grammars of clients are not compiled beside the robots' generations"
+
 
 class OpenAIHints(BaseModel):
     """What a client may say to the scheduler under ``timely``."""
@@ -95,9 +100,7 @@ def check_openai_http_fields(data: dict[str, Any]) -> int:
             raise InvalidInput("not for clients", where=f"vllm_xargs.{name}")
     for name in COMPILED_FIELDS:
         if data.get(name):
-            raise NotAllowed(
-                "grammars of clients are not compiled beside the robots' generations", where=name
-            )
+            raise NotAllowed(GRAMMARS_REFUSED, where=name)
     response_format = data.get("response_format")
     if response_format is not None and (
         not isinstance(response_format, dict) or response_format.get("type") != "text"
@@ -105,10 +108,23 @@ def check_openai_http_fields(data: dict[str, Any]) -> int:
         raise NotAllowed("only the type text", where="response_format")
     if data.get("tool_choice") not in (None, "none", "auto"):
         raise NotAllowed("only none and auto", where="tool_choice")
+    tools = data.get("tools")
+    if isinstance(tools, list) and tools and data.get("tool_choice") != "none":
+        functions = [tool.get("function") for tool in tools if isinstance(tool, dict)]
+        if any(isinstance(function, dict) and function.get("strict") for function in functions):
+            raise NotAllowed(f"{GRAMMARS_REFUSED}; leave strict out", where="tools")
+        if data.get("parallel_tool_calls") not in (None, True):
+            raise NotAllowed(GRAMMARS_REFUSED, where="parallel_tool_calls")
     for name, limit in MAX_ITEMS.items():
         items = data.get(name)
         if isinstance(items, list | dict) and len(items) > limit:
             raise TooLarge(f"{len(items)} items; the limit is {limit}", where=name)
+    repetition = data.get("repetition_detection")
+    if not isinstance(repetition, dict):
+        repetition = {}
+    for name, limit in MAX_REPETITION.items():
+        if _integer(repetition, name) > limit:
+            raise TooLarge(f"{repetition[name]}; the limit is {limit}", where=f"repetition_detection.{name}")
     for name in ("max_tokens", "max_completion_tokens"):
         if _integer(data, name) > MAX_TOKENS:
             raise TooLarge(f"{data[name]}; the limit is {MAX_TOKENS}", where=name)
