@@ -57,6 +57,17 @@ def test_a_collection_is_made_when_python_would_make_one(*, due: bool) -> None:
         assert (reference() is None) == due
 
 
+def test_a_server_in_a_thread_leaves_collections_to_python() -> None:
+    cycle = Cycle()
+    reference = weakref.ref(cycle)
+    gc.collect(1)
+    del cycle
+    for _ in range(2 * gc.get_threshold()[2]):
+        gc.collect(1)
+    collect_idle_server_garbage()
+    assert reference() is not None
+
+
 async def test_a_server_skips_its_imports() -> None:
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(

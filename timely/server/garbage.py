@@ -7,6 +7,9 @@ from contextlib import contextmanager
 BUSY_FACTOR = 50
 """By how much rarer than Python a server makes full collections while plans are in generation."""
 
+_python_thresholds: list[int] = []
+"""Python's own threshold of full collections, while ``short_server_pauses`` has raised it."""
+
 
 @contextmanager
 def short_server_pauses() -> Iterator[None]:
@@ -19,14 +22,19 @@ def short_server_pauses() -> Iterator[None]:
     before = gc.get_threshold()
     gc.freeze()  # without a collection before, which would delay the start
     gc.set_threshold(*before[:2], BUSY_FACTOR * before[2])
+    _python_thresholds.append(before[2])
     try:
         yield
     finally:
+        _python_thresholds.pop()
         gc.set_threshold(*before)
         gc.unfreeze()
 
 
 def collect_idle_server_garbage() -> None:
-    """Make a full collection that is due by Python's own rule; for a moment in which no plan is in generation."""
-    if gc.get_count()[2] * BUSY_FACTOR > gc.get_threshold()[2] > 0:
+    """Make a full collection that is due by Python's own rule; for a moment in which no plan is in generation.
+
+    Outside ``short_server_pauses`` Python makes them itself.
+    """
+    if _python_thresholds and gc.get_count()[2] > _python_thresholds[-1] > 0:
         gc.collect()
