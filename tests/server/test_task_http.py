@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import socket
 import struct
+import weakref
 
 import httpx
 import pytest
@@ -395,6 +397,27 @@ def test_only_so_many_ended_tasks_are_kept() -> None:
                 ids.append(reader.next()[2]["task_id"])
                 served.run_for(20.0)
         assert [served.http.get(f"/v1/tasks/{task}").status_code for task in ids] == [404, 404, 200, 200]
+
+
+def test_what_is_forgotten_needs_no_garbage_collection() -> None:
+    """A busy server makes few collections: forgotten tasks would fill its memory until the next."""
+    with fleet(max_retained_tasks=1) as served:
+        gc.collect()
+        gc.disable()
+        try:
+            runners = []
+            for _ in range(3):
+                with served.http.stream("POST", "/v1/tasks", json=body()) as response:
+                    task = served.service.tasks.get(Reader(response).next()[2]["task_id"])
+                    assert task.runner is not None
+                    runners.append(weakref.ref(task.runner))
+                    del task
+                    served.run_for(20.0)
+            served.until(
+                lambda: [runner() is None for runner in runners] == [True, True, False], "they are gone"
+            )
+        finally:
+            gc.enable()
 
 
 def test_a_reader_whose_network_is_gone_is_let_go() -> None:

@@ -379,9 +379,12 @@ class TaskLifecycle:
     def _forget(self, task: Task) -> None:
         self._table.remove(task)
         self._log.forget(task.task_id)
-        runner = task.runner
-        if runner is not None and runner is not asyncio.current_task() and task.state == "ended":
-            runner.cancel()
+        if task.state != "ended":
+            return
+        if task.runner is not None and task.runner is not asyncio.current_task():
+            task.runner.cancel()
+        # A cancelled coroutine keeps its frame, which holds the task: without these it goes at once.
+        task.runner = task.pump = None
 
     async def _expect_reader(self, task: Task, grace_s: float) -> None:
         """Cancel a generation whose events have no reader for a while."""
