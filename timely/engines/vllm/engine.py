@@ -84,6 +84,9 @@ CONTROL_DEADLINE_S = 10.0
 JOIN_POLL_S = 0.01
 """Between two reports of a generation that the engines do not have yet."""
 
+PLANNER_ADAPTER, PLANNER_ADAPTER_ID = "timely-planner", 2**31 - 1
+"""vLLM numbers the adapters of ``--lora-modules`` from 1, and takes two of one number for the same."""
+
 LOAD_POLL_S = 0.05
 """Between two questions whether the engines have loaded a discipline."""
 
@@ -171,7 +174,7 @@ class VllmEngine(Engine):
             return None
         from vllm.lora.request import LoRARequest
 
-        self._lora = LoRARequest("planner", 1, str(adapter))
+        self._lora = LoRARequest(PLANNER_ADAPTER, PLANNER_ADAPTER_ID, str(adapter))
         return read_card(adapter)
 
     async def _warm_up(self, engines: int) -> None:
