@@ -132,18 +132,28 @@ def test_a_drain_waits_for_parked_plans(monkeypatch: pytest.MonkeyPatch) -> None
     assert "notified" in loop.calls
 
 
-def test_a_pause_of_new_requests_evicts_no_parked_one() -> None:
+@pytest.mark.parametrize("grammar", [False, True])
+def test_a_pause_of_new_requests_evicts_no_parked_one(grammar: bool) -> None:
+    from types import SimpleNamespace
+
     from vllm.v1.core.sched.interface import PauseState
+    from vllm.v1.request import RequestStatus
 
     scene = Scene(blocks=12)
     scene.add("parked", 100, 8, scene.plan((4, LONG_S), (4, 0.1)))
     scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
     scene.scheduler.set_pause_state(PauseState.PAUSED_NEW)
-    scene.add("new", 100, 4)
+    new = scene.add("new", 100, 4)
+    if grammar:
+        new.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+        new.structured_output_request = SimpleNamespace(grammar=None)
+        assert not scene.scheduler.has_requests()
+        new.structured_output_request.grammar = object()
     for _ in range(8):
         scene.step()
     assert not scene.scheduler.has_requests(), "nothing can run, so the loop sleeps"
     assert scene.scheduler.controller.evictions == 0
+    new.status, new.structured_output_request = RequestStatus.WAITING, None
     scene.scheduler.set_pause_state(PauseState.UNPAUSED)
     scene.run(until=lambda: "new" in scene.finished)
     scene.check()

@@ -7,7 +7,7 @@ waits for input. Neither is a request whose value waits for a step in flight, no
 from typing import Any
 
 from vllm.v1.core.sched.interface import PauseState
-from vllm.v1.request import RequestStatus
+from vllm.v1.request import Request, RequestStatus
 
 from timely.engines.scheduler_core import Controller
 from timely.engines.vllm.block_manager import BlockManager
@@ -34,8 +34,8 @@ class Readiness:
     def polls(self) -> bool:
         """Whether a request waits for what only a further step of the engine can show."""
         return any(
-            (state := self._live.get(request_id)) is not None and state.request.status in POLLED_STATUSES
-            for request_id in self._unready
+            state.request.status in POLLED_STATUSES and not self._is_held_back(state.request)
+            for state in self._live.select(self._unready)
         )
 
     def check(self, state: RequestState, now: float) -> None:
@@ -70,13 +70,21 @@ class Readiness:
 
     def _is_ready(self, state: RequestState) -> bool:
         request = state.request
-        if state.value is not None:
+        if state.value is not None or self._is_held_back(request):
             return False
         if request.status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
             grammar_request = request.structured_output_request
             return grammar_request is not None and grammar_request.grammar is not None
-        if request.status in (RequestStatus.WAITING_FOR_REMOTE_KVS, RequestStatus.WAITING_FOR_STREAMING_REQ):
-            return False
-        # A pause lets requests that hold KV blocks go on.
+        return request.status not in (
+            RequestStatus.WAITING_FOR_REMOTE_KVS,
+            RequestStatus.WAITING_FOR_STREAMING_REQ,
+        )
+
+    def _is_held_back(self, request: Request) -> bool:
+        """A pause lets requests that hold KV blocks go on, and no others."""
         is_paused = self._scheduler.pause_state != PauseState.UNPAUSED
-        return not is_paused or request.status == RequestStatus.RUNNING or request.num_computed_tokens > 0
+        holds_blocks = request.num_computed_tokens > 0 or request.status in (
+            RequestStatus.RUNNING,
+            RequestStatus.WAITING_FOR_REMOTE_KVS,
+        )
+        return is_paused and not holds_blocks
