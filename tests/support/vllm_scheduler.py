@@ -253,11 +253,12 @@ class Scene:
         from vllm.v1.request import Request
 
         resumable = sampling.pop("resumable", False)
+        extra = sampling.pop("extra", None)
         self.arrivals += 1
         ids = [10 * self.arrivals + 7] * prompt if isinstance(prompt, int) else list(prompt)
         parameters = SamplingParams(
             temperature=0.0, max_tokens=max_tokens, **{"ignore_eos": True, **sampling},
-            extra_args={"timely": dict(timely)} if timely is not None else None,
+            extra_args={"timely": dict(timely)} if timely is not None else extra,
         )  # fmt: skip
         lora = LoRARequest(f"adapter-{adapter}", adapter, "/nowhere") if adapter else None
         request = Request(

@@ -68,6 +68,7 @@ class Scenes(RuleBasedStateMachine):
         self.scene = Scene(
             blocks=BLOCKS, depth=depth, pipeline=pipeline, drafts=drafts,
             accept=lambda name: len(self.scene.outputs[name]) % 4,
+            propose=lambda name: (len(self.scene.outputs[name]) + len(name)) % (drafts + 1),
             budget=64, max_num_seqs=6, policy=policy, connector=connector,
             timely={"discipline": discipline}, **options, **model,
         )  # fmt: skip

@@ -204,6 +204,18 @@ def test_several_sequences_of_a_request_run_and_reports_go_to_the_first() -> Non
     scene.check_empty()
 
 
+@pytest.mark.parametrize("flat", [None, {"timely_agent": "a"}])
+def test_an_ordinary_answer_carries_no_account(flat: dict[str, Any] | None) -> None:
+    """vLLM's HTTP server would show it in its answer, and send it on to the engine that decodes."""
+    scene = Scene()
+    scene.add("chat", 20, 4, extra=flat)
+    scene.add("task", 20, 4, {"task_id": "task"})
+    scene.run()
+    assert scene.accounts.keys() == {"task"}
+    assert scene.accounts["task"]["tokens"] == 4
+    scene.check_empty()
+
+
 def test_a_pooling_request_is_scheduled_in_vllms_order_beside_a_plan() -> None:
     from vllm.pooling_params import PoolingParams
     from vllm.v1.request import Request

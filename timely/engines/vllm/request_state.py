@@ -22,6 +22,8 @@ class RequestState:
     segments: list[dict[str, Any]] = field(default_factory=list)
     sent_segments: int = 0
     """Segments that have gone out with an earlier output."""
+    has_account: bool = True
+    """False for an ordinary request of an HTTP client, who would see the account in the answer."""
     suspensions: int = 0
     cached_blocks: int = 0
     """While the request waits: leading blocks of its context that the prefix cache holds."""

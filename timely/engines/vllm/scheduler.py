@@ -139,8 +139,8 @@ class TimelyScheduler(ChunkCaps):
         if request.sampling_params is None:
             return  # a pooling request: vLLM orders it
         try:
-            params = parse_extra_args(request.sampling_params.extra_args) or TimelyParams.model_validate({})
-            self._track(request, params)
+            params = parse_extra_args(request.sampling_params.extra_args)
+            self._track(request, params or TimelyParams.model_validate({"awaits_values": False}))
         except TimelyError as error:
             logger.warning("request %s refused: %s", request.request_id, error)
             # vLLM ends requests in this set with an error at the next step.
@@ -155,7 +155,14 @@ class TimelyScheduler(ChunkCaps):
         job = self.controller.arrive(spec, params.history, now if params.history is not None else None)
         self._idle_until_s = -math.inf
         task_id = params.task_id or request.request_id
-        state = RequestState(request, job, task_id, boundaries, cached_blocks=cached_blocks)
+        state = RequestState(
+            request,
+            job,
+            task_id,
+            boundaries,
+            cached_blocks=cached_blocks,
+            has_account=boundaries is not None or params.awaits_values,
+        )
         self.live.add(state)
         self._names.begin(request.request_id, params)
         if params.keep_prompt:

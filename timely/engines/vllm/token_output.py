@@ -120,7 +120,7 @@ class TokenOutput:
         for number, (closed_text, position, token_ids) in enumerate(boundaries, 1):
             is_last = finished and number == len(boundaries)
             self._close(state, closed_text, token_ids, count - position, now, ends=finished, last=is_last)
-        if finished or len(state.segments) > state.sent_segments:
+        if (finished and state.has_account) or len(state.segments) > state.sent_segments:
             # Chunks may be merged on the way, so what is sent always holds all segments.
             account: dict[str, Any] = {"timely": state.account(now, finished=finished)}
             output.kv_transfer_params = {**(output.kv_transfer_params or {}), **account}
