@@ -100,6 +100,22 @@ def test_a_model_that_is_named_elsewhere_than_in_our_option_is_refused(tmp_path:
 
 
 @pytest.mark.engine
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        (("--scheduler-cls", "their.Scheduler"), "--scheduler-cls"),
+        (("--additional-config", '{"timely": {"discipline": "pud"}}'), "--additional-config"),
+        (("--additional-config", '{"timely": {"mode": "whole"}}'), "--additional-config"),
+    ],
+)
+def test_what_our_own_options_would_override_is_refused(arguments: tuple[str, ...], where: str) -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    with pytest.raises(InvalidInput) as refused:
+        parse_vllm_arguments(VllmOptions(arguments=arguments))
+    assert refused.value.where == where
+
+
+@pytest.mark.engine
 @pytest.mark.parametrize("written", [("--config", "{}"), ("--config={}",)])
 def test_a_configuration_file_stands_between_our_defaults_and_the_command_line(
     tmp_path: Path, written: tuple[str, ...]

@@ -90,6 +90,11 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     own = parser.parse_args(arguments)
     if own.model_tag or own.model:
         raise InvalidInput("a model is named with --model", where=str(own.model_tag or own.model))
+    if own.scheduler_cls not in (None, SCHEDULER):
+        raise InvalidInput("the scheduler is Timely's own", where="--scheduler-cls")
+    for name in ("discipline", "mode"):
+        if name in ((own.additional_config or {}).get("timely") or {}):
+            raise InvalidInput(f"the {name} is set with --{name}", where="--additional-config")
     apart = own.enable_lora
     model = str(resolve_model(options.model, planner=NO_PLANNER if apart else options.planner))
     arguments = [
