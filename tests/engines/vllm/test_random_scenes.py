@@ -34,7 +34,7 @@ ENDINGS = 4000
 
 
 class Scenes(RuleBasedStateMachine):
-    """Arrivals, aborts, reports, values, loads, pauses and steps in any order."""
+    """Arrivals, sessions, aborts, reports, values, loads, pauses and steps in any order."""
 
     scene: Scene
 
@@ -75,6 +75,8 @@ class Scenes(RuleBasedStateMachine):
         self.discipline = discipline
         self.tokens: dict[str, int] = {}
         self.aborted: set[str] = set()
+        self.sessions: list[str] = []
+        """With further input; one that waits for it keeps its KV blocks, as in vLLM."""
 
     @rule(
         prompt=st.integers(1, 90),
@@ -106,6 +108,18 @@ class Scenes(RuleBasedStateMachine):
         self.scene.add(
             name, prompt, tokens, timely, adapter=adapter if self.adapters else 0, priority=priority
         )
+
+    @precondition(lambda self: len(self.sessions) < 2)
+    @rule(prompt=st.integers(1, 40), tokens=st.integers(1, 6))
+    def open_session(self, prompt: int, tokens: int) -> None:
+        self.sessions.append(f"s{len(self.sessions)}")
+        self.scene.add(self.sessions[-1], prompt, tokens, resumable=True)
+
+    @rule(number=st.integers(0, 1), prompt=st.integers(1, 20), tokens=st.integers(1, 6))
+    def go_on_in_session(self, number: int, prompt: int, tokens: int) -> None:
+        for name in self.sessions[number : number + 1]:
+            if name in self.scene.held:
+                self.scene.add(name, prompt, tokens, resumable=True)
 
     @rule(steps=st.integers(1, 6))
     def go_on(self, steps: int) -> None:
@@ -177,7 +191,9 @@ class Scenes(RuleBasedStateMachine):
         self.scene.scheduler.set_pause_state(PauseState[state])
 
     @precondition(
-        lambda self: not self.scene.in_flight and not self.connector.loading and not self.scene.received
+        lambda self: (
+            not (self.scene.in_flight or self.connector.loading or self.scene.received or self.sessions)
+        )
     )
     @rule()
     def reset_prefix_cache(self) -> None:
@@ -193,6 +209,9 @@ class Scenes(RuleBasedStateMachine):
             return
         scene = self.scene
         self.pause("UNPAUSED")
+        for name in self.sessions:
+            if name in scene.held:
+                scene.add(name, 1, 1)  # the end of its input
         for _ in range(ENDINGS):
             if not scene.held and not scene.in_flight and not scene.scheduler.has_requests():
                 break

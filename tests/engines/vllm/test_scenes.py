@@ -457,8 +457,8 @@ def test_an_idle_streaming_session_is_neither_planned_nor_spun_for() -> None:
 def test_vllms_last_resort_takes_an_unchosen_request(policy: str) -> None:
     """Blocks run out inside vLLM's loop: the request chosen first stays."""
     scene = Scene(blocks=11, policy=policy, timely={"discipline": "fcfs"})
-    scene.add("first", 60, 60, priority=9)
-    scene.add("second", 60, 60, priority=0)
+    scene.add("first", 60, 60, {"task_id": "first"}, priority=9)
+    scene.add("second", 60, 60, {"task_id": "second"}, priority=0)
     scene.run()
     assert scene.finished.keys() == {"first", "second"}
     preempted = [name for name in ("first", "second") if scene.accounts[name]["preemptions"]]
