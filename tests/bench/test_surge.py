@@ -55,6 +55,24 @@ def test_the_error_of_predictions_is_that_of_the_tasks_that_were_served(
     assert result["urgent"]["error_p50"] < 0.5
 
 
+def test_a_steady_load_has_no_phases_and_its_memory_is_noted_each_hour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arrivals = [task.arrival_s for task in surge.surge_tasks(200.0, 2, 3.0)]
+    high = sum(time_s // surge.PHASE_S % 2 for time_s in arrivals)
+    assert high / (len(arrivals) - high) == pytest.approx(1.0, rel=0.5)
+    assert len(arrivals) == pytest.approx(2 * len(list(surge.surge_tasks(200.0, 2, 1.5))), rel=0.3)
+    result = surge.measure_surge(HOURS, 1, PROFILE, 2.0)
+    assert result["recovery_s"] is None
+    assert result["memory_mb"] == []
+    tasks = (
+        PlannedTask(n, 1800.0 * n, (PlannedSegment("a;", 2, 0.1),), hints=RequestHints(utility=URGENT))
+        for n in range(6)
+    )
+    monkeypatch.setattr(surge, "surge_tasks", lambda *_: tasks)
+    assert len(surge.measure_surge(3.0, 1, PROFILE, 2.0)["memory_mb"]) == 2
+
+
 def test_the_load_is_high_in_every_second_phase() -> None:
     arrivals = [task.arrival_s for task in surge.surge_tasks(60.0, 2)]
     high = sum(time_s // surge.PHASE_S % 2 for time_s in arrivals)

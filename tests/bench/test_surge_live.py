@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from timely.bench import surge_live
+from timely.bench.process_memory import resident_memory_mb
 from timely.bench.surge_live import (
     Arrival,
     live_surge_arrivals,
     live_surge_result,
     measure_live_surge,
-    resident_memory_mb,
     scale_utility,
 )
 from timely.cli.main import run_timely_command

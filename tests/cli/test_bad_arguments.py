@@ -13,9 +13,13 @@ from timely.cli.main import run_timely_command
         (["bench", "routing", "--engines", ""], "timely: --engines: names no numbers of engines\n"),
         (["bench", "routing", "--engines", " , "], "timely: --engines: names no numbers of engines\n"),
         (["bench", "live", "--systems", ""], "timely: --systems: names no system\n"),
+        (
+            ["bench", "surge", "--live", "scripted", "--load", "3"],
+            "timely: --load: a live server gets phases\n",
+        ),
     ],
 )
-def test_an_empty_list_is_refused(
+def test_what_names_nothing_or_makes_no_sense_is_refused(
     arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_timely_command(arguments) == 2

@@ -1,6 +1,7 @@
 """Overload in the simulator: how right predicted response times are, and what is late when late tasks are refused."""
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from lrtrace.compose.composition import compose
 from lrtrace.compose.workload import WORKLOADS
 from timely.bench.capacity.lengths import poisson_arrivals
 from timely.bench.capacity.measure import is_bench_task_in_time
+from timely.bench.process_memory import resident_memory_mb
 from timely.core.job import JobSpec
 from timely.engines.base import ResponsePrediction
 from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
@@ -98,8 +100,10 @@ class AdmittingSimulator(Simulator):
             self.arrivals.records.clear()
 
 
-def surge_tasks(duration_s: float, seed: int) -> Iterator[PlannedTask]:
-    """WID 2 at a low and at a high load in turn."""
+def surge_tasks(duration_s: float, seed: int, load: float | None = None) -> Iterator[PlannedTask]:
+    """WID 2 at a low and at a high load in turn, or at a steady ``load``."""
+    if load is not None:
+        return _steady_tasks(duration_s, seed, load)
     base, draw = WORKLOADS[WORKLOAD], np.random.default_rng(seed)
     arrivals = [
         time_s
@@ -112,19 +116,30 @@ def surge_tasks(duration_s: float, seed: int) -> Iterator[PlannedTask]:
     return (replay_task_from_job(job, trace.header.network_s) for job in trace.jobs)
 
 
-def measure_surge(hours: float, seed: int, profile: str) -> Result:
-    """Serve the surge with late tasks refused.
+def _steady_tasks(duration_s: float, seed: int, load: float) -> Iterator[PlannedTask]:
+    base = WORKLOADS[WORKLOAD]
+    trace = compose(
+        WORKLOAD, seed, eps=base.eps * load, agents=math.ceil(base.agents * load), duration_s=duration_s
+    )
+    return (replay_task_from_job(job, trace.header.network_s) for job in trace.jobs)
+
+
+def measure_surge(hours: float, seed: int, profile: str, load: float | None = None) -> Result:
+    """Serve the surge, or a steady load, with late tasks refused.
 
     ``violations`` and ``urgent_violations`` are shares of the admitted tasks whose first action came after the expected
     response time. ``refused_with_eta`` is the share of the refusals that named a time, and ``refused`` of all tasks.
     ``recovery_s`` is the longest time after a high phase until no admitted task is late any more. It is null where no
-    low phase follows a high one.
+    low phase follows a high one. ``memory_mb`` is that of the process after each whole hour.
     """
     urgent, every, refusals, etas = [0, 0], [0, 0], 0, 0
     latest_s = 0.0
+    memory_mb: list[float] = []
 
     def note_end(record: JobRecord, eta_s: float, is_probe: bool) -> None:
         nonlocal refusals, etas, latest_s
+        if record.arrived_s >= 3600.0 * (len(memory_mb) + 1):
+            memory_mb.append(round(resident_memory_mb(os.getpid()), 1))
         if record.outcome == "refused":
             refusals += 1
             etas += math.isfinite(eta_s)
@@ -134,19 +149,21 @@ def measure_surge(hours: float, seed: int, profile: str) -> Result:
             counts[0] += 1
             counts[1] += late
         phase, into_s = divmod(record.arrived_s, PHASE_S)
-        if late and phase and phase % 2 == 0:
+        if late and load is None and phase and phase % 2 == 0:
             latest_s = max(latest_s, into_s)
 
     AdmittingSimulator(_options(seed), profile, note_end, refuse_below=REFUSE_BELOW).run(
-        surge_tasks(3600.0 * hours, seed)
+        surge_tasks(3600.0 * hours, seed, load)
     )
+    has_phases = load is None and 3600.0 * hours > 2.0 * PHASE_S
     return {
         "urgent_violations": bench_share(urgent[1], urgent[0]),
         "violations": bench_share(every[1], every[0]),
         "refused_with_eta": bench_share(etas, refusals),
         "refused": bench_share(refusals, refusals + every[0]),
         "tasks": refusals + every[0],
-        "recovery_s": round(latest_s, 3) if 3600.0 * hours > 2.0 * PHASE_S else None,
+        "recovery_s": round(latest_s, 3) if has_phases else None,
+        "memory_mb": memory_mb,
     }
 
 

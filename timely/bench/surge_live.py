@@ -5,7 +5,6 @@ that, so that machines of every speed get the same overload.
 """
 
 import asyncio
-import os
 import random
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from timely.bench.process_memory import resident_memory_mb
 from timely.bench.serve_process import ServeProcess
 from timely.bench.surge import bench_share
 from timely.client import AsyncTimelyClient
@@ -254,12 +254,3 @@ class LiveSurge:
         if response_s is None:
             raise EngineFailed(f"{task!r} ended as {stream.result.outcome}", where="bench surge")
         return response_s
-
-
-def resident_memory_mb(pid: int) -> float:
-    """Of a process and its descendants, MB."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6 + sum(
-        resident_memory_mb(int(child)) for child in children
-    )

@@ -10,7 +10,7 @@ import typer
 from timely.cli.bench.options import print_cli_progress, require_cli_package
 from timely.cli.bench.tables import format_cli_number, show_bench_result
 from timely.cli.output import JsonFile
-from timely.core.errors import UnknownName
+from timely.core.errors import InvalidInput, UnknownName
 
 Hours = Annotated[
     float, typer.Option(min=0.001, help="Simulated time; each phase takes a quarter of an hour.")
@@ -23,6 +23,12 @@ def command(
     hours: Hours = 4.0,
     seed: Seed = 1,
     profile: Profile = "rtx4090-llama3-8b",
+    load: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, help="A steady load, times the published one, instead of phases; simulated only."
+        ),
+    ] = None,
     live: Annotated[
         str | None,
         typer.Option(
@@ -36,10 +42,12 @@ def command(
     The high rate is beyond what the engine bears.
     A live server gets three times that, with deadlines that an idle engine meets twice as fast.
     """
+    if load is not None and live is not None:
+        raise InvalidInput("a live server gets phases", where="--load")
     if live is None:
         from timely.bench.surge import measure_surge
 
-        result = measure_surge(hours, seed, profile)
+        result = measure_surge(hours, seed, profile, load)
     else:
         result = _measure_live(live, hours, seed)
     rows = [
@@ -50,6 +58,9 @@ def command(
         ("admitted urgent tasks that were late", _percent(result["urgent_violations"])),
         ("last late task after a high phase, s", format_cli_number(result["recovery_s"])),
     ]
+    if live is None and result["memory_mb"]:
+        first_mb, last_mb = result["memory_mb"][0], result["memory_mb"][-1]
+        rows.append(("memory after the first and the last hour, MB", f"{first_mb:.0f} and {last_mb:.0f}"))
     if live is not None:
         memory_mb = result["memory_mb"]
         rows.append(("longest delay of the client, s", format_cli_number(result["client_lag_s"])))
