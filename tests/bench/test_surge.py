@@ -79,29 +79,43 @@ def test_the_load_is_high_in_every_second_phase() -> None:
     assert high / (len(arrivals) - high) == pytest.approx(surge.HIGH_LOAD / surge.LOW_LOAD, rel=0.5)
 
 
-def bursts(seed: int) -> Iterator[PlannedTask]:
-    """One to eight urgent tasks at a moment, about twice as many as the engine bears."""
+def bursts(seed: int, segments: int = 1, pause_s: float = 0.08, most: int = 8) -> Iterator[PlannedTask]:
+    """Some urgent tasks at a moment, at most ``most``; by default about twice as many as the engine bears."""
     draw = np.random.default_rng(seed)
     time_s, job = 0.0, 0
-    while (time_s := time_s + draw.exponential(0.08)) < 10.0:
-        for _ in range(int(draw.integers(1, 9))):
+    while (time_s := time_s + draw.exponential(pause_s)) < 10.0:
+        for _ in range(int(draw.integers(1, most + 1))):
             job += 1
             hints = RequestHints(utility=URGENT, network_s=0.008, agent=f"robot-{job}")
-            plan = (PlannedSegment("go", 5, 1.0),)
+            plan = (PlannedSegment("go", 5, 0.3),) * segments
             yield PlannedTask(job, time_s, plan, prompt_tokens=100, hints=hints, segment_bound=10)
+
+
+def responses_s(tasks: Iterator[PlannedTask], folder: Path, max_batch: int = 64) -> list[float]:
+    """Of the tasks that were admitted where step times and lengths are as predicted."""
+    profile = folder / "linear.yaml"
+    profile.write_text(LINEAR)
+    result: list[float] = []
+
+    def note_end(record: JobRecord, eta_s: float, is_probe: bool) -> None:
+        if record.outcome != "refused":
+            result.append(record.response_time_s)
+
+    options = ReplayOptions(discipline="timely", journal=False, learned_speed=False, max_batch=max_batch)
+    surge.AdmittingSimulator(options, str(profile), note_end, refuse_below=1.0).run(tasks)
+    return result
 
 
 @pytest.mark.parametrize("seed", [1, 5])
 def test_where_the_engine_is_as_predicted_every_promise_is_kept(seed: int, tmp_path: Path) -> None:
-    profile = tmp_path / "linear.yaml"
-    profile.write_text(LINEAR)
-    responses_s: list[float] = []
+    admitted_s = responses_s(bursts(seed), tmp_path)
+    assert len(admitted_s) > 200
+    assert max(admitted_s) <= URGENT.ert_s
 
-    def ended(record: JobRecord, eta_s: float, probed: bool) -> None:
-        if record.outcome != "refused":
-            responses_s.append(record.response_time_s)
 
-    options = ReplayOptions(discipline="timely", journal=False, learned_speed=False)
-    surge.AdmittingSimulator(options, str(profile), ended, refuse_below=1.0).run(bursts(seed))
-    assert len(responses_s) > 200
-    assert max(responses_s) <= URGENT.ert_s
+@pytest.mark.parametrize("seed", [2, 6])
+def test_later_segments_of_running_plans_take_places_too(seed: int, tmp_path: Path) -> None:
+    # A plan takes 0.32 s of one of four places, and ten plans come in a second.
+    admitted_s = responses_s(bursts(seed, 4, 0.25, 4), tmp_path, 4)
+    assert len(admitted_s) > 70
+    assert max(admitted_s) <= URGENT.ert_s

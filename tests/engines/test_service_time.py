@@ -26,7 +26,7 @@ def serve(times: ServiceTime, number: int, utility: TimeUtility, ratio: float) -
     times.arrive(spec, table, SPEED, None)
     job, response_s = table.add(spec), ratio * predict(ServiceTime(), utility).eta_s
     job.segments.append(Segment(0, "go", 5, response_s, 1.0))
-    times.respond(job, response_s)
+    times.close_segment(job, response_s)
     times.finish(number)
 
 
@@ -49,7 +49,9 @@ def test_a_request_that_ends_without_a_segment_teaches_nothing() -> None:
         spec = JobSpec(number, 0.0, prompt_tokens=256)
         times.arrive(spec, table, SPEED, None)
         times.finish(number)
-        times.respond(table.add(spec), 100.0)
+        job = table.add(spec)
+        job.segments.append(Segment(0, "go", 5, 100.0, 1.0))
+        times.close_segment(job, 100.0)
     assert predict(times, NORMAL) == before
 
 

@@ -54,25 +54,34 @@ def response_behind_promises_s(
     """The time until the first segment of a new task that makes no promised one late, seconds; 0 if none is promised.
 
     Those count whose utility falls as fast or faster, since others wait for the new task in any case. Those whose
-    grammar is being compiled count, too. A prompt waits for those before it that cannot bear it. Predicted steps may
-    be too short, as when a step is composed.
+    grammar is being compiled count, too. So do later segments that robots need before the new task's deadline, unless
+    they are late anyway. A prompt waits for those before it that cannot bear it. Predicted steps may be too short, as
+    when a step is composed.
 
     Args:
         spec: the new task.
-        lengths: of earlier first segments.
+        lengths: of earlier segments.
         limits: of the latest step.
         in_flight: that step, if it is not over. The table may count its prompts when it begins or when it ends.
     """
-    waits = table.promised & (table.segment == 0)
-    rows = (waits & (table.alpha <= spec.hints.utility.alpha)).nonzero()[0]
+    if not table.promised.any():
+        return 0.0
+    utility = spec.hints.utility
+    is_first = table.segment == 0
+    latest_s = table.due_s + table.ert_s * is_first - table.network_s
+    is_due = table.segmented & (table.resume_s < math.inf) & (latest_s < now + utility.ert_s)
+    rows = (np.where(is_first, table.promised, is_due) & (table.alpha <= utility.alpha)).nonzero()[0]
+    jobs = [(table.jobs[row].spec, int(table.segment[row])) for row in rows.tolist()]
+    expected_tokens = np.array([lengths.expect(*job) for job in jobs])
+    tokens: Floats = np.maximum(1.0, expected_tokens - table.segment_tokens[rows])
+    least_s = limits.speed.step_s(1, 0) * tokens + limits.speed.prefill_token_s * table.prefill_left[rows]
+    can_count = is_first[rows] | (latest_s[rows] - now >= least_s)
+    rows, tokens, latest_s = rows[can_count], tokens[can_count], latest_s[rows[can_count]]
     if not rows.size:
         return 0.0
-    latest_s = table.due_s[rows] + table.ert_s[rows] - table.network_s[rows]
     order = np.argsort(latest_s, kind="stable")
-    rows, latest_s = rows[order], latest_s[order]
+    rows, tokens, latest_s = rows[order], tokens[order], latest_s[order]
     prompts = table.prefill_left[rows].copy()
-    expected_tokens = np.array([lengths.expect(table.jobs[row].spec, 0) for row in rows.tolist()])
-    tokens = np.maximum(1.0, expected_tokens - table.segment_tokens[rows])
     begin_s = now
     if in_flight is not None:
         begin_s = max(now, in_flight.end_s)
@@ -90,7 +99,7 @@ def response_behind_promises_s(
 def _lay_behind(
     prompts: Ints, tokens: Floats, latest_s: Floats, errors_s: Floats, limits: StepLimits
 ) -> float:
-    """When the last of some first segments ends; times from the begin of the next step, seconds.
+    """When the last of some segments ends; times from the begin of the next step, seconds.
 
     Args:
         prompts, tokens, latest_s: prompt and output tokens left and the deadline of each, the earliest first.

@@ -203,8 +203,7 @@ class Controller:
             pace=self.paces.of(job.spec.hints.agent, text),
         )
         self._tracks[job.job_id].release(segment)
-        if not segment.index:
-            self._service_time.respond(job, now)
+        self._service_time.close_segment(job, now)
         self.segments += 1
         table.segment[row] += 1
         table.segment_tokens[row] = surplus_tokens

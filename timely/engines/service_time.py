@@ -86,12 +86,12 @@ class ServiceTime:
         self._prompt_tokens += WEIGHT * (spec.prompt_tokens - spec.cached_tokens - self._prompt_tokens)
         self._segment_tokens += WEIGHT * (spec.segment_tokens - self._segment_tokens)
 
-    def respond(self, job: Job, now: float) -> None:
-        """A job has closed its first segment."""
+    def close_segment(self, job: Job, now: float) -> None:
+        """A job has closed a segment, the first or a later one."""
+        self._lengths.learn(job)
         waiting = self._waiting.pop(job.job_id, None)
         if waiting is None or now <= waiting.arrival_s:
             return
-        self._lengths.learn(job)
         self._ratios.setdefault(waiting.key, deque(maxlen=RATIOS)).append((now, waiting.ratio(now)))
 
     def finish(self, job_id: JobId) -> None:
