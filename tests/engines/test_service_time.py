@@ -8,7 +8,7 @@ from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable, Segment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.engines.base import ResponsePrediction
-from timely.engines.service_time import ServiceTime
+from timely.engines.service_time import LEAST_RATIOS, ServiceTime
 from timely.engines.step_time.learned import FixedSpeed
 
 SPEED = FixedSpeed(0.02, 0.001, 0.0005)
@@ -40,6 +40,24 @@ def test_predictions_are_corrected_by_the_responses_of_their_kind() -> None:
     assert after.eta_s == pytest.approx(2.0 * before.eta_s)
     assert after.upper_s == pytest.approx(3.0 * before.eta_s)
     assert predict(times, URGENT).eta_s == pytest.approx(before.eta_s)
+
+
+def test_only_served_tasks_show_that_segments_are_shorter_than_the_longest() -> None:
+    """Where the longest segment takes too long, an idle engine gets a task of each kind all the same."""
+    times, table = ServiceTime(), JobTable()
+    for number in range(50):
+        times.arrive(JobSpec(number, 0.0, prompt_tokens=1, segment_tokens=200), table, SPEED, None)
+        times.finish(number)
+    assert predict(times, URGENT).upper_s < URGENT.ert_s
+    assert predict(times, NORMAL).upper_s < NORMAL.ert_s
+    # One task at a time is enough for that.
+    times.arrive(JobSpec("first", 0.0, RequestHints(utility=URGENT), prompt_tokens=1), table, SPEED, None)
+    assert predict(times, NORMAL).upper_s > NORMAL.ert_s
+    times.finish("first")
+    for number in range(LEAST_RATIOS):
+        serve(times, number, NORMAL, 20.0)
+    assert predict(times, NORMAL).upper_s > NORMAL.ert_s
+    assert predict(times, URGENT).upper_s < URGENT.ert_s
 
 
 def test_a_request_that_ends_without_a_segment_teaches_nothing() -> None:

@@ -63,8 +63,10 @@ class ServiceTime:
     Its prompt is not known, so it gets the mean length of recent requests, without what was cached. The forecast knows
     neither the tasks that will come nor the true length of a segment. So each forecast is compared with what became of
     its task, and later ones of its size are corrected by quantiles of these ratios. A task that still waits counts once
-    its wait is longer than most. Urgent tasks have corrections of their
-    own. The upper prediction is at least what the responses that are promised already leave.
+    its wait is longer than most. Urgent tasks have corrections of their own.
+    Until some were served, an idle engine is expected to give the next task the shortest segment. Otherwise a server
+    that refuses late tasks might refuse all, and never learn how long segments are.
+    The upper prediction is at least what the responses that are promised already leave.
     """
 
     def __init__(self) -> None:
@@ -75,6 +77,8 @@ class ServiceTime:
         self._lengths = SegmentLengths()
         self._ratios: dict[tuple[bool, int], deque[tuple[float, float]]] = {}
         """Time and logarithm of response over forecast, by urgency and size of the forecast."""
+        self._responses = {True: 0, False: 0}
+        """Tasks that were served, by urgency."""
 
     def arrive(self, spec: JobSpec, table: JobTable, speed: Speed, limits: StepLimits | None) -> None:
         """A request arrives; it is not in the table yet."""
@@ -92,6 +96,7 @@ class ServiceTime:
         waiting = self._waiting.pop(job.job_id, None)
         if waiting is None or now <= waiting.arrival_s:
             return
+        self._responses[waiting.urgent] += 1
         self._ratios.setdefault(waiting.key, deque(maxlen=RATIOS)).append((now, waiting.ratio(now)))
 
     def finish(self, job_id: JobId) -> None:
@@ -116,6 +121,8 @@ class ServiceTime:
             ahead: of requests that come before it; they are in the table while the prediction is made.
         """
         spec = self._mean_spec(RequestHints(utility=utility), now)
+        if self._responses[utility.urgent] < LEAST_RATIOS and not (self._waiting or ahead):
+            spec = replace(spec, segment_tokens=1)
         coming = [
             replace(self._mean_spec(hints, now), job_id=("ahead", place)) for place, hints in enumerate(ahead)
         ]
