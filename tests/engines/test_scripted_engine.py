@@ -245,6 +245,14 @@ async def test_what_it_refuses() -> None:
         await anext(ScriptedEngine(PLANS).generate(GenerationRequest("a", "Task: two")))
 
 
+async def test_the_deadline_of_a_task_counts_from_its_arrival_at_the_server() -> None:
+    async with running() as (engine, clock):
+        Generation(engine, "two", arrival_s=49.9)
+        Generation(engine, "many", arrival_s=51.0)
+        await settle_clock_tasks()
+        assert engine._controller.table.due_s.tolist() == [49.9, clock.now()]
+
+
 async def test_a_forced_plan_goes_before_any_script() -> None:
     async with running() as (engine, clock):
         plan = Generation(engine, "two", forced=ForcedPlan((("g('x');", 7, 3.0),)))

@@ -78,7 +78,6 @@ class ForcedPlan:
         output_token_ids: the exact output; None: the model's own tokens.
         stop_token_id: it ends the answer before the limit that the request names; None: only that limit does.
         segment_tokens: longest segment of the skill set, tokens; None: that of this plan.
-        arrival_s: when the task arrived, seconds on the host's monotonic clock; None: on its arrival in the engine.
     """
 
     segments: tuple[ForcedSegment, ...]
@@ -86,7 +85,6 @@ class ForcedPlan:
     output_token_ids: Sequence[int] | None = None
     stop_token_id: int | None = None
     segment_tokens: int | None = None
-    arrival_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +141,7 @@ class GenerationRequest:
         forced: for replays: what is generated, exactly.
         keep_prompt: the prompt's blocks are the last that the prefix cache gives up.
         history: a plan that was begun before a restart, which goes on behind its segments.
+        arrival_s: when the task arrived, seconds on the engine's clock; None: on its arrival in the engine.
     """
 
     task_id: str
@@ -159,6 +158,7 @@ class GenerationRequest:
     forced: ForcedPlan | None = None
     keep_prompt: bool = False
     history: PlanHistory | None = None
+    arrival_s: float | None = None
 
     @property
     def words(self) -> str:

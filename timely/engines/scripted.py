@@ -316,7 +316,7 @@ class ScriptedEngine(Engine):
             raise TooLarge(f"{whole} tokens do not fit into the KV cache", where="prompt")
         cached_tokens = system if request.system in self._prefixes else 0
         now = self.clock.now()
-        history = request.history or PlanHistory(now)
+        history = request.history or PlanHistory(now if request.arrival_s is None else request.arrival_s)
         sent_segments = history.own_segments
         replaced_text = history.text[
             : len(history.text) - sum(len(segment.text) for segment in sent_segments)

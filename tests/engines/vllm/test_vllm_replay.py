@@ -220,7 +220,7 @@ async def test_a_request_waits_for_the_answers_of_its_application() -> None:
     assert came == ["first", "second", "last"]
     last, second, first = run.records
     assert first.last_token_s <= second.arrived_s <= second.last_token_s <= last.arrived_s - 0.05
-    assert _forced(engine.requests[-1]).arrival_s is not None
+    assert engine.requests[-1].arrival_s is not None
 
 
 @pytest.mark.parametrize(

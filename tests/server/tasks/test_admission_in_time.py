@@ -168,6 +168,21 @@ def test_tasks_that_are_being_checked_count_with_the_network_of_their_robots(
     assert len(lookups) == 3
 
 
+def test_what_a_task_waits_before_it_reaches_the_engine_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def predict(utility: TimeUtility, ahead: Mapping[str, RequestHints]) -> ResponsePrediction:
+        """The answer of an engine that computes a step."""
+        served.clock.advance(0.3)
+        return ResponsePrediction(0.5, 0.5)
+
+    with fleet(refuse_below=1.0) as served:
+        monkeypatch.setattr(served.engine, "predict_response", predict)
+        arrival_s = served.clock.now()
+        results = submit_together(served, body(tuf=SOON | {"ert_s": 0.95}))
+        assert [task.arrival_s for task in admitted(results)] == [arrival_s]
+        assert served.engine._controller.table.arrival_s.tolist() == [arrival_s]
+        assert not admitted(submit_together(served, body(tuf=SOON | {"ert_s": 0.85})))
+
+
 def test_tasks_that_are_refused_take_no_room(busy: Fleet) -> None:
     patient = {"ert_s": 5.0, "alpha": -1.0, "beta": 1.0}
     tasks = admitted(submit_together(busy, *[body(tuf=SOON)] * 60, body(tuf=patient)))

@@ -347,6 +347,7 @@ class VllmEngine(Engine):
             # The task's own words: predictors were trained on these, not on the scene around them.
             "text": request.words[:TEXT_CHARS],
             "keep_prompt": request.keep_prompt,
+            "arrival_s": request.arrival_s,
         }
         if rules and request.skill_set in self._planner_names:
             timely["names"] = vllm_prompt_names(request.prompt, self._planner_names[request.skill_set])

@@ -163,7 +163,6 @@ def vllm_forced_plan_params(plan: ForcedPlan) -> dict[str, Any]:
         "forced": [list(segment) for segment in plan.segments] or None,
         "forced_ids": None if plan.output_token_ids is None else list(plan.output_token_ids),
         "segment_tokens": plan.segment_tokens,
-        "arrival_s": plan.arrival_s,
     }
 
 

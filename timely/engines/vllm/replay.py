@@ -232,8 +232,8 @@ class _Run:
                 output_token_ids=_output(task),
                 stop_token_id=STOP_TOKEN_ID,
                 segment_tokens=task.segment_bound,
-                arrival_s=arrival_s,
             ),
+            arrival_s=arrival_s,
         )
 
     async def _let_in(self, turns: Sequence[asyncio.Event]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from timely.core.clock import AsyncClock
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.disciplines.predictors.request_annotator import Arrival
@@ -52,28 +51,33 @@ class Admission:
         catalogue: skill sets and robot profiles by name.
         predictions: urgency and length for requests without them.
         settings: limits.
-        clock: gives the arrival.
     """
 
     engine: EngineClient
     catalogue: Catalogue
     predictions: PredictionQueue
     settings: ServerSettings
-    clock: AsyncClock
     _texts: dict[tuple[str, str], tuple[SkillSet | RobotProfile, str]] = field(default_factory=dict)
     """What is written of skill sets and profiles: the same for all tasks, and most of what a task costs."""
 
     async def prepare(
-        self, task_id: str, request: TaskRequest, robot: TaskRobot, principal: Principal
+        self,
+        task_id: str,
+        request: TaskRequest,
+        robot: TaskRobot,
+        principal: Principal,
+        arrival_s: float,
     ) -> tuple[Task, GenerationRequest]:
         """The task of a request, and its generation; a predicted urgency obeys the principal's claims, too.
+
+        Args:
+            arrival_s: when it came, seconds.
 
         Raises:
             TooLarge: the prompt is too long.
         """
         prompt = self._prompt(request, robot.skill_set)
         await self.engine.check_length(prompt.system + prompt.user)
-        arrival_s = self.clock.now()
         annotation = await self.predictions.annotate(
             Arrival(task_id, request.task, request.urgency, request.expected_tokens, hurry=request.tuf.urgent)
         )
@@ -192,6 +196,7 @@ class Admission:
             max_tokens=self._max_tokens(request, task.skill_set),
             temperature=request.temperature,
             seed=request.seed,
+            arrival_s=task.arrival_s,
         )
 
     async def look_up_robot(self, request: TaskRequest) -> TaskRobot:

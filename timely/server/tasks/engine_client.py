@@ -142,8 +142,9 @@ class EngineClient:
 
         Args:
             ahead: as in ``Engine.predict_response``.
-            deadline_s: its first segment is expected before.
-            sure_s: its first segment comes before that all but surely, with room for urgent tasks to come.
+            deadline_s: its first segment is expected before, seconds on the clock.
+            sure_s: its first segment comes before that all but surely, with room for urgent tasks to come; on the
+                clock, too.
 
         Raises:
             Overloaded: it would not.
@@ -153,11 +154,14 @@ class EngineClient:
         prediction = await self.predict_response(utility, ahead)
         if prediction is None:
             return
+        # The engine may have answered after a step, which counts.
+        now = self._clock.now()
+        deadline_s, sure_s = deadline_s - now, sure_s - now
         forecast = f"the first segment would come after about {prediction.eta_s:.2f} s"
         if prediction.eta_s > deadline_s:
-            problem = f"{forecast}; the limit is {deadline_s:g} s"
+            problem = f"{forecast}; the limit is {deadline_s:.3g} s"
         elif not prediction.comes_before(sure_s, urgent=utility.urgent):
-            problem = f"{forecast}, at most {prediction.upper_s:.2f} s; the limit is {sure_s:g} s"
+            problem = f"{forecast}, at most {prediction.upper_s:.2f} s; the limit is {sure_s:.3g} s"
         else:
             return
         raise Overloaded(problem, where="deadline_s", eta_s=prediction.eta_s)

@@ -88,7 +88,7 @@ class TaskService:
             self.recorder,
             settings,
         )
-        self._admission = Admission(self.engine, catalogue, self.predictions, settings, clock)
+        self._admission = Admission(self.engine, catalogue, self.predictions, settings)
         self._started = self._draining = self._stopping = False
         self._started_s = clock.now()
         self._lock = asyncio.Lock()
@@ -210,6 +210,7 @@ class TaskService:
         self, request: TaskRequest, principal: Principal, old_task: Task | None, executed_text: str
     ) -> Task:
         self.recorder.arrival()
+        arrival_s = self.clock.now()
         try:
             check_task_submitter(principal, request.agent)
             self._check_open()
@@ -218,8 +219,10 @@ class TaskService:
             with self.tasks.reserve(request.id, place, urgent=request.tuf.urgent) as task_id:
                 robot = await self._admission.look_up_robot(request)
                 place.network_s = robot.network_s
-                await self._check_response_time(task_id, request, robot.network_s)
-                task, generation = await self._admission.prepare(task_id, request, robot, principal)
+                await self._check_response_time(task_id, request, robot.network_s, arrival_s)
+                task, generation = await self._admission.prepare(
+                    task_id, request, robot, principal, arrival_s
+                )
                 self._check_open()  # a stop may have come meanwhile
                 self._check_kv(principal, task.kv_tokens)
                 task.executed_before = executed_text
@@ -239,11 +242,14 @@ class TaskService:
         await self.lifecycle.begin(task, generation)
         return task
 
-    async def _check_response_time(self, task_id: str, request: TaskRequest, network_s: float) -> None:
+    async def _check_response_time(
+        self, task_id: str, request: TaskRequest, network_s: float, arrival_s: float
+    ) -> None:
         """Check that a task would be served in time behind those that were admitted or are checked before it.
 
         Args:
             network_s: to its robot, seconds.
+            arrival_s: when it came, seconds.
 
         Raises:
             Overloaded: it would not.
@@ -254,7 +260,9 @@ class TaskService:
         while True:
             ahead = self.tasks.ahead_of(task_id)
             try:
-                await self.engine.check_response_time(request.tuf, ahead, latest_s, useful_s)
+                await self.engine.check_response_time(
+                    request.tuf, ahead, arrival_s + latest_s, arrival_s + useful_s
+                )
                 return
             except Overloaded:
                 # A task that was checked at the same time may have been refused meanwhile: its room is free.
