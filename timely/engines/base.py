@@ -295,7 +295,7 @@ class ResponsePrediction:
 
     Attributes:
         eta_s: as likely too long as too short.
-        upper_s: 98% of urgent requests and 90% of others take less. It is at least the time that makes no promised
+        upper_s: 98% of urgent requests and 91.25% of others take less. It is at least the time that makes no promised
             response late.
     """
 

@@ -5,17 +5,61 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from timely.core.hints import RequestHints
+from timely.core.utility import NORMAL, TimeUtility
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline
 from timely.engines import active_discipline
+from timely.engines.base import ResponsePrediction
 from timely.engines.scheduler_core import Controller
 
 pytestmark = pytest.mark.engine
 
 WAIT_S = 10.0
+
+
+async def test_a_task_on_its_way_counts_for_one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    from timely.engines.vllm.arguments import VllmOptions
+    from timely.engines.vllm.control import ControlEvents
+    from timely.engines.vllm.engine import VllmEngine
+    from timely.engines.vllm.request_state import LiveRequests
+    from timely.engines.vllm.settings import SchedulerSettings
+
+    settings = SchedulerSettings.model_validate({})
+    networks_s: list[list[float]] = [[], []]
+
+    def new_engine(number: int) -> ControlEvents:
+        controller = Controller(registry.create_discipline("timely"))
+
+        def predict(utility: TimeUtility, now: float, ahead: Sequence[RequestHints]) -> ResponsePrediction:
+            networks_s[number] = [hints.network_s for hints in ahead]
+            return ResponsePrediction(1.0 - number / 2.0, 1.0)
+
+        monkeypatch.setattr(controller, "predict_response", predict)
+        return ControlEvents(
+            lambda: controller, LiveRequests(), settings, set(), lambda *_: None, dict, number
+        )
+
+    engines = [new_engine(0), new_engine(1)]
+
+    async def ask(method: str, event: dict[str, Any]) -> list[dict[str, Any]]:
+        return [engine.answer(event, 1.0) for engine in engines]
+
+    front = VllmEngine(VllmOptions())
+    core = SimpleNamespace(core_engines=[b"0", b"1"], call_utility_all_async=ask)
+    front._llm = SimpleNamespace(engine_core=core)
+    front._live = {"sent": 1, "being sent": None}
+    names = ("sent", "being sent", "new", "newer", "newest")
+    ahead = {name: RequestHints(network_s=float(place)) for place, name in enumerate(names)}
+    prediction = await front.predict_response(NORMAL, ahead)
+    assert prediction == ResponsePrediction(0.5, 1.0)
+    assert networks_s == [[1.0, 3.0], [0.0, 2.0, 4.0]]
 
 
 def test_a_discipline_loads_beside_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def test_a_parked_engine_has_nothing_to_do_until_due(sync_engine: Any) -> None:
     # Of the tasks that may be on their way, the one that is here already counts once.
     coming, here = ([task_id, [1.0, -2.0, 1.0], 0.0, True] for task_id in ("coming", "task-0"))
     etas_s = [
-        scheduler.control({"kind": "eta", "tuf": [1.0, -2.0, 1.0], "ahead": ahead})["eta_s"]
+        scheduler.control({"kind": "eta", "tuf": [1.0, -2.0, 1.0], "ahead": [ahead]})["eta_s"]
         for ahead in ([here], [here, coming])
     ]
     assert etas_s[0] == pytest.approx(prediction["eta_s"], rel=0.01)

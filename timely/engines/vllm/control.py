@@ -35,6 +35,7 @@ class ControlEvents:
         offers: what the engine has that a discipline may need.
         take_value: appends a value to the context of a request.
         measures: usage of the KV cache, load, and the times of a recent step and decision.
+        engine: number of this engine among several.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class ControlEvents:
         offers: set[str],
         take_value: Callable[[RequestState, str], None],
         measures: Callable[[], Mapping[str, Any]],
+        engine: int = 0,
     ) -> None:
         self._controller = controller
         self._live = live
@@ -52,6 +54,7 @@ class ControlEvents:
         self._offers = offers
         self._take_value = take_value
         self._measures = measures
+        self._engine = engine
         self._loader = ThreadPoolExecutor(1, "discipline")
         self._loads: dict[str, Future[Discipline]] = {}
         self._answers: dict[str, Callable[[Mapping[str, Any], float], Answer]] = {
@@ -73,8 +76,8 @@ class ControlEvents:
         ``{"kind": "report", "task_id", "report", "sent_s"}``: ``sent_s``, on this clock, is ``now`` by default.
         ``{"kind": "load_discipline", "name"}`` answers ``loaded``, and loads beside the steps.
         ``{"kind": "discipline", "name"}``, ``{"kind": "mode", "name"}``,
-        ``{"kind": "eta", "tuf": [ert_s, alpha, beta], "ahead"}`` answers the fields of ``ResponsePrediction``;
-        ``ahead`` has ``[task_id, tuf, network_s, promised]`` of each task that may be on its way here.
+        ``{"kind": "eta", "tuf": [ert_s, alpha, beta], "ahead"}`` answers the fields of ``ResponsePrediction``.
+        ``ahead`` has a list for each engine, with ``[task_id, tuf, network_s, promised]`` of tasks on their way there.
         ``{"kind": "load"}`` answers what ``timely.routing.reported_load`` reads.
         ``{"kind": "stats"}``, ``{"kind": "ping"}``, ``{"kind": "urgency", "task_id", "urgency"}``.
         ``{"kind": "requests", "task_id"}`` answers the request ids of a task, for a cancel.
@@ -132,9 +135,10 @@ class ControlEvents:
         return {"known": bool(requests)}
 
     def _eta(self, event: Mapping[str, Any], now: float) -> Answer:
+        tasks = event["ahead"][self._engine] if "ahead" in event else ()
         ahead = [
             RequestHints(utility=TimeUtility(*tuf), network_s=network_s, promised=promised)
-            for task_id, tuf, network_s, promised in event.get("ahead", ())
+            for task_id, tuf, network_s, promised in tasks
             if not self._live.of_task(str(task_id))
         ]
         prediction = self._controller().predict_response(TimeUtility(*event["tuf"]), now, ahead)

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, astuple, replace
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,8 @@ class VllmEngine(Engine):
         self._planner_names: dict[str, list[str]] = {}
         """By skill set: names that a planner may write although the prompt does not have them."""
         self._identity = self.name
-        self._live: set[str] = set()
+        self._live: dict[str, int | None] = {}
+        """Engine of each task; None: not chosen yet, or by vLLM."""
         self._joining: set[str] = set()
         """Resumed plans without an output yet, which the engines may not have yet: reports on them wait."""
         self._switching = asyncio.Lock()
@@ -248,7 +250,7 @@ class VllmEngine(Engine):
         sent_count = 0
         account: dict[str, Any] = {"segments": []}
         last: Any = None
-        self._live.add(request.task_id)
+        self._live[request.task_id] = None
         if history is not None:
             self._joining.add(request.task_id)
         try:
@@ -258,7 +260,8 @@ class VllmEngine(Engine):
             if history is not None and (end := vllm_resumed_end(request, history, room_tokens)) is not None:
                 yield end
                 return
-            stream = self._stream(request, token_ids, len(context), self._choose_engine(request, token_ids))
+            engine = self._live[request.task_id] = self._choose_engine(request, token_ids)
+            stream = self._stream(request, token_ids, len(context), engine)
             # Closed here: a reader that leaves must free its KV cache now, not at garbage collection.
             async with contextlib.aclosing(stream):
                 async for output in stream:
@@ -278,7 +281,7 @@ class VllmEngine(Engine):
         except Exception as error:
             raise self._failure(llm, error) from error
         finally:
-            self._live.discard(request.task_id)
+            del self._live[request.task_id]
             self._joining.discard(request.task_id)
         text = last.outputs[0].text if last is not None and last.outputs else ""
         if history is not None:
@@ -428,13 +431,17 @@ class VllmEngine(Engine):
     async def predict_response(
         self, utility: TimeUtility, ahead: Mapping[str, RequestHints] = NOTHING_AHEAD
     ) -> ResponsePrediction | None:
-        """Of the engine that would respond first; each engine is expected to get an equal part of ``ahead``."""
-        engines = len(self._running().engine_core.core_engines)
-        coming = [
-            [task_id, astuple(hints.utility), hints.network_s, hints.promised]
-            for task_id, hints in ahead.items()
-        ]
-        event = {"kind": "eta", "tuf": astuple(utility), "ahead": coming[::engines]}
+        """Of the engine that would respond first.
+
+        Tasks whose engine is not chosen yet are expected to be spread evenly.
+        """
+        coming: list[list[Any]] = [[] for _ in self._running().engine_core.core_engines]
+        turns = cycle(coming)
+        for task_id, hints in ahead.items():
+            engine = self._live.get(task_id)
+            tasks = next(turns) if engine is None else coming[engine]
+            tasks.append([task_id, astuple(hints.utility), hints.network_s, hints.promised])
+        event = {"kind": "eta", "tuf": astuple(utility), "ahead": coming}
         answer = min(await self._control(event), key=lambda answer: float(answer["eta_s"]))
         return ResponsePrediction(answer["eta_s"], answer["upper_s"])
 

@@ -110,8 +110,9 @@ class TimelyScheduler(ChunkCaps):
             self, self._readiness, self._names, self._intake, self._parking.resume, self._end_full
         )
         self._events = ControlEvents(
-            lambda: self.controller, self.live, self.settings, offers, self._values.take, self._measures
-        )
+            lambda: self.controller, self.live, self.settings, offers, self._values.take, self._measures,
+            int(self.vllm_config.parallel_config.data_parallel_index),
+        )  # fmt: skip
         self._steps = StepTiming(ahead=self._ahead)
         self._room = StepRoom(self, self.settings, self.live, self.blocks, self._steps)
         self._plan = StepPlan()
@@ -152,7 +153,7 @@ class TimelyScheduler(ChunkCaps):
         spec, boundaries = self._intake.job_spec(
             request, params, now, cached_tokens=cached_blocks * self.block_size
         )
-        job = self.controller.arrive(spec, params.history, now if params.history is not None else None)
+        job = self.controller.arrive(spec, params.history, now)
         self._idle_until_s = -math.inf
         task_id = params.task_id or request.request_id
         state = RequestState(
