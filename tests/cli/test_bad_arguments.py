@@ -25,3 +25,27 @@ def test_what_names_nothing_or_makes_no_sense_is_refused(
     assert run_timely_command(arguments) == 2
     output = capsys.readouterr()
     assert (output.out, output.err) == ("", line)
+
+
+SERVE = ["serve", "--engine", "scripted", "--port", "0"]
+
+
+@pytest.mark.parametrize(
+    "url", ["nope", "", "ftp://127.0.0.1/v1/traces", "http://", "http://:4318", "http://a:b/", "http://[::1"]
+)
+def test_traces_that_can_be_sent_nowhere_are_refused(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_timely_command([*SERVE, "--otlp-endpoint", url]) == 2
+    line = f"timely: --otlp-endpoint: must be like http://127.0.0.1:4318/v1/traces, not {url!r}\n"
+    assert capsys.readouterr().err == line
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "http://robots", "robots:8000", "robots/", "*", "*.example.org", "a b", "a..b", "ä.example.org"],
+)
+def test_a_name_that_no_client_can_send_as_its_host_is_refused(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_timely_command([*SERVE, "--allowed-host", "robots.example.org", "--allowed-host", name]) == 2
+    line = f"timely: --allowed-host: must be a host name without scheme and port, not {name!r}\n"
+    assert capsys.readouterr().err == line

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
+from urllib.parse import urlsplit
 
 import typer
 
@@ -39,6 +40,9 @@ INTERRUPTED = 130
 STATE_DIR_VARIABLE = "TIMELY_STATE_DIR"
 DEFAULT_STATE_DIR = "~/.local/state/timely"
 """As for drivers."""
+
+HOST_NAME = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*", re.ASCII)
+"""As in the header ``Host``, without a port."""
 
 OBJECTIVE_PRIORITY = re.compile(r"-?[0-9]{1,9}")
 
@@ -94,7 +98,7 @@ def command(
     settings = ServerSettings(
         event_log=event_log,
         audit_log=audit_log,
-        otlp_endpoint=otlp_endpoint,
+        otlp_endpoint=_otlp_endpoint(otlp_endpoint),
         state_dir=_state_folder(state_dir, port),
         flush_segments=flush_segments,
         refuse_below=refuse_below,
@@ -106,7 +110,7 @@ def command(
         prediction_max_wait_s=predict_wait,
     )
     access = Access(
-        host, port, insecure, tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs), allowed_host or []
+        host, port, insecure, tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs), _names(allowed_host or [])
     )
     principal_registry = _principals(principals, api_key)
     with quiet_cli_terminal("serve", verbose=verbose or engine != "vllm") as terminal:
@@ -142,6 +146,32 @@ class Access:
     insecure: bool
     tls: TlsFiles | None
     names: list[str]
+
+
+def _otlp_endpoint(url: str | None) -> str | None:
+    """The URL, if a collector can be there."""
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise InvalidInput(
+            f"must be like http://127.0.0.1:4318/v1/traces, not {url[:140]!r}", where="--otlp-endpoint"
+        )
+    return url
+
+
+def _names(hosts: list[str]) -> list[str]:
+    """The names, if clients can send each in the header ``Host``."""
+    for host in hosts:
+        if HOST_NAME.fullmatch(host) is None:
+            raise InvalidInput(
+                f"must be a host name without scheme and port, not {host[:140]!r}", where="--allowed-host"
+            )
+    return hosts
 
 
 def _objective(text: str) -> tuple[str, int]:
