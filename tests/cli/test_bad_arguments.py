@@ -27,6 +27,29 @@ def test_what_names_nothing_or_makes_no_sense_is_refused(
     assert (output.out, output.err) == ("", line)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["surge", "--hours"],
+        ["eta", "--hours"],
+        ["restart", "--points"],
+        ["decisions", "--points"],
+        ["closed-loop", "--seconds"],
+        ["disciplines-live", "--seconds"],
+        ["mixed", "--seconds"],
+    ],
+)
+@pytest.mark.parametrize("value", ["inf", "nan", "1e300", "1" + 30 * "0"])
+def test_a_benchmark_that_would_not_end_is_refused(
+    arguments: list[str], value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_timely_command(["bench", *arguments, value]) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.startswith(f"timely: bench {arguments[0]}: ")
+    assert arguments[1] in complaint
+    assert complaint.count("\n") == 1
+
+
 SERVE = ["serve", "--engine", "scripted", "--port", "0"]
 
 

@@ -16,7 +16,9 @@ def command(
     jobs: Annotated[
         list[int] | None, typer.Option(min=1, help="How many are queued; may be repeated.")
     ] = None,
-    points: Annotated[int, typer.Option(min=1, help="Scheduling points measured of each.")] = 40,
+    points: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Scheduling points measured of each.")
+    ] = 40,
     ordinary: Annotated[
         bool, typer.Option("--ordinary", help="Ordinary requests without a deadline instead of robot tasks.")
     ] = False,

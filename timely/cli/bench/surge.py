@@ -13,7 +13,7 @@ from timely.cli.output import JsonFile
 from timely.core.errors import InvalidInput, UnknownName
 
 Hours = Annotated[
-    float, typer.Option(min=0.001, help="Simulated time; each phase takes a quarter of an hour.")
+    float, typer.Option(min=0.001, max=1000, help="Simulated time; each phase takes a quarter of an hour.")
 ]
 Seed = Annotated[int, typer.Option(help="Of the tasks.")]
 Profile = Annotated[str, typer.Option(metavar="NAME|FILE", help="Step times of the engine.")]

@@ -96,7 +96,9 @@ def faults(
     ] = "tello,indy7,sim,sim",
     fleets: Annotated[
         int,
-        typer.Option(min=1, help="So many fleets at once share the rounds, each in a network of its own."),
+        typer.Option(
+            min=1, max=64, help="So many fleets at once share the rounds, each in a network of its own."
+        ),
     ] = 1,
     json_file: JsonFile = None,
 ) -> None:
@@ -129,7 +131,7 @@ def faults(
 
 
 def soak(
-    minutes: Annotated[float, typer.Option(min=1, help="Minutes of the robots' time.")] = 24.0,
+    minutes: Annotated[float, typer.Option(min=1, max=100_000, help="Minutes of the robots' time.")] = 24.0,
     speed: Annotated[float, typer.Option(min=1, max=100, help="Times faster than real time.")] = 40.0,
     json_file: JsonFile = None,
 ) -> None:
