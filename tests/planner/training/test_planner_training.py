@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,21 @@ def run(
         train_planner(base, sources, out, options, progress=progress)
     except Stopped:
         return
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rate": math.nan}, {"rate": math.inf}, {"rate": 0.0}, {"steps": 0}, {"device": "tpu"}, {"device": "cuda:"},
+        {"threads": -1}, {"threads": 10**8}, {"examples": ()},
+    ],
+)  # fmt: skip
+def test_impossible_options_are_refused_before_the_model_is_loaded(options: dict[str, Any]) -> None:
+    from timely.planner.training.train import TrainOptions
+
+    TrainOptions(examples=(4,), device="cuda:1", threads=0).check(1)
+    with pytest.raises(InvalidInput):
+        TrainOptions(**{"examples": (4,), **options}).check(1)
 
 
 @pytest.mark.process

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ from bridge_doubles import FakeSegment, FakeServer
 from ros_harness import AT_ONCE_S, Program, eventually
 from timely_bridge.fleet import parse_bridge_fleet
 from timely_bridge.recorder import Bounds, McapFiles, bridge_mcap_definition, bridge_recording_bounds
+from timely_bridge.recorder import main as record_command
 from timely_bridge.run_fleet import start_bridge_fleet
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
+from timely_robots.main import main as driver_command
 
 from lrtrace.cli import run_lrtrace_command
 from lrtrace.importers.mcap_file import read_mcap
@@ -206,6 +210,29 @@ def test_a_recording_whose_next_file_cannot_be_written_ends_and_says_so(tmp_path
         )
     eventually(lambda: files.failure, "it records nothing and says nothing")
     assert not files.close()
+
+
+@pytest.fixture
+def own_signal_handlers() -> Iterator[None]:
+    """The handlers that a program sets are gone after the test."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("own_signal_handlers")
+@pytest.mark.parametrize("names", [["a b"], ["a/../b"], [""], ["ä"], ["drone1", "drone1"]])
+@pytest.mark.parametrize("command", [record_command, driver_command])
+def test_names_that_cannot_be_namespaces_are_refused(
+    command: Callable[[list[str]], int], names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ["--output", str(tmp_path / "day.mcap")] if command is record_command else []
+    assert command(["--robots", *names, *files]) == 2
+    line = capsys.readouterr().err
+    assert "--robots" in line
+    assert line.count("\n") == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:

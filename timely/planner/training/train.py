@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +24,9 @@ from timely.plans.skill_set import SkillSet
 
 STATE = "state.pt"
 CHECKPOINT_STEPS = 25
+
+DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?", re.ASCII)
+MAX_THREADS = 1024
 
 Progress = Callable[["TrainingStep"], None]
 
@@ -54,8 +58,12 @@ class TrainOptions:
         Raises:
             InvalidInput: says what.
         """
-        if self.steps < 1 or self.rank < 1 or self.rate <= 0:
+        if self.steps < 1 or self.rank < 1 or not 0.0 < self.rate < math.inf:
             raise InvalidInput("steps, rank and rate must be positive", where="train")
+        if DEVICE.fullmatch(self.device) is None:
+            raise InvalidInput(f"must be cpu or cuda, not {self.device[:140]!r}", where="device")
+        if not 0 <= self.threads <= MAX_THREADS:
+            raise InvalidInput(f"must be 0 to {MAX_THREADS}", where="threads")
         if len(self.examples) != skill_sets or min(self.examples, default=0) < 1:
             raise InvalidInput(
                 f"needs one positive number of examples for each of {skill_sets}", where="examples"

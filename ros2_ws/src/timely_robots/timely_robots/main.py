@@ -14,7 +14,7 @@ from timely.core.errors import TimelyError
 from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.realtime import realtime_ros_process
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import Spinner, check_ros_robot_names, isolated_ros_context
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,14 +23,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     at = argv.index("--ros-args") if "--ros-args" in argv else len(argv)
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--kind", default="sim", help=f"one of: {', '.join(ROBOTS)}; or module:class")
-    parser.add_argument("--robots", nargs="+", default=[""], metavar="NAME", help="namespaces of the drivers")
+    parser.add_argument("--robots", nargs="+", metavar="NAME", help="namespaces of the drivers")
     options = parser.parse_args(argv[:at])
     stop = core_stop_event(with_parent=False)
     context = None
+    robots = options.robots or [""]
     try:
+        check_ros_robot_names(options.robots or (), "--robots")
         context = isolated_ros_context(args=argv[at:])
         kind = robot_class(options.kind)
-        drivers = [DriverNode(kind(), namespace=name, context=context) for name in options.robots]
+        drivers = [DriverNode(kind(), namespace=name, context=context) for name in robots]
     except TimelyError as error:
         sys.stderr.write(f"timely_driver: {error}\n")
         if context is not None:
@@ -38,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     spinners = [
         Spinner(context, [driver], name=f"{name} driver", owns_context=False).start()
-        for name, driver in zip(options.robots, drivers, strict=True)
+        for name, driver in zip(robots, drivers, strict=True)
     ]
     with realtime_ros_process():
         spinners[0].wait(stop)
