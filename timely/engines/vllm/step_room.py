@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import numpy as np
+
+from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits
 from timely.engines.vllm.block_manager import BlockManager
 from timely.engines.vllm.encoder_inputs import EncoderInputs
@@ -43,8 +46,7 @@ class StepRoom:
         most: int = scheduler.max_num_active_reqs
         drafter = scheduler.vllm_config.speculative_config
         if scheduler.num_spec_tokens:
-            for state in self._live:
-                controller.table.draft_tokens[state.job.row] = len(state.request.spec_token_ids)
+            self._note_drafts(controller.table)
         return StepLimits(
             now=now,
             token_budget=min(
@@ -64,6 +66,14 @@ class StepRoom:
             encoder=self._encoder.limits,
             drafter_tokens=drafter.max_num_new_slots_for_drafting if drafter is not None else 0,
         )
+
+    def _note_drafts(self, table: JobTable) -> None:
+        """Requests that wait, also with KV blocks, have a part of their prompt to compute, and that without drafts."""
+        running = self._scheduler.running
+        rows = table.rows([request.request_id for request in running])
+        drafts = np.fromiter((len(request.spec_token_ids) for request in running), np.int64, len(running))
+        is_planned = rows >= 0
+        table.draft_tokens[rows[is_planned]] = drafts[is_planned]
 
     def _longest_chunk(self, throttle_prefills: bool) -> int:
         """Most prompt tokens of a request that vLLM will compute in this step: more must not be planned."""
