@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from timely.bench.capacity import search, workloads
-from timely.bench.capacity.forced_tokens import with_forced_tokens
+from timely.bench.capacity.forced_tokens import bench_forced_tokens
 from timely.bench.capacity.lengths import MAX_ANSWER_TOKENS
 from timely.bench.capacity.measure import (
     CAPACITY_SYSTEMS,
@@ -69,7 +69,7 @@ def test_chats_do_not_scale_with_the_robots(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("name", ["wid1", "wid3", "mixed-fleet", "robots-and-chat"])
 def test_every_composed_plan_has_its_forced_tokens(name: str) -> None:
     tasks = capacity_tasks(name, 4.0, 1, quick=True)
-    drafted = with_forced_tokens(tasks)
+    drafted = bench_forced_tokens(tasks)
     assert [replace(task, plan=()) for task in drafted] == [replace(task, plan=()) for task in tasks]
     skill_sets = set()
     for task in drafted:

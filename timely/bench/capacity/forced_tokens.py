@@ -14,7 +14,7 @@ from timely.engines.replay_types import PlannedSegment, PlannedTask
 FORCED_TOKENS_FILE = Path(__file__).with_name("forced_tokens.yaml")
 
 
-def with_forced_tokens(tasks: Iterable[PlannedTask]) -> list[PlannedTask]:
+def bench_forced_tokens(tasks: Iterable[PlannedTask]) -> list[PlannedTask]:
     """The tasks with their plans' forced tokens; plans that the table lacks are left as they are."""
     table = _read_forced_tokens()
     return [

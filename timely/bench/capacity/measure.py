@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from timely.bench.capacity.forced_tokens import with_forced_tokens
+from timely.bench.capacity.forced_tokens import bench_forced_tokens
 from timely.bench.capacity.workloads import capacity_tasks, find_capacity_workload
 from timely.core.errors import UnknownName
 from timely.disciplines.registry import create_discipline
@@ -79,7 +79,7 @@ def measure_capacity_point(
         by_deadline = bool(find_capacity_workload(workload).owner)
         tasks = [_with_priority(task, by_deadline=by_deadline) for task in tasks]
     if row.jumps_ahead:
-        tasks = with_forced_tokens(tasks)
+        tasks = bench_forced_tokens(tasks)
     options = ReplayOptions(
         mode=row.mode, journal=False, warm_prefixes=True, keep_prefixes=row.is_timely_serve, seed=seed,
         token_budget=token_budget, draft_tokens=MOST_DRAFTS if row.jumps_ahead else None,
