@@ -80,7 +80,6 @@ class AppBook:
     """All open instances; memory is bounded by the live requests and what ended in the last ``idle_s`` seconds."""
 
     idle_s: float = IDLE_S
-    allowance: int = ALLOWANCE
     instances: int = 0
     _open: dict[str, App] = field(default_factory=dict)
     _idle: OrderedDict[str, App] = field(default_factory=OrderedDict)
@@ -105,7 +104,7 @@ class AppBook:
         previous = current if fresh else None
         if current is None or fresh:
             is_promised = spec.hints.app_requests is not None
-            allowance = self.allowance if spec.hints.app_requests is None else spec.hints.app_requests
+            allowance = ALLOWANCE if spec.hints.app_requests is None else spec.hints.app_requests
             kind = discipline_app_type(spec.hints.app)
             current = App(spec.hints.app, kind, self._number(), spec, allowance, is_promised)
             self._open[spec.hints.app] = current
@@ -157,7 +156,7 @@ class AppAccounts:
     Args:
         costs: predicts what an application will cost in all; learned while serving when left out.
         cost: what one request costs, from its prompt and output tokens.
-        idle_s, allowance: see this module.
+        idle_s: see this module.
     """
 
     def __init__(
@@ -166,11 +165,10 @@ class AppAccounts:
         *,
         cost: CostModel = predictor_kv_token_time,
         idle_s: float = IDLE_S,
-        allowance: int = ALLOWANCE,
     ) -> None:
         self.cost = cost
         self.costs: AppCosts = costs if costs is not None else OnlineAppCosts(cost)
-        self.book = AppBook(idle_s, allowance)
+        self.book = AppBook(idle_s)
 
     def join(self, job: Job, now: float) -> tuple[App, bool, App | None]:
         """A request arrived: its instance, whether that is new, and the used-up instance it follows, if any."""

@@ -41,6 +41,12 @@ COSTS: dict[str, CostModel] = {KV: predictor_kv_token_time, WEIGHTED: predictor_
 """Costs by the name that a predictor file is marked with."""
 
 
+FIRST_OUTPUT_TOKENS = 128.0
+"""Output length that ``OnlineAppCosts`` expects before anything is known."""
+MEANS_OF = 50
+"""How many of the latest applications of a type its mean remembers."""
+
+
 class AppCosts(Protocol):
     """Tells what an application will cost, once, when its first request arrives."""
 
@@ -58,14 +64,11 @@ class OnlineAppCosts:
 
     Args:
         cost: of one request.
-        output_tokens: output length expected before anything is known, tokens.
-        memory: how many of the latest applications of a type the mean remembers.
     """
 
-    def __init__(self, cost: CostModel, output_tokens: float = 128.0, memory: int = 50) -> None:
+    def __init__(self, cost: CostModel) -> None:
         self._cost = cost
-        self._output = output_tokens
-        self._memory = memory
+        self._output = FIRST_OUTPUT_TOKENS
         self._means: dict[str, tuple[float, int]] = {}
         self._alone = 0
 
@@ -84,13 +87,13 @@ class OnlineAppCosts:
             # Requests of their own have prompts of their own: what they share is how long they go on.
             length = self._implied_output(float(spec.prompt_tokens), cost)
             self._alone += 1
-            self._output += (length - self._output) / min(self._alone, self._memory)
+            self._output += (length - self._output) / min(self._alone, MEANS_OF)
             return
         # Taken out and put in again: the first is the one not heard of for longest.
         mean, count = self._means.pop(kind, (0.0, 0))
         if len(self._means) >= MAX_KINDS:
             del self._means[next(iter(self._means))]
-        weight = 1.0 / min(count + 1, self._memory)
+        weight = 1.0 / min(count + 1, MEANS_OF)
         self._means[kind] = (mean + weight * (cost - mean), count + 1)
 
     def _implied_output(self, prompt_tokens: float, cost: float) -> float:
