@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from machine_locks import try_lock
@@ -31,17 +32,18 @@ def need(*packages: str) -> None:
 
 
 @cache
-def _network() -> tuple[int, IO[bytes]]:
-    """The third number of this process's addresses, and the lock that keeps it until the process ends."""
+def _network() -> int:
+    """The third number of this process's addresses; a lock keeps it until the process ends."""
     for number in NETWORKS:
         if (lock := try_lock(f"addresses-{number}")) is not None:
-            return number, lock
+            atexit.register(lock.close)  # an open file would be a warning
+            return number
     pytest.fail("other test runs hold all addresses of robots")
 
 
 def own_host(number: int) -> str:
     """A loopback address that no other test run of this machine uses, since the vendors' ports are fixed."""
-    return f"127.0.{_network()[0]}.{number}"
+    return f"127.0.{_network()}.{number}"
 
 
 @contextmanager
