@@ -102,24 +102,21 @@ class AdmittingSimulator(Simulator):
 
 def surge_tasks(duration_s: float, seed: int, load: float | None = None) -> Iterator[PlannedTask]:
     """WID 2 at a low and at a high load in turn, or at a steady ``load``."""
-    if load is not None:
-        return _steady_tasks(duration_s, seed, load)
-    base, draw = WORKLOADS[WORKLOAD], np.random.default_rng(seed)
-    arrivals = [
-        time_s
-        for time_s in poisson_arrivals(draw, base.eps * HIGH_LOAD, duration_s)
-        if time_s // PHASE_S % 2 or draw.random() < LOW_LOAD / HIGH_LOAD
-    ]
+    base, arrivals = WORKLOADS[WORKLOAD], None
+    if load is None:
+        draw = np.random.default_rng(seed)
+        arrivals = [
+            time_s
+            for time_s in poisson_arrivals(draw, base.eps * HIGH_LOAD, duration_s)
+            if time_s // PHASE_S % 2 or draw.random() < LOW_LOAD / HIGH_LOAD
+        ]
     trace = compose(
-        WORKLOAD, seed, arrivals=arrivals, agents=math.ceil(base.agents * HIGH_LOAD), duration_s=duration_s
-    )
-    return (replay_task_from_job(job, trace.header.network_s) for job in trace.jobs)
-
-
-def _steady_tasks(duration_s: float, seed: int, load: float) -> Iterator[PlannedTask]:
-    base = WORKLOADS[WORKLOAD]
-    trace = compose(
-        WORKLOAD, seed, eps=base.eps * load, agents=math.ceil(base.agents * load), duration_s=duration_s
+        WORKLOAD,
+        seed,
+        arrivals=arrivals,
+        eps=base.eps if load is None else base.eps * load,
+        agents=math.ceil(base.agents * (HIGH_LOAD if load is None else load)),
+        duration_s=duration_s,
     )
     return (replay_task_from_job(job, trace.header.network_s) for job in trace.jobs)
 

@@ -58,13 +58,13 @@ def command(
         ("admitted urgent tasks that were late", _percent(result["urgent_violations"])),
         ("last late task after a high phase, s", format_cli_number(result["recovery_s"])),
     ]
-    if live is None and result["memory_mb"]:
-        first_mb, last_mb = result["memory_mb"][0], result["memory_mb"][-1]
-        rows.append(("memory after the first and the last hour, MB", f"{first_mb:.0f} and {last_mb:.0f}"))
     if live is not None:
         memory_mb = result["memory_mb"]
         rows.append(("longest delay of the client, s", format_cli_number(result["client_lag_s"])))
         rows.append(("memory of the server, MB", f"{memory_mb['before']:.0f} to {memory_mb['after']:.0f}"))
+    elif result["memory_mb"]:
+        first_mb, last_mb = result["memory_mb"][0], result["memory_mb"][-1]
+        rows.append(("memory after the first and the last hour, MB", f"{first_mb:.0f} and {last_mb:.0f}"))
     show_bench_result(json_file, result, (f"{hours:g} h", ""), rows)
 
 
