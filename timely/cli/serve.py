@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
-from urllib.parse import urlsplit
 
 import typer
 
@@ -21,6 +20,7 @@ from timely.cli.terminal import Terminal, Verbose, quiet_cli_terminal
 from timely.core.clock import SystemClock
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.core.files import check_folder_writable
+from timely.core.http_url import check_http_url
 from timely.disciplines import registry
 from timely.disciplines.predictors.batching import Batching
 from timely.engines.base import Engine, Mode
@@ -95,10 +95,12 @@ def command(
     if predict not in get_args(Batching):
         raise UnknownName("prediction mode", predict, get_args(Batching), where="--predict")
     predictors = Predictors.read(predictor or ())
+    if otlp_endpoint is not None:
+        check_http_url(otlp_endpoint, "http://127.0.0.1:4318/v1/traces", where="--otlp-endpoint")
     settings = ServerSettings(
         event_log=event_log,
         audit_log=audit_log,
-        otlp_endpoint=_otlp_endpoint(otlp_endpoint),
+        otlp_endpoint=otlp_endpoint,
         state_dir=_state_folder(state_dir, port),
         flush_segments=flush_segments,
         refuse_below=refuse_below,
@@ -146,22 +148,6 @@ class Access:
     insecure: bool
     tls: TlsFiles | None
     names: list[str]
-
-
-def _otlp_endpoint(url: str | None) -> str | None:
-    """The URL, if a collector can be there."""
-    if url is None:
-        return None
-    try:
-        parts = urlsplit(url)
-        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_usable = False
-    if not is_usable:
-        raise InvalidInput(
-            f"must be like http://127.0.0.1:4318/v1/traces, not {url[:140]!r}", where="--otlp-endpoint"
-        )
-    return url
 
 
 def _names(hosts: list[str]) -> list[str]:

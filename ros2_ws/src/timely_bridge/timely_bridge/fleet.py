@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from lrtrace.errors import BadInput
 from lrtrace.yaml_file import read_plain_yaml
 from timely.core.errors import InvalidInput
+from timely.core.http_url import check_http_url
 from timely_bridge.goals import NAME
 
 ROBOT_KEYS = ("driver", "profile", "skill_set", "parameters")
@@ -90,14 +90,7 @@ def check_bridge_server_url(url: object, where: str) -> None:
     Raises:
         InvalidInput: it cannot.
     """
-    try:
-        parts = urlsplit(url) if isinstance(url, str) else None
-        is_usable = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)
-        is_usable = is_usable and (parts is None or parts.port != 0)
-    except ValueError:
-        is_usable = False
-    if not is_usable:
-        raise InvalidInput(f"must be like http://127.0.0.1:8000, not {str(url)[:140]!r}", where=where)
+    check_http_url(url, "http://127.0.0.1:8000", where=where)
 
 
 def load_bridge_fleet(path: str | Path) -> Fleet:
