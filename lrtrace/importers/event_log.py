@@ -21,11 +21,11 @@ from lrtrace.jsonl import decode_jsonl, is_finite_number, open_trace_input, raw_
 messages = logging.getLogger(__name__)
 
 VERSION = 1
-OPEN_EVENT = re.compile(rb'\{"t_s": ?[0-9.]+, ?"event": ?"opened"')
+OPEN_EVENT = re.compile(rb'\{"t_s": ?[0-9.e-]+, ?"event": ?"opened"')
 """The first line of a server run. Inside a text its quotation marks would be escaped."""
 
 RESTART_GAP_S = 1.0
-"""Gap between two server runs of one file, whose clocks are unrelated."""
+"""Gap between two server runs of one file, whose clocks are unrelated. Tasks may go on behind it."""
 
 
 @dataclass(slots=True)
@@ -92,7 +92,6 @@ def _event(log: _Log, number: int, raw: dict[str, Any]) -> None:
             raise BadInput(f"timely_events: must be {VERSION}, got {raw.get('timely_events')!r}")
         log.origin_s = log.latest_s + RESTART_GAP_S if log.opened else 0.0
         log.opened = True
-        log.live.clear()
         return
     if not log.opened:
         raise BadInput("an event log starts with the event 'opened'")

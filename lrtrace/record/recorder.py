@@ -105,7 +105,8 @@ def record_grid(
     """Execute a grid. Each run becomes a line of ``output`` at its end.
 
     An existing file is continued without repeating its runs. A failed run is written with its outcome, and the next
-    recording tries it again. After ``MAX_FAILURES`` failures in a row the recording stops.
+    recording tries it again. After ``MAX_FAILURES`` failures in a row the recording stops. It does not start if the
+    grid's ``begin`` fails, since the robot is not where the runs expect it.
 
     Raises:
         BadInput: the file cannot be written, or belongs to another grid, seed or robot.
@@ -122,7 +123,11 @@ def record_grid(
         raise BadInput(f"cannot write it: {error.strerror or error}", where=str(output)) from error
     with file:
         if remaining and grid.begin:
-            state.robot_s += robot.execute(grid.begin, TIMEOUT_S).elapsed_s
+            execution = robot.execute(grid.begin, TIMEOUT_S)
+            state.robot_s += execution.elapsed_s
+            if execution.outcome != "done":
+                state.stopped = f"begin: {execution.message or execution.outcome}"
+                return state
         failures = 0
         for key, unit in remaining:
             lines, problem = _run(robot, unit, state)

@@ -185,13 +185,32 @@ def test_calls_inside_a_block_count_when_they_took_time(tmp_path: Path) -> None:
     assert [sample.skill for sample in samples] == ["scan", "goto", "take_picture"]
 
 
-def test_restarts_continue_and_forget(tmp_path: Path) -> None:
+def test_a_task_goes_on_after_a_restart(tmp_path: Path) -> None:
     log = [
         OPENED,
         task(1.0, "a"),
         segment(5.0, "a", 0, "tp();"),
         OPENED,
-        segment(0.5, "a", 1, "tp();"),
+        segment(0.5, "a", 1, "mu(40);"),
+        task(1.0, "b"),
+        report(1.2, "a", 1, "done", elapsed_s=2.0),
+        segment(1.5, "b", 0, "mu(40);"),
+        settled(4.0, "a", "complete", (-4.0, 0.0, True), (0.6, 2.6, True)),
+    ]
+    _, jobs, _ = trace_of(write(tmp_path, log))
+    assert [(job.arrival_s, len(job.plan), job.extra.get("outcome")) for job in jobs] == [
+        (0.0, 2, "complete"),
+        (6.0, 1, None),
+    ]
+    assert jobs[0].plan[1].execution_s == 2.0
+
+
+def test_a_reused_task_id_is_another_task(tmp_path: Path) -> None:
+    log = [
+        OPENED,
+        task(1.0, "a"),
+        segment(5.0, "a", 0, "tp();"),
+        OPENED,
         task(1.0, "a"),
         segment(1.5, "a", 0, "mu(40);"),
     ]

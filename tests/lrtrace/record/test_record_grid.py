@@ -119,6 +119,14 @@ def test_a_fit_is_checked_on_another_recording(
     assert "on other runs" in capsys.readouterr().out
 
 
+def test_no_run_starts_behind_a_begin_that_failed(grid: Grid, tmp_path: Path) -> None:
+    out, drone = tmp_path / "d.samples.jsonl", Drone(breaks_after=0)
+    recording = record_grid(grid, drone, out, seed=1)
+    assert drone.texts == ["mu(20);"]
+    assert (recording.done, recording.stopped) == (0, "begin: battery empty")
+    assert record_grid(grid, Drone(), out, seed=1).done == 36
+
+
 def test_an_interrupted_recording_goes_on_where_it_stopped(grid: Grid, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole.samples.jsonl", tmp_path / "broken.samples.jsonl"
     record_grid(grid, Drone(), whole, seed=1)
