@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from timely_robots.robot_names import check_robot_names
+
 from lrtrace.errors import BadInput
 from lrtrace.yaml_file import read_plain_yaml
 from timely.core.errors import InvalidInput
@@ -46,7 +48,6 @@ class Fleet:
         return values
 
     def driver_parameters(self, robot: RobotSpec) -> dict[str, Any]:
-        """Parameters of one robot's driver node."""
         return {**robot.parameters, "profile": robot.profile, "skill_set": robot.skill_set}
 
 
@@ -63,8 +64,7 @@ def parse_bridge_fleet(data: object, where: str = "fleet") -> Fleet:
     specs = []
     for name, entry in robots.items():
         at = f"{where}.robots.{name}"
-        if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
-            raise InvalidInput("a robot's name is a ROS namespace: letters, digits and '_'", where=at)
+        check_robot_names([name], at)
         values = _mapping(entry, at, ROBOT_KEYS)
         for key in ("profile", "skill_set"):
             if not (isinstance(values.get(key), str) and NAME.fullmatch(values[key])):

@@ -24,8 +24,9 @@ from rclpy.context import Context
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
+from timely_robots.robot_names import check_robot_names
 from timely_robots.ros.rclpy_utils import LATCHED_QOS, TASKS
-from timely_robots.ros.spinner import Spinner, check_ros_robot_names, isolated_ros_context
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 from timely.core.child_process import core_stop_event
 from timely.core.errors import InvalidInput, TimelyError, Unsupported
@@ -220,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     stop = core_stop_event(with_parent=False)
     try:
-        check_ros_robot_names(options.robots, "--robots")
+        check_robot_names(options.robots, "--robots")
         context = isolated_ros_context(options.domain_id)
         files = McapFiles(options.output, bridge_recording_bounds(options.max_mb, options.max_files))
     except TimelyError as error:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rclpy.lifecycle import LifecycleNode
+from timely_robots.robot_names import check_robot_names
 from timely_robots.ros.rclpy_utils import describe_ros_parameter
 
 from timely.core.errors import InvalidInput
@@ -100,12 +101,9 @@ def _robots(node: LifecycleNode) -> list[RobotEntry]:
     names = [name for name in node.get_parameter("robots").value if name]
     if not names:
         raise InvalidInput("names no robot", where="robots")
-    if len(set(names)) != len(names):
-        raise InvalidInput("names a robot twice", where="robots")
+    check_robot_names(names, "robots")
     entries = []
     for name in names:
-        if not name.isidentifier() or not name.isascii():
-            raise InvalidInput(f"{name!r} cannot be a ROS namespace", where="robots")
         values = []
         for key, default in (("profile", ""), ("skill_set", ""), ("driver_node", "driver")):
             if not node.has_parameter(f"{name}.{key}"):

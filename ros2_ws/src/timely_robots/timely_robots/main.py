@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from timely.core.child_process import core_stop_event
 from timely.core.errors import TimelyError
 from timely_robots.registry import ROBOTS, robot_class
+from timely_robots.robot_names import check_robot_names
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.realtime import realtime_ros_process
-from timely_robots.ros.spinner import Spinner, check_ros_robot_names, isolated_ros_context
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     context = None
     robots = options.robots or [""]
     try:
-        check_ros_robot_names(options.robots or (), "--robots")
+        check_robot_names(options.robots or (), "--robots")
         context = isolated_ros_context(args=argv[at:])
         kind = robot_class(options.kind)
         drivers = [DriverNode(kind(), namespace=name, context=context) for name in robots]

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import rclpy
@@ -49,19 +49,6 @@ def isolated_ros_context(domain_id: int | None = None, args: list[str] | None = 
         signal_handler_options=rclpy.signals.SignalHandlerOptions.NO,
     )
     return context
-
-
-def check_ros_robot_names(names: Sequence[str], where: str) -> None:
-    """Check that names can be namespaces of different robots.
-
-    Raises:
-        InvalidInput: one cannot, or is given twice.
-    """
-    for name in names:
-        if not (name.isidentifier() and name.isascii()):
-            raise InvalidInput(f"{name[:140]!r} cannot be a ROS namespace", where=where)
-    if len(set(names)) != len(names):
-        raise InvalidInput("names a robot twice", where=where)
 
 
 def create_executor(context: Context) -> Executor:
@@ -111,12 +98,10 @@ class Spinner:
         self.thread = threading.Thread(target=self._run, name=f"{name} executor", daemon=True)
 
     def start(self) -> Self:
-        """Begin to spin."""
         self.thread.start()
         return self
 
     def add(self, node: Any) -> None:
-        """Spin one more node."""
         self._nodes.append(node)
         self.executor.add_node(node)
         self.executor.wake()

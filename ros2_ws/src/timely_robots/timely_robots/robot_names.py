@@ -1,0 +1,18 @@
+"""Names of robots: each is the ROS namespace of its driver."""
+
+from collections.abc import Collection
+
+from timely.core.errors import InvalidInput
+
+
+def check_robot_names(names: Collection[object], where: str) -> None:
+    """Check that names can be namespaces of different robots.
+
+    Raises:
+        InvalidInput: one cannot, or is given twice.
+    """
+    for name in names:
+        if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
+            raise InvalidInput(f"{str(name)[:140]!r} cannot be a ROS namespace", where=where)
+    if len(set(names)) != len(names):
+        raise InvalidInput("names a robot twice", where=where)
