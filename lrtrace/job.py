@@ -123,7 +123,6 @@ class PlanSegment:
         _number("execution_s", self.execution_s, 0.0, "zero or more seconds")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
         return {"text": self.text, "tokens": self.tokens, "execution_s": self.execution_s, **self.extra}
 
 
@@ -185,7 +184,6 @@ class Job:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the whole plan."""
         return sum(segment.tokens for segment in self.plan)
 
     @property

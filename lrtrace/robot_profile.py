@@ -54,7 +54,6 @@ class ArgumentLimit(_Part):
 
     @property
     def numeric(self) -> bool:
-        """The argument is a number."""
         return self.min is not None or self.max is not None
 
     def violation(self, value: object) -> str | None:

@@ -63,8 +63,6 @@ COLUMNS = {
 
 @dataclass(slots=True)
 class Stats:
-    """The statistics of one trace."""
-
     header: Header
     jobs: int = 0
     arrivals_s: NumberColumn = field(default_factory=NumberColumn)

@@ -29,7 +29,6 @@ class _JobNumbers:
         self._rest: set[int] = set()
 
     def add(self, number: int) -> bool:
-        """Add a number; False if it was present."""
         if number >= self.DENSE:
             new = number not in self._rest
             self._rest.add(number)

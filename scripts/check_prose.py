@@ -164,7 +164,6 @@ def _names(node: ast.AST, bad_names: Collection[str]) -> Iterator[tuple[int, str
 
 
 def check(path: Path) -> list[str]:
-    """The findings in a file, each as one line."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         findings = markdown(text)

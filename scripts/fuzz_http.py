@@ -151,7 +151,6 @@ def fuzz(schemathesis: Path, seconds: int, seed: int, phases: str, more: list[st
 
 
 def main() -> int:
-    """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

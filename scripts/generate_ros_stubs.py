@@ -70,7 +70,6 @@ def parse(text: str, package: str = "timely_interfaces") -> Part:
 
 
 def class_lines(name: str, part: Part, indent: str = "") -> list[str]:
-    """The stub of one message class."""
     lines = [f"{indent}class {name}:"]
     lines += [f"{indent}    {constant}: Final = {value}" for constant, value in part.constants]
     lines += [f"{indent}    {attribute}: {kind}" for attribute, kind in part.fields]

@@ -39,7 +39,6 @@ class ForcedTokens:
         self._vocabulary = Vocabulary(info.decoded_vocab)
 
     def of_plan(self, task: WorkloadTask, variant: PlanVariant) -> Iterator[tuple[str, str]]:
-        """Each segment of the plan with its marks."""
         skills = find_skill_set(task.skill_set)
         names = allowed_names(f"{variant.scene}\n{task.task}", ())
         guide = None if names is None else NameGuide(names, skills, self._vocabulary)
@@ -89,7 +88,6 @@ def _forced_name(guide: NameGuide | None, plan: str) -> Callable[[str], str | No
 
 
 def measure_forced_tokens() -> str:
-    """The file's text."""
     measure = ForcedTokens()
     table: dict[str, dict[str, str]] = {}
     for task in TASKS.values():

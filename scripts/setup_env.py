@@ -100,7 +100,6 @@ class Environment:
         self.steps: list[Step] = []
 
     def finished_steps(self) -> dict[str, str]:
-        """The keys of the finished steps."""
         try:
             keys = json.loads(self.stamp.read_text())
         except (OSError, ValueError):
@@ -304,7 +303,6 @@ def make_venv(env: Environment) -> None:
 
 
 def install_uv(env: Environment) -> None:
-    """uv itself, by pip."""
     version = pinned_version(env.lock, "uv")
     if env.uv.exists():
         answer = subprocess.run(

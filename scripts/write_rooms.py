@@ -29,7 +29,6 @@ Rooms = Mapping[str, Mapping[str, Any]]
 
 
 def table(rooms: Rooms) -> str:
-    """The rooms as a Markdown table."""
     lists = ("imports", "libraries", "in_functions")
     rows = (
         f"| `{name}` | {row['holds']} | "

@@ -120,7 +120,6 @@ class Composition:
         return find_robot_profile(_DEFAULT_PROFILES[kind])
 
     def _description(self) -> dict[str, Any]:
-        """The values that reproduce this composition."""
         values = asdict(self.workload)
         del values["summary"], values["name"]
         values["trace_ids"] = list(self.workload.trace_ids)
@@ -222,7 +221,6 @@ class _Fleet:
         self.waiting: deque[_PendingTask] = deque()
 
     def take(self, draw: RandomDraws) -> int | None:
-        """Take a random idle robot; None if there is none."""
         return self.idle.pop(draw.below(len(self.idle))) if self.idle else None
 
 

@@ -107,7 +107,6 @@ class Fit:
 
     @property
     def run_count(self) -> int:
-        """Number of runs of all skills."""
         return sum(len(skill.points) for skill in self.skills.values())
 
 
@@ -305,7 +304,6 @@ def _fit_model(recipe: _Recipe, x: Floats, y: Floats) -> ExecutionModel:
 
 
 def _predict(model: ExecutionModel, x: Floats) -> Floats:
-    """Mean of the model for each run."""
     argument = model.argument if isinstance(model, LinearModel) else ""
     return np.array([model.mean_s({argument: float(value)}) for value in x])
 

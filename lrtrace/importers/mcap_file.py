@@ -77,8 +77,6 @@ def _messages(path: Path, kinds: frozenset[str]) -> Iterator[tuple[str, str, flo
 
 
 class _Recording:
-    """Collects the tasks of a recording."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tasks: dict[str, RecordedTask] = {}
@@ -93,7 +91,6 @@ class _Recording:
         }
 
     def task(self, topic: str, at_s: float, task_id: str) -> RecordedTask:
-        """The task with that id, created at its first message."""
         task = self.tasks.get(task_id)
         if task is None:
             task = self.tasks[task_id] = RecordedTask(task_id, at_s, f"{self.path}, task {task_id}")

@@ -36,17 +36,13 @@ class RecordableRobot(Protocol):
     """A robot that executes plan texts, one at a time."""
 
     @property
-    def profile(self) -> RobotProfile:
-        """Its limits and argument names."""
-        ...
+    def profile(self) -> RobotProfile: ...
 
     def execute(self, text: str, timeout_s: float) -> RecordedExecution:
         """Execute and wait until the robot is at rest. A failure is an outcome, not an error."""
         ...
 
-    def close(self) -> None:
-        """Release the robot safely."""
-        ...
+    def close(self) -> None: ...
 
 
 @dataclass(slots=True)

@@ -34,7 +34,6 @@ class Sample:
     where: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As a line of the format."""
         values: dict[str, Any] = {"robot": self.robot, "skill": self.skill, "args": self.args}
         if self.units:
             values["units"] = self.units

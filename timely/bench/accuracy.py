@@ -166,7 +166,6 @@ def _statistics(pairs: NDArray[np.float64]) -> dict[str, dict[str, float]]:
 
 
 def accuracy_text(comparison: Mapping[str, Any]) -> str:
-    """The comparison as a table of lines."""
     lines = [f"{comparison['requests']} requests, profile {comparison['profile']}"]
     for metric, entries in comparison["metrics"].items():
         for statistic, entry in entries.items():

@@ -32,7 +32,6 @@ class IdleEngineResponses:
         return self._response_s[key]
 
     def utility(self, task: PlannedTask) -> float:
-        """Its utility at that response time."""
         return task.hints.utility.value(self.response_s(task))
 
 

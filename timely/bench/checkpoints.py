@@ -85,7 +85,6 @@ class Checkpoints:
 
     @property
     def over(self) -> bool:
-        """The budget is used up."""
         return self._budget_s is not None and self._seconds() - self._begin_s >= self._budget_s
 
     def find(self, experiment: str, function: Measurement, arguments: Arguments) -> Any:

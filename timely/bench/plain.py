@@ -35,15 +35,11 @@ SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
 
 
 class Bench(Protocol):
-    """Measures one server once."""
-
     def run(self, server: str, seed: int) -> Mapping[str, float]:
         """The fields of ``MEASURES``, measured by the client."""
         ...
 
-    def close(self) -> None:
-        """End what still runs."""
-        ...
+    def close(self) -> None: ...
 
 
 def benchmark_plain_throughput(
@@ -137,7 +133,6 @@ class VllmBench:
         process.wait_until(lambda: _is_healthy(port), START_S)
 
     def close(self) -> None:
-        """End the servers that run."""
         while self._running:
             _, (process, _) = self._running.popitem()
             process.stop()
@@ -181,7 +176,6 @@ class VllmBench:
 
 
 def _script(name: str) -> str:
-    """A command of this environment."""
     return str(Path(sys.executable).parent / name)
 
 

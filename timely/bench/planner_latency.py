@@ -62,7 +62,6 @@ class WayResult:
 
     @property
     def mean_tokens(self) -> float:
-        """Mean tokens of the first segment."""
         return statistics.mean(first.tokens for first in self.firsts.values()) if self.firsts else 0.0
 
     @property

@@ -169,7 +169,6 @@ async def bench_restarts(
 
 
 async def _next_segment(history: History, since_s: float, server: ServeProcess) -> None:
-    """Wait for a segment that comes after ``since_s``."""
     while history.latest_s <= since_s:
         server.check()
         history.arrived.clear()

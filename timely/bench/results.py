@@ -56,7 +56,6 @@ def write_results_page(page: Path, capacity: Value, cross: Value, live: Value, o
 
 
 def _section_or_note(benchmark: str, result: Value, section: Callable[[], list[str]]) -> list[str]:
-    """The lines of a section, and the command of its result."""
     try:
         return [*section(), "", "```bash", f".venv/bin/{result['command']}", "```"]
     except (KeyError, TypeError, IndexError) as error:

@@ -31,7 +31,6 @@ class ServeProcess:
         self.url = f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Start it; returns at once."""
         arguments = ["serve", "--engine", self._engine, "--port", str(self._port)]
         arguments += ["--state-dir", str(self._folder / "state"), *self._arguments]
         # A benchmark that is killed leaves no server behind.
@@ -59,7 +58,6 @@ class ServeProcess:
             raise self._process.failure(f"ended with {self._process.exit_code}")
 
     def kill(self) -> None:
-        """End it with SIGKILL."""
         if self._process is not None:
             self._process.close()
             self._process = None

@@ -174,7 +174,6 @@ class LiveSurge:
         self._round_trips_s: list[float] = []
 
     async def run(self, seconds: float, seed: int) -> dict[str, Any]:
-        """See ``measure_live_surge``."""
         ert_s = await self._urgent_ert_s()
         bears_per_s = await self._tasks_per_s()
         self._say(f"the engine bears {bears_per_s:.1f} tasks a second; an urgent task has {ert_s:.2f} s")

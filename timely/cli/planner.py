@@ -332,7 +332,6 @@ def planner_latency_command(
 def _command_cases(
     skills: SkillSet, split: Split, seed: int, *, coin_share: float = 0.0, coinable: tuple[str, ...] = ()
 ) -> Iterator[Case]:
-    """Cases from the generator of the skill set, or from its examples."""
     if skills.name in GENERATORS:
         return generate_cases(skills.name, split, seed, coin_share=coin_share, coinable=coinable)
     return cases_of(skills, split, seed)

@@ -41,7 +41,6 @@ class Terminal:
         self.log = log
 
     def say(self, line: str) -> None:
-        """Print one line."""
         print(f"timely: {line}", file=self._stream, flush=True)
 
     def name_log(self) -> None:

@@ -193,7 +193,6 @@ class AsyncTaskStream:
 
     @property
     def ended(self) -> bool:
-        """No more segments follow."""
         return self._ended
 
     @property

@@ -48,7 +48,6 @@ def _kind_of(code: str, status: int) -> type[TimelyError]:
 
 
 def error_from_response(status: int, body: bytes) -> TimelyError:
-    """The error of a response that is no success."""
     try:
         data = json.loads(body)
     except ValueError:

@@ -91,7 +91,6 @@ def _tuf(utility: Utility) -> object:
 
 
 def _segment_index(segment: Segment | int) -> int:
-    """A segment, or its index."""
     return segment.index if isinstance(segment, Segment) else segment
 
 

@@ -192,7 +192,6 @@ class TaskStream:
 
     @property
     def ended(self) -> bool:
-        """No more segments follow."""
         return self._ended
 
     @property

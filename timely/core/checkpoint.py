@@ -10,7 +10,6 @@ from timely.core.files import core_read_json, core_write_file
 
 
 def save_core_checkpoint(file: Path | None, run: Mapping[str, Any], tally: Mapping[str, Any]) -> None:
-    """Write the tally of a run, with what identifies the run."""
     if file is not None:
         core_write_file(file, json.dumps({**run, "tally": tally}))
 
@@ -47,6 +46,5 @@ def check_settings_file(file: Path, settings: Mapping[str, Any]) -> None:
 
 
 def remove_checkpoint(file: Path | None) -> None:
-    """Remove the file of a run that has ended."""
     if file is not None:
         file.unlink(missing_ok=True)

@@ -80,7 +80,6 @@ class ChildProcess:
 
     @property
     def running(self) -> bool:
-        """It was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -97,7 +96,6 @@ class ChildProcess:
         return os.pread(self._output.fileno(), size, 0).decode(errors="replace")
 
     def lines(self) -> list[str]:
-        """The complete lines that it has written."""
         text = self.output()
         return text[: text.rfind("\n") + 1].splitlines()
 
@@ -183,7 +181,6 @@ class ChildProcess:
                 process.stdin.close()
 
     def close(self) -> None:
-        """Kill it and close its output."""
         self.kill()
         self._output.close()
 

@@ -20,9 +20,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 class Clock(Protocol):
     """Seconds on a monotonic axis."""
 
-    def now(self) -> float:
-        """The current time, seconds."""
-        ...
+    def now(self) -> float: ...
 
 
 class AsyncClock(Clock, Protocol):

@@ -102,8 +102,6 @@ class Draining(Overloaded):
 
 
 class EngineFailed(TimelyError):
-    """The engine died or broke its contract."""
-
     code = "engine_failed"
 
 

@@ -178,7 +178,6 @@ class ExecutionTrack:
         return self.segments[-1].end_s - self.arrival_s if self.segments else math.nan
 
     def executing(self, now: float) -> Segment | None:
-        """The segment the robot is on at ``now``, or None."""
         for segment in self.segments:
             if not segment.done and segment.start_s <= now and (segment.started or now < segment.end_s):
                 return segment

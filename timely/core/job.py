@@ -216,13 +216,11 @@ class JobTable:
         self._last_ids, self._last_rows = job_ids, rows
 
     def ids(self, rows: Ints) -> list[JobId]:
-        """Names of the jobs in these rows, in order."""
         job_ids: list[JobId] = self._ids[rows].tolist()
         return job_ids
 
     @property
     def jobs(self) -> Sequence[Job]:
-        """Jobs in row order."""
         return self._jobs
 
     def add(self, spec: JobSpec) -> Job:
@@ -274,7 +272,6 @@ class JobTable:
         return self.remove_together((job_id,))[0]
 
     def remove_together(self, job_ids: Sequence[JobId]) -> list[Job]:
-        """``remove`` for several jobs at once, in this order."""
         self.note_rows([], np.empty(0, dtype=np.int64))
         jobs = [self._by_id.pop(job_id) for job_id in job_ids]
         origins: dict[int, int] = {}

@@ -60,12 +60,10 @@ class GroupQueue:
         return job_id in self._members
 
     def has(self, group: Group) -> bool:
-        """Whether a job of the group waits."""
         line = self._lines.get(group)
         return line is not None and line.alive > 0
 
     def groups(self) -> Iterator[Group]:
-        """Groups with a waiting job."""
         return (group for group, line in self._lines.items() if line.alive > 0)
 
     def push(self, job_id: JobId, order: int, group: Group, age: int) -> None:
@@ -123,7 +121,6 @@ class GroupQueue:
         return None
 
     def pop(self) -> JobId | None:
-        """Take that job out."""
         job_id = self.peek()
         if job_id is not None:
             line = self._lines[self._members.pop(job_id)]

@@ -101,7 +101,6 @@ class StepBuilder:
         return np.array([row for row in rows.tolist() if row not in ending], dtype=np.int64)
 
     def is_evicted(self, row: int) -> bool:
-        """The row loses its KV cache in this step."""
         return row in self._evicted_rows
 
     def is_barred(self, row: int) -> bool:

@@ -43,8 +43,6 @@ def run_emulator_command(arguments: Sequence[str], program: str = "timely-emulat
 
 
 class _Parser(argparse.ArgumentParser):
-    """Complains in one line."""
-
     def error(self, message: str) -> None:  # type: ignore[override]
         self.exit(BAD_INPUT, f"{self.prog}: {message}\n")
 

@@ -35,7 +35,6 @@ class CommandLog:
         end_s: float | None = None,
         **more: object,
     ) -> None:
-        """Add one record."""
         record: dict[str, Any] = {
             "t_s": round(t_s, 6),
             "event": event,
@@ -53,7 +52,6 @@ class CommandLog:
                 self._file.flush()
 
     def records(self, event: str = "") -> list[dict[str, Any]]:
-        """The records so far, of one event if given."""
         with self._lock:
             return [record for record in self._records if event in ("", record["event"])]
 

@@ -43,7 +43,6 @@ class ArmMotion:
 
     @property
     def end_s(self) -> float:
-        """When it is at rest again."""
         if self.braking is not None:
             return self.braking[0] + self.braking[2]
         return self.start_s + self.profile.duration_s
@@ -66,8 +65,6 @@ class ArmMotion:
 
 @dataclass(frozen=True, slots=True)
 class ArmMotionEnd:
-    """A motion that is over, for the log."""
-
     command: str
     outcome: str
     start_s: float
@@ -128,7 +125,6 @@ class Indy7Body:
         override: bool = False,
         command: str = "MoveJ",
     ) -> tuple[int, str]:
-        """Move all joints to ``target``; with ``seconds``, in that time."""
         if (
             problem := _bad_numbers(target) or _bad_ratios(speed_ratio, acceleration_ratio, seconds)
         ) is not None:

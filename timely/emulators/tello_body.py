@@ -27,8 +27,6 @@ from timely.emulators.trapezoid import Trapezoid
 
 @dataclass(slots=True)
 class Pose:
-    """Where it is."""
-
     x: float = 0.0
     y: float = 0.0
     z: float = 0.0

@@ -460,5 +460,4 @@ class Engine(ABC):
 
     @property
     def max_prompt_tokens(self) -> int:
-        """Longest prompt it takes, tokens."""
         return 1 << 20

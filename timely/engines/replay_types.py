@@ -76,7 +76,6 @@ class PlannedTask:
 
     @property
     def output_tokens(self) -> int:
-        """Tokens of the whole plan."""
         return sum(segment.tokens for segment in self.plan)
 
     @property

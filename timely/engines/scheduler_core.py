@@ -375,7 +375,6 @@ class Controller:
 
     @property
     def discipline(self) -> Discipline:
-        """The one in charge."""
         return self._active.current
 
     @property
@@ -390,7 +389,6 @@ class Controller:
     # ------------------------------------------------------------------ what to do
 
     def compose(self, limits: StepLimits) -> StepPlan:
-        """The next step, from the discipline."""
         self._limits = limits
         if not self._steps or self._steps[-1]:
             self._steps.append([])

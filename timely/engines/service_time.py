@@ -100,7 +100,6 @@ class ServiceTime:
         self._ratios.setdefault(waiting.key, deque(maxlen=RATIOS)).append((now, waiting.ratio(now)))
 
     def finish(self, job_id: JobId) -> None:
-        """A job has ended, with or without a segment."""
         self._waiting.pop(job_id, None)
 
     def predict(

@@ -56,7 +56,6 @@ class Answerer:
         self._vocabulary: Vocabulary | None = None
 
     def compile_grammar(self, skills: SkillSet) -> Any:
-        """The skill set's grammar for this tokenizer."""
         import xgrammar
 
         if self._compiler is None:
@@ -68,7 +67,6 @@ class Answerer:
         return self._compiler.compile_grammar(plan_grammar(skills))
 
     def valid(self, skills: SkillSet, plan: str) -> bool:
-        """The grammar accepts the whole plan."""
         import xgrammar
 
         matcher = xgrammar.GrammarMatcher(self.compile_grammar(skills))

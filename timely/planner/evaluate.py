@@ -99,7 +99,6 @@ def judge_plans(
 
 
 def _first_plan_segment(skills: SkillSet, plan: str) -> str:
-    """The first segment of a plan, or the whole plan if no segment closes."""
     segmenter = Segmenter(skills)
     try:
         boundaries = [*segmenter.feed(plan), *segmenter.close()]

@@ -98,7 +98,6 @@ def planner_prompt_hash(skills: SkillSet) -> str:
 
 
 def planner_prompt_hashes(skill_sets: Iterable[SkillSet]) -> Mapping[str, str]:
-    """By name."""
     return {skills.name: planner_prompt_hash(skills) for skills in skill_sets}
 
 

@@ -21,7 +21,6 @@ _POSITION_CHARS = 6
 
 
 def ebnf_literal(text: str) -> str:
-    """The text itself."""
     escaped_text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return f'"{escaped_text}"'
 

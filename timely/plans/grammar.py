@@ -42,7 +42,6 @@ class _Position(NamedTuple):
         return f"{self.depth}n{self.left}v{self.variables}"
 
     def after(self, statements: int) -> _Position:
-        """The position after that many more statements."""
         return _Position(self.depth, self.left - statements, self.variables)
 
 
@@ -68,7 +67,6 @@ def plan_grammar(skill_set: SkillSet) -> str:
 
 
 def _argument_rule(argument: Argument) -> str:
-    """EBNF of an argument."""
     low, high = argument.min, argument.max
     if argument.choices is not None:
         return ebnf.ebnf_either(
@@ -104,7 +102,6 @@ class _Rules:
             self._add_call(skill)
 
     def text(self, start: str) -> str:
-        """All rules; the first one is ``root``."""
         # Some models start a new line instead of stopping; the line break ends the plan.
         lines = [f'root ::= {start} "\\n"?', *(f"{name} ::= {body}" for name, body in self.rules.items())]
         return "\n".join(lines) + "\n"
@@ -114,7 +111,6 @@ class _Rules:
         return self._sequence(_Position(0, left, 0), None, first=True, acts=True)
 
     def _add_call(self, skill: Skill) -> None:
-        """Add the rule of a skill's call."""
         names = [
             self._rule_name(f"{skill.word}-{argument.name}", _argument_rule(argument))
             for argument in skill.arguments
@@ -126,7 +122,6 @@ class _Rules:
         )
 
     def _rule_name(self, name: str, body: str) -> str:
-        """Name of the rule with that body. Rules with the same body share one name."""
         name = self.names_by_body.setdefault(body, name.replace("_", "-"))
         self.rules[name] = body
         return name

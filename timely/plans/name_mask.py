@@ -70,7 +70,6 @@ class Vocabulary:
         return _pack(self.leading_to(ending.encode() for ending in endings), words)
 
     def _starting_with(self, start: bytes) -> list[int]:
-        """Tokens that start with the whole of ``start``."""
         tokens: list[int] = []
         for at in range(bisect_left(self._texts, start), len(self._texts)):
             if not self._texts[at].startswith(start):

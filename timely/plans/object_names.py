@@ -111,13 +111,11 @@ def _fitting(chars: int) -> re.Pattern[str]:
 
 
 def fitting_object_names(names: Iterable[str], argument: Argument) -> list[str]:
-    """The names that the grammar accepts for this argument, sorted."""
     pattern = _fitting(argument.chars)
     return sorted(name for name in names if pattern.fullmatch(name))
 
 
 def names_of_plan(plan: str, skills: SkillSet) -> Iterator[str]:
-    """The object arguments of a finished plan."""
     for match in _QUOTED_TEXT.finditer(plan):
         argument = open_plan_argument(plan[: match.end() - 1], skills)
         if argument is not None:

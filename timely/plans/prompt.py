@@ -48,7 +48,6 @@ def build_prompt(
 
 
 def fixed_prompt_part(skill_set: SkillSet, *, examples: bool = True) -> str:
-    """The part of the prompt that does not depend on the task."""
     parts = [skill_set.role] if skill_set.role else []
     if skill_set.skills:
         parts.append("Skills: " + ", ".join(_entry(skill) for skill in skill_set.skills) + ".")

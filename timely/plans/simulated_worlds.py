@@ -187,7 +187,6 @@ class DroneWorld:
         return math.hypot(px - self.x, py - self.y)
 
     def _at_visible_level(self, thing: Thing) -> bool:
-        """The drone is at a height from which the thing is visible."""
         return (
             thing.level == "eye"
             or (thing.level == "high" and self.z >= MIN_HEIGHT_FOR_HIGH_CM)

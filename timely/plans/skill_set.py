@@ -262,7 +262,6 @@ class SkillSet(_Part):
 
     @cached_property
     def by_word(self) -> Mapping[str, Skill]:
-        """Skills by name and by abbreviation."""
         return {word: skill for skill in self.skills for word in (skill.word, skill.name)}
 
     @cached_property
@@ -271,7 +270,6 @@ class SkillSet(_Part):
         return self.text or TextRules()
 
     def find(self, word: str) -> Skill | None:
-        """The skill of that name or abbreviation, or None."""
         return self.by_word.get(word)
 
 

@@ -65,7 +65,6 @@ class Explanation:
     journal: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
         return asdict(self)
 
 

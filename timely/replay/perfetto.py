@@ -22,7 +22,6 @@ def replay_perfetto_text(result: Mapping[str, Any]) -> str:
 
 
 def replay_perfetto_events(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The events, metadata first."""
     for process, name in ((ENGINE, "engine"), (REQUESTS, "requests"), (ROBOTS, "robots")):
         yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
     yield from _engine(result)

@@ -43,7 +43,6 @@ def replay_svg_chart(
     x_max: float | None = None,
     marks: Sequence[Mark] = (),
 ) -> str:
-    """A chart with axes, grid and legend."""
     curves = [line for line in lines if len(line.x)]
     if not curves:
         return (

@@ -18,8 +18,6 @@ PREFIX_WEIGHT, QUEUE_WEIGHT, MEMORY_WEIGHT = 3.0, 2.0, 2.0
 
 
 class Router(Protocol):
-    """Chooses the engine of each task."""
-
     def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
         """The place of an engine in ``engines`` for a task that arrives now."""
         ...

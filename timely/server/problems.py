@@ -54,7 +54,6 @@ class Problem:
     eta_s: float | None = None
 
     def body(self) -> dict[str, Any]:
-        """The members of the problem document."""
         body: dict[str, Any] = {
             "type": f"urn:timely:problem:{self.code}",
             "title": self.title,

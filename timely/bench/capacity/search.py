@@ -29,7 +29,6 @@ class LoadGrid:
     steps: int
 
     def load(self, place: int) -> float:
-        """The load at a place."""
         return round(math.pow(2.0, place / self.steps), 6)
 
     def place(self, load: float) -> int:
@@ -40,12 +39,10 @@ class LoadGrid:
 
     @property
     def lowest(self) -> int:
-        """Place of the lowest load that is tried."""
         return -HALVINGS * self.steps
 
     @property
     def highest(self) -> int:
-        """Place of the highest load that is tried."""
         return DOUBLINGS * self.steps
 
 

@@ -148,16 +148,13 @@ class GpuBench:
 
     @property
     def profile(self) -> Path:
-        """The calibrated step-time profile."""
         return self.folder / "profile.yaml"
 
     def result(self, stage: str) -> Value | None:
-        """The result of a stage, or None if it is not done."""
         file = self.folder / f"{stage}.json"
         return core_read_json(file) if file.exists() else None
 
     def results(self) -> dict[str, Value]:
-        """The results of the stages that are done."""
         return {stage: value for stage in STAGES if (value := self.result(stage)) is not None}
 
     def runs(self) -> LiveRuns:

@@ -39,7 +39,6 @@ class LiveRuns:
         check_settings_file(folder / SETTINGS_FILE, asdict(settings))
 
     def path(self, run: Run) -> Path:
-        """The file of a run."""
         workload, system, repetition = run
         return self.folder / f"{workload}-{system}-{repetition + 1}.json"
 

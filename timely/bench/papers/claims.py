@@ -78,7 +78,6 @@ def paper_at_most(threshold: float, neutral: float | None = None) -> Rule:
 def _direction_rule(
     paper: float, neutral: float | None, low: float = -math.inf, high: float = math.inf
 ) -> Rule:
-    """A rule with a direction from ``neutral`` to the paper's number."""
     if neutral is None:
         return Rule(low, high)
     return Rule(low, high, neutral, neutral + LEAST_EFFECT * (paper - neutral))

@@ -72,12 +72,10 @@ def require_cli_package(package: str) -> None:
 
 
 def split_cli_names(text: str) -> list[str]:
-    """The names in a comma-separated list."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def print_cli_progress(line: str) -> None:
-    """Print a line of progress on stderr."""
     print(line, file=sys.stderr, flush=True)
 
 

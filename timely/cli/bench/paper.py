@@ -83,7 +83,6 @@ def command(
 
 
 def cli_claim_row(row: dict[str, Any]) -> tuple[str, ...]:
-    """The cells of a claim."""
     low, high = row["interval"] or (None, None)
     interval = "" if low is None else f" ({format_cli_number(low)} to {format_cli_number(high)})"
     cells = format_cli_number(row["paper"]), format_cli_number(row["ours"]) + interval, row["unit"]

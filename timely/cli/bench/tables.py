@@ -41,7 +41,6 @@ def show_bench_result(
     *notes: str,
     markdown: Path | None = None,
 ) -> None:
-    """The result as JSON, then its table with notes below it."""
     write_cli_json(json_file, result)
     console = make_cli_console(json_file)
     show_table(console, headings, rows, markdown)

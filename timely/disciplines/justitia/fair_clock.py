@@ -45,7 +45,6 @@ class FairClock:
 
     @staticmethod
     def cache_tokens(table: JobTable, limits: StepLimits) -> float:
-        """Tokens that the KV cache holds."""
         blocks = limits.cache_blocks or limits.free_blocks + int(table.blocks.sum())
         return float(blocks * limits.block_tokens)
 

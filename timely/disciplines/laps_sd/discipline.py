@@ -55,8 +55,6 @@ def laps_discipline_execution_s(
 
 @dataclass(slots=True)
 class Rounds:
-    """What the rounds of one request have shown."""
-
     recent: deque[float]
     """Acceptance over all rounds so far, after each of the last gamma rounds."""
     draft_tokens: int = 0

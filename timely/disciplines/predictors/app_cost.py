@@ -54,9 +54,7 @@ class AppCosts(Protocol):
         """Cost of all requests of an application of type ``kind`` whose first request is ``spec``; positive."""
         ...
 
-    def learn(self, kind: str, spec: JobSpec, cost: float) -> None:
-        """Such an application is over; that is what it cost."""
-        ...
+    def learn(self, kind: str, spec: JobSpec, cost: float) -> None: ...
 
 
 class OnlineAppCosts:

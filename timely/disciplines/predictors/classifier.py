@@ -48,9 +48,7 @@ class Classifier(Protocol):
         ...
 
     @property
-    def classes(self) -> int:
-        """How many there are."""
-        ...
+    def classes(self) -> int: ...
 
     def probabilities(self, texts: Sequence[str]) -> Floats:
         """Shape ``(len(texts), classes)``; rows sum to one."""

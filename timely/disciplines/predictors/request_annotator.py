@@ -123,8 +123,6 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What the request goes on with."""
-
     urgency: Assignment
     expected_tokens: float | None
     length: LengthGuess | None = None

@@ -75,7 +75,6 @@ class UrgencyPredictor:
         self.caution = caution
 
     def predict(self, texts: Sequence[str]) -> list[UrgencyGuess]:
-        """Levels of some texts, in one batch."""
         table = self.classifier.probabilities(texts)
         is_reached = np.cumsum(table, axis=1) >= min(self.caution, 1.0 - 1e-9)
         levels = np.where(is_reached.any(axis=1), is_reached.argmax(axis=1), LEVELS - 1)

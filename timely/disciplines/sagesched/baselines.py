@@ -36,8 +36,6 @@ class Ssjf(ShortestRequest):
 
 @dataclass(slots=True)
 class Guess:
-    """A point prediction and what became of it."""
-
     tokens: float
     prediction: Prediction | None
     served_s: float

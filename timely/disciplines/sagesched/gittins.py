@@ -50,7 +50,6 @@ class CostDistribution:
 
     @property
     def mean(self) -> float:
-        """Expected cost."""
         return float(self._moments[0] / self._tail[0])
 
     def mean_left(self, age: float) -> float:

@@ -34,7 +34,6 @@ class ScheduleHeap:
 
     @property
     def buffer(self) -> list[JobId]:
-        """Jobs in the buffer, in order of their coming."""
         return list(self._buffer)
 
     def append(self, job_id: JobId) -> None:

@@ -34,8 +34,6 @@ class WithoutDistributions(Timely):
 
 
 class WithoutDrafts(Timely):
-    """Tokens count, not rounds."""
-
     def accepted(self, job: Job, draft_tokens: int, right_tokens: int, now: float) -> None:
         """Nothing is learned of drafts."""
 

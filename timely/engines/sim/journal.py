@@ -66,7 +66,6 @@ class Journal:
         )
 
     def steps(self, now: float, times: list[float], members: list[tuple[LiveTask, int, bool]]) -> None:
-        """One step, or several with the same members."""
         first = len(self._t_s)
         for time_s in times:
             self._t_s.append(now)

@@ -113,7 +113,6 @@ class BlockPool:
 
     @property
     def used_blocks(self) -> int:
-        """Blocks in use by jobs."""
         return self.capacity - self._unused_blocks - self._idle_blocks
 
     def holding(self, prefix_key: Hashable, prefix_tokens: int, prompt_tokens: int) -> Holding:

@@ -86,11 +86,9 @@ class Memory:
 
     @property
     def table(self) -> JobTable:
-        """The controller's table."""
         return self._controller.table
 
     def fits(self, tokens: int) -> bool:
-        """Whether that many tokens fit into an empty cache."""
         return -(-tokens // self.block_tokens) <= self.pool.capacity
 
     def holding(self, task: PlannedTask) -> tuple[Holding, int]:
@@ -102,7 +100,6 @@ class Memory:
         return holding, self._cached_tokens(holding, task.prompt_tokens)
 
     def cached_tokens_of(self, task: PlannedTask) -> int:
-        """Prompt tokens of a task that are stored now."""
         return self.holding(task)[1]
 
     def _cached_tokens(self, holding: Holding, tokens: int) -> int:

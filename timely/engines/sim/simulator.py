@@ -149,7 +149,6 @@ class Simulator:
         self.arrivals.check_all_submitted()
 
     def counters(self) -> dict[str, float | int]:
-        """Counts since the start."""
         controller = self.controller
         speculation = self.speculation
         rounds: dict[str, float | int] = (

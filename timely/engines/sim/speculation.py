@@ -74,12 +74,10 @@ class Speculation:
         return right
 
     def note(self, draft_tokens: int, right_tokens: int) -> None:
-        """Count a round."""
         self.draft_tokens += draft_tokens
         self.right_tokens += right_tokens
 
     def forget(self, job_id: JobId) -> None:
-        """The request is over."""
         self._streams.pop(job_id, None)
 
     def step_s(self, drafts: int) -> float:

@@ -400,7 +400,6 @@ class Steps:
 
 
 def _ends(live: LiveTask) -> bool:
-    """Its last token is in flight."""
     return bool(live.pending) and live.output + live.pending >= live.target
 
 

@@ -34,9 +34,7 @@ class ClosedText:
 class BoundaryFinder(Protocol):
     """Turns new tokens into closed segments."""
 
-    def feed(self, token_id: int) -> list[ClosedText]:
-        """Segments that this token completes, in order."""
-        ...
+    def feed(self, token_id: int) -> list[ClosedText]: ...
 
     def finish(self) -> ClosedText | None:
         """At the end of the generation: a last segment that only the end could close, or None."""

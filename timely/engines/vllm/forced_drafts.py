@@ -38,7 +38,6 @@ class NoDrafts:
         """It has no model; vLLM's runner of CPUs asks every drafter."""
 
     def propose(self, sampled_token_ids: Sequence[Sequence[int]], *_: Any, **__: Any) -> list[list[int]]:
-        """No draft for any sequence."""
         return [[] for _ in sampled_token_ids]
 
 

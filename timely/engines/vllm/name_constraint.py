@@ -22,7 +22,6 @@ class _Plan:
     guide: NameGuide | None = None
 
     def text(self, vocabulary: Vocabulary) -> bytes:
-        """The plan so far."""
         for token_id in self.unread:
             self.text_bytes += vocabulary.tokens[token_id]
         self.unread.clear()

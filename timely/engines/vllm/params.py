@@ -44,7 +44,6 @@ class TufParams(BaseModel):
         return self
 
     def build(self) -> TimeUtility:
-        """The checked time-utility function."""
         if self.cutoff_s is not None:
             return TimeUtility.from_cutoff(self.ert_s, self.cutoff_s, self.beta)
         return TimeUtility(self.ert_s, NORMAL.alpha if self.alpha is None else self.alpha, self.beta)
@@ -151,7 +150,6 @@ def parse_extra_args(
 
 
 def vllm_hint_params(hints: RequestHints) -> dict[str, Any]:
-    """The hints as fields of ``TimelyParams``."""
     fields = {name: getattr(hints, name) for name in HINTS}
     tuf = fields.pop("utility")
     return {**fields, "tuf": {"ert_s": tuf.ert_s, "alpha": tuf.alpha, "beta": tuf.beta}}

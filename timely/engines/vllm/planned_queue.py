@@ -40,7 +40,6 @@ class PlannedQueue(RequestQueue):  # type: ignore[misc]
             self._view = None
 
     def first(self, count: int) -> list[Request]:
-        """The first planned requests of the queue."""
         return list(islice(self._planned_requests, count))
 
     def __contains__(self, request: object) -> bool:

@@ -54,7 +54,6 @@ class PrefixView:
         return bytes(make_block_hash_with_group_id(request.block_hashes[cached_blocks], 0))
 
     def holds(self, block: bytes) -> bool:
-        """Whether the prefix cache holds the block of this key."""
         return self._pool.cached_block_hash_to_block.get_one_block(block) is not None
 
     def unheld(self, block_hashes: Iterable[bytes]) -> list[Any]:

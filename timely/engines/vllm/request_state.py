@@ -127,7 +127,6 @@ class LiveRequests:
         return self._states[request_id]
 
     def select(self, request_ids: Iterable[str]) -> list[RequestState]:
-        """States of those of the requests that are live, in this order."""
         return [state for state in map(self._states.get, request_ids) if state is not None]
 
     def requests(self, request_ids: Iterable[str]) -> list[Request]:

@@ -21,8 +21,6 @@ log = logging.getLogger(__name__)
 
 
 class SchedulerSettings(BaseModel):
-    """Options of the scheduler."""
-
     model_config = ConfigDict(extra="forbid")
 
     discipline: str = DEFAULT

@@ -10,7 +10,6 @@ FLAT = ("tray", "plate", "platter", "shelf", "mat", "saucer", "table", "rack")
 
 
 def are_arm_names_alike(name: str, others: Iterable[str]) -> bool:
-    """One of the names contains the other."""
     return any(name in other or other in name for other in others)
 
 
@@ -58,7 +57,6 @@ def arm_objects(sampler: Sampler, count: int) -> list[str]:
 
 
 def arm_group_members(sampler: Sampler, kind: str, count: int) -> list[str]:
-    """Objects of a kind, by plain name."""
     return sampler.sample(WORDS.groups[kind].of(sampler.split), count)
 
 

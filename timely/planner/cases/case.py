@@ -86,7 +86,6 @@ def same_case_calls(reference: Scene, world: Scene) -> str:
 
 
 def case_plan_refuses(plan: str) -> bool:
-    """The plan refuses in the canonical form."""
     return f"'{REFUSAL}" in plan
 
 

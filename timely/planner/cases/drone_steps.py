@@ -87,7 +87,6 @@ def draw_distance(sampler: Sampler) -> tuple[str, int]:
 
 
 def move_step(sampler: Sampler) -> CaseStep:
-    """Fly a distance in a direction."""
     way = sampler.choose(list(MOVES))
     words, cm = draw_distance(sampler)
     if sampler.chance(0.12):
@@ -99,7 +98,6 @@ def move_step(sampler: Sampler) -> CaseStep:
 
 
 def turn_step(sampler: Sampler) -> CaseStep:
-    """Turn on the spot."""
     side, skill = sampler.choose((("right", "tc"), ("left", "tu")))
     kind = sampler.choose(("plain", "degrees", "degrees", "quarter", "half", "full", "around", "clock"))
     degrees = sampler.choose([*sampler.held_apart(range(10, 181, 5)), 45, 90])
@@ -123,7 +121,6 @@ def photo_step(sampler: Sampler) -> CaseStep:
 
 
 def wait_step(sampler: Sampler) -> CaseStep:
-    """Hover for a while."""
     if sampler.chance(0.2):
         words, seconds = sampler.choose((("half a minute", 30), ("a minute", 60), ("one minute", 60)))
     else:

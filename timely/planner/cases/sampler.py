@@ -33,11 +33,9 @@ class Sampler:
         return self.rng.choice(options)
 
     def sample(self, options: Sequence[T], count: int) -> list[T]:
-        """``count`` different ones of ``options``."""
         return self.rng.sample(list(options), count)
 
     def chance(self, probability: float) -> bool:
-        """True with that probability."""
         return self.rng.random() < probability
 
     def held_apart(self, numbers: Iterable[int]) -> list[int]:

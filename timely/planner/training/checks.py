@@ -28,7 +28,6 @@ class Acceptor:
         )
 
     def accepts(self, plan: str) -> bool:
-        """The grammar accepts the whole plan."""
         matcher = self._xgrammar.GrammarMatcher(self._rules)
         return bool(matcher.accept_string(plan) and matcher.accept_token(95))
 

@@ -87,7 +87,6 @@ class Segmenter:
 
     @property
     def pending_text(self) -> str:
-        """The text since the last boundary."""
         return "".join(self._parts)
 
     def feed(self, text: str) -> list[Boundary]:
@@ -326,7 +325,6 @@ class _TextScanner:
             self._word = char
 
     def _space(self, char: str) -> bool:
-        """Whether this space ends a segment."""
         word, self._word = self._word, ""
         ended, self._ended = self._ended, False
         again, self._newline = self._newline, self._newline or char == "\n"

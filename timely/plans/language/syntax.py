@@ -115,7 +115,6 @@ class Program:
     body: Block = field(default_factory=Block)
 
     def calls(self) -> Iterator[Call]:
-        """Every call, in the order written."""
         yield from plan_node_calls(self.body)
 
 

@@ -44,7 +44,6 @@ class PlanTree:
 
     @property
     def loops(self) -> int:
-        """Number of open loops."""
         return sum(isinstance(entry.owner, Loop) for entry in self._open)
 
     def finish(self) -> Program:
@@ -61,7 +60,6 @@ class PlanTree:
         return self.program
 
     def add(self, statement: Statement) -> None:
-        """Append a statement to the innermost block."""
         self.end_conditional()
         self._open[-1].block.statements.append(statement)
         self.statements += 1

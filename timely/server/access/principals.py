@@ -55,7 +55,6 @@ class Claims(BaseModel):
         return None if claim is None else max(claim, self.most_urgent)
 
     def priority(self, claim: float) -> float:
-        """The claimed priority within the limits."""
         return max(claim, self.min_priority)
 
 
@@ -128,7 +127,6 @@ class Principal:
             )
 
     def commands(self, agent: str) -> bool:
-        """Whether the robot is on the principal's list."""
         return any(fnmatchcase(agent, pattern) for pattern in self.agents)
 
     def sees(self, owner: str, agent: str) -> bool:
@@ -210,7 +208,6 @@ class PrincipalRegistry:
         return self.find_digest(principal_token_digest(token))
 
     def find_digest(self, value: str) -> Principal | None:
-        """The principal of a token's digest, or None."""
         self._refresh()
         return self._fixed_principals.get(value) or self._file.by_digest.get(value)
 
@@ -255,7 +252,6 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 def _first_problem(error: ValidationError, *where: str) -> InvalidInput:
-    """The first error of a validation, with the name of the field."""
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"])
     return InvalidInput(first["msg"], where=", ".join(filter(None, (*where, field))))

@@ -40,7 +40,6 @@ class TokenBucket:
         return BucketLevel(self._permits, self._filled_s)
 
     def fits(self, rate_per_s: float, burst: int) -> bool:
-        """Whether the bucket is of these limits."""
         return (self._rate_per_s, self._burst) == (rate_per_s, burst)
 
     def take(self, now: float) -> float:

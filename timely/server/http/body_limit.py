@@ -115,7 +115,6 @@ class _Body:
         return True
 
     def take(self) -> bytes | None:
-        """The body at the first call, then None."""
         if self._is_taken:
             return None
         self._is_taken = True

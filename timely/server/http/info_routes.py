@@ -25,7 +25,6 @@ METRICS: dict[int | str, dict[str, Any]] = {
 
 
 def info_router(service: TaskService) -> APIRouter:
-    """The routes of one task service."""
     routes = APIRouter(tags=["server"])
     catalogue = service.catalogue
 

@@ -28,7 +28,6 @@ class OpenAIAnswer:
         self._has_begun = False
 
     async def send(self, message: Message) -> None:
-        """ASGI."""
         if self.refused:
             return
         if message["type"] == "http.response.start":

@@ -19,7 +19,6 @@ Agents = Annotated[
 
 
 def stop_router(service: TaskService) -> APIRouter:
-    """The routes of one task service."""
     routes = APIRouter(prefix="/v1/stop", tags=["stop"])
     stops = service.fleet_stop
 

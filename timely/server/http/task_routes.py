@@ -26,7 +26,6 @@ ACCEPTED_ID = 1
 
 
 def task_router(service: TaskService) -> APIRouter:
-    """The routes of one task service."""
     routes = APIRouter(prefix="/v1/tasks", tags=["tasks"])
 
     @routes.post("", openapi_extra=body_schema(TaskRequest), response_class=Response, responses=EVENTS)

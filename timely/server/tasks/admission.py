@@ -173,7 +173,6 @@ class Admission:
         task.reset_parser()
 
     def generation(self, task: Task) -> GenerationRequest:
-        """What the engine is asked for."""
         request, annotation, prompt = task.request, task.annotation, task.prompt
         return GenerationRequest(
             task_id=task.task_id,

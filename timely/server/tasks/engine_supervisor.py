@@ -52,7 +52,6 @@ class EngineSupervisor:
 
     @property
     def running(self) -> bool:
-        """The engine is not known to be dead."""
         return self._running.is_set()
 
     def restarting(self) -> Overloaded:

@@ -44,7 +44,6 @@ class _Stop:
     """There are more than ``MAX_ROBOTS``."""
 
     def expect(self, agents: Iterable[str]) -> None:
-        """Await an acknowledgement of robots."""
         for agent in agents:
             if agent in self.robots or len(self.robots) < MAX_ROBOTS:
                 self.robots[agent] = _RobotStop()
@@ -118,7 +117,6 @@ class FleetStop:
         return await self._disk.flush()
 
     async def close(self) -> None:
-        """Save what is not saved yet."""
         await self._disk.close()
         await self.roster.disk.close()
 

@@ -310,7 +310,6 @@ class TaskLifecycle:
         await self._send(task, segment, data)
 
     async def _send(self, task: Task, segment: Segment, data: dict[str, Any]) -> None:
-        """Append a segment to the events of its task."""
         task.events.append("segment", data)
         self._limit_value_wait(task)
         try:

@@ -71,7 +71,6 @@ def check_task_visible(task: Task, principal: Principal) -> None:
 
 
 def holds_task_token(task: Task, token: str | None) -> bool:
-    """Whether the token is that of the task."""
     return token is not None and hmac.compare_digest(principal_token_digest(token), task.token_digest)
 
 

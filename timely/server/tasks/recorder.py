@@ -74,7 +74,6 @@ class TaskRecorder:
                 file.close()
 
     def note(self, event: str, **fields: Any) -> None:
-        """Write an event of any kind."""
         if self._log is not None:
             self._log.write(event, **fields)
 
@@ -115,7 +114,6 @@ class TaskRecorder:
         self.metrics.arrivals.inc()
 
     def record_refusal(self, request: TaskRequest, error: TimelyError) -> None:
-        """The request did not become a task."""
         self.metrics.count_end("refused", "urgent" if request.tuf.urgent else "normal")
         if isinstance(error, RateLimited):
             self.record_limit(error)
@@ -126,7 +124,6 @@ class TaskRecorder:
         self.metrics.rate_limits.labels(error.where).inc()
 
     def record_admission(self, task: Task) -> None:
-        """The request became a task."""
         request = task.request
         self.note(
             "task", task_id=task.task_id, agent=request.agent, app=request.app, robot=task.profile.name,
@@ -145,7 +142,6 @@ class TaskRecorder:
         self.note(str(record["event"]), **fields)
 
     def record_release(self, task: Task, segment: Segment) -> None:
-        """A segment is on its way to the robot."""
         self.metrics.segments.inc()
         self.note(
             "segment", task_id=task.task_id, index=segment.index, text=segment.text, tokens=segment.tokens,
@@ -156,7 +152,6 @@ class TaskRecorder:
         self.metrics.reports.labels(report.kind, "yes" if news else "no").inc()
 
     def report_news(self, task: Task, report: ExecutionReport) -> None:
-        """A report changed the estimates."""
         self.note("report", task_id=task.task_id, **report.to_dict())
 
     def record_generation(self, task: Task) -> None:

@@ -87,7 +87,6 @@ def server_task_utility_from_wire(value: object) -> TimeUtility:
 
 
 def server_task_utility_to_wire(utility: TimeUtility) -> dict[str, float]:
-    """The wire form of a time-utility function."""
     return {"ert_s": utility.ert_s, "alpha": utility.alpha, "beta": utility.beta}
 
 

@@ -44,7 +44,6 @@ class RobotRoster:
         self.incomplete = not complete
 
     def add(self, agents: Iterable[str]) -> None:
-        """Add robots and begin to save them."""
         for agent in agents:
             if agent in self._names:
                 continue

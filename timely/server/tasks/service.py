@@ -153,7 +153,6 @@ class TaskService:
 
     @property
     def stopping(self) -> bool:
-        """No more tasks are admitted."""
         return self._stopping
 
     def check_ready(self) -> None:

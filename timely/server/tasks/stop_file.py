@@ -116,7 +116,6 @@ class SavedState:
         return self.is_saved if self._saving is None else await asyncio.shield(self._saving)
 
     async def close(self) -> None:
-        """Save the state a last time."""
         await self.flush()
         if self._retry is not None:
             self._retry.cancel()

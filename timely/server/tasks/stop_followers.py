@@ -52,7 +52,6 @@ class StopFollowers:
 
     @property
     def agents(self) -> Collection[str]:
-        """The robots of all streams."""
         return self._agent_streams.keys()
 
     def add(self, principal: str, agents: Iterable[str]) -> StopFollower:

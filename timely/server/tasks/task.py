@@ -38,11 +38,9 @@ class Ending:
 
     @property
     def is_error(self) -> bool:
-        """The last event of the task is an ``error``."""
         return bool(self.code)
 
     def problem(self) -> dict[str, Any]:
-        """As problem details."""
         return problem_details(self.code, self.detail, self.where).body()
 
 
@@ -217,7 +215,6 @@ class Task:
         return {**data, "report_token": self.token} if with_token else data
 
     def segment(self, segment: Segment) -> dict[str, Any]:
-        """The data of a segment's event."""
         return {
             "task_id": self.task_id,
             "index": segment.index,

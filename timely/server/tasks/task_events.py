@@ -39,7 +39,6 @@ class TaskEvents:
 
     @property
     def closed(self) -> bool:
-        """The last event was appended."""
         return self._closed
 
     def append(self, name: str, data: Mapping[str, Any], *, last: bool = False) -> int:

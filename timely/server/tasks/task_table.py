@@ -67,7 +67,6 @@ class TaskTable:
         return task
 
     def find(self, task_id: str) -> Task | None:
-        """The task of that id, or None."""
         return self._tasks.get(task_id)
 
     def free_id(self, requested_id: str | None) -> str:
@@ -181,7 +180,6 @@ class TaskTable:
             del self._tasks[task.task_id]
 
     def generating(self) -> list[Task]:
-        """Tasks whose plan is being generated."""
         return [task for task in self._open.values() if task.state == "generating"]
 
     def open_tasks(self) -> list[Task]:

@@ -81,7 +81,6 @@ class EventLog:
         self._thread.start()
 
     def write_header(self, engine: str, discipline: str, mode: str) -> None:
-        """Write the first line."""
         wall_time = datetime.now(UTC).isoformat(timespec="milliseconds")
         self.write(
             "opened",

@@ -21,7 +21,6 @@ def bridge_server_status(node: str, health: ServerHealth | None, url: str) -> Di
 
 
 def bridge_robot_status(node: str, robot: RobotServer) -> DiagnosticStatus:
-    """A robot's driver and tasks."""
     state = robot.port.state
     level, message = DiagnosticStatus.OK, "driver is there"
     if not robot.port.present:

@@ -89,5 +89,4 @@ def bridge_error_owner(code: int) -> str:
 
 
 def bridge_error_name(code: int) -> str:
-    """The name of a code, or its number."""
     return NAMES.get(code, str(code))

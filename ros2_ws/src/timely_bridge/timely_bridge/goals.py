@@ -28,8 +28,6 @@ class TaskGoal:
 
 @dataclass(frozen=True, slots=True)
 class RobotEntry:
-    """A robot of the fleet, as configured."""
-
     name: str
     profile: str
     skill_set: str

@@ -84,9 +84,7 @@ class Driver(Protocol):
         ...
 
     @property
-    def stopped(self) -> bool:
-        """The robot was stopped, and not reset."""
-        ...
+    def stopped(self) -> bool: ...
 
     async def ready(self, timeout_s: float) -> bool:
         """Wait until segments can be sent; False when that takes longer than ``timeout_s``."""

@@ -143,7 +143,6 @@ class BridgeNode(ManagedNode):
         return super().on_configure(state)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Take goals."""
         self._active = True
         url = self._settings.server_url if self._settings else ""
         self.get_logger().info(f"serving {', '.join(self._robots)} from {url}")

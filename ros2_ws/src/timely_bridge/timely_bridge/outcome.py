@@ -74,7 +74,6 @@ class Timeline:
             self.first_start_s = start_s
 
     def end(self, end_s: float, elapsed_s: float) -> None:
-        """A segment ended after ``elapsed_s``."""
         self.spans.append((end_s - elapsed_s, end_s))
         self.start(end_s - elapsed_s)
 

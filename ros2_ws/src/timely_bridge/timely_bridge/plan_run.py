@@ -55,19 +55,13 @@ class PlanObserver(Protocol):
         """The first segment is about to be sent to the driver."""
         ...
 
-    def segment_sent(self, segment: Segment) -> None:
-        """A segment has gone to the driver; on the thread that sent it."""
-        ...
+    def segment_sent(self, segment: Segment) -> None: ...
 
-    def reported(self, report: SegmentReport) -> None:
-        """A report is on its way to the server."""
-        ...
+    def reported(self, report: SegmentReport) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What the plans of one robot share."""
-
     client: AsyncTimelyClient
     driver: Driver
     lock: RobotLock
@@ -190,7 +184,6 @@ class PlanRun:
                 self.context.lock.release(self._claim)
 
     def _early_end(self, work: asyncio.Task[None]) -> BridgeTaskError | None:
-        """Why the plan ended early; None when it is complete."""
         if self._cancellation is not None and self._cancellation.done():
             return self._cancellation.result()
         if not work.done():

@@ -53,7 +53,6 @@ class ReportQueue:
     _sender: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to send; on the loop."""
         self._sender = asyncio.get_running_loop().create_task(
             self._send_all(), name=f"reports {self.task_id}"
         )

@@ -51,7 +51,6 @@ class RobotLease:
             self._session = state.session
 
     def check(self) -> None:
-        """Request the lease if it is not held."""
         now_s = time.monotonic()
         if self.is_held or now_s - self._requested_s < RETRY_S or not self._client.service_is_ready():
             return

@@ -39,7 +39,6 @@ class RobotLock:
 
     @property
     def busy(self) -> bool:
-        """A goal holds the robot."""
         return self._holder is not None
 
     @property

@@ -114,7 +114,6 @@ class RobotServer:
         self._connection.loop.call(self._cancel_runs, code, message)
 
     def destroy(self) -> None:
-        """Release the driver and the action server."""
         self.port.destroy()
         server, self._server = self._server, None
         if server is not None:

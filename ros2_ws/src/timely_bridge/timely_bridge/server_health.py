@@ -29,11 +29,9 @@ class ServerHealth:
 
     @property
     def lost(self) -> bool:
-        """The last checks have failed."""
         return self.misses >= self.max_misses
 
     async def run(self) -> None:
-        """Check until cancelled."""
         while True:
             begin = time.monotonic()
             await self.check()

@@ -29,7 +29,6 @@ class ServerStop:
         self._client, self._fleet, self._robots = client, fleet, list(robots)
 
     async def run(self) -> None:
-        """Follow until cancelled."""
         following: asyncio.Task[None] | None = None
         try:
             while True:

@@ -28,7 +28,6 @@ class StopLatch:
 
     @property
     def set(self) -> bool:
-        """The fleet is stopped."""
         return self._set
 
     def put(self, stopped: bool) -> None:

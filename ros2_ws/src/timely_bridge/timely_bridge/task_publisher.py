@@ -30,7 +30,6 @@ class TaskPublisher:
         self._closed = False
 
     def task(self, run: PlanRun, end: TaskEnd | None = None) -> None:
-        """Publish the state of a task; ``end`` when it is over."""
         goal, utility = run.goal, run.goal.utility
         phase = Task.PLANNED if run.planned else Task.PLANNING
         message = Task(

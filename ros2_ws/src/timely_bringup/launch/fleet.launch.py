@@ -40,7 +40,6 @@ def fleet_launch_nodes(context: LaunchContext) -> list[Node]:
 
 
 def generate_launch_description() -> LaunchDescription:
-    """What ``ros2 launch`` asks for."""
     default = PathJoinSubstitution([FindPackageShare("timely_bringup"), "config", "fleet.yaml"])
     return LaunchDescription(
         [

@@ -58,7 +58,6 @@ def robot_launch_nodes(context: LaunchContext) -> list[LifecycleNode]:
 
 
 def generate_launch_description() -> LaunchDescription:
-    """What ``ros2 launch`` asks for."""
     arguments = [
         DeclareLaunchArgument(name, default_value=default, description=text)
         for name, (default, text) in ARGUMENTS.items()

@@ -52,9 +52,7 @@ class Sighting:
 class Detector(Protocol):
     """Names the objects in view. A plan waits for the answer, so it should take at most 0.1 s."""
 
-    def look(self, pose: DronePose) -> Sequence[Sighting]:
-        """The objects in view now."""
-        ...
+    def look(self, pose: DronePose) -> Sequence[Sighting]: ...
 
 
 class NoDetector:

@@ -124,7 +124,6 @@ class DriverStore:
             return True
 
     def has_begun(self, task_id: str) -> bool:
-        """The task has begun, in this life of the driver or in an earlier one."""
         return task_id in self._tasks
 
     @property

@@ -269,7 +269,6 @@ class SegmentExecutor:
         return not self._thread.is_alive()
 
     def state(self) -> ExecutorState:
-        """What the executor is doing now."""
         with self._changed:
             current, last = self._current, self._last
             counts = self._counts

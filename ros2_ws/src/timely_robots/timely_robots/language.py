@@ -31,8 +31,6 @@ MAX_CALLS = 10_000
 
 
 class SegmentInterpreter(Protocol):
-    """Executes the segments of one task, in order."""
-
     def run(self, text: str) -> SkillValue:
         """Execute the next segment; the value of its last query, or None. Raises what ``perform`` raises."""
         ...
@@ -136,7 +134,6 @@ class PlanInterpreter:
 
     @property
     def ended(self) -> bool:
-        """A ``->`` was executed: the rest of the plan is not."""
         return self._plan.finished
 
     @property

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """The lease as others see it."""
-
     owner: str = ""
     epoch: int = 0
     lapsed: bool = False

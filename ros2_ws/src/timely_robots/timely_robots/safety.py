@@ -75,7 +75,6 @@ class ProximityGate:
         self._distance_m, self._seen_s = math.nan, -math.inf
 
     def observe(self, distance_m: float, now_s: float) -> None:
-        """Take a measurement."""
         self._distance_m, self._seen_s = distance_m, now_s
 
     def problem(self, now_s: float) -> str:
@@ -227,6 +226,5 @@ class SafetyGuard:
 
 
 def _needs_confirmation(skill_name: str, skill_set: str) -> bool:
-    """The skill set lists the skill with ``confirm``."""
     skill = language.robot_executor_skill_set(skill_set).find(skill_name)
     return skill is not None and skill.confirm

@@ -59,8 +59,6 @@ class SegmentResult:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorState:
-    """What the executor is doing now."""
-
     executing: bool = False
     stopped: bool = False
     task_id: str = ""

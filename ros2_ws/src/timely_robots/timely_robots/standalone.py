@@ -97,8 +97,6 @@ class StandaloneRobot:
 
 
 class _End(SilentListener):
-    """Keeps the result of one segment."""
-
     def __init__(self) -> None:
         self._results: SimpleQueue[SegmentResult] = SimpleQueue()
 

@@ -57,7 +57,6 @@ class TaskLedger:
                 del self._tasks[task_id]
 
     def finish(self, order: SegmentOrder) -> None:
-        """A segment was executed to its end."""
         task = self._tasks.get(order.task_id)
         if task is not None:
             task.done_segments = order.index + 1

@@ -69,7 +69,6 @@ class TaskWatchdog:
         return self.alive(task_id, now_s) and self._tasks[task_id].seen_s < self._doubt_s
 
     def has_ended(self, task_id: str) -> bool:
-        """Its end was announced."""
         task = self._tasks.get(task_id)
         return task is not None and task.phase == self._ended_phase
 

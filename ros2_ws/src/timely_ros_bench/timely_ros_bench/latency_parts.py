@@ -55,8 +55,6 @@ def _run_server(folder: Path, segments: int, seed: int) -> None:
     closed_s: Times = {}
 
     class RecordingEngine(ScriptedEngine):
-        """Records when each segment was closed."""
-
         async def generate(self, request: GenerationRequest) -> Any:
             async for event in super().generate(request):
                 if isinstance(event, SegmentReady):

@@ -55,7 +55,6 @@ class StopTally:
     cases: list[str] = field(default_factory=list)
 
     def add(self, robot: str, claim: StopClaim, log: RobotLog) -> None:
-        """Count one robot of one trial."""
         self.stops += 1
         self.faulty += claim.faulty
         brake_s = min((one for one in log.brakes if one >= claim.called_s), default=math.inf)

@@ -83,7 +83,6 @@ def paper_averages(runs: Iterable[Completion]) -> list[float]:
 
 
 def paper_completion_p90s(runs: Iterable[Completion]) -> list[float]:
-    """90th percentile of completion of each run, seconds."""
     return [float(np.percentile(list(run.values()), 90)) for run in runs]
 
 

@@ -59,7 +59,6 @@ class Application:
     requests: tuple[AppRequest, ...]
 
     def cost(self, model: CostModel = predictor_kv_token_time) -> float:
-        """Cost of all its requests."""
         return math.fsum(model(r.prompt_tokens, r.output_tokens) for r in self.requests)
 
 

@@ -33,7 +33,6 @@ SETTINGS = {
 
 
 def paper_settings(evaluation: Evaluation) -> Iterator[Claim]:
-    """One row a setting."""
     shares: dict[str, list[Measured | None]] = {}
     for number, (label, values) in enumerate(SETTINGS.items()):
         latency_s = {

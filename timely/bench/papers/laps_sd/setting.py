@@ -126,7 +126,6 @@ class RecordingLapsSd(LapsSd):
 
     @property
     def errors(self) -> list[float]:
-        """Relative error of each estimate."""
         return [
             abs(whole - self.rounds[name]) / self.rounds[name] for name, (whole, _) in self.estimates.items()
         ]
@@ -164,7 +163,6 @@ def paper_workload(
 def make_paper_discipline(
     system: str, tasks: Sequence[PlannedTask], queues: int = 4, first_s: float = 1.0
 ) -> Discipline:
-    """A discipline of the comparison, by its name."""
     if system == "laps-sd":
         return LapsSd(queues=queues, first_s=first_s, draft_s=DRAFT_S, verify_s=VERIFY_S)
     makers: dict[str, Callable[[], Discipline]] = {

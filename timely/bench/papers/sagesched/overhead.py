@@ -131,7 +131,6 @@ class _Scheduler:
         return scheduler
 
     def add(self) -> Job:
-        """One more request in the table."""
         request = self.pool[self.count % len(self.pool)]
         spec = JobSpec(
             self.count, 0.0, prompt_tokens=request.prompt_tokens, max_tokens=MAX_TOKENS, text=request.text

@@ -150,7 +150,6 @@ class Setting:
 
     @classmethod
     def make(cls, seed: int, rate: float, errors: Errors, datasets: Sequence[str] = tuple(DATASETS)) -> Self:
-        """The setting of one seed."""
         world = World(seed, datasets)
         return cls(world, seed, rate, errors, *paper_workload(world, seed, REQUESTS, rate))
 
@@ -218,7 +217,6 @@ class Setting:
 
 @cache
 def paper_baseline_errors() -> Errors:
-    """``calibrate``, once a process."""
     return calibrate_paper_errors()
 
 
@@ -250,7 +248,6 @@ class Oracle:
 
     @classmethod
     def of_length(cls, setting: Setting) -> Self:
-        """The true length of each request."""
         return cls({request.text: np.array([request.output_tokens]) for request in setting.requests})
 
     @classmethod

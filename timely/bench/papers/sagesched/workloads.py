@@ -107,7 +107,6 @@ class World:
         self._popularity = {name: _zipf(len(families), rng) for name, families in self.families.items()}
 
     def draw(self, count: int, rng: Rng) -> list[SyntheticRequest]:
-        """``count`` requests."""
         requests = []
         for _ in range(count):
             name = self.names[int(rng.integers(len(self.names)))]
@@ -173,7 +172,6 @@ def paper_workload(
 def sagesched_paper_task(
     number: int, arrival_s: float, text: str, prompt_tokens: int, output_tokens: int
 ) -> PlannedTask:
-    """An ordinary request as a planned task."""
     return PlannedTask(
         number, round(arrival_s, 6), (PlannedSegment("", output_tokens, 0.0),), prompt_tokens, task=text,
         max_tokens=MAX_TOKENS, plain=True,

@@ -78,8 +78,6 @@ class _StagedSjf(_Order):
 
 
 class _StagedFcfs(_Order):
-    """By arrival."""
-
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
         return np.zeros(len(rows), dtype=np.int64), table.sequence[rows].astype(np.float64)
 
@@ -229,7 +227,6 @@ def measure_paper_lengths(rate: float, concurrency: int, seed: int) -> Levels:
 
 
 def _over_workloads(run: Callable[[int], Levels], seed: int) -> Levels:
-    """Mean over the workloads of a seed."""
     mean: Levels = np.mean([run(seed + 1000 * part) for part in range(WORKLOADS_A_SEED)], axis=0).tolist()
     return mean
 

@@ -122,7 +122,6 @@ class Outcome:
 
     @classmethod
     def of(cls, records: Sequence[JobRecord], ids: Sequence[int], end_s: float) -> Self:
-        """From the records of a run with the trace id of each."""
         kinds = {"urgent": [r for r in records if r.task.hints.utility.urgent]}
         kinds["normal"] = [r for r in records if not r.task.hints.utility.urgent]
         types = {}

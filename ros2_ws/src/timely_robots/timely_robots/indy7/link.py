@@ -104,7 +104,6 @@ class Indy7Link:
             grpc.channel_ready_future(channel).result(timeout=max(0.05, end - self._clock.now()))
 
     def close(self) -> None:
-        """Let go of the arm."""
         self._closing.set()
         if self._watch.is_alive():
             self._watch.join(self._timeout_s + 1.0)
@@ -213,7 +212,6 @@ class Indy7Link:
         self._tell("MoveJ", lambda arm: arm.movej(list(target), vel_ratio=percent))
 
     def output(self, address: int, on: bool) -> None:
-        """Set a digital output."""
         self._tell("SetDO", lambda arm: arm.set_do([(address, int(on))]))
 
     def _tell(self, what: str, call: Callable[[Any], Any]) -> None:

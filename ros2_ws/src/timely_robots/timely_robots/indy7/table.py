@@ -47,7 +47,6 @@ class Table:
             raise MotionError(f"cannot put {name!r} on itself", ErrorCode.MOTION_FAILED)
 
     def take(self, name: str) -> None:
-        """It is in the gripper now."""
         self.holding = robot_thing_name(name)
 
     def put(self, spot: Spot) -> None:
@@ -56,5 +55,4 @@ class Table:
         self.holding = ""
 
     def describe(self) -> str:
-        """What there is, in words."""
         return ", ".join(name for name in sorted(self.places) if name != self.holding) or "nothing"

@@ -169,7 +169,6 @@ class Arm:
         return float(sum(self._data.qpos[address] for address in self._fingers))
 
     def spot(self, name: str) -> Spot:
-        """The middle of a thing."""
         x, y, z = self._data.xpos[self._bodies[name]].tolist()
         return (x, y, z)
 

@@ -45,7 +45,6 @@ def arm_model(things: Mapping[str, Spot], places: Mapping[str, Spot]) -> str:
 
 
 def _fill(file: str, **values: object) -> str:
-    """A model of this folder with its values."""
     text = resources.files(__package__ or "").joinpath(file).read_text(encoding="utf-8")
     return Template(text).substitute(values, step_s=STEP_S, gravity=GRAVITY)
 

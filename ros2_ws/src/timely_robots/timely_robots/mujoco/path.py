@@ -22,7 +22,6 @@ class Progress:
     braking: bool = False
 
     def step(self, seconds: float) -> None:
-        """Let time pass."""
         before = self.rate
         self._step(seconds)
         self.pull = (self.rate - before) / seconds

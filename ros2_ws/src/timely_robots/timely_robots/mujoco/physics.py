@@ -69,13 +69,11 @@ class Physics:
         self._thread = threading.Thread(target=self._run, name="physics", daemon=True)
 
     def start(self) -> Self:
-        """Let time pass."""
         self._last_s = self._clock.now()
         self._thread.start()
         return self
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Stop the clock."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)

@@ -101,7 +101,6 @@ class Pilot:
         return self._begin(Leg(origin, yaw, (0.0, 0.0, 0.02 - origin[2])), 0.4, ACCELERATION)
 
     def cut_motors(self) -> None:
-        """Motors off."""
         self.flying = False
 
     def _begin(self, leg: Leg, speed: float, acceleration: float) -> float:

@@ -186,7 +186,6 @@ class ActionCall:
         self._follow(assumed_goal_handle(self._client, self.goal_id))
 
     def cancel(self) -> None:
-        """Cancel the goal, if it was accepted."""
         if self.handle is not None:
             self.handle.cancel_goal_async()
 
@@ -255,7 +254,6 @@ class _Terse:
         self._logger = logger
 
     def debug(self, message: str, **options: Any) -> bool:
-        """As the logger's."""
         if not self._logger.is_enabled_for(LoggingSeverity.DEBUG):
             return False
         return bool(self._logger.debug(message, **options))

@@ -157,7 +157,6 @@ class DriverNode(ManagedNode):
         return super().on_configure(state)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Begin to take segments."""
         self._session = secrets.randbits(63)
         if self._segment_executor is not None:
             self._segment_executor.set_limits(

@@ -83,12 +83,10 @@ class ManagedNode(LifecycleNode):
         ]
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release everything."""
         self.release()
         return super().on_cleanup(state)
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release everything."""
         self.release()
         return super().on_shutdown(state)
 

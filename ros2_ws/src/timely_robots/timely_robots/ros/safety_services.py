@@ -79,7 +79,6 @@ class SafetyServices:
         mark_ros_stop_thread(self._spinner.start().thread)
 
     def close(self) -> None:
-        """End the service ``~/stop``."""
         self._spinner.close()
 
     @property

@@ -49,7 +49,6 @@ class DriverState:
 
     @property
     def mode(self) -> int:
-        """The ``mode`` of RobotState."""
         if self.fault or self.robot.fault:
             return RobotState.FAULT
         if not self.active:

@@ -35,7 +35,6 @@ class SimRobot(Robot):
     )
 
     def connect(self, timeout_s: float) -> None:
-        """Set the scene."""
         if self.settings["times"] not in ("sampled", "expected"):
             raise MotionError("times must be sampled or expected", ErrorCode.INVALID_INPUT)
         self._world = SimWorld(self.texts("things"))
@@ -86,7 +85,6 @@ class SimRobot(Robot):
         return self._world.proximity_m(call, self._share(begin, seconds))
 
     def _share(self, begin_s: float, seconds: float) -> float:
-        """The share of a motion that is done."""
         return min(1.0, (self.clock.now() - begin_s) / seconds) if seconds > 0 else 1.0
 
     def status(self) -> RobotStatus:

@@ -38,7 +38,6 @@ class SimWorld:
         """What ``log`` and ``say`` said, newest last, bounded."""
 
     def has(self, thing: object) -> bool:
-        """It is in the scene."""
         return self.anything or robot_thing_name(thing) in self.things
 
     def before(self, call: SkillCall) -> None:
@@ -75,7 +74,6 @@ class SimWorld:
             self.log = [*self.log[-99:], str(call.args[0])]
 
     def _position_after(self, call: SkillCall, share: float) -> list[float]:
-        """The position after a share of a straight motion."""
         metres = 0.01 * float(str(call.args[0])) * share  # plans give centimetres
         x, y, z = (metres * part for part in STRAIGHT[call.skill][1])
         x0, y0, z0 = self.position

@@ -80,7 +80,6 @@ class TelloDrone:
         return {}
 
     def close(self) -> None:
-        """Let another driver have the drone."""
         self._states.close()
         self._claim.close()
 

@@ -73,7 +73,6 @@ class TelloLink:
 
     @property
     def state(self) -> TelloState:
-        """The state as last heard."""
         return self._state
 
     @property
@@ -162,7 +161,6 @@ class TelloLink:
         return self._halting is not None
 
     def close(self) -> None:
-        """Stop listening to the drone."""
         self._closing.set()
         if self._watch is not threading.current_thread():
             self._watch.join(5.0)

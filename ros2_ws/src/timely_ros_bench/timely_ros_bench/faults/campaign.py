@@ -121,7 +121,6 @@ class Campaign:
         return ends[fault.robot]
 
     def _count(self, fault: Fault, ends: dict[str, str], violations: Violations) -> None:
-        """Add a round to the tally."""
         tally, history = self.tally, self._judge_history()
         tally.rounds += 1
         tally.faults += len(fault.kinds)

@@ -93,7 +93,6 @@ class DdsCut:
         self._write(0, CUTS.index(cut))
 
     def set_clock(self, clock: str) -> None:
-        """Set the wall clock, one of ``CLOCKS``."""
         self._write(1, CLOCKS.index(clock))
 
     def _write(self, place: int, value: int) -> None:

@@ -67,7 +67,6 @@ class FaultFleet:
         part.wait_for_file(ready)
 
     def start_bridge(self) -> None:
-        """The bridge."""
         self._start_bridge("bridge", self.folder / "bridge")
 
     def start_second_bridge(self) -> None:
@@ -116,7 +115,6 @@ class FaultFleet:
         self._begin(f"emulator of {name}", EMULATOR, arguments, python=self._python[name])
 
     def start_driver(self, name: str) -> None:
-        """The driver of a robot."""
         kind = faulty_robot_kind(name)
         settings: dict[str, Any] = {
             "profile": _profile(name),
@@ -143,11 +141,9 @@ class FaultFleet:
         )
 
     def kill(self, role: str) -> None:
-        """SIGKILL."""
         self._parts[role].kill()
 
     def signal(self, role: str, number: int) -> None:
-        """Send a signal to a part."""
         self._parts[role].signal(number)
 
     def fill_disk(self, *, full: bool) -> None:
@@ -168,7 +164,6 @@ class FaultFleet:
         self._overload = Overload(self.url)
 
     def end_overload(self) -> None:
-        """Request no more."""
         if self._overload is not None:
             self._overload.end()
 
@@ -177,11 +172,9 @@ class FaultFleet:
         return {role: read_process_waits(part.pid) for role, part in self._parts.items() if part.pid}
 
     def output(self, role: str) -> str:
-        """What a part has written."""
         return self._parts[role].quote()
 
     def close(self) -> None:
-        """Kill what runs."""
         self.end_overload()
         for part in self._parts.values():
             part.close()

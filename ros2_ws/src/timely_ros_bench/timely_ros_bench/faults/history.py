@@ -144,8 +144,6 @@ class _Progress:
 
 
 class _RobotJudge:
-    """The history of one robot."""
-
     def __init__(self, history: FaultHistory, robot: str) -> None:
         self._robot, self._patience_s = robot, history.patience_s
         tasks = sorted((one for one in history.tasks if one.robot == robot), key=lambda one: one.accepted_s)
@@ -158,7 +156,6 @@ class _RobotJudge:
         self._violations: list[Violation] = []
 
     def judge(self) -> list[Violation]:
-        """All violations of the robot."""
         for motion in self._motions:
             if fault_bench_out_of_limits(motion.what):
                 self._add("out_of_limits", motion)

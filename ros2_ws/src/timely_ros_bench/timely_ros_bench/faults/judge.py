@@ -37,7 +37,6 @@ class Violations:
     cases: list[str] = field(default_factory=list)
 
     def add(self, kind: str, case: str) -> None:
-        """One more."""
         self.counts[kind] += 1
         self.cases.append(f"{kind}: {case}")
 

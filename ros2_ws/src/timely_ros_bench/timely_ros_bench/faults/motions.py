@@ -45,7 +45,6 @@ def fault_round_plans(robot: str, round_number: int, rng: random.Random) -> list
 
 
 def fault_round_plan_number(task_id: str) -> int:
-    """0 for the first plan of a task, 1 for the plan that replaces it, and so on."""
     return int(task_id.partition("-r")[2] or 0)
 
 

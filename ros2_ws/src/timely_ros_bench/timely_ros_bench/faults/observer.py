@@ -26,8 +26,6 @@ from timely_ros_bench.faults.judge import ObservedState
 
 @dataclass(slots=True, eq=False)
 class Errand:
-    """A task on its way."""
-
     robot: str
     plans: list[list[str]]
     call: ActionCall
@@ -37,17 +35,14 @@ class Errand:
 
     @property
     def task_id(self) -> str:
-        """The bridge's name of it."""
         return f"ros-{bytes(self.call.goal_id.uuid).hex()}"
 
     @property
     def ended(self) -> bool:
-        """Its result is there."""
         return self.call.response is not None
 
     @property
     def result(self) -> Any:
-        """The result of a task that has ended."""
         return self.call.response.result
 
 
@@ -118,12 +113,10 @@ class Observer:
         return bool(self._clients[name].server_is_ready())
 
     def last(self, name: str) -> ObservedState | None:
-        """The last state of the robot."""
         states = self.states[name]
         return states[-1] if states else None
 
     def send(self, name: str, task: str, plans: list[list[str]]) -> Errand:
-        """Send a task."""
         end_s: list[float] = []
         call = ActionCall(
             self._clients[name],
@@ -143,7 +136,6 @@ class Observer:
         self._spinner.call(errand.call.insist)
 
     def cancel(self, errand: Errand) -> None:
-        """Cancel a task."""
         self._spinner.call(errand.call.cancel)
 
     def connect(self, kind: Any, name: str, timeout_s: float = 30.0) -> None:
@@ -176,5 +168,4 @@ class Observer:
         return answers[0]
 
     def close(self) -> None:
-        """Let go."""
         self._spinner.close()

@@ -60,7 +60,6 @@ class Fault:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of the round."""
         return (self.kind, self.companion.kind) if self.companion else (self.kind,)
 
 
@@ -108,7 +107,6 @@ def fault_schedule(count: int, seed: int, robots: Sequence[str]) -> list[Fault]:
 
 
 def faulty_robot_kind(robot: str) -> str:
-    """The kind of a robot, by its name."""
     label = robot.rstrip("0123456789")
     return next(kind for kind, robot_label in LABELS.items() if robot_label == label)
 

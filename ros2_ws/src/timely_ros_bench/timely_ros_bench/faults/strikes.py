@@ -59,7 +59,6 @@ class Strikes:
             act()
 
     def repair(self, fault: Fault) -> None:
-        """Start what a fault has ended."""
         for one in (fault, fault.companion):
             if one is None:
                 continue
@@ -140,7 +139,6 @@ class Strikes:
         self.world.cuts[robot].set("none")
 
     def _wake(self, role: str, fault: Fault) -> None:
-        """Let a process go on."""
         if fault.kind == "bridge_hangs":
             self._note_silence(self.world.robots, fault.hold_s)
         self.world.signal(role, signal.SIGCONT)
