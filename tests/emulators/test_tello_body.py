@@ -7,7 +7,7 @@ import random
 import pytest
 
 from timely.emulators.tello_body import TelloBody
-from timely.emulators.tello_motions import BUSY, LOW_BATTERY, NOT_FLYING, OK, RANGE, TelloPhysics
+from timely.emulators.tello_motions import BUSY, ERROR, LOW_BATTERY, NOT_FLYING, OK, RANGE, TelloPhysics
 
 EXACT = TelloPhysics(noise=0.0)
 
@@ -124,6 +124,18 @@ def test_it_lands_after_15_s_of_silence_and_any_command_prevents_that() -> None:
     assert not body.flying
     assert body.pose.z == 0.0
     assert body.handle("forward 50")[0] == NOT_FLYING
+
+
+def test_until_it_hovers_it_hears_neither_stop_nor_land() -> None:
+    body = drone(flying=False)
+    body.handle("takeoff")
+    for command in ("stop", "land"):
+        body.advance(body.now + 1.0)
+        assert body.handle(command)[0] == ERROR
+    (ended,) = body.advance(body.now + 5.0)
+    assert (ended.command, ended.outcome) == ("takeoff", "done")
+    assert body.pose.z == pytest.approx(EXACT.takeoff_m)
+    assert body.handle("land")[0] == ""
 
 
 def test_the_battery_drains_lands_the_drone_and_ends() -> None:

@@ -116,6 +116,11 @@ class TelloBody:
     def _landing(self) -> bool:
         return self.motion is not None and self.motion.command.startswith("land")
 
+    @property
+    def _taking_off(self) -> bool:
+        """No document says so, but owners report that it hears neither stop nor land until it hovers."""
+        return self.motion is not None and self.motion.command.startswith("takeoff")
+
     def _drift(self, until: float) -> None:
         step = until - self.now
         physics = self.physics
@@ -207,6 +212,8 @@ class TelloBody:
         if name in _READS:
             reply = _READS[name](self)
             return reply, reply, []
+        if name in ("stop", "land") and self._taking_off:
+            return ERROR, "ignored: taking off", []
         if name == "stop":
             ends = self._cut(self.now, "stopped") if self.flying and not self._landing else []
             self.rc = (0.0, 0.0, 0.0, 0.0)

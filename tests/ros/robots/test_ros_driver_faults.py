@@ -179,6 +179,44 @@ def test_a_drone_that_dies_in_flight_is_a_lost_connection_and_may_come_back(doma
             assert motions == ["takeoff", "forward 33"]
 
 
+def test_a_drone_that_was_switched_off_gets_its_speed_again_and_begins_anew(domain_id: int) -> None:
+    host = next(_hosts)
+    with fast_tello(host) as first, drone_at_work(host, domain_id, speed_cm_s=40) as rig:
+        assert rig.one("mf(40);").outcome == "done"
+        assert rig.one("tc(90);").outcome == "done"
+        assert first.body.speed == pytest.approx(0.4)
+        first.close()
+        robot = rig.driver.robot
+        eventually(lambda: robot.status().link_lost)
+        with fast_tello(host) as second:
+            eventually(lambda: not robot.status().link_lost)
+            assert second.body.speed == pytest.approx(1.0)
+            assert rig.one("mf(50);").outcome == "done"
+            assert second.body.speed == pytest.approx(0.4)
+            where = robot.here()
+    assert (where.x, where.y, where.yaw) == pytest.approx((0.5, 0.0, 0.0), abs=0.02)
+
+
+def test_a_drone_that_is_stopped_while_it_takes_off_is_at_rest_when_it_hovers(domain_id: int) -> None:
+    physics = replace(BRISK, takeoff_s=4.5)
+    with (
+        fast_tello(next(_hosts), physics=physics) as drone,
+        drone_at_work(drone.address[0], domain_id) as rig,
+    ):
+        moving = rig.send("mf(20);")
+        eventually(lambda: drone.body.motion is not None, "it never began")
+        rig.work.stop()
+        assert moving.result().code == ErrorCode.DRIVER_STOPPED
+        robot = rig.driver.robot
+        assert not robot.status().at_rest
+        eventually(lambda: robot.status().at_rest)
+        assert drone.body.pose.z == pytest.approx(physics.takeoff_m), "it rises"
+        assert not robot.status().fault
+        rig.work.reset()
+        assert rig.one("mf(20);").outcome == "done"
+        assert [r["command"] for r in drone.journal.records("motion")] == ["takeoff", "forward 20"]
+
+
 def test_a_battery_that_runs_out_is_a_typed_failure_with_the_drone_on_the_ground(domain_id: int) -> None:
     physics = replace(BRISK, hover_drain=5.0)
     emulated = fast_tello(next(_hosts), physics=physics, battery=30.0)

@@ -12,11 +12,12 @@ from typing import Any, cast
 import pytest
 from manual_robot_clock import ManualRobotClock
 from ros_harness import LIMIT_S, eventually
+from timely_robots.clock import RobotClock
 from timely_robots.detector import DronePose
 from timely_robots.indy7 import robot as indy7_robot
 from timely_robots.indy7.link import Indy7Link
 from timely_robots.indy7.robot import Indy7Robot
-from timely_robots.segments import Motion, MotionError, SegmentListener, SegmentOrder
+from timely_robots.segments import Motion, MotionError, SegmentOrder, SilentListener
 from timely_robots.tello import robot as tello_robot
 from timely_robots.tello.drone import TelloDrone
 from timely_robots.tello.link import HALT_BURST, HALT_BURST_S, STATE_SILENCE_S, TelloLink
@@ -45,6 +46,11 @@ class Drone(TelloDrone):
 
     def close(self) -> None:
         pass
+
+
+def idle_motion(clock: RobotClock) -> Motion:
+    """A motion that nothing follows."""
+    return Motion(SegmentOrder("", 0, "", ""), SilentListener(), clock, 10.0 * LIMIT_S)
 
 
 @pytest.fixture
@@ -108,6 +114,64 @@ def test_a_stop_that_the_network_refuses_is_no_success(monkeypatch: pytest.Monke
         assert link.halting, "it is not repeated"
     finally:
         link.close()
+
+
+class LowDrone(Drone):
+    """A drone that hovers at ``height_cm`` above the place of its takeoff, until it is told to land."""
+
+    def __init__(self, clock: SystemClock, height_cm: int = 0) -> None:
+        super().__init__(-1)
+        self._clock, self._height_cm, self._motors = clock, height_cm, 10.0
+
+    def new_state(self) -> dict[str, Any]:
+        is_up = "land" not in self.sent
+        self._motors = self._clock.now() if is_up else self._motors
+        return {**super().new_state(), "h": self._height_cm if is_up else 0, "time": int(self._motors)}
+
+
+@pytest.fixture
+def low_robot() -> Iterator[tuple[TelloRobot, LowDrone]]:
+    clock, robot = SystemClock(SPEED), TelloRobot()
+    drone = LowDrone(clock)
+    robot.clock, robot._link = clock, (link := TelloLink(drone, clock))
+    robot._north, robot._ground_m, robot._where = 0, 0.0, DronePose()
+    eventually(lambda: link.motors_run, "its state never came")
+    yield robot, drone
+    link.close()
+
+
+def test_a_drone_that_hovers_as_high_as_it_took_off_is_in_the_air(
+    low_robot: tuple[TelloRobot, LowDrone],
+) -> None:
+    robot, drone = low_robot
+    link, motion = cast(TelloLink, robot._link), idle_motion(robot.clock)
+    assert robot.status().away
+    assert robot._is_in_air(link, motion), "it would take off again"
+    robot.failsafe("land", motion)
+    assert "land" in drone.sent
+    assert not robot.status().away
+    assert not robot._is_in_air(link, motion)
+
+
+def test_a_drone_below_the_place_of_its_takeoff_flies() -> None:
+    clock = SystemClock(SPEED)
+    link = TelloLink(LowDrone(clock, height_cm=-60), clock)
+    try:
+        eventually(lambda: link.flying)
+    finally:
+        link.close()
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_drone_that_is_let_go_of_is_told_to_land(
+    low_robot: tuple[TelloRobot, LowDrone], silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    robot, drone = low_robot
+    if silent:
+        monkeypatch.setattr(drone, "new_state", dict)
+        eventually(lambda: robot.status().link_lost)
+    robot.disconnect()
+    assert "land" in drone.sent
 
 
 class Arm:
@@ -297,8 +361,7 @@ class Metre:
         assert self.clock.until_waiting(2)
 
     def _fly(self) -> None:
-        silent = cast(SegmentListener, None)
-        motion = Motion(SegmentOrder("", 0, "", ""), silent, self.clock, 10.0 * LIMIT_S)
+        motion = idle_motion(self.clock)
         try:
             assert self._robot._try(Flight("forward 100", 2.8, 0.7, (1.0, 0.0, 0.0)), self.link, motion)
             self._ends.append(self.clock.now() - self.drone.begin_s)
@@ -408,7 +471,7 @@ def test_a_drone_whose_state_does_not_come_gets_the_order_to_land(monkeypatch: p
         monkeypatch.setattr(drone, "new_state", lambda: {**state, "h": 0} if "land" in drone.sent else {})
         eventually(lambda: link.silent_s > STATE_SILENCE_S, "the link is not lost")
         link.halt()  # the first act of a failsafe
-        robot.failsafe("land", Motion(SegmentOrder("", 0, "", ""), cast(SegmentListener, None), clock, 1.0))
+        robot.failsafe("land", idle_motion(clock))
         assert not link.flying
     finally:
         link.close()

@@ -26,6 +26,10 @@ KEEP_ALIVE_S = 5.0
 STATE_SILENCE_S = 3.0
 """The state comes ten times a second; without it for so long the drone is out of reach."""
 REVIVE_S = 2.0
+TAKEOFF_S = 4.0
+"""A drone that takes off stands still for so long at most. Until it hovers it ignores stop and land."""
+MOTORS_S = 2.5
+"""Motors that run count up, in whole seconds; a count that was the same for so long means that they stand."""
 HALT_BURST, HALT_BURST_S = 6, 0.005
 """Copies of a stop, and the time between two. On a link that loses a fifth, 99.2% of stops arrive within 10 ms."""
 HALT_AGAIN_S = 0.1
@@ -48,6 +52,10 @@ class TelloState:
     battery: float = math.nan
     rest_s: float = math.inf
     """Since when nothing has changed: yaw, height, speed zero."""
+    motors: int = 0
+    """For how long the motors have run since the drone was switched on, seconds."""
+    motors_s: float = -math.inf
+    """When that number last rose."""
 
 
 class TelloLink:
@@ -67,6 +75,12 @@ class TelloLink:
         """Why a stop has no effect; empty if it has."""
         self.awaiting = False
         """A motion's answer is waited for: nothing else may be asked that is answered with ok."""
+        self.takeoff_s = -math.inf
+        """When a takeoff was sent whose end was not observed."""
+        self.returns = 0
+        """How often it was heard again after a silence. It may have been switched off meanwhile."""
+        self.starts = 0
+        """How often it was switched on again, by its count of the motors' time."""
         self._closing = threading.Event()
         self._watch = threading.Thread(target=self._run, name="tello link", daemon=True)
         self._watch.start()
@@ -82,8 +96,23 @@ class TelloLink:
 
     @property
     def flying(self) -> bool:
-        """It is off the ground, by its own word."""
-        return self._state.height_m > 0.05
+        """It is off the ground, by its own word. Below the place of its takeoff its height is negative."""
+        return self._state.height_m > 0.05 or (self._state.height_m < -0.05 and self.motors_run)
+
+    @property
+    def motors_run(self) -> bool:
+        """By its own word. Its height may be zero in the air: it is that above the place of its takeoff."""
+        return self._state.heard_s - self._state.motors_s < MOTORS_S
+
+    @property
+    def away(self) -> bool:
+        """It flies, or may fly."""
+        return self.flying or self.motors_run
+
+    @property
+    def taking_off(self) -> bool:
+        """A takeoff was sent, and the drone may not show it yet."""
+        return not self.flying and self._clock.now() - self.takeoff_s < TAKEOFF_S
 
     def send(self, text: str) -> str:
         """Send a command and wait for nothing; why the network refused it, or an empty string."""
@@ -105,8 +134,14 @@ class TelloLink:
         """
         wait(max(0.0, self._sent_s + SPACING_S - self._clock.now()))
         permit()
-        self._drone.answers.clear()
+        self.discard_answers()
+        if text == "takeoff":
+            self.takeoff_s = self._clock.now()
         self.send(text)
+
+    def discard_answers(self) -> None:
+        """Forget the answers that have come."""
+        self._drone.answers.clear()
 
     def answer(self) -> str | None:
         """The next answer that is one to a command; None if there is none yet. Answers to queries are passed over."""
@@ -174,8 +209,9 @@ class TelloLink:
             if (halting := self._halting) is not None and not (self.fault and revive):
                 since_s, packets = halting
                 # Two packets of rest: the first may have been on its way when the stop was sent.
-                is_at_rest = self._state.packets >= packets + 3 and now - self._state.rest_s >= 0.15
-                late_s = now - since_s
+                stands = self._state.packets >= packets + 3 and now - self._state.rest_s >= 0.15
+                is_at_rest = stands and not self.taking_off
+                late_s = now - max(since_s, self.takeoff_s + TAKEOFF_S)
                 if is_at_rest:
                     with self._halt_lock:
                         if self._halting is halting:  # no other stop came meanwhile
@@ -201,7 +237,14 @@ class TelloLink:
         same = speed == 0.0 and (yaw, height) == (before.yaw_deg, before.height_m)
         battery = 0.01 * float(raw["bat"]) if "bat" in raw else math.nan
         rest_s = (before.rest_s if math.isfinite(before.rest_s) else now) if same else math.inf
-        self._state = TelloState(now, before.packets + 1, yaw, height, speed, battery, rest_s)
+        motors = int(raw.get("time", 0))
+        motors_s = now if before.packets and motors > before.motors else before.motors_s
+        if before.packets:
+            self.returns += now - before.heard_s > STATE_SILENCE_S
+            self.starts += motors < before.motors
+        self._state = TelloState(
+            now, before.packets + 1, yaw, height, speed, battery, rest_s, motors, motors_s
+        )
 
 
 def open_tello_link(host: str, port: int, timeout_s: float, clock: RobotClock) -> TelloLink:

@@ -12,8 +12,8 @@ from timely_robots.detector import DronePose
 from timely_robots.drone_skills import DETECTOR_SETTINGS, STRAIGHT, DroneRobot
 from timely_robots.error_codes import ErrorCode
 from timely_robots.robot import RobotStatus, Setting
-from timely_robots.segments import Motion, MotionCancelled, MotionError
-from timely_robots.tello.link import COMMAND_PORT, STATE_SILENCE_S, TelloLink, open_tello_link
+from timely_robots.segments import Motion, MotionCancelled, MotionError, SkillCall, SkillValue
+from timely_robots.tello.link import COMMAND_PORT, MOTORS_S, STATE_SILENCE_S, TelloLink, open_tello_link
 
 POLL_S = 0.02
 MARGIN_S = 4.0
@@ -33,6 +33,8 @@ FASTEST_M_PER_S, FASTEST_DEG_PER_S = 1.5, 180.0
 """No motion is faster, so an ``ok`` that comes sooner belongs to something else."""
 TAKEOFF_S, QUICKEST_TAKEOFF_S = 6.0, 0.5
 LAND_S = 8.0
+LAND_UNHEARD_S = 2.0
+"""A drone whose state does not come is told to land for so long."""
 SETTLE_S = 4.0
 """An earlier stop has so long to take effect before a motion is refused."""
 REST_S = 0.2
@@ -88,23 +90,32 @@ class TelloRobot(DroneRobot):
         speed = self.settings["speed_cm_s"]
         if (limit := self.profile.speed.linear_m_per_s) is not None:
             speed = min(speed, max(10, int(100 * limit)))
-        left_s = max(0.5, timeout_s - (self.clock.now() - begin_s))
-        if not link.insist(f"speed {speed}", left_s, self._wait):
-            link.close()
-            raise MotionError(f"the drone at {host} does not take its speed", ErrorCode.CONNECTION_LOST)
         self._speed = 0.01 * speed
-        self._where = DronePose()
-        self._north = link.state.yaw_deg
+        try:
+            self._set_speed(link, max(0.5, timeout_s - (self.clock.now() - begin_s)), self._wait)
+        except MotionError:
+            link.close()
+            raise
         self._ground_m = 0.0
+        self._begin_frame(link)
         self._link = link
+
+    def _set_speed(self, link: TelloLink, timeout_s: float, wait: Callable[[float], None]) -> None:
+        returns = link.returns
+        if not link.insist(f"speed {100.0 * self._speed:.0f}", timeout_s, wait):
+            raise MotionError("the drone does not take its speed", ErrorCode.CONNECTION_LOST)
+        self._returns = returns
+
+    def _begin_frame(self, link: TelloLink) -> None:
+        """Count places from here on."""
+        self._where, self._north, self._starts = DronePose(), link.state.yaw_deg, link.starts
 
     def disconnect(self) -> None:
         """Land, as far as the drone still listens, and let go of it."""
         link, self._link = self._link, None
         if link is None:
             return
-        if link.silent_s < STATE_SILENCE_S:
-            self._land(link, LAND_S, self._wait)
+        self._land(link, LAND_S if link.silent_s < STATE_SILENCE_S else LAND_UNHEARD_S, self._wait)
         link.close()
 
     def halt(self) -> None:
@@ -122,22 +133,29 @@ class TelloRobot(DroneRobot):
         detail = (
             f"nothing heard for {link.silent_s:.0f} s"
             if silent
-            else ("flying" if link.flying else "on the ground")
+            else ("flying" if link.away else "on the ground")
         )
         return RobotStatus(
             (where.x, where.y, link.state.height_m),
             turn,
             link.state.battery,
             detail,
-            at_rest=not silent
+            at_rest=not (silent or link.taking_off)
             and link.silent_s <= LARGEST_GAP_S
             and self.clock.now() - link.state.rest_s >= REST_S,
-            away=link.flying,
+            away=link.away,
             link_lost=silent,
             fault=link.fault,
         )
 
     # --- Flying ---
+
+    def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
+        link = self._link
+        if link is not None and link.starts != self._starts:
+            # Its yaw counts from where it was switched on, and nothing tells where that was.
+            self._begin_frame(link)
+        return super().perform(call, motion)
 
     def fly(self, skill: str, centimetres: float, motion: Motion) -> None:
         command, direction = STRAIGHT[skill]
@@ -167,13 +185,17 @@ class TelloRobot(DroneRobot):
         link = self._connected_link()
         self._check_battery(link)
         self._settle(link, motion)
-        if not link.flying:
+        if link.returns != self._returns:
+            # A drone that was switched off flies at a speed of its own.
+            self._set_speed(link, UNSTARTED_S, motion.sleep)
+        if not self._is_in_air(link, motion):
             self._carry_out(
                 # It rests for over a second before it says that it is up, and what it is told meanwhile is lost.
                 Flight("takeoff", TAKEOFF_S, QUICKEST_TAKEOFF_S, rests_s=TAKEOFF_S, deaf_to=("error",)),
                 link,
                 motion,
             )
+            link.takeoff_s = -math.inf
             self._ground_m = link.state.height_m
         here, (ahead, left, up) = self.here(), flight.way
         x, y = here.after(ahead, left)
@@ -190,6 +212,13 @@ class TelloRobot(DroneRobot):
         finally:
             x, y = here.after(share * ahead, share * left)
             self._where = replace(here, x=x, y=y)
+
+    def _is_in_air(self, link: TelloLink, motion: Motion) -> bool:
+        """A drone at the height of its takeoff has landed a moment ago, or hovers there: its motors run on."""
+        end_s = self.clock.now() + MOTORS_S
+        while link.away and not link.flying and self.clock.now() < end_s:
+            motion.sleep(POLL_S)
+        return link.away
 
     def _carry_out(self, flight: Flight, link: TelloLink, motion: Motion) -> None:
         for _ in range(1 + self.settings["resend_lost"]):
@@ -285,13 +314,13 @@ class TelloRobot(DroneRobot):
         if link is None:
             raise MotionError("the drone is not connected", ErrorCode.CONNECTION_LOST)
         self._land(link, SETTLE_S + LAND_S, motion.sleep)
-        if link.flying:
+        if link.away:
             raise MotionError("the drone did not land", ErrorCode.MOTION_TIMEOUT)
 
     def _land(self, link: TelloLink, limit_s: float, wait: Callable[[float], None]) -> None:
         """Tell the drone to land until it has, or ``limit_s`` is over."""
         begin_s = self.clock.now()
-        while link.flying and self.clock.now() < begin_s + limit_s:
+        while (link.away or link.taking_off) and self.clock.now() < begin_s + limit_s:
             unobserved = link.silent_s > STATE_SILENCE_S
             if unobserved or self.clock.now() > begin_s + SETTLE_S:
                 # A stop that is still being repeated would end the landing.
@@ -304,7 +333,7 @@ class TelloRobot(DroneRobot):
     def _check_battery(self, link: TelloLink) -> None:
         reserve = float(self.settings["battery_reserve"])
         if not reserve <= link.state.battery <= 1.0:  # also NaN
-            if link.flying:
+            if link.away:
                 link.send("land")
             raise MotionError(
                 f"battery at {link.state.battery:.0%}, the reserve is {reserve:.0%}", ErrorCode.MOTION_FAILED
@@ -318,12 +347,26 @@ class TelloRobot(DroneRobot):
         """
         end_s = self.clock.now() + SETTLE_S
         while link.halting:
-            if self.clock.now() > end_s:
+            if self.clock.now() > end_s and not link.taking_off:
                 raise MotionError(link.fault or "the last stop has no effect", ErrorCode.MOTION_TIMEOUT)
             motion.sleep(POLL_S)
+        self._outlast_takeoff(link, motion)
         end_s = self.clock.now() + TAIL_S
         while (link.state.speed > 0.0 or link.silent_s > LARGEST_GAP_S) and self.clock.now() < end_s:
             motion.sleep(POLL_S)
+
+    def _outlast_takeoff(self, link: TelloLink, motion: Motion) -> None:
+        """Let a takeoff end that was stopped or cancelled, and goes on.
+
+        The drone hears nothing else meanwhile, and the takeoff's ``ok`` would pass for that of the next motion.
+        """
+        end_s = link.takeoff_s + SLACK * TAKEOFF_S
+        if self.clock.now() < end_s:
+            motion.sleep(REST_S)
+            link.discard_answers()  # to stops
+        while self.clock.now() < end_s and link.answer() is None:
+            motion.sleep(POLL_S)
+        link.takeoff_s = -math.inf
 
     def _wait(self, seconds: float) -> None:
         self.clock.wait(self._never, seconds)
