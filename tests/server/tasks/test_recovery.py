@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import shutil
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from fleet import (
     events_of,
     fleet,
 )
+from guarded import Guarded, write_principals
 from manual_clock import ManualClock
 
 from timely.core.errors import EngineFailed
@@ -46,7 +48,7 @@ from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
 from timely.plans.skill_set import SkillSet
 from timely.server import app
-from timely.server.access.principals import LOCAL
+from timely.server.access.principals import LOCAL, PrincipalRegistry
 from timely.server.run import serve_engine
 from timely.server.settings import ServerSettings
 from timely.server.tasks import task_log
@@ -191,6 +193,29 @@ async def test_a_plan_goes_on_while_the_application_is_made(
             assert (await http.get(url + "/v1/tasks/one")).json()["segments"]
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("limits", "fields"), [({}, {"app": "x" * 128}), ({"plan_s": 100_000.0}, {})])
+def test_what_the_limits_of_a_principal_made_of_a_request_is_restored(
+    tmp_path: Path, limits: dict[str, float], fields: dict[str, Any]
+) -> None:
+    """No client could send it so: the name of the application is longer, or the deadline out of range."""
+    principals = tmp_path / "principals.yaml"
+    write_principals(principals, [{"name": "drones", "roles": ["robot"], "agents": ["*"], "limits": limits}])
+
+    def guarded(folder: str, now: float) -> AbstractContextManager[Fleet]:
+        clock = ManualClock(now)
+        registry = PrincipalRegistry(principals, None, clock)
+        return fleet(clock=clock, state_dir=tmp_path / folder, registry=registry)
+
+    (tmp_path / "first").mkdir()
+    with guarded("first", 100.0) as served, Guarded(served, principals).as_("drones") as http:
+        request = {**body("long", id="one"), **fields}
+        with http.stream("POST", "/v1/tasks", json=request) as stream:
+            Reader(stream).next()
+            shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    with guarded("killed", 100.5) as served:
+        assert served.service.tasks.get("one").state == "generating"
 
 
 def test_earlier_events_are_the_same_for_a_late_reader(tmp_path: Path) -> None:
@@ -353,6 +378,32 @@ def test_a_log_of_another_version_is_refused_with_its_name(tmp_path: Path) -> No
     message = r"00000001\.log: format version 2, this server reads 1"
     with pytest.raises(EngineFailed, match=message), server(tmp_path):
         pass
+
+
+def test_a_file_whose_first_line_is_damaged_keeps_no_server_from_its_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state, _ = cut(tmp_path, "long", seconds=3.0)
+    file = state / "tasks" / "00000001.log"
+    content = b"0" + file.read_bytes()[1:]
+    file.write_bytes(content)
+    with server(state, now=105.0) as served:
+        assert served.http.get("/v1/tasks/one").status_code == 404
+        with served.http.stream("POST", "/v1/tasks", json=body("long", id="one")) as stream:
+            assert Reader(stream).next()[1] == "accepted"
+    assert f"{file}: its first line is damaged" in caplog.text
+    assert file.read_bytes() == content
+
+
+async def test_a_record_that_is_no_json_keeps_no_other_from_the_disk(tmp_path: Path) -> None:
+    log = TaskLog(tmp_path, ManualClock(100.0))
+    await log.open()
+    log.write("segment", "one", pace=math.nan)
+    log.write("urgency", "two", level=0)
+    assert log.problem == ""
+    await log.close()
+    records, _ = read_record_log(tmp_path / "00000001.log")
+    assert [record.get("kind") for record in records] == [None, "urgency"]
 
 
 def test_a_second_server_is_refused(tmp_path: Path) -> None:
@@ -631,6 +682,21 @@ def test_a_reader_that_is_ahead_of_what_the_machine_kept_gets_the_rest_once(
     assert ids == list(range(1, len(ids) + 1))
     texts = [data["text"] for _, name, data in before + after if name == "segment"]
     assert texts == whole(tmp_path, "long")
+
+
+def test_a_reader_that_is_ahead_gets_the_end_of_a_plan_that_ends_before(tmp_path: Path) -> None:
+    state, before = cut(tmp_path, "long", seconds=3.0)
+    (file,) = (state / "tasks").glob("*.log")
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-2]))
+    last_id = before[-1][0]
+    for_reader = {"Last-Event-ID": str(last_id)}
+    with server(state, now=104.0) as served:
+        with served.http.stream("GET", "/v1/tasks/one/events", headers=for_reader) as stream:
+            assert served.http.delete("/v1/tasks/one").json()["outcome"] == "cancelled"
+            ((number, name, data),) = Reader(stream).rest()
+        assert (number, name, data["outcome"]) == (last_id + 1, "result", "cancelled")
+        again = events_of(served.http.get("/v1/tasks/one/events", headers=for_reader).text)
+        assert again == [(number, name, data)]
 
 
 def test_a_disk_that_stalls_costs_no_task_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,7 @@ class StopEvents(_Stream):
 def sse_resume_point(header: str | None, task: Task) -> int:
     """The event id after which a reader continues, from its ``Last-Event-ID``.
 
-    A server that lost its last records with its machine sends events again, with the same ids. A reader has them.
+    A server that lost its last records with its machine sends events again, with the same ids. A reader may be ahead.
 
     Raises:
         InvalidInput: no event of this task has that id.
@@ -133,8 +133,8 @@ def sse_resume_point(header: str | None, task: Task) -> int:
     if header is None or header == "":
         return 0
     is_number = header.isascii() and header.isdigit() and len(header) < 10
-    sent_again = math.isfinite(task.recovered_s) and not task.events.closed
-    if not (is_number and (sent_again or int(header) <= len(task.events))):
+    may_be_ahead = math.isfinite(task.recovered_s)
+    if not (is_number and (may_be_ahead or int(header) <= len(task.events))):
         raise InvalidInput(f"{header[:40]!r} is no event id of this task", where="Last-Event-ID")
     return int(header)
 

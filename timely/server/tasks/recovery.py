@@ -16,6 +16,7 @@ from typing import Any
 from timely.core.errors import Conflict, TimelyError
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
+from timely.core.utility import TimeUtility
 from timely.disciplines.predictors.request_annotator import Annotation
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import GenerationDone, PastReport, SegmentReady
@@ -82,8 +83,9 @@ class Recovery:
         for task_id, own in _by_task(records).items():
             try:
                 task, fingerprint = await self._task(task_id, own)
-            except (TimelyError, ValueError, KeyError, TypeError) as error:
-                log.error("task %s of an earlier start cannot be restored: %s", task_id, error)
+            except Exception as error:
+                # A server that does not start would lose all tasks.
+                log.error("task %s of an earlier start cannot be restored: %r", task_id, error)
                 self.log.forget(task_id)
                 continue
             if task.state == "ended" and task.settled_s + self.settings.retention_s <= now:
@@ -125,7 +127,9 @@ class Recovery:
     async def _task(self, task_id: str, records: list[Record]) -> tuple[Task, str]:
         """A task and the fingerprint of its plan's source."""
         first = records[0]
-        request = TaskRequest.model_validate(first["request"])
+        # It was checked on its arrival, and the principal's limits and a re-plan have changed it since.
+        fields: dict[str, Any] = first["request"]
+        request = TaskRequest.model_construct(**fields | {"tuf": TimeUtility(**fields["tuf"])})
         annotation = None
         if first["annotation"] is not None:
             level, source, confidence, expected_tokens = first["annotation"]

@@ -66,6 +66,10 @@ class TaskEvents:
                 position += 1
                 yield self._events[position - 1]
             if self._closed:
+                if position > len(self._events):
+                    # The machine lost events that the reader has: the end must be a new event for it.
+                    _, _, event = self._events[-1].partition(b"\n")
+                    yield b"id: %d\n%b" % (position + 1, event)
                 return
             if change is not self._change:
                 continue

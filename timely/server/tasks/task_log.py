@@ -160,19 +160,26 @@ class TaskLog:
         records: list[Record] = []
         for path in sorted(folder.glob(LOG_FILES)):
             self._number = int(path.stem)
+            file_records = self._read(path)
+            if file_records is None:
+                continue
             self._files[path] = _FileTasks()
-            for record in self._read(path):
+            for record in file_records:
                 records.append(record)
                 self._note(record, path)
         self._delete_files()
         self._open_folder = folder
         return records
 
-    def _read(self, path: Path) -> list[Record]:
+    def _read(self, path: Path) -> list[Record] | None:
+        """The records of a file; None without a header, which is on the disk before any record is."""
         records, torn_lines = read_record_log(path)
         if torn_lines:
             log.warning("%s: %d torn lines, as a killed server leaves them, are left out", path, torn_lines)
         header = records[0] if records else {}
+        if records and "timely_tasks" not in header:
+            log.error("%s: its first line is damaged, so that its tasks are left out", path)
+            return None
         version = header.get("timely_tasks")
         if records and version != VERSION:
             raise InvalidInput(
@@ -242,7 +249,14 @@ class TaskLog:
             while self._refused_records:
                 if file.bytes > FILE_BYTES:
                     file = self._new_file(folder)
-                file.append(self._refused_records[0])
+                record = self._refused_records[0]
+                try:
+                    file.append(record)
+                except (TypeError, ValueError):
+                    # It must keep neither other records from the disk, nor its task from going on.
+                    log.exception("a record of task %s is no JSON", record["task"])
+                    self._refused_records.popleft()
+                    continue
                 self._written_count += 1
                 if self._note(self._refused_records.popleft(), file.path):
                     self._delete_files(file.path)
