@@ -73,6 +73,19 @@ def test_plans_over_the_limit_are_refused_until_one_has_ended(tmp_path: Path) ->
             assert Reader(response).next()[1] == "accepted"
 
 
+def test_the_repeat_of_a_request_is_a_conflict_also_at_the_limit(tmp_path: Path) -> None:
+    """Its answer was lost: a refusal would say that the server does not have the task."""
+    with (
+        limited(tmp_path, live_plans=1, requests_per_s=0.1, burst=1) as server,
+        server.as_("drones") as drones,
+        drones.stream("POST", "/v1/tasks", json=body("long", id="mine")) as plan,
+    ):
+        Reader(plan).next()
+        again = drones.post("/v1/tasks", json=body("long", id="mine"))
+        assert (again.status_code, again.json()["where"]) == (409, "id")
+        check_refusal(drones.post("/v1/tasks", json=body("long", id="other")), "live_plans")
+
+
 def test_requests_that_are_prepared_and_chats_count_as_plans(tmp_path: Path) -> None:
     with limited(tmp_path, live_plans=1) as server, server.as_("drones", **OWNER) as drones:
         service = server.fleet.service

@@ -212,6 +212,8 @@ class TaskService:
         arrival_s = self.clock.now()
         try:
             check_task_submitter(principal, request.agent)
+            # First: the repeat of a request whose answer was lost must not be refused for want of capacity.
+            self.tasks.check_id(request.id)
             self._check_open()
             self._count_request(principal)
             place = HeldPlace(principal.name, request=request)

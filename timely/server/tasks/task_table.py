@@ -75,10 +75,17 @@ class TaskTable:
         Raises:
             Conflict: the id is in use.
         """
-        task_id = requested_id or secrets.token_hex(16)
-        if task_id in self._tasks or task_id in self._places:
-            raise Conflict(f"task id {task_id!r} is in use", where="id")
-        return task_id
+        self.check_id(requested_id)
+        return requested_id or secrets.token_hex(16)
+
+    def check_id(self, requested_id: str | None) -> None:
+        """Check that no task and no request has the id.
+
+        Raises:
+            Conflict: one has it.
+        """
+        if requested_id in self._tasks or requested_id in self._places:
+            raise Conflict(f"task id {requested_id!r} is in use", where="id")
 
     @contextmanager
     def reserve(self, requested_id: str | None, place: HeldPlace, *, urgent: bool = False) -> Iterator[str]:
