@@ -8,11 +8,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from fleet import WAIT_S, Fleet, Reader, body, fleet
+from fleet import PLANS, TOKEN, WAIT_S, Fleet, Reader, body, catalogue, fleet
+from manual_clock import ManualClock
 
 from timely.core.errors import EngineFailed
 from timely.core.job import Job
+from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
+from timely.server.access.principals import LOCAL
+from timely.server.tasks.request import TaskRequest
+from timely.server.tasks.service import TaskService
 
 POISON: dict[str, Script] = {
     "poison": [ScriptedSegment("mu(50);", 1.0, 4), ScriptedSegment("tc(90);", 1.0, 9)]
@@ -229,3 +234,31 @@ def test_an_engine_whose_stop_fails_is_started_again_all_the_same(
         crash(served)
         served.run_for(60.0)
         assert texts(reader.rest()) == LONG
+
+
+def test_a_task_ends_whatever_the_engine_raises_at_its_cancellation(
+    served: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(task_id: str) -> bool:
+        raise RuntimeError("its socket is closed")
+
+    monkeypatch.setattr(served.engine, "cancel", broken)
+    with tasks(served, "long") as (reader,):
+        served.run_for(0.8)
+        (task,) = served.service.tasks.open_tasks()
+        assert served.http.delete(f"/v1/tasks/{task.task_id}").json()["outcome"] == "cancelled"
+        assert reader.rest()[-1][2]["outcome"] == "cancelled"
+
+
+async def test_no_segment_leaves_once_its_task_is_to_end() -> None:
+    clock = ManualClock(100.0)
+    service = TaskService(ScriptedEngine(PLANS, clock=clock, token_s=0.01), None, clock, catalogue())
+    await service.start()
+    task = await service.submit(TaskRequest.model_validate(body("long", id="one")), LOCAL)
+    async with service.lifecycle._releasing:
+        await clock.run_for(1.0)
+        ending = asyncio.create_task(service.cancel("one", LOCAL, TOKEN))
+        await clock.run_for(0.1)
+    await ending
+    assert (task.outcome, task.track.segments) == ("cancelled", [])
+    await service.stop()

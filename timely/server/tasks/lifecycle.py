@@ -182,8 +182,9 @@ class TaskLifecycle:
         self._log.write_ending(task.task_id, task.ending)
         try:
             cancelled = await self._engine.cancel(task.task_id)
-        except EngineFailed as error:
-            log.warning("task %s: %s", task.task_id, error)
+        except Exception as error:
+            # Whatever the engine raises: the task must end.
+            log.warning("task %s: %r", task.task_id, error)
             cancelled = False
         if cancelled:
             async with clock_timeout(self._settings.engine_timeout_s):
@@ -253,8 +254,7 @@ class TaskLifecycle:
                     if isinstance(event, GenerationDone):
                         task.done = event
                         return
-                    if task.ending is None:
-                        await self._release(task, event)
+                    await self._release(task, event)
                     if task.outcome == "unsafe_segment":
                         return
             if task.ending is None:
@@ -285,7 +285,7 @@ class TaskLifecycle:
         the second is checked.
         """
         async with self._releasing:
-            segment = self._check(task, event)
+            segment = self._check(task, event) if task.ending is None else None
             if segment is None:
                 return
             data = task.segment(segment)
