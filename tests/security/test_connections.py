@@ -16,14 +16,17 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from fleet import PLANS, WAIT_S, Fleet, Reader, body, catalogue, fleet
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from timely.client import AsyncTimelyClient, TimelyClient
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.scripted import ScriptedEngine
 from timely.server.http import connections
-from timely.server.http.body_limit import SMALL_BODY_BYTES
+from timely.server.http.body_limit import SMALL_BODY_BYTES, BodyLimit
 from timely.server.listener import TlsFiles, tls_files
 from timely.server.run import serve_engine
+from timely.server.settings import ServerSettings
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -212,7 +215,31 @@ def test_bodies_share_a_limit() -> None:
     with fleet(max_buffered_bytes=1_000, max_body_bytes=5_000) as served:
         answer = served.http.post("/v1/tasks", json=body("x" * 2_000))
         assert (answer.status_code, answer.json()["code"]) == (503, "overloaded")
+        assert answer.headers["retry-after"] == "1"
         assert served.http.post("/v1/tasks", json=body(skill_set="nope")).status_code == 422
+
+
+async def test_a_body_counts_until_its_response_begins() -> None:
+    """The application may need seconds for it, and several copies."""
+    begins, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def works(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        begins.set()
+        await goes_on.wait()
+        await Response()(scope, receive, send)
+
+    limit = BodyLimit(works, ServerSettings(max_buffered_bytes=10))
+    async with (
+        asyncio.timeout(WAIT_S),
+        httpx.AsyncClient(transport=httpx.ASGITransport(limit), base_url="http://x") as http,
+    ):
+        first = asyncio.create_task(http.post("/", content=b"x" * 8))
+        await begins.wait()
+        assert (await http.post("/", content=b"x" * 8)).status_code == 503
+        goes_on.set()
+        assert (await first).status_code == 200
+        assert (await http.post("/", content=b"x" * 8)).status_code == 200
 
 
 def test_a_stop_and_reports_pass_the_limit_of_bodies() -> None:

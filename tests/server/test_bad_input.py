@@ -71,12 +71,13 @@ def problem_of(answer: httpx.Response) -> dict[str, Any]:
         ({"id": "../x"}, 422, "invalid_input", "id"),
         ({"report_token": "short"}, 422, "invalid_input", "report_token"),
         ({"surprise": 1}, 422, "invalid_input", "surprise"),
+        ({"tuf": {"\ud800": 1}}, 422, "invalid_input", "tuf.\ud800"),
     ],
 )
 def test_a_wrong_field_is_named(
     served: Fleet, change: dict[str, Any], status: int, code: str, where: str
 ) -> None:
-    answer = served.http.post("/v1/tasks", json=body(**change))
+    answer = post(served, json.dumps(body(**change)).encode())
     data = problem_of(answer)
     assert (answer.status_code, data["code"], data["where"]) == (status, code, where), data
 

@@ -81,7 +81,7 @@ def create_task_app(
     app.state.service = service
     app.state.names = {}
     app.openapi = lambda: http_openapi_document(app)  # type: ignore[method-assign]
-    install_problem_handlers(app, settings.retry_after_s)
+    install_problem_handlers(app)
     sessions = Sessions(registry, service.clock)
     app.state.authenticated = registry is not None
     for router in (

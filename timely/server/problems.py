@@ -6,6 +6,7 @@ A body looks like ``{"type": "urn:timely:problem:unknown_name", "title": "...", 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 from timely.core.errors import InvalidInput, Overloaded, TimelyError, UnknownName
 
 if TYPE_CHECKING:
-    from starlette.responses import JSONResponse
+    from starlette.responses import Response
 
 MEDIA_TYPE = "application/problem+json"
+
+RETRY_AFTER_S = 1.0
+"""``Retry-After`` of a refusal without ``eta_s``, seconds."""
 
 PROBLEMS: Mapping[str, tuple[int, str]] = {
     "invalid_input": (422, "The request cannot be used"),
@@ -68,11 +72,19 @@ class Problem:
         """The same problem under another HTTP status."""
         return replace(self, status=status)
 
-    def response(self, headers: Mapping[str, str] | None = None) -> JSONResponse:
-        # Tasks are restored and their plans go on before an HTTP library is loaded.
-        from starlette.responses import JSONResponse
+    def headers(self) -> dict[str, str]:
+        """``Retry-After`` of a refusal for want of capacity."""
+        if self.status not in (429, 503):
+            return {}
+        return {"Retry-After": str(max(1, math.ceil(RETRY_AFTER_S if self.eta_s is None else self.eta_s)))}
 
-        return JSONResponse(self.body(), self.status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+    def response(self, headers: Mapping[str, str] | None = None) -> Response:
+        # Tasks are restored and their plans go on before an HTTP library is loaded.
+        from starlette.responses import Response
+
+        # ASCII: a text of the client may have half a character.
+        content, all_headers = json.dumps(self.body()), {**self.headers(), **(headers or {})}
+        return Response(content, self.status, headers=all_headers, media_type=MEDIA_TYPE)
 
 
 def problem_details(code: str, detail: str, where: str = "") -> Problem:
@@ -95,10 +107,3 @@ def problem_from_error(error: TimelyError) -> Problem:
     if type(error) is InvalidInput and error.where == "body":
         return result.with_status(400)
     return result
-
-
-def problem_retry_headers(error: TimelyError, retry_after_s: float) -> dict[str, str]:
-    """``Retry-After`` of a refusal that may be repeated: its ``eta_s``, or ``retry_after_s`` where none is known."""
-    if not isinstance(error, Overloaded):
-        return {}
-    return {"Retry-After": str(max(1, math.ceil(retry_after_s if error.eta_s is None else error.eta_s)))}

@@ -22,7 +22,6 @@ class ServerSettings:
         settle_s: wait for a first report after the expected end of a complete plan, seconds.
         settle_reporting_s: the same for a robot that has reported before, seconds.
         drain_s: how long plans in generation may finish after SIGTERM, seconds; no task is admitted meanwhile.
-        retry_after_s: the ``Retry-After`` of a refused client, seconds.
         keepalive_s: silence after which an event stream carries a comment, seconds.
         send_timeout_s: how long a reader may leave a full connection unread, seconds.
         ack_timeout_s: how long a client's machine may acknowledge nothing before its connection ends, seconds; longer
@@ -34,7 +33,7 @@ class ServerSettings:
         stop_timeout_s: deadline of the engine's stop, seconds.
         admission_wait_s: wait for the engine's own refusal before a stream is opened, seconds.
         max_body_bytes: of a request body; ``max_openai_body_bytes``: of a body for the engine's OpenAI API.
-        max_buffered_bytes: of all request bodies that are being read.
+        max_buffered_bytes: of all request bodies whose response has not begun.
         max_reports: most reports in one request.
         prompt_examples: put the skill set's examples into the prompt; a model trained for it needs none.
         prediction_batching: when predictors are called. ``immediate``: whenever none runs, with all waiting requests.
@@ -69,7 +68,6 @@ class ServerSettings:
     settle_s: float = 5.0
     settle_reporting_s: float = 120.0
     drain_s: float = 0.0
-    retry_after_s: float = 1.0
     keepalive_s: float = 10.0
     send_timeout_s: float = 30.0
     ack_timeout_s: float = 60.0

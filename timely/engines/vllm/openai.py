@@ -60,14 +60,16 @@ class TimelyField:
             return
         headers = [(k, v) for k, v in scope["headers"] if k != b"content-length"]
         headers.append((b"content-length", str(len(body)).encode()))
-        replayed = False
+        unread: bytes | None = body
+        # An answer may take minutes, and a body may have megabytes.
+        del chunks, message, body
 
         async def replay() -> MutableMapping[str, Any]:
-            nonlocal replayed
-            if replayed:
+            nonlocal unread
+            if unread is None:
                 return await receive()
-            replayed = True
-            return {"type": "http.request", "body": body, "more_body": False}
+            content, unread = unread, None
+            return {"type": "http.request", "body": content, "more_body": False}
 
         await self._app({**scope, "headers": headers}, replay, send)
 

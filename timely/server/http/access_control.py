@@ -19,15 +19,11 @@ from timely.server.problems import (
     http_header_problem,
     problem_details,
     problem_from_error,
-    problem_retry_headers,
 )
 from timely.server.tasks.recorder import TaskRecorder
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/", "/v1/session"})
 """Answered without a principal: health, the live page without data, and the start of its session."""
-
-RETRY_S = 1.0
-"""``Retry-After`` of a connection over the limit of its principal, seconds."""
 
 UNCOUNTED_PATHS = re.compile(r"^/v1/stop(/|$)|^/v1/tasks/[^/]+/reports$")
 """Paths that no shared limit of connections or bodies closes: stops and the reports of robots."""
@@ -97,9 +93,7 @@ class AccessControl:
                 connection.enter_context(self._usage.connection(principal))
             except RateLimited as error:
                 self._recorder.record_limit(error)
-                await problem_from_error(error).response(problem_retry_headers(error, RETRY_S))(
-                    scope, receive, send
-                )
+                await problem_from_error(error).response()(scope, receive, send)
                 return
             await self._app(scope, receive, send)
 

@@ -57,7 +57,12 @@ class BodyLimit:
                     return await receive()
                 return {"type": "http.request", "body": content, "more_body": False}
 
-            await self._app(scope, replay, send)
+            async def send_and_release(message: Message) -> None:
+                # The application may have had it in memory until now, and in several forms.
+                body.release()
+                await send(message)
+
+            await self._app(scope, replay, send_and_release)
         finally:
             body.release()
 
@@ -119,11 +124,11 @@ class _Body:
             return None
         self._is_taken = True
         content = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self.release()
+        self._chunks.clear()
         return content
 
     def release(self) -> None:
-        """Drop the copy of the body."""
+        """Drop the copy of the body, and count it no more."""
         self._chunks.clear()
         if self._limits is not None:
             self._limits.reserve(-self._reserved_bytes)

@@ -131,7 +131,7 @@ class _OverLimit:
             await self._app(scope, receive, send_and_close)
         else:
             full = problem_details("overloaded", "too many connections", "connections")
-            await full.response({"Retry-After": "1"})(scope, receive, send_and_close)
+            await full.response()(scope, receive, send_and_close)
 
 
 def _response(problem: Problem) -> bytes:
@@ -139,7 +139,6 @@ def _response(problem: Problem) -> bytes:
     headers = {
         "Content-Type": MEDIA_TYPE,
         "Content-Length": len(body),
-        "Retry-After": 1,
         "Connection": "close",
     }
     lines = [f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}"]

@@ -93,7 +93,7 @@ def info_router(service: TaskService) -> APIRouter:
         return JSONResponse({"status": "ok", "engine_deaths": service.engine.supervisor.deaths})
 
     @routes.get("/readyz")
-    async def ready() -> JSONResponse:
+    async def ready() -> Response:
         """200 while tasks are taken, else 503: ``draining`` while the last plans finish, ``shutting_down`` at the end,
         ``overloaded`` while the engine is started again."""
         if service.stopping:
@@ -102,7 +102,7 @@ def info_router(service: TaskService) -> APIRouter:
         return JSONResponse({"status": "ok"})
 
     @routes.get("/healthz")
-    async def health() -> JSONResponse:
+    async def health() -> Response:
         """200 while tasks are taken and the engine answers, else 503."""
         if service.stopping:
             return problem_details("shutting_down", "the server is shutting down").response()

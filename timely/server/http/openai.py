@@ -29,7 +29,7 @@ from timely.server.http.openai_request import (
     openai_http_text,
 )
 from timely.server.http.plain_text import http_plain_text
-from timely.server.problems import problem_from_error, problem_retry_headers
+from timely.server.problems import problem_from_error
 from timely.server.tasks.permissions import urgency_within_claims
 from timely.server.tasks.request import MAX_PRIORITY, server_task_utility_from_wire
 from timely.server.tasks.service import TaskService
@@ -93,17 +93,17 @@ class OpenAIEndpoints:
             with self._service.admitted_request(name, choices, principal, agent, kv_tokens):
                 data[KEY] = await self._annotate(data, hints, name, principal)
                 text: str = await _off_loop(json.dumps, data, size)
-                del data
-                content = text.encode()
                 headers = [one for one in scope["headers"] if one[0] not in REWRITTEN_HEADERS]
                 headers += [
-                    (b"content-length", str(len(content)).encode()),
+                    (b"content-length", str(len(text)).encode()),  # ASCII
                     (b"x-request-id", request_id.encode()),
                 ]
-                await self._pass_on(inner, {**scope, "headers": headers}, _replay(content, receive), send)
+                again = http_body_again(text.encode(), receive)
+                # An answer may take minutes, and a body may have megabytes.
+                del data, text
+                await self._pass_on(inner, {**scope, "headers": headers}, again, send)
         except TimelyError as error:
-            retry = problem_retry_headers(error, self._service.settings.retry_after_s)
-            await problem_from_error(error).response(retry)(scope, receive, send)
+            await problem_from_error(error).response()(scope, receive, send)
 
     async def _pass_on(self, inner: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the engine's application answer.
@@ -218,14 +218,15 @@ async def _off_loop(function: Callable[[Any], Any], argument: object, size: int)
     return await asyncio.to_thread(function, argument) if size > LARGE_BYTES else function(argument)
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    delivered = False
+def http_body_again(body: bytes, receive: Receive) -> Receive:
+    """``receive`` of a request whose body was read: gives the body once, and keeps no copy of it."""
+    unread: bytes | None = body
 
-    async def replay() -> Message:
-        nonlocal delivered
-        if delivered:
+    async def again() -> Message:
+        nonlocal unread
+        if unread is None:
             return await receive()
-        delivered = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        content, unread = unread, None
+        return {"type": "http.request", "body": content, "more_body": False}
 
-    return replay
+    return again

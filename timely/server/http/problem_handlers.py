@@ -6,13 +6,13 @@ from http import HTTPStatus
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from timely.core.errors import InvalidInput, TimelyError
-from timely.server.problems import Problem, problem_from_error, problem_retry_headers
+from timely.server.problems import Problem, problem_from_error
 
 log = logging.getLogger(__name__)
 
@@ -46,20 +46,20 @@ def _allowed_methods(app: FastAPI, request: Request) -> list[str]:
     return sorted(methods)
 
 
-def install_problem_handlers(app: FastAPI, retry_after_s: float) -> None:
+def install_problem_handlers(app: FastAPI) -> None:
     """Register the handlers that make every error of the application a problem."""
 
-    async def timely_error(request: Request, error: Exception) -> JSONResponse:
+    async def timely_error(request: Request, error: Exception) -> Response:
         if not isinstance(error, TimelyError):
             raise error
-        return problem_from_error(error).response(problem_retry_headers(error, retry_after_s))
+        return problem_from_error(error).response()
 
-    async def validation_error(request: Request, error: Exception) -> JSONResponse:
+    async def validation_error(request: Request, error: Exception) -> Response:
         if not isinstance(error, RequestValidationError):
             raise error
         return problem_from_error(problem_from_validation(error, skip=("query", "header"))).response()
 
-    async def http_error(request: Request, error: Exception) -> JSONResponse:
+    async def http_error(request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):
             raise error
         code = _HTTP_CODES.get(error.status_code, f"http_{error.status_code}")
@@ -72,7 +72,7 @@ def install_problem_handlers(app: FastAPI, retry_after_s: float) -> None:
             detail = "there is nothing at this path; /openapi.json lists the paths"
         return Problem(code, detail, request.url.path, error.status_code, title).response(headers)
 
-    async def handle_unexpected(request: Request, error: Exception) -> JSONResponse:
+    async def handle_unexpected(request: Request, error: Exception) -> Response:
         log.error("%s %s", request.method, request.url.path, exc_info=error)
         title = "Internal error"
         return Problem(

@@ -3,7 +3,7 @@
 from importlib.resources import files
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from timely.server.access.principals import PrincipalRegistry
 from timely.server.access.sessions import COOKIE, LIFETIME_S, Sessions
@@ -37,7 +37,7 @@ def session_router(
         return response
 
     @routes.post("/v1/session", openapi_extra=body_schema(SessionBody))
-    async def begin(request: Request) -> JSONResponse:
+    async def begin(request: Request) -> Response:
         """Exchange a principal's token for a session cookie of the live page."""
         body = await read_body(request, SessionBody)
         principal = registry.find(body.token) if registry is not None else None
