@@ -395,6 +395,22 @@ def test_a_file_whose_first_line_is_damaged_keeps_no_server_from_its_start(
     assert file.read_bytes() == content
 
 
+@pytest.mark.parametrize("set_back_s", [-20.0, 3600.0])
+def test_after_a_start_of_the_machine_no_record_is_from_the_future(tmp_path: Path, set_back_s: float) -> None:
+    """Many robots' computers have no clock that goes on without power."""
+    state, before = cut(tmp_path, "long", seconds=3.0, s0="done")
+    file = state / "tasks" / "00000001.log"
+    header, *lines = file.read_bytes().splitlines(keepends=True)
+    fields = {**json.loads(header[9:]), "boot": "an earlier one", "wall_s": time.time() + set_back_s}
+    file.write_bytes(record_log_line(fields) + b"".join(lines))
+    with server(state, now=7.0) as served:
+        task = served.service.tasks.get("one")
+        assert task.arrival_s == pytest.approx(7.0 - max(3.0, -set_back_s), abs=0.5)
+        assert all(segment.ready_s <= 7.0 for segment in task.track.segments)
+        after = rest(served, before[-1][0])
+    assert (after[-1][1], after[-1][2]["outcome"]) == ("result", "complete")
+
+
 async def test_a_record_that_is_no_json_keeps_no_other_from_the_disk(tmp_path: Path) -> None:
     log = TaskLog(tmp_path, ManualClock(100.0))
     await log.open()

@@ -59,6 +59,9 @@ LOG_FILES = "[0-9]" * 8 + ".log"
 VERSION = 1
 FILE_BYTES = 4 * 1024 * 1024
 MEASURED_SEGMENTS = 1000
+TIMES = ("now_s", "arrival_s", "ready_s", "at_s")
+"""Fields of records on the server's clock."""
+
 CATCH_UP_S = 1.0
 """Records that the disk refused are tried again so often."""
 
@@ -71,6 +74,26 @@ class _FileTasks:
 
     task_ids: set[str] = field(default_factory=set)
     live: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _MachineStart:
+    """A start of the machine, by the headers and records of its files.
+
+    Attributes:
+        wall_s, now_s: the wall clock and the server's clock in the latest header.
+        latest_s: latest time of a record, on the server's clock.
+    """
+
+    wall_s: float = 0.0
+    now_s: float = 0.0
+    latest_s: float = -math.inf
+
+    def add(self, header: Record, records: list[Record]) -> None:
+        """Add a file, behind earlier ones."""
+        self.wall_s, self.now_s = float(header["wall_s"]), float(header["now_s"])
+        times = (float(record[name]) for record in records for name in TIMES if name in record)
+        self.latest_s = max(self.latest_s, *times)
 
 
 class TaskLog:
@@ -158,43 +181,48 @@ class TaskLog:
             log.error("tasks are not kept, a restart would lose them: %s", error)
             return []
         records: list[Record] = []
+        starts: dict[str, _MachineStart] = {}
         for path in sorted(folder.glob(LOG_FILES)):
             self._number = int(path.stem)
             file_records = self._read(path)
-            if file_records is None:
+            if not file_records:
                 continue
             self._files[path] = _FileTasks()
-            for record in file_records:
-                records.append(record)
+            header = file_records[0]
+            start = starts.setdefault(header["boot"], _MachineStart())
+            start.add(header, file_records)
+            for record in file_records[1:]:
+                records.append({**record, "boot": header["boot"]})
                 self._note(record, path)
         self._delete_files()
         self._open_folder = folder
-        return records
+        shifts_s = {boot: self._shift_s(boot, start) for boot, start in starts.items()}
+        return [{**record, "shift_s": shifts_s[record["boot"]]} for record in records]
 
-    def _read(self, path: Path) -> list[Record] | None:
-        """The records of a file; None without a header, which is on the disk before any record is."""
+    def _read(self, path: Path) -> list[Record]:
+        """The header and the records of a file; nothing without a header, which is on the disk before any record is."""
         records, torn_lines = read_record_log(path)
         if torn_lines:
             log.warning("%s: %d torn lines, as a killed server leaves them, are left out", path, torn_lines)
         header = records[0] if records else {}
         if records and "timely_tasks" not in header:
             log.error("%s: its first line is damaged, so that its tasks are left out", path)
-            return None
+            return []
         version = header.get("timely_tasks")
         if records and version != VERSION:
             raise InvalidInput(
                 f"format version {version!r}, this server reads {VERSION}; move the file away to start without it",
                 where=str(path),
             )
-        shift_s = self._shift_s(header) if records else 0.0
-        return [{**record, "shift_s": shift_s} for record in records[1:]]
+        return records
 
-    def _shift_s(self, header: Record) -> float:
-        """What turns times of a file into times of this server's clock, seconds."""
-        if header["boot"] and header["boot"] == machine_boot_id():
+    def _shift_s(self, boot: str, start: _MachineStart) -> float:
+        """What turns times of a start of the machine into times of this server's clock, seconds."""
+        if boot and boot == machine_boot_id():
             return 0.0
-        away_s = max(0.0, time.time() - float(header["wall_s"]))
-        return self._clock.now() - away_s - float(header["now_s"])
+        # A wall clock that was set back meanwhile brings no record from the future.
+        elapsed_s = max(time.time() - start.wall_s, start.latest_s - start.now_s)
+        return self._clock.now() - elapsed_s - start.now_s
 
     def _new_file(self, folder: Path) -> RecordFile:
         path, file = folder / f"{self._number + 1:08d}.log", None
@@ -400,7 +428,7 @@ class TaskLog:
     # ------------------------------------------------------------------ the thread
 
     def _flush_records(self) -> None:
-        closing = False
+        closing = has_failed = False
         while not closing:
             self._wake.wait()
             self._wake.clear()
@@ -418,8 +446,11 @@ class TaskLog:
                         file.flush()
                         if full or not self._on_disk:
                             flush_file_names(file.path.parent)
+                has_failed = False
             except OSError as error:
-                log.error("tasks may be lost when this machine fails: %s", error)
+                if not has_failed:
+                    log.error("tasks may be lost when this machine fails: %s", error)
+                has_failed = True
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._note_on_disk, written_count)
 
