@@ -179,6 +179,27 @@ def test_health_asks_the_engine_once_for_many_readers() -> None:
         assert len(calls) == 1
 
 
+def test_readers_do_not_queue_for_an_engine_that_hangs() -> None:
+    """Each would wait for the deadlines of all before it."""
+    with fleet(engine_timeout_s=0.2) as served:
+        assert served.http.get("/v1/status").json()["engine"]["problem"] == ""
+        questions: list[float] = []
+
+        async def unanswered() -> Any:
+            questions.append(served.clock.now())
+            await asyncio.Event().wait()
+
+        served.engine.stats = unanswered  # type: ignore[method-assign]
+        served.run_for(1.0)
+
+        async def ask() -> list[str]:
+            client = served.service.engine
+            return [problem for _, problem in await asyncio.gather(*(client.last_stats() for _ in range(8)))]
+
+        assert served.call(ask) == ["no answer within 0.2 s"] * 8
+        assert len(questions) == 1
+
+
 def test_a_task_has_so_many_readers() -> None:
     with fleet(max_readers=2) as served, served.http.stream("POST", "/v1/tasks", json=body("long")) as first:
         # A reader that is garbage closes its stream.

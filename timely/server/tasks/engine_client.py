@@ -52,7 +52,8 @@ class EngineClient:
             tuple[TimeUtility, tuple[str, ...]], tuple[float, ResponsePrediction | None]
         ] = {}
         """Time and value of the latest prediction for each utility behind certain tasks."""
-        self._querying = asyncio.Lock()
+        self._query: asyncio.Task[EngineStats] | None = None
+        """The question that concurrent callers wait for."""
         self._infos: tuple[DisciplineInfo, ...] | None = None
 
     @property
@@ -172,13 +173,19 @@ class EngineClient:
         Raises:
             EngineFailed: the engine is gone.
         """
-        async with self._querying:
-            now = self._clock.now()
-            if self._stats is None or now - self._stats_s > STATS_FRESH_S:
-                self._stats = None
-                self._stats = self._last_stats = await self._within_deadline(self.engine.stats())
-                self._stats_s = now
+        if self._stats is not None and self._clock.now() - self._stats_s <= STATS_FRESH_S:
             return self._stats
+        if self._query is None or self._query.done():
+            self._query = asyncio.create_task(self._ask_stats(), name="engine-stats")
+            # Its callers may all have left.
+            self._query.add_done_callback(lambda query: query.cancelled() or query.exception())
+        return await asyncio.shield(self._query)
+
+    async def _ask_stats(self) -> EngineStats:
+        now, self._stats = self._clock.now(), None
+        stats = await self._within_deadline(self.engine.stats())
+        self._stats, self._last_stats, self._stats_s = stats, stats, now
+        return stats
 
     async def last_stats(self) -> tuple[EngineStats, str]:
         """A snapshot, and why the engine gives none; then its last one, without generations.
