@@ -7,8 +7,6 @@ minute and needs a C compiler. It installs the wheel, and the pure Python packag
 installed it says so and returns. It uses the standard library only, since it runs before other packages exist.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

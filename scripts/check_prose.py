@@ -6,8 +6,6 @@ Prose is Markdown, docstrings and comments. A sentence has at most ``MAX_WORDS``
 Markdown holds one sentence. A name is no participle and no riddle.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

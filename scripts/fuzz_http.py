@@ -6,8 +6,6 @@ Schemathesis is no dependency of the project: install it into an environment of 
 The last line on standard output is JSON: cases, failures by check, and the seed. The exit code is 1 after a failure.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -6,8 +6,6 @@ Reads the .msg, .srv and .action files of ``timely_interfaces``. Writes ``ros2_w
 mypy and ``timely_robots/error_codes.py``. ``--check`` writes nothing and fails if a file is out of date.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

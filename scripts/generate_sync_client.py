@@ -3,8 +3,6 @@
 Each ``timely/client/async_*.py`` becomes ``sync_*.py``: the keywords of asyncio go and names change by a table.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Hooks of the documentation site: a link to a file outside docs/ becomes the path of that file."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from typing import Any

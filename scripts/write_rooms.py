@@ -1,7 +1,5 @@
 """Writes the table and the picture of docs/architecture.md from docs/rooms.yaml; ``--check`` only compares."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path

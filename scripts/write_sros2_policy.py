@@ -7,8 +7,6 @@
 configured and read in this process. A program that sends tasks and an operator get a profile each.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

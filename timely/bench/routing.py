@@ -1,7 +1,5 @@
 """How many robots several simulated engines carry under each rule that chooses the engine of a task."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

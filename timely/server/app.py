@@ -1,7 +1,5 @@
 """Composes the server: one FastAPI application for one engine."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 

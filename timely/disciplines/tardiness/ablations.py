@@ -1,7 +1,5 @@
 """Parts of ``weighted-tardiness`` one by one, for ablations in the simulator and live; none is offered for serving."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from timely.disciplines.tardiness.discipline import WeightedTardiness

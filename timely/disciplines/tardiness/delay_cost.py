@@ -1,7 +1,5 @@
 """What a delay costs the members of a step, and whether a candidate gains as much by joining."""
 
-from __future__ import annotations
-
 import math
 from bisect import insort
 

@@ -46,8 +46,6 @@ order of an index. Each joins only if it gains at least what the members lose:
 vLLM's own ``priority`` stands above the index. Step times and lengths are learned online.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import ClassVar

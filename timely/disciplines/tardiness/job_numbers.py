@@ -1,7 +1,5 @@
 """What the composition of a step reads of the jobs."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from dataclasses import dataclass
 

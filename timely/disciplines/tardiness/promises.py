@@ -1,7 +1,5 @@
 """First segments that were promised in time at admission, which slower jobs must not make late."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

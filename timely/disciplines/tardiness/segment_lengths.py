@@ -1,7 +1,5 @@
 """How long segments and plain answers turn out to be: learned online, so that nothing is profiled beforehand."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from typing import ClassVar
 

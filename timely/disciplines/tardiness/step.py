@@ -4,8 +4,6 @@
 slack its delay uses up.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import ClassVar, Protocol

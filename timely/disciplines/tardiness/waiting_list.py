@@ -1,7 +1,5 @@
 """The waiting jobs that a step considers when there are very many: the first of a recent order, and all newcomers."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 python -m timely_ros_bench.fault_fleet COUNT SEED ROBOTS FIRST FLEETS CHECKPOINT
 """
 
-from __future__ import annotations
-
 import fcntl
 import socket
 import struct

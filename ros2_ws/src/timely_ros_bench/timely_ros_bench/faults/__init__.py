@@ -26,8 +26,6 @@ Each round is judged by itself (``judge``). The whole run of a fleet is judged a
 server's log, the ends and leases that bridge and drivers published, and the robots' own logs.
 """
 
-from __future__ import annotations
-
 from timely_ros_bench.faults.fleets import measure_fault_fleets
 
 __all__ = ["measure_fault_fleets"]

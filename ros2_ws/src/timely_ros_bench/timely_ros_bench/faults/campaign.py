@@ -1,7 +1,5 @@
 """Rounds of faults: tasks for all robots, one fault or a pair, the tasks' ends, everything whole again, the verdict."""
 
-from __future__ import annotations
-
 import math
 import random
 import time

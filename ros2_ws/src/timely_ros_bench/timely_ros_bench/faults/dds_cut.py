@@ -7,8 +7,6 @@ A small library replaces libc's calls (``LD_PRELOAD``). This needs no privileges
 Traffic to robots on other ports goes on. Linux with a C compiler only.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

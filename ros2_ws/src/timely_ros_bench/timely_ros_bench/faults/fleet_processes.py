@@ -1,7 +1,5 @@
 """All parts of the fleet that is broken, each in a process of its own that can be killed and started again."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ of Linux with a loopback device alone. Without privileges it takes a user namesp
 have no precedence over other processes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile

@@ -13,8 +13,6 @@ before the motion began and has it in its plan. The rules:
 * ``wrong_owner``: a motion begins only under the lease of the bridge that sent its task.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Judges what robots did against what they were sent: pure functions over logs, for ``timely bench faults``."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """The whole of ``timely bench faults``: a fleet is started, broken again and again, and judged."""
 
-from __future__ import annotations
-
 import os
 import random
 import tempfile

@@ -1,7 +1,5 @@
 """Plans for each round, and what the robots' own logs say was done of them, in the same words."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """A robot program that sends tasks to all robots and keeps the states that they publish."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

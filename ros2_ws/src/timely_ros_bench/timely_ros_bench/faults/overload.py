@@ -1,7 +1,5 @@
 """Requests for plans of robots that do not exist, more than a server can serve."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import threading

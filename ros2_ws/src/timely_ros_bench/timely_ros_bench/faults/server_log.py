@@ -1,7 +1,5 @@
 """What the server's own log says of tasks: which segments it released and when, and which were reported as done."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

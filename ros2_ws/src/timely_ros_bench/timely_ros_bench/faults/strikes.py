@@ -1,7 +1,5 @@
 """What each kind of fault does to a fleet, and how the fleet is repaired afterwards."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable, Sequence
