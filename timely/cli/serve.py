@@ -27,6 +27,7 @@ from timely.engines.base import Engine, Mode
 
 if TYPE_CHECKING:
     from timely.disciplines.predictors.request_annotator import Predictors
+    from timely.engines.vllm.arguments import VllmOptions
     from timely.server.access.principals import PrincipalRegistry
     from timely.server.listener import TlsFiles
     from timely.server.settings import ServerSettings
@@ -89,6 +90,7 @@ def command(
     Example: timely serve --discipline pud --max-model-len 2048 --data-parallel-size 2
     """
     from timely.disciplines.predictors.request_annotator import Predictors
+    from timely.engines.vllm.arguments import VllmOptions
     from timely.server.listener import tls_files
     from timely.server.settings import ServerSettings
 
@@ -115,21 +117,14 @@ def command(
         host, port, insecure, tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs), _names(allowed_host or [])
     )
     principal_registry = _principals(principals, api_key)
+    engine_options = VllmOptions(
+        model=model, planner=planner, discipline=discipline, mode=cast(Mode, mode), max_batch=max_batch,
+        prefill_chunk=prefill_chunk, jump_ahead=jump_ahead, journal=str(journal) if journal is not None else None,
+        predictors=tuple(str(path.absolute()) for path in predictors.files), arguments=tuple(context.args),
+    )  # fmt: skip
     with quiet_cli_terminal("serve", verbose=verbose or engine != "vllm") as terminal:
         return _serve(
-            lambda: make_cli_engine(
-                engine,
-                model=model,
-                planner=planner,
-                discipline=discipline,
-                mode=mode,
-                max_batch=max_batch,
-                prefill_chunk=prefill_chunk,
-                jump_ahead=jump_ahead,
-                journal=journal,
-                predictors=predictors.files,
-                arguments=tuple(context.args),
-            ),
+            lambda: make_cli_engine(engine, engine_options),
             settings,
             predictors,
             principal_registry,
@@ -236,49 +231,31 @@ def _serve(
     return INTERRUPTED if number == signal.SIGINT else 0
 
 
-def make_cli_engine(
-    name: str,
-    *,
-    model: str | None = None,
-    planner: str | None = None,
-    discipline: str = registry.DEFAULT,
-    mode: str = "segmented",
-    max_batch: int | None = None,
-    prefill_chunk: int | None = None,
-    jump_ahead: bool = False,
-    journal: Path | None = None,
-    predictors: tuple[Path, ...] = (),
-    arguments: tuple[str, ...] = (),
-) -> Engine:
-    """An engine that is not started yet.
+def make_cli_engine(name: str, options: VllmOptions) -> Engine:
+    """An engine that is not started yet; the scripted one takes some of vLLM's options.
 
     Raises:
         UnknownName: unknown engine, discipline or mode.
         Unsupported: vLLM is not installed.
-        InvalidInput: vLLM does not take these arguments.
+        InvalidInput: the engine does not take these options.
     """
-    registry.load_discipline(discipline)
-    if mode not in MODES:
-        raise UnknownName("mode", mode, MODES, where="--mode")
+    registry.load_discipline(options.discipline)
+    if options.mode not in MODES:
+        raise UnknownName("mode", options.mode, MODES, where="--mode")
     if name == "scripted":
         from timely.engines.scripted import ScriptedEngine
 
-        if arguments:
-            raise InvalidInput(f"no such option: {arguments[0]}", where="serve")
-        for option, value in (
-            ("--model", model),
-            ("--planner", planner),
-            ("--jump-ahead", jump_ahead),
-            ("--journal", journal),
-        ):
-            if value:
-                raise InvalidInput("needs --engine vllm", where=option)
-        limits: dict[str, Any] = {"max_batch": max_batch, "prefill_chunk": prefill_chunk}
+        if options.arguments:
+            raise InvalidInput(f"no such option: {options.arguments[0]}", where="serve")
+        for option in ("model", "planner", "jump_ahead", "journal"):
+            if getattr(options, option):
+                raise InvalidInput("needs --engine vllm", where=f"--{option.replace('_', '-')}")
+        limits: dict[str, Any] = {"max_batch": options.max_batch, "prefill_chunk": options.prefill_chunk}
         return ScriptedEngine(
-            discipline=discipline,
-            mode=mode,
-            predictors=predictors,
-            **{name: limit for name, limit in limits.items() if limit is not None},
+            discipline=options.discipline,
+            mode=options.mode,
+            predictors=tuple(Path(file) for file in options.predictors),
+            **{limit: value for limit, value in limits.items() if value is not None},
         )
     if name != "vllm":
         raise UnknownName("engine", name, ENGINES, where="--engine")
@@ -286,21 +263,9 @@ def make_cli_engine(
         raise Unsupported(
             "vLLM is not installed; install timely-serving[vllm] or use --engine scripted", where="--engine"
         )
-    from timely.engines.vllm.arguments import VllmOptions, parse_vllm_arguments
+    from timely.engines.vllm.arguments import parse_vllm_arguments
     from timely.engines.vllm.engine import VllmEngine
 
-    vllm_options = VllmOptions(
-        model=model,
-        planner=planner,
-        discipline=discipline,
-        mode=mode,
-        predictors=tuple(str(path.absolute()) for path in predictors),
-        max_batch=max_batch,
-        prefill_chunk=prefill_chunk,
-        jump_ahead=jump_ahead,
-        journal=str(journal) if journal is not None else None,
-        arguments=arguments,
-    )
     # A wrong argument is refused here, in one line, not after the model has loaded.
-    parse_vllm_arguments(vllm_options)
-    return VllmEngine(vllm_options)
+    parse_vllm_arguments(options)
+    return VllmEngine(options)

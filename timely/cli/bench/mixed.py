@@ -45,11 +45,13 @@ def command(
     from timely.bench.chat_and_first_segment import benchmark_first_segments
     from timely.bench.robots_and_chat import HttpLoad, benchmark_robots_and_chat
     from timely.cli.serve import make_cli_engine
+    from timely.engines.vllm.arguments import VllmOptions
     from timely.server.app import create_app
     from timely.server.server_thread import ServerThread
     from timely.server.settings import ServerSettings
 
-    engine = make_cli_engine("vllm", model=model, discipline=discipline, arguments=tuple(context.args))
+    options = VllmOptions(model=model, discipline=discipline, arguments=tuple(context.args))
+    engine = make_cli_engine("vllm", options)
     with (
         quiet_cli_terminal("bench-mixed", verbose=verbose) as terminal,
         ServerThread(create_app(engine, ServerSettings()), start_timeout_s=START_S) as server,
