@@ -128,7 +128,6 @@ def build_wheel(tool: list[str], python: Path, target: Path) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Bring the environment up to date; 0 when it is."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument(
         "--python", type=Path, default=Path(sys.executable), help="of the environment to install into"

@@ -100,8 +100,6 @@ class SkillFit:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """All fitted skills of one robot."""
-
     robot: str
     skills: dict[str, SkillFit] = field(default_factory=dict)
 

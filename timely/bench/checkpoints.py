@@ -88,7 +88,6 @@ class Checkpoints:
         return self._budget_s is not None and self._seconds() - self._begin_s >= self._budget_s
 
     def find(self, experiment: str, function: Measurement, arguments: Arguments) -> Any:
-        """The kept result of ``function`` and these arguments, or None."""
         key = _key(experiment, arguments)
         return self._results[key] if self._code.get(key) == benchmark_code_hash(function) else None
 

@@ -188,7 +188,6 @@ async def _submit(client: AsyncTimelyClient, number: int) -> AsyncTaskStream:
 
 
 async def _until_taken(request: Callable[[], Awaitable[Any]]) -> Any:
-    """Repeat a request while no server takes it."""
     while True:
         try:
             return await request()
@@ -212,7 +211,6 @@ async def _robot(
     stopping: asyncio.Event,
     chance: random.Random,
 ) -> None:
-    """Request plans and execute them until ``stopping``."""
     while not stopping.is_set():
         stream = await _submit(client, number)
         plan = Plan(number)

@@ -117,7 +117,6 @@ def _with_json_to_stdout(arguments: Sequence[str]) -> list[str]:
 
 
 def available_commands() -> dict[str, str]:
-    """Name and summary of each command that has a module."""
     return {name: summary for name, summary in COMMANDS.items() if find_spec(f"timely.cli.{name}")}
 
 
@@ -183,7 +182,6 @@ def _complain(error: object, code: int) -> int:
 
 
 def _refuse(error: typer.TyperException) -> int:
-    """Print why an option or argument is refused."""
     context = getattr(error, "ctx", None)
     message = error.format_message()
     if message.startswith("Usage:"):  # a group of commands, called without one

@@ -24,7 +24,6 @@ TASK_ENDINGS = ("expired", "execution_failed", "truncated")
 
 
 def error_from_problem(data: Mapping[str, Any], status: int) -> TimelyError:
-    """The error that a problem document stands for; ``error.code`` is the server's."""
     code = str(data.get("code", "")) or f"http_{status}"
     kind = CODES.get(code) or _kind_of(code, status)
     error = kind.__new__(kind)

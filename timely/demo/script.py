@@ -14,7 +14,6 @@ TAIL_S = 8.0
 
 
 def demo_fleet(server_url: str) -> dict[str, Any]:
-    """The fleet file of the demonstration's robots."""
     robots: dict[str, Any] = {
         name: {"driver": "sim", "profile": "sim-drone", "skill_set": "drone"} for name in DRONES
     }

@@ -11,8 +11,6 @@ from timely.disciplines.step_builder import KeyedDiscipline
 
 
 class Fcfs(KeyedDiscipline):
-    """First come, first served."""
-
     info = DisciplineInfo(
         name="fcfs",
         summary="first come, first served",

@@ -41,7 +41,6 @@ class LengthEstimates:
         job.table.rank[job.row] = max(1.0, self.mean_tokens if tokens is None else tokens)
 
     def finished(self, job: Job) -> None:
-        """Learn from a generation that is about to leave the table."""
         tokens = int(job.table.output_tokens[job.row])
         if job.outcome in COMPLETE_OUTCOMES and tokens > 0:
             self.mean_tokens += WEIGHT * (tokens - self.mean_tokens)

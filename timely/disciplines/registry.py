@@ -117,5 +117,4 @@ def discipline_ablation_names() -> list[str]:
 
 
 def discipline_infos() -> list[DisciplineInfo]:
-    """What ``timely disciplines`` prints, the default first."""
     return [load_discipline(name).info for name in sorted(_REGISTRY, key=lambda n: (n != DEFAULT, n))]

@@ -222,7 +222,6 @@ class SharedPrefix:
 
 
 def register_attention() -> str:
-    """Register ``shared_attention`` with transformers and return its name."""
     from transformers import AttentionInterface
 
     AttentionInterface.register("timely_shared", shared_attention)

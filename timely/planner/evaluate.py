@@ -52,7 +52,6 @@ def score_planner(
     named: bool = False,
     keep: int = 20,
 ) -> Score:
-    """Decode all plans and judge them."""
     plans = answerer.plans(skills, cases, examples=examples, constrained=constrained, named=named)
     return judge_plans(name, answerer, skills, cases, plans, examples=examples, keep=keep)
 

@@ -32,7 +32,6 @@ def skill_folders() -> list[Path]:
 
 
 def skill_set_names() -> list[str]:
-    """Names of all skill sets that can be found, sorted."""
     stems = {file.stem for folder in skill_folders() for file in folder.glob("*.yaml")}
     return sorted(stem for stem in stems if _NAME.fullmatch(stem))
 

@@ -144,7 +144,6 @@ def _comparison(skill: Skill) -> str:
 
 
 def _longest(argument: Argument) -> str:
-    """The argument's longest ordinary value as plan text."""
     if argument.choices is not None:
         texts = [
             quote_plan_text(choice) if isinstance(choice, str) else str(choice) for choice in argument.choices

@@ -39,7 +39,6 @@ class LabelledTexts:
         return len(self.texts)
 
     def split(self, seed: int, share: float = 0.2) -> tuple[LabelledTexts, LabelledTexts]:
-        """A random part for training and one for judging."""
         order = np.random.default_rng(seed).permutation(len(self)).tolist()
         test_count = max(1, round(share * len(self)))
         return self._subset(order[test_count:]), self._subset(order[:test_count])

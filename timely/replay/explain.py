@@ -57,8 +57,6 @@ class Wait:
 
 @dataclass(slots=True)
 class Explanation:
-    """All waits of a job, and its entry in the result."""
-
     job: dict[str, Any]
     waits: list[Wait]
     evictions_s: list[float]

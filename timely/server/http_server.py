@@ -80,7 +80,6 @@ class HttpServer(uvicorn.Server):
 
 
 def new_server(app: FastAPI, stop_timeout_s: float, tls: TlsFiles | None = None) -> HttpServer:
-    """Uvicorn for an application, not started yet."""
     service: TaskService = app.state.service
     settings = service.settings
     config = uvicorn.Config(

@@ -55,7 +55,6 @@ MODEL_SIZES = {
 
 
 def gpu_bench_model_tensors(size: ModelSize) -> Iterator[tuple[str, Shape]]:
-    """Name and shape of each weight, as Llama names them."""
     hidden, queries, keys = size.hidden, size.heads * size.head_dim, size.kv_heads * size.head_dim
     yield "model.embed_tokens.weight", (size.vocabulary, hidden)
     for layer in range(size.layers):

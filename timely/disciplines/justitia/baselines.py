@@ -93,8 +93,6 @@ class ShortestRequest(HistoryLearner, QueueDiscipline):
 
 
 class VllmSjf(ShortestRequest):
-    """Shortest predicted request first, blind to applications."""
-
     info = DisciplineInfo(
         name="vllm-sjf",
         summary="request with the least predicted output first, not interrupting",

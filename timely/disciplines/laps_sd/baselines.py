@@ -15,8 +15,6 @@ Without it two requests that need all memory would take it from each other after
 
 
 class Las(KeyedDiscipline):
-    """Least attained service, preemptive."""
-
     pool_first = False
     info = DisciplineInfo(
         name="las",

@@ -121,7 +121,6 @@ class TextClassifier:
         return _softmax(self.embedder.embed(texts) @ self.weights + self.bias)
 
     def save(self, path: Path) -> None:
-        """Write it to an ``npz`` of plain numbers."""
         write_predictor_arrays(path, TEXT_CLASSIFIER, *self.record())
 
     def record(self) -> tuple[dict[str, Any], dict[str, Any]]:

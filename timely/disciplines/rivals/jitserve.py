@@ -40,8 +40,6 @@ PRESSED_PRIORITY = 1e9
 
 
 class JitServe(FirstSegmentLearner, KeyedDiscipline):
-    """Grouped margin goodput maximisation."""
-
     pool_first = False
     info = DisciplineInfo(
         name="jitserve",

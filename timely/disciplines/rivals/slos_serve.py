@@ -34,8 +34,6 @@ CLASS_GAP_S = 1e9
 
 
 class SlosServe(FirstSegmentLearner, KeyedDiscipline):
-    """Acceptance by a dynamic programme; accepted requests first."""
-
     pool_first = False
     info = DisciplineInfo(
         name="slos-serve",

@@ -44,8 +44,6 @@ class Guess:
 
 
 class _Guessing(HistoryLearner, KeyedDiscipline):
-    """Keeps one number per request."""
-
     pool_first = False
 
     def __init__(self, predictor: LengthPredictor | None = None) -> None:

@@ -53,7 +53,6 @@ class BlockManager:
 
     @property
     def free_blocks(self) -> int:
-        """Blocks that can be taken without an eviction."""
         return int(self._pool.get_num_free_blocks())
 
     def cached_blocks(self, request: Request) -> int:

@@ -65,7 +65,6 @@ async def vllm_death(llm: Any) -> EngineDied:
 
 
 async def shut_down_vllm(llm: Any) -> None:
-    """End the engine's processes."""
     # vLLM cancels the reader of its outputs only after the engine has ended, and the reader would log that as a
     # failure. So it ends first, and live generations get the error that it would have passed on.
     reader = getattr(llm, "output_handler", None)

@@ -234,7 +234,6 @@ def _make(folder: Path, build: Callable[[Path], None], progress: Progress | None
 
 
 def _packaged_weights() -> tuple[Path, str]:
-    """The GGUF file and the version of the package that ships it."""
     # Located, not imported: the import asks for a command-line tool that is not installed here.
     spec = importlib.util.find_spec(MODULE)
     files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []

@@ -120,7 +120,6 @@ def vllm_replay_options(options: ReplayOptions, arguments: tuple[str, ...] = ())
 
 
 def replay_backend() -> Backend:
-    """The backend behind ``timely replay --engine vllm``."""
     return VllmBackend()
 
 

@@ -181,7 +181,6 @@ def draft_case_loops(sampler: Sampler) -> Draft:
 
 
 def draft_case_several(sampler: Sampler) -> Draft:
-    """Do two or three steps in order."""
     step_count = sampler.choose((2, 3, 3) if sampler.training else (2, 2, 3, 3))
     steps: list[CaseStep] = []
     while len(steps) < step_count:

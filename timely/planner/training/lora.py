@@ -98,7 +98,6 @@ def _product() -> Any:
 
 
 def save_trained_adapter(folder: Path, parameters: Mapping[str, Any], rank: int, alpha: int) -> None:
-    """Write the adapter: weights (bfloat16) and configuration."""
     import torch
     from safetensors.torch import save_file
 

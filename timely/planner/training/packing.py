@@ -86,7 +86,6 @@ def packed_inputs(pack: Pack, device: str) -> dict[str, Any]:
 
 
 def register_attention() -> str:
-    """Make ``attention`` known to transformers; the name to ask for it by."""
     from transformers import AttentionInterface
 
     AttentionInterface.register("timely_packed", packed_attention)

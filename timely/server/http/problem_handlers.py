@@ -47,8 +47,6 @@ def _allowed_methods(app: FastAPI, request: Request) -> list[str]:
 
 
 def install_problem_handlers(app: FastAPI) -> None:
-    """Register the handlers that make every error of the application a problem."""
-
     async def timely_error(request: Request, error: Exception) -> Response:
         if not isinstance(error, TimelyError):
             raise error

@@ -215,7 +215,6 @@ class TaskLifecycle:
         await asyncio.gather(*(self.end(task, ending) for task in self._table.generating()))
 
     async def stop(self) -> None:
-        """Settle every task and end its coroutines."""
         for task in self._table.open_tasks():
             self.settle(task)
         runners = [task.runner for task in self._table.all_tasks() if task.runner is not None]

@@ -55,7 +55,6 @@ class StopFollowers:
         return self._agent_streams.keys()
 
     def add(self, principal: str, agents: Iterable[str]) -> StopFollower:
-        """Add a stream; the one whose place it takes ends."""
         streams = Counter(follower.principal for follower in self._by_token.values())
         if streams[principal] >= MAX_PRINCIPAL_STREAMS:
             self._displace(principal)

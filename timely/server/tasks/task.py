@@ -165,7 +165,6 @@ class Task:
 
     @property
     def plan(self) -> str:
-        """The text that was sent to the robot."""
         if self.done is not None and self.outcome == "complete":
             return self.done.text
         return "".join(segment.text for segment in self.track.segments)

@@ -170,7 +170,6 @@ class TaskTable:
         return all(name in self._tasks or name in self._places for name in names)
 
     def add(self, task: Task) -> None:
-        """Add a task whose id was reserved."""
         self._tasks[task.task_id] = self._open[task.task_id] = task
 
     def settle(self, task: Task) -> Task | None:
@@ -182,7 +181,6 @@ class TaskTable:
         return next(candidate for candidate in self._tasks.values() if candidate.state == "ended")
 
     def remove(self, task: Task) -> None:
-        """Forget a task; its id may be used again."""
         if self._tasks.get(task.task_id) is task:
             del self._tasks[task.task_id]
 
@@ -190,7 +188,6 @@ class TaskTable:
         return [task for task in self._open.values() if task.state == "generating"]
 
     def open_tasks(self) -> list[Task]:
-        """Tasks in generation or still executing, by arrival."""
         return list(self._open.values())
 
     def all_tasks(self) -> list[Task]:

@@ -17,8 +17,6 @@ LATENCY_BUCKETS_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5
 
 
 class _EngineCollector(Collector):
-    """Shows the latest snapshot of the engine."""
-
     def __init__(self) -> None:
         self.stats: EngineStats | None = None
 

@@ -43,7 +43,6 @@ class RobotLock:
 
     @property
     def queue_length(self) -> int:
-        """Number of goals that have segments and wait for the robot."""
         return len(self._queue)
 
     def held_by(self, claim: RobotClaim) -> bool:

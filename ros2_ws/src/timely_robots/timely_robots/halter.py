@@ -49,7 +49,6 @@ class Halter:
         self._free = threading.Semaphore(MAX_OPEN)
 
     def begin(self) -> HaltCall:
-        """Call the robot's halt; returns at once."""
         call = HaltCall(self._halt, self._free)
         call.start()
         return call

@@ -91,7 +91,6 @@ class StandaloneRobot:
         return RecordedExecution(result.outcome, result.elapsed_s, result.message)
 
     def close(self) -> None:
-        """End all motion and release the robot."""
         self._executor.close(GRACE_S)
         self.robot.disconnect()
 

@@ -99,7 +99,6 @@ class StopTally:
 
 
 def _falsehood(claim: StopClaim, brake_s: float, moving: Sequence[float]) -> str:
-    """Why a claim is false; empty if it is true."""
     if claim.faulty:
         return "its driver could not answer"
     if moving and brake_s > claim.answered_s:

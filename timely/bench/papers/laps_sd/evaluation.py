@@ -6,7 +6,6 @@ from timely.bench.papers.run_context import Evaluation
 
 
 def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
-    """Reproduce the evaluation: draw the plots and return the claims."""
     parts = (
         figures.paper_figure_2, figures.paper_figure_3, figures.paper_figure_5, sensitivity.paper_real_texts,
         sensitivity.paper_settings, figures.paper_figure_7, figures.paper_figure_6,

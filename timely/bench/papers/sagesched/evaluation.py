@@ -6,7 +6,6 @@ from timely.bench.papers.sagesched import ablation, end_to_end, overhead, real_t
 
 
 def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
-    """Reproduce the evaluation: draw the plots and return the claims."""
     parts = (
         end_to_end.paper_tuning, end_to_end.paper_over_load, end_to_end.paper_by_dataset, real_texts.paper_real_texts,
         end_to_end.paper_knowledge, ablation.paper_uncertainty, ablation.paper_prompt_similarity,

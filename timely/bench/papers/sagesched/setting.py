@@ -103,7 +103,6 @@ def _bucket(lengths: np.ndarray) -> np.ndarray:
 
 
 def paper_kendall_tau(a: np.ndarray, b: np.ndarray) -> float:
-    """Kendall's tau-a of two rankings, by counting pairs."""
     signs = np.sign(a[:, None] - a[None, :]) * np.sign(b[:, None] - b[None, :])
     return float(signs.sum() / (len(a) * (len(a) - 1)))
 

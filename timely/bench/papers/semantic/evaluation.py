@@ -6,7 +6,6 @@ from timely.bench.papers.semantic import figures, tables
 
 
 def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
-    """Reproduce the evaluation: draw the plots and return the claims."""
     return [
         *figures.paper_wrong_levels(evaluation),
         *figures.paper_wrong_lengths(evaluation),

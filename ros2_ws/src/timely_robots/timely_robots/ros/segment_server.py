@@ -124,7 +124,6 @@ class SegmentServer:
         return CancelResponse.ACCEPT
 
     def finish(self, handle: ServerGoalHandle, result: SegmentResult) -> None:
-        """Give a goal its result; on the executor's thread."""
         message = ExecuteSegment.Result(
             outcome=result.outcome,
             error_code=int(result.code),

@@ -47,7 +47,6 @@ def fault_round_plan_number(task_id: str) -> int:
 
 
 def fault_bench_plan_motions(robot: str, plan: Sequence[str]) -> list[str]:
-    """The plan in the words of the robot's own log."""
     calls = [text.rstrip(";") for text in plan]
     if faulty_robot_kind(robot) == "tello":
         parts = [re.match(r"(\w+)\((\d+)\)", call) for call in calls]

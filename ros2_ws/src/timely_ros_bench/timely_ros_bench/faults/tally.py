@@ -37,7 +37,6 @@ class FaultTally:
     cases: list[str] = field(default_factory=list)
 
     def add(self, other: FaultTally) -> None:
-        """Count the rounds of another fleet, too."""
         for item in fields(self):
             mine, theirs = getattr(self, item.name), getattr(other, item.name)
             if isinstance(mine, dict):
