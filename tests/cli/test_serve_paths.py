@@ -19,7 +19,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def start(*arguments: object, **options: object) -> int:
         raise AssertionError("it starts")
 
-    monkeypatch.setattr(serve, "_serve", start)
+    monkeypatch.setattr("timely.server.run.serve_engine", start)
     (tmp_path / "file").write_bytes(b"\x00\xff")
     (tmp_path / "folder").mkdir()
     return tmp_path
@@ -45,6 +45,10 @@ def test_a_state_folder_that_cannot_be_used_is_refused(
 
 
 def test_a_state_folder_is_made(paths: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "_serve", lambda *arguments, **options: 0)
+
+    async def stop_at_once(*arguments: object, **options: object) -> None:
+        """The end without a signal."""
+
+    monkeypatch.setattr("timely.server.run.serve_engine", stop_at_once)
     assert run_timely_command([*SERVE, "--state-dir", str(paths / "folder" / "new")]) == 0
     assert list((paths / "folder" / "new").iterdir()) == []

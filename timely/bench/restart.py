@@ -11,13 +11,14 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from timely.bench.serve_process import ServeProcess
-from timely.client import AsyncTaskStream, AsyncTimelyClient, Segment
+from timely.client import AsyncTaskStream, AsyncTimelyClient
 from timely.core.checkpoint import load_core_checkpoint, remove_checkpoint, save_core_checkpoint
 from timely.core.errors import EngineFailed, Overloaded, TimelyError
 
@@ -221,11 +222,7 @@ async def _robot(
                 history.latest_s = time.monotonic()
                 history.arrived.set()
                 await asyncio.sleep(chance.uniform(0.0, LONGEST_EXECUTION_S))
-                await _report(stream, segment)
+                await _until_taken(partial(stream.report_done, segment))
             plan.outcome = stream.result.outcome
         except TimelyError as error:
             plan.outcome = error.code
-
-
-async def _report(stream: AsyncTaskStream, segment: Segment) -> None:
-    await _until_taken(lambda: stream.report_done(segment))

@@ -25,5 +25,5 @@ def command(
         raise InvalidInput(
             f"not the result of `timely replay --json`: {error!r}", where=str(result)
         ) from error
-    write_cli_json(json_file, explanation.to_dict())
+    write_cli_json(json_file, explanation)
     cli_say(json_file)(text)

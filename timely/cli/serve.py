@@ -6,9 +6,8 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import typer
 
 from timely.cli import serve_options as options
-from timely.cli.terminal import Terminal, Verbose, quiet_cli_terminal
+from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.clock import SystemClock
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.core.files import check_folder_writable
@@ -26,11 +25,8 @@ from timely.disciplines.predictors.batching import Batching
 from timely.engines.base import Engine, Mode
 
 if TYPE_CHECKING:
-    from timely.disciplines.predictors.request_annotator import Predictors
     from timely.engines.vllm.arguments import VllmOptions
     from timely.server.access.principals import PrincipalRegistry
-    from timely.server.listener import TlsFiles
-    from timely.server.settings import ServerSettings
 
 MODES: tuple[Mode, ...] = ("segmented", "stream", "whole")
 ENGINES = ("vllm", "scripted")
@@ -92,6 +88,7 @@ def command(
     from timely.disciplines.predictors.request_annotator import Predictors
     from timely.engines.vllm.arguments import VllmOptions
     from timely.server.listener import tls_files
+    from timely.server.run import serve_engine
     from timely.server.settings import ServerSettings
 
     if predict not in get_args(Batching):
@@ -113,36 +110,38 @@ def command(
         prediction_batch=predict_batch,
         prediction_max_wait_s=predict_wait,
     )
-    access = Access(
-        host, port, insecure, tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs), _names(allowed_host or [])
-    )
     principal_registry = _principals(principals, api_key)
     engine_options = VllmOptions(
         model=model, planner=planner, discipline=discipline, mode=cast(Mode, mode), max_batch=max_batch,
         prefill_chunk=prefill_chunk, jump_ahead=jump_ahead, journal=str(journal) if journal is not None else None,
         predictors=tuple(str(path.absolute()) for path in predictors.files), arguments=tuple(context.args),
     )  # fmt: skip
-    with quiet_cli_terminal("serve", verbose=verbose or engine != "vllm") as terminal:
-        return _serve(
-            lambda: make_cli_engine(engine, engine_options),
-            settings,
-            predictors,
-            principal_registry,
-            access,
-            terminal,
-            loads_model=engine == "vllm",
-        )
+    serve = partial(
+        serve_engine,
+        settings=settings,
+        predictors=predictors,
+        registry=principal_registry,
+        hosts=(host, *_names(allowed_host or [])),
+        host=host,
+        port=port,
+        insecure=insecure,
+        tls=tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs),
+    )
+    with quiet_cli_terminal("serve", verbose=verbose or engine != "vllm") as terminal, ExitStack() as loading:
+        if engine == "vllm":
+            title = "loading the model into vLLM"
+            loading.enter_context(
+                terminal.progress(f"{title}; its messages go to {terminal.log}" if terminal.log else title)
+            )
 
+        def ready(url: str) -> None:
+            loading.close()
+            terminal.say(f"serving on {url} (live page there; robots ask at {url}/v1/tasks)")
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Where the server listens, and under which names."""
-
-    host: str
-    port: int
-    insecure: bool
-    tls: TlsFiles | None
-    names: list[str]
+        number = asyncio.run(serve(make_cli_engine(engine, engine_options), on_ready=ready))
+        loading.close()
+        terminal.say("stopped")
+    return INTERRUPTED if number == signal.SIGINT else 0
 
 
 def _names(hosts: list[str]) -> list[str]:
@@ -187,48 +186,6 @@ def _principals(path: Path | None, api_key: str | None) -> PrincipalRegistry | N
     if path is None and not api_key:
         return None
     return PrincipalRegistry(path, api_key or None, SystemClock())
-
-
-def _serve(
-    new_engine: Callable[[], Engine],
-    settings: ServerSettings,
-    predictors: Predictors,
-    principals: PrincipalRegistry | None,
-    access: Access,
-    terminal: Terminal,
-    *,
-    loads_model: bool,
-) -> int:
-    """Serve until a signal; returns the exit code."""
-    from timely.server.run import serve_engine
-
-    with ExitStack() as loading:
-        if loads_model:
-            title = "loading the model into vLLM"
-            loading.enter_context(
-                terminal.progress(f"{title}; its messages go to {terminal.log}" if terminal.log else title)
-            )
-
-        def ready(url: str) -> None:
-            loading.close()
-            terminal.say(f"serving on {url} (live page there; robots ask at {url}/v1/tasks)")
-
-        number = asyncio.run(
-            serve_engine(
-                new_engine(),
-                settings,
-                predictors=predictors,
-                registry=principals,
-                hosts=(access.host, *access.names),
-                host=access.host,
-                port=access.port,
-                on_ready=ready,
-                insecure=access.insecure,
-                tls=access.tls,
-            )
-        )
-    terminal.say("stopped")
-    return INTERRUPTED if number == signal.SIGINT else 0
 
 
 def make_cli_engine(name: str, options: VllmOptions) -> Engine:

@@ -46,11 +46,6 @@ class LengthEstimates:
             self.mean_tokens += WEIGHT * (tokens - self.mean_tokens)
 
     @staticmethod
-    def total(table: JobTable, rows: Rows) -> Floats:
-        """Expected output tokens in all of each row, shape ``(len(rows),)``; at least 1."""
-        return table.rank[rows]
-
-    @staticmethod
     def left(table: JobTable, rows: Rows) -> Floats:
         """Expected output tokens still to come, at least 1: a generation past its prediction is about to end.
 

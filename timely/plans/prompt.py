@@ -7,7 +7,7 @@ its prefix cache ("pre-stored" prompts, TimelyLLM section 4.1).
 from dataclasses import dataclass
 
 from timely.core.errors import InvalidInput
-from timely.plans.skill_set import NUMERIC, Argument, Example, Skill, SkillSet
+from timely.plans.skill_set import NUMERIC, Argument, Skill, SkillSet
 from timely.plans.untrusted_text import multiline_prompt_text, one_prompt_line
 
 
@@ -54,7 +54,10 @@ def fixed_prompt_part(skill_set: SkillSet, *, examples: bool = True) -> str:
     if skill_set.guidance:
         parts.append(skill_set.guidance)
     if examples:
-        parts += [_example(skill_set, example) for example in skill_set.examples]
+        parts += [
+            f"{_case(skill_set, example.scene, example.task, example.history)} {example.plan}"
+            for example in skill_set.examples
+        ]
     return "\n".join(parts)
 
 
@@ -68,10 +71,6 @@ def _label(argument: Argument) -> str:
     if argument.choices is not None:
         return "|".join(map(str, argument.choices))
     return argument.unit if argument.type in NUMERIC and argument.unit else argument.name
-
-
-def _example(skill_set: SkillSet, example: Example) -> str:
-    return f"{_case(skill_set, example.scene, example.task, example.history)} {example.plan}"
 
 
 def _case(skill_set: SkillSet, scene: str, task: str, history: str) -> str:

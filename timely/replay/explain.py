@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from timely.core.errors import InvalidInput, UnknownName
@@ -62,9 +62,6 @@ class Explanation:
     evictions_s: list[float]
     journal: bool
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def explain_job(result: Mapping[str, Any], job_name: str) -> Explanation:
     """Explain one job of a result.
@@ -79,15 +76,15 @@ def explain_job(result: Mapping[str, Any], job_name: str) -> Explanation:
         )
         raise UnknownName("job", job_name, names, where="job")
     job = jobs[job_name]
+    gaps = _gaps(job, result["end_s"])
     journal = result.get("journal")
     if not journal:
-        return Explanation(_facts(job), _bare(job, result["end_s"]), [], False)
+        # The network's share is all that can be told apart.
+        waits = [Wait(segment, begin, end, network_s=end - ready) for segment, begin, ready, end in gaps]
+        return Explanation(_facts(job), waits, [], False)
     try:
         steps = _Steps(journal)
-        waits = [
-            steps.wait(job_name, segment, begin, ready, end)
-            for segment, begin, ready, end in _gaps(job, result["end_s"])
-        ]
+        waits = [steps.wait(job_name, segment, begin, ready, end) for segment, begin, ready, end in gaps]
         evictions = [journal["t_s"][step] for step, name in journal["evictions"] if str(name) == job_name]
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise InvalidInput(f"the journal is broken: {error!r}", where="journal") from error
@@ -108,11 +105,6 @@ def _gaps(job: Mapping[str, Any], end_s: float) -> list[tuple[int, float, float,
     if job["outcome"] == "unfinished" and end_s > free:
         gaps.append((len(job["segments"]), free, end_s, end_s))
     return gaps
-
-
-def _bare(job: Mapping[str, Any], end_s: float) -> list[Wait]:
-    """The waits with the network's share alone, when there is no journal."""
-    return [Wait(k, begin, end, network_s=end - ready) for k, begin, ready, end in _gaps(job, end_s)]
 
 
 class _Steps:

@@ -167,21 +167,20 @@ class GpuBench:
             settings.loads, settings.seconds, str(self.model), settings.arguments, settings.prompt
         )
 
-    def run(self, budget_s: float, stages: Mapping[str, Stage] | None = None) -> list[str]:
+    def run(self, budget_s: float) -> list[str]:
         """Run the stages that are not done, in order; returns those that are left.
 
         No stage begins that is expected to end after the budget, but the first one always does.
         """
         begin_s = time.monotonic()
-        todo_stages = STAGES if stages is None else stages
-        todo = [name for name in todo_stages if self.result(name) is None]
+        todo = [name for name in STAGES if self.result(name) is None]
         for number, name in enumerate(todo):
             left_s = budget_s - (time.monotonic() - begin_s)
-            if number and left_s < todo_stages[name].expected_s:
+            if number and left_s < STAGES[name].expected_s:
                 return todo[number:]
             self.say(f"{name} ...")
             stage_begin_s = time.monotonic()
-            value = todo_stages[name].run(self, left_s)
+            value = STAGES[name].run(self, left_s)
             if value is None:
                 return todo[number:]
             value["wall_s"] = round(time.monotonic() - stage_begin_s, 1)

@@ -55,11 +55,6 @@ def _not_installed(name: str) -> Callable[[], None]:
     return command
 
 
-def installed_commands() -> dict[str, Callable[..., None]]:
-    """Name and function of each command that an installed package adds."""
-    return {entry.name: entry.load() for entry in entry_points(group=GROUP)}
-
-
 def make_app(others: Mapping[str, Callable[..., None]]) -> typer.Typer:
     """All benchmarks as one command group; ``others`` are those of other packages."""
     app = typer.Typer(help="Measure claims of the papers, overheads, latencies.", no_args_is_help=True)
@@ -76,4 +71,4 @@ def make_app(others: Mapping[str, Callable[..., None]]) -> typer.Typer:
     return app
 
 
-app = make_app(installed_commands())
+app = make_app({entry.name: entry.load() for entry in entry_points(group=GROUP)})

@@ -25,8 +25,11 @@ def show_table(
 ) -> None:
     """Print a table whose cells may hold Markdown, and write it to ``markdown`` too."""
     if markdown is not None:
-        lines = [headings, ["---"] * len(headings), *rows]
-        core_write_file(markdown, "".join(_markdown_line(line) for line in lines))
+        lines = [
+            "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |\n"
+            for cells in (headings, ["---"] * len(headings), *rows)
+        ]
+        core_write_file(markdown, "".join(lines))
     table = Table(*headings)
     for row in rows:
         table.add_row(*(cell.strip("*`") for cell in row))
@@ -46,10 +49,6 @@ def show_bench_result(
     show_table(console, headings, rows, markdown)
     for note in notes:
         console.print(note)
-
-
-def _markdown_line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |\n"
 
 
 def format_cli_number(value: float | None) -> str:

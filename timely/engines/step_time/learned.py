@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from operator import mul
 
 FORGET = 0.995
@@ -237,17 +238,13 @@ class StepLearner:
         self._open.clear()
 
 
+@dataclass(slots=True)
 class FixedSpeed:
-    """A speed that is known and constant, for tests and for engines with a step-time profile.
+    """A speed that is known and constant, for tests and for engines with a step-time profile."""
 
-    Args:
-        base_s, per_sequence_s, per_prefill_token_s: the coefficients, seconds.
-    """
-
-    def __init__(
-        self, base_s: float = 0.02, per_sequence_s: float = 0.0, per_prefill_token_s: float = 0.0003
-    ) -> None:
-        self._w = (base_s, per_sequence_s, per_prefill_token_s)
+    base_s: float = 0.02
+    per_sequence_s: float = 0.0
+    per_prefill_token_s: float = 0.0003
 
     def observe(
         self,
@@ -260,15 +257,12 @@ class FixedSpeed:
         """Nothing to learn."""
 
     def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float | None = None) -> float:
-        """Time of a step, seconds."""
-        return self._w[0] + self._w[1] * sequences + self._w[2] * prefill_tokens
+        return self.base_s + self.per_sequence_s * sequences + self.per_prefill_token_s * prefill_tokens
 
     @property
     def token_s(self) -> float:
-        """Time of a decoding step with one sequence, seconds."""
-        return self._w[0] + self._w[1]
+        return self.base_s + self.per_sequence_s
 
     @property
     def prefill_token_s(self) -> float:
-        """Time of one prompt token, seconds."""
-        return max(1e-7, self._w[2])
+        return max(1e-7, self.per_prefill_token_s)

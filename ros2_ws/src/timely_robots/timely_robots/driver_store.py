@@ -62,11 +62,6 @@ class DriverStore:
         """Why the robot was stopped; None if no stop is latched."""
         return self._stop_reason
 
-    @property
-    def epoch(self) -> int:
-        """The last lease epoch; 0 before the first lease."""
-        return self._epoch
-
     @contextmanager
     def stopping(self, reason: str) -> Iterator[None]:
         """Latch a stop in memory, without any wait; ``save`` brings it to the disk.

@@ -12,6 +12,7 @@ The paper's list of medium classes also has "CG", which it does not describe; it
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -93,11 +94,12 @@ def _equation_verification(d: _Draft) -> None:
         d.ask(d.tokens(180, 260, 0.0), d.tokens(30, 110), [first], 0.05)
 
 
-def _fact_verification(d: _Draft) -> None:
+def _verification_by_search(d: _Draft, low: int, high: int) -> None:
+    """``low`` to ``high`` tokens hold what a search returns."""
     first = d.ask(d.tokens(300, 600), d.tokens(30, 90))
     for _ in range(d.count(2, 4)):
         query = d.ask(int(d.rng.integers(360, 381)), d.tokens(10, 40, 0.0), [first])
-        d.ask(d.tokens(600, 1200, 0.0), d.tokens(15, 50), [query], 0.5)
+        d.ask(d.tokens(low, high, 0.0), d.tokens(15, 50), [query], 0.5)
 
 
 def _code_checking(d: _Draft) -> None:
@@ -113,13 +115,6 @@ def _alfworld(d: _Draft) -> None:
         output = d.tokens(10, 28, 0.2)
         previous = d.ask(context, output, [previous] if previous >= 0 else [], 0.1 if previous >= 0 else 0.0)
         context += output + d.tokens(15, 50, 0.0)
-
-
-def _knowledge_answering(d: _Draft) -> None:
-    first = d.ask(d.tokens(300, 600), d.tokens(30, 90))
-    for _ in range(d.count(2, 4)):
-        query = d.ask(int(d.rng.integers(360, 381)), d.tokens(10, 40, 0.0), [first])
-        d.ask(d.tokens(700, 1300, 0.0), d.tokens(15, 50), [query], 0.5)
 
 
 def _plan_and_execute(d: _Draft) -> None:
@@ -153,10 +148,10 @@ def _map_reduce(d: _Draft, parts: int = 0) -> None:
 
 _BUILDERS: dict[str, Callable[[_Draft], None]] = {
     "EV": _equation_verification,
-    "FV": _fact_verification,
+    "FV": partial(_verification_by_search, low=600, high=1200),
     "CC": _code_checking,
     "ALFWI": _alfworld,
-    "KBQAV": _knowledge_answering,
+    "KBQAV": partial(_verification_by_search, low=700, high=1300),
     "PE": _plan_and_execute,
     "SC": _self_consistency,
     "DM": _document_merging,

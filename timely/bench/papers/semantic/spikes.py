@@ -16,6 +16,7 @@ A request waits from its arrival at the predictor until its last token.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -188,6 +189,11 @@ def measure_paper_urgent_alone(concurrency: int, seed: int) -> Levels:
     return paper_waiting(tasks, make_paper_discipline("semantic-mixed"))
 
 
+def _waiting_with_predictions(tasks: Sequence[PlannedTask], **predictions: Sequence[Any]) -> Levels:
+    annotated_tasks = with_paper_predictions(tasks, **predictions)
+    return paper_waiting(tasks, make_paper_discipline("semantic"), annotated_tasks=annotated_tasks)
+
+
 WORKLOADS_A_SEED = 8
 """At five at once a workload has some fifty requests, so a seed of Fig. 2a and 2b averages over several."""
 
@@ -199,11 +205,7 @@ def measure_paper_levels(rate: float, concurrency: int, seed: int) -> Levels:
         tasks = paper_spikes(part, concurrency, 0.1)
         rng = np.random.default_rng([part, 1])
         levels = inject_predictor_level_errors([task.hints.urgency or 0 for task in tasks], rate, rng)
-        return paper_waiting(
-            tasks,
-            make_paper_discipline("semantic"),
-            annotated_tasks=with_paper_predictions(tasks, levels=levels),
-        )
+        return _waiting_with_predictions(tasks, levels=levels)
 
     return _over_workloads(run, seed)
 
@@ -217,11 +219,7 @@ def measure_paper_lengths(rate: float, concurrency: int, seed: int) -> Levels:
         wrong = inject_predictor_token_errors(
             lengths, rate, np.random.default_rng([part, 2]), most=LONGEST + 1.0
         )
-        return paper_waiting(
-            tasks,
-            make_paper_discipline("semantic"),
-            annotated_tasks=with_paper_predictions(tasks, lengths=wrong),
-        )
+        return _waiting_with_predictions(tasks, lengths=wrong)
 
     return _over_workloads(run, seed)
 
@@ -238,11 +236,7 @@ def measure_paper_predicted(
     tasks = paper_spikes(seed, concurrency, 0.1)
     stage: PredictionStage[int] = PredictionStage(latency_s, batch, batching, max_wait_s=2.0)  # type: ignore[arg-type]
     ready_s = predictor_ready_times_s([task.arrival_s for task in tasks], stage)
-    return paper_waiting(
-        tasks,
-        make_paper_discipline("semantic"),
-        annotated_tasks=with_paper_predictions(tasks, ready_s=ready_s),
-    )
+    return _waiting_with_predictions(tasks, ready_s=ready_s)
 
 
 # ---------------------------------------------------------------------- memory-tight settings

@@ -13,7 +13,7 @@ from timely.bench.bounds import MAX_TASKS, IdleEngineResponses, bench_clairvoyan
 from timely.bench.papers.seed_statistics import Interval
 from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, Floats, StepLimits
-from timely.disciplines.registry import create_discipline
+from timely.disciplines.basic import Fcfs
 from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.tardiness import ablations
 from timely.disciplines.tardiness.discipline import WeightedTardiness
@@ -65,12 +65,8 @@ class PaperSystem:
     mode: Mode = "segmented"
 
 
-def _maker(name: str) -> Callable[[], Discipline]:
-    return lambda: create_discipline(name)
-
-
-VLLM = PaperSystem("vLLM", _maker("fcfs"), "whole")
-STREAM = PaperSystem("vLLM-stream", _maker("fcfs"), "stream")
+VLLM = PaperSystem("vLLM", Fcfs, "whole")
+STREAM = PaperSystem("vLLM-stream", Fcfs, "stream")
 FCFS = PaperSystem("segmented FCFS", _SegmentedFcfs)
 EDF = PaperSystem("segmented EDF", _SegmentedEdf)
 PUD = PaperSystem("TimelyLLM (pud)", Pud)
@@ -269,25 +265,23 @@ def _burst_utility(system: PaperSystem, burst: Sequence[PlannedTask]) -> float:
     return sum(record.utility(run.end_s) for record in run.records)
 
 
-def paper_interval(values: Sequence[float], seed: int = 0) -> Interval:
+def paper_interval(values: Sequence[float]) -> Interval:
     """Mean and 95% confidence interval by bootstrap over the seeds."""
     sample = np.array([value for value in values if math.isfinite(value)])
     if sample.size == 0:
         return (math.nan, math.nan, math.nan)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     means = rng.choice(sample, (RESAMPLES, sample.size)).mean(axis=1)
     low, high = np.percentile(means, (2.5, 97.5))
     return (float(sample.mean()), float(low), float(high))
 
 
-def paper_ratio_interval(
-    numerators: Sequence[float], denominators: Sequence[float], seed: int = 0
-) -> Interval:
+def paper_ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -> Interval:
     """Ratio of the means with its 95% interval by bootstrap over the seeds; nan where a denominator is not positive."""
     top, bottom = np.array(numerators), np.array(denominators)
     if not len(top) or bottom.mean() <= 0.0:
         return (math.nan, math.nan, math.nan)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     resamples = rng.integers(0, len(top), (RESAMPLES, len(top)))
     below = bottom[resamples].mean(axis=1)
     sample = np.where(below > 0.0, top[resamples].mean(axis=1) / np.where(below > 0.0, below, 1.0), np.inf)
