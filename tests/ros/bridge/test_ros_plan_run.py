@@ -205,6 +205,27 @@ async def test_a_plan_that_was_cancelled_at_the_server_is_not_complete(unread: b
         assert (end.outcome, end.code) == expected
 
 
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_segment_that_comes_together_with_the_cancellation_is_not_executed(turns: int) -> None:
+    """It comes so many turns of the loop after the cancellation."""
+    async with world(FakeServer({"go": PLAN}, ahead=0)) as here:
+        run, task = here.run()
+        await here.until(lambda: ("t1", 0, "started") in here.driver.log)
+        stream = here.server.streams["t1"]
+        here.server.down = True  # so that it does not know of the first segment's end
+        await here.until(run.sent_segments[0].ended.done)
+        here.server.down = False
+        run.cancel(ErrorCode.CANCELLED, "enough")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        stream._settled.add(0)
+        stream._changed.set()
+        end = await here.end_of(task)
+        assert end.code == ErrorCode.CANCELLED
+        await here.time.run_for(10.0)
+        assert ("t1", 1, "done") not in here.driver.log
+
+
 async def test_cancel_before_the_server_has_answered() -> None:
     server = FakeServer({"go": PLAN})
     server.hangs = True

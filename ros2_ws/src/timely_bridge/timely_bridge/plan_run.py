@@ -342,6 +342,9 @@ class PlanRun:
                 raise BridgeTaskError(
                     ErrorCode.DRIVER_UNAVAILABLE, f"no driver took the segment within {driver_s:g} s"
                 )
+            if self.over:
+                # The plan is being abandoned: nothing would cancel a segment that is sent now.
+                raise asyncio.CancelledError
             if not self.sent_segments and (self.past is None or not self.past.began):
                 self.observer.beginning(self)
         except BaseException:
