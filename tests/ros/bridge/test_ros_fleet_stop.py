@@ -13,17 +13,22 @@ from typing import Any
 
 import pytest
 from bridge_doubles import FakeServer
+from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.task import Future
-from ros_harness import LIMIT_S, eventually, principals
+from ros_harness import LIMIT_S, Program, eventually, principals
 from std_srvs.srv import Trigger
 from test_ros_bridge import SCRIPTS, World, a_fleet
 from timely_bridge import fleet_stop, stop_latch
 from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet_stop import ANSWER_S, TOKEN_VARIABLE
+from timely_bridge.node import BridgeNode
 from timely_bridge.stop_latch import StopLatch
 from timely_interfaces.msg import ErrorCode, RobotState, Task
 from timely_interfaces.srv import ResetStop, StopFleet
 from timely_robots.operators import PRINCIPALS_VARIABLE
+from timely_robots.ros.driver_node import DriverNode
+from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.sim.robot import SimRobot
 
 from timely.core.errors import InvalidInput
 
@@ -53,6 +58,32 @@ def test_every_robot_acknowledges(world: World) -> None:
     assert goal.result().error_code in (ErrorCode.FLEET_STOPPED, ErrorCode.DRIVER_STOPPED)
     assert world.program.call(ResetStop, RESET).success
     eventually(lambda: world.task("drone1", "fly").result().outcome == "complete")
+
+
+def test_the_stop_reaches_the_drivers_of_a_bridge_in_a_namespace(domain_id: int) -> None:
+    remapping = ["--ros-args", "-r", "__ns:=/hall", "-r", "__node:=chief"]
+    bridge_context, driver_context = (
+        isolated_ros_context(domain_id, remapping),
+        isolated_ros_context(domain_id),
+    )
+    bridge = BridgeNode(context=bridge_context, overrides={"robots": ["drone1"]}, client_factory=FakeServer())
+    driver = DriverNode(
+        SimRobot(), namespace="/hall/drone1", context=driver_context, overrides={"profile": "sim-drone"}
+    )
+    nodes = ((bridge_context, bridge), (driver_context, driver))
+    for _, node in nodes:
+        assert node.trigger_configure() == TransitionCallbackReturn.SUCCESS
+        assert node.trigger_activate() == TransitionCallbackReturn.SUCCESS
+    spinners = [Spinner(context, [node]).start() for context, node in nodes]
+    program = Program(domain_id)
+    try:
+        response = program.call(StopFleet, "/hall/chief/stop_fleet", StopFleet.Request(deadline_s=LIMIT_S))
+        assert response.success, response.message
+        assert driver._store.stop_reason is not None
+        assert program.node.count_services("/hall/chief/set_parameters") == 1, "it would be answered twice"
+    finally:
+        program.close()
+        assert all(spinner.close() for spinner in spinners)
 
 
 def test_the_drivers_answer_before_the_goals_are_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

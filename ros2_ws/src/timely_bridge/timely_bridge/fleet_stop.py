@@ -97,7 +97,10 @@ class FleetStop:
         group = ReentrantCallbackGroup()
         namespace, _, name = bridge.rpartition("/")
         namespace = namespace or "/"
-        self._node = rclpy.create_node(f"{name}_stop", namespace=namespace, context=context)
+        # ``-r __node:=`` renames every node of a process: parameter services of two nodes would have one name.
+        self._node = rclpy.create_node(
+            f"{name}_stop", namespace=namespace, context=context, start_parameter_services=False
+        )
         self._node.create_service(Trigger, f"{bridge}/stop", self._on_stop, callback_group=group)
         self._node.create_service(ResetStop, f"{bridge}/reset", self._on_reset, callback_group=group)
         self._node.create_service(
@@ -122,12 +125,12 @@ class FleetStop:
         self.latch, self._silence_s = latch, silence_s
         node, robots = self._drivers, {}
         for entry in entries:
-            driver = f"/{entry.name}/{entry.driver_node}"
+            driver = f"{entry.name}/{entry.driver_node}"  # in the bridge's namespace, as its goals
             robots[entry.name] = _RobotStop(
                 stop=node.create_client(Trigger, f"{driver}/stop"),
                 reset=node.create_client(ResetStop, f"{driver}/reset"),
                 states=node.create_subscription(
-                    RobotState, f"/{entry.name}/state", partial(self._on_state, entry.name), LATCHED_QOS
+                    RobotState, f"{entry.name}/state", partial(self._on_state, entry.name), LATCHED_QOS
                 ),
             )
         self._robots = robots
