@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +16,14 @@ from bridge_doubles import FakeSegment, FakeServer
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
+from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.task import Future
 from ros_harness import AT_ONCE_S, LIMIT_S, Goal, Program, eventually
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from timely_bridge import driver_port
 from timely_bridge.fleet import Fleet, parse_bridge_fleet
+from timely_bridge.node import BridgeNode
 from timely_bridge.run_fleet import RunningFleet, start_bridge_fleet
 from timely_bridge.task_player import play_bridge_tasks
 from timely_interfaces.action import ExecuteSegment, ExecuteTask
@@ -30,6 +33,7 @@ from timely_interfaces.msg import TimeUtility as Tuf
 from timely_interfaces.srv import ResetStop
 from timely_robots.ros import actions
 from timely_robots.ros.actions import send_ros_goal
+from timely_robots.ros.spinner import isolated_ros_context
 
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError, UnknownName, UnsafeSegment
 
@@ -666,3 +670,25 @@ def test_no_segment_is_lost_before_a_driver_that_is_held_up(domain_id: int) -> N
     finally:
         held.set()
         here.close()
+
+
+def test_a_bridge_whose_configuration_fails_half_way_is_undone(domain_id: int, tmp_path: Path) -> None:
+    def no_client(url: str) -> FakeServer:
+        if not attempts:
+            attempts.append(url)
+            raise RuntimeError("no such scheme")
+        return FakeServer(SCRIPTS)
+
+    attempts: list[str] = []
+    context = isolated_ros_context(domain_id)
+    overrides = {"robots": ["drone1"], "state_folder": str(tmp_path)}
+    bridge = BridgeNode(context=context, overrides=overrides, client_factory=no_client)
+    try:
+        threads = threading.active_count()
+        assert bridge.trigger_configure() == TransitionCallbackReturn.FAILURE
+        assert "no such scheme" in bridge._fault
+        eventually(lambda: threading.active_count() == threads, "a loop is left behind")
+        assert bridge.trigger_configure() == TransitionCallbackReturn.SUCCESS, "its folder is not given up"
+    finally:
+        bridge.destroy_node()
+        context.try_shutdown()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bridge_doubles import FakeServer
@@ -215,6 +216,34 @@ def test_a_queued_goal_that_ends_takes_no_lease_from_the_one_in_motion(
     try:
         assert spinner.call_and_wait(bridge.trigger_configure, 20.0) == TransitionCallbackReturn.SUCCESS
         assert bridge._robots["drone1"].port.lease.owner == "the bridge before"
+    finally:
+        assert spinner.close()
+
+
+def test_a_stop_while_goals_are_taken_up_ends_them(
+    domain_id: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"ros-{1:032x}"
+    journal = GoalJournal(tmp_path, time.monotonic())
+    journal.put(name, "drone1", name, "token", request=bytes(serialize_message(ExecuteTask.Goal(task="Go"))))
+    journal.live("the bridge before", time.monotonic())
+    journal.close()
+    context = isolated_ros_context(domain_id)
+    parameters = {"robots": ["drone1"], "drone1.skill_set": "drone", "state_folder": str(tmp_path)}
+    bridge = BridgeNode(context=context, overrides=parameters, client_factory=FakeServer({"Go": []}))
+    take_up = bridge._take_up_goals
+
+    def stop_first(*goals: Any) -> list[str]:
+        bridge.fleet_stop.stop(0.0)
+        return take_up(*goals)
+
+    monkeypatch.setattr(bridge, "_take_up_goals", stop_first)
+    spinner = Spinner(context, [bridge], name="bridge").start()
+    try:
+        assert spinner.call_and_wait(bridge.trigger_configure, 20.0) == TransitionCallbackReturn.SUCCESS
+        robot = bridge._robots["drone1"]
+        eventually(lambda: robot.outcomes["cancelled"] and not robot.runs, "it goes on after the stop")
+        assert robot.last_error.startswith("FLEET_STOPPED")
     finally:
         assert spinner.close()
 

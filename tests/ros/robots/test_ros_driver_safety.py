@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rclpy.lifecycle import TransitionCallbackReturn
+from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, qos_profile_sensor_data
 from ros_harness import AT_ONCE_S, LIMIT_S, Goal, Program, eventually, principals
 from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
@@ -21,6 +23,10 @@ from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import Lease, RobotState, Task
 from timely_interfaces.srv import AcquireLease, ConfirmSkill, ResetStop
 from timely_robots.error_codes import ErrorCode
+from timely_robots.indy7.robot import Indy7Robot
+from timely_robots.mujoco.robot import MujocoRobot
+from timely_robots.robot import Robot
+from timely_robots.ros import driver_node, lifecycle
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.rclpy_utils import TASKS
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
@@ -118,10 +124,10 @@ class Bench:
         state: RobotState = eventually(lambda: next((s for s in self.states[-3:] if what(s)), None), message)
         return state
 
-    def publish(self, kind: Any, topic: str, message: Any) -> None:
+    def publish(self, kind: Any, topic: str, message: Any, qos: QoSProfile = TASKS) -> None:
         """Publish once the driver listens."""
         publisher = self.spinner.call_and_wait(
-            lambda: self.driver.create_publisher(kind, topic, TASKS), LIMIT_S
+            lambda: self.driver.create_publisher(kind, topic, qos), LIMIT_S
         )
         eventually(lambda: publisher.get_subscription_count() > 0, "no subscription")
         publisher.publish(message)
@@ -556,6 +562,144 @@ def test_a_failsafe_that_the_robot_cannot_do_is_a_failed_configuration(
     finally:
         driver.destroy_node()
         context.try_shutdown()
+
+
+@contextmanager
+def driver_of(robot: Robot, domain_id: int, **parameters: Any) -> Iterator[DriverNode]:
+    """A driver that nothing spins."""
+    context = isolated_ros_context(domain_id)
+    driver = DriverNode(robot, context=context, overrides={"profile": "sim-drone", **parameters})
+    try:
+        yield driver
+    finally:
+        driver.destroy_node()
+        context.try_shutdown()
+
+
+class FaultyRobot(SimRobot):
+    """A robot whose library raises errors of its own, once for each name in ``breaks``."""
+
+    def __init__(self, *breaks: str) -> None:
+        super().__init__()
+        self.breaks = list(breaks)
+        self.connected = 0
+
+    def _break(self, name: str) -> None:
+        if name in self.breaks:
+            self.breaks.remove(name)
+            raise RuntimeError("no camera")
+
+    def connect(self, timeout_s: float) -> None:
+        self._break("connect")
+        super().connect(timeout_s)
+        self.connected += 1
+
+    def disconnect(self) -> None:
+        self.connected = 0
+        self._break("disconnect")
+
+
+def test_a_library_that_raises_at_the_start_is_a_failed_configuration(domain_id: int) -> None:
+    with driver_of(FaultyRobot("connect"), domain_id) as driver:
+        assert driver.trigger_configure() == TransitionCallbackReturn.FAILURE
+        assert driver._state().detail == "no camera"
+        assert driver.trigger_configure() == TransitionCallbackReturn.SUCCESS
+        assert driver._state().detail == ""
+
+
+def test_a_configuration_that_fails_half_way_is_undone(
+    domain_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("the middleware is at its end")
+
+    robot = FaultyRobot()
+    with driver_of(robot, domain_id) as driver:
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(driver_node, "SegmentServer", broken)
+            assert driver.trigger_configure() == TransitionCallbackReturn.FAILURE
+        assert robot.connected == 0
+        assert driver._segment_executor is None
+        assert "at its end" in driver._fault
+        assert driver.trigger_configure() == TransitionCallbackReturn.SUCCESS
+        assert robot.connected == 1
+
+
+def test_a_robot_that_cannot_be_released_keeps_nothing_else(domain_id: int) -> None:
+    with driver_of(FaultyRobot("disconnect"), domain_id) as driver:
+        for _ in range(2):
+            assert driver.trigger_configure() == TransitionCallbackReturn.SUCCESS
+            assert driver.trigger_cleanup() == TransitionCallbackReturn.SUCCESS
+            assert driver._server is None
+            assert not driver._timers_while_configured
+
+
+def test_a_transition_that_raises_releases_everything(domain_id: int) -> None:
+    class Node(DriverNode):
+        def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+            raise RuntimeError("not today")
+
+    robot, context = FaultyRobot(), isolated_ros_context(domain_id)
+    driver = Node(robot, context=context, overrides={"profile": "sim-drone"})
+    try:
+        assert driver.trigger_configure() == TransitionCallbackReturn.SUCCESS
+        assert driver.trigger_activate() == TransitionCallbackReturn.ERROR
+        assert robot.connected == 0
+        assert driver.trigger_configure() == TransitionCallbackReturn.SUCCESS
+    finally:
+        driver.destroy_node()
+        context.try_shutdown()
+
+
+def test_a_driver_tries_again_to_start_by_itself(domain_id: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "AUTOSTART_AGAIN_S", 0.05)
+    robot = FaultyRobot("connect", "connect")
+    with driver_of(robot, domain_id, autostart=True) as driver:
+        spinner = Spinner(driver.context, [driver], name="driver", owns_context=False).start()
+        try:
+            eventually(lambda: driver._active)
+            assert not robot.breaks
+            # What a request has made of it stays.
+            spinner.call_and_wait(driver.trigger_deactivate, LIMIT_S)
+            spinner.call_and_wait(driver.trigger_cleanup, LIMIT_S)
+            assert driver._autostart is None
+        finally:
+            spinner.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (SimRobot, ["task_silence_s", "lease_lapse_s", "proximity_stop_m", "confirm_timeout_s"]),
+        (TelloRobot, ["speed_cm_s", "command_port"]),
+        (Indy7Robot, ["call_timeout_s"]),
+        (MujocoRobot, ["joint_rad_per_s"]),
+    ],
+)
+def test_what_holds_from_the_start_on_is_not_changed_in_name_only(
+    kind: type[Robot], names: list[str], domain_id: int
+) -> None:
+    with driver_of(kind(), domain_id) as driver:
+        for name in names:
+            (result,) = driver.set_parameters([Parameter(name, value=driver.value(name))])
+            assert not result.successful, name
+
+
+def test_a_motion_ends_with_its_task(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path, speed=1.0) as bench:
+        moving, waiting = bench.send("d(60);", "mine"), bench.send("d(60);", "mine", 1)
+        bench.until(lambda s: s.mode == RobotState.EXECUTING and s.queued == 1)
+        bench.publish(Task, "task", Task(task_id="another", phase=Task.ENDED))
+        bench.publish(Task, "task", Task(task_id="mine", phase=Task.ENDED))
+        for goal in (moving, waiting):
+            assert goal.result().error_code == ErrorCode.SEGMENT_CANCELLED
+        assert bench.robot.halts
+
+
+def test_a_sensor_that_repeats_nothing_is_heard(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path, proximity_stop_m=0.5) as bench:
+        bench.publish(Float32, "proximity", Float32(data=5.0), qos_profile_sensor_data)
+        eventually(lambda: not bench.driver._safety.proximity.problem(time.monotonic()))
 
 
 @pytest.mark.parametrize("distance", [0.2, math.nan])

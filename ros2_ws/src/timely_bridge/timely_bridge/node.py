@@ -15,7 +15,7 @@ from timely_robots.ros.realtime import mark_ros_stop_thread
 
 from timely.client import AsyncTimelyClient
 from timely.core.clock import SystemClock
-from timely.core.errors import EngineFailed, InvalidInput, Overloaded, TimelyError
+from timely.core.errors import EngineFailed, Overloaded, TimelyError
 from timely_bridge.diagnostics import bridge_robot_status, bridge_server_status
 from timely_bridge.driver_port import CHECK_PERIOD_S
 from timely_bridge.error_codes import BridgeTaskError
@@ -98,14 +98,10 @@ class BridgeNode(ManagedNode):
 
     # --- Life cycle ---
 
-    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+    def configure(self) -> None:
         """Read the parameters, connect to the server, and offer the actions, which refuse goals until activation."""
-        try:
-            self._settings = settings = read_bridge_parameters(self)
-            self._journal = journal = GoalJournal(settings.state_folder, self._system_clock.now())
-        except InvalidInput as error:
-            self.get_logger().error(f"cannot configure: {error}")
-            return TransitionCallbackReturn.FAILURE
+        self._settings = settings = read_bridge_parameters(self)
+        self._journal = journal = GoalJournal(settings.state_folder, self._system_clock.now())
         self._loop = loop = LoopThread("timely bridge")
         self._client, self._health = loop.submit(self._connect(settings)).result(CLOSE_S)
         latch = StopLatch(settings.state_folder)
@@ -132,6 +128,9 @@ class BridgeNode(ManagedNode):
             self._robots[entry.name] = RobotServer(self, entry, connection)
         loop.call(journal.live, self._owner, self._system_clock.now())
         goals_to_end = self._take_up_goals(journal, own_name) if take_up else list(journal.unfinished_goals)
+        if latch.set:
+            # A stop that came meanwhile has ended the goals that were there then.
+            self._on_fleet_stop()
         self._server_tasks.append(loop.submit(self._end_unfinished_goals(journal, goals_to_end)))
         self.begin_work(
             {
@@ -140,7 +139,6 @@ class BridgeNode(ManagedNode):
                 self._repeat_tasks: TASK_PERIOD_S,
             }
         )
-        return super().on_configure(state)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         self._active = True
@@ -273,7 +271,9 @@ class BridgeNode(ManagedNode):
     async def _disconnect(self) -> None:
         for task in self._server_tasks:
             task.cancel()
-        await self._client.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
     # --- The fleet (executor's thread) ---
 

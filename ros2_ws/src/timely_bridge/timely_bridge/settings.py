@@ -112,5 +112,6 @@ def _robots(node: LifecycleNode) -> list[RobotEntry]:
         profile, skill_set, driver_node = values
         if profile and not NAME.fullmatch(profile):
             raise InvalidInput(f"{profile!r} is no profile name", where=f"{name}.profile")
+        check_robot_names([driver_node], f"{name}.driver_node")
         entries.append(RobotEntry(name, profile, skill_set, driver_node))
     return entries

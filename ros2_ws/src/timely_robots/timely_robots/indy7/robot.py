@@ -36,7 +36,7 @@ class Indy7Robot(Robot):
         Setting("host", "192.168.0.100", "address of its controller", fixed=True),
         Setting("speed_percent", 30.0, "of the arm's own top speed [%]", 1.0, 100.0),
         Setting("gripper_output", 0, "digital output that closes the gripper", 0, 31),
-        Setting("call_timeout_s", 1.0, "longest wait for an answer [s]", 0.05, 30.0),
+        Setting("call_timeout_s", 1.0, "longest wait for an answer [s]", 0.05, 30.0, fixed=True),
         Setting("things", [""], "name:x,y,z in metres, base frame", fixed=True),
     )
 

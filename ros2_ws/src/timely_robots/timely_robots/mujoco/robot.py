@@ -55,7 +55,7 @@ class MujocoRobot(DroneRobot):
         Setting("gust_n", 0.01, "wind on a quadrotor [N]", 0.0, 0.1, fixed=True),
         Setting("cruise_m_per_s", 1.0, "of a quadrotor's straight moves [m/s]", 0.1, 3.0),
         Setting("turn_deg_per_s", 60.0, "of a quadrotor's turns [deg/s]", 5.0, 180.0),
-        Setting("joint_rad_per_s", 1.5, "of the arm's fastest joint [rad/s]", 0.1, 3.0),
+        Setting("joint_rad_per_s", 1.5, "of the arm's fastest joint [rad/s]", 0.1, 3.0, fixed=True),
         Setting("places", [""], "mats on the arm's table, name:x,y in metres", fixed=True),
         *DETECTOR_SETTINGS,
     )

@@ -11,7 +11,6 @@ from rclpy.context import Context
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from timely_interfaces.msg import RobotState, Task
 
-from lrtrace.errors import LRTraceError
 from lrtrace.profiles import load_profile
 from lrtrace.robot_profile import Failsafe
 from timely_robots import language
@@ -30,7 +29,7 @@ from timely_robots.ros.safety_services import SafetyServices
 from timely_robots.ros.segment_server import SegmentServer
 from timely_robots.ros.state_messages import DriverState, driver_diagnostic_status, ros_driver_state_message
 from timely_robots.safety import Confirmation, PauseGate, ProximityGate, SafetyGuard
-from timely_robots.segments import ExecutorState, MotionError, SegmentOrder
+from timely_robots.segments import ExecutorState, MotionError, SegmentOrder, SegmentResult
 from timely_robots.task_watchdog import TaskWatchdog
 
 
@@ -78,7 +77,7 @@ class DriverNode(ManagedNode):
         self._safety_services: SafetyServices | None = None
         self._store = DriverStore()
         self._server: SegmentServer | None = None
-        self._fault, self._status = "", RobotStatus()
+        self._status = RobotStatus()
         self._session = secrets.randbits(63)
         self._connected = self._active = False
         self.on_order: Callable[[SegmentOrder, float], None] = lambda order, when_s: None
@@ -120,25 +119,16 @@ class DriverNode(ManagedNode):
 
     # --- Life cycle ---
 
-    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+    def configure(self) -> None:
         """Load the profile, connect to the robot, offer the action."""
-        self._fault = ""
         skill_set = str(self.value("skill_set"))
-        try:
-            self.robot.profile = profile = load_profile(str(self.value("profile")))
-            if profile.failsafe.then not in {"hold", *self.robot.FAILSAFES}:
-                raise MotionError(
-                    f"failsafe: this robot cannot {profile.failsafe.then}", ErrorCode.INVALID_INPUT
-                )
-            self._failsafe = self._safety.failsafe = FailsafeMonitor(profile.failsafe)
-            if skill_set:
-                language.robot_executor_skill_set(skill_set)
-            self.robot.connect(float(self.value("connect_timeout_s")))
-        except (LRTraceError, MotionError) as error:
-            self._fault = str(error)
-            self.get_logger().error(f"cannot configure: {error}")
-            self.publish_state()
-            return TransitionCallbackReturn.FAILURE
+        self.robot.profile = profile = load_profile(str(self.value("profile")))
+        if profile.failsafe.then not in {"hold", *self.robot.FAILSAFES}:
+            raise MotionError(f"failsafe: this robot cannot {profile.failsafe.then}", ErrorCode.INVALID_INPUT)
+        self._failsafe = self._safety.failsafe = FailsafeMonitor(profile.failsafe)
+        if skill_set:
+            language.robot_executor_skill_set(skill_set)
+        self.robot.connect(float(self.value("connect_timeout_s")))
         self._connected = True
         self._replace_executor()
         if self._safety_services is not None:
@@ -154,7 +144,12 @@ class DriverNode(ManagedNode):
         )
         self._safety.pauses.restart()
         self.begin_work({self._check: float(self.value("state_period_s")), self._publish_diagnostics: 1.0})
-        return super().on_configure(state)
+
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """See ``configure``; a fault is published."""
+        done = super().on_configure(state)
+        self.publish_state()
+        return done
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         self._session = secrets.randbits(63)
@@ -179,7 +174,12 @@ class DriverNode(ManagedNode):
         self._end_work()
         if self._connected:
             self._connected = False
-            self.robot.disconnect()
+            try:
+                self.robot.disconnect()
+            except (
+                Exception
+            ) as error:  # of a vendor's library; the node lets go of everything else all the same
+                self.get_logger().error(f"the robot could not be released: {error}")
         server, self._server = self._server, None
         if server is not None:
             server.destroy()
@@ -220,6 +220,12 @@ class DriverNode(ManagedNode):
         executor, now_s = self._segment_executor, time.monotonic()
         in_execution = executor.tasks if executor is not None else ()
         self._watchdog.observe(task.task_id, task.phase, task.segments, now_s, in_execution)
+        if task.phase == Task.ENDED and executor is not None:
+            # A cancellation may have been lost, or may come later.
+            executor.end_tasks(
+                lambda order: order.task_id == task.task_id,
+                SegmentResult("cancelled", ErrorCode.SEGMENT_CANCELLED, "its task has ended"),
+            )
         self._limit_cpu_latency()
         if (self._segment_wait_s() is not None) != was_waiting:
             self.publish_state()
@@ -240,7 +246,7 @@ class DriverNode(ManagedNode):
                             f"task {task_id}: orphaned, {dropped_segments} segments are not executed"
                         )
             self._run_failsafe(executor, now_s)
-            distance_m = self.robot.proximity_m()
+            distance_m = self._read_proximity()
             if distance_m is not None and self._safety_services is not None:
                 self._safety_services.observe_proximity(distance_m)
             if problem := self._safety.proximity.problem(now_s):
@@ -282,6 +288,12 @@ class DriverNode(ManagedNode):
             fault = f"its state cannot be read: {error}"
             self._status = replace(self._status, at_rest=False, link_lost=True, battery=math.nan, fault=fault)
         return self._status
+
+    def _read_proximity(self) -> float | None:
+        try:
+            return self.robot.proximity_m()
+        except Exception:  # of a robot's own code; an unknown distance stops the robot
+            return math.nan
 
     def _idle(self, now_s: float) -> bool:
         """Nothing is executed, and no task that is alive could bring a segment."""

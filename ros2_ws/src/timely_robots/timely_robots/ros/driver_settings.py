@@ -19,8 +19,8 @@ def declare_driver_parameters(node: LifecycleNode, robot: Robot) -> None:
     """Declare all parameters, and keep the robot's settings equal to those that have their names."""
     declare: Callable[..., Any] = node.declare_parameter
 
-    def number(name: str, default: float, text: str, low: float, high: float) -> None:
-        declare(name, default, describe_ros_parameter(text, low=low, high=high))
+    def number(name: str, default: float, text: str, low: float, high: float, *, fixed: bool = True) -> None:
+        declare(name, default, describe_ros_parameter(text, low=low, high=high, read_only=fixed))
 
     for name, text in (
         ("profile", "robot profile: a name or a YAML file"),
@@ -32,10 +32,10 @@ def declare_driver_parameters(node: LifecycleNode, robot: Robot) -> None:
     ):  # fmt: skip
         declare(name, "", describe_ros_parameter(text, read_only=True))
     number("state_period_s", 0.5, "between two states [s]", 0.05, 2.0)
-    number("progress_period_s", 0.5, "least time between two progress reports [s]", 0.05, 60.0)
+    number("progress_period_s", 0.5, "least time between two progress reports [s]", 0.05, 60.0, fixed=False)
     number("task_silence_s", 3.0, "a task without a message for so long is orphaned [s]", 0.2, 3600.0)
-    number("queue_limit", 64, "most segments that wait", 1, 10_000)
-    number("connect_timeout_s", 10.0, "deadline of connecting to the robot [s]", 0.1, 300.0)
+    number("queue_limit", 64, "most segments that wait", 1, 10_000, fixed=False)
+    number("connect_timeout_s", 10.0, "deadline of connecting to the robot [s]", 0.1, 300.0, fixed=False)
     number("lease_lapse_s", 3.0, "a lease without renewal for so long lapses [s]", 0.2, 3600.0)
     number("proximity_stop_m", 0.0, "no motion with an obstacle nearer than this [m]; 0: no gate", 0.0, 100.0)
     number("proximity_slow_m", 0.0, "slower motion with an obstacle nearer than this [m]", 0.0, 100.0)

@@ -1,5 +1,6 @@
 """The lifecycle that drivers and bridge share: parameters, autostart, timers of the configured time, one release."""
 
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,12 +12,15 @@ from rclpy.parameter import Parameter
 from timely.core import cpu_latency
 from timely_robots.ros.rclpy_utils import describe_ros_parameter, steady_ros_clock
 
+AUTOSTART_AGAIN_S = 5.0
+"""Between two attempts to start a node that failed to, as where its robot is not there yet."""
+
 
 class ManagedNode(LifecycleNode):
-    """A lifecycle node that releases everything on cleanup, on shutdown and when it is destroyed.
+    """A lifecycle node that releases everything on cleanup, on shutdown, on errors and when it is destroyed.
 
-    A subclass overrides ``release``, which must be safe to call twice. It calls ``start_automatically`` at the end of
-    its constructor.
+    A subclass overrides ``configure`` and ``release``, which must be safe to call twice. It calls
+    ``start_automatically`` at the end of its constructor.
 
     Args:
         overrides: parameter values.
@@ -30,6 +34,8 @@ class ManagedNode(LifecycleNode):
         context: Context | None = None,
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
+        self._fault = ""
+        """Why the node could not be configured; empty if it could."""
         super().__init__(
             name,
             namespace=namespace,
@@ -67,10 +73,15 @@ class ManagedNode(LifecycleNode):
             self.destroy_timer(self._timers_while_configured.pop())
         self.cpu_latency.want(False)
 
-    def start_automatically(self) -> None:
-        """Configure and activate as soon as the node spins, if the parameter ``autostart`` asks for it."""
+    def start_automatically(self, after_s: float = 0.0) -> None:
+        """Configure and activate as soon as the node spins, if the parameter ``autostart`` asks for it.
+
+        It is tried again until it succeeds, or until a request has configured the node.
+        """
         if self.value("autostart"):
-            self._autostart = self.create_timer(0.0, self._configure_and_activate, clock=steady_ros_clock())
+            self._autostart = self.create_timer(
+                after_s, self._configure_and_activate, clock=steady_ros_clock()
+            )
 
     def begin_work(self, timers: Mapping[Callable[[], None], float]) -> None:
         """Start timers (callback -> period in seconds) that ``release`` ends, and read the limit of ``cpu_latency``."""
@@ -82,9 +93,32 @@ class ManagedNode(LifecycleNode):
             for callback, period_s in timers.items()
         ]
 
+    def configure(self) -> None:
+        """Make what the node works with. Whatever it raises is a failed configuration, and everything is released."""
+
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """See ``configure``. rclpy would hide an exception, and undo nothing."""
+        self._end_autostart()
+        self._fault = ""
+        try:
+            self.configure()
+        except Exception as error:
+            self._fault = str(error) or type(error).__name__
+            self.get_logger().error(f"cannot configure: {self._fault}")
+            self.get_logger().debug(traceback.format_exc())
+            self.release()
+            return TransitionCallbackReturn.FAILURE
+        return super().on_configure(state)
+
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         self.release()
         return super().on_cleanup(state)
+
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """A transition raised an exception, which rclpy hides: release everything."""
+        self.get_logger().error("a transition failed; the node is unconfigured")
+        self.release()
+        return super().on_error(state)
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
         self.release()
@@ -97,7 +131,15 @@ class ManagedNode(LifecycleNode):
         # rclpy leaves it to Python's collector, and with it the node and the DDS participant: see ``Spinner.close``.
         self._state_machine.destroy_when_not_in_use()
 
+    def _end_autostart(self) -> None:
+        timer, self._autostart = self._autostart, None
+        if timer is not None:
+            self.destroy_timer(timer)
+
     def _configure_and_activate(self) -> None:
-        self.destroy_timer(self._autostart)
-        if self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
+        self._end_autostart()
+        done = self.trigger_configure()
+        if done == TransitionCallbackReturn.SUCCESS:
             self.trigger_activate()
+        elif done == TransitionCallbackReturn.FAILURE:
+            self.start_automatically(AUTOSTART_AGAIN_S)

@@ -5,13 +5,16 @@ from typing import Any
 from builtin_interfaces.msg import Time
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.clock import Clock, ClockType
-from rclpy.qos import QoSDurabilityPolicy, QoSProfile
+from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 
 LATCHED_QOS = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
 """Late subscribers get the last message: for state and status."""
 
 TASKS = QoSProfile(depth=20, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
 """Late subscribers get the last few: several tasks of a robot may live at once."""
+
+SENSOR_QOS = QoSProfile(depth=1, reliability=QoSReliabilityPolicy.BEST_EFFORT)
+"""Of a sensor's subscriber: it gets the newest value, and also those of publishers that repeat nothing."""
 
 GOALS = QoSProfile(depth=256)
 """Requests of an action that wait in the middleware, for an executor that is held up or a network that is cut.

@@ -20,6 +20,7 @@ from timely_robots.execution import HALT_S, SegmentExecutor
 from timely_robots.halter import Halter
 from timely_robots.operators import Operators
 from timely_robots.robot import Robot
+from timely_robots.ros.rclpy_utils import SENSOR_QOS
 from timely_robots.ros.realtime import mark_ros_stop_thread
 from timely_robots.ros.spinner import Spinner
 from timely_robots.safety import SafetyGuard
@@ -66,7 +67,7 @@ class SafetyServices:
         self._halter = Halter(lambda: robot.halt())  # noqa: PLW0108 - a test may replace it
         self._stopper = Halter(self.stop)
         node.create_subscription(LeaseMessage, "lease", self._on_lease, 10)
-        node.create_subscription(Float32, "proximity", self._on_proximity, 10)
+        node.create_subscription(Float32, "proximity", self._on_proximity, SENSOR_QOS)
         node.create_service(ResetStop, "~/reset", self._on_reset)
         node.create_service(AcquireLease, "~/acquire_lease", self._on_acquire_lease)
         node.create_service(ConfirmSkill, "~/confirm", self._on_confirm)

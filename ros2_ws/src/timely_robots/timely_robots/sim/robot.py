@@ -20,18 +20,22 @@ class SimRobot(Robot):
     kind = "sim"
 
     SETTINGS: ClassVar[tuple[Setting, ...]] = (
-        Setting("seed", 0, "of the random execution times", 0, 2**31 - 1),
+        Setting("seed", 0, "of the random execution times", 0, 2**31 - 1, fixed=True),
         Setting("speed", 1.0, "how many times faster than its profile it moves", 0.01, 1000.0),
         Setting(
-            "times", "sampled", "sampled: random runs of the model; expected: what a scheduler plans with"
+            "times",
+            "sampled",
+            "sampled: random runs of the model; expected: what a scheduler plans with",
+            fixed=True,
         ),
         Setting(
             "things",
             [""],
             "what there is to see and take; empty: everything. With a place (name:x,y,z, metres from where the robot "
             "starts) a thing is an obstacle, and the robot knows its distance",
+            fixed=True,
         ),
-        Setting("failing_skills", [""], "skills that always fail, to try what happens then"),
+        Setting("failing_skills", [""], "skills that always fail, to try what happens then", fixed=True),
     )
 
     def connect(self, timeout_s: float) -> None:

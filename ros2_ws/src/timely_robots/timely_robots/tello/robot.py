@@ -66,8 +66,8 @@ class TelloRobot(DroneRobot):
 
     SETTINGS: ClassVar[tuple[Setting, ...]] = (
         Setting("host", "192.168.10.1", "address of the drone", fixed=True),
-        Setting("command_port", COMMAND_PORT, "its port; an emulator's is 18889", 1, 65535),
-        Setting("speed_cm_s", 100, "of straight moves [cm/s]", 10, 100),
+        Setting("command_port", COMMAND_PORT, "its port; an emulator's is 18889", 1, 65535, fixed=True),
+        Setting("speed_cm_s", 100, "of straight moves [cm/s]", 10, 100, fixed=True),
         Setting("battery_reserve", 0.1, "below it flies no more and lands [0..1]", 0.0, 1.0),
         Setting(
             "resend_lost", 1, "how often a command that the drone evidently did not get is sent again", 0, 3
