@@ -32,11 +32,7 @@ def replaced_trace_file(path: Path) -> Iterator[Path]:
 
 
 def check_trace_output(path: Path) -> None:
-    """Refuse a file that cannot be written: a folder, or a file in a folder that does not exist.
-
-    Raises:
-        BadInput: says which.
-    """
+    """Raise BadInput for a folder, and for a file in a folder that does not exist."""
     try:
         is_folder, has_folder = path.is_dir(), path.parent.is_dir()
         path.exists()

@@ -8,11 +8,7 @@ from lrtrace.files import replaced_trace_file
 
 
 def new_lrtrace_figure(width_in: float, height_in: float) -> Any:
-    """An empty matplotlib figure of that size, inches.
-
-    Raises:
-        BadInput: matplotlib is not installed.
-    """
+    """An empty figure of that size, inches; raises BadInput without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -44,11 +44,7 @@ class YamlFile:
 
 
 def read_lrtrace_yaml(path: Path) -> YamlFile:
-    """Parse a YAML file that holds a mapping, as ``read_plain_yaml``.
-
-    Raises:
-        BadInput: as there, or no mapping.
-    """
+    """Parse a YAML file as ``read_plain_yaml``; raises BadInput also for one that holds no mapping."""
     file = read_plain_yaml(path)
     if not isinstance(file.value, dict):
         raise BadInput("expected a mapping of fields", where=f"{path}:1")

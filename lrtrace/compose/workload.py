@@ -72,11 +72,7 @@ WORKLOADS: dict[str, Workload] = {
 
 
 def find_workload(name: str) -> Workload:
-    """The workload of that name.
-
-    Raises:
-        UnknownName: there is none.
-    """
+    """The workload of that name; raises UnknownName without one."""
     try:
         return WORKLOADS[name]
     except KeyError:

@@ -69,11 +69,7 @@ def write_cli_json(path: Path | None, data: object) -> None:
 
 
 def plain_cli_json(data: Any) -> Any:
-    """Convert ``data`` to JSON's own types.
-
-    Raises:
-        TypeError: a value has no such form.
-    """
+    """Convert ``data`` to JSON's own types; raises TypeError where there is no such form."""
     if data is None or (isinstance(data, (bool, int, str)) and not isinstance(data, np.generic)):
         return data
     if isinstance(data, np.generic | np.ndarray):

@@ -50,11 +50,7 @@ def discipline_reads(info: DisciplineInfo) -> frozenset[str]:
 
 
 def check_discipline_urgency(urgency: object) -> None:
-    """An urgency is a whole number from 0 (most) to 4, or None.
-
-    Raises:
-        InvalidInput: it is something else.
-    """
+    """Raise InvalidInput unless the urgency is a whole number from 0 (most) to 4, or None."""
     if urgency is None:
         return
     if isinstance(urgency, bool) or not isinstance(urgency, int) or not 0 <= urgency < LEVELS:
@@ -62,11 +58,7 @@ def check_discipline_urgency(urgency: object) -> None:
 
 
 def check_discipline_acceptance(spec: JobSpec) -> None:
-    """A draft acceptance rate lies within 0..1, or is None.
-
-    Raises:
-        InvalidInput: it does not.
-    """
+    """Raise InvalidInput unless the draft acceptance rate lies within 0..1, or is None."""
     rate = spec.acceptance
     if rate is not None and not 0.0 <= rate <= 1.0:
         raise InvalidInput(f"acceptance must lie within 0..1, got {rate!r}", where="acceptance")

@@ -64,11 +64,7 @@ class Explanation:
 
 
 def explain_job(result: Mapping[str, Any], job_name: str) -> Explanation:
-    """Explain one job of a result.
-
-    Raises:
-        UnknownName: the result has no such job.
-    """
+    """Explain one job of a result; raises UnknownName if the result has no such job."""
     jobs = {str(job["job"]): job for job in result["jobs"]}
     if job_name not in jobs:
         names = (

@@ -112,11 +112,7 @@ ROUTERS: Mapping[str, Callable[[], Router]] = {
 
 
 def create_router(name: str) -> Router:
-    """A router by name.
-
-    Raises:
-        UnknownName: there is none of that name.
-    """
+    """The router of that name; raises UnknownName without one."""
     try:
         return ROUTERS[name]()
     except KeyError:

@@ -58,11 +58,7 @@ CAPACITY_SYSTEMS: dict[str, CapacitySystem] = {
 
 
 def find_capacity_system(name: str) -> CapacitySystem:
-    """The system of that name.
-
-    Raises:
-        UnknownName: there is none.
-    """
+    """The system of that name; raises UnknownName without one."""
     try:
         return CAPACITY_SYSTEMS[name]
     except KeyError:

@@ -83,11 +83,7 @@ class CapacityWorkload:
 
 
 def find_capacity_workload(name: str) -> CapacityWorkload:
-    """The workload of that name.
-
-    Raises:
-        UnknownName: there is none.
-    """
+    """The workload of that name; raises UnknownName without one."""
     try:
         return CAPACITY_WORKLOADS[name]
     except KeyError:

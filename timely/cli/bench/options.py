@@ -62,11 +62,7 @@ def cli_checkpoint(json_file: Path | None) -> Path | None:
 
 
 def require_cli_package(package: str) -> None:
-    """Refuse to go on without a package of an optional part.
-
-    Raises:
-        Unsupported: it is not installed.
-    """
+    """Raise Unsupported unless the package of an optional part is installed."""
     if find_spec(package) is None:
         raise Unsupported(f"{package} is not installed; `make setup` installs it into .venv", where="bench")
 

@@ -35,11 +35,7 @@ class Agenda:
         return self._heap[0][0] if self._heap else float("inf")
 
     def run_next(self) -> float:
-        """Take the next event, handle it and return its time.
-
-        Raises:
-            IndexError: there is none.
-        """
+        """Take the next event, handle it and return its time."""
         when_s, _, _, handler, payload = heapq.heappop(self._heap)
         self.event_count += 1
         handler(when_s, payload)

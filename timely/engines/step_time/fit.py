@@ -201,9 +201,5 @@ def _profile_text(profile: StepTimeProfile) -> str:
 
 
 def save_step_time_profile(path: Path, profile: StepTimeProfile) -> None:
-    """Write the profile.
-
-    Raises:
-        InvalidInput: the file cannot be written.
-    """
+    """Write the profile."""
     core_write_file(path, _profile_text(profile))

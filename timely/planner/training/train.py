@@ -53,11 +53,7 @@ class TrainOptions:
     device: str = "cpu"
 
     def check(self, skill_sets: int) -> None:
-        """Refuse impossible options.
-
-        Raises:
-            InvalidInput: says what.
-        """
+        """Raise InvalidInput for impossible options."""
         if self.steps < 1 or self.rank < 1 or not 0.0 < self.rate < math.inf:
             raise InvalidInput("steps, rank and rate must be positive", where="train")
         if DEVICE.fullmatch(self.device) is None:

@@ -116,11 +116,7 @@ class Principal:
     named: bool = True
 
     def require(self, *roles: Role, action: str) -> None:
-        """Check that the principal has one of the roles.
-
-        Raises:
-            NotAllowed: it has none of them.
-        """
+        """Raise NotAllowed unless the principal has one of the roles."""
         if self.roles.isdisjoint(roles):
             raise NotAllowed(
                 f"{self.name} may not {action}: it needs the role {' or '.join(roles)}", where="role"
@@ -230,11 +226,7 @@ def principal_token_digest(token: str) -> str:
 
 
 def new_principal_entry(name: str, roles: Iterable[str], agents: Iterable[str] = ()) -> tuple[str, str]:
-    """A new token, and the YAML entry of its principal.
-
-    Raises:
-        InvalidInput: unusable name or roles.
-    """
+    """A new token, and the YAML entry of its principal; raises InvalidInput for an unusable name or role."""
     token = secrets.token_urlsafe(32)
     entry = {"name": name, "roles": list(roles), "token_sha256": [principal_token_digest(token)]}
     if agents:

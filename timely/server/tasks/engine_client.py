@@ -99,11 +99,7 @@ class EngineClient:
         return len(await self._within_deadline(self.engine.tokenize(text)))
 
     async def check_length(self, prompt: str) -> None:
-        """Check that a prompt fits the model.
-
-        Raises:
-            TooLarge: it does not.
-        """
+        """Raise TooLarge unless the prompt fits the model."""
         limit = self.engine.max_prompt_tokens
         # A token is at least a byte, so only a prompt of more bytes than that needs the tokenizer.
         if len(prompt.encode()) <= limit:

@@ -214,11 +214,7 @@ class FleetStop:
         return removals, is_saved
 
     def check_follower(self, token: str, agent: str) -> None:
-        """Check that an acknowledgement of a robot comes from the reader of a stream that has it.
-
-        Raises:
-            NotAllowed: the token is of no such stream.
-        """
+        """Raise NotAllowed unless an acknowledgement comes from the reader of a stream with the robot."""
         follower = self._followers.find(token)
         if follower is None or agent not in follower.agents:
             raise NotAllowed(

@@ -42,11 +42,7 @@ class TaskEvents:
         return self._closed
 
     def append(self, name: str, data: Mapping[str, Any], *, last: bool = False) -> int:
-        """Add an event and return its id.
-
-        Raises:
-            EngineFailed: the buffer is full.
-        """
+        """Add an event and return its id; raises EngineFailed when the buffer is full."""
         if self._closed:
             raise EngineFailed("an event after the last one", where="events")
         if len(self._events) >= self._limit and not last:

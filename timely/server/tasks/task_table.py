@@ -79,11 +79,7 @@ class TaskTable:
         return requested_id or secrets.token_hex(16)
 
     def check_id(self, requested_id: str | None) -> None:
-        """Check that no task and no request has the id.
-
-        Raises:
-            Conflict: one has it.
-        """
+        """Raise Conflict if a task or a request has the id."""
         if requested_id in self._tasks or requested_id in self._places:
             raise Conflict(f"task id {requested_id!r} is in use", where="id")
 

@@ -85,11 +85,7 @@ def parse_bridge_fleet(data: object, where: str = "fleet") -> Fleet:
 
 
 def check_bridge_server_url(url: object, where: str) -> None:
-    """Check that a server can be at a URL.
-
-    Raises:
-        InvalidInput: it cannot.
-    """
+    """Raise InvalidInput unless a server can be at a URL."""
     check_http_url(url, "http://127.0.0.1:8000", where=where)
 
 

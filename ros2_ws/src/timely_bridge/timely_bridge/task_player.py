@@ -166,11 +166,7 @@ def _read_task_script(path: Path) -> tuple[list[dict[str, Any]], float]:
 
 
 def _check_task(task: Mapping[str, Any], where: str) -> None:
-    """Check the types of a task's fields.
-
-    Raises:
-        InvalidInput: names the field.
-    """
+    """Raise InvalidInput for a field of another type."""
     for name in ("robot", "task", "scene", "skill_set"):
         if not isinstance(task.get(name, ""), str):
             raise InvalidInput("must be a text", where=f"{where}, {name}")

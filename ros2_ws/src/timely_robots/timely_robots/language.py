@@ -50,11 +50,7 @@ def robot_executor_skill_set(name: str) -> SkillSet:
 
 
 def check_robot_segment(order: SegmentOrder, profile: RobotProfile) -> None:
-    """Refuse a segment that is not in its language or leaves the robot's limits, before anything moves.
-
-    Raises:
-        MotionError: with the code that says which.
-    """
+    """Raise MotionError for a segment that is not in its language or leaves the robot's limits."""
     if len(order.text) > MAX_SEGMENT_CHARS or len(order.task_id) > MAX_ID_CHARS:
         raise MotionError(
             f"a segment has at most {MAX_SEGMENT_CHARS} characters, a task id {MAX_ID_CHARS}",

@@ -6,11 +6,7 @@ from timely.core.errors import InvalidInput
 
 
 def check_robot_names(names: Collection[object], where: str) -> None:
-    """Check that names can be namespaces of different robots.
-
-    Raises:
-        InvalidInput: one cannot, or is given twice.
-    """
+    """Raise InvalidInput unless the names can be namespaces of different robots."""
     for name in names:
         if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
             raise InvalidInput(f"{str(name)[:140]!r} cannot be a ROS namespace", where=where)

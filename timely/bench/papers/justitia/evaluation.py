@@ -7,11 +7,7 @@ from timely.bench.papers.run_context import Evaluation
 
 
 def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
-    """Reproduce the evaluation: draw the plots and return the claims.
-
-    Raises:
-        Unsupported: scikit-learn is not installed.
-    """
+    """Raises Unsupported without scikit-learn."""
     if evaluation.checkpoints.jobs > 1:
         trained_paper_models()  # before there are processes, each of which would train again
     claims = [*theorem.paper_theorem_1(evaluation)]

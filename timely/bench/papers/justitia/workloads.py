@@ -187,11 +187,7 @@ def _text(kind: str, rng: Rng, z: float) -> str:
 
 
 def paper_application(kind: str, rng: Rng) -> Application:
-    """A new instance of a class.
-
-    Raises:
-        InvalidInput: no such class.
-    """
+    """A new instance of a class; raises InvalidInput without such a class."""
     if kind not in _BUILDERS:
         raise InvalidInput(f"unknown application class {kind!r}; known: {', '.join(KINDS)}", where="kind")
     z = float(np.clip(rng.standard_normal(), -2.5, 2.5))

@@ -41,11 +41,7 @@ class SimWorld:
         return self.anything or robot_thing_name(thing) in self.things
 
     def before(self, call: SkillCall) -> None:
-        """Refuse a motion towards a thing that is not there, or a grasp with a full hand.
-
-        Raises:
-            MotionError: MOTION_FAILED.
-        """
+        """Raise MotionError for a motion towards a thing that is not there, or a grasp with a full hand."""
         target = call.args[0] if call.args else ""
         if call.skill in _NEEDS_THING and not self.has(target):
             raise MotionError(f"there is no {target!r} here", ErrorCode.MOTION_FAILED)
