@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lrtrace.errors import BadInput
 from timely.bench.accuracy import accuracy_text, compare_accuracy, read_bench_measured_run
 from timely.core.errors import InvalidInput
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
@@ -65,17 +66,17 @@ def test_a_slower_machine_shows(tmp_path: Path) -> None:
 
 
 def test_broken_measurements_say_where(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"requests\.jsonl"):
+    with pytest.raises(BadInput, match=r"requests\.jsonl"):
         read_bench_measured_run(tmp_path)
     measured_run(tmp_path)
     path = tmp_path / "requests.jsonl"
     lines = path.read_text().splitlines()
     for broken, said in (
         ('{"input_toks": 3}', "output_toks is missing"),
-        ("nonsense", "not a request"),
+        ("nonsense", "not valid JSON"),
         (lines[0].replace('"output_toks"', '"output_toks": 1, "x"'), "two tokens"),
     ):
         path.write_text("\n".join([lines[0], broken]) + "\n")
-        with pytest.raises(InvalidInput, match=said) as caught:
+        with pytest.raises((InvalidInput, BadInput), match=said) as caught:
             read_bench_measured_run(tmp_path)
         assert f"{path}:2" in str(caught.value)

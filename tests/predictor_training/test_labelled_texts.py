@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lrtrace.errors import BadInput
 from timely.cli.main import run_timely_command
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.request_annotator import Predictors
@@ -55,11 +56,12 @@ def test_csv_json_lines_and_traces_say_the_same(tmp_path: Path, texts: Path) -> 
         ("a.csv", "text,level\nhelp,very\n", r"a\.csv:2: urgency must be"),
         ("a.csv", "text,level\nhelp,1.5\n", r"a\.csv:2: urgency must be"),
         ("a.csv", "text,level\n,1\n", r"a\.csv:2: no text"),
-        ("a.csv", "words,level\nhelp,1\n", r"a\.csv:2: no text"),
+        ("a.csv", "words,level\nhelp,1\n", r"a\.csv:1: column 'text' is missing"),
         ("a.csv", "text,severity\nhelp,1\n", r"a\.csv:2: no urgency"),
-        ("a.csv", "", r"not one text"),
-        ("a.jsonl", '{"text": "help", "urgency": 0}\n[1]\n', r"a\.jsonl:2: not a JSON object"),
-        ("a.jsonl", "help\n", r"a\.jsonl:1: not a JSON object"),
+        ("a.csv", "", r"a\.csv:1: column 'text' is missing"),
+        ("a.csv", "text,level\nhelp,1,2\n", r"a\.csv:2: expected 2 fields"),
+        ("a.jsonl", '{"text": "help", "urgency": 0}\n[1]\n', r"a\.jsonl:2: must be an object"),
+        ("a.jsonl", "help\n", r"a\.jsonl:1: not valid JSON"),
         ("a.jsonl", '{"text": ["help"], "urgency": 0}\n', r"a\.jsonl:1: no text"),
     ],
 )
@@ -68,16 +70,16 @@ def test_what_is_no_labelled_text_is_told_with_its_line(
 ) -> None:
     path = tmp_path / name
     path.write_text(content)
-    with pytest.raises(InvalidInput, match=complaint):
+    with pytest.raises((InvalidInput, BadInput), match=complaint):
         labelled_texts.read_labelled_texts([path], "urgency")
 
 
 def test_what_is_no_text_file_is_told(tmp_path: Path) -> None:
     binary = tmp_path / "a.csv"
     binary.write_bytes(b"text,level\n\xff\xfe,1\n")
-    with pytest.raises(InvalidInput, match="no text file"):
+    with pytest.raises(BadInput, match="not UTF-8 text"):
         labelled_texts.read_labelled_texts([binary], "urgency")
-    with pytest.raises(InvalidInput, match="cannot be read"):
+    with pytest.raises(BadInput, match="cannot read it"):
         labelled_texts.read_labelled_texts([tmp_path / "none.csv"], "urgency")
 
 

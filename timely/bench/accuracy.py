@@ -7,7 +7,7 @@ The measurement is a folder. ``requests.jsonl`` has one request a line, with tim
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lrtrace.jsonl import read_jsonl
 from timely.core.errors import InvalidInput
 from timely.engines.replay_types import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
@@ -52,7 +53,7 @@ def read_bench_measured_run(folder: Path) -> tuple[list[MeasuredRequest], Engine
         InvalidInput: a file is missing or a line is broken; names file, line and field.
     """
     path = folder / "requests.jsonl"
-    requests = list(_read_requests(path))
+    requests = [_parse_request(raw, f"{path}:{number}") for number, raw in read_jsonl(path)]
     if not requests:
         raise InvalidInput("holds no requests", where=str(path))
     requests.sort(key=lambda request: request.queued_s)
@@ -62,19 +63,8 @@ def read_bench_measured_run(folder: Path) -> tuple[list[MeasuredRequest], Engine
     return from_origin, _read_limits(folder / "meta.json")
 
 
-def _read_requests(path: Path) -> Iterator[MeasuredRequest]:
+def _parse_request(raw: Mapping[str, Any], where: str) -> MeasuredRequest:
     try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield _parse_request(line, f"{path}:{number}")
-    except OSError as error:
-        raise InvalidInput(f"cannot read it: {error.strerror}", where=str(path)) from error
-
-
-def _parse_request(line: str, where: str) -> MeasuredRequest:
-    try:
-        raw = json.loads(line)
         prompt, output, queued_s, first_s, last_s = (float(raw[name]) for name in FIELDS)
     except KeyError as error:
         raise InvalidInput(f"{error.args[0]} is missing", where=where) from error

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lrtrace.csv_rows import read_csv_rows
+from lrtrace.jsonl import read_jsonl
 from lrtrace.trace import Trace
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.classifier import TextClassifier
@@ -91,28 +91,15 @@ def _lines(path: Path, what: str) -> Iterator[tuple[str, Any, Any]]:
             if job.task and label is not None:
                 yield f"{path}: job {job.job}", job.task, label
         return
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows: Iterable[Any] = csv.DictReader(file) if path.suffix == ".csv" else map(_object, file)
-            for number, row in enumerate(rows, 2 if path.suffix == ".csv" else 1):
-                where = f"{path}:{number}"
-                if not isinstance(row, dict):
-                    raise InvalidInput("not a JSON object", where=where)
-                name = next((name for name in NAMES[what] if row.get(name) is not None), None)
-                if name is None:
-                    raise InvalidInput(f"no {what}", where=where)
-                yield where, row.get("text"), row[name]
-    except OSError as error:
-        raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInput(f"no text file ({error})", where=str(path)) from error
-
-
-def _object(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    rows: Iterable[tuple[int, Mapping[str, Any]]] = (
+        read_csv_rows(path, ("text",)) if path.suffix == ".csv" else read_jsonl(path)
+    )
+    for number, row in rows:
+        where = f"{path}:{number}"
+        name = next((name for name in NAMES[what] if row.get(name) is not None), None)
+        if name is None:
+            raise InvalidInput(f"no {what}", where=where)
+        yield where, row.get("text"), row[name]
 
 
 # ---------------------------------------------------------------------- training and judging

@@ -94,18 +94,18 @@ def test_arrivals_may_come_from_a_production_trace(tmp_path: Path) -> None:
     ("text", "match"),
     [
         ("", "has 0 arrivals"),
-        ("{}\n" * 9, r":1: no JSON object"),
+        ("{}\n" * 9, ":1: needs numbers as timestamp"),
         ("nonsense\n", ":1"),
-        ('{"timestamp": NaN}\n', ":1: its timestamp is no finite number"),
-        ('{"timestamp": 1' + 400 * "0" + "}\n", ":1"),
-        (None, "cannot be read"),
+        ('{"timestamp": NaN}\n', ":1: not valid JSON: NaN"),
+        (3 * ('{"timestamp": 1' + 400 * "0" + "}\n"), ":1: needs numbers as timestamp"),
+        (None, "cannot read it"),
     ],
 )
 def test_a_trace_that_is_none_is_refused(tmp_path: Path, text: str | None, match: str) -> None:
     path = tmp_path / "trace.jsonl"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(InvalidInput, match=match):
+    with pytest.raises((InvalidInput, BadInput), match=match):
         real_inputs.paper_trace_arrivals(path, 3, 60.0)
 
 

@@ -1,10 +1,11 @@
 """Inputs measured elsewhere: production traces and a dataset of texts, where ``--data`` names their folder."""
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,28 +37,13 @@ def paper_trace_arrivals(path: Path, count: int, window_s: float, skip: int = 0)
     Each line of the trace holds a ``timestamp`` in milliseconds, as in Mooncake's.
 
     Raises:
-        InvalidInput: unreadable, a line without a timestamp, or fewer lines.
+        BadInput: unreadable. InvalidInput: a line without a timestamp, or fewer lines.
     """
-    times: list[float] = []
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if len(times) == count:
-                    break
-                if number <= skip:
-                    continue
-                try:
-                    times.append(float(json.loads(line)["timestamp"]))
-                except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-                    raise InvalidInput("no JSON object with a timestamp", where=f"{path}:{number}") from error
-                if not math.isfinite(times[-1]):
-                    raise InvalidInput("its timestamp is no finite number", where=f"{path}:{number}")
-    except OSError as error:
-        raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from error
-    except UnicodeDecodeError as error:
-        raise InvalidInput("is no text", where=str(path)) from error
-    if len(times) < count:
-        raise InvalidInput(f"has {len(times)} arrivals, {count} are asked for", where=str(path))
+    with closing(read_jsonl(path)) as lines:
+        rows = list(islice(lines, skip, skip + count))
+    if len(rows) < count:
+        raise InvalidInput(f"has {len(rows)} arrivals, {count} are asked for", where=str(path))
+    times = _numbers(path, rows, ("timestamp",))[:, 0].tolist()
     first, last = min(times), max(times)
     scale = window_s / (last - first) if last > first else 0.0
     return sorted((t - first) * scale for t in times)
