@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from optional_packages import require_package
 
-from timely.bench.journal_audit import audit_benchmark_journal, read_benchmark_journal
+from timely.bench.journal_audit import audit_benchmark_journal
 from timely.cli.main import run_timely_command
+from timely.engines.step_time.journal import read_step_journal
 
 require_package("vllm")
 
@@ -47,7 +48,7 @@ def test_four_disciplines_share_an_engine_and_nothing_is_lost_between_them(tmp_p
     assert row["good"], row
     assert row["requests"] >= 10
     assert row["segments"] >= 5
-    journal = read_benchmark_journal(tmp_path / "plain.journal.jsonl")
+    journal = read_step_journal(tmp_path / "plain.journal.jsonl")
     switched = [event["discipline"] for event in journal if event["event"] == "switch"]
     # The engine's own is made anew after the warm-up, which is to teach it nothing.
     assert switched == ["fcfs", *DISCIPLINES.split("+")]

@@ -12,9 +12,9 @@ from timely.bench.journal_audit import (
     RULES,
     audit_benchmark_event_log,
     audit_benchmark_journal,
-    read_benchmark_journal,
 )
 from timely.core.errors import InvalidInput
+from timely.engines.step_time.journal import read_step_journal
 
 Line = dict[str, Any]
 
@@ -116,18 +116,18 @@ def test_reading_begins_where_it_is_told(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     lines = [json.dumps(event) + "\n" for event in GOOD]
     path.write_text("".join(lines))
-    assert read_benchmark_journal(path) == GOOD
-    assert read_benchmark_journal(path, len(lines[0])) == GOOD[1:]
+    assert read_step_journal(path) == GOOD
+    assert read_step_journal(path, len(lines[0])) == GOOD[1:]
     path.write_text("".join(lines)[:-5])
-    assert read_benchmark_journal(path) == GOOD[:-1], "the last is being written"
+    assert read_step_journal(path) == GOOD[:-1], "the last is being written"
     path.write_text("{}\n")
-    with pytest.raises(InvalidInput, match="a line is no event"):
-        read_benchmark_journal(path)
+    with pytest.raises(InvalidInput, match="no journal event: KeyError"):
+        read_step_journal(path)
     path.write_text("no\n")
-    with pytest.raises(InvalidInput, match="no journal"):
-        read_benchmark_journal(path)
-    with pytest.raises(InvalidInput, match="cannot be read"):
-        read_benchmark_journal(tmp_path / "none")
+    with pytest.raises(InvalidInput, match="no journal event: JSONDecodeError"):
+        read_step_journal(path)
+    with pytest.raises(InvalidInput, match="cannot read it"):
+        read_step_journal(tmp_path / "none")
 
 
 def task(task_id: str) -> Line:

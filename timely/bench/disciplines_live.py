@@ -21,12 +21,12 @@ from timely.bench.journal_audit import (
     EventLogAudit,
     audit_benchmark_event_log,
     audit_benchmark_journal,
-    read_benchmark_journal,
 )
 from timely.bench.mixed_load import MixedLoadCounts, run_mixed_benchmark_load
 from timely.disciplines import registry
 from timely.disciplines.predictors.request_annotator import Predictors
 from timely.disciplines.requirements import SPECULATION, discipline_lacks
+from timely.engines.step_time.journal import read_step_journal
 
 SPECULATIVE = (
     '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_min": 2}'
@@ -66,7 +66,7 @@ class LiveServer:
         journal_from, events_from = _size(self._journal), _size(self._events)
         load = asyncio.run(self._serve(disciplines, seconds, seed))
         verdict = audit_benchmark_journal(
-            read_benchmark_journal(self._journal, journal_from),
+            read_step_journal(self._journal, journal_from),
             RULES.get(disciplines[0]) if len(disciplines) == 1 else None,
         )
         log_audit = self._audit_events(events_from)
@@ -90,7 +90,7 @@ class LiveServer:
         """Audit the event log once it is complete; a thread of the server writes it with a delay."""
         end_s = time.monotonic() + LOG_S
         while True:
-            audit = audit_benchmark_event_log(read_benchmark_journal(self._events, offset))
+            audit = audit_benchmark_event_log(read_step_journal(self._events, offset))
             if audit.good or time.monotonic() > end_s:
                 return audit
             time.sleep(0.05)

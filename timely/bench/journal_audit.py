@@ -7,15 +7,11 @@ The server's event log has a ``task`` for every plan, a ``segment`` for each one
 The audit reads these lines only and imports neither scheduler nor server.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-from timely.core.errors import InvalidInput
 
 Event = Mapping[str, Any]
 
@@ -94,26 +90,6 @@ RULES: dict[str, Rule] = {
 
 def _level(arrive: Event) -> float:
     return float(arrive.get("urgency", 4))
-
-
-def read_benchmark_journal(path: Path, offset: int = 0) -> list[dict[str, Any]]:
-    """The events of a journal from a byte on, without a last line that is still incomplete.
-
-    Raises:
-        InvalidInput: it cannot be read, or a line is no event.
-    """
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            lines = file.read().rpartition(b"\n")[0].decode().splitlines()
-        events = [json.loads(line) for line in lines]
-    except OSError as error:
-        raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from error
-    except ValueError as error:
-        raise InvalidInput(f"no journal ({error})", where=str(path)) from error
-    if not all(isinstance(event, dict) and "event" in event for event in events):
-        raise InvalidInput("a line is no event", where=str(path))
-    return events
 
 
 def audit_benchmark_journal(events: Sequence[Event], rule: Rule | None = None) -> JournalAudit:

@@ -149,27 +149,27 @@ def step_launch_s(journals: Iterable[Iterable[Mapping[str, Any]]]) -> tuple[floa
     return decode_s, prompts_s
 
 
-def read_step_journal(path: Path) -> list[dict[str, Any]]:
-    """All events of a scheduler's journal file.
+def read_step_journal(path: Path, offset: int = 0) -> list[dict[str, Any]]:
+    """The events of a journal from a byte on, without a last line that is still being written.
 
     Raises:
         InvalidInput: it cannot be read, or a line is broken; names file and line.
     """
-    events = []
     try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    event = json.loads(line)
-                    if event["event"] == "timed":
-                        _ = {name: float(event[name]) for name in ("t_s", "end_s", *COUNTS)}
-                    events.append(event)
-                except (ValueError, KeyError, TypeError) as error:
-                    raise InvalidInput(
-                        f"no journal event: {type(error).__name__} {error}", where=f"{path}:{number}"
-                    ) from None
+        with path.open("rb") as file:
+            file.seek(offset)
+            lines = file.read().rpartition(b"\n")[0].splitlines()
     except OSError as error:
         raise InvalidInput(f"cannot read it: {error.strerror}", where=str(path)) from error
-    except UnicodeDecodeError:
-        raise InvalidInput("is not text", where=str(path)) from None
+    events = []
+    for number, line in enumerate(lines, 1):
+        try:
+            event = json.loads(line)
+            if event["event"] == "timed":
+                _ = {name: float(event[name]) for name in ("t_s", "end_s", *COUNTS)}
+            events.append(event)
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidInput(
+                f"no journal event: {type(error).__name__} {error}", where=f"{path}:{number}"
+            ) from None
     return events
