@@ -134,6 +134,10 @@ class Robot:
         """The name of the profile; empty if there is none yet."""
         return self._profile.name if self._profile is not None else ""
 
+    def in_geofence(self, x: float, y: float, z: float) -> bool:
+        """Whether the robot may be at a point, metres."""
+        return self.profile.geofence is None or self.profile.geofence.contains(x, y, z)
+
     def texts(self, name: str) -> list[str]:
         """The non-empty entries of a list setting (a ROS parameter cannot be an empty list)."""
         return [text for text in self.settings[name] if text]

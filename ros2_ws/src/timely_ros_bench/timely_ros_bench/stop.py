@@ -82,7 +82,7 @@ def measure_stop(
     """
     names = faulty_robot_names(["tello", *["indy7"] * (robots - 1)])
     domain = domain_id if domain_id is not None else int(os.environ.get("ROS_DOMAIN_ID", "0")) or 100
-    tally = StopTally.load(checkpoint, names, seed) if checkpoint is not None else StopTally()
+    tally = StopTally.load(checkpoint, names, seed)
     restarts = 0
     while tally.stops < repetitions:
         try:
@@ -92,8 +92,7 @@ def measure_stop(
                     rng = random.Random(f"{seed} {tally.trials}")
                     fault, broken_names = choose_stop_faults(names, tally.trials, rng)
                     fleet.play(fault, broken_names, rng, tally)
-                    if checkpoint is not None:
-                        tally.save(checkpoint, names, seed)
+                    tally.save(checkpoint, names, seed)
                     say(
                         f"{tally.stops}/{repetitions} {fault or 'no fault'}: {tally.false_success} false so far"
                     )

@@ -73,15 +73,14 @@ class StopTally:
             self.false_success += 1
             self.cases.append(f"{robot} {claim.state}: {reason}")
 
-    def save(self, file: Path, robots: Sequence[str], seed: int) -> None:
+    def save(self, file: Path | None, robots: Sequence[str], seed: int) -> None:
         """Write everything to a file, for a run of the same robots and seed that goes on."""
         save_core_checkpoint(file, {"robots": list(robots), "seed": seed}, asdict(self))
 
     @classmethod
-    def load(cls, file: Path, robots: Sequence[str], seed: int) -> StopTally:
+    def load(cls, file: Path | None, robots: Sequence[str], seed: int) -> StopTally:
         """The stops that an earlier run saved; none without the file. Raises as ``load_core_checkpoint``."""
-        tally = load_core_checkpoint(file, {"robots": list(robots), "seed": seed})
-        return cls(**tally) if tally is not None else cls()
+        return cls(**(load_core_checkpoint(file, {"robots": list(robots), "seed": seed}) or {}))
 
     def result(self) -> dict[str, Any]:
         """The figures of ``timely bench stop --json``."""

@@ -15,6 +15,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched.setting import (
     PROFILES,
     QWEN,
+    Latency,
     measure_sagesched_paper,
     tuned_paper_fastserve,
 )
@@ -43,7 +44,7 @@ MAKERS: dict[str, Callable[[HistoryPredictor], Discipline]] = {
 }
 
 
-def measure_paper_texts(dialogue_file: str, trace: str, name: str, seed: int) -> list[float]:
+def measure_paper_texts(dialogue_file: str, trace: str, name: str, seed: int) -> Latency:
     """TTLT and TTFT of a discipline, seconds; ``trace`` may be empty."""
     texts = paper_dialogues(Path(dialogue_file))
     rng = np.random.default_rng([seed, 97])
@@ -66,8 +67,7 @@ def measure_paper_texts(dialogue_file: str, trace: str, name: str, seed: int) ->
         sagesched_paper_task(number, arrivals_s[number], *request)
         for number, request in enumerate(served_requests)
     ]
-    result = measure_sagesched_paper(tasks, MAKERS[name](history), PROFILES[QWEN])
-    return [result.ttlt_s, result.ttft_s]
+    return measure_sagesched_paper(tasks, MAKERS[name](history), PROFILES[QWEN])
 
 
 def paper_real_texts(evaluation: Evaluation) -> Iterator[Claim]:

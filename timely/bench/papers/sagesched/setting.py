@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -281,8 +281,7 @@ def _family_lengths(setting: Setting, rng: np.random.Generator) -> dict[int, Len
     return {id(request.family): request.family.lengths(200, rng) for request in setting.requests}
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(NamedTuple):
     """Averages over the requests of a run: to the last and to the first token, seconds."""
 
     ttlt_s: float
@@ -313,8 +312,7 @@ def measure_paper_quantum(quantum_tokens: float) -> float:
     ).ttlt_s
 
 
-def sagesched_paper_latency(model: str, rate: float, dataset: str, name: str, seed: int) -> list[float]:
+def sagesched_paper_latency(model: str, rate: float, dataset: str, name: str, seed: int) -> Latency:
     """TTLT and TTFT of one discipline of the comparison."""
     setting = paper_setting(seed, rate, dataset)
-    result = measure_sagesched_paper(setting.tasks_for(name), setting.make_discipline(name), PROFILES[model])
-    return [result.ttlt_s, result.ttft_s]
+    return measure_sagesched_paper(setting.tasks_for(name), setting.make_discipline(name), PROFILES[model])

@@ -47,7 +47,7 @@ class Indy7Robot(Robot):
     def connect(self, timeout_s: float) -> None:
         self._table = Table(self.texts("things"))
         for name, (x, y, z) in self._table.places.items():
-            if self.profile.geofence is not None and not self.profile.geofence.contains(x, y, z):
+            if not self.in_geofence(x, y, z):
                 raise MotionError(f"things: {name!r} is outside the geofence", ErrorCode.OUT_OF_LIMITS)
         link = Indy7Link(
             self.settings["host"],
@@ -182,8 +182,7 @@ class Indy7Robot(Robot):
         return max(1.0, percent * self.speed_share)
 
     def _move_line(self, link: Indy7Link, goal: Sequence[float], motion: Motion) -> None:
-        fence = self.profile.geofence
-        if fence is not None and not fence.contains(*(0.001 * part for part in goal)):
+        if not self.in_geofence(*(0.001 * part for part in goal)):
             raise MotionError(
                 f"({', '.join(f'{part:.0f}' for part in goal)}) mm is outside the geofence",
                 ErrorCode.OUT_OF_LIMITS,
@@ -227,8 +226,7 @@ class Indy7Robot(Robot):
             if elapsed_s > SLACK * expected_s + MARGIN_S:
                 link.halt()
                 raise MotionError(f"the motion took over {elapsed_s:.1f} s", ErrorCode.MOTION_TIMEOUT)
-            fence, pose = self.profile.geofence, link.read_pose()
-            if fence is not None and not fence.contains(*(0.001 * part for part in pose[:3])):
+            if not self.in_geofence(*(0.001 * part for part in link.read_pose()[:3])):
                 link.halt()
                 raise MotionError("the arm left the geofence on its way", ErrorCode.OUT_OF_LIMITS)
             motion.progress(max(POLL_S, expected_s - elapsed_s))

@@ -226,8 +226,7 @@ class MujocoRobot(DroneRobot):
     # --- Both ---
 
     def _check_fence(self, spot: Spot) -> None:
-        fence = self.profile.geofence
-        if fence is not None and not fence.contains(*spot):
+        if not self.in_geofence(*spot):
             raise MotionError(
                 f"({', '.join(f'{part:.2f}' for part in spot)}) m is outside the geofence",
                 ErrorCode.OUT_OF_LIMITS,
@@ -273,10 +272,9 @@ class MujocoRobot(DroneRobot):
                 raise MotionError(physics.failure, ErrorCode.CONNECTION_LOST)
             if isinstance(body, Pilot) and body.crashed:
                 raise MotionError("the drone has crashed", ErrorCode.MOTION_FAILED)
-            fence = self.profile.geofence
-            if isinstance(body, Pilot) and fence is not None and fenced:
+            if isinstance(body, Pilot) and fenced:
                 spot = body.where
-                if not fence.contains(spot.x, spot.y, max(0.0, spot.z)):
+                if not self.in_geofence(spot.x, spot.y, max(0.0, spot.z)):
                     body.brake()
                     raise MotionError("the drone left the geofence on its way", ErrorCode.OUT_OF_LIMITS)
             if elapsed_s > limit_s:

@@ -199,8 +199,7 @@ class TelloRobot(DroneRobot):
             self._ground_m = link.state.height_m
         here, (ahead, left, up) = self.here(), flight.way
         x, y = here.after(ahead, left)
-        fence = self.profile.geofence
-        if fence is not None and not fence.contains(x, y, max(0.0, link.state.height_m + up)):
+        if not self.in_geofence(x, y, max(0.0, link.state.height_m + up)):
             raise MotionError(f"{flight.text} leaves the geofence", ErrorCode.OUT_OF_LIMITS)
         begin_s, share = self.clock.now(), 0.0
         try:
@@ -287,13 +286,10 @@ class TelloRobot(DroneRobot):
 
     def _check_fence(self, flight: Flight, elapsed_s: float, link: TelloLink) -> None:
         """Stop a drone that has left its fence on the way: the reported height, the expected place."""
-        fence = self.profile.geofence
-        if fence is None:
-            return
         share = min(1.0, elapsed_s / max(flight.expected_s, POLL_S))
         ahead, left, _ = (share * part for part in flight.way)
         x, y = self.here().after(ahead, left)
-        if not fence.contains(x, y, max(0.0, link.state.height_m)):
+        if not self.in_geofence(x, y, max(0.0, link.state.height_m)):
             link.halt()
             raise MotionError(
                 f"{flight.text}: the drone left the geofence on its way", ErrorCode.OUT_OF_LIMITS

@@ -61,8 +61,7 @@ def measure_faults(
     robots = faulty_robot_names(fleet)
     domain = domain_id if domain_id is not None else int(os.environ.get("ROS_DOMAIN_ID", "0")) or 101
     run = {"robots": robots, "seed": seed, "share": list(share)}
-    earlier = load_core_checkpoint(checkpoint, run) if checkpoint is not None else None
-    tally = FaultTally(**earlier) if earlier is not None else FaultTally()
+    tally = FaultTally(**(load_core_checkpoint(checkpoint, run) or {}))
     schedule = fault_schedule(count, seed, robots)
     numbers = range(share[0], count, share[1])[tally.rounds :]
     if numbers:
@@ -72,8 +71,7 @@ def measure_faults(
                 before_s, earlier_cases, fault = time.monotonic(), len(tally.cases), schedule[number]
                 end = campaign.play(number, fault, random.Random(f"{seed} {number}"))
                 tally.restarts = restarts + world.restarts
-                if checkpoint is not None:
-                    save_core_checkpoint(checkpoint, run, asdict(tally))
+                save_core_checkpoint(checkpoint, run, asdict(tally))
                 say(
                     f"{number + 1:4d}/{count} {' and '.join(fault.kinds)} of {fault.robot}, "
                     f"{time.monotonic() - before_s:.1f} s: {end or 'lost'}; {tally.failed_rounds} failed so far"
