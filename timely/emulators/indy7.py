@@ -287,7 +287,7 @@ def _rtde(arm: Indy7Emulator, base: Any) -> Any:
             moving = body.motion is not None
             speed = min(JOINT_SPEED_DEG, body.motion.profile.peak) if body.motion is not None else 0.0
             return messages.ControlData(
-                op_state=common.OP_MOVING if moving else common.OP_IDLE,
+                op_state=body.trouble or (common.OP_MOVING if moving else common.OP_IDLE),
                 sim_mode=True,
                 is_robot_connected=True,
                 q=body.joints,

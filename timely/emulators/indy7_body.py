@@ -84,6 +84,8 @@ class Indy7Body:
     motions: int = 0
     reached: bool = True
     """The last motion came to its target."""
+    trouble: int = 0
+    """An operating state that a person has to end, such as a collision (8); 0: there is none."""
 
     # --- time ---
 
@@ -192,6 +194,11 @@ class Indy7Body:
             )
         return self._begin(ArmMotion(command, points, profile), override)
 
+    def trip(self, trouble: int) -> None:
+        """Stand still at once, and take no motion until ``trouble`` is 0 again."""
+        self.queue.clear()
+        self.motion, self.trouble = None, trouble
+
     def stop(self) -> tuple[int, str]:
         """Brake as hard as the motion may accelerate, and forget what is queued."""
         self.queue.clear()
@@ -208,6 +215,8 @@ class Indy7Body:
         return list((self.queue[-1] if self.queue else self.motion).points[-1])
 
     def _begin(self, motion: ArmMotion, override: bool) -> tuple[int, str]:
+        if self.trouble:
+            return REFUSED_CODE, "not in this state"
         if self.motion is not None and self.motion.braking is not None:
             return REFUSED_CODE, "the arm is stopping"
         if override:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -18,10 +19,11 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from ros_harness import AT_ONCE_S, eventually
 from timely_interfaces.msg import Task
 from timely_robots.error_codes import ErrorCode
+from timely_robots.indy7.link import Indy7Link
 from timely_robots.registry import robot_class
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.spinner import isolated_ros_context
-from timely_robots.segments import SegmentOrder, SegmentResult
+from timely_robots.segments import MotionError, SegmentOrder, SegmentResult
 
 from timely.core.clock import SystemClock
 from timely.emulators.network import NetworkFaults
@@ -395,3 +397,67 @@ def test_an_arm_begins_no_further_way_of_a_skill_whose_task_has_ended(domain_id:
         assert moving.result().code == ErrorCode.SEGMENT_CANCELLED
         ways = [r["command"] for r in arm.journal.records("command") if "Move" in r["command"]]
         assert len(ways) == 1, "over the cup, and not down to it"
+
+
+def test_an_arm_whose_controller_begins_late_is_waited_for(
+    domain_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fast_indy7(next(_hosts)) as arm, arm_at_work(arm.host, domain_id) as rig:
+        link = rig.driver.robot._link
+        moving, move_line, sent_s = link.moving, link.move_line, [math.inf]
+
+        def send(*way: Any) -> None:
+            move_line(*way)
+            sent_s[0] = CLOCK.now()
+
+        monkeypatch.setattr(link, "move_line", send)
+        monkeypatch.setattr(
+            link, "moving", lambda **late: moving(**late) and not 0.0 <= CLOCK.now() - sent_s[0] < 0.3
+        )
+        assert rig.one("move_to('plate');").outcome == "done"
+
+
+def test_a_motion_of_an_arm_that_failed_does_not_go_on(
+    domain_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller says nothing of a motion that it has begun."""
+    with fast_indy7(next(_hosts)) as arm, arm_at_work(arm.host, domain_id, speed_percent=1.0) as rig:
+        link = rig.driver.robot._link
+        monkeypatch.setattr(link, "moving", lambda **late: False)
+        done = rig.one("move_to('plate');")
+        assert (done.outcome, done.code) == ("failed", ErrorCode.MOTION_FAILED)
+        monkeypatch.undo()
+        eventually(lambda: arm.look().motion is None, "it moves on")
+        assert [r["outcome"] for r in arm.journal.records("motion")] == ["stopped"]
+
+
+def test_an_arm_in_a_collision_is_a_fault_and_moves_no_more_until_a_person_has_ended_it(
+    domain_id: int,
+) -> None:
+    with fast_indy7(next(_hosts)) as arm, arm_at_work(arm.host, domain_id) as rig:
+        robot = rig.driver.robot
+        moving = rig.send("pick('cup');")
+        eventually(lambda: arm.look().motion is not None)
+        arm.look().trip(8)
+        done = moving.result()
+        assert (done.outcome, done.code) == ("failed", ErrorCode.FAILSAFE)
+        assert "collision" in done.message
+        eventually(lambda: "collision" in robot.status().fault)
+        commands = len(arm.journal.records("command"))
+        for text in ("home();", "open();"):
+            assert rig.one(text).code == ErrorCode.FAILSAFE
+        assert not [r for r in arm.journal.records("command")[commands:] if r["command"] != "StopMotion"]
+        arm.look().trip(0)
+        eventually(lambda: not robot.status().fault)
+        assert rig.one("home();").outcome == "done"
+
+
+def test_an_arm_has_one_driver_on_a_machine(domain_id: int) -> None:
+    with fast_indy7(next(_hosts)) as arm:
+        with arm_at_work(arm.host, domain_id):
+            second = Indy7Link(arm.host, 1.0, CLOCK)
+            with pytest.raises(MotionError, match="another driver"):
+                second.open(5.0)
+        third = Indy7Link(arm.host, 1.0, CLOCK)
+        third.open(5.0)
+        third.close()

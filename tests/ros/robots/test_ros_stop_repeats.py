@@ -20,7 +20,16 @@ from timely_robots.indy7.robot import Indy7Robot
 from timely_robots.segments import Motion, MotionError, SegmentOrder, SilentListener
 from timely_robots.tello import robot as tello_robot
 from timely_robots.tello.drone import TelloDrone
-from timely_robots.tello.link import HALT_BURST, HALT_BURST_S, STATE_SILENCE_S, TelloLink
+from timely_robots.tello.link import (
+    HALT_BURST,
+    HALT_BURST_S,
+    KEEP_ALIVE_S,
+    KEPT_ANSWERS,
+    STATE_SILENCE_S,
+    TICK_S,
+    UNWATCHED_S,
+    TelloLink,
+)
 from timely_robots.tello.robot import Flight, TelloRobot
 
 from lrtrace.profiles import load_profile
@@ -112,6 +121,33 @@ def test_a_stop_that_the_network_refuses_is_no_success(monkeypatch: pytest.Monke
         with pytest.raises(MotionError, match="unreachable"):
             robot.halt()
         assert link.halting, "it is not repeated"
+    finally:
+        link.close()
+
+
+def test_a_drone_whose_driver_hangs_is_not_kept_in_the_air() -> None:
+    """Its failsafe hangs, too; without a command the drone lands by itself."""
+    clock, drone, robot = ManualRobotClock(), Drone(-1), TelloRobot()
+    robot.clock, robot._link = clock, (link := TelloLink(drone, clock))
+    robot._north, robot._ground_m, robot._where = 0, 0.0, DronePose()
+    drone.answers += [b"80"] * 1000
+
+    def live(seconds: float, *, watched: bool) -> int:
+        """How often the drone is kept in the air meanwhile."""
+        before = drone.sent.count("battery?")
+        for _ in range(round(seconds / TICK_S)):
+            if watched:
+                robot.status()
+            clock.advance(TICK_S)
+            assert clock.until_waiting()
+        return drone.sent.count("battery?") - before
+
+    try:
+        assert live(4.0 * KEEP_ALIVE_S, watched=True) >= 3
+        assert len(drone.answers) <= KEPT_ANSWERS
+        live(UNWATCHED_S, watched=False)
+        assert live(4.0 * KEEP_ALIVE_S, watched=False) == 0
+        assert live(2.0 * KEEP_ALIVE_S, watched=True) >= 1
     finally:
         link.close()
 
@@ -310,6 +346,45 @@ def test_a_pause_of_the_driver_is_no_silence_of_its_arm(monkeypatch: pytest.Monk
     try:
         assert link.moving()
         assert not link.complaint
+    finally:
+        link._arm = None
+        link.close()
+
+
+def test_a_call_that_is_given_up_is_never_made() -> None:
+    """An arm must not begin a motion when its controller is back."""
+    arm, made, release = Arm(hung=0), list[str](), threading.Event()
+    link = Indy7Link("127.0.0.1", 0.1, SystemClock(SPEED))
+    link._arm = arm
+    try:
+        hung = [link._calls.submit(release.wait, LIMIT_S) for _ in range(link._calls._max_workers)]
+        with pytest.raises(MotionError, match="does not answer"):
+            link._call(lambda _: made.append("moved"), halt_when_late=False)
+        release.set()
+        assert all(one.result(LIMIT_S) for one in hung)
+        assert link.moving(halt_when_late=False)
+        assert made == []
+    finally:
+        link._arm = None
+        link.close()
+
+
+@pytest.mark.parametrize("error", [KeyError("is_in_motion"), TypeError("a new version")])
+def test_a_stop_of_an_arm_is_repeated_whatever_its_library_raises(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        if not arm.stops > 3:
+            raise error
+        return {"is_in_motion": False, "has_motion": False}  # type: ignore[return-value]
+
+    arm = Arm(hung=0)
+    link = arm_link(arm)
+    monkeypatch.setattr(arm, "get_motion_data", broken)
+    try:
+        link.halt()
+        eventually(lambda: not link.halting, "the stop is repeated no more")
+        assert arm.stops > 3
     finally:
         link._arm = None
         link.close()

@@ -7,12 +7,15 @@ its own, so a stop that hangs delays no other.
 
 import contextlib
 import math
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as LateError
 from typing import Any, TypeVar
 
+from timely.core.errors import InvalidInput
+from timely_robots.claim import claim_robot
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
 from timely_robots.halter import Halter
@@ -30,6 +33,26 @@ STOP_ANSWER_S = 0.3
 """A stop without an answer for so long counts as failed. It is repeated all the same."""
 LOOKS = 10
 """A wait for an answer has so many parts. A pause of this process, in which it hears nothing, takes one of them."""
+IDLE, MOVING, TRAJECTORY = 5, 6, 18
+"""States of the controller (``OpState``) in which it takes motions."""
+STATES = {
+    0: "off",
+    1: "switched on",
+    2: "a violation",
+    3: "hard recovery",
+    4: "soft recovery",
+    7: "teaching",
+    8: "a collision",
+    9: "stopped and off",
+    10: "compliance",
+    11: "brake control",
+    12: "a reset",
+    13: "a switch of systems",
+    15: "power off",
+    16: "manual recovery",
+    17: "teleoperation",
+}
+"""The others: a person has to end them."""
 _T = TypeVar("_T")
 
 
@@ -53,8 +76,9 @@ class Indy7Link:
         self._halting = threading.Event()
         self._closing = threading.Event()
         self._watch = threading.Thread(target=self._run, name=f"indy7 {host} state", daemon=True)
-        # Late, or of a channel or pool that was closed meanwhile; gRPC's own come with the library.
-        self._errors: tuple[type[Exception], ...] = (LateError, RuntimeError, ValueError, MotionError)
+        self._claim: socket.socket | None = None
+        self._state = IDLE
+        """Of the controller, as last heard."""
         self.pose: tuple[float, ...] | None = None
         """The flange as last heard: x, y, z in mm, u, v, w in degrees."""
         self.complaint = ""
@@ -70,10 +94,9 @@ class Indy7Link:
         """Connect within ``timeout_s``.
 
         Raises:
-            MotionError: CONNECTION_LOST: no library, or no controller.
+            MotionError: CONNECTION_LOST: no library, another driver, or no controller.
         """
         try:
-            import grpc
             from neuromeka import IndyDCP3
         except ImportError as error:
             self.close()
@@ -81,13 +104,15 @@ class Indy7Link:
                 f"needs {error.name}: run this driver from .venv-robots, which `make robots` makes",
                 ErrorCode.CONNECTION_LOST,
             ) from error
-        self._errors += (grpc.RpcError,)
-        self._arm = IndyDCP3(self._host)
-        self._errors += (grpc.FutureTimeoutError,)
         try:
+            self._claim = claim_robot("indy7", socket.gethostbyname(self._host))
+            self._arm = IndyDCP3(self._host)
             self._until_ready(timeout_s)
             self.read_pose()
-        except self._errors as error:
+        except InvalidInput as error:
+            self.close()
+            raise MotionError(str(error), ErrorCode.CONNECTION_LOST) from error
+        except Exception as error:  # of the vendor's library
             self.close()
             raise MotionError(
                 f"no controller at {self._host} within {timeout_s:g} s", ErrorCode.CONNECTION_LOST
@@ -100,8 +125,11 @@ class Indy7Link:
 
         end = self._clock.now() + timeout_s
         for name in SERVICES:
-            channel = getattr(self._arm, f"{name}_channel")
-            grpc.channel_ready_future(channel).result(timeout=max(0.05, end - self._clock.now()))
+            ready = grpc.channel_ready_future(getattr(self._arm, f"{name}_channel"))
+            try:
+                ready.result(timeout=max(0.05, end - self._clock.now()))
+            finally:
+                ready.cancel()  # or the channel keeps it until the controller is there
 
     def close(self) -> None:
         self._closing.set()
@@ -114,6 +142,8 @@ class Indy7Link:
         if arm is not None:
             for name in (*SERVICES, "boot", "cri", "teleop"):
                 getattr(arm, f"{name}_channel").close()
+        if self._claim is not None:
+            self._claim.close()
 
     def halt(self, wait_s: float = STOP_FIRST_S) -> str:
         """Brake now; repeated until the arm is observed at rest. Returns within ``wait_s``, from any thread.
@@ -145,7 +175,7 @@ class Indy7Link:
     def _stop_motion(self) -> None:
         try:
             answer = self._arm.stop_motion() or {}
-        except self._errors as error:
+        except Exception as error:  # of the vendor's library
             raise MotionError(type(error).__name__, ErrorCode.CONNECTION_LOST) from error
         if int(answer.get("code", 0)) != 0:
             raise MotionError(f"the controller says {answer.get('msg', '')!r}")
@@ -159,7 +189,7 @@ class Indy7Link:
                 return
             try:
                 is_at_rest = not self.moving(halt_when_late=False)
-            except self._errors:
+            except Exception:  # of the vendor's library
                 is_at_rest = False
             with self._halt_lock:
                 if is_at_rest and begin_s == self._halt_s:  # no other stop came meanwhile
@@ -190,12 +220,21 @@ class Indy7Link:
 
     def _read_finite(self, field: str) -> tuple[float, ...]:
         """Numbers of the controller. With NaN among them every comparison would fail, also that with a limit."""
-        numbers = tuple(float(part) for part in self._call(lambda arm: arm.get_robot_data())[field])
+        data = self._call(lambda arm: arm.get_robot_data())
+        self._state = int(data.get("op_state", IDLE))
+        numbers = tuple(float(part) for part in data[field])
         if not all(map(math.isfinite, numbers)):
             self.complaint = f"the controller at {self._host} does not know where the arm is"
             self.halt()
             raise MotionError(self.complaint, ErrorCode.CONNECTION_LOST)
         return numbers
+
+    @property
+    def trouble(self) -> str:
+        """Why the controller takes no motions until a person has ended its state; empty if it takes them."""
+        if self._state in (IDLE, MOVING, TRAJECTORY):
+            return ""
+        return f"the controller is in {STATES.get(self._state, f'state {self._state}')}"
 
     def home(self) -> list[float]:
         """The controller's home position, degrees."""
@@ -227,7 +266,7 @@ class Indy7Link:
             raise MotionError("the arm is not connected", ErrorCode.CONNECTION_LOST)
         try:
             result = self._wait_for(self._calls.submit(function, arm))
-        except self._errors as error:
+        except Exception as error:  # of the vendor's library, or late
             self.complaint = f"the controller at {self._host} does not answer"
             self.at_rest = False
             if halt_when_late:  # the controller may only be slow, and begin a motion that has no owner
@@ -239,7 +278,10 @@ class Indy7Link:
         for _ in range(LOOKS - 1):
             with contextlib.suppress(LateError):
                 return answer.result(self._timeout_s / LOOKS)
-        return answer.result(self._timeout_s / LOOKS)
+        try:
+            return answer.result(self._timeout_s / LOOKS)
+        finally:
+            answer.cancel()  # a call that has not begun must not be made later
 
     def _run(self) -> None:
         while not self._clock.wait(self._closing, STATE_EVERY_S):
@@ -249,5 +291,8 @@ class Indy7Link:
                 self.read_pose()
                 self.at_rest = not self.moving() and not self._halting.is_set()
                 self.complaint = ""
-            except self._errors:
-                continue  # ``complaint`` says it, the state shows it, and the next motion fails by it
+            except (
+                Exception
+            ) as error:  # of the vendor's library; the state shows it, and the next motion fails by it
+                self.complaint = self.complaint or f"the controller's state cannot be read: {error!r}"
+                self.at_rest = False

@@ -15,6 +15,8 @@ from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
 POLL_S = 0.02
 MARGIN_S = 3.0
 SLACK = 2.0
+BEGIN_S = 1.0
+"""The controller may take so long to begin a motion that it has accepted."""
 GRIPPER_S = 0.5
 THERE_MM, THERE_DEG = 3.0, 0.5
 ABOVE_MM = 100.0
@@ -79,7 +81,7 @@ class Indy7Robot(Robot):
             at_rest=link.at_rest,
             away=bool(self._table.holding) or not link.at_rest,
             link_lost=bool(link.complaint),
-            fault=link.fault,
+            fault=link.fault or link.trouble,
         )
         if pose is None:
             return status
@@ -169,6 +171,7 @@ class Indy7Robot(Robot):
         self, link: Indy7Link, close: bool, motion: Motion, on_grip: Callable[[], None] = lambda: None
     ) -> None:
         """Close or open the gripper; ``on_grip`` notes at once what it holds then: a stop may end the skill."""
+        self._check_controller(link)
         motion.permit()
         link.output(self.settings["gripper_output"], close)
         on_grip()
@@ -192,14 +195,14 @@ class Indy7Robot(Robot):
         target = [*goal, *DOWN_DEG]
         turn = max(abs(math.remainder(a - b, 360.0)) for a, b in zip(pose[3:], DOWN_DEG, strict=True))
         expected_s = (math.dist(pose[:3], goal) / TASK_MM_PER_S + turn / 120.0) * 100.0 / percent + 0.5
-        motion.permit()
-        link.move_line(target, percent)
-        self._follow(link, expected_s, motion)
-        away = math.dist(link.read_pose()[:3], goal)
-        if away > THERE_MM:
-            raise MotionError(
-                f"the arm stopped {away:.0f} mm from where it was to go", ErrorCode.MOTION_FAILED
-            )
+        self._carry_out(
+            link,
+            lambda: link.move_line(target, percent),
+            lambda: math.dist(link.read_pose()[:3], goal),
+            (THERE_MM, "mm"),
+            expected_s,
+            motion,
+        )
 
     def _move_joints(self, link: Indy7Link, goal: Sequence[float], motion: Motion) -> None:
         for number, (angle, bounds) in enumerate(zip(goal, self.profile.joints_deg, strict=False)):
@@ -209,20 +212,63 @@ class Indy7Robot(Robot):
                 )
         self._settle(link, motion)
         percent = self._percent()
-        way = max(abs(a - b) for a, b in zip(link.read_joints(), goal, strict=True))
-        motion.permit()
-        link.move_joints(goal, percent)
-        self._follow(link, way / JOINT_DEG_PER_S * 100.0 / percent + 1.0, motion)
-        away = max(abs(a - b) for a, b in zip(link.read_joints(), goal, strict=True))
-        if away > THERE_DEG:
-            raise MotionError(
-                f"the arm stopped {away:.1f} deg from where it was to go", ErrorCode.MOTION_FAILED
-            )
 
-    def _follow(self, link: Indy7Link, expected_s: float, motion: Motion) -> None:
-        begin_s = self.clock.now()
-        while link.moving():
-            elapsed_s = self.clock.now() - begin_s
+        def away() -> float:
+            return max(abs(a - b) for a, b in zip(link.read_joints(), goal, strict=True))
+
+        self._carry_out(
+            link,
+            lambda: link.move_joints(goal, percent),
+            away,
+            (THERE_DEG, "deg"),
+            away() / JOINT_DEG_PER_S * 100.0 / percent + 1.0,
+            motion,
+        )
+
+    def _check_controller(self, link: Indy7Link) -> None:
+        if link.trouble:
+            raise MotionError(link.trouble, ErrorCode.FAILSAFE)
+
+    def _carry_out(
+        self,
+        link: Indy7Link,
+        begin: Callable[[], None],
+        away: Callable[[], float],
+        tolerance: tuple[float, str],
+        expected_s: float,
+        motion: Motion,
+    ) -> None:
+        """Send a motion and return when the arm is there.
+
+        Args:
+            away: how far the arm is from where it is to go, in the unit of ``tolerance``.
+        """
+        self._check_controller(link)
+        motion.permit()
+        limit, unit = tolerance
+        try:
+            begin()
+            self._follow(link, lambda: away() <= limit, expected_s, motion)
+            rest = away()
+            self._check_controller(link)
+            if rest > limit:
+                raise MotionError(
+                    f"the arm stopped {rest:.1f} {unit} from where it was to go", ErrorCode.MOTION_FAILED
+                )
+        except MotionError:
+            link.halt()  # the controller may begin it later, or go on with it
+            raise
+
+    def _follow(
+        self, link: Indy7Link, is_there: Callable[[], bool], expected_s: float, motion: Motion
+    ) -> None:
+        begin_s, began = self.clock.now(), False
+        while True:
+            is_moving, elapsed_s = link.moving(), self.clock.now() - begin_s
+            began = began or is_moving
+            if not is_moving and (began or elapsed_s >= BEGIN_S or is_there()):
+                return
+            self._check_controller(link)
             if elapsed_s > SLACK * expected_s + MARGIN_S:
                 link.halt()
                 raise MotionError(f"the motion took over {elapsed_s:.1f} s", ErrorCode.MOTION_TIMEOUT)

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any
 
-from timely.core.errors import InvalidInput
+from timely_robots.claim import claim_robot
 
 STATE_PORT = 8890
 REOPEN_S = 1.0
@@ -43,7 +43,7 @@ class TelloDrone:
 
         tello.Tello.LOGGER.setLevel("ERROR")
         self._address = address
-        self._claim = _claim(address, port)
+        self._claim = claim_robot("tello", f"{address}:{port}")
         try:
             self._states = _state_socket(address)
             self._client = _client(tello, address)
@@ -87,19 +87,6 @@ class TelloDrone:
         self._states.close()
         with contextlib.suppress(OSError):  # without a route; tried again later
             self._states = _state_socket(self._address)
-
-
-def _claim(address: str, port: int) -> socket.socket:
-    """Exclude other drivers of this drone on this machine until the socket closes or the process ends."""
-    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    try:
-        claim.bind(f"\0timely-tello-{address}:{port}")
-    except OSError as error:
-        claim.close()
-        raise InvalidInput(
-            "another driver on this machine has the drone", where=f"{address}:{port}"
-        ) from error
-    return claim
 
 
 def _state_socket(address: str) -> socket.socket:

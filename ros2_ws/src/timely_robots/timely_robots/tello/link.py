@@ -23,6 +23,9 @@ SPACING_S = 0.1
 """The drone ignores commands that follow each other faster."""
 KEEP_ALIVE_S = 5.0
 """It lands by itself after 15 s without a command; two of these may be lost."""
+UNWATCHED_S = 10.0
+"""A drone whose driver has not looked at its state for so long is not kept in the air, since no failsafe would act."""
+KEPT_ANSWERS = 20
 STATE_SILENCE_S = 3.0
 """The state comes ten times a second; without it for so long the drone is out of reach."""
 REVIVE_S = 2.0
@@ -77,6 +80,8 @@ class TelloLink:
         """A motion's answer is waited for: nothing else may be asked that is answered with ok."""
         self.takeoff_s = -math.inf
         """When a takeoff was sent whose end was not observed."""
+        self.watched_s = math.inf
+        """When the driver last looked at the state; infinite where none does."""
         self.returns = 0
         """How often it was heard again after a silence. It may have been switched off meanwhile."""
         self.starts = 0
@@ -206,6 +211,7 @@ class TelloLink:
             self._listen()
             now = self._clock.now()
             revive = self.silent_s >= REVIVE_S and not self.awaiting
+            is_watched = now - self.watched_s < UNWATCHED_S
             if (halting := self._halting) is not None and not (self.fault and revive):
                 since_s, packets = halting
                 # Two packets of rest: the first may have been on its way when the stop was sent.
@@ -221,10 +227,11 @@ class TelloLink:
                     self.fault = f"not observed at rest {late_s:.0f} s after the stop"
                 if now - self._sent_s >= (HALT_SLOW_S if self.fault else HALT_AGAIN_S):
                     self.send("stop")
-            elif revive and now - self._sent_s >= 1.0:
+            elif revive and is_watched and now - self._sent_s >= 1.0:
                 # It may have been switched off and on: it says nothing until it is told to listen.
                 self.send("command")
-            elif now - self._sent_s >= KEEP_ALIVE_S:
+            elif is_watched and now - self._sent_s >= KEEP_ALIVE_S:
+                del self._drone.answers[:-KEPT_ANSWERS]  # to earlier ones
                 self.send("battery?")
 
     def _listen(self) -> None:

@@ -127,6 +127,7 @@ class TelloRobot(DroneRobot):
         link = self._link
         if link is None:
             return RobotStatus()
+        link.watched_s = self.clock.now()
         where = self.here()
         turn = (0.0, 0.0, math.sin(where.yaw / 2.0), math.cos(where.yaw / 2.0))
         silent = link.silent_s > STATE_SILENCE_S
