@@ -672,6 +672,17 @@ def test_no_segment_is_lost_before_a_driver_that_is_held_up(domain_id: int) -> N
         here.close()
 
 
+def test_a_fleet_in_a_namespace_is_refused(domain_id: int) -> None:
+    """All its drivers would have the same names."""
+    with pytest.raises(InvalidInput, match="namespace"):
+        start_bridge_fleet(
+            a_fleet(),
+            domain_id=domain_id,
+            ros_args=["--ros-args", "-r", "__ns:=/hall"],
+            client_factory=FakeServer(),
+        )
+
+
 def test_a_bridge_whose_configuration_fails_half_way_is_undone(domain_id: int, tmp_path: Path) -> None:
     def no_client(url: str) -> FakeServer:
         if not attempts:

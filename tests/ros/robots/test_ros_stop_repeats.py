@@ -125,6 +125,16 @@ def test_a_stop_that_the_network_refuses_is_no_success(monkeypatch: pytest.Monke
         link.close()
 
 
+@pytest.mark.parametrize(("command", "taken"), [("stop", True), ("forward 20", False)])
+def test_a_stop_that_is_called_forced_is_one(command: str, taken: bool, link_of: Any) -> None:
+    link, drone = link_of(-1)
+
+    def wait(seconds: float) -> None:
+        drone.answers.append(b"forced stop\r\n")
+
+    assert link.insist(command, 2.0, wait) == taken
+
+
 def test_a_drone_whose_driver_hangs_is_not_kept_in_the_air() -> None:
     """Its failsafe hangs, too; without a command the drone lands by itself."""
     clock, drone, robot = ManualRobotClock(), Drone(-1), TelloRobot()

@@ -108,6 +108,9 @@ def start_bridge_fleet(
                 context=context, overrides=fleet.bridge_parameters(), client_factory=client_factory
             )
             nodes.append(bridge)
+            if (namespace := bridge.get_namespace()) != "/":
+                # The remapping would put every driver into the same namespace.
+                raise InvalidInput(f"a fleet has no namespace of its own, got {namespace!r}", where="__ns")
             if recording is not None:
                 nodes.append(RecorderNode([robot.name for robot in fleet.robots], recording, context=context))
         except (ParameterException, ValueError, TypeError) as error:
@@ -217,6 +220,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 running.spinner.wait(stop)
             finally:
                 is_clean = running.close()
+                if recording is not None and recording.failure:
+                    sys.stderr.write(f"timely_fleet: {recording.failure}\n")
     except TimelyError as error:
         sys.stderr.write(f"timely_fleet: {error}\n")
         return 2 if isinstance(error, InvalidInput) else 1

@@ -26,6 +26,8 @@ KEEP_ALIVE_S = 5.0
 UNWATCHED_S = 10.0
 """A drone whose driver has not looked at its state for so long is not kept in the air, since no failsafe would act."""
 KEPT_ANSWERS = 20
+FORCED_STOP = "forced stop"
+"""What some drones answer to a stop instead of ``ok``."""
 STATE_SILENCE_S = 3.0
 """The state comes ten times a second; without it for so long the drone is out of reach."""
 REVIVE_S = 2.0
@@ -166,7 +168,7 @@ class TelloLink:
             again = self._clock.now() + TRY_S
             while self._clock.now() < min(again, end):
                 if (answer := self.answer()) is not None:
-                    if answer.lower() == "ok":
+                    if answer.lower() == "ok" or (text == "stop" and answer.lower() == FORCED_STOP):
                         return True
                     break
                 wait(0.02)
