@@ -372,6 +372,19 @@ def test_a_torn_record_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert "torn" in caplog.text
 
 
+def test_a_task_whose_last_event_was_lost_ends_all_the_same(tmp_path: Path) -> None:
+    """A power failure may take a record of an older file and leave one of a newer file."""
+    state, before = cut(tmp_path, "short", seconds=30.0)
+    file = state / "tasks" / "00000001.log"
+    lines = file.read_bytes().splitlines(keepends=True)
+    kept = [line for line in lines if json.loads(line[9:]).get("kind") != "generated"]
+    assert len(kept) == len(lines) - 1
+    file.write_bytes(b"".join(kept))
+    with server(state, now=131.0) as served:
+        assert [name for _, name, _ in rest(served, 0)] == [name for _, name, _ in before]
+        assert served.http.get("/v1/tasks/one").json()["state"] == "ended"
+
+
 def test_a_log_of_another_version_is_refused_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "00000001.log").write_bytes(record_log_line({"timely_tasks": 2}))

@@ -172,6 +172,9 @@ class Recovery:
                     task.ending = Ending(*record["ending"])
         if task.state != "ended" and task.track.failed is not None:
             task.ending = _failure(task)
+        if task.state == "ended" and not task.events.closed:
+            # A power failure took the record of its last event: without one, readers would wait for ever.
+            task.state = "generating"
         return task, fingerprint
 
 
