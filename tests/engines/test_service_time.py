@@ -99,3 +99,37 @@ def test_a_stall_shuts_out_requests_for_a_while_only() -> None:
     assert predict(times, URGENT).upper_s > 50.0 * before.upper_s
     after = times.predict(URGENT, table, SPEED, None, 300.0)
     assert after.upper_s < 2.0 * before.upper_s
+
+
+@pytest.mark.parametrize(("stalls", "counts"), [(1, False), (8, True)])
+def test_tasks_of_a_rare_stall_shut_out_no_other(stalls: int, counts: bool) -> None:
+    """They were late together, and without new tasks no better ratio would come."""
+    times = ServiceTime()
+    before = predict(times, URGENT)
+    for number in range(50):
+        serve(times, number, URGENT, 1.0)
+    stalled_jobs, response_s, stall_s = [], before.eta_s + 0.4, 0.4 / stalls
+    for number in range(8):
+        spec, table = JobSpec(number, 0.0, RequestHints(utility=URGENT), prompt_tokens=256), JobTable()
+        times.arrive(spec, table, SPEED, None)
+        stalled_jobs.append(table.add(spec))
+    for number in range(stalls):
+        times.ran(number * stall_s, stall_s + 0.001, 0.001)
+    for job in stalled_jobs:
+        job.segments.append(Segment(0, "go", 5, response_s, 1.0))
+        times.close_segment(job, response_s)
+    assert (predict(times, URGENT).upper_s > 2.0 * before.upper_s) == counts
+
+
+def test_a_stall_counts_from_the_arrival_of_a_task_that_comes_meanwhile() -> None:
+    times = ServiceTime()
+    before = predict(times, URGENT)
+    for number in range(20):
+        serve(times, number, URGENT, 1.0)
+    spec, table = JobSpec("late", 0.0, RequestHints(utility=URGENT), prompt_tokens=256), JobTable()
+    times.arrive(spec, table, SPEED, None)
+    times.ran(-0.5, 0.6, 0.02)
+    job, response_s = table.add(spec), before.eta_s + 0.1
+    job.segments.append(Segment(0, "go", 5, response_s, 1.0))
+    times.close_segment(job, response_s)
+    assert predict(times, URGENT).upper_s == pytest.approx(before.upper_s)

@@ -90,7 +90,7 @@ class Controller:
         self.segments = 0
         self.evictions = 0
         self.recomputed_tokens = 0
-        self._learner = StepLearner(self.speed.observe)
+        self._learner = StepLearner(self._observe)
         self._tracks: dict[JobId, ExecutionTrack] = {}
         """What each job's robot is doing."""
         self._limits: StepLimits | None = None
@@ -466,11 +466,19 @@ class Controller:
         self.busy_s += step_s
         if self._in_flight is not None:
             self._in_flight.end_s += step_s
-        self.speed.observe(len(job_ids), 0, step_s, context_tokens, 0.0)
+        self._observe(len(job_ids), 0, step_s, context_tokens, 0.0)
         for job_id in job_ids:
             job = self.table.get(job_id)
             if job is not None:
                 self.table.attained_s[job.row] += step_s
+
+    def _observe(
+        self, sequences: float, prefill_tokens: float, step_s: float, context_tokens: float, mixed: float
+    ) -> None:
+        if self._limits is not None:
+            predicted_s = self.speed.step_s(sequences, prefill_tokens, context_tokens)
+            self._service_time.ran(self._limits.now, step_s, predicted_s)
+        self.speed.observe(sequences, prefill_tokens, step_s, context_tokens, mixed)
 
     def counters(self) -> dict[str, int]:
         """Counts since the start, by the names of ``EngineStats``."""

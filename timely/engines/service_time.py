@@ -35,26 +35,40 @@ RATIO_AGE_S = 120.0
 LEAST_RATIOS = 5
 """Ratios of a size from which it has a correction of its own."""
 
+STALL = 3.0
+"""A step this many times longer than predicted is a stall, of the machine or of its garbage collection."""
+
+RARE = 0.5
+"""Stalls are rare whose tasks are fewer than this share of those that may be late."""
+
 UPPER = {True: 0.98, False: 1.0 - 0.0875}
 """Quantiles of the upper predictions for urgent and other requests. QoServe is late for 8.75% in overload."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Waiting:
-    """A job without a segment, and its forecast at its arrival, seconds."""
+    """A job without a segment.
+
+    Attributes:
+        forecast_s: of its response at its arrival, seconds.
+        stalled_s: by how much stalls have delayed it, seconds.
+    """
 
     urgent: bool
     arrival_s: float
     forecast_s: float
+    stalled_s: float = 0.0
 
     @property
     def key(self) -> tuple[bool, int]:
         """Of the correction that it teaches."""
         return self.urgent, _bucket(self.forecast_s)
 
-    def ratio(self, now: float) -> float:
-        """Logarithm of its time until now over the forecast."""
-        return math.log(max(now - self.arrival_s, 1e-6) / self.forecast_s)
+    def ratios(self, now: float) -> tuple[float, float]:
+        """Logarithm of its time until now over the forecast; and the same without stalls."""
+        waited_s = now - self.arrival_s
+        times_s = max(waited_s, 1e-6), max(waited_s - self.stalled_s, 1e-6)
+        return math.log(times_s[0] / self.forecast_s), math.log(times_s[1] / self.forecast_s)
 
 
 class ServiceTime:
@@ -66,6 +80,8 @@ class ServiceTime:
     its wait is longer than most. Urgent tasks have corrections of their own.
     Until some were served, an idle engine is expected to give the next task the shortest segment. Otherwise a server
     that refuses late tasks might refuse all, and never learn how long segments are.
+    A stall delays all tasks of a moment. While few tasks of a class meet one, ratios leave stalls out. Otherwise the
+    server would refuse urgent tasks until those of the stall are old, for refused ones give no better ratios.
     The upper prediction is at least what the responses that are promised already leave.
     """
 
@@ -75,8 +91,10 @@ class ServiceTime:
         self._waiting: dict[JobId, _Waiting] = {}
         """Jobs without a segment."""
         self._lengths = SegmentLengths()
-        self._ratios: dict[tuple[bool, int], deque[tuple[float, float]]] = {}
-        """Time and logarithm of response over forecast, by urgency and size of the forecast."""
+        self._ratios: dict[tuple[bool, int], deque[tuple[float, ...]]] = {}
+        """Time, and logarithms of response over forecast with and without stalls; by urgency and size."""
+        self._stalls: deque[tuple[float, ...]] = deque(maxlen=RATIOS)
+        """End of each stall, and by how much it delayed tasks, seconds."""
         self._responses = {True: 0, False: 0}
         """Tasks that were served, by urgency."""
 
@@ -90,6 +108,15 @@ class ServiceTime:
         self._prompt_tokens += WEIGHT * (spec.prompt_tokens - spec.cached_tokens - self._prompt_tokens)
         self._segment_tokens += WEIGHT * (spec.segment_tokens - self._segment_tokens)
 
+    def ran(self, begin_s: float, step_s: float, predicted_s: float) -> None:
+        """A step is over; by its prediction it would have taken ``predicted_s`` seconds."""
+        if step_s <= STALL * predicted_s:
+            return
+        end_s = begin_s + step_s
+        self._stalls.append((end_s, step_s - predicted_s))
+        for waiting in self._waiting.values():
+            waiting.stalled_s += max(0.0, end_s - max(begin_s + predicted_s, waiting.arrival_s))
+
     def close_segment(self, job: Job, now: float) -> None:
         """A job has closed a segment, the first or a later one."""
         self._lengths.learn(job)
@@ -97,7 +124,7 @@ class ServiceTime:
         if waiting is None or now <= waiting.arrival_s:
             return
         self._responses[waiting.urgent] += 1
-        self._ratios.setdefault(waiting.key, deque(maxlen=RATIOS)).append((now, waiting.ratio(now)))
+        self._ratios.setdefault(waiting.key, deque(maxlen=RATIOS)).append((now, *waiting.ratios(now)))
 
     def finish(self, job_id: JobId) -> None:
         self._waiting.pop(job_id, None)
@@ -134,14 +161,15 @@ class ServiceTime:
                 least_s = response_behind_promises_s(spec, table, self._lengths, limits, in_flight, now)
         finally:
             table.remove_together([other.job_id for other in reversed(coming)])
-        for ratios in self._ratios.values():
-            while ratios and ratios[0][0] < now - RATIO_AGE_S:
-                ratios.popleft()
-        middle, upper = self._correction(utility.urgent, _bucket(forecast_s), now)
+        for past in (*self._ratios.values(), self._stalls):
+            while past and past[0][0] < now - RATIO_AGE_S:
+                past.popleft()
+        middle, upper = self._correction(utility.urgent, forecast_s, now)
         return ResponsePrediction(forecast_s * math.exp(middle), max(forecast_s * math.exp(upper), least_s))
 
-    def _correction(self, urgent: bool, bucket: int, now: float) -> tuple[float, float]:
+    def _correction(self, urgent: bool, forecast_s: float, now: float) -> tuple[float, float]:
         """Median and upper quantile of the ratios of like tasks, logarithms."""
+        bucket = _bucket(forecast_s)
         near = min(
             (key for key, ratios in self._ratios.items() if key[0] == urgent and len(ratios) >= LEAST_RATIOS),
             key=lambda key: abs(key[1] - bucket),
@@ -149,10 +177,13 @@ class ServiceTime:
         )
         if near is None:
             return 0.0, 0.0
-        ratios = sorted(ratio for _, ratio in self._ratios[near])
+        # A task meets a stall that ends while it waits, or in which it comes.
+        met_s = sum(delay_s + forecast_s for _, delay_s in self._stalls)
+        kind = 1 if met_s < RARE * (1.0 - UPPER[urgent]) * RATIO_AGE_S else 0
+        ratios = sorted(entry[1 + kind] for entry in self._ratios[near])
         upper = _quantile(ratios, UPPER[urgent])
         # A job that waits for longer than most will also respond after that.
-        waits = (waiting.ratio(now) for waiting in self._waiting.values() if waiting.key == near)
+        waits = (waiting.ratios(now)[kind] for waiting in self._waiting.values() if waiting.key == near)
         ratios = sorted([*ratios, *(ratio for ratio in waits if ratio > upper)])
         return _quantile(ratios, 0.5), _quantile(ratios, UPPER[urgent])
 
