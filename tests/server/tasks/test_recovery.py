@@ -398,7 +398,7 @@ def test_a_file_whose_first_line_is_damaged_keeps_no_server_from_its_start(
 ) -> None:
     state, _ = cut(tmp_path, "long", seconds=3.0)
     file = state / "tasks" / "00000001.log"
-    content = b"0" + file.read_bytes()[1:]
+    content = b"x" + file.read_bytes()[1:]
     file.write_bytes(content)
     with server(state, now=105.0) as served:
         assert served.http.get("/v1/tasks/one").status_code == 404
