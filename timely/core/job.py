@@ -174,7 +174,7 @@ class JobTable:
             tuple(names): np.zeros((len(names), capacity), dtype=kind) for kind, names in types.items()
         }
         """The columns of each type in one array, a row each, so that moving a job takes few operations."""
-        self._jobs: list[Job] = []
+        self.jobs: list[Job] = []
         self._by_id: dict[JobId, Job] = {}
         self._rows: dict[JobId, int] = {}
         self._ids = np.empty(capacity, dtype=np.object_)
@@ -185,10 +185,10 @@ class JobTable:
         self._views()
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self.jobs)
 
     def __iter__(self) -> Iterator[Job]:
-        return iter(self._jobs)
+        return iter(self.jobs)
 
     def __contains__(self, job_id: JobId) -> bool:
         return job_id in self._by_id
@@ -219,10 +219,6 @@ class JobTable:
         job_ids: list[JobId] = self._ids[rows].tolist()
         return job_ids
 
-    @property
-    def jobs(self) -> Sequence[Job]:
-        return self._jobs
-
     def add(self, spec: JobSpec) -> Job:
         """Append a row for a new job; its prompt is wholly to be computed but for ``cached_tokens``.
 
@@ -231,11 +227,11 @@ class JobTable:
         """
         if spec.job_id in self._by_id:
             raise KeyError(f"job {spec.job_id!r} is already here")
-        row = len(self._jobs)
+        row = len(self.jobs)
         if row == self._capacity:
             self._grow()
         job = Job(spec, self, row)
-        self._jobs.append(job)
+        self.jobs.append(job)
         self._by_id[spec.job_id] = job
         self._rows[spec.job_id] = row
         self._ids[row] = spec.job_id
@@ -277,13 +273,13 @@ class JobTable:
         origins: dict[int, int] = {}
         """Where the content of rows comes from that is not in its place."""
         for job in jobs:
-            last = self._jobs.pop()
+            last = self.jobs.pop()
             del self._rows[job.job_id]
             origin = origins.pop(last.row, last.row)
             self._ids[last.row] = None
             if last is not job:
                 origins[job.row] = origin
-                self._jobs[job.row] = last
+                self.jobs[job.row] = last
                 self._ids[job.row] = last.job_id
                 self._rows[last.job_id] = last.row = job.row
             job.row = -1
@@ -303,7 +299,7 @@ class JobTable:
         self._ids = np.concatenate((self._ids, np.empty(self._capacity - len(self._ids), dtype=np.object_)))
 
     def _views(self) -> None:
-        rows, columns = len(self._jobs), self.__dict__
+        rows, columns = len(self.jobs), self.__dict__
         for names, store in self._stores.items():
             for name, column in zip(names, store[:, :rows], strict=True):
                 columns[name] = column

@@ -18,18 +18,14 @@ class FairVirtualTime:
         rate: capacity, units of cost per second.
     """
 
-    __slots__ = ("_finish", "_now", "_value", "rate")
+    __slots__ = ("_finish", "_now", "rate", "value")
 
     def __init__(self, rate: float = 0.0) -> None:
         self.rate = rate
         self._now = 0.0
-        self._value = 0.0
-        self._finish: list[float] = []
-
-    @property
-    def value(self) -> float:
+        self.value = 0.0
         """Virtual time at the last ``advance``: service that an application present all along has received."""
-        return self._value
+        self._finish: list[float] = []
 
     @property
     def active(self) -> int:
@@ -43,18 +39,18 @@ class FairVirtualTime:
         """
         left_s = now - self._now
         if left_s <= 0.0:
-            return self._value
+            return self.value
         self._now = now
         finish = self._finish
         while finish and left_s > 0.0 and self.rate > 0.0:
             share = self.rate / len(finish)
-            until = (finish[0] - self._value) / share
+            until = (finish[0] - self.value) / share
             if until > left_s:
-                self._value += left_s * share
+                self.value += left_s * share
                 break
-            self._value = heapq.heappop(finish)
+            self.value = heapq.heappop(finish)
             left_s -= until
-        return self._value
+        return self.value
 
     def arrive(self, cost: float, now: float, *, after: float = 0.0) -> float:
         """An application of ``cost`` arrives at ``now``; returns its finish tag.
@@ -72,6 +68,6 @@ class FairVirtualTime:
         if tag in self._finish:
             self._finish.remove(tag)
             heapq.heapify(self._finish)
-        if new_tag > self._value:
+        if new_tag > self.value:
             heapq.heappush(self._finish, new_tag)
         return new_tag

@@ -66,7 +66,8 @@ class LearnedSpeed:
         self._surprises = [0, 0]
         self._news = 0
         """Steps since the last fit, counted by ``NEWS``."""
-        self._token_s = prior[0]
+        self.token_s = prior[0]
+        """Time of the most recent steps without what prompts added to them, seconds a token."""
         self.step_count = 0
 
     def observe(
@@ -118,7 +119,7 @@ class LearnedSpeed:
         if step_s > prompts_s:
             # The rest of a step is as uncertain as all of it: the smaller its share, the less it says.
             share = min(1.0, decoding_s / step_s) ** 2 if kind else 1.0
-            self._token_s += share * TOKEN_SMOOTHING * (step_s - prompts_s - self._token_s)
+            self.token_s += share * TOKEN_SMOOTHING * (step_s - prompts_s - self.token_s)
 
     def _learn(self) -> None:
         """Fit the coefficients to the sums, the prior counting as little as its variances and steps say."""
@@ -170,11 +171,6 @@ class LearnedSpeed:
     def _prompts_s(self, prefill_tokens: float, mixed: float) -> float:
         """Predicted time that prompts add to a step, seconds."""
         return max(0.0, max(0.0, self._w[2]) * prefill_tokens + self._w[4] * mixed)
-
-    @property
-    def token_s(self) -> float:
-        """Time of the most recent steps without what prompts added to them, seconds a token."""
-        return self._token_s
 
     @property
     def prefill_token_s(self) -> float:

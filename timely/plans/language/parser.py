@@ -68,12 +68,8 @@ class SegmentParser(PlanTree):
             raise Unsupported("prose is not parsed", where=f"skill set {skill_set.name}")
         self.skill_set = skill_set
         super().__init__(fragment=fragment)
-        self._position = 0
-
-    @property
-    def position(self) -> int:
+        self.position = 0
         """Number of characters parsed so far."""
-        return self._position
 
     def feed(self, segment: str) -> list[Call]:
         """Parse the next segment; returns its calls in the order written, arguments before their call.
@@ -82,12 +78,12 @@ class SegmentParser(PlanTree):
             InvalidInput: the segment does not parse; the message says what and where.
             UnknownName: a skill does not exist.
         """
-        if self._position + len(segment) > MAX_PLAN_CHARS:
+        if self.position + len(segment) > MAX_PLAN_CHARS:
             raise InvalidInput(f"plan is longer than {MAX_PLAN_CHARS} characters", where="plan")
         self.just_closed = []
         reader = _Reader(self, segment, list(lex_plan(segment)))
         calls = reader.statements()
-        self._position += len(segment)
+        self.position += len(segment)
         return calls
 
 

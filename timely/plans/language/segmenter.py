@@ -69,7 +69,7 @@ class Segmenter:
     ``;`` and the rest of a prose text are segments too. Then call ``finish``.
     """
 
-    __slots__ = ("_parts", "_position", "_scanner")
+    __slots__ = ("_parts", "_scanner", "position")
 
     def __init__(self, skill_set: SkillSet) -> None:
         self._scanner: _Scanner
@@ -78,12 +78,8 @@ class Segmenter:
         else:
             self._scanner = _CallScanner(skill_set)
         self._parts: list[str] = []
-        self._position = 0
-
-    @property
-    def position(self) -> int:
+        self.position = 0
         """Characters fed so far."""
-        return self._position
 
     @property
     def pending_text(self) -> str:
@@ -92,8 +88,8 @@ class Segmenter:
     def feed(self, text: str) -> list[Boundary]:
         """Take the next part of the text; returns the segments that it closes, in order."""
         ends = self._scanner.scan(text)
-        start = self._position
-        self._position = start + len(text)
+        start = self.position
+        self.position = start + len(text)
         if not ends:
             self._parts.append(text)
             return []
@@ -113,7 +109,7 @@ class Segmenter:
         use = self._scanner.at_end() if text else None
         if use is None:
             return []
-        last = Boundary(self._position, text, *use)
+        last = Boundary(self.position, text, *use)
         self._parts = []
         return [last]
 

@@ -31,24 +31,20 @@ class TaskEvents:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._events: list[bytes] = []
-        self._closed = False
+        self.closed = False
         self._change = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._events)
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
     def append(self, name: str, data: Mapping[str, Any], *, last: bool = False) -> int:
         """Add an event and return its id; raises EngineFailed when the buffer is full."""
-        if self._closed:
+        if self.closed:
             raise EngineFailed("an event after the last one", where="events")
         if len(self._events) >= self._limit and not last:
             raise EngineFailed(f"more than {self._limit} events for one task", where="events")
         self._events.append(server_task_event_bytes(len(self._events) + 1, name, data))
-        self._closed = last
+        self.closed = last
         old_change, self._change = self._change, asyncio.Event()
         old_change.set()
         return len(self._events)
@@ -61,7 +57,7 @@ class TaskEvents:
             while position < len(self._events):
                 position += 1
                 yield self._events[position - 1]
-            if self._closed:
+            if self.closed:
                 if position > len(self._events):
                     # The machine lost events that the reader has: the end must be a new event for it.
                     _, _, event = self._events[-1].partition(b"\n")
