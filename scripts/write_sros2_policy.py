@@ -19,6 +19,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "ros2_ws/src/timely_bringup/config"
 DOMAIN = 99
+INTERNAL = ("/rosout", "/parameter_events")
+"""Of a life cycle or of parameters: SROS 2 allows both by the node's name, below."""
 LIMIT_S, SETTLED_S = 30.0, 1.0
 OPERATOR_SERVICES = ("stop", "reset", "stop_fleet", "acquire_lease", "confirm")
 Rules = Mapping[tuple[str, str], Iterable[str]]
@@ -69,7 +71,7 @@ def read_graph(fleet_file: Path) -> dict[tuple[str, str], Rules]:
         return {
             (space, name): {
                 rule: sorted(
-                    one for one, _ in read(name, space) if "/_action/" not in one and not _internal(one)
+                    one for one, _ in read(name, space) if "/_action/" not in one and one not in INTERNAL
                 )
                 for rule, read in readers.items()
             }
@@ -85,11 +87,6 @@ def read_graph(fleet_file: Path) -> dict[tuple[str, str], Rules]:
     finally:
         spinner.close()
     return graph
-
-
-def _internal(name: str) -> bool:
-    """Of a life cycle or of parameters: SROS 2 allows both by the node's name, below."""
-    return name in ("/rosout", "/parameter_events")
 
 
 def write_policy(graph: Mapping[tuple[str, str], Rules]) -> str:

@@ -120,7 +120,7 @@ class _Recording:
             message.index,
             message.text,
             message.tokens,
-            _positive(message.execution_s),
+            message.execution_s if math.isfinite(message.execution_s) and message.execution_s > 0 else 0.0,
             blocking=message.blocking,
         )
         task.segments.setdefault(message.index, segment)
@@ -150,10 +150,6 @@ class _Recording:
 def _namespace(topic: str) -> str:
     parts = [part for part in topic.split("/") if part]
     return parts[0] if len(parts) > 1 else ""
-
-
-def _positive(value: float) -> float:
-    return value if math.isfinite(value) and value > 0 else 0.0
 
 
 def _tuf(message: Any) -> Tuf:

@@ -92,14 +92,21 @@ class Checkpoints:
         return self._results[key] if self._code.get(key) == benchmark_code_hash(function) else None
 
     def keep(self, experiment: str, function: Measurement, arguments: Arguments, value: Any) -> None:
-        """Keep a result that was computed elsewhere, such as in an event loop."""
-        self._keep(_key(experiment, arguments), value, benchmark_code_hash(function))
+        """Keep a result, also one that was computed elsewhere, such as in an event loop."""
+        key, code = _key(experiment, arguments), benchmark_code_hash(function)
+        # The result passes through JSON, so that this run and one that reads the file return the same.
+        text = json.dumps(value, allow_nan=False)
+        self._results[key] = json.loads(text)
+        self._code[key] = code
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(f'{{"key": {json.dumps(key)}, "code": "{code}", "value": {text}}}\n')
 
     def _compute_in_turn(self, experiment: str, function: Measurement, todo: Sequence[Arguments]) -> int:
         for number, arguments in enumerate(todo):
             if self.over:
                 return len(todo) - number
-            self._keep(_key(experiment, arguments), function(*arguments), benchmark_code_hash(function))
+            self.keep(experiment, function, arguments, function(*arguments))
         return 0
 
     def _compute_in_processes(self, experiment: str, function: Measurement, todo: Sequence[Arguments]) -> int:
@@ -112,19 +119,8 @@ class Checkpoints:
                     arguments = waiting.pop()
                     running[pool.submit(function, *arguments)] = arguments
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    self._keep(
-                        _key(experiment, running.pop(future)), future.result(), benchmark_code_hash(function)
-                    )
+                    self.keep(experiment, function, running.pop(future), future.result())
         return len(waiting)
-
-    def _keep(self, key: str, value: Any, code: str) -> None:
-        # The result passes through JSON, so that this run and one that reads the file return the same.
-        text = json.dumps(value, allow_nan=False)
-        self._results[key] = json.loads(text)
-        self._code[key] = code
-        if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(f'{{"key": {json.dumps(key)}, "code": "{code}", "value": {text}}}\n')
 
     def _read(self, path: Path) -> None:
         if not path.exists():

@@ -154,14 +154,13 @@ def _print(result: dict[str, Any]) -> None:
             table.add_row(
                 name, str(group["jobs"]), f"{group['share_served']:.1%}", f"{group['utility_mean']:.3f}",
                 f"{group['utility_max_mean']:.3f}",
-                *(_seconds(v) for v in (response["p50"], response["p90"], response["p99"], waiting["mean"])),
+                *(
+                    "-" if value is None else f"{value:.3f} s"
+                    for value in (response["p50"], response["p90"], response["p99"], waiting["mean"])
+                ),
             )  # fmt: skip
     console.print(table)
     if result["engine"] == "sim":
         console.print(f"sha256 {result_hash(result)}", style="dim", soft_wrap=True)
     if result["partial"]:
         console.print("interrupted: results so far")
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f} s"

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +94,6 @@ def check_base(card: Card, base: Path, where: Path) -> None:
 def planner_prompt_hash(skills: SkillSet) -> str:
     """SHA-256 of the fixed part of the prompt for a trained model."""
     return hashlib.sha256(fixed_prompt_part(skills, examples=False).encode()).hexdigest()
-
-
-def planner_prompt_hashes(skill_sets: Iterable[SkillSet]) -> Mapping[str, str]:
-    return {skills.name: planner_prompt_hash(skills) for skills in skill_sets}
 
 
 def weights_hash(folder: Path) -> str:

@@ -63,7 +63,7 @@ def plan_grammar(skill_set: SkillSet) -> str:
     rules = _Rules(skill_set.skills, blocks=skill_set.language == "minispec")
     if not rules.statements:
         raise InvalidInput("no skill can be used as a statement", where=f"skill set {skill_set.name}")
-    return rules.text(rules.plan(skill_set.max_statements))
+    return rules.text(rules.sequence(_Position(0, skill_set.max_statements, 0), None, first=True, acts=True))
 
 
 def _argument_rule(argument: Argument) -> str:
@@ -106,10 +106,6 @@ class _Rules:
         lines = [f'root ::= {start} "\\n"?', *(f"{name} ::= {body}" for name, body in self.rules.items())]
         return "\n".join(lines) + "\n"
 
-    def plan(self, left: int) -> str:
-        """One to ``left`` statements."""
-        return self._sequence(_Position(0, left, 0), None, first=True, acts=True)
-
     def _add_call(self, skill: Skill) -> None:
         names = [
             self._rule_name(f"{skill.word}-{argument.name}", _argument_rule(argument))
@@ -126,7 +122,7 @@ class _Rules:
         self.rules[name] = body
         return name
 
-    def _sequence(
+    def sequence(
         self, at: _Position, last: _Previous | None, *, first: bool = False, acts: bool = False
     ) -> str:
         """The rest of a block or of the plan.
@@ -199,18 +195,18 @@ class _Rules:
             options.append(f'"_1=" {value} {self._then(_Position(at.depth, at.left - 1, 1), None)}')
         if at.depth < len(RESERVE) and at.left > RESERVE[at.depth]:
             inner = _Position(at.depth + 1, RESERVE[at.depth], at.variables)
-            after = self._sequence(at.after(1 + RESERVE[at.depth]), None)
+            after = self.sequence(at.after(1 + RESERVE[at.depth]), None)
             rest = f'"}}" ";"? {after}'
             if condition := self._condition(at.variables):
-                options.append(f'"?" {condition} "{{" {self._sequence(inner, None, first=True)} {rest}')
+                options.append(f'"?" {condition} "{{" {self.sequence(inner, None, first=True)} {rest}')
             if not at.depth:
                 count = self._rule_name("count", ebnf.ebnf_integer(2, MAX_LOOP))
-                options.append(f'{count} "{{" {self._sequence(inner, None, first=True, acts=True)} {rest}')
+                options.append(f'{count} "{{" {self.sequence(inner, None, first=True, acts=True)} {rest}')
         return options
 
     def _then(self, at: _Position, last: _Previous | None) -> str:
         """The rest of a sequence after a statement. The last statement of a block needs no ``;``."""
-        after = f'";" {self._sequence(at, last)}'
+        after = f'";" {self.sequence(at, last)}'
         return f"({after})?" if at.depth else after
 
     def _return(self, variables: int) -> str:

@@ -12,6 +12,7 @@ from timely.plans.units import convert_plan_unit
 
 MAX_SEGMENT_CHARS = 20_000
 _OBJECT = compile_pattern(OBJECT_SHAPE)
+"""Words, optionally with a position (``chair[0.6]``)."""
 
 
 def check_plan_segment(
@@ -70,11 +71,6 @@ def check_call(call: Call, skill_set: SkillSet, profile: RobotProfile) -> None:
     )
     if problem:
         raise UnsafeSegment(problem, where=where)
-
-
-def is_object_name(name: str) -> bool:
-    """``name`` has the shape of an object name: words, optionally with a position (``chair[0.6]``)."""
-    return _OBJECT.fullmatch(name) is not None
 
 
 def _check_characters(text: str) -> None:
@@ -137,7 +133,7 @@ def _bad_value(argument: Argument, value: int | float | bool | str) -> str | Non
             return f"must be a text, got {value!r}"
         if len(value) > argument.chars:
             return f"must be at most {argument.chars} characters, got {len(value)}"
-        if kind == "object" and not is_object_name(value):
+        if kind == "object" and _OBJECT.fullmatch(value) is None:
             return f"must name an object, got {value!r}"
     if argument.choices is not None and value not in argument.choices:
         return f"must be one of {', '.join(map(str, argument.choices))}, got {value!r}"

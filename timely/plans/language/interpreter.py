@@ -103,7 +103,7 @@ class Interpreter:
         self._parser = SegmentParser(skill_set)
         self._max_calls = max_calls
         self._variables: dict[str, Plain] = {}
-        self._walk = self._run()
+        self._walk = self._block(self._parser.program.body)
         self._pending: Invocation | None = None
         self._answer: Plain = None
         self._steps = 0
@@ -176,9 +176,6 @@ class Interpreter:
             self.answer(world.do(invocation))
 
     # ------------------------------------------------------------------ walking the tree
-
-    def _run(self) -> _Walk[None]:
-        yield from self._block(self._parser.program.body)
 
     def _block(self, block: Block) -> _Walk[bool]:
         """Run the block as it grows; True if the plan returned in it."""
