@@ -222,6 +222,12 @@ def own_signal_handlers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("own_signal_handlers")
+def test_drivers_of_several_robots_in_one_namespace_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert driver_command(["--robots", "one", "two", "--ros-args", "-r", "__ns:=/hall"]) == 2
+    assert "one namespace" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("own_signal_handlers")
 @pytest.mark.parametrize("names", [["a b"], ["a/../b"], [""], ["ä"], ["drone1", "drone1"]])
 @pytest.mark.parametrize("command", [record_command, driver_command])
 def test_names_that_cannot_be_namespaces_are_refused(

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from timely.core.child_process import core_stop_event
-from timely.core.errors import TimelyError
+from timely.core.errors import InvalidInput, TimelyError
 from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.robot_names import check_robot_names
 from timely_robots.ros.driver_node import DriverNode
@@ -28,14 +28,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv[:at])
     stop = core_stop_event(with_parent=False)
     context = None
+    drivers: list[DriverNode] = []
     robots = options.robots or [""]
     try:
         check_robot_names(options.robots or (), "--robots")
         context = isolated_ros_context(args=argv[at:])
         kind = robot_class(options.kind)
-        drivers = [DriverNode(kind(), namespace=name, context=context) for name in robots]
+        for name in robots:
+            drivers.append(DriverNode(kind(), namespace=name, context=context))
+        # A remapping of the namespace would put all of them into one.
+        if len({driver.get_namespace() for driver in drivers}) != len(drivers):
+            raise InvalidInput("one namespace for several robots", where="__ns")
     except TimelyError as error:
         sys.stderr.write(f"timely_driver: {error}\n")
+        for driver in drivers:
+            driver.destroy_node()
         if context is not None:
             context.try_shutdown()
         return 2
