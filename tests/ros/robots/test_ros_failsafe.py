@@ -138,6 +138,57 @@ def test_after_a_pause_messages_come_before_motions(bridge: str, monkeypatch: py
         assert 105.0 + safety.SETTLE_S <= now_s < 107.5
 
 
+@pytest.mark.parametrize("bridge", ["ended the task", "is alive", "is gone"])
+def test_after_a_cut_messages_come_before_motions(bridge: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that the cut held back may come before the message that its task has ended."""
+    now_s = 100.0
+    monkeypatch.setattr(safety, "time", SimpleNamespace(monotonic=lambda: now_s))
+    store, watchdog = DriverStore(), TaskWatchdog(1, 2, 3.0)
+    lease = Lease(store.next_epoch, 3.0)
+    epoch = lease.acquire("a", now_s) or 0
+    guard = safety.SafetyGuard(
+        store,
+        lease,
+        watchdog,
+        FailsafeMonitor(Failsafe()),
+        safety.ProximityGate(0.0, 0.0),
+        safety.Confirmation(1.0),
+        safety.PauseGate(0.5),
+        lambda: 1.0,
+    )
+    sleeps = 0
+
+    class Cut:
+        order = SegmentOrder("t", 0, "mf(20);", "drone", owner="a", epoch=epoch)
+
+        def sleep(self, seconds: float) -> None:
+            nonlocal now_s, sleeps
+            now_s, sleeps = now_s + seconds, sleeps + 1
+            guard.check(now_s)
+            guard.renew("a", epoch)
+            if sleeps == 1:
+                watchdog.observe("t", 1, 1, now_s)
+            elif bridge == "ended the task" and sleeps == 5:
+                watchdog.observe("t", 2, 1, now_s)
+            elif bridge == "is alive" and now_s > 106.0:
+                watchdog.observe("t", 1, 1, now_s)
+
+    call, motion = SkillCall("move_forward", (20,), "mf(20)"), cast(Motion, Cut())
+    while now_s < 105.0:
+        guard.check(now_s)
+        now_s += 0.5
+    guard.check(now_s)
+    guard.receive(motion.order)
+    if bridge == "is alive":
+        guard(call, motion)
+        assert now_s > 106.0
+    else:
+        refusal = "its task has ended" if bridge == "ended the task" else "no message of the task"
+        with pytest.raises(MotionError, match=refusal):
+            guard(call, motion)
+        assert 105.0 + safety.SETTLE_S <= now_s < 107.5
+
+
 def test_a_repeated_request_of_the_owner_keeps_its_lease() -> None:
     store = DriverStore()
     lease = Lease(store.next_epoch, 3.0)

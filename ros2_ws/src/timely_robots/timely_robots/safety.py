@@ -19,7 +19,8 @@ MAX_PROXIMITY_AGE_S = 1.0
 PAUSE_S, PAUSE_POLL_S = 1.0, 0.02
 """A shorter time without a check is no pause."""
 SETTLE_S = 0.25
-"""After a pause of its process, a driver has received the messages of the pause when so long has passed."""
+"""After a pause of its process or a cut network, a driver has received the messages of that time when so long has
+passed."""
 
 
 class PauseGate:
@@ -32,7 +33,7 @@ class PauseGate:
         period_s: between two checks by a running executor.
 
     Attributes:
-        settled_s: by then what came during the last pause has been received.
+        settled_s: by then what was sent during the last pause or cut has been received.
     """
 
     def __init__(self, period_s: float) -> None:
@@ -184,8 +185,20 @@ class SafetyGuard:
 
     def receive(self, order: SegmentOrder) -> None:
         """A segment has come. It renews its owner's lease; raises as ``admit``."""
-        self.lease.renew(order.owner, order.epoch, time.monotonic())
+        self.renew(order.owner, order.epoch)
         self.admit(order)
+
+    def renew(self, owner: str, epoch: int, *, release: bool = False) -> None:
+        """Renew or release the lease; without effect if it is not this owner's.
+
+        Messages that a cut network has held back come together when it is whole again, and a segment may come before
+        the message that its task has ended. So after a lapse a motion waits for both, as after a pause.
+        """
+        now_s = time.monotonic()
+        has_lapsed = self.lease.state(now_s).lapsed
+        if self.lease.renew(owner, epoch, now_s, release=release) and has_lapsed:
+            self.pauses.settled_s = now_s + SETTLE_S
+            self.watchdog.doubt(self.pauses.settled_s)
 
     def check(self, now_s: float) -> None:
         """The executor runs now; it does so every ``PauseGate.period_s`` unless the process stands still."""

@@ -170,7 +170,7 @@ class SafetyServices:
         return response
 
     def _on_lease(self, message: LeaseMessage) -> None:
-        self._guard.lease.renew(message.owner, message.epoch, time.monotonic(), release=message.released)
+        self._guard.renew(message.owner, message.epoch, release=message.released)
 
     def _on_proximity(self, message: Any) -> None:
         self.observe_proximity(float(message.data))
