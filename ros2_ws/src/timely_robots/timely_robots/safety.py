@@ -191,8 +191,8 @@ class SafetyGuard:
     def renew(self, owner: str, epoch: int, *, release: bool = False) -> None:
         """Renew or release the lease; without effect if it is not this owner's.
 
-        Messages that a cut network has held back come together when it is whole again, and a segment may come before
-        the message that its task has ended. So after a lapse a motion waits for both, as after a pause.
+        What a cut network has held back comes at once when it is whole again. A segment may precede the message that
+        its task has ended. So after a lapse a motion waits for both, as after a pause.
         """
         now_s = time.monotonic()
         has_lapsed = self.lease.state(now_s).lapsed
