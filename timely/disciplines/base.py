@@ -38,6 +38,14 @@ class Speed(Protocol):
         """Predicted time a prompt token adds to a step, seconds."""
         ...
 
+    def mixing_s(self, context_tokens: float) -> float:
+        """What prompts and decoding sequences in one step add to it, beside what each adds, seconds.
+
+        Args:
+            context_tokens: sum over the decoding sequences of the tokens they attend to.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class EncoderInput:

@@ -35,6 +35,7 @@ class StepBuilder:
         "_victim_rows",
         "_victims",
         "budget",
+        "context_tokens",
         "free",
         "limits",
         "plan",
@@ -55,7 +56,8 @@ class StepBuilder:
         self.budget = limits.token_budget
         self.slots = limits.max_batch
         self.free = limits.free_blocks
-        self.prefill_tokens = 0
+        self.prefill_tokens = self.context_tokens = 0
+        """Prompt tokens of the step, and tokens that its decoding rows attend to."""
         self.worth: Callable[[int, list[int]], bool] | None = None
         self._residents = int(np.count_nonzero(table.resident))
         self._victims = victims
@@ -179,6 +181,7 @@ class StepBuilder:
             self.prefill_tokens += share
         elif not ends:
             self.budget -= 1 + limits.drafter_tokens + int(table.draft_tokens[row])
+            self.context_tokens += int(table.context_tokens[row])
         if limits.max_adapters is not None and table.adapter[row]:
             self._adapters.add(int(table.adapter[row]))
         for item in inputs:
@@ -200,12 +203,12 @@ class StepBuilder:
             self._evicted_rows.isdisjoint(rows) and self._members.isdisjoint(rows)
         ):
             return False
-        new_blocks = np.maximum(
-            0, table.context_tokens[computing] // block + 1 - table.blocks[computing]
-        ).sum()
+        contexts = table.context_tokens[computing]
+        new_blocks = np.maximum(0, contexts // block + 1 - table.blocks[computing]).sum()
         if new_blocks > self.free:
             return False
         self.free -= int(new_blocks)
+        self.context_tokens += int(contexts.sum())
         self.slots -= len(rows)
         self.budget -= tokens
         self.rows.extend(rows)

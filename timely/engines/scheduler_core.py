@@ -49,7 +49,13 @@ class LearningSpeed(Speed, Protocol):
     """A speed that learns from finished steps."""
 
     def observe(
-        self, sequences: float, prefill_tokens: float, step_s: float, context_tokens: float, mixed: float
+        self,
+        sequences: float,
+        prefill_tokens: float,
+        step_s: float,
+        context_tokens: float,
+        mixed: float,
+        mixed_context_tokens: float,
     ) -> None:
         """One step took ``step_s`` seconds; see ``LearnedSpeed.observe``."""
         ...
@@ -466,19 +472,25 @@ class Controller:
         self.busy_s += step_s
         if self._in_flight is not None:
             self._in_flight.end_s += step_s
-        self._observe(len(job_ids), 0, step_s, context_tokens, 0.0)
+        self._observe(len(job_ids), 0, step_s, context_tokens, 0.0, 0.0)
         for job_id in job_ids:
             job = self.table.get(job_id)
             if job is not None:
                 self.table.attained_s[job.row] += step_s
 
     def _observe(
-        self, sequences: float, prefill_tokens: float, step_s: float, context_tokens: float, mixed: float
+        self,
+        sequences: float,
+        prefill_tokens: float,
+        step_s: float,
+        context_tokens: float,
+        mixed: float,
+        mixed_context_tokens: float,
     ) -> None:
         if self._limits is not None:
             predicted_s = self.speed.step_s(sequences, prefill_tokens, context_tokens)
             self._service_time.ran(self._limits.now, step_s, predicted_s)
-        self.speed.observe(sequences, prefill_tokens, step_s, context_tokens, mixed)
+        self.speed.observe(sequences, prefill_tokens, step_s, context_tokens, mixed, mixed_context_tokens)
 
     def counters(self) -> dict[str, int]:
         """Counts since the start, by the names of ``EngineStats``."""

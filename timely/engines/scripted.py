@@ -124,7 +124,7 @@ class ScriptedEngine(Engine):
         self._planner: Planner = planner or nearest_script
         self.clock: AsyncClock = clock or SystemClock()
         self._cost = FixedSpeed(token_s, sequence_s, prefill_token_s)
-        self._prior = (token_s, sequence_s, prefill_token_s, 0.0, 0.0)
+        self._prior = (token_s, sequence_s, prefill_token_s)
         self._discipline, self._predictors = discipline, predictors
         self._controller = self._new_controller()
         self._mode: Mode = mode

@@ -25,6 +25,10 @@ class ReportedSpeed:
             self.token_s + self.sequence_s * max(0.0, sequences - 1) + self.prefill_token_s * prefill_tokens
         )
 
+    def mixing_s(self, context_tokens: float) -> float:
+        """Not reported, since a router composes no step: none."""
+        return 0.0
+
 
 def report_load(table: JobTable, speed: Speed, limits: StepLimits | None) -> dict[str, Any]:
     """What ``read_load`` makes an ``EngineLoad`` of.

@@ -88,7 +88,8 @@ def test_answers_are_judged_together_as_one_by_one(seed: int) -> None:
     for due_s, weight, work_s, left in members:
         together.join(due_s, weight, work_s, left)
         alone.join(due_s, weight, work_s, left)
-    settings = {"longest_tokens": longest, "wait_share": share, "price": price}
+    mixing_s = float(rng.choice([0.0, 0.004]))
+    settings = {"mixing_s": mixing_s, "longest_tokens": longest, "wait_share": share, "price": price}
     joins = together.worth(lefts, weights, lates_s, already_s=already_s, **settings)
     # Patience depends on who is late when the group is judged.
     late = [member for member in members if member[0] <= already_s]
@@ -99,7 +100,7 @@ def test_answers_are_judged_together_as_one_by_one(seed: int) -> None:
         if expected:
             delay_s = sequence_s * min(lefts[at], longest)
             alone.join_answers(lefts[one], delay_s)
-            already_s += delay_s
+            already_s += delay_s + mixing_s
 
 
 def worth_alone(
@@ -121,7 +122,7 @@ def worth_alone(
             continue
         rest_s = due_s - (already_s - state._charged_s)
         rest_s -= sum(sequence_s * min(other, member_left) for other in state._answers)
-        delay_s = sequence_s * min(left, member_left)
+        delay_s = sequence_s * min(left, member_left) + settings["mixing_s"]
         over_s = min(delay_s, max(0.0, delay_s - rest_s))
         loss += slope * over_s
         if over_s > 0.0:
@@ -129,6 +130,7 @@ def worth_alone(
             work += slope * work_s
         if slope <= 2.0 and rest_s <= 0.0:
             mild += slope * over_s
-    paid = min(settings["price"] * sequence_s * min(left, settings["longest_tokens"]), mild)
+    delay_s = sequence_s * min(left, settings["longest_tokens"]) + settings["mixing_s"]
+    paid = min(settings["price"] * delay_s, mild)
     until_s = work / hurt if hurt else 0.0
     return bool(weight * settings["wait_share"] * until_s >= loss - paid)

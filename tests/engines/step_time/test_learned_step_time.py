@@ -52,7 +52,8 @@ def teach_contexts(speed: LearnedSpeed, steps: int, terms: StepTerms, seed: int 
         step_s = time_s(len(contexts), int(prompt > 0), prompt, 0.0, context) * float(rng.normal(1.0, 0.02))
         sequences = len(contexts) + (prompt > 0)
         errors.append(abs(speed.step_s(sequences, prompt, context) / step_s - 1.0))
-        speed.observe(sequences, prompt, step_s, context, float(prompt > 0 and context > 0))
+        mixed = float(prompt > 0 and context > 0)
+        speed.observe(sequences, prompt, step_s, context, mixed, mixed * context)
         contexts = [tokens + 1 for tokens in contexts if rng.random() > 0.02]
         if prompt:
             contexts.append(prompt * int(rng.integers(1, 8)))
@@ -73,6 +74,16 @@ def test_context_and_mixed_steps_are_learned() -> None:
     assert more == pytest.approx(10_000 * 1e-6, rel=0.4)
     usual = speed.step_s(10, 0)
     assert speed.step_s(10, 0, 1000) < usual < speed.step_s(10, 0, 40_000)
+
+
+@pytest.mark.parametrize(("base_s", "token_s"), [(0.004, 0.0), (0.0, 1e-6), (0.002, 5e-7)])
+def test_what_mixing_costs_is_learned_by_context(base_s: float, token_s: float) -> None:
+    changes = {"mixed_base": base_s, "mixed_per_context_token": LONG_CONTEXTS.per_context_token + token_s}
+    speed = LearnedSpeed()
+    errors = teach_contexts(speed, 1500, LONG_CONTEXTS.model_copy(update=changes))
+    assert np.mean(errors[200:]) < 0.021, "of which the noise is 0.016"
+    assert speed.mixing_s(0.0) == 0.0
+    assert speed.mixing_s(20_000) == pytest.approx(base_s + token_s * 20_000, rel=0.35)
 
 
 def test_where_context_costs_nothing_none_is_learned() -> None:
@@ -165,11 +176,11 @@ def test_a_fixed_speed_learns_nothing() -> None:
 
 def events(*steps: tuple[float, float, float, bool]) -> list[tuple[float, float, float]]:
     """What a speed hears of steps (sequences, prompt tokens, seconds, whether prompts follow)."""
-    heard: list[tuple[float, float, float, float, float]] = []
+    heard: list[tuple[float, ...]] = []
     learner = StepLearner(lambda *step: heard.append(step))
     for sequences, prefill_tokens, step_s, follow in steps:
         learner.ran(sequences, prefill_tokens, step_s, prompts_follow=follow)
-    return [(sequences, prefill_tokens, step_s) for sequences, prefill_tokens, step_s, _, _ in heard]
+    return [(sequences, prefill_tokens, step_s) for sequences, prefill_tokens, step_s, *_ in heard]
 
 
 def test_of_joined_steps_the_share_that_mixes_counts() -> None:
@@ -178,7 +189,7 @@ def test_of_joined_steps_the_share_that_mixes_counts() -> None:
     learner.ran(2, 0, 0.06, 300, prompts_follow=True)
     learner.ran(3, 90, 0.01, 302, prompts_follow=False)
     (step,) = heard
-    assert step == pytest.approx((2.5, 45, 0.035, 301, 0.5))
+    assert step == pytest.approx((2.5, 45, 0.035, 301, 0.5, 151))
 
 
 def test_steps_are_told_one_by_one_where_each_is_seen() -> None:

@@ -13,7 +13,9 @@ order of an index. Each joins only if it gains at least what the members lose:
   No job of lower slope makes a promised response late, nor does an equal with a later deadline. One that can wait no
   longer joins whatever others lose.
 * **What joining costs.** A prompt chunk lengthens this step. A decoding sequence lengthens the steps until its segment
-  closes, or those of the members do. A member with less slack than that loses its slope times the difference.
+  closes, or those of the members do. Prompts and decoding sequences in one step take longer than either for each token
+  attended to: the first prompt is charged with that, or the sequences that join it. A member with less slack than the
+  delay loses its slope times the difference.
 * **What it gains.** Left out, the candidate waits until the members that it would delay have closed their segments.
   Of that wait it loses its slope times what exceeds its own slack. If that is less, it waits. So a normal task's
   prompt waits while an urgent first segment is generated. A plain request expects that wait in steps without it, since

@@ -165,9 +165,9 @@ class Step:
         columns = (
             rows, table.prefill_left[rows], table.resident[rows], numbers.left_tokens[places],
             numbers.work_s[places], numbers.weight[places], numbers.slack_s[places], numbers.plain[places],
-            numbers.ordinary[places],
+            numbers.ordinary[places], table.context_tokens[rows],
         )  # fmt: skip
-        for row, prompt, resident, left, work, weight, slack, plain, ordinary in zip(
+        for row, prompt, resident, left, work, weight, own_slack_s, plain, ordinary, context in zip(
             *(column.tolist() for column in columns), strict=True
         ):
             if builder.full:
@@ -177,9 +177,11 @@ class Step:
                 continue
             if builder.is_barred(row):
                 continue
-            tokens, delay_s = self._share(row, prompt, left, weight, slack, plain=plain)
+            tokens, own_s = self._share(row, prompt, left, weight, own_slack_s, plain=plain)
             if not tokens:
                 continue
+            mixing_s = self._mixing_s(prompt, 0 if prompt else context)
+            delay_s, slack = own_s + mixing_s, own_slack_s - mixing_s
             costs = self._costs(ordinary=ordinary)
             room_s = self._promises.room_s(weight, row, slack) - self._delay_s
             breaks = delay_s > room_s
@@ -189,8 +191,9 @@ class Step:
                 and not self._promises.presses(row, slack)
                 and not self._is_worth(costs, delay_s, weight, slack, work)
             ):
-                tokens = self._fitting(costs, tokens, room_s) if prompt and self._rules.CHUNK else 0
-                delay_s = numbers.prompt_token_s * tokens
+                tokens = self._fitting(costs, tokens, room_s, mixing_s) if prompt and self._rules.CHUNK else 0
+                own_s = numbers.prompt_token_s * tokens
+                delay_s = own_s + mixing_s
                 if not tokens or not self._is_worth(costs, delay_s, weight * tokens / prompt, slack, work):
                     self.limited_by = self.limited_by or "suspended"
                     self._refusals += bool(prompt) and not breaks
@@ -199,7 +202,7 @@ class Step:
                 self._refusals = 0
                 self._cuts |= tokens < prompt
                 self._join(delay_s, weight, slack, work, left, plain=plain, ordinary=ordinary)
-                self._promises.join(row, delay_s, tokens)
+                self._promises.join(row, own_s, tokens)
             elif not resident or builder.is_evicted(row):
                 # Nothing less important may take the room that this job waits for; resident jobs go on.
                 self._residents_only = True
@@ -263,7 +266,8 @@ class Step:
         if not ordinary:
             is_dated = ~plain & (slacks < math.inf)
             longest = max(longest, float(lefts[is_dated].max(initial=1.0)))
-        delays = numbers.sequence_s * np.where(plain, np.minimum(lefts, longest), lefts)
+        own_delays = numbers.sequence_s * np.where(plain, np.minimum(lefts, longest), lefts)
+        delays = own_delays + self._group_mixing_s(places) / len(places)
         count: int | None = len(places)
         if already_s + float(delays.sum()) > self._promises.room_s(float(weights.min())):
             return 0
@@ -282,16 +286,16 @@ class Step:
             return 0
         if not ordinary or self.PROTECTS_ORDINARY:
             self._all.join_together(
-                slacks[:count], delays[:count], weights[:count], works[:count], plain[:count]
+                slacks[:count], own_delays[:count], weights[:count], works[:count], plain[:count]
             )
         if not ordinary:
             steep = weights > self.HEEDED_WEIGHT
             self._heeded_cost.join_together(
-                slacks[steep], delays[steep], weights[steep], works[steep], plain[steep]
+                slacks[steep], own_delays[steep], weights[steep], works[steep], plain[steep]
             )
         if self._promises.hold:
             for row, delay_s in zip(
-                numbers.rows[places[:count]].tolist(), delays[:count].tolist(), strict=True
+                numbers.rows[places[:count]].tolist(), own_delays[:count].tolist(), strict=True
             ):
                 self._promises.join(row, delay_s, 1)
         self._delay_s += float(delays[:count].sum())
@@ -299,13 +303,30 @@ class Step:
         self._refusals = 0
         return count
 
-    def _fitting(self, costs: DelayCost, tokens: int, room_s: float) -> int:
+    def _mixing_s(self, prompt_tokens: int, context_tokens: int) -> float:
+        """What mixing adds to the step if further rows join: only the first prompt pays for the members that decode.
+
+        Args:
+            prompt_tokens: of those that compute their prompts.
+            context_tokens: sum over those that decode of the tokens they attend to.
+        """
+        builder, mixing_s = self._builder, self._builder.limits.speed.mixing_s
+        if not builder.prefill_tokens + prompt_tokens:
+            return 0.0
+        already_s = mixing_s(builder.context_tokens) if builder.prefill_tokens else 0.0
+        return mixing_s(builder.context_tokens + context_tokens) - already_s
+
+    def _group_mixing_s(self, places: Rows) -> float:
+        return self._mixing_s(0, int(self._builder.table.context_tokens[self._numbers.rows[places]].sum()))
+
+    def _fitting(self, costs: DelayCost, tokens: int, room_s: float, mixing_s: float) -> int:
         """Prompt tokens that make no member late; 0 when they are hardly any, or when a member is late already.
 
         Args:
             room_s: delay that breaks no promise, seconds.
+            mixing_s: delay that the first of these tokens causes, seconds.
         """
-        room_s = min(room_s, costs.room_s(self._delay_s))
+        room_s = min(room_s, costs.room_s(self._delay_s)) - mixing_s
         if costs.late_weight > 0.0:
             return 0
         room = room_s / self._numbers.prompt_token_s
@@ -392,7 +413,7 @@ class Step:
                 continue
             at = numbers.place(row)
             left_tokens = float(numbers.left_tokens[at])
-            delay_s = numbers.sequence_s * left_tokens
+            delay_s = numbers.sequence_s * left_tokens + self._mixing_s(0, int(table.context_tokens[row]))
             promised_s = self._promises.room_s(float(numbers.weight[at])) - self._delay_s
             if delay_s > min(promised_s, self._all.room_s(self._delay_s)):
                 break

@@ -45,6 +45,7 @@ class DelayedMembers:
         weights: Floats,
         lates_s: Floats,
         *,
+        mixing_s: float,
         already_s: float,
         longest_tokens: float,
         wait_share: float,
@@ -57,6 +58,7 @@ class DelayedMembers:
 
         Args:
             lates_s: lateness, seconds; see ``PATIENCE``.
+            mixing_s: what each answer adds to this step since that has prompts, seconds.
             already_s: delay of all that has joined the step, seconds.
             longest_tokens: most tokens that a member still has.
             wait_share: length of a step without the answers, as a share of the predicted one.
@@ -73,8 +75,8 @@ class DelayedMembers:
             - (already_s - self._charged_s)
             - self._delays_s(np.array(self._answers), lefts).sum(axis=0)
         )
-        delays_s = self._delays_s(left_tokens, lefts)
-        prices = price * self._sequence_s * np.minimum(left_tokens, longest_tokens)
+        delays_s = self._delays_s(left_tokens, lefts) + mixing_s
+        prices = price * (self._sequence_s * np.minimum(left_tokens, longest_tokens) + mixing_s)
         late = rest_s <= 0.0
         patient = lates_s * weight[late].sum() < PATIENCE * (weight * works_s)[late].sum()
         heeded_weight = np.where(patient[:, None] | (weight > weights[:, None]), weight, 0.0)

@@ -89,16 +89,19 @@ class UtilityStep(Step):
         """
         builder, numbers = self._builder, self._numbers
         rows, weights, lefts = numbers.rows[places], numbers.weight[places], numbers.left_tokens[places]
+        mixing_s = self._group_mixing_s(places) / len(places)
         joins = self._delayed_members.worth(
             lefts,
             weights,
             -numbers.slack_s[places] - numbers.work_s[places],
+            mixing_s=mixing_s,
             already_s=self._delay_s,
             longest_tokens=self._longest_tokens,
             wait_share=min(1.0, builder.limits.speed.step_s(len(builder.rows), 0) / numbers.step_s),
             price=self._ordinary_price,
         )
-        delays_s = numbers.sequence_s * np.minimum(lefts, self._longest_tokens)
+        own_delays_s = numbers.sequence_s * np.minimum(lefts, self._longest_tokens)
+        delays_s = own_delays_s + mixing_s
         joins &= self._delay_s + np.cumsum(delays_s * joins) <= self._promises.room_s(float(weights.min()))
         if not joins.all():
             self.limited_by = self.limited_by or "suspended"
@@ -108,7 +111,7 @@ class UtilityStep(Step):
             join_places = np.array(
                 [at for at in join_places.tolist() if self._add_answer(int(rows[at]))], dtype=np.int64
             )
-        self._delayed_members.join_answers(lefts[join_places], float(delays_s[join_places].sum()))
+        self._delayed_members.join_answers(lefts[join_places], float(own_delays_s[join_places].sum()))
         self._delay_s += float(delays_s[join_places].sum())
 
     def _add_answer(self, row: int) -> bool:

@@ -33,34 +33,35 @@ EAGER = 32
 EVERY, NEWS = 8, (1, 4)
 """Later ones are learned from eight at a time; a step with prompts counts as four, since they are rarer."""
 
-Coefficients = tuple[float, float, float, float, float]
+Coefficients = tuple[float, float, float, float, float, float]
 
-PRIOR: Coefficients = (0.02, 0.0005, 0.0003, 0.0, 0.0)
+PRIOR = (0.02, 0.0005, 0.0003)
 """A step with one sequence, one more sequence, and a prompt token, seconds; context and mixing cost nothing."""
 
 
 class LearnedSpeed:
     """Least squares of the time of a step over its content, the past fading.
 
-    ``step = base + per_sequence * n + per_prefill_token * p + per_context_token * c + mixed * m``: ``n`` sequences,
-    ``p`` prompt tokens, ``c`` tokens that decoding sequences attend to, and ``m`` = 1 if the step computes prompts
-    beside decoding sequences. Context and mixing are held near zero until many steps show their cost. Then other
-    coefficients carry the cost of the usual context.
+    ``step = base + per_sequence * n + per_prefill_token * p + per_context_token * c + mixed * m +
+    mixed_per_context_token * x``: ``n`` sequences, ``p`` prompt tokens, ``c`` tokens that decoding sequences attend to.
+    If the step computes prompts beside decoding sequences, ``m`` is 1 and ``x`` is ``c``, else both are 0. Context and
+    mixing are held near zero until many steps show their cost. Then other coefficients carry the cost of the usual
+    context.
 
     Kept as weighted sums, apart for steps with and without prompts. Each kind fades only as steps of its kind come, so
     hours of decoding do not spoil the cost of prompts. Plain Python floats: a few microseconds a step.
 
     Args:
-        prior: the coefficients before the first step.
+        prior: the first three coefficients before the first step.
     """
 
-    def __init__(self, prior: Coefficients = PRIOR) -> None:
-        self._w = prior
+    def __init__(self, prior: tuple[float, float, float] = PRIOR) -> None:
+        self._w: Coefficients = (*prior, 0.0, 0.0, 0.0)
         self._prior = self._w
         self._decode = [0.0] * 10
         """Sums over decoding steps: how many; weighted 1, n, c, n n, n c, c c, y, n y, c y."""
-        self._prompts = [0.0] * 21
-        """And over steps with prompts, of n, p, c, m in this order."""
+        self._prompts = [0.0] * 28
+        """And over steps with prompts, of n, p, c, m, x in this order."""
         self._context_tokens = 0.0
         """Usual context of a sequence."""
         self._surprises = [0, 0]
@@ -77,19 +78,21 @@ class LearnedSpeed:
         step_s: float,
         context_tokens: float = 0.0,
         mixed: float = 0.0,
+        mixed_context_tokens: float = 0.0,
     ) -> None:
         """Learn from one step that took ``step_s`` seconds.
 
         Args:
             context_tokens: sum over decoding sequences of the tokens they attend to.
             mixed: 1 if it computed prompts beside decoding sequences; of the mean of several steps, their share.
+            mixed_context_tokens: ``context_tokens`` if it did, else 0.
         """
         if sequences <= 0 or step_s <= 0.0:
             return
         self.step_count += 1
-        n, p, c, m = float(sequences), float(prefill_tokens), float(context_tokens), float(mixed)
+        n, p, c, m, x = map(float, (sequences, prefill_tokens, context_tokens, mixed, mixed_context_tokens))
         kind = int(prefill_tokens > 0)
-        prompts_s = self._prompts_s(p, m)
+        prompts_s = self._prompts_s(p, m, x)
         decoding_s = self._decoding_s(n, c)
         if step_s > SURPRISE * max(decoding_s + prompts_s, 1e-3):
             self._surprises[kind] += 1
@@ -97,17 +100,17 @@ class LearnedSpeed:
                 return
             if self._surprises[kind] == MAX_SURPRISES:
                 self._prior = self._w
-                self._decode, self._prompts = [0.0] * 10, [0.0] * 21
+                self._decode, self._prompts = [0.0] * 10, [0.0] * 28
         else:
             self._surprises[kind] = 0
         # The measurement is noisier the longer the step.
         weight = 25.0 / max(step_s, 1e-3) ** 2
         y, wn, wc = weight * step_s, weight * n, weight * c
         if kind:
-            wp, wm = weight * p, weight * m
+            wp, wm, wx = weight * p, weight * m, weight * x
             news: tuple[float, ...] = (
-                1.0, weight, wn, wp, wc, wm, wn * n, wn * p, wn * c, wn * m, wp * p, wp * c, wp * m, wc * c, wc * m,
-                wm * m, y, y * n, y * p, y * c, y * m,
+                1.0, weight, wn, wp, wc, wm, wx, wn * n, wn * p, wn * c, wn * m, wn * x, wp * p, wp * c, wp * m, wp * x,
+                wc * c, wc * m, wc * x, wm * m, wm * x, wx * x, y, y * n, y * p, y * c, y * m, y * x,
             )  # fmt: skip
             self._prompts = [FORGET_PROMPTS * old + new for old, new in zip(self._prompts, news, strict=True)]
         else:
@@ -126,7 +129,8 @@ class LearnedSpeed:
         self._news = 0
         steps, one, n, c, nn, nc, cc, y, ny, cy = self._decode
         (
-            mixed_steps, m1, mn, mp, mc, mm, mnn, mnp, mnc, mnm, mpp, mpc, mpm, mcc, mcm, mmm, my, mny, mpy, mcy, mmy,
+            mixed_steps, m1, mn, mp, mc, mm, mx, mnn, mnp, mnc, mnm, mnx, mpp, mpc, mpm, mpx, mcc, mcm, mcx, mmm, mmx,
+            mxx, my, mny, mpy, mcy, mmy, mxy,
         ) = self._prompts  # fmt: skip
         rows = [
             [one + m1],
@@ -134,14 +138,16 @@ class LearnedSpeed:
             [mp, mnp, mpp],
             [c + mc, nc + mnc, mpc, cc + mcc],
             [mm, mnm, mpm, mcm, mmm],
+            [mx, mnx, mpx, mcx, mmx, mxx],
         ]
-        right = [y + my, ny + mny, mpy, cy + mcy, mmy]
+        right = [y + my, ny + mny, mpy, cy + mcy, mmy, mxy]
         for place, (variance, prior) in enumerate(zip(PRIOR_VARIANCE, self._prior, strict=False)):
             rows[place][place] += 1.0 / variance
             right[place] += prior / variance
         for place, count, prior_steps in (
             (3, steps + mixed_steps, PRIOR_STEPS[0]),
             (4, mixed_steps, PRIOR_STEPS[1]),
+            (5, mixed_steps, PRIOR_STEPS[1]),
         ):
             rows[place][place] = rows[place][place] * (1.0 + prior_steps / max(count, 1.0)) or 1.0
         self._w = _solve(rows, right)
@@ -149,7 +155,7 @@ class LearnedSpeed:
 
     def _decoding_s(self, sequences: float, context_tokens: float | None) -> float:
         """Predicted time of a step without its prompts, seconds."""
-        base, per_sequence, _, per_context, _ = self._w
+        base, per_sequence, _, per_context = self._w[:4]
         usual = self._context_tokens
         step_s = base + max(0.0, per_sequence + per_context * usual) * sequences
         if context_tokens is not None:
@@ -164,13 +170,20 @@ class LearnedSpeed:
         """
         step_s = self._decoding_s(sequences, context_tokens)
         if prefill_tokens:
-            mixed = sequences > 1 if context_tokens is None else context_tokens > 0
-            step_s += self._prompts_s(prefill_tokens, mixed)
+            if context_tokens is None:
+                context_tokens = self._context_tokens * (sequences - 1)
+            step_s += self._prompts_s(prefill_tokens, context_tokens > 0, context_tokens)
         return step_s
 
-    def _prompts_s(self, prefill_tokens: float, mixed: float) -> float:
+    def _prompts_s(self, prefill_tokens: float, mixed: float, context_tokens: float) -> float:
         """Predicted time that prompts add to a step, seconds."""
-        return max(0.0, max(0.0, self._w[2]) * prefill_tokens + self._w[4] * mixed)
+        _, _, per_prefill, _, per_mixed, per_context = self._w
+        prompts_s = max(0.0, per_prefill) * prefill_tokens + per_mixed * mixed
+        return max(0.0, prompts_s + per_context * context_tokens)
+
+    def mixing_s(self, context_tokens: float) -> float:
+        """Time that prompts and decoding sequences in one step add beside what each adds, seconds."""
+        return max(0.0, self._w[4] + self._w[5] * context_tokens) if context_tokens else 0.0
 
     @property
     def prefill_token_s(self) -> float:
@@ -190,8 +203,8 @@ def _solve(rows: list[list[float]], right: list[float]) -> Coefficients:
         right[i] /= rows[i][i]
         for j in range(i):
             right[j] -= rows[i][j] * right[i]
-    base, per_sequence, per_prefill, per_context, mixed = right
-    return base, per_sequence, per_prefill, per_context, mixed
+    base, per_sequence, per_prefill, per_context, mixed, mixed_per_context = right
+    return base, per_sequence, per_prefill, per_context, mixed, mixed_per_context
 
 
 MAX_JOINT_STEPS = 8
@@ -208,7 +221,7 @@ class StepLearner:
         observe: ``LearnedSpeed.observe``, or another's.
     """
 
-    def __init__(self, observe: Callable[[float, float, float, float, float], None]) -> None:
+    def __init__(self, observe: Callable[[float, float, float, float, float, float], None]) -> None:
         self._observe = observe
         self._open: list[tuple[float, ...]] = []
 
@@ -223,10 +236,11 @@ class StepLearner:
     ) -> None:
         """One more step is over; ``prompts_follow``: the next one was launched already and computes prompts."""
         mixed = float(prefill_tokens > 0 and context_tokens > 0)
+        step = (sequences, prefill_tokens, step_s, context_tokens, mixed, mixed * context_tokens)
         if not self._open and not prompts_follow:
-            self._observe(sequences, prefill_tokens, step_s, context_tokens, mixed)
+            self._observe(*step)
             return
-        self._open.append((sequences, prefill_tokens, step_s, context_tokens, mixed))
+        self._open.append(step)
         if prompts_follow and len(self._open) < MAX_JOINT_STEPS:
             return
         columns = zip(*self._open, strict=True)
@@ -249,6 +263,7 @@ class FixedSpeed:
         step_s: float,
         context_tokens: float = 0.0,
         mixed: float = 0.0,
+        mixed_context_tokens: float = 0.0,
     ) -> None:
         """Nothing to learn."""
 
@@ -262,3 +277,7 @@ class FixedSpeed:
     @property
     def prefill_token_s(self) -> float:
         return max(1e-7, self.per_prefill_token_s)
+
+    def mixing_s(self, context_tokens: float) -> float:
+        """Time that prompts and decoding sequences in one step add: none, seconds."""
+        return 0.0

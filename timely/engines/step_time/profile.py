@@ -189,6 +189,14 @@ class StepTime:
             time += self._sequences(sequences)
         return time
 
+    def mixing_s(self, context_tokens: float) -> float:
+        """Time that prompts and decoding sequences in one step add beside what each adds, seconds."""
+        return (
+            self._mixed_base + (self._mixed_context - self._context) * context_tokens
+            if context_tokens
+            else 0.0
+        )
+
 
 class ProfileSpeed(FixedSpeed):
     """A profile's own step times as the ``Speed`` a discipline sees: the upper bound of what can be learned.
@@ -215,6 +223,9 @@ class ProfileSpeed(FixedSpeed):
     @property
     def prefill_token_s(self) -> float:
         return max(1e-7, (self._time(0, 1, 257, 0.0, 0) - self._time(0, 1, 1, 0.0, 0)) / 256)
+
+    def mixing_s(self, context_tokens: float) -> float:
+        return self._time.mixing_s(context_tokens)
 
 
 def shipped_step_profiles() -> list[str]:
