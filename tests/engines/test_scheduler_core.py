@@ -529,3 +529,20 @@ def test_a_switch_to_and_fro_forgets_nothing_that_was_learned() -> None:
     assert controller.discipline.knowledge() is not history
     controller.switch("sagesched", 3.0)
     assert controller.discipline.knowledge() is history
+
+
+def test_a_discipline_switched_to_itself_begins_anew() -> None:
+    """So no warm-up teaches it, also where it knew something from before."""
+    controller = Controller(create_discipline("timely"), FixedSpeed(0.01))
+    for name in ("timely", "fcfs"):
+        controller.arrive(JobSpec("warm-up", 0.0, segmented=False, plain=True))
+        controller.progress(controller.table["warm-up"], 1, 1.0)
+        controller.finish("warm-up", "stop", 1.0)
+        controller.switch(name, 2.0)
+    controller.switch("timely", 3.0)
+    assert len(controller.discipline.knowledge()) == 1  # type: ignore[arg-type]
+    controller.switch("timely", 4.0)
+    assert len(controller.discipline.knowledge()) == 0  # type: ignore[arg-type]
+    for name in ("fcfs", "timely"):
+        controller.switch(name, 5.0)
+    assert len(controller.discipline.knowledge()) == 0  # type: ignore[arg-type]

@@ -103,4 +103,4 @@ def _measure(
         calibration = measuring.time_vllm_steps(model, arguments, rounds, terminal.say)
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     sizes = asdict(calibration.sizes)
-    return measured_profile(name, calibration.source, calibration.steps, sizes, calibration.launches, today)
+    return measured_profile(name, calibration.source, calibration.steps, sizes, calibration.loop_s, today)

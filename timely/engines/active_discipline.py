@@ -54,12 +54,16 @@ class ActiveDiscipline:
     def switch(self, name: str, now: float, fresh: Discipline | None) -> None:
         """Hand all live jobs to ``fresh``, by default a new discipline of that name.
 
+        The discipline in charge begins anew if it is switched to: what it has learned is forgotten.
+
         Raises:
             UnknownName: no such discipline; the current one stays.
         """
         fresh = fresh or self.create(name)
         old_knowledge = self.current.knowledge()
-        if old_knowledge is not None and self.current.predictor_kind:
+        if name == self.current.info.name:
+            self._knowledge.pop(self.current.predictor_kind, None)
+        elif old_knowledge is not None and self.current.predictor_kind:
             self._knowledge[self.current.predictor_kind] = old_knowledge
         knowledge = self._knowledge.get(fresh.predictor_kind)
         if knowledge is not None and "=" not in name:

@@ -267,8 +267,8 @@ def test_the_command_goes_on_until_nothing_is_left(
     assert len(machine.ran) == 2
 
 
-def journal(factor: float, begin_s: float = 0.0) -> str:
-    """Sixty steps of a machine ``factor`` times as slow as the profile, every ten seconds from ``begin_s`` on."""
+def journal(factor: float, begin_s: float = 0.0, every_s: float = 10.0) -> str:
+    """Sixty steps of a machine ``factor`` times as slow as the profile, from ``begin_s`` on."""
     step_s = StepTime(load_step_profile(PROFILE).step_s)
     lines = []
     for number in range(60):
@@ -276,7 +276,7 @@ def journal(factor: float, begin_s: float = 0.0) -> str:
         prompt = 100 * (number % 3)
         counts = {"decodes": decodes, "prefills": min(prompt, 1), "prefill_tokens": prompt}
         counts |= {"prefill_squares": prompt * prompt, "context_tokens": context}
-        begun_s = begin_s + 10.0 * number
+        begun_s = begin_s + every_s * number
         time_s = factor * step_s(decodes, min(prompt, 1), prompt, prompt * prompt, context)
         lines.append({"event": "timed", "t_s": begun_s, "end_s": begun_s + time_s, **counts})
     return "".join(json.dumps(line) + "\n" for line in lines)
@@ -313,6 +313,42 @@ async def test_each_run_is_predicted_with_its_own_steps(tmp_path: Path) -> None:
     alone = make_live_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
     assert both["predicted"]["response mean"] == pytest.approx((alone + slow) / 2.0)
     assert set(both["by_repetition"]["response mean"]) == {0, 1}
+
+
+@pytest.mark.process
+async def test_a_run_is_predicted_with_the_drift_in_it(tmp_path: Path) -> None:
+    """The machine was twice as slow after the tasks as while they ran: the mean of both is wrong, and the drift tells."""
+    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("fcfs",)))
+    await runs.measure(Machine(), 1, say=quiet)
+    first, origin_s = runs.settings.tasks("wid1")[0], 1000.0
+    arrival = {"event": "arrive", "t_s": origin_s + first.arrival_s, "job": f"{first.job}-1.234-ab12"}
+    steps = journal(1.0, origin_s, 1.0) + journal(2.0, origin_s + 60.0, 1.0)
+    (tmp_path / "steps-1.jsonl").write_text(json.dumps(arrival) + "\n" + steps)
+    (tmp_path / "sizes.json").write_text(
+        json.dumps({"kv_blocks": 1456, "block_tokens": 32, "max_batch": 64, "token_budget": 1024})
+    )
+    kept = tmp_path / "wid1-fcfs-1.json"
+    run = json.loads(kept.read_text())
+    run["steps"] = {"file": "steps-1.jsonl", "since_s": origin_s - 5.0, "until_s": origin_s + 200.0}
+    kept.write_text(json.dumps(run))
+
+    def predicted(report: dict[str, Any]) -> float:
+        return float(report["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"])
+
+    as_calibrated = make_live_report(runs, PROFILE)
+    without, with_drift = make_live_report(runs, "runs"), make_live_report(runs, "runs-with-drift")
+    assert predicted(without) > 1.3 * predicted(as_calibrated)
+    assert predicted(with_drift) == pytest.approx(predicted(as_calibrated), rel=0.05)
+    assert with_drift["profile"] == "runs-with-drift"
+    least, greatest = with_drift["drift"]
+    assert greatest / least == pytest.approx(2.0, rel=0.05)
+    assert f"{least:.2f} to {greatest:.2f} times as long" in live_report_text(with_drift)
+    assert without["drift"] is None
+    assert "drifted" not in live_report_text(without)
+    predictor = Predictor(runs, "runs-with-drift")
+    predictor.predict("fcfs", "wid1", 0, run)
+    (drift,) = predictor.drifts
+    assert drift(-500.0) == drift(500.0) == 1.0
 
 
 def test_a_workload_is_served_at_a_load(tmp_path: Path) -> None:

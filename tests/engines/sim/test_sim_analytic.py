@@ -199,3 +199,21 @@ def test_jobs_that_end_in_a_step_leave_after_the_others_have_parked(asynchronous
     simulator.run([task(0, plan=((3, 1.0),)), task(1, plan=((3, 1.0),)), task(2, plan=((3, 1.0), (2, 1.0)))])
     ends = [event for event in events if event[0] in ("segment", "finish")]
     assert ends[:5] == [("segment", 0), ("segment", 1), ("segment", 2), ("finish", 0), ("finish", 1)]
+
+
+def test_a_machine_that_drifts() -> None:
+    """Twice as slow from 25 ms on: the steps that begin at 10 and 20 ms take 10 ms, the others 20."""
+    tasks = [task(0, plan=((5, 1.0),), network_s=0.0)]
+    options = ReplayOptions(discipline="fcfs")
+    drifting = Simulator(options, profile(), drift=lambda now: 2.0 if now > 0.025 else 1.0)
+    assert drifting.run(tasks).records[0].ready_s == approx([0.07])
+
+
+@pytest.mark.parametrize("repeat_steps", [False, True])
+def test_disciplines_do_not_learn_what_the_engines_loop_takes(repeat_steps: bool) -> None:
+    shape = profile()
+    shape = shape.model_copy(update={"limits": shape.limits.model_copy(update={"between_s": 0.002})})
+    simulator = Simulator(ReplayOptions(discipline="fcfs"), shape, repeat_steps=repeat_steps)
+    (record,) = simulator.run([task(0, plan=((200, 1.0),), network_s=0.0)]).records
+    assert record.ready_s == approx([2.0])
+    assert simulator.controller.speed.step_s(1, 0) == approx(0.008, rel=1e-3)

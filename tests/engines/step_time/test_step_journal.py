@@ -12,7 +12,7 @@ from timely.core.errors import InvalidInput
 from timely.engines.step_time.journal import (
     read_step_journal,
     step_journal_admission_s,
-    step_launch_s,
+    step_loop_s,
     steps_from_events,
 )
 
@@ -27,6 +27,9 @@ def test_the_engines_own_gap_counts_and_idleness_does_not() -> None:
     steps = steps_from_events(events)
     assert [step.step_s for step in steps] == pytest.approx([0.021, 0.019, 0.020])
     assert [step.decodes for step in steps] == [1, 2, 1]
+    # With many requests the engine's loop takes longer.
+    assert steps_from_events([event(0.0, 0.1), event(0.112, 0.2)])[0].step_s == pytest.approx(0.112)
+    assert [step.begin_s for step in steps] == [0.0, 0.021, 5.0]
 
 
 def test_a_step_composed_while_another_ran_begins_with_its_end() -> None:
@@ -60,14 +63,28 @@ def test_how_long_a_launch_keeps_the_engine_busy() -> None:
         event(0.5, 0.520),
         event(0.507, 0.540),
     ]
-    assert step_launch_s([ahead]) == pytest.approx((0.006, 0.0))
-    assert step_launch_s([[event(0.0, 0.020), event(0.021, 0.040)]]) == (0.0, 0.0)
+    assert step_loop_s([ahead]) == pytest.approx(
+        {"launch_s": 0.006, "launch_prompts_s": 0.0, "between_s": 0.0}
+    )
 
 
 def test_engines_have_journals_of_their_own() -> None:
     """One may have ended before the other began, and be read after it."""
     later, earlier = [event(900.0, 900.020)], [event(0.0, 0.020), event(0.5, 0.520)]
-    assert step_launch_s([later, earlier]) == (0.0, 0.0)
+    assert set(step_loop_s([later, earlier]).values()) == {0.0}
+
+
+def test_what_the_loop_takes_between_two_steps() -> None:
+    steps = [
+        event(0.0, 0.020),
+        event(0.021, 0.040),
+        event(0.043, 0.060),
+        event(0.062, 0.080),
+        event(9.0, 9.1),
+    ]
+    assert step_loop_s([steps]) == pytest.approx(
+        {"launch_s": 0.0, "launch_prompts_s": 0.0, "between_s": 0.002}
+    )
 
 
 def test_a_journal_is_read_from_a_time_on(tmp_path: Path) -> None:

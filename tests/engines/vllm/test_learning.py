@@ -42,6 +42,11 @@ def test_a_request_without_words_is_known_by_the_end_of_its_prompt(sync_engine: 
     sync_engine.llm.llm_engine.step()
     assert "moons of Jupiter" in job_of(sync_engine, "mute").spec.words
     sync_engine.run()
+    # A replay makes its prompts up, and the simulator has none.
+    sync_engine.add("replayed", "Tell me about the moons of Jupiter.", 3, {"forced_ids": [7, 8, 9]})
+    sync_engine.llm.llm_engine.step()
+    assert job_of(sync_engine, "replayed").spec.words == ""
+    sync_engine.run()
     switch(sync_engine, "timely")
 
 

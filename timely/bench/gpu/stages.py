@@ -244,7 +244,7 @@ def calibrate_in_process(model: str, arguments: tuple[str, ...], rounds: int, ta
         calibration.source,
         calibration.steps,
         asdict(calibration.sizes),
-        calibration.launches,
+        calibration.loop_s,
     )
     save_step_time_profile(Path(target), profile)
     result: Value = profile.model_dump(mode="json")

@@ -3,7 +3,7 @@
 import copy
 import statistics
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,20 +11,27 @@ from timely.bench.live.runs import LiveRuns
 from timely.core.errors import InvalidInput
 from timely.engines.replay_types import PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.engines.step_time.fit import fit_steps, measured_profile
+from timely.engines.step_time.fit import fit_steps, measured_profile, step_errors
 from timely.engines.step_time.journal import (
+    TimedStep,
     step_journal_admission_s,
     step_journal_prompts_follow,
-    step_launch_s,
+    step_loop_s,
     steps_from_events,
     timed_steps_in_order,
 )
 from timely.engines.step_time.learned import LearnedSpeed, StepLearner
-from timely.engines.step_time.profile import StepTimeProfile, load_step_profile
+from timely.engines.step_time.profile import StepTerms, StepTime, StepTimeProfile, load_step_profile
 from timely.replay import results
 
 OWN = "runs"
 """Instead of a profile's name: each run is predicted with step times fitted to its own steps."""
+
+DRIFT = "runs-with-drift"
+"""As ``OWN``, and the step times change during a run as the machine's speed did: see ``StepDrift``."""
+
+DRIFT_WINDOW_S = 4.0
+"""Time over which a machine's speed is averaged, seconds: some dozens of steps."""
 
 MIN_STEPS = 60
 """A run with fewer steps is predicted with the step times of all runs together."""
@@ -43,20 +50,54 @@ MAX_SIGMA = 0.9
 """A simulation takes a noise below 1; a fit with larger errors predicts nothing anyway."""
 
 
+class StepDrift:
+    """How a machine's speed changed during a run: measured step times over fitted ones, in windows.
+
+    It is a factor of step times alone. What waits in queues, and which requests a step has, is left to the simulator.
+
+    Args:
+        origin_s: time 0 of the simulation, on the clock of the steps.
+    """
+
+    def __init__(self, steps: Sequence[TimedStep], terms: StepTerms, origin_s: float) -> None:
+        self._origin_s = origin_s
+        fitted_time = StepTime(terms)
+        sums_s: dict[int, list[float]] = {}
+        for step in steps:
+            sum_s = sums_s.setdefault(self._window(step.begin_s), [0.0, 0.0])
+            sum_s[0] += step.step_s
+            sum_s[1] += fitted_time(*step.counts)
+        self.factors = {window: measured_s / fitted_s for window, (measured_s, fitted_s) in sums_s.items()}
+
+    def _window(self, when_s: float) -> int:
+        return int((when_s - self._origin_s) // DRIFT_WINDOW_S)
+
+    def __call__(self, now: float) -> float:
+        """The factor at a time of the simulation, seconds; 1 where nothing was measured."""
+        return self.factors.get(self._window(now + self._origin_s), 1.0)
+
+    def removed_from(self, step: TimedStep) -> TimedStep:
+        """The step, as long as it would have been without drift."""
+        return replace(step, step_s=step.step_s / self.factors[self._window(step.begin_s)])
+
+
 class Predictor:
     """Predicts the runs of a folder.
 
     Args:
-        profile_name: of a step-time profile, or ``OWN``.
+        profile_name: of a step-time profile, ``OWN`` or ``DRIFT``.
 
     Raises:
-        InvalidInput: ``OWN``, and the folder holds no steps, or too few.
+        InvalidInput: ``OWN`` or ``DRIFT``, and the folder holds no steps, or too few.
     """
 
     def __init__(self, runs: LiveRuns, profile_name: str) -> None:
         self._runs = runs
-        self._own = profile_name == OWN
-        self.profile = _fit_all(runs) if self._own else load_step_profile(profile_name)
+        self._own = profile_name in (OWN, DRIFT)
+        self._with_drift = profile_name == DRIFT
+        self.drifts: list[StepDrift] = []
+        """Of the runs predicted so far."""
+        self.profile = _fit_all(runs, profile_name) if self._own else load_step_profile(profile_name)
         self.admission_s = _idle_admission_s(runs)
         """From a task's arrival to the first step of an idle engine, seconds: the median; 0 without one."""
 
@@ -67,15 +108,15 @@ class Predictor:
         settings = self._runs.settings
         tasks = settings.tasks(workload, repetition)
         options = replace(settings.options(system), admission_s=self.admission_s)
-        profile, speed = self.profile, LearnedSpeed()
+        profile, speed, drift = self.profile, LearnedSpeed(), None
         if self._own and run.get("steps"):
-            profile = self._fit_run(run)
+            profile, drift = self._fit_run(tasks, run)
             tasks = self._with_admission_times(tasks, run)
             self._learn_before(run, speed)
         else:
             # A warm engine has learned its step times: serve the same tasks once.
             Simulator(options, profile, speed=speed).run(tasks)
-        return _simulate(tasks, options, profile, speed)
+        return _simulate(tasks, options, profile, speed, drift)
 
     def offered_load(self, workload: str) -> float:
         """The work that arrives in a second, seconds: what the engine takes for all tasks if they come at once."""
@@ -91,18 +132,24 @@ class Predictor:
         delays_s = step_journal_admission_s(
             self._runs.events_of(run), self.admission_s, steps["since_s"], steps["until_s"]
         )
-        # A request is named after its job, the begin of its run, and a suffix of vLLM's.
-        by_job = {name.rsplit("-", 2)[0]: delay_s for name, delay_s in delays_s.items()}
+        by_job = {_job_of(name): delay_s for name, delay_s in delays_s.items()}
         return [replace(task, admission_s=by_job.get(str(task.job))) for task in tasks]
 
-    def _fit_run(self, run: Mapping[str, Any]) -> StepTimeProfile:
-        """Step times fitted to one run, because a machine drifts between runs."""
-        times = run["steps"]
-        steps = steps_from_events(self._runs.events_of(run), times["since_s"], times["until_s"])
+    def _fit_run(
+        self, tasks: Sequence[PlannedTask], run: Mapping[str, Any]
+    ) -> tuple[StepTimeProfile, StepDrift | None]:
+        """Step times fitted to one run, because a machine drifts between runs; and the drift in it, if asked for."""
+        times, events = run["steps"], self._runs.events_of(run)
+        steps = steps_from_events(events, times["since_s"], times["until_s"])
         if len(steps) < MIN_STEPS:
-            return self.profile
+            return self.profile, None
         terms, errors = fit_steps(steps)
-        return self.profile.model_copy(update={"step_s": terms, "fit_error": errors})
+        drift = None
+        if self._with_drift:
+            drift = StepDrift(steps, terms, _origin_s(tasks, events, times["since_s"]))
+            self.drifts.append(drift)
+            errors = step_errors(terms, map(drift.removed_from, steps))
+        return self.profile.model_copy(update={"step_s": terms, "fit_error": errors}), drift
 
     def _learn_before(self, run: Mapping[str, Any], speed: LearnedSpeed) -> None:
         """Feed ``speed`` with the steps before a run, as the engine was when the run began."""
@@ -123,14 +170,28 @@ class Predictor:
             )
 
 
-def _fit_all(runs: LiveRuns) -> StepTimeProfile:
+def _job_of(request: str) -> str:
+    """A request is named after its job, the begin of its run, and a suffix of vLLM's."""
+    return request.rsplit("-", 2)[0]
+
+
+def _origin_s(tasks: Sequence[PlannedTask], events: Iterable[Mapping[str, Any]], since_s: float) -> float:
+    """When a run's time begins on the clock of its events, by the first of its tasks that arrived."""
+    arrivals_s = {str(task.job): task.arrival_s for task in tasks}
+    for event in events:
+        if event["event"] == "arrive" and event["t_s"] >= since_s and _job_of(event["job"]) in arrivals_s:
+            return float(event["t_s"]) - arrivals_s[_job_of(event["job"])]
+    return since_s
+
+
+def _fit_all(runs: LiveRuns, name: str) -> StepTimeProfile:
     """A profile fitted to the steps of all runs: the machine as it was while they ran."""
     journals = runs.journals()
     if not journals:
         raise InvalidInput("no steps of its runs were kept", where=str(runs.folder))
     steps = [step for events in journals for step in steps_from_events(events)]
     source = f"{len(steps)} steps of the measured runs"
-    return measured_profile(OWN, source, steps, runs.sizes(), step_launch_s(journals))
+    return measured_profile(name, source, steps, runs.sizes(), step_loop_s(journals))
 
 
 def _idle_admission_s(runs: LiveRuns) -> float:
@@ -146,13 +207,17 @@ def _idle_admission_s(runs: LiveRuns) -> float:
 
 
 def _simulate(
-    tasks: list[PlannedTask], options: ReplayOptions, profile: StepTimeProfile, speed: LearnedSpeed
+    tasks: list[PlannedTask],
+    options: ReplayOptions,
+    profile: StepTimeProfile,
+    speed: LearnedSpeed,
+    drift: StepDrift | None,
 ) -> list[results.Result]:
     decode, prompts = live_benchmark_step_noise(profile)
     summaries = []
     for sample in range(SAMPLES if decode or prompts else 1):
         noisy = replace(options, step_noise=decode, prompt_noise=prompts, seed=options.seed + sample)
-        outcome = Simulator(noisy, profile, speed=copy.deepcopy(speed)).run(tasks)
+        outcome = Simulator(noisy, profile, speed=copy.deepcopy(speed), drift=drift).run(tasks)
         summaries.append(results.result_summary(outcome.records, outcome.end_s))
     return summaries
 

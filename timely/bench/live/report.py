@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from timely.bench.live.prediction import Predictor
+from timely.bench.live.prediction import DRIFT_WINDOW_S, Predictor
 from timely.bench.live.runs import LiveRuns
 
 CLOSE = 0.10
@@ -46,9 +46,10 @@ def make_live_report(runs: LiveRuns, profile_name: str) -> dict[str, Any]:
     """Measured and predicted values, and where the prediction holds.
 
     ``{"settings", "profile", "door_s", "offered_load": {workload: load}, "mean_error", "worst_error", "same_winner",
-    "close": [...], "pairs": [...], "workloads": {workload: {system: {"runs", "measured", "by_repetition", "predicted",
-    "range", "load_before"}}}}``: means over the repetitions that all systems have, the prediction's over its
-    simulations too, ``range`` the least and greatest of these.
+    "drift", "close": [...], "pairs": [...], "workloads": {workload: {system: {"runs", "measured", "by_repetition",
+    "predicted", "range", "load_before"}}}}``: means over the repetitions that all systems have, the prediction's over
+    its simulations too, ``range`` the least and greatest of these. ``drift`` has the least and greatest factor of step
+    times in predictions that follow how the machine drifted.
     """
     predictor = Predictor(runs, profile_name)
     workloads: dict[str, Any] = {}
@@ -61,12 +62,14 @@ def make_live_report(runs: LiveRuns, profile_name: str) -> dict[str, Any]:
             workloads[workload] = rows
     close = [row for name, rows in workloads.items() for row in live_bench_prediction_errors(name, rows)]
     pairs = [row for name, rows in workloads.items() for row in compare_live_bench_pairs(name, rows)]
+    factors = [factor for drift in predictor.drifts for factor in drift.factors.values()]
     return {
         "settings": asdict(runs.settings),
         "profile": predictor.profile.name,
         "door_s": round(predictor.admission_s, 6),
         "offered_load": {workload: predictor.offered_load(workload) for workload in workloads},
         **simulator_accuracy(close, pairs),
+        "drift": [min(factors), max(factors)] if factors else None,
         "workloads": workloads,
         "close": close,
         "pairs": pairs,
@@ -215,6 +218,12 @@ def live_report_text(report: Mapping[str, Any]) -> str:
             cells = [f"{row['measured'][name]:.3f} / {row['predicted'][name]:.3f}" for name in names]
             lines.append(f"| {system} | {row['runs']} | {' | '.join(cells)} |")
         lines.append("")
+    if report["drift"] is not None:
+        least, greatest = report["drift"]
+        lines.append(
+            f"The predictions follow how the machine drifted in each run: over {DRIFT_WINDOW_S:.0f} s, steps took"
+            f" {least:.2f} to {greatest:.2f} times as long as fitted to the run."
+        )
     return "\n".join([*lines, *_closeness_lines(report["close"]), *_pair_lines(report["pairs"])])
 
 
@@ -225,7 +234,8 @@ def _closeness_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     near = sum(row["holds"] for row in rows)
     return [
         f"Response p50 and p90 within {CLOSE:.0%} of the prediction: {near} of {len(rows)};"
-        f" the worst {worst['error']:+.0%} ({worst['workload']}, {worst['system']}, {worst['measure']});"
+        f" the worst {worst['error']:+.0%} ({worst['workload']}, {worst['system']}, {worst['measure']}),"
+        f" {statistics.mean(abs(row['error']) for row in rows):.1%} on average;"
         f" {sum(row['inside'] for row in rows)} within the range of its simulations."
     ]
 

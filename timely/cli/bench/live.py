@@ -33,7 +33,12 @@ def command(
     seed: Annotated[int, typer.Option(min=0, help="Of the first repetition's tasks; +1 for each more.")] = 7,
     repetitions: Annotated[int, typer.Option(min=1, help="Each system so often, in turn.")] = 2,
     profile: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="Of the prediction; runs: each run's own steps.")
+        str,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Of the prediction; runs: each run's own step and admission times;"
+            " runs-with-drift: and how the machine's speed changed in it.",
+        ),
     ] = "cpu-smollm2",
     model: Annotated[str | None, typer.Option(metavar="DIR|NAME", help="To serve; the built-in one.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the runs; a later call goes on in it.")] = Path(

@@ -43,6 +43,7 @@ class Simulator:
         speed: step times learned before, to learn on from; none by default. Not where
             ``options.learned_speed`` is false.
         next_arrival_s: time of the next task that a router may submit, seconds; None: all tasks come by ``run``.
+        drift: what step times are multiplied by at a time, seconds: the machine's speed changes.
 
     Raises:
         UnknownName: no such discipline or profile.
@@ -59,6 +60,7 @@ class Simulator:
         discipline: Discipline | None = None,
         speed: LearnedSpeed | None = None,
         next_arrival_s: Callable[[], float] | None = None,
+        drift: Callable[[float], float] | None = None,
     ) -> None:
         self.options = options
         self.profile = profile or load_step_profile(options.profile or DEFAULT_PROFILE)
@@ -83,7 +85,7 @@ class Simulator:
         self.live: dict[JobId, LiveTask] = {}
         self.steps = Steps(
             options, self.profile, self.controller, self.memory, self.agenda, self.speculation, self.live,
-            self._close, self._finish, repeat_steps=repeat_steps, next_arrival_s=next_arrival_s,
+            self._close, self._finish, repeat_steps=repeat_steps, next_arrival_s=next_arrival_s, drift=drift,
         )  # fmt: skip
         self.arrivals = Arrivals((), 0.0, self.agenda, self.submit)
         self.now = 0.0

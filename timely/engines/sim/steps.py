@@ -55,6 +55,7 @@ class Steps:
             and after all others have parked.
         repeat_steps: take steps that decide nothing new without asking; the result is the same, sooner.
         next_arrival_s: time of the next task from outside the agenda, seconds.
+        drift: what step times are multiplied by at a time, seconds.
 
     Raises:
         InvalidInput: a nonsensical option.
@@ -74,6 +75,7 @@ class Steps:
         *,
         repeat_steps: bool,
         next_arrival_s: Callable[[], float] | None = None,
+        drift: Callable[[float], float] | None = None,
     ) -> None:
         limits = profile.limits
         self._max_batch = positive_simulator_option("max_batch", options.max_batch, limits.max_batch)
@@ -85,6 +87,7 @@ class Steps:
         )
         self._max_resident = positive_simulator_option("max_resident", options.max_resident, 1 << 30)
         self._step_time = StepTime(profile.step_s)
+        self._drift = drift
         self._noise = options.step_noise
         self._prompt_noise = options.step_noise if options.prompt_noise is None else options.prompt_noise
         for name, sigma in (("step_noise", self._noise), ("prompt_noise", self._prompt_noise)):
@@ -98,11 +101,11 @@ class Steps:
         self._until_s = math.inf if options.until_s is None else options.until_s
         self._next_arrival_s = next_arrival_s or (lambda: math.inf)
         self._ahead = limits.asynchronous and not speculation.drafts
-        scatters = self._noise > 0.0 or self._prompt_noise > 0.0
+        varies = self._noise > 0.0 or self._prompt_noise > 0.0 or drift is not None
         # A discipline that follows each token needs a call for each.
         by_token = type(controller.discipline).progressed is not Discipline.progressed
         self._repeats = (
-            repeat_steps and not by_token and not speculation.drafts and not scatters and not self._ahead
+            repeat_steps and not by_token and not speculation.drafts and not varies and not self._ahead
         )
         self.journal = Journal() if options.journal else None
         self.series = Series()
@@ -159,7 +162,7 @@ class Steps:
         drafts = self.drafting.draft(step.members) if self._speculation.drafts else 0
         prefills = sum(prefill for _, _, prefill in step.members)
         decodes = len(step.members) - prefills
-        step.times.append(self._time_s(step, decodes, prefills, drafts, moved_tokens))
+        step.times.append(self._time_s(now, step, decodes, prefills, drafts, moved_tokens))
         if plan.steady and self._repeats and not step.prefill_tokens:
             self._repeat(now, step)
         self.prefill_tokens += step.prefill_tokens
@@ -225,11 +228,15 @@ class Steps:
                     live.pending += 1
         return SimStep(members, prefill_tokens, squares, context, frozenset(partial))
 
-    def _time_s(self, step: SimStep, decodes: int, prefills: int, drafts: int, moved_tokens: int) -> float:
+    def _time_s(
+        self, now: float, step: SimStep, decodes: int, prefills: int, drafts: int, moved_tokens: int
+    ) -> float:
         """The time of the step, seconds; ``moved_tokens`` went to or from host memory."""
         time_s = self._step_time(
             decodes, prefills, step.prefill_tokens, step.prefill_squares, step.context_tokens, drafts
         )
+        if self._drift is not None:
+            time_s *= self._drift(now)
         sigma = self._prompt_noise if step.prefill_tokens else self._noise
         if sigma:
             time_s *= math.exp(self._noises.gauss(-0.5 * sigma**2, sigma))
@@ -311,8 +318,9 @@ class Steps:
         """Be done with all steps of a row but the last; returns when that one begins."""
         controller, table, times = self._controller, self._controller.table, step.times
         job_ids = [live.task.job for live, _, _ in step.members]
+        between_s = self._profile.limits.between_s
         for again, time_s in enumerate(times[:-1]):
-            controller.ran_again(job_ids, time_s, step.context_tokens + again * len(job_ids))
+            controller.ran_again(job_ids, time_s - between_s, step.context_tokens + again * len(job_ids))
         for time_s in times[:-1]:
             now += time_s
         repeats = len(times) - 1
@@ -366,7 +374,7 @@ class Steps:
         """Report the step's time; ``following`` was composed ahead and begins now."""
         members = len(step.members)
         prompts = following is not None and following.prefill_tokens > 0
-        step_s = now - step.begun_s if self._ahead else step.times[-1]
+        step_s = now - step.begun_s if self._ahead else step.times[-1] - self._profile.limits.between_s
         context_tokens = step.context_tokens + (len(step.times) - 1) * members
         self._controller.ran(members, step.prefill_tokens, step_s, context_tokens, prompts_follow=prompts)
 

@@ -139,7 +139,7 @@ def step_errors(terms: StepTerms, steps: Iterable[TimedStep]) -> dict[str, float
     model = StepTime(terms)
     errors: dict[str, list[float]] = {"decode": [], "prefill": [], "mixed": []}
     for s in steps:
-        predicted_s = model(s.decodes, s.prefills, s.prefill_tokens, s.prefill_squares, s.context_tokens)
+        predicted_s = model(*s.counts)
         kind = "mixed" if s.decodes and s.prefill_tokens else "prefill" if s.prefill_tokens else "decode"
         errors[kind].append(abs(predicted_s / s.step_s - 1.0))
     return step_time_error_summary(errors)
@@ -165,14 +165,14 @@ def measured_profile(
     source: str,
     steps: Sequence[TimedStep],
     sizes: Mapping[str, Any],
-    launches: tuple[float, float],
+    loop_s: Mapping[str, float],
     date: str = "",
 ) -> StepTimeProfile:
     """A profile fitted to an engine's steps.
 
     Args:
         sizes: of the engine, by the names of ``EngineSizes``.
-        launches: see ``timed_steps.launches``.
+        loop_s: what the engine's own loop takes, by the fields of ``ProfileLimits``.
 
     Raises:
         InvalidInput: see ``fit_steps``.
@@ -183,8 +183,7 @@ def measured_profile(
         max_batch=sizes["max_batch"],
         token_budget=sizes["token_budget"],
         asynchronous=sizes.get("asynchronous", False),
-        launch_s=launches[0],
-        launch_prompts_s=launches[1],
+        **{name: step_time_digits(time_s) for name, time_s in loop_s.items()},
     )
     return StepTimeProfile(
         name=name, source=source, date=date, fit_error=errors, step_s=terms, kv=kv, limits=limits

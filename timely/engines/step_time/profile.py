@@ -97,6 +97,9 @@ class ProfileLimits(_Part):
     GPU. A newcomer waits a step longer, and a job that is to park computes a token more. ``launch_s`` is how long the
     engine is busy launching a step that only decodes, ``launch_prompts_s`` one with prompts, seconds. Meanwhile it
     neither composes another step nor sees that the one before is over.
+
+    ``between_s`` is the part of each step's time that the engine's own loop takes, seconds. Disciplines do not learn
+    it, because live engines time a step from its composition to its last token. Without asynchronous scheduling only.
     """
 
     max_batch: PositiveInt
@@ -104,6 +107,7 @@ class ProfileLimits(_Part):
     asynchronous: bool = False
     launch_s: NonNegativeFloat = 0.0
     launch_prompts_s: NonNegativeFloat = 0.0
+    between_s: NonNegativeFloat = 0.0
 
 
 class DraftTerms(_Part):

@@ -9,15 +9,15 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from timely.engines.base import ForcedPlan, GenerationRequest
 from timely.engines.step_time.journal import (
     TimedStep,
     read_step_journal,
-    step_launch_s,
+    step_loop_s,
     steps_from_events,
 )
 from timely.engines.vllm.arguments import EngineSizes, VllmOptions
@@ -44,8 +44,8 @@ class Calibration:
     steps: list[TimedStep]
     sizes: EngineSizes
     source: str
-    launches: tuple[float, float] = (0.0, 0.0)
-    """See ``timed_steps.launches``."""
+    loop_s: Mapping[str, float] = field(default_factory=dict)
+    """See ``step_loop_s``."""
 
 
 def time_vllm_steps(
@@ -71,7 +71,7 @@ def time_vllm_steps(
         journals = [read_step_journal(file) for file in files]
     steps = [step for events in journals for step in steps_from_events(events, warm_s)]
     source = f"{name}, {_vllm()} on {_machine()}: {len(steps)} timed steps"
-    return Calibration(steps, sizes, source, step_launch_s(journals))
+    return Calibration(steps, sizes, source, step_loop_s(journals))
 
 
 async def _run(options: VllmOptions, rounds: int, say: Say) -> tuple[EngineSizes, str, float]:

@@ -64,7 +64,8 @@ class RequestIntake:
             segment_tokens=segment_tokens,
             plain=boundaries is None,
             acceptance=params.acceptance,
-            text=params.text or partial(self._prompt_end, request),
+            # The prompt of a replay is made up: no predictor may learn from it.
+            text=params.text or (partial(self._prompt_end, request) if params.forced_ids is None else ""),
             adapter=lora.lora_int_id if lora is not None else 0,
         )
         return spec, boundaries
