@@ -317,7 +317,7 @@ async def test_each_run_is_predicted_with_its_own_steps(tmp_path: Path) -> None:
 
 @pytest.mark.process
 async def test_a_run_is_predicted_with_the_drift_in_it(tmp_path: Path) -> None:
-    """The machine was twice as slow after the tasks as while they ran: the mean of both is wrong, and the drift tells."""
+    """The machine was twice as slow after the tasks as while they ran, so the mean of both is wrong."""
     runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("fcfs",)))
     await runs.measure(Machine(), 1, say=quiet)
     first, origin_s = runs.settings.tasks("wid1")[0], 1000.0
