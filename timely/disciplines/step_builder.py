@@ -133,14 +133,15 @@ class StepBuilder:
         if encoder is None:
             return share, []
         budget, cache = self._encoder_budget, self._encoder_cache
+        room = self.budget - self.limits.drafter_tokens
         for item in encoder.inputs(self.table.jobs[row]):
             if item.begin >= share:
                 break
             if encoder.whole and item.end > share:
-                if item.begin > 0:
+                if item.begin > 0 or (item.begin == 0 and item.end > room):
                     share = item.begin
                     break
-                share = min(item.end, self.budget - self.limits.drafter_tokens)
+                share = min(item.end, room)
             if item.key in self._encoder_keys or item.key in new:
                 continue
             budget -= 0 if item.stored else item.embeddings

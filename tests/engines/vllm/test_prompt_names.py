@@ -15,6 +15,7 @@ from timely.engines.vllm.params import MOST_NAMES, TimelyParams, parse_extra_arg
 
 TOKENS = [bytes([byte]) for byte in range(128)]
 PLAN = list(b"g('")
+MOST_DRAFTS = 3
 
 
 def scheduler(tokens: list[bytes] | None = TOKENS) -> Any:
@@ -22,7 +23,7 @@ def scheduler(tokens: list[bytes] | None = TOKENS) -> Any:
     compiled = SimpleNamespace(tokenizer_info=SimpleNamespace(decoded_vocab=tokens))
     grammar = SimpleNamespace(ctx=compiled) if tokens is not None else SimpleNamespace()
     request = SimpleNamespace(structured_output_request=SimpleNamespace(grammar=grammar))
-    return SimpleNamespace(requests=defaultdict(lambda: request))
+    return SimpleNamespace(requests=defaultdict(lambda: request), num_spec_tokens=MOST_DRAFTS)
 
 
 def params_with(*names: str) -> TimelyParams:
@@ -31,9 +32,9 @@ def params_with(*names: str) -> TimelyParams:
     return params
 
 
-def step(names: PromptNames, *ids: str, **drafted: list[int]) -> list[str]:
-    """Letters that each row has left."""
-    rows = sum(len(drafted.get(request_id, ())) + 1 for request_id in ids)
+def step(names: PromptNames, *ids: str, full: bool = False, **drafted: list[int]) -> list[str]:
+    """Letters that each row has left; ``full``: each request has the rows of the most drafts, as since vLLM 0.33."""
+    rows = sum(MOST_DRAFTS + 1 if full else len(drafted.get(request_id, ())) + 1 for request_id in ids)
     bits = np.full((rows, 4), -1, dtype=np.int32)
     output = SimpleNamespace(structured_output_request_ids=list(ids), grammar_bitmask=bits)
     names.narrow(output, drafted)
@@ -66,6 +67,11 @@ def test_a_row_for_every_drafted_token() -> None:
     names.wrote("cats", PLAN)
     names.wrote("dogs", list(b"mu("))
     assert step(names, "cats", "dogs", cats=list(b"ca"), dogs=[-1]) == ["c", "a", "t", "*", "*"]
+    for drafts in ("", "c", "cat"):
+        rows = ["c", "a", "t", ""]
+        rows[len(drafts) + 1 :] = "*" * (MOST_DRAFTS - len(drafts))
+        both = step(names, "dogs", "cats", full=True, cats=list(drafts.encode()), dogs=[-1])
+        assert both == ["*"] * 4 + rows
 
 
 def test_an_answer_brings_its_names() -> None:

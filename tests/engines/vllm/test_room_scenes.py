@@ -132,6 +132,20 @@ def test_an_urgent_request_does_not_wait_for_a_chat_to_end(
     assert scene.scheduler.controller.evictions == 1
 
 
+@pytest.mark.parametrize("plans", [1, 3])
+def test_a_prefill_interval_keeps_no_prompt_waiting_for_parked_plans(plans: int) -> None:
+    scene = Scene(prefill_schedule_interval=64)
+    for number in range(plans):
+        scene.add(f"plan-{number}", 20, 8, scene.plan((4, LONG_S), (4, 0.1)))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == plans)
+    scene.add("chat", 20, 4)
+    scene.run(until=lambda: "chat" in scene.finished)
+    assert scene.scheduler.control({"kind": "stats"})["parked"] == plans
+    assert scene.scheduler.controller.evictions == 0
+    scene.run()
+    scene.check_empty()
+
+
 def test_an_idle_streaming_session_keeps_its_slot() -> None:
     scene = Scene(blocks=60, max_num_seqs=2)
     scene.add("session", 20, 4, resumable=True)

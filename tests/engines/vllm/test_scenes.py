@@ -73,6 +73,8 @@ def test_adapters_in_a_step_are_counted() -> None:
     scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
     scene.add("second", 20, 30, adapter=2)
     scene.add("bare", 20, 30)
+    scene.run(until=lambda: "second" in scene.finished)
+    assert scene.scheduler.control({"kind": "stats"})["parked"] == 1
     scene.run()
     assert {name: len(tokens) for name, tokens in scene.outputs.items()} == {
         "first": 40, "second": 30, "bare": 30,
@@ -450,6 +452,18 @@ def test_an_idle_streaming_session_is_neither_planned_nor_spun_for() -> None:
     scene.check()
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_turn_of_a_session_with_a_plan_ends_among_its_drafts(depth: int) -> None:
+    """Accepted drafts behind the end of a turn are dropped, and the next turn begins behind its last token."""
+    scene = Scene(depth=depth, drafts=3, accept=lambda request_id: 3)
+    for turn in (1, 2, 3):
+        scene.add("session", BLOCK_TOKENS - 2, 6, scene.plan((40, 0.1)), resumable=True)
+        scene.run(until=lambda: len(scene.outputs["session"]) == 6 * turn)  # noqa: B023 - called at once
+        request = scene.scheduler.requests["session"]
+        assert request.num_computed_tokens < request.num_tokens
+        scene.check()
+
+
 # ---------------------------------------------------------------------- priority, speculation, refused requests
 
 
@@ -498,6 +512,9 @@ def test_a_refused_request_never_runs() -> None:
     scene.run()
     assert not any("refused" in step for step in scene.steps)
     assert scene.finished["refused"] == "error"
+    if "refused" in scene.errors:  # since vLLM 0.33
+        assert scene.errors["refused"].code == "validation_error"
+        assert "nonsense" in scene.errors["refused"].message
     scene.check_empty()
 
 
@@ -534,6 +551,20 @@ def test_a_chunk_never_ends_inside_an_image_that_must_not_be_cut(begin: int) -> 
     for step in scene.steps:
         computed += step.get("image", 0)
         assert not begin < computed < begin + 50, f"a chunk ends at {computed}"
+    assert len(scene.outputs["image"]) == 4
+    scene.check_empty()
+
+
+def test_an_image_that_must_not_be_cut_waits_for_room_in_a_step() -> None:
+    scene = with_encoder(Scene(budget=64, max_num_seqs=32), 200, chunked=False)
+    for number in range(16):
+        scene.add(f"chat-{number}", 4, 10 + number)
+    scene.step()
+    image_request(scene, "image", 60, 0, 50)
+    scene.run()
+    first = next(step for step in scene.steps if "image" in step)
+    assert first["image"] >= 50
+    assert len(first) > 1, "beside chats, as soon as there is room"
     assert len(scene.outputs["image"]) == 4
     scene.check_empty()
 

@@ -11,17 +11,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from packaging.version import Version
 
 from timely.engines.vllm.model import default_model
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(400)]
 
 START_S = 240.0
+
+STREAMS_SEGMENTS = Version(version("vllm")) >= Version("0.33")
+"""Whether the last chunk of vLLM's streams carries the field that our segments come in."""
 
 
 @contextlib.contextmanager
@@ -94,19 +99,40 @@ def test_an_ordinary_openai_client_on_stock_vllm(tmp_path: Path) -> None:
         assert "timely.tuf.alpha" in wrong.text
 
         # A segmented plan through the ordinary door: the boundaries come back in the final answer.
-        segmented = client.post(
-            "/v1/completions",
-            json={
-                "model": "m", "prompt": "mf(50);tc(30);", "max_tokens": 40, "temperature": 0.0,
-                "structured_outputs": {"regex": r"mf\(50\);tc\(30\);mu\(40\);"},
-                "vllm_xargs": {"timely_skill_set": "drone", "timely_robot": "tello"},
-            },
-        )  # fmt: skip
+        plan: dict[str, Any] = {
+            "model": "m", "prompt": "mf(50);tc(30);", "max_tokens": 40, "temperature": 0.0,
+            "structured_outputs": {"regex": r"mf\(50\);tc\(30\);mu\(40\);"},
+            "vllm_xargs": {"timely_skill_set": "drone", "timely_robot": "tello"},
+        }  # fmt: skip
+        segmented = client.post("/v1/completions", json=plan)
         assert segmented.status_code == 200
         body = segmented.json()
         assert body["choices"][0]["text"].strip() == "mf(50);tc(30);mu(40);"
-        texts = [segment["text"] for segment in body["kv_transfer_params"]["timely"]["segments"]]
-        assert texts == ["mf(50);", "tc(30);", "mu(40);"]
+        assert segment_texts(body) == ["mf(50);", "tc(30);", "mu(40);"]
+
+        # A stop string is seen in vLLM's front-end only, behind the last segment that the engine closed.
+        stopped = client.post("/v1/completions", json={**plan, "stop": ["mu("]}).json()
+        assert stopped["choices"][0]["text"].strip() == "mf(50);tc(30);"
+        assert segment_texts(stopped) == ["mf(50);", "tc(30);"]
+        with client.stream(
+            "POST", "/v1/completions", json={**plan, "stop": ["mu("], "stream": True}
+        ) as stream:
+            chunks = [
+                line.removeprefix("data: ") for line in stream.iter_lines() if line.startswith("data: {")
+            ]
+        if STREAMS_SEGMENTS:
+            assert segment_texts(json.loads(chunks[-1])) == ["mf(50);", "tc(30);"]
+
+        beams = {"use_beam_search": True, "n": 2, "max_tokens": 4}
+        assert client.post("/v1/chat/completions", json={**chat, **beams}).status_code == 200
+        for path, body in (("/v1/chat/completions", {**chat, "vllm_xargs": said}), ("/v1/completions", plan)):
+            refused = client.post(path, json={**body, **beams})
+            assert refused.status_code == 400
+            assert "beam search" in refused.text
+
+
+def segment_texts(body: dict[str, Any]) -> list[str]:
+    return [segment["text"] for segment in body["kv_transfer_params"]["timely"]["segments"]]
 
 
 @pytest.mark.long

@@ -267,6 +267,19 @@ def test_a_throttled_step_defers_new_prompts(running: bool) -> None:
     assert ("new" in steps[0]) is not running
 
 
+def test_a_prefill_interval_defers_new_prompts() -> None:
+    """``test_local_prefill_cadence`` and its neighbours; without data parallelism vLLM 0.32 has no interval."""
+
+    def play(scene: Scene) -> list[dict[str, int]]:
+        scene.add("decodes", 8, 20)
+        for number in range(3):
+            scene.step()
+            scene.add(f"new-{number}", 30, 4)
+        return all_steps(scene)
+
+    same(play, prefill_schedule_interval=4)
+
+
 def test_prompts_left_over_end_the_throttle() -> None:
     """``test_throttle_capacity_bound_guard_admits``."""
 

@@ -7,6 +7,9 @@ changed shows as one clear line, not as a bug of ours.
 import inspect
 from typing import Any
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion
+
 from timely.core.errors import EngineFailed, Unsupported
 
 SUPPORTED_VERSIONS = ">=0.32,<0.34"
@@ -56,11 +59,15 @@ SCHEDULER_FIELDS = (
     "_inflight_prefills",
     "reset_preempted_req_ids",
     "num_waiting_for_streaming_input",
+    "grammar_compile_error_reqs",
+    "lora_config",
+    "num_spec_tokens",
 )
 CACHE_METHODS: dict[str, tuple[str, ...]] = {
     "prefix_cache_lookup_enabled": ("request",),
     "get_blocks": ("request_id",),
     "allocate_slots": ("request", "num_new_tokens", "num_lookahead_tokens"),
+    "cache_blocks": ("request", "num_computed_tokens"),
 }
 POOL_METHODS: dict[str, tuple[str, ...]] = {
     "get_cached_block": ("block_hash", "kv_cache_group_ids"),
@@ -80,22 +87,26 @@ def check_vllm() -> None:
         EngineFailed: naming the absent or changed hook, the installed version and the supported range.
     """
     import vllm
-    from vllm.outputs import RequestOutput
+    from vllm.logger import init_logger
     from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.output import GrammarOutput
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.engine.core import EngineCoreProc
+    from vllm.v1.engine.output_processor import RequestState
     from vllm.v1.request import Request
 
     version = getattr(vllm, "__version__", "unknown")
+    if not _is_supported(version):
+        # Parts may keep their names and change what they do.
+        init_logger(__name__).warning("vLLM %s is not tested; supported: %s", version, SUPPORTED_VERSIONS)
     for owner, methods in (
         (AsyncScheduler, SCHEDULER_METHODS),
         (KVCacheManager, CACHE_METHODS),
         (BlockPool, POOL_METHODS),
         (EngineCoreProc, dict.fromkeys(CORE_METHODS, ())),
-        (RequestOutput, {"add": ("next_output", "aggregate")}),
+        (RequestState, {"make_request_output": ("finish_reason", "kv_transfer_params")}),
     ):
         for name, parameters in methods.items():
             _require(owner, name, parameters, version)
@@ -139,6 +150,27 @@ def refuse_unsupported_vllm(vllm_config: Any, *, recurrent: bool) -> None:
             "drafts for the next step only; leave --speculative-config out",
             where="speculative_config",
         )
+
+
+def end_with_vllm_error(scheduler: Any, request_id: str, message: str) -> None:
+    """Let vLLM end a waiting request with an error at the next step.
+
+    Since 0.33 the client gets the message, as HTTP 400.
+    """
+    errors = scheduler.grammar_compile_error_reqs
+    if isinstance(errors, dict):
+        from vllm.outputs import RequestError
+
+        errors[request_id] = RequestError(code="validation_error", message=message)
+    else:
+        errors.add(request_id)
+
+
+def _is_supported(version: str) -> bool:
+    try:
+        return SpecifierSet(SUPPORTED_VERSIONS).contains(version, prereleases=True)
+    except InvalidVersion:
+        return False
 
 
 def _require(owner: Any, name: str, parameters: tuple[str, ...], version: str) -> None:

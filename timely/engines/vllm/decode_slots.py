@@ -1,7 +1,8 @@
 """Slots of the KV cache for decoded tokens: vLLM's manager is asked only where a block begins or ends.
 
-vLLM asks its manager for a slot for each decoding request of each step. Inside a block the answer is always the same:
-the request's last block has room, and no block has become full. A step has hundreds of such requests.
+vLLM asks its manager for a slot for each decoding request of each step, and behind the step for blocks that have become
+full. Inside a block the answers are always the same: the request's last block has room, and none has become full. A
+step has hundreds of such requests.
 """
 
 from typing import Any
@@ -32,6 +33,7 @@ def skip_vllm_slots_inside_blocks(scheduler: Any) -> None:
     """Let the scheduler's KV cache manager answer at once for a token inside a block; see ``has_plain_blocks``."""
     manager, block_tokens = scheduler.kv_cache_manager, scheduler.block_size
     allocate, no_blocks = manager.allocate_slots, manager.empty_kv_cache_blocks
+    cache = manager.cache_blocks
 
     def allocate_slots(
         request: Any, num_new_tokens: int, *more: Any, num_lookahead_tokens: int = 0, **options: Any
@@ -45,4 +47,9 @@ def skip_vllm_slots_inside_blocks(scheduler: Any) -> None:
             return no_blocks
         return allocate(request, num_new_tokens, *more, num_lookahead_tokens=num_lookahead_tokens, **options)
 
+    def cache_blocks(request: Any, num_computed_tokens: int) -> None:
+        if num_computed_tokens % block_tokens == 0:
+            cache(request, num_computed_tokens)
+
     manager.allocate_slots = allocate_slots
+    manager.cache_blocks = cache_blocks

@@ -68,10 +68,12 @@ class PromptNames:
 
         Args:
             output: vLLM's ``GrammarOutput``: rows in the order of its request ids, one for each drafted token before
-                the row of the next token.
+                the row of the next token. Since 0.33 each request has the rows of the most drafts.
         """
-        row = 0
-        for request_id in output.structured_output_request_ids:
+        request_ids, row = output.structured_output_request_ids, 0
+        most_rows = self._scheduler.num_spec_tokens + 1
+        has_most_rows = len(output.grammar_bitmask) == most_rows * len(request_ids)
+        for request_id in request_ids:
             drafts = list(drafts_by_request.get(request_id, ()))
             guide = self._guide(request_id)
             if guide is not None:
@@ -82,7 +84,7 @@ class PromptNames:
                             break  # padding, not a draft
                         text += guide.vocabulary.tokens[drafts[count - 1]]
                     guide.narrow(text.decode(errors="replace"), output.grammar_bitmask[row + count])
-            row += len(drafts) + 1
+            row += most_rows if has_most_rows else len(drafts) + 1
 
     def forced_text(self, request_id: str, ahead: str) -> str | None:
         """The only text of a name that may follow the plan and ``ahead``; None where the grammar alone decides."""

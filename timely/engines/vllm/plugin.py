@@ -4,7 +4,8 @@
   through vLLM's own utility calls, which also wake an idle engine.
 * The engine loop's wait for input ends when a parked generation is due, so vLLM sleeps while all are parked.
 * A drain, a pause and a sleep wait for parked generations, too.
-* Outputs that vLLM merges keep the account of their segments.
+* Every output of a plan carries its segments, also where vLLM merges outputs or a stop string ends the plan.
+* Beam search with our parameters is refused: vLLM drops them there.
 
 All do nothing unless the scheduler is ours.
 """
@@ -13,6 +14,7 @@ import contextlib
 import functools
 import queue
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 TOKEN_ENDPOINT = "generate-tokens-"
@@ -24,9 +26,9 @@ LONGEST_DRAIN_WAIT_S = 1.0
 
 def register_vllm_plugin() -> None:
     """Install the additions; safe to call more than once."""
-    from vllm.outputs import RequestOutput
     from vllm.v1.engine import core
     from vllm.v1.engine.input_processor import InputProcessor
+    from vllm.v1.engine.output_processor import RequestState
 
     if getattr(core.EngineCore, "timely_control", None) is not None:
         return
@@ -38,7 +40,8 @@ def register_vllm_plugin() -> None:
     engine._handle_shutdown = _draining_parked(engine._handle_shutdown)
     engine._notify_idle_state_callbacks = _when_nothing_is_held(engine._notify_idle_state_callbacks)
     engine._pause_complete = _and_nothing_held(engine._pause_complete)
-    RequestOutput.add = _keeping_account(RequestOutput.add)
+    RequestState.make_request_output = _keeping_account(RequestState.make_request_output)
+    InputProcessor.__init__ = _before_requests(InputProcessor.__init__)
     InputProcessor.process_inputs = _validating(InputProcessor.process_inputs)
 
 
@@ -135,16 +138,69 @@ def _and_nothing_held(complete: Callable[[Any], bool]) -> Callable[[Any], bool]:
 # ---------------------------------------------------------------------- the front-end
 
 
-def _keeping_account(add: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(add)
-    def merge(self: Any, next_output: Any, aggregate: bool) -> None:
-        """vLLM overwrites the field that carries the segments, also by an output without any."""
-        account = (self.kv_transfer_params or {}).get("timely")
-        add(self, next_output, aggregate)
-        if account is not None and "timely" not in (self.kv_transfer_params or {}):
-            self.kv_transfer_params = {**(self.kv_transfer_params or {}), "timely": account}
+def _keeping_account(make: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make)
+    def make_request_output(
+        self: Any,
+        new_token_ids: Any,
+        pooling_output: Any,
+        finish_reason: Any,
+        stop_reason: Any,
+        kv_transfer_params: dict[str, Any] | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """The engine sends segments when one closes; vLLM may merge that output away, or make none of it."""
+        if kv_transfer_params and "timely" in kv_transfer_params:
+            self.timely_account = kv_transfer_params["timely"]
+        elif (account := getattr(self, "timely_account", None)) is not None:
+            kv_transfer_params = {**(kv_transfer_params or {}), "timely": account}
+        return make(
+            self,
+            new_token_ids,
+            pooling_output,
+            finish_reason,
+            stop_reason,
+            kv_transfer_params,
+            *args,
+            **kwargs,
+        )
 
-    return merge
+    return make_request_output
+
+
+BEAM_REQUESTS = {
+    "vllm.entrypoints.openai.chat_completion.protocol": "ChatCompletionRequest",
+    "vllm.entrypoints.openai.completion.protocol": "CompletionRequest",
+}
+"""vLLM's requests that beam search may serve, by module."""
+
+
+def _before_requests(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        """Only a front-end has an input processor, and it has one before the first request."""
+        init(self, *args, **kwargs)
+        for module, name in BEAM_REQUESTS.items():
+            request = getattr(import_module(module), name)
+            if not hasattr(request.to_beam_search_params, "__wrapped__"):
+                request.to_beam_search_params = _refusing_parameters(request.to_beam_search_params)
+
+    return __init__
+
+
+def _refusing_parameters(to_params: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(to_params)
+    def to_beam_search_params(self: Any, *args: Any, **kwargs: Any) -> Any:
+        from vllm.exceptions import VLLMValidationError
+
+        from timely.engines.vllm.params import FLAT_PREFIX
+
+        if any(key.startswith(FLAT_PREFIX) for key in self.vllm_xargs or ()):
+            raise VLLMValidationError("beam search takes no timely parameters", parameter="vllm_xargs")
+        return to_params(self, *args, **kwargs)
+
+    return to_beam_search_params
 
 
 def _validating(process: Callable[..., Any]) -> Callable[..., Any]:

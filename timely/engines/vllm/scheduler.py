@@ -71,6 +71,12 @@ class TimelyScheduler(ChunkCaps):
         self.waiting = PlannedQueue(create_request_queue(self.policy))
         self.policy: Any = SchedulingPolicy.FCFS
         self.kv_holding_waiting = create_request_queue(self.policy)
+        lora_config: Any = self.vllm_config.lora_config
+        self.max_adapters: int | None = lora_config.max_loras if lora_config else None
+        """Most LoRA adapters in a step; None without LoRA."""
+        if self.vllm_config.model_config.runner_type != "pooling":
+            # The plan keeps to it. Since 0.33 vLLM counts the adapters of parked requests, too.
+            self.lora_config = None
         self.clock: Callable[[], float] = time.monotonic
         """Seconds; on Linux one axis for all processes of the host. A test may put a virtual one here."""
         self.settings = SchedulerSettings.from_vllm(self.vllm_config)
@@ -88,9 +94,8 @@ class TimelyScheduler(ChunkCaps):
         """Whether a step is composed while another computes the tokens that it reads."""
         owner = AsyncScheduler if self._ahead else Scheduler
         self._append_tokens: AppendTokens = MethodType(owner._update_request_with_output, self)
-        """vLLM's own way: that of its asynchronous scheduler counts placeholders down."""
-        self._plain_blocks = has_plain_blocks(self)
-        if self._plain_blocks:
+        """vLLM's own way; in vLLM 0.32 that of its asynchronous scheduler counts placeholders down."""
+        if has_plain_blocks(self):
             skip_vllm_slots_inside_blocks(self)
         self.blocks = BlockManager(self, self.live)
         self._parking = Parking(self, self.live)
@@ -144,8 +149,7 @@ class TimelyScheduler(ChunkCaps):
             self._track(request, params or TimelyParams.model_validate({"awaits_values": False}))
         except TimelyError as error:
             logger.warning("request %s refused: %s", request.request_id, error)
-            # vLLM ends requests in this set with an error at the next step.
-            self.grammar_compile_error_reqs.add(request.request_id)
+            compatibility.end_with_vllm_error(self, request.request_id, str(error))
 
     def _track(self, request: Request, params: TimelyParams) -> None:
         now = self.clock()
@@ -223,7 +227,8 @@ class TimelyScheduler(ChunkCaps):
         now = self.clock()
         self._readiness.refresh(now)
         self._prompts.refresh(now)
-        plan = self._plan = self._compose(now, throttle_prefills)
+        defers_prompts = throttle_prefills or self._is_within_prefill_interval()
+        plan = self._plan = self._compose(now, defers_prompts)
         for request_id in plan.evict:
             self.blocks.evict(self.live[str(request_id)], now)
         self._token_caps = cast("dict[str, int]", plan.tokens)
@@ -237,10 +242,18 @@ class TimelyScheduler(ChunkCaps):
             if request.status != RequestStatus.RUNNING:
                 self._readiness.check(self.live[request.request_id], now)
         scheduled_tokens = output.total_num_scheduled_tokens
+        if defers_prompts and not (throttle_prefills or scheduled_tokens):
+            # vLLM counts steps with tokens only: a parked request must not keep prompts waiting.
+            self.last_prefill_step = -self.local_prefill_interval
         # Otherwise a step in flight may still free blocks, or vLLM defers prompts.
-        final = not throttle_prefills and (scheduled_tokens > 0 or not self._steps.in_flight)
+        final = not defers_prompts and (scheduled_tokens > 0 or not self._steps.in_flight)
         self.blocks.check_admissions(newcomers, self._token_caps, scheduled_tokens, now, final=final)
         return output
+
+    def _is_within_prefill_interval(self) -> bool:
+        """Whether vLLM will defer prompts by itself: ``--prefill-schedule-interval`` on one engine, since 0.33."""
+        interval = getattr(self, "local_prefill_interval", 1)
+        return interval > 1 and self.num_executed_steps + 1 - self.last_prefill_step < interval
 
     def _compose(self, now: float, throttle_prefills: bool) -> StepPlan:
         if self._pause_state == PauseState.PAUSED_ALL:
@@ -356,13 +369,6 @@ class TimelyScheduler(ChunkCaps):
     ) -> tuple[list[int], bool]:
         if self._with_boundaries and (state := self._with_boundaries.get(request.request_id)) is not None:
             return append_vllm_tokens(state, new_token_ids, is_stale, self._append_tokens)
-        if self._ahead and self._plain_blocks and not is_stale and len(new_token_ids) == 1:
-            final_tokens = request.num_computed_tokens - request.num_output_placeholders + 1
-            if final_tokens % self.block_size:
-                # vLLM looks for full blocks after each token. This one fills none, and a step has hundreds.
-                kept_ids, stopped = Scheduler._update_request_with_output(self, request, new_token_ids)
-                request.num_output_placeholders -= 1
-                return kept_ids, stopped
         return self._append_tokens(request, new_token_ids, is_stale)
 
     def update_from_output(

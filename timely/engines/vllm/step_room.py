@@ -62,7 +62,7 @@ class StepRoom:
             block_tokens=self._blocks.block_tokens,
             speed=controller.speed,
             ending_rows=self._steps.ending_rows(controller.table),
-            max_adapters=scheduler.lora_config.max_loras if scheduler.lora_config else None,
+            max_adapters=scheduler.max_adapters,
             encoder=self._encoder.limits,
             drafter_tokens=drafter.max_num_new_slots_for_drafting if drafter is not None else 0,
         )

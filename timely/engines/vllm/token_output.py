@@ -22,7 +22,8 @@ def append_vllm_tokens(
     """Append sampled tokens of a plan up to the first boundary of a blocking segment; drop those behind it.
 
     Tokens behind the boundary were sampled without the robot's value. They come from drafts or from a step that was
-    composed ahead. Dropped here, they can neither stop the request nor advance its grammar.
+    composed ahead. Dropped here, they can neither stop the request nor advance its grammar. What was computed of them
+    is written again.
 
     Args:
         token_ids: shortened in place to the tokens that were kept.
@@ -42,8 +43,13 @@ def append_vllm_tokens(
             if closed_text.blocking and state.job.spec.segmented and not stopped:
                 state.awaits_value = True
     del token_ids[kept_count:]
-    if not stopped and not stale and state.request.num_output_placeholders:
-        state.request.num_output_placeholders -= len(sampled_ids) - kept_count
+    if not stale:
+        request = state.request
+        if request.num_output_placeholders:
+            request.num_output_placeholders -= len(sampled_ids) - kept_count
+        # A further turn of a session begins with the last token, as in vLLM.
+        end_tokens = request.num_in_flight_tokens + request.num_tokens - stopped
+        request.num_computed_tokens = min(request.num_computed_tokens, end_tokens)
     return token_ids, stopped
 
 

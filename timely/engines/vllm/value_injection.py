@@ -88,14 +88,14 @@ def append_vllm_value(scheduler: Any, request: Request, token_ids: list[int]) ->
     status = request.status
     running = status == RequestStatus.RUNNING
     generated_tokens = request.num_output_tokens
-    # Void tokens behind the boundary were computed, too; their places are written again.
-    computed_tokens = min(request.num_computed_tokens, request.num_tokens)
+    computed_tokens = request.num_computed_tokens
     # vLLM extends this list in place; with the engine in one process the front-end holds the same one.
     request.prompt_token_ids = list(request.prompt_token_ids)
     request.num_output_placeholders = 0
     request.spec_token_ids = []
-    # vLLM drops tokens that are not computed yet; here they stay, to be computed with the value.
+    # vLLM drops the last token, which here stays, to be computed with the value: another takes its place.
     request.num_computed_tokens = request.num_tokens
+    request._all_token_ids.append(0)
     scheduler._update_request_as_session(
         request,
         StreamingUpdate(
