@@ -384,13 +384,13 @@ def cpu_requirements(env: Environment, metadata: str) -> list[str]:
     They are what the CPU lock has, and what the GPU lock, of an earlier version, has not. The kernels fix torch.
     """
     on_cpu, on_gpu = names(env.lock), names(REQUIREMENTS / "lock-cuda.txt")
-    wanted = []
+    requirements = []
     for requirement in re.findall(r"^Requires-Dist: (.+)$", metadata, re.MULTILINE):
         name = re.split(r"[^A-Za-z0-9._-]", requirement)[0].lower().replace("_", "-")
         of_cpu = (name in on_cpu or name not in on_gpu) and not name.startswith("torch")
         if of_cpu and "extra ==" not in requirement:
-            wanted.append(requirement)
-    return wanted
+            requirements.append(requirement)
+    return requirements
 
 
 def site_packages(env: Environment) -> Path:

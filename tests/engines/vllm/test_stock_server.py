@@ -124,7 +124,6 @@ def test_an_ordinary_openai_client_on_stock_vllm(tmp_path: Path) -> None:
             assert segment_texts(json.loads(chunks[-1])) == ["mf(50);", "tc(30);"]
 
         beams = {"use_beam_search": True, "n": 2, "max_tokens": 4}
-        assert client.post("/v1/chat/completions", json={**chat, **beams}).status_code == 200
         for path, body in (("/v1/chat/completions", {**chat, "vllm_xargs": said}), ("/v1/completions", plan)):
             refused = client.post(path, json={**body, **beams})
             assert refused.status_code == 400
