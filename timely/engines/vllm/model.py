@@ -200,7 +200,7 @@ def default_model(*, progress: Progress | None = None) -> Path:
     try:
         _make(
             folder,
-            lambda target: _process(["convert", str(gguf), str(target)], f"converting {gguf.name}"),
+            lambda target: _convert(gguf, target),
             progress,
             f"converting the small default model into {folder} (once, about 15 s)",
         )
@@ -244,6 +244,10 @@ def _packaged_weights() -> tuple[Path, str]:
             where="model",
         )
     return files[0], importlib.metadata.version(PACKAGE)
+
+
+def _convert(gguf: Path, folder: Path) -> None:
+    _process(["convert", str(gguf), str(folder)], f"converting {gguf.name}")
 
 
 def _process(arguments: list[str], what: str) -> None:
