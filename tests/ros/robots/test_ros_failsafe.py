@@ -92,21 +92,25 @@ def test_a_robot_that_does_not_observe_its_motion_is_not_at_rest() -> None:
     assert not RobotStatus().at_rest
 
 
-@pytest.mark.parametrize("bridge", ["ended the task", "is alive", "is gone"])
-def test_after_a_pause_messages_come_before_motions(bridge: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 100.0
-    monkeypatch.setattr(safety, "time", SimpleNamespace(monotonic=lambda: now_s))
-    store, pauses, watchdog = DriverStore(), safety.PauseGate(0.5), TaskWatchdog(1, 2, 3.0)
-    guard = safety.SafetyGuard(
+def safety_guard(store: DriverStore, lease: Lease, watchdog: TaskWatchdog) -> safety.SafetyGuard:
+    return safety.SafetyGuard(
         store,
-        Lease(store.next_epoch, 60.0),
+        lease,
         watchdog,
         FailsafeMonitor(Failsafe()),
         safety.ProximityGate(0.0, 0.0),
         safety.Confirmation(1.0),
-        pauses,
+        safety.PauseGate(0.5),
         lambda: 1.0,
     )
+
+
+@pytest.mark.parametrize("bridge", ["ended the task", "is alive", "is gone"])
+def test_after_a_pause_messages_come_before_motions(bridge: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(safety, "time", SimpleNamespace(monotonic=lambda: now_s))
+    store, watchdog = DriverStore(), TaskWatchdog(1, 2, 3.0)
+    guard = safety_guard(store, Lease(store.next_epoch, 60.0), watchdog)
     watchdog.observe("t", 1, 5, now_s)
 
     class Pause:
@@ -146,16 +150,7 @@ def test_after_a_cut_messages_come_before_motions(bridge: str, monkeypatch: pyte
     store, watchdog = DriverStore(), TaskWatchdog(1, 2, 3.0)
     lease = Lease(store.next_epoch, 3.0)
     epoch = lease.acquire("a", now_s) or 0
-    guard = safety.SafetyGuard(
-        store,
-        lease,
-        watchdog,
-        FailsafeMonitor(Failsafe()),
-        safety.ProximityGate(0.0, 0.0),
-        safety.Confirmation(1.0),
-        safety.PauseGate(0.5),
-        lambda: 1.0,
-    )
+    guard = safety_guard(store, lease, watchdog)
     sleeps = 0
 
     class Cut:
