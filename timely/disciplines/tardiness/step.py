@@ -267,7 +267,7 @@ class Step:
             is_dated = ~plain & (slacks < math.inf)
             longest = max(longest, float(lefts[is_dated].max(initial=1.0)))
         own_delays = numbers.sequence_s * np.where(plain, np.minimum(lefts, longest), lefts)
-        delays = own_delays + self._group_mixing_s(places) / len(places)
+        delays = own_delays + self._mean_mixing_s(places)
         count: int | None = len(places)
         if already_s + float(delays.sum()) > self._promises.room_s(float(weights.min())):
             return 0
@@ -316,8 +316,10 @@ class Step:
         already_s = mixing_s(builder.context_tokens) if builder.prefill_tokens else 0.0
         return mixing_s(builder.context_tokens + context_tokens) - already_s
 
-    def _group_mixing_s(self, places: Rows) -> float:
-        return self._mixing_s(0, int(self._builder.table.context_tokens[self._numbers.rows[places]].sum()))
+    def _mean_mixing_s(self, places: Rows) -> float:
+        """The share of each of these decoding rows in what mixing adds if all join."""
+        context_tokens = self._builder.table.context_tokens[self._numbers.rows[places]]
+        return self._mixing_s(0, int(context_tokens.sum())) / len(places)
 
     def _fitting(self, costs: DelayCost, tokens: int, room_s: float, mixing_s: float) -> int:
         """Prompt tokens that make no member late; 0 when they are hardly any, or when a member is late already.

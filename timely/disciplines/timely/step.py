@@ -89,7 +89,7 @@ class UtilityStep(Step):
         """
         builder, numbers = self._builder, self._numbers
         rows, weights, lefts = numbers.rows[places], numbers.weight[places], numbers.left_tokens[places]
-        mixing_s = self._group_mixing_s(places) / len(places)
+        mixing_s = self._mean_mixing_s(places)
         joins = self._delayed_members.worth(
             lefts,
             weights,
