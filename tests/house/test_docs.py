@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from timely.cli.main import run_timely_command
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits
+from timely.disciplines.registry import PLUGIN_GROUP
 from timely.emulators.cli import run_emulator_command
 from timely.engines.step_time.learned import FixedSpeed
 
@@ -187,20 +189,22 @@ def test_bad_commands_are_found() -> None:
 
 def test_the_example_discipline_works() -> None:
     """The class in docs/disciplines.md runs, orders jobs, and breaks no rule of a step."""
-    (example,) = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "docs" / "disciplines.md").read_text(), re.M | re.S
-    )
+    page = (ROOT / "docs" / "disciplines.md").read_text()
+    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    (package,) = re.findall(r"^```toml\n(.*?)^```", page, re.M | re.S)
     names: dict[str, object] = {}
     exec(compile(example, "docs/disciplines.md", "exec"), names)  # noqa: S102
     kind = names["ShortestPlanFirst"]
     assert isinstance(kind, type)
     assert issubclass(kind, Discipline)
+    plugins = tomllib.loads(package)["project"]["entry-points"][PLUGIN_GROUP]
+    assert plugins == {kind.info.name: f"my_disciplines:{kind.__name__}"}
     table = JobTable()
-    for name, tokens in (("long", 90.0), ("short", 9.0)):
+    for name, tokens in (("long", 90.0), ("unknown", None), ("short", 9.0)):
         table.add(JobSpec(name, 0.0, hints=RequestHints(expected_tokens=tokens), prompt_tokens=4))
     limits = StepLimits(
         now=0.0,
-        token_budget=8,
+        token_budget=12,
         max_batch=8,
         max_resident=8,
         prefill_chunk=8,
@@ -208,4 +212,4 @@ def test_the_example_discipline_works() -> None:
         block_tokens=16,
         speed=FixedSpeed(0.01),
     )
-    assert list(kind().compose(table, limits).tokens) == ["short", "long"]
+    assert list(kind().compose(table, limits).tokens) == ["short", "unknown", "long"]

@@ -1,15 +1,23 @@
-"""The one list of queue disciplines: a name, where its class is, nothing else."""
+"""The one list of queue disciplines: a name, where its class is, nothing else.
 
+An installed package adds others by entry points of the group ``timely.disciplines``: ``NAME = "module:Class"``.
+"""
+
+import logging
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import cast
 
-from timely.core.errors import UnknownName
+from timely.core.errors import InvalidInput, UnknownName
 from timely.disciplines.base import Discipline, DisciplineInfo
 from timely.disciplines.predictors.predictor_file import predictor_kind
 
 DEFAULT = "timely"
+PLUGIN_GROUP = "timely.disciplines"
+
+log = logging.getLogger(__name__)
 
 _REGISTRY: dict[str, str] = {
     "timely": "timely.disciplines.timely.discipline:Timely",
@@ -68,7 +76,8 @@ _ABLATION: dict[str, str] = {
 
 
 def discipline_names() -> list[str]:
-    return sorted(_REGISTRY)
+    """The disciplines of this package and those of plugins."""
+    return sorted([*_REGISTRY, *_plugins()])
 
 
 def load_discipline(name: str) -> type[Discipline]:
@@ -76,14 +85,15 @@ def load_discipline(name: str) -> type[Discipline]:
 
     Raises:
         UnknownName: not registered; the message lists those that are.
-        InvalidInput: the discipline takes no predictor file, or this is not one.
+        InvalidInput: the discipline takes no predictor file, or this is not one; or a plugin has no such discipline.
     """
     plain, file = _split(name)
-    try:
-        module, _, attribute = (_ABLATION.get(plain) or _REGISTRY[plain]).partition(":")
-    except KeyError:
-        raise UnknownName("discipline", plain, _REGISTRY, where="discipline") from None
-    discipline = cast(type[Discipline], getattr(import_module(module), attribute))
+    path = _REGISTRY.get(plain) or _ABLATION.get(plain)
+    if path is not None:
+        module, _, attribute = path.partition(":")
+        discipline = cast(type[Discipline], getattr(import_module(module), attribute))
+    else:
+        discipline = _load_plugin(plain)
     if file is not None:
         discipline.with_predictor(file)
     return discipline
@@ -106,6 +116,40 @@ def create_discipline(name: str, files: Sequence[Path] = ()) -> Discipline:
     return discipline() if file is None else discipline.with_predictor(file)
 
 
+def _plugins() -> dict[str, EntryPoint]:
+    """The disciplines of other installed packages.
+
+    Raises:
+        InvalidInput: two disciplines have one name.
+    """
+    plugins: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=PLUGIN_GROUP):
+        if entry.name in _REGISTRY or entry.name in _ABLATION or entry.name in plugins:
+            raise InvalidInput("there is another discipline of that name", where=_origin(entry))
+        plugins[entry.name] = entry
+    return plugins
+
+
+def _load_plugin(name: str) -> type[Discipline]:
+    entry = _plugins().get(name)
+    if entry is None:
+        raise UnknownName("discipline", name, discipline_names(), where="discipline")
+    try:
+        discipline = entry.load()
+    except Exception as error:
+        raise InvalidInput(f"cannot load {entry.value!r}: {error}", where=_origin(entry)) from error
+    if not (isinstance(discipline, type) and issubclass(discipline, Discipline)):
+        raise InvalidInput(f"{entry.value!r} is no Discipline", where=_origin(entry))
+    if getattr(discipline, "info", None) is None or discipline.info.name != name:
+        raise InvalidInput(f"{entry.value!r} needs a DisciplineInfo with the same name", where=_origin(entry))
+    return discipline
+
+
+def _origin(entry: EntryPoint) -> str:
+    package = entry.dist.name if entry.dist is not None else "a plugin"
+    return f"discipline {entry.name!r} of {package}"
+
+
 def _split(name: str) -> tuple[str, Path | None]:
     plain, equals, file = name.partition("=")
     return plain, Path(file) if equals else None
@@ -117,4 +161,13 @@ def discipline_ablation_names() -> list[str]:
 
 
 def discipline_infos() -> list[DisciplineInfo]:
-    return [load_discipline(name).info for name in sorted(_REGISTRY, key=lambda n: (n != DEFAULT, n))]
+    """Of all disciplines, the default first. A plugin that cannot be loaded is left out, with a warning."""
+    infos = []
+    for name in sorted(discipline_names(), key=lambda n: (n != DEFAULT, n)):
+        try:
+            infos.append(load_discipline(name).info)
+        except InvalidInput as error:
+            if name in _REGISTRY:
+                raise
+            log.warning("%s", error)
+    return infos

@@ -290,7 +290,7 @@ class KeyedDiscipline(Discipline):
 
     @abstractmethod
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        """Priority of every row, shape ``(len(table),)``; larger is more important."""
+        """Priority of every row, shape ``(len(table),)``; larger is more important, NaN is the least important."""
 
     def may_join(self, table: JobTable, limits: StepLimits, builder: StepBuilder, row: int) -> bool:
         """Whether a row that is not in the execution pool may join the step."""

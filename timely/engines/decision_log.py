@@ -40,22 +40,22 @@ def engine_scheduling_choice(
 ) -> dict[str, Any]:
     """``{"held", "left", "served", "out"}``: why jobs were left out, how many, and ``[job, key]`` pairs.
 
-    ``served`` has the jobs that run, ``out`` the first that do not. The key is None where the discipline has none.
+    ``served`` has the jobs that run, ``out`` the first that do not. The key is None where the discipline has
+    none, and where it is no finite number.
     """
     runnable = np.flatnonzero(table.resume_s <= limits.now)
     keys = discipline.keys(table, limits) if isinstance(discipline, KeyedDiscipline) else None
-    out = [row for row in runnable.tolist() if table.jobs[row].job_id not in plan.tokens]
-    if keys is not None:
-        out.sort(key=lambda row: (-keys[row], table.sequence[row]))
-    else:
-        out.sort(key=lambda row: table.sequence[row])
+    out = np.array([row for row in runnable.tolist() if table.jobs[row].job_id not in plan.tokens], dtype=int)
+    ranks = [table.sequence[out]] if keys is None else [table.sequence[out], -keys[out]]
+    out = out[np.lexsort(ranks)]
 
     def pair(row: int) -> list[Any]:
-        return [table.jobs[row].job_id, None if keys is None else float(f"{keys[row]:.6g}")]
+        key = None if keys is None or not np.isfinite(keys[row]) else float(f"{keys[row]:.6g}")
+        return [table.jobs[row].job_id, key]
 
     return {
         "held": plan.limited_by,
         "left": len(out),
         "served": [pair(table[job_id].row) for job_id in plan.tokens],
-        "out": [pair(row) for row in out[:MAX_LEFT_OUT]],
+        "out": [pair(row) for row in out[:MAX_LEFT_OUT].tolist()],
     }
