@@ -334,6 +334,45 @@ def test_a_halt_that_fails_ends_the_segment_all_the_same(
         bench.work.stop()
 
 
+@pytest.mark.parametrize("returns", [True, False])
+def test_no_motion_begins_while_a_halt_is_on_its_way(
+    returns: bool, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The late halt would end that motion, which may then count as done."""
+    monkeypatch.setattr(execution, "HALT_S", 0.0)
+    monkeypatch.setattr(execution, "HALT_FIRST_S", 0.0)
+    release, events = threading.Event(), list[str]()
+
+    def halt() -> None:
+        release.wait(LIMIT_S)
+        events.append("halted")
+
+    monkeypatch.setattr(bench.body, "halt", halt)
+    first = bench.send(0, "abc")
+    assert first.began.wait(LIMIT_S)
+    bench.work.cancel("t", 0)
+    assert first.result().outcome == "cancelled"
+    second = bench.send(0, "d", task="u")
+    assert second.began.wait(LIMIT_S)
+    try:
+        if not returns:
+            bench.run_until(second.ended.is_set)
+            assert second.result().code == ErrorCode.MOTION_TIMEOUT
+            assert not bench.body.moved
+            return
+        for _ in range(20):
+            bench.clock.until_waiting(timeout_s=0.02)
+            bench.clock.advance(0.02)
+        assert not second.ended.is_set()
+        assert not events
+        monkeypatch.setattr(bench.body, "execute", lambda *_: events.append("executed"))
+    finally:
+        release.set()
+    bench.run_until(second.ended.is_set, step_s=0.02)
+    assert events == ["halted", "halted", "executed"]
+    assert second.result().outcome == "done"
+
+
 def test_a_failsafe_action_begins_after_the_halt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     events, acted, pause = list[str](), threading.Event(), threading.Event()
 

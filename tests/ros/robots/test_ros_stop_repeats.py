@@ -261,6 +261,36 @@ def test_a_stop_of_an_arm_that_hangs_delays_no_other() -> None:
         link.close()
 
 
+def test_an_arm_begins_nothing_while_a_stop_is_on_its_way() -> None:
+    """Its controller would take the late stop for one of the new motion."""
+    arm, robot = Arm(hung=1), Indy7Robot()
+    link = arm_link(arm)
+    robot.clock = ManualRobotClock()
+    motion = idle_motion(robot.clock)
+    settled = threading.Event()
+
+    def settle() -> None:
+        robot._settle(link, motion)
+        settled.set()
+
+    thread = threading.Thread(target=settle, daemon=True)
+    try:
+        link.halt()
+        eventually(lambda: not link.halting and not arm.moving)
+        thread.start()
+        assert robot.clock.until_waiting()
+        assert not settled.is_set()
+        arm.release.set()
+        eventually(lambda: not link.stops_pending)
+        robot.clock.advance(1.0)
+        assert settled.wait(LIMIT_S)
+    finally:
+        arm.release.set()
+        link._arm = None
+        link.close()
+        thread.join(LIMIT_S)
+
+
 def test_an_arm_is_not_at_rest_while_its_stop_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     arm, seen = Arm(hung=0), list[tuple[bool, bool]]()
     link = arm_link(arm)

@@ -53,6 +53,9 @@ HALT_S = 0.4
 """A stop waits so long for the robot's halt."""
 HALT_FIRST_S = 0.05
 """The work after a stop waits so long for the robot's halt: both need the processor and the interpreter."""
+PENDING_HALTS_S = 3.0
+"""A motion waits so long for earlier halts to return."""
+HALT_POLL_S = 0.02
 
 
 @dataclass(slots=True)
@@ -384,7 +387,7 @@ class SegmentExecutor:
         try:
             # Before the action, because a halt that comes later would end it.
             self._halt_again()
-            motion.check()
+            self._await_halts(motion)
             action(motion)
         except MotionCancelled:
             problem = "stopped"
@@ -408,6 +411,15 @@ class SegmentExecutor:
         """
         self._halter.begin().join(HALT_S)
 
+    def _await_halts(self, motion: Motion) -> None:
+        """Wait for halts that have not returned: a late one would end the motion that begins now."""
+        end_s = self._clock.now() + PENDING_HALTS_S
+        while self._halter.pending:
+            if self._clock.now() >= end_s:
+                raise MotionError("an earlier halt of the robot has not returned", ErrorCode.MOTION_TIMEOUT)
+            motion.sleep(HALT_POLL_S)
+        motion.check()
+
     def _begin(self, order: SegmentOrder) -> MotionError | None:
         """Write a task's beginning to the disk, before its first motion is announced."""
         try:
@@ -426,6 +438,7 @@ class SegmentExecutor:
         try:
             if problem is not None:
                 raise problem
+            self._await_halts(motion)
             value = self._runner.execute(motion, calls)
         except MotionCancelled:
             outcome, code, message = "cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled"

@@ -47,8 +47,17 @@ class Halter:
     def __init__(self, halt: Callable[[], object]) -> None:
         self._halt = halt
         self._free = threading.Semaphore(MAX_OPEN)
+        self._lock = threading.Lock()
+        self._calls: list[HaltCall] = []
 
     def begin(self) -> HaltCall:
         call = HaltCall(self._halt, self._free)
-        call.start()
+        with self._lock:
+            call.start()
+            self._calls = [*(one for one in self._calls if one.is_alive()), call]
         return call
+
+    @property
+    def pending(self) -> bool:
+        """A halt has not returned: it may still reach the robot, and would end a motion that begins now."""
+        return any(call.is_alive() for call in self._calls)

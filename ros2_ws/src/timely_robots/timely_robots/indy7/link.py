@@ -165,6 +165,11 @@ class Indy7Link:
         """A stop is still being repeated."""
         return self._halting.is_set()
 
+    @property
+    def stops_pending(self) -> bool:
+        """A stop is on its way to the controller, and would end a motion that begins now."""
+        return self._stops.pending
+
     def _send_stop(self, wait_s: float = 0.0) -> str:
         """Send one stop on a thread of its own, since the library's call may hang; wait so long for its answer."""
         stop = self._stops.begin()

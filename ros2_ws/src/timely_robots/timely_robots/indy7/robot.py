@@ -279,9 +279,9 @@ class Indy7Robot(Robot):
             motion.sleep(POLL_S)
 
     def _settle(self, link: Indy7Link, motion: Motion) -> None:
-        """Let an earlier stop end: the controller takes nothing new while it brakes."""
+        """Let earlier stops end: the controller takes nothing new while it brakes."""
         end = self.clock.now() + MARGIN_S
-        while link.halting or link.moving():
+        while link.halting or link.stops_pending or link.moving():
             if self.clock.now() > end:
                 raise MotionError("the arm does not come to rest", ErrorCode.MOTION_TIMEOUT)
             motion.sleep(POLL_S)

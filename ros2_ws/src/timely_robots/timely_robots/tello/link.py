@@ -72,8 +72,8 @@ class TelloLink:
         self._sending = threading.Lock()
         self._sent_s = -math.inf
         self._state = TelloState()
-        self._halt_lock = threading.Lock()
-        """Held for moments: the end of an earlier stop must not end a new one."""
+        self._halt_lock = threading.RLock()
+        """Held for moments: the end of an earlier stop must not end a new one, and no copy is sent after the end."""
         self._halting: tuple[float, int] | None = None
         """(when the stop was asked for, packets received until then)"""
         self.fault = ""
@@ -189,13 +189,17 @@ class TelloLink:
 
     def _send_copies(self, halting: tuple[float, int]) -> None:
         for _ in range(HALT_BURST):
-            if self._clock.wait(self._closing, HALT_BURST_S) or self._halting is not halting:
+            if self._clock.wait(self._closing, HALT_BURST_S):
                 return
-            self.send("stop")
+            with self._halt_lock:
+                if self._halting is not halting:
+                    return
+                self.send("stop")
 
     def end_halt(self) -> None:
         """Repeat the stop no more: for the landing at the end."""
-        self._halting, self.fault = None, ""
+        with self._halt_lock:
+            self._halting, self.fault = None, ""
 
     @property
     def halting(self) -> bool:
