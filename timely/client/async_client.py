@@ -77,6 +77,7 @@ class AsyncTimelyClient:
 
     async def submit(
         self,
+        /,
         task: str,
         *,
         skill_set: str,
