@@ -51,6 +51,7 @@ lint: setup ## Check style, types, spelling, prose, rooms and generated files.
 	@$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs timely lrtrace ros2_ws/src scripts tests examples skills
 	@$(BIN)/python scripts/check_prose.py
 	@$(BIN)/python scripts/generate_ros_stubs.py --check
+	@$(BIN)/python scripts/generate_sync_client.py --check
 
 docs: setup ## Build the documentation site into build/site.
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

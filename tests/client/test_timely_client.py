@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections.abc import Callable
 
@@ -13,19 +12,7 @@ from cutting_proxy import CuttingProxy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from timely.client import (
-    URGENT,
-    AsyncTaskStream,
-    AsyncTimelyClient,
-    Call,
-    ExecutionReport,
-    TaskStream,
-    TimelyClient,
-    TimeUtility,
-)
-from timely.client.async_stop import AsyncStopStream
-from timely.client.blocking import run_client_coroutine
-from timely.client.sync_client import StopStream
+from timely.client import URGENT, AsyncTimelyClient, Call, ExecutionReport, TimelyClient, TimeUtility
 from timely.core.errors import (
     Conflict,
     EngineFailed,
@@ -475,26 +462,3 @@ def test_a_proxy_that_answers_for_a_server_that_is_away_ends_no_plan() -> None:
         with pytest.raises(TimelyError, match="late"):
             list(plan)
     assert not answers
-
-
-@pytest.mark.parametrize(
-    ("kind", "of_asyncio"),
-    [(TimelyClient, AsyncTimelyClient), (TaskStream, AsyncTaskStream), (StopStream, AsyncStopStream)],
-)
-def test_the_client_for_threads_has_all_that_the_one_for_asyncio_has(kind: type, of_asyncio: type) -> None:
-    inside = {"submit", "resume"} if kind is TaskStream else set()  # the client's own calls
-    for name, method in inspect.getmembers(of_asyncio, inspect.isfunction):
-        if not name.startswith("_") and name not in inside:
-            parameters = inspect.signature(method).parameters
-            assert list(inspect.signature(getattr(kind, name)).parameters) == list(parameters), name
-            assert getattr(kind, name).__doc__ or name == "ended"
-    for name in vars(of_asyncio):
-        assert name.startswith("_") or name in inside or hasattr(kind, name), name
-
-
-async def test_the_client_for_threads_works_inside_a_loop_and_refuses_to_wait_for_one() -> None:
-    answer = httpx.MockTransport(lambda request: httpx.Response(200, json={"status": "ok"}))
-    with TimelyClient(transport=answer) as timely:
-        assert timely.health() == {"status": "ok"}
-    with pytest.raises(RuntimeError, match="waits for an event loop"):
-        run_client_coroutine(asyncio.sleep(1.0))

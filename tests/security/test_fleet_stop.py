@@ -154,7 +154,7 @@ def test_only_the_reader_of_a_robots_stream_acknowledges_it(served: Fleet) -> No
         next(others)
         stop_id = timely.stop_fleet(deadline_s=0.0)["stop_id"]
         other.acknowledge_stop(stop_id, "drone-2", "at_rest")
-        token = other._client._connection.stop_tokens["drone-2"]
+        token = other._connection.stop_tokens["drone-2"]
         served.http.get("/")  # begins a session of the live page
         for stranger in ("", "x", token):
             acknowledgement = {"stop_id": stop_id, "agent": "drone-1", "state": "at_rest"}
@@ -174,7 +174,7 @@ def test_a_named_operator_acknowledges_without_a_stream(guarded: Guarded) -> Non
         with TimelyClient(guarded.fleet.url, token=TOKENS["drones"]) as bridge:
             follow(bridge, "drone-1")
             stop_id = ops.stop_fleet(deadline_s=0.0)["stop_id"]
-            bridge._client._connection.stop_tokens.clear()
+            bridge._connection.stop_tokens.clear()
             with pytest.raises(NotAllowed, match="stream_token"):
                 bridge.acknowledge_stop(stop_id, "drone-1", "at_rest")
         ops.acknowledge_stop(stop_id, "drone-1", "at_rest")

@@ -27,7 +27,8 @@ program's help; each segment comes exactly once and in order. Every wait has a d
 from timely.client.async_client import AsyncTimelyClient
 from timely.client.async_stream import AsyncTaskStream
 from timely.client.events import Call, Segment, StopOrder, TaskResult
-from timely.client.sync_client import TaskStream, TimelyClient
+from timely.client.sync_client import TimelyClient
+from timely.client.sync_stream import TaskStream
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 

@@ -77,7 +77,6 @@ class AsyncTimelyClient:
 
     async def submit(
         self,
-        /,
         task: str,
         *,
         skill_set: str,

@@ -200,7 +200,7 @@ class AsyncTaskStream:
         """For ``AsyncTimelyClient.resume``."""
         return self._state.last_id
 
-    async def replan(self, /, reason: str = "", **changes: Any) -> AsyncTaskStream:
+    async def replan(self, reason: str = "", **changes: Any) -> AsyncTaskStream:
         """Give up the rest of this plan and request another; see ``AsyncTimelyClient.replan``."""
         body = task_body(self._agent, reason=reason, **changes)
         stream = AsyncTaskStream(

@@ -1,117 +1,39 @@
-"""The client of one server for programs without an event loop."""
+# Written by scripts/generate_sync_client.py: change the module of the asyncio client instead.
+"""The client of one server."""
 
-from __future__ import annotations
-
-import functools
-import inspect
+import os
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Concatenate, Self
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Literal, Self
 
 import httpx
 
-from timely.client.async_client import AsyncTimelyClient
-from timely.client.async_stop import AsyncStopStream
-from timely.client.async_stream import AsyncTaskStream
-from timely.client.blocking import (
-    Arguments,
-    Blocking,
-    BlockingTransport,
-    Client,
-    blocking,
-    next_of_client_stream,
-    run_client_coroutine,
-)
-from timely.client.events import Segment, StopOrder, TaskResult
+from timely.client.events import PlanState
 from timely.client.pool import CONNECTIONS
+from timely.client.protocol import Utility, bearer_header, reports_body, task_body, v1_url_path
+from timely.client.sync_connection import Connection
+from timely.client.sync_stop import StopStream
+from timely.client.sync_stream import TaskStream
 from timely.client.tls import client_tls
-from timely.core.clock import Clock
+from timely.core.clock import Clock, SystemClock
+from timely.core.reports import ExecutionReport
 
 
-def _opening(
-    method: Callable[Concatenate[Client, Arguments], Coroutine[Any, Any, AsyncTaskStream]],
-) -> Callable[Concatenate[Blocking[Client], Arguments], TaskStream]:
-    """A method of the client of asyncio that opens a stream."""
-
-    @functools.wraps(method)
-    def call(self: Blocking[Client], /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> TaskStream:
-        return TaskStream(run_client_coroutine(method(self._client, *args, **kwargs)))
-
-    signature = inspect.signature(method).replace(return_annotation="TaskStream")
-    call.__signature__ = signature  # type: ignore[attr-defined]
-    return call
-
-
-class TaskStream(Blocking[AsyncTaskStream]):
-    """A plan: iterate for its segments. Reports may be made from any thread.
-
-    The methods and errors are those of ``AsyncTaskStream``, without ``await``.
-    """
-
-    @property
-    def task_id(self) -> str:
-        """The id of the task on the server."""
-        return self._client.task_id
-
-    @property
-    def token(self) -> str | None:
-        """The task's token. It proves that reports come from the program that submitted the task."""
-        return self._client.token
-
-    @property
-    def result(self) -> TaskResult:
-        """How the plan ended; raises Conflict before that."""
-        return self._client.result
-
-    @property
-    def ended(self) -> bool:
-        return self._client.ended
-
-    @property
-    def last_event_id(self) -> int:
-        """For ``TimelyClient.resume``."""
-        return self._client.last_event_id
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Segment:
-        return next_of_client_stream(self._client)
-
-    replan = _opening(AsyncTaskStream.replan)
-    report = blocking(AsyncTaskStream.report)
-    report_started = blocking(AsyncTaskStream.report_started)
-    report_progress = blocking(AsyncTaskStream.report_progress)
-    report_done = blocking(AsyncTaskStream.report_done)
-    report_failed = blocking(AsyncTaskStream.report_failed)
-    report_value = blocking(AsyncTaskStream.report_value)
-    cancel = blocking(AsyncTaskStream.cancel)
-    close = blocking(AsyncTaskStream.close)
-    __exit__ = blocking(AsyncTaskStream.__aexit__)
-
-
-class StopStream(Blocking[AsyncStopStream]):
-    """Iterate for ``StopOrder``; it ends only with ``close``."""
-
-    @property
-    def connected(self) -> bool:
-        """The event stream is open. A bridge may show that the server cannot reach it."""
-        return self._client.connected
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> StopOrder:
-        return next_of_client_stream(self._client)
-
-    close = blocking(AsyncStopStream.close)
-
-
-class TimelyClient(Blocking[AsyncTimelyClient]):
+class TimelyClient:
     """Talks to one server; may be shared by threads.
 
-    The methods, arguments and errors are those of ``AsyncTimelyClient``, without ``await``.
+    Args:
+        url: of the server, ``http://HOST:PORT``.
+        agent: name of this robot, unless a task names another.
+        timeout_s: longest wait for a response, seconds.
+        silence_s: longest silence of an event stream before the connection counts as lost, seconds; more than the
+            server's keep-alive interval.
+        reconnect_s: how long a stream tries to reconnect, seconds.
+        token: bearer token of this program's principal; by default the environment variable ``TIMELY_TOKEN``.
+        verify: certificates for TLS, as for httpx; by default with those of the environment, as ``client_tls`` says.
+        transport: replaces the network in tests.
     """
 
     def __init__(
@@ -128,58 +50,300 @@ class TimelyClient(Blocking[AsyncTimelyClient]):
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        async def blocking_sleep(seconds: float) -> None:
-            sleep(seconds)
+        self.agent = agent
+        self.url = url
+        http = httpx.Client(
+            base_url=url,
+            timeout=timeout_s,
+            transport=transport,
+            limits=CONNECTIONS,
+            verify=client_tls(verify),
+            headers=bearer_header(token or os.environ.get("TIMELY_TOKEN") or None),
+        )
+        self._connection = Connection(url, http, silence_s, reconnect_s, clock or SystemClock(), sleep)
 
-        http = httpx.Client(transport=transport, limits=CONNECTIONS, verify=client_tls(verify))
-        super().__init__(
-            AsyncTimelyClient(
-                url,
-                agent=agent,
-                timeout_s=timeout_s,
-                silence_s=silence_s,
-                reconnect_s=reconnect_s,
-                token=token,
-                transport=BlockingTransport(http),
-                clock=clock,
-                sleep=blocking_sleep,
-            )
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; the server cancels unread plans after a few seconds."""
+        self._connection.close()
+
+    # ------------------------------------------------------------------ plans
+
+    def submit(
+        self,
+        task: str,
+        *,
+        skill_set: str,
+        robot: str | None = None,
+        scene: str = "",
+        history: str = "",
+        utility: Utility = "normal",
+        agent: str | None = None,
+        app: str | None = None,
+        urgency: int | None = None,
+        deadline_s: float | None = None,
+        max_tokens: int | None = None,
+        network_s: float | None = None,
+        wait_s: float = 0.0,
+        **options: Any,
+    ) -> TaskStream:
+        """Request a plan; returns as soon as the server has accepted the task.
+
+        Args:
+            task: what the robot is to do, in words; ``scene``: what it sees; ``history``: what a re-plan follows.
+            skill_set, robot: names on the server; the skill set may have a robot of its own.
+            utility: how the value of the answer falls with time.
+            agent: name of the robot; urgency: 0 (most) to 4; app: the LLM application of the request.
+            deadline_s: the server gives up after so long, seconds.
+            network_s: one-way delay between server and robot, seconds.
+            wait_s: longest wait for capacity, seconds. A refused request is repeated at the time that the refusal
+                names, or not at all.
+            options: further fields of ``POST /v1/tasks`` (``priority``, ``temperature``, ``seed``).
+
+        Raises:
+            InvalidInput: unusable or unknown. TooLarge: refused. EngineFailed: no server, no engine.
+            Overloaded: refused for want of capacity; ``eta_s`` says when the task would be served.
+        """
+        body = task_body(
+            self.agent if agent is None else agent, utility=utility, robot=robot, scene=scene, history=history,
+            app=app, urgency=urgency,
+        )  # fmt: skip
+        # An empty text is the server's to refuse here: another id or no task would hide the mistake.
+        options |= {"deadline_s": deadline_s, "max_tokens": max_tokens, "network_s": network_s}
+        options |= {"task": task, "skill_set": skill_set}
+        body |= {name: value for name, value in options.items() if value is not None}
+        stream = TaskStream(
+            self._connection, str(body["id"]), str(body["agent"]), str(body["report_token"]), PlanState()
+        )
+        return stream.submit(body, wait_s=wait_s)
+
+    def replan(
+        self,
+        task_id: str,
+        reason: str = "",
+        *,
+        scene: str | None = None,
+        task: str | None = None,
+        executed: str | None = None,
+        utility: Utility = "urgent",
+        deadline_s: float | None = None,
+        agent: str | None = None,
+        token: str | None = None,
+        id: str | None = None,
+        report_token: str | None = None,
+    ) -> TaskStream:
+        """Give up the rest of a plan and request another whose prompt has the old plan and its execution.
+
+        Args:
+            reason: why, in words; by default what the robot reported when it failed.
+            scene: what the robot sees now; task: what it is to do now; both stay as they were by default.
+            executed: what the robot did; by default the segments it reported done.
+            utility: how the value of the new plan falls with time.
+            deadline_s: the server gives up after so long, seconds.
+            agent: name of the robot; token: the task's, as for ``report``.
+            id, report_token: of the new task; chosen here by default.
+
+        Raises:
+            UnknownName: no such task. NotAllowed: it belongs to another program.
+            Conflict: it was re-planned before, or ``id`` is in use. Others: as ``submit``.
+        """
+        stream = TaskStream(
+            self._connection, task_id, self.agent if agent is None else agent, token, PlanState()
+        )
+        return stream.replan(
+            reason,
+            scene=scene,
+            task=task,
+            executed=executed,
+            utility=utility,
+            deadline_s=deadline_s,
+            id=id,
+            report_token=report_token,
         )
 
-    @property
-    def agent(self) -> str:
-        return self._client.agent
+    def resume(
+        self, task_id: str, *, token: str | None = None, agent: str | None = None, after: int = 0
+    ) -> TaskStream:
+        """Follow a task again, for example after a restart of this program.
 
-    @property
-    def url(self) -> str:
-        return self._client.url
+        Args:
+            after: id of the last event that was read; 0 starts from the beginning.
+
+        Raises:
+            UnknownName: the server has no such task (any more). EngineFailed: no server.
+        """
+        state = PlanState(after=after, next_index=None if after else 0)
+        stream = TaskStream(self._connection, task_id, self.agent if agent is None else agent, token, state)
+        return stream.resume()
+
+    def report(
+        self,
+        task_id: str,
+        reports: ExecutionReport | Iterable[ExecutionReport],
+        *,
+        agent: str | None = None,
+        token: str | None = None,
+    ) -> dict[str, Any]:
+        """Report the execution; repeats are harmless, and a lost connection is retried once.
+
+        Args:
+            agent: name of the robot, for the server to compare with the task's.
+            token: the task's; by default that of the task as this client submitted it.
+
+        Raises:
+            NotAllowed: the task belongs to another program. Conflict: no such segment was sent.
+            UnknownName: no such task.
+        """
+        url = v1_url_path("tasks", task_id, "reports")
+        headers = self._connection.task_tokens.header(task_id, token)
+        return self._connection.request("POST", url, json=reports_body(reports, agent), headers=headers)
+
+    def cancel(self, task_id: str, *, token: str | None = None) -> dict[str, Any]:
+        """Stop generating a plan; a second call changes nothing.
+
+        Args:
+            token: the task's, as for ``report``; an operator needs none.
+
+        Raises:
+            UnknownName: no such task. NotAllowed: it belongs to another program.
+        """
+        headers = self._connection.task_tokens.header(task_id, token)
+        return self._connection.request("DELETE", v1_url_path("tasks", task_id), headers=headers)
+
+    def task(self, task_id: str) -> dict[str, Any]:
+        """State, segments with their times, and measures of a task.
+
+        Raises:
+            UnknownName: no such task.
+        """
+        return self._connection.request("GET", v1_url_path("tasks", task_id))
+
+    # ------------------------------------------------------------------ the server
+
+    def disciplines(self) -> dict[str, Any]:
+        """``current``, and ``disciplines``: name, summary, source, needs ... of each."""
+        return self._connection.request("GET", "/v1/disciplines")
+
+    def set_urgency(self, task_id: str, urgency: int, *, operator: str, reason: str = "") -> dict[str, Any]:
+        """An operator sets the urgency of a generation: 0 (most urgent) to 4, signed, kept in the event log.
+
+        Args:
+            task_id: of a task, or the ``id`` of a chat answer.
+
+        Raises:
+            UnknownName: no such generation. Conflict: its plan is complete.
+            InvalidInput: no such level, or no operator's name.
+        """
+        body = {"urgency": urgency, "operator": operator, "reason": reason}
+        return self._connection.request("PUT", v1_url_path("tasks", task_id, "urgency"), json=body)
+
+    def set_discipline(self, name: str) -> dict[str, Any]:
+        """Switch the queue discipline while serving; returns what ``disciplines`` does.
+
+        Raises:
+            UnknownName: no such discipline.
+        """
+        return self._connection.request("PUT", "/v1/disciplines", json={"name": name})
+
+    # ------------------------------------------------------------------ the stop of all robots
+
+    def stop_fleet(self, reason: str = "", *, deadline_s: float = 2.0) -> dict[str, Any]:
+        """Stop every robot and wait for the bridges' acknowledgements.
+
+        Returns ``success`` and, under ``robots``, each robot's ``state``: ``halted``, ``at_rest`` or ``unknown``.
+
+        Raises:
+            NotAllowed: the principal has no role for that.
+        """
+        body = {"reason": reason, "deadline_s": deadline_s}
+        return self._connection.request("POST", "/v1/stop", json=body)
+
+    def stop_state(self) -> dict[str, Any]:
+        """The latched stop with every robot's state."""
+        return self._connection.request("GET", "/v1/stop")
+
+    def reset_stop(self) -> dict[str, Any]:
+        """Release the latched stop. A lost answer is not asked for again: another stop may have come meanwhile.
+
+        Raises:
+            NotAllowed: the principal is no operator. Conflict: no stop is latched.
+            EngineFailed: no server, or its answer was lost; ``stop_state`` tells which.
+        """
+        return self._connection.request("POST", "/v1/stop/reset", repeatable=False)
+
+    def remove_stop_robots(self, agents: Iterable[str]) -> list[str]:
+        """Stops no longer expect these robots, which are out of service; returns those that were expected.
+
+        Raises:
+            NotAllowed: the principal is no operator. Conflict: a bridge follows one of them.
+        """
+        url = httpx.URL("/v1/stop/robots", params={"agent": list(agents)})
+        answer = self._connection.request("DELETE", str(url))
+        return list(answer["removed"])
 
     def stop_orders(self, agents: Iterable[str]) -> StopStream:
         """Follow the stop as the bridge of these robots; iterate for ``StopOrder``, the present state first.
 
         The stream opens a lost connection again until it is closed, and then repeats the present state.
         """
-        return StopStream(self._client.stop_orders(agents))
+        return StopStream(self._connection, list(agents))
 
-    submit = _opening(AsyncTimelyClient.submit)
-    replan = _opening(AsyncTimelyClient.replan)
-    resume = _opening(AsyncTimelyClient.resume)
-    report = blocking(AsyncTimelyClient.report)
-    cancel = blocking(AsyncTimelyClient.cancel)
-    task = blocking(AsyncTimelyClient.task)
-    disciplines = blocking(AsyncTimelyClient.disciplines)
-    set_urgency = blocking(AsyncTimelyClient.set_urgency)
-    set_discipline = blocking(AsyncTimelyClient.set_discipline)
-    stop_fleet = blocking(AsyncTimelyClient.stop_fleet)
-    stop_state = blocking(AsyncTimelyClient.stop_state)
-    reset_stop = blocking(AsyncTimelyClient.reset_stop)
-    remove_stop_robots = blocking(AsyncTimelyClient.remove_stop_robots)
-    acknowledge_stop = blocking(AsyncTimelyClient.acknowledge_stop)
-    stats = blocking(AsyncTimelyClient.stats)
-    skill_sets = blocking(AsyncTimelyClient.skill_sets)
-    skill_set = blocking(AsyncTimelyClient.skill_set)
-    robot_profiles = blocking(AsyncTimelyClient.robot_profiles)
-    robot_profile = blocking(AsyncTimelyClient.robot_profile)
-    health = blocking(AsyncTimelyClient.health)
-    close = blocking(AsyncTimelyClient.close)
-    __exit__ = blocking(AsyncTimelyClient.__aexit__)
+    def acknowledge_stop(
+        self, stop_id: str, agent: str, state: Literal["halted", "at_rest", "unknown"], detail: str = ""
+    ) -> None:
+        """Say what is known of a stopped robot; may be repeated, and a later state replaces an earlier one.
+
+        Args:
+            state: ``halted``: its driver latched the stop and gave the halt command. ``at_rest``: it was seen at
+                rest. ``unknown``: it may be moving.
+
+        Raises:
+            NotAllowed: the robot is not on the principal's list, or this client does not follow its stop.
+            Conflict: that stop is not latched (any more).
+        """
+        body = {"stop_id": stop_id, "agent": agent, "state": state, "detail": detail}
+        body["stream_token"] = self._connection.stop_tokens.get(agent, "")
+        self._connection.request("POST", "/v1/stop/acknowledgements", json=body)
+
+    def stats(self) -> dict[str, Any]:
+        """What the live page shows: server, engine, robots, classes, recent tasks."""
+        return self._connection.request("GET", "/v1/status")
+
+    def skill_sets(self) -> list[str]:
+        """Names of the skill sets."""
+        return list((self._connection.request("GET", "/v1/skill_sets"))["skill_sets"])
+
+    def skill_set(self, name: str) -> dict[str, Any]:
+        """One skill set.
+
+        Raises:
+            UnknownName: no such skill set.
+        """
+        return self._connection.request("GET", v1_url_path("skill_sets", name))
+
+    def robot_profiles(self) -> list[str]:
+        """Names of the robot profiles."""
+        return list((self._connection.request("GET", "/v1/robot_profiles"))["robot_profiles"])
+
+    def robot_profile(self, name: str) -> dict[str, Any]:
+        """One robot profile.
+
+        Raises:
+            UnknownName: no such profile.
+        """
+        return self._connection.request("GET", v1_url_path("robot_profiles", name))
+
+    def health(self) -> dict[str, Any]:
+        """Whether tasks are admitted.
+
+        Raises:
+            Overloaded: the server is shutting down. EngineFailed: no server, or its engine is gone.
+        """
+        return self._connection.request("GET", "/healthz")

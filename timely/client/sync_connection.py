@@ -1,0 +1,133 @@
+# Written by scripts/generate_sync_client.py: change the module of the asyncio client instead.
+"""HTTP requests to one server, with their deadlines and retries."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakSet
+
+import httpx
+
+from timely.client.events import EventDecoder, ServerEvent
+from timely.client.problems import error_from_response
+from timely.client.protocol import Backoff, TaskTokens
+from timely.core.clock import Clock
+from timely.core.errors import EngineFailed
+
+Headers = Mapping[str, str]
+
+
+class Connection:
+    """Sends requests to one server over a pool of connections.
+
+    Args:
+        http: the pool, with the server's URL and the deadline of a response.
+        silence_s: longest silence of an event stream, seconds.
+        reconnect_s: how long a stream tries to reconnect, seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        http: httpx.Client,
+        silence_s: float,
+        reconnect_s: float,
+        clock: Clock,
+        sleep: Callable[[float], None],
+    ) -> None:
+        self.url, self.http = url, http
+        self.task_tokens = TaskTokens()
+        self.stop_tokens: dict[str, str] = {}
+        """Token of the stop's event stream by robot; it goes with every acknowledgement."""
+        self.reconnect_s = reconnect_s
+        self.backoffs: WeakSet[Backoff] = WeakSet()
+        """Event streams that have no connection."""
+        self.clock, self.sleep = clock, sleep
+        self._stream_timeout = httpx.Timeout(http.timeout.connect, read=silence_s)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.http.close()
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        json: Any = None,
+        headers: Headers | None = None,
+        repeatable: bool = True,
+    ) -> dict[str, Any]:
+        """Send a request; after a broken connection once more.
+
+        Args:
+            repeatable: it does no harm twice. Otherwise it is repeated only if the first one was not sent.
+
+        Raises:
+            TimelyError: the server refused the request. EngineFailed: there is no server, or its answer was lost.
+        """
+        try:
+            return self._request(method, url, json, headers)
+        except httpx.TransportError as error:
+            if not (repeatable or isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)):
+                raise self._unreachable(error) from error
+        try:
+            return self._request(method, url, json, headers)
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: httpx.TransportError) -> EngineFailed:
+        return EngineFailed(f"{type(error).__name__}: {error}", where=self.url)
+
+    def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
+        response = self.http.request(method, url, json=json, headers=headers)
+        if not response.is_success:
+            raise error_from_response(response.status_code, response.content)
+        try:
+            data = response.json()
+        except ValueError as error:
+            raise EngineFailed(
+                "the answer is no JSON; does another program listen there?", where=self.url
+            ) from error
+        return data if isinstance(data, dict) else {"data": data}
+
+    def open(self, method: str, url: str, json: Any, headers: Headers) -> EventResponse:
+        """Open an event stream.
+
+        Raises:
+            TimelyError: the server refused the request. httpx.TransportError: the connection broke.
+        """
+        request = self.http.build_request(
+            method, url, json=json, headers=headers, timeout=self._stream_timeout
+        )
+        response = self.http.send(request, stream=True)
+        if response.is_success:
+            return EventResponse(response)
+        try:
+            raise error_from_response(response.status_code, response.read())
+        finally:
+            response.close()
+
+
+class EventResponse:
+    """The server-sent events of one response."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self._chunks = response.iter_raw()
+        self._decoder = EventDecoder()
+        self._events: deque[ServerEvent] = deque()
+
+    def __iter__(self) -> EventResponse:
+        return self
+
+    def __next__(self) -> ServerEvent:
+        while not self._events:
+            self._events.extend(self._decoder.feed(next(self._chunks)))
+        return self._events.popleft()
+
+    def close(self) -> None:
+        """Close the connection; further calls change nothing."""
+        self._response.close()

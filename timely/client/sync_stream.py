@@ -1,0 +1,277 @@
+# Written by scripts/generate_sync_client.py: change the module of the asyncio client instead.
+"""A plan while it is generated: its segments, the reports on them, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from timely.client.events import PlanState, Segment, ServerEvent, TaskResult
+from timely.client.protocol import (
+    LONGEST_RECONNECT_S,
+    Backoff,
+    make_report_body,
+    reports_body,
+    task_body,
+    v1_url_path,
+)
+from timely.client.sync_connection import Connection, EventResponse, Headers
+from timely.core.errors import Conflict, EngineFailed, Overloaded
+from timely.core.reports import ExecutionReport
+
+SHORTEST_WAIT_S = 0.1
+"""Between a refusal and the next attempt, seconds."""
+
+
+class TaskStream:
+    """A plan: iterate for its segments. Reports may be made from any thread.
+
+    Attributes:
+        task_id: the id of the task on the server.
+        token: the task's token. It proves that reports come from the program that submitted the task.
+    """
+
+    def __init__(
+        self, connection: Connection, task_id: str, agent: str, token: str | None, state: PlanState
+    ) -> None:
+        self.task_id = task_id
+        self.token = token
+        self._connection = connection
+        self._agent = agent
+        self._state = state
+        self._backoff = Backoff(connection.reconnect_s, task_id, connection.backoffs)
+        self._events: EventResponse | None = None
+        self._ended = self._unanswered = False
+        if token is not None:
+            connection.task_tokens.add(task_id, token)
+
+    def submit(
+        self,
+        body: Mapping[str, Any],
+        url: str = "/v1/tasks",
+        headers: Headers | None = None,
+        *,
+        wait_s: float = 0.0,
+    ) -> TaskStream:
+        """Send the request for the plan and open its stream; a refusal is raised here.
+
+        Args:
+            wait_s: longest wait for capacity, seconds; a refused request is repeated when the refusal says.
+        """
+        clock = self._connection.clock
+        latest_s = clock.now() + wait_s
+        while True:
+            try:
+                return self._submit_once(body, url, headers)
+            except Overloaded as error:
+                if error.eta_s is None or clock.now() + error.eta_s > latest_s:
+                    raise
+                self._connection.sleep(max(error.eta_s, SHORTEST_WAIT_S))
+
+    def _submit_once(self, body: Mapping[str, Any], url: str, headers: Headers | None) -> TaskStream:
+        try:
+            self._post(url, body, headers)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
+        except httpx.TransportError as error:
+            self._unanswered = True
+            self._retry_submit(url, body, headers, error)
+        return self
+
+    def _post(self, url: str, body: Mapping[str, Any], headers: Headers | None) -> None:
+        try:
+            self._connect("POST", url, body, headers)
+        except Conflict as error:
+            # The server has the task of a request whose answer was lost: the iteration follows it by its id.
+            if not self._unanswered or error.where == "stop":
+                raise
+
+    def resume(self) -> TaskStream:
+        """Open the stream of a task that was submitted before; raises EngineFailed without a server."""
+        try:
+            self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
+        except httpx.TransportError as error:
+            raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
+        return self
+
+    def _retry_submit(
+        self, url: str, body: Mapping[str, Any], headers: Headers | None, error: Exception
+    ) -> None:
+        """Repeat a request whose response was lost; the id tells whether the server has the task."""
+        while True:
+            self._pause(error)
+            try:
+                self._post(url, body, headers)
+            except httpx.TransportError as again:
+                error = again
+            else:
+                return
+
+    def _connect(
+        self, method: str, url: str, body: Mapping[str, Any] | None, extra: Headers | None = None
+    ) -> None:
+        headers = {"Accept": "text/event-stream", **(extra or {})}
+        if body is None:
+            headers |= self._proof
+            if self._state.last_id:
+                headers["Last-Event-ID"] = str(self._state.last_id)
+        self._disconnect()
+        self._events = self._connection.open(method, url, body, headers)
+
+    def _pause(self, cause: Exception) -> None:
+        connection = self._connection
+        connection.sleep(self._backoff.delay_s(connection.clock.now(), cause, connection.url))
+
+    def _disconnect(self) -> None:
+        events, self._events = self._events, None
+        if events is not None:
+            events.close()
+
+    def __iter__(self) -> TaskStream:
+        return self
+
+    def __next__(self) -> Segment:
+        """The next segment, as soon as it arrives; a broken connection is opened again.
+
+        Raises:
+            UnsafeSegment, EngineFailed, Overloaded, TimelyError: how the task ended, if not with a result.
+        """
+        while not self._ended:
+            cause: Exception = EngineFailed("the stream ended without a result", where=self._connection.url)
+            try:
+                if self._events is not None:
+                    for event in self._events:
+                        self._backoff.reset()
+                        segment = self._take(event)
+                        if segment is not None:
+                            return segment
+                        if self._ended:
+                            raise StopIteration
+            except httpx.TransportError as error:
+                cause = error
+            if not self._ended:
+                self._reconnect(cause)
+        raise StopIteration
+
+    def _take(self, event: ServerEvent) -> Segment | None:
+        try:
+            segment = self._state.take(event)
+        except BaseException:
+            self.close()
+            raise
+        if self._state.result is not None:
+            self.close()
+        return segment
+
+    def _reconnect(self, cause: Exception) -> None:
+        self._pause(cause)
+        try:
+            self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
+        except httpx.TransportError:
+            return
+        except (EngineFailed, Overloaded):
+            # The server has no time for attempts in short succession, or a proxy answers in its place.
+            self._connection.sleep(LONGEST_RECONNECT_S)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def result(self) -> TaskResult:
+        """How the plan ended.
+
+        Raises:
+            Conflict: it has not ended; iterate to the end first.
+        """
+        if self._state.result is None:
+            raise Conflict("the plan has no result yet: iterate to its end", where=self.task_id)
+        return self._state.result
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    @property
+    def last_event_id(self) -> int:
+        """For ``TimelyClient.resume``."""
+        return self._state.last_id
+
+    def replan(self, reason: str = "", **changes: Any) -> TaskStream:
+        """Give up the rest of this plan and request another; see ``TimelyClient.replan``."""
+        body = task_body(self._agent, reason=reason, **changes)
+        stream = TaskStream(
+            self._connection, str(body["id"]), self._agent, str(body["report_token"]), PlanState()
+        )
+        return stream.submit(body, v1_url_path("tasks", self.task_id, "replan"), self._proof)
+
+    # ------------------------------------------------------------------ reports
+
+    def report(self, *reports: ExecutionReport) -> dict[str, Any]:
+        """Send reports of any kind; see ``TimelyClient.report``."""
+        url = v1_url_path("tasks", self.task_id, "reports")
+        return self._connection.request("POST", url, json=reports_body(reports), headers=self._proof)
+
+    @property
+    def _proof(self) -> dict[str, str]:
+        return self._connection.task_tokens.header(self.task_id, self.token)
+
+    def report_started(self, segment: Segment | int, *, age_s: float = 0.0) -> None:
+        """The robot began the segment ``age_s`` seconds ago."""
+        self.report(make_report_body("started", segment, age_s=age_s))
+
+    def report_progress(
+        self,
+        segment: Segment | int,
+        remaining_s: float,
+        *,
+        elapsed_s: float | None = None,
+        age_s: float = 0.0,
+    ) -> None:
+        """The robot expects to need ``remaining_s`` more seconds."""
+        self.report(
+            make_report_body("progress", segment, remaining_s=remaining_s, elapsed_s=elapsed_s, age_s=age_s)
+        )
+
+    def report_done(
+        self, segment: Segment | int, *, elapsed_s: float | None = None, age_s: float = 0.0
+    ) -> None:
+        """The robot executed the segment; ``elapsed_s`` is the measured execution time, seconds."""
+        self.report(make_report_body("done", segment, elapsed_s=elapsed_s, age_s=age_s))
+
+    def report_failed(
+        self, segment: Segment | int, reason: str, *, elapsed_s: float | None = None, age_s: float = 0.0
+    ) -> None:
+        """The segment could not be executed; the server stops generating this plan."""
+        self.report(make_report_body("failed", segment, reason=reason, elapsed_s=elapsed_s, age_s=age_s))
+
+    def report_value(
+        self, segment: Segment | int, value: object, *, elapsed_s: float | None = None, age_s: float = 0.0
+    ) -> None:
+        """The value that a blocking segment returned; the generation continues with it."""
+        self.report(make_report_body("value", segment, value=str(value), elapsed_s=elapsed_s, age_s=age_s))
+
+    def cancel(self) -> None:
+        """Stop the generation; the iteration then ends with outcome ``cancelled``."""
+        self._connection.request("DELETE", v1_url_path("tasks", self.task_id), headers=self._proof)
+
+    def close(self) -> None:
+        """Stop reading without cancelling; the server cancels an unread plan after a few seconds."""
+        self._ended = True
+        self._backoff.reset()
+        self._disconnect()
+
+    def __enter__(self) -> TaskStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leaving early cancels the plan."""
+        if not self._ended:
+            try:
+                self.cancel()
+            finally:
+                self.close()
