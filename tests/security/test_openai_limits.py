@@ -93,6 +93,7 @@ def ask(http: httpx.Client, **fields: Any) -> httpx.Response:
         ({"stop": ["x"] * 4, "logit_bias": {"1": -100.0}}, 200, ""),
         ({"request_id": "x"}, 422, "request_id"),
         ({"priority": "-5"}, 422, "priority"),
+        ({"priority": 1.5}, 422, "priority"),
         ({"timely": {"urgency": 1.5}}, 422, "timely.urgency"),
         ({"timely": {"urgency": True}}, 422, "timely.urgency"),
         ({"timely": {"task_id": "task-of-another"}}, 422, "timely.task_id"),

@@ -2,6 +2,7 @@
 
 A body looks like ``{"type": "urn:timely:problem:unknown_name", "title": "...", "status": 422, "code":
 "unknown_name", "detail": "unknown skill set 'x'; known: ...", "where": "skill_set"}``. Clients read ``code``.
+Those of OpenAI read ``error``, which an HTTP response has beside these.
 """
 
 from __future__ import annotations
@@ -78,13 +79,23 @@ class Problem:
             return {}
         return {"Retry-After": str(max(1, math.ceil(RETRY_AFTER_S if self.eta_s is None else self.eta_s)))}
 
+    def content(self) -> str:
+        """The JSON of an HTTP response."""
+        error = {
+            "message": self.detail,
+            "type": self.code,
+            "param": self.where or None,
+            "code": self.status,  # as vLLM has it
+        }
+        # ASCII: a text of the client may have half a character.
+        return json.dumps({**self.body(), "error": error})
+
     def response(self, headers: Mapping[str, str] | None = None) -> Response:
         # Tasks are restored and their plans go on before an HTTP library is loaded.
         from starlette.responses import Response
 
-        # ASCII: a text of the client may have half a character.
-        content, all_headers = json.dumps(self.body()), {**self.headers(), **(headers or {})}
-        return Response(content, self.status, headers=all_headers, media_type=MEDIA_TYPE)
+        all_headers = {**self.headers(), **(headers or {})}
+        return Response(self.content(), self.status, headers=all_headers, media_type=MEDIA_TYPE)
 
 
 def problem_details(code: str, detail: str, where: str = "") -> Problem:

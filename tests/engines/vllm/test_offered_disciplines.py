@@ -69,6 +69,17 @@ def test_at_start_it_is_refused_by_name() -> None:
         (("--headless",), "--headless"),
         (("--api-server-count", "2"), "--api-server-count"),
         (("--enable-scale-out",), "--enable-scale-out"),
+        (("--shutdown-timeout", "60"), "--shutdown-timeout"),
+        (("--aggregate-engine-logging",), "--aggregate-engine-logging"),
+        (("--data-parallel-multi-port-external-lb",), "--data-parallel-multi-port-external-lb"),
+        (("--tokens-only",), "--tokens-only"),
+        (("--enable-sleep-mode",), "--enable-sleep-mode"),
+        (("--enable-elastic-ep",), "--enable-elastic-ep"),
+        (("--enable-fault-tolerance",), "--enable-fault-tolerance"),
+        (("--weight-transfer-config", '{"backend": "nccl"}'), "--weight-transfer-config"),
+        (("--profiler-config", '{"profiler": "torch", "torch_profiler_dir": "/p"}'), "--profiler-config"),
+        (("--no-cohere-is-reasoning-model",), "--cohere-is-reasoning-model"),
+        (("--anthropic-disabled-thinking-effort", "low"), "--anthropic-disabled-thinking-effort"),
     ],
 )
 def test_options_of_vllms_own_server_are_refused(arguments: tuple[str, ...], where: str) -> None:
@@ -141,3 +152,59 @@ def test_a_chat_without_a_limit_gets_that_of_the_server() -> None:
     pytest.importorskip("vllm", reason="needs vLLM")
     parsed = parse_vllm_arguments(VllmOptions())
     assert parsed.override_generation_config == {"max_new_tokens": MAX_OUTPUT_TOKENS}
+
+
+PARSERS = """
+from vllm.tool_parsers import ToolParser, ToolParserManager
+
+
+@ToolParserManager.register_module(["mine"])
+class MyParser(ToolParser):
+    pass
+"""
+
+
+@pytest.mark.engine
+def test_files_with_parsers_are_loaded(tmp_path: Path) -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    file = tmp_path / "my_parsers_of_tools.py"
+    file.write_text(PARSERS)
+    tools = ("--enable-auto-tool-choice", "--tool-call-parser", "mine")
+    with pytest.raises(InvalidInput, match="invalid tool call parser: mine"):
+        parse_vllm_arguments(VllmOptions(arguments=tools))
+    parsed = parse_vllm_arguments(VllmOptions(arguments=(*tools, "--tool-parser-plugin", str(file))))
+    assert parsed.tool_call_parser == "mine"
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("arguments", "where", "reason"),
+    [
+        (("--tool-parser-plugin", "/none.py"), "--tool-parser-plugin", "cannot load"),
+        (("--reasoning-parser-plugin", "/none.py"), "--reasoning-parser-plugin", "cannot load"),
+        (("--reasoning-parser", "mine"), "vllm arguments", "invalid reasoning parser: mine"),
+        (("--enable-auto-tool-choice",), "vllm arguments", "requires --tool-call-parser"),
+        (("--enable-log-outputs",), "vllm arguments", "requires --enable-log-requests"),
+        (("--sse-keep-alive-interval", "-1"), "vllm arguments", "non-negative"),
+        (("--chat-template", "/none/at/all.jinja"), "vllm arguments", "chat template"),
+    ],
+)
+def test_what_vllms_own_server_refuses_at_its_start_is_refused(
+    arguments: tuple[str, ...], where: str, reason: str
+) -> None:
+    """Else it fails after the model has loaded, or does nothing."""
+    pytest.importorskip("vllm", reason="needs vLLM")
+    with pytest.raises(InvalidInput, match=reason) as refused:
+        parse_vllm_arguments(VllmOptions(arguments=arguments))
+    assert refused.value.where == where
+
+
+@pytest.mark.engine
+def test_requests_are_logged_where_the_operator_says_so() -> None:
+    """vLLM logs them below the level that we set by default."""
+    pytest.importorskip("vllm", reason="needs vLLM")
+    parsed = parse_vllm_arguments(VllmOptions(arguments=("--enable-log-requests",)))
+    assert parsed.log_level == "INFO"
+    assert not hasattr(parse_vllm_arguments(VllmOptions()), "log_level")
+    chosen = ("--enable-log-requests", "--log-level", "DEBUG")
+    assert parse_vllm_arguments(VllmOptions(arguments=chosen)).log_level == "DEBUG"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -115,7 +118,6 @@ class TestOpenAIBody:
         [
             {"alpha": 3},
             {"arrival_s": 1.0},
-            {"priority": -5},
             {"forced_ids": [1]},
             {"what": 1},
             7,
@@ -127,3 +129,33 @@ class TestOpenAIBody:
 
         with pytest.raises(InvalidInput, match=r"."):
             translate_vllm_openai_body(json.dumps({"timely": timely}).encode())
+
+
+@pytest.mark.asyncio
+async def test_a_priority_that_our_own_server_has_checked_reaches_the_scheduler() -> None:
+    """Objectives of gateways and hints of Dynamo become priorities; a client of ``vllm serve`` may name none."""
+    pytest.importorskip("vllm", reason="needs vLLM")
+    from timely.engines.vllm.openai import Receive, Scope, Send, TimelyField
+    from timely.engines.vllm.plugin import _validating
+
+    processed: list[Any] = []
+    process_inputs = _validating(lambda self, request_id, prompt, params: processed.append(params.extra_args))
+
+    async def vllm_app(scope: Scope, receive: Receive, send: Send) -> None:
+        fields = json.loads((await receive())["body"])
+        process_inputs(None, "chatcmpl-1", {}, SimpleNamespace(extra_args=fields["vllm_xargs"]))
+
+    async def ask(timely: dict[str, Any]) -> None:
+        body = json.dumps({"messages": [], "timely": timely}).encode()
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body}
+
+        scope = {"type": "http", "method": "POST", "headers": []}
+        await TimelyField(vllm_app)(scope, receive, lambda message: asyncio.sleep(0))
+
+    for fields in ({"priority": -10.0, "task_id": "chatcmpl-1"}, {"task_id": "chatcmpl-2"}):
+        await asyncio.create_task(ask(fields))
+    params = [parse_extra_args(extra_args) for extra_args in processed]
+    assert [one.hints(0.0).priority for one in params if one is not None] == [-10.0, 0.0]
+    assert [one.awaits_values for one in params if one is not None] == [False, False]

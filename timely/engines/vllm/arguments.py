@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -25,9 +26,18 @@ FRONT_END = re.compile(
     r"(ssl|h11|dp_supervisor)_.*|allowed_(origins|methods|headers)|allow_credentials|enable_ssl_refresh"
     r"|host|port|grpc|grpc_port|uds|root_path|api_key|api_server_count|headless|data_parallel_supervisor_port"
     r"|uvicorn_log_level|disable_access_log_for_endpoints|disable_fastapi_docs|enable_offline_docs"
-    r"|enable_server_load_tracking|enable_tokenizer_info_endpoint|enable_scale_out|tool_server"
+    r"|enable_server_load_tracking|enable_tokenizer_info_endpoint|enable_scale_out|tool_server|tokens_only"
+    r"|data_parallel_multi_port_external_lb|aggregate_engine_logging|shutdown_timeout|enable_sleep_mode"
+    r"|anthropic_disabled_thinking_effort|cohere_is_reasoning_model|enable_flash_late_interaction"
+    r"|enable_elastic_ep|enable_fault_tolerance|fault_tolerance_config|weight_transfer_config|profiler_config"
 )
 """Arguments of vLLM's own HTTP server, which does not run here, and of endpoints that ours does not pass on."""
+
+FRONT_END_MODULES = (
+    "vllm.entrypoints.launchers.cli_args",
+    "vllm.entrypoints.launchers.launcher",
+    "vllm.entrypoints.common.cli_args",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,7 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     """
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    make_arg_parser = _argument_parser()
+    make_arg_parser = _front_end_function("make_arg_parser")
 
     class Parser(FlexibleArgumentParser):  # type: ignore[misc]
         def error(self, message: str) -> Any:
@@ -115,6 +125,10 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
             )
     if namespace.stream_interval != 1:
         raise InvalidInput("must be 1: segments go out with their tokens", where="--stream-interval")
+    _load_parser_plugins(namespace)
+    _validate_as_vllm(namespace)
+    if namespace.enable_log_requests and not hasattr(namespace, "log_level"):
+        namespace.log_level = "INFO"  # that of these messages
     check_queue_discipline_needs(
         registry.load_discipline(options.discipline).info, vllm_engine_features(namespace)
     )
@@ -157,14 +171,43 @@ def vllm_engine_features(namespace: Any) -> set[str]:
     return {SPECULATION} if getattr(namespace, "speculative_config", None) else set()
 
 
-def _argument_parser() -> Any:
-    """vLLM's builder of its own argument parser: 0.33 keeps it elsewhere than 0.32."""
-    for module in ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.common.cli_args"):
-        try:
-            return import_module(module).make_arg_parser
-        except ModuleNotFoundError:
-            continue
-    raise EngineFailed(f"this vLLM has no make_arg_parser; supported: {SUPPORTED_VERSIONS}", where="vllm")
+def _load_parser_plugins(namespace: Any) -> None:
+    """Load the files whose parsers ``--tool-call-parser`` and ``--reasoning-parser`` may name.
+
+    Raises:
+        InvalidInput: vLLM cannot load one.
+    """
+    from vllm.utils.import_utils import import_plugin
+
+    for name in ("tool_parser_plugin", "reasoning_parser_plugin"):
+        path = getattr(namespace, name)
+        if path and import_plugin(path) is None:
+            raise InvalidInput(f"vLLM cannot load {path!r}", where=f"--{name.replace('_', '-')}")
+
+
+def _validate_as_vllm(namespace: Any) -> None:
+    """Check what vLLM checks before its own server loads a model.
+
+    Raises:
+        InvalidInput: an argument lacks another one, or names a parser that is not there.
+    """
+    try:
+        _front_end_function("validate_parsed_serve_args")(namespace)
+        if namespace.reasoning_parser:
+            # vLLM does the same when it has begun to make the engine.
+            namespace.structured_outputs_config.reasoning_parser = namespace.reasoning_parser
+        _front_end_function("validate_api_server_args")(namespace)
+    except Exception as error:
+        # vLLM raises errors of its own and of Python.
+        raise InvalidInput(str(error.args[0]).removeprefix("Error: "), where="vllm arguments") from error
+
+
+def _front_end_function(name: str) -> Any:
+    """A function of vLLM's front-end: 0.33 keeps it elsewhere than 0.32."""
+    for module in FRONT_END_MODULES:
+        with suppress(ModuleNotFoundError, AttributeError):
+            return getattr(import_module(module), name)
+    raise EngineFailed(f"this vLLM has no {name}; supported: {SUPPORTED_VERSIONS}", where="vllm")
 
 
 def _defaults(arguments: Sequence[str], model: str, *, jump_ahead: bool) -> list[str]:

@@ -7,8 +7,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from timely.core.errors import InvalidInput, TimelyError
-from timely.engines.vllm.params import KEY, RESERVED_FIELDS, TimelyParams, flatten_vllm_xargs
+from timely.core.errors import InvalidInput
+from timely.engines.vllm.params import (
+    KEY,
+    RESERVED_FIELDS,
+    SERVER_PRIORITY,
+    TimelyParams,
+    flatten_vllm_xargs,
+)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -35,7 +41,10 @@ async def build_vllm_openai_app(llm: Any, args: Any) -> App:
 
 
 class TimelyField:
-    """Translates the body's ``timely`` object into the flat fields that vLLM passes to the scheduler."""
+    """Translates the body's ``timely`` object into the flat fields that vLLM passes to the scheduler.
+
+    It raises InvalidInput for an object that cannot be used.
+    """
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -52,12 +61,8 @@ class TimelyField:
                 return
             chunks.append(message.get("body", b""))
             more = message.get("more_body", False)
-        try:
-            # vLLM has no limit for bodies, which may hold images.
-            body = translate_vllm_openai_body(b"".join(chunks))
-        except TimelyError as error:
-            await _problem(send, 400, error.code, error.message, error.where)
-            return
+        # vLLM has no limit for bodies, which may hold images.
+        body = translate_vllm_openai_body(b"".join(chunks))
         headers = [(k, v) for k, v in scope["headers"] if k != b"content-length"]
         headers.append((b"content-length", str(len(body)).encode()))
         unread: bytes | None = body
@@ -76,6 +81,8 @@ class TimelyField:
 
 def translate_vllm_openai_body(body: bytes) -> bytes:
     """The body with ``timely`` moved into ``vllm_xargs``; bodies without it stay as they are.
+
+    The priority goes into ``SERVER_PRIORITY``: among ``vllm_xargs`` it could be any client's of ``vllm serve``.
 
     Raises:
         InvalidInput: the ``timely`` object has an unknown field or one out of range.
@@ -97,6 +104,7 @@ def translate_vllm_openai_body(body: bytes) -> bytes:
             tuf = {**tuf, name: fields.pop(name)}
     if tuf:
         fields["tuf"] = tuf
+    SERVER_PRIORITY.set(fields.pop("priority", None))
     for name in RESERVED_FIELDS & fields.keys():
         raise InvalidInput("not for clients", where=f"{KEY}.{name}")
     try:
@@ -107,22 +115,3 @@ def translate_vllm_openai_body(body: bytes) -> bytes:
         raise InvalidInput(first["msg"], where=where) from None
     data["vllm_xargs"] = {**(data.get("vllm_xargs") or {}), **flatten_vllm_xargs(fields)}
     return json.dumps(data).encode()
-
-
-async def _problem(send: Send, status: int, code: str, detail: str, where: str) -> None:
-    payload = json.dumps(
-        {
-            "type": f"urn:timely:problem:{code}",
-            "title": code,
-            "status": status,
-            "code": code,
-            "detail": detail,
-            "where": where,
-        }
-    ).encode()
-    headers = [
-        (b"content-type", b"application/problem+json"),
-        (b"content-length", str(len(payload)).encode()),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": payload})

@@ -6,6 +6,7 @@ Stock OpenAI server: ``"vllm_xargs": {"timely_skill_set": "drone", "timely_ert_s
 
 import math
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -25,6 +26,9 @@ RESERVED_FIELDS = frozenset({
     "resumed_tokens", "awaits_values",
 })  # fmt: skip
 """Fields of our own server and of replays. From an HTTP client they would jump the queue or the grammar."""
+
+SERVER_PRIORITY: ContextVar[float | None] = ContextVar("timely_server_priority", default=None)
+"""Priority of the request that our own server passes on, within the claims of its principal."""
 
 
 class TufParams(BaseModel):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import re
 import socket
@@ -135,7 +134,7 @@ class _OverLimit:
 
 
 def _response(problem: Problem) -> bytes:
-    body = json.dumps(problem.body()).encode()
+    body = problem.content().encode()
     headers = {
         "Content-Type": MEDIA_TYPE,
         "Content-Length": len(body),

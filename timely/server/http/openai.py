@@ -141,9 +141,10 @@ class OpenAIEndpoints:
         priority = data.get("priority")
         if priority is not None:
             # The engine would take a text for a number, and the claims would not hold for it.
-            if not isinstance(priority, int | float) or abs(priority) > MAX_PRIORITY:
+            is_number = isinstance(priority, int | float) and abs(priority) <= MAX_PRIORITY
+            if not is_number or priority != int(priority):
                 raise InvalidInput(
-                    f"must be a number between -{MAX_PRIORITY:g} and {MAX_PRIORITY:g}", where="priority"
+                    f"must be an integer between -{MAX_PRIORITY:g} and {MAX_PRIORITY:g}", where="priority"
                 )
             data["priority"] = int(principal.claims.priority(priority))
         return check_openai_http_fields(data)

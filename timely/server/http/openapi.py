@@ -56,6 +56,11 @@ PROBLEM = {
         "detail": {"type": "string"},
         "where": {"type": "string", "description": "the field"},
         "eta_s": {"type": "number", "description": "when such a request would be served, seconds from now"},
+        "error": {
+            "type": "object",
+            "description": "the same for clients of OpenAI: message, type, param and code",
+            "required": ["message", "type", "param", "code"],
+        },
     },
 }
 
