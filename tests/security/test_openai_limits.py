@@ -213,6 +213,30 @@ def test_what_no_engine_could_read_is_refused(content: bytes, where: str) -> Non
         assert served.http.post("/v1/chat/completions", content=pair, headers=JSON).status_code == 200
 
 
+@pytest.mark.parametrize("field", ["messages", "metadata"])
+def test_no_depth_of_nesting_is_an_error_of_the_server(served: Fleet, field: str) -> None:
+    """Reading JSON, replacing special tokens and writing it again end at different depths."""
+    with inner(served):
+        for depth in (10, *range(700, 1_020, 2), 5_000):
+            content = b'{"%s": %s%s}' % (field.encode(), b"[" * depth, b"]" * depth)
+            answer = served.http.post("/v1/chat/completions", content=content, headers=JSON)
+            assert answer.status_code in (200, 400), (depth, answer.text)
+    assert answer.json()["detail"] == "nested too deeply"
+
+
+@pytest.mark.parametrize("item", [b"[],", b"1,", b'{"a":1},', b'"a",'])
+def test_a_body_of_too_many_values_is_413_before_it_is_read(served: Fleet, item: bytes) -> None:
+    """One of 16 MiB took three seconds, in which the server did nothing else, and 800 MB."""
+    with inner(served) as seen:
+        content = b'{"prompt": [%s 1]}' % (item * 200_001)
+        answer = served.http.post("/v1/completions", content=content, headers=JSON)
+        assert (answer.status_code, answer.json()["where"], seen) == (413, "body", [])
+        text = json.dumps({"prompt": '[{",' * 400_000 + "\\"}).encode()
+        assert served.http.post("/v1/completions", content=text, headers=JSON).status_code == 200
+        ids = b'{"prompt": [%s 1]}' % (b"1," * 100_000)
+        assert served.http.post("/v1/completions", content=ids, headers=JSON).status_code == 200
+
+
 class Alarmed:
     """A classifier to which every text is an emergency."""
 

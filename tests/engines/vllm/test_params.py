@@ -93,7 +93,7 @@ class TestOpenAIBody:
         from timely.engines.vllm.openai import translate_vllm_openai_body
 
         body = {"model": "m", "messages": [], "vllm_xargs": {"x": 1}, "timely": {"ert_s": 0.2, "agent": "a"}}
-        data = json.loads(translate_vllm_openai_body(json.dumps(body).encode()))
+        data = json.loads(translate_vllm_openai_body(json.dumps(body).encode())[0])
         assert "timely" not in data
         assert data["vllm_xargs"] == {"x": 1, "timely_agent": "a", "timely_ert_s": 0.2}
 
@@ -102,7 +102,7 @@ class TestOpenAIBody:
 
         image = "x" * (16 << 20)
         data = json.loads(
-            translate_vllm_openai_body(json.dumps({"image": image, "timely": {"agent": "a"}}).encode())
+            translate_vllm_openai_body(json.dumps({"image": image, "timely": {"agent": "a"}}).encode())[0]
         )
         assert data["image"] == image
         assert data["vllm_xargs"] == {"timely_agent": "a"}
@@ -111,7 +111,7 @@ class TestOpenAIBody:
         from timely.engines.vllm.openai import translate_vllm_openai_body
 
         for body in (b'{"model": "m"}', b"{broken", b'"timely"', b'["timely"]', b""):
-            assert translate_vllm_openai_body(body) == body
+            assert translate_vllm_openai_body(body) == (body, None)
 
     @pytest.mark.parametrize(
         "timely",

@@ -1,5 +1,6 @@
 """vLLM's own OpenAI-compatible app, with the time-utility function under ``timely`` in the body."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from types import SimpleNamespace
@@ -20,6 +21,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LARGE_BYTES = 32 * 1024
+"""Larger bodies are translated in a thread, so that no robot waits for it."""
 
 
 async def build_vllm_openai_app(llm: Any, args: Any) -> App:
@@ -62,12 +66,17 @@ class TimelyField:
             chunks.append(message.get("body", b""))
             more = message.get("more_body", False)
         # vLLM has no limit for bodies, which may hold images.
-        body = translate_vllm_openai_body(b"".join(chunks))
+        content = b"".join(chunks)
+        if len(content) > LARGE_BYTES:
+            body, priority = await asyncio.to_thread(translate_vllm_openai_body, content)
+        else:
+            body, priority = translate_vllm_openai_body(content)
+        SERVER_PRIORITY.set(priority)
         headers = [(k, v) for k, v in scope["headers"] if k != b"content-length"]
         headers.append((b"content-length", str(len(body)).encode()))
         unread: bytes | None = body
         # An answer may take minutes, and a body may have megabytes.
-        del chunks, message, body
+        del chunks, message, content, body
 
         async def replay() -> MutableMapping[str, Any]:
             nonlocal unread
@@ -79,22 +88,22 @@ class TimelyField:
         await self._app({**scope, "headers": headers}, replay, send)
 
 
-def translate_vllm_openai_body(body: bytes) -> bytes:
-    """The body with ``timely`` moved into ``vllm_xargs``; bodies without it stay as they are.
+def translate_vllm_openai_body(body: bytes) -> tuple[bytes, float | None]:
+    """The body with ``timely`` moved into ``vllm_xargs``, and its priority; bodies without it stay as they are.
 
-    The priority goes into ``SERVER_PRIORITY``: among ``vllm_xargs`` it could be any client's of ``vllm serve``.
+    Among ``vllm_xargs`` the priority could be any client's of ``vllm serve``.
 
     Raises:
         InvalidInput: the ``timely`` object has an unknown field or one out of range.
     """
     if b'"timely"' not in body:
-        return body
+        return body, None
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):
-        return body  # vLLM's own answer to broken JSON
+        return body, None  # vLLM's own answer to broken JSON
     if not isinstance(data, dict) or KEY not in data:
-        return body
+        return body, None
     fields = data.pop(KEY)
     if not isinstance(fields, dict):
         raise InvalidInput("must be an object", where=KEY)
@@ -104,7 +113,7 @@ def translate_vllm_openai_body(body: bytes) -> bytes:
             tuf = {**tuf, name: fields.pop(name)}
     if tuf:
         fields["tuf"] = tuf
-    SERVER_PRIORITY.set(fields.pop("priority", None))
+    priority = fields.pop("priority", None)
     for name in RESERVED_FIELDS & fields.keys():
         raise InvalidInput("not for clients", where=f"{KEY}.{name}")
     try:
@@ -114,4 +123,4 @@ def translate_vllm_openai_body(body: bytes) -> bytes:
         where = ".".join([KEY, *(str(part) for part in first["loc"])])
         raise InvalidInput(first["msg"], where=where) from None
     data["vllm_xargs"] = {**(data.get("vllm_xargs") or {}), **flatten_vllm_xargs(fields)}
-    return json.dumps(data).encode()
+    return json.dumps(data).encode(), priority

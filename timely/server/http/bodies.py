@@ -1,7 +1,9 @@
 """Reads JSON bodies strictly and describes them in the OpenAPI schema."""
 
 import json
+import re
 from functools import cache
+from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
 from fastapi import Request
@@ -15,6 +17,12 @@ from timely.server.tasks.request import ReportBody
 Model = TypeVar("Model")
 
 REPORT: TypeAdapter[ReportBody] = TypeAdapter(ReportBody)
+
+MAX_VALUES = 200_000
+"""Most values of a body. Python reads JSON in one piece, so all robots wait for as long as that takes."""
+
+VALUE_START = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]', re.DOTALL)
+"""A text, or what begins another value; a text without an end reaches to the end of the body."""
 
 
 async def read_body(request: Request, model: type[Model]) -> Model:
@@ -61,11 +69,13 @@ async def _read_json(request: Request) -> Any:
 
 
 def decode_http_body(body: bytes) -> Any:
-    """Decode JSON strictly: no NaN or Infinity, no key twice, bounded nesting.
+    """Decode JSON strictly: no NaN or Infinity, no key twice, bounded nesting, at most ``MAX_VALUES`` values.
 
     Raises:
-        InvalidInput: where ``body``.
+        InvalidInput, TooLarge: where ``body``.
     """
+    if _has_too_many_values(body):
+        raise TooLarge(f"more than {MAX_VALUES} values", where="body")
     try:
         return json.loads(body, parse_constant=_refuse_constant, object_pairs_hook=_unique)
     except UnicodeDecodeError as error:
@@ -79,6 +89,15 @@ def decode_http_body(body: bytes) -> Any:
     except ValueError as error:
         # Python also refuses numbers with thousands of digits.
         raise InvalidInput(f"not JSON: {str(error)[:200]}", where="body") from error
+
+
+def _has_too_many_values(body: bytes) -> bool:
+    """Whether JSON has more than ``MAX_VALUES``; it may be no JSON."""
+    if sum(map(body.count, b"[{,")) <= MAX_VALUES:
+        return False
+    # Some may be in texts. A value has two texts at most, one of them its name.
+    starts = bytes(body[match.start()] for match in islice(VALUE_START.finditer(body), 3 * MAX_VALUES))
+    return len(starts) == 3 * MAX_VALUES or len(starts) - starts.count(b'"') > MAX_VALUES
 
 
 def validate_body(model: TypeAdapter[Model], value: object) -> Model:

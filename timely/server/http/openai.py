@@ -47,8 +47,11 @@ PRIORITY_HEADER = "x-vllm-priority"
 
 REWRITTEN_HEADERS = (b"content-length", b"x-request-id", PRIORITY_HEADER.encode())
 
-LARGE_BYTES = 256 * 1024
+LARGE_BYTES = 32 * 1024
 """Larger bodies are parsed in a thread."""
+
+COUNTED_BYTES = 256 * 1024
+"""Larger bodies have images or too many tokens, and counting these would keep robots' prompts waiting."""
 
 INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 
@@ -88,7 +91,7 @@ class OpenAIEndpoints:
             request_id = header if REQUEST_ID.fullmatch(header) else secrets.token_hex(16)
             name = f"{PREFIXES[scope['path']]}-{request_id}"
             hints = openai_http_hints(data, principal)
-            kv_tokens = await self._kv_tokens(data, choices, principal)
+            kv_tokens = await self._kv_tokens(data, choices, principal, size)
             agent = hints.get("agent", "")
             with self._service.admitted_request(name, choices, principal, agent, kv_tokens):
                 data[KEY] = await self._annotate(data, hints, name, principal)
@@ -157,7 +160,7 @@ class OpenAIEndpoints:
                 foreign.pop("priority", None)
             data[KEY] = {**foreign, **own}
 
-    async def _kv_tokens(self, data: dict[str, Any], choices: int, principal: Principal) -> int:
+    async def _kv_tokens(self, data: dict[str, Any], choices: int, principal: Principal, size: int) -> int:
         """Most KV cache that the answers may hold, tokens; 0 where the principal has no limit.
 
         The whole body counts as the prompt of each answer.
@@ -168,9 +171,9 @@ class OpenAIEndpoints:
         client = self._service.engine
         longest = client.engine.max_prompt_tokens
         answer = data.get("max_completion_tokens") or data.get("max_tokens") or longest
-        body = json.dumps(data, ensure_ascii=False)
-        # Such a body has images or too many tokens, and counting them would keep robots' prompts waiting.
-        prompt = longest if len(body) > LARGE_BYTES else await client.count_tokens(body)
+        prompt = longest
+        if size <= COUNTED_BYTES:
+            prompt = await client.count_tokens(json.dumps(data, ensure_ascii=False))
         return choices * min(prompt + answer, longest)
 
     async def _annotate(
