@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -302,12 +302,18 @@ def signed(folder: Path, name: str, authority: TlsFiles) -> TlsFiles:
 
 
 @asynccontextmanager
-async def serving_tls(files: TlsFiles) -> AsyncIterator[str]:
-    """The URL of a server with these files."""
+async def serving_tls(files: TlsFiles, **limits: Any) -> AsyncIterator[str]:
+    """The URL of a server with these files and settings."""
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
         serve_engine(
-            ScriptedEngine(PLANS), None, None, catalogue(), port=0, on_ready=ready.set_result, tls=files
+            ScriptedEngine(PLANS),
+            ServerSettings(**limits),
+            None,
+            catalogue(),
+            port=0,
+            on_ready=ready.set_result,
+            tls=files,
         )
     )
     try:
@@ -333,6 +339,37 @@ async def test_the_server_speaks_tls_and_the_client_checks_its_certificate(tmp_p
         with pytest.raises(httpx.ConnectError):
             async with httpx.AsyncClient() as stranger:
                 await stranger.get(url)
+
+
+@pytest.mark.process
+async def test_a_connection_has_its_place_before_its_tls_handshake(tmp_path: Path) -> None:
+    files = certificate(tmp_path)
+    trusting = ssl.create_default_context(cafile=files.certificate)
+    async with serving_tls(files, max_client_connections=2, header_timeout_s=WAIT_S) as url:
+        parts = urlsplit(url)
+        async with AsyncExitStack() as silent, httpx.AsyncClient(base_url=url, verify=trusting) as http:
+            writers = [(await asyncio.open_connection(parts.hostname, parts.port))[1] for _ in range(2)]
+            for writer in writers:
+                silent.callback(writer.close)
+            assert (await http.get("/v1/skill_sets")).status_code == 503
+            assert (await http.get("/healthz")).status_code == 200
+            answer = await http.post("/v1/stop", json={"deadline_s": 0.0})
+            assert answer.json()["stopped"]
+        async with httpx.AsyncClient(base_url=url, verify=trusting) as http:
+            while (await http.get("/v1/skill_sets")).status_code != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0)  # the server has not seen yet that the others left
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("start", [b"", b"GET /healthz HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"])
+async def test_a_tls_handshake_that_does_not_end_is_ended(tmp_path: Path, start: bytes) -> None:
+    async with serving_tls(certificate(tmp_path), header_timeout_s=0.1) as url:
+        parts = urlsplit(url)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        writer.write(start)
+        with suppress(ConnectionResetError):
+            await reader.read()
+        writer.close()
 
 
 @pytest.mark.process

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from timely.core.errors import EngineFailed
 from timely.server.garbage import collect_idle_server_garbage
-from timely.server.http.connections import bounded_http_protocol
+from timely.server.http.connections import bounded_http_protocol, http_protocol_over_tls
 from timely.server.listener import TlsFiles
 from timely.server.tasks.service import TaskService
 
@@ -54,6 +54,9 @@ class HttpServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        context, self.config.ssl = self.config.ssl, None
+        if context is not None:
+            self.config.http_protocol_class = http_protocol_over_tls(self.config.http_protocol_class, context)  # type: ignore[assignment]
         await super().startup(sockets)
         self.ready.set()
 

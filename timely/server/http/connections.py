@@ -6,7 +6,10 @@ import asyncio
 import math
 import re
 import socket
+import ssl
+from asyncio.sslproto import SSLProtocol
 from collections import Counter
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -22,6 +25,9 @@ USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 SPARE_HEADER_S = 1.0
 """How long a connection over the limit may take to send its header, seconds."""
 
+TLS_SHUTDOWN_S = 2.0
+"""How long a connection waits for its client to end TLS, seconds."""
+
 MAX_SPARE_CONNECTIONS = 256
 """Connections over the limit without a complete header; a further one takes the place of the oldest."""
 
@@ -33,7 +39,7 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
     """Uvicorn's HTTP protocol with limits that it lacks.
 
     A connection that acknowledges nothing ends after ``ack_timeout_s`` seconds.
-    A connection without a complete header is closed after ``header_timeout_s`` seconds. So is one whose incomplete
+    A connection without a complete header is ended after ``header_timeout_s`` seconds. So is one whose incomplete
     header is longer than ``max_header_bytes``. A connection over ``max_connections``, or over
     ``max_client_connections`` of its address, gets one answer: to a stop or a question about health, else 503.
     """
@@ -51,14 +57,16 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
             self._header_timer: asyncio.TimerHandle | None = None
             self._address = ""
             self._is_spare = False
+            self._connection: asyncio.Transport | None = None
 
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(transport)
+        def take_place(self, connection: asyncio.Transport) -> None:
+            """Count the TCP connection, on which TLS may have to begin."""
+            self._connection = connection
             if USER_TIMEOUT is not None:
                 # Nothing tells that a client's network is gone, but the lack of acknowledgements.
                 milliseconds = math.ceil(1e3 * settings.ack_timeout_s)
-                transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, USER_TIMEOUT, milliseconds)
-            peer = transport.get_extra_info("peername")
+                connection.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, USER_TIMEOUT, milliseconds)
+            peer = connection.get_extra_info("peername")
             self._address = peer[0] if isinstance(peer, tuple) else ""
             self._is_spare = (
                 clients.total() >= settings.max_connections
@@ -69,19 +77,35 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
                 if len(spare) >= MAX_SPARE_CONNECTIONS:
                     oldest = next(iter(spare))
                     del spare[oldest]
-                    oldest.transport.abort()
+                    oldest.end_connection()
                 spare[self] = None
             else:
                 clients[self._address] += 1
             self._start_timer(SPARE_HEADER_S if self._is_spare else settings.header_timeout_s)
 
-        def connection_lost(self, exc: Exception | None) -> None:
+        def leave_place(self) -> None:
+            """Count the connection no more."""
+            if self._connection is None:
+                return
+            self._connection = None
             spare.pop(self, None)
             if not self._is_spare:
                 clients[self._address] -= 1
                 if not clients[self._address]:
                     del clients[self._address]
             self._stop_timer()
+
+        def end_connection(self) -> None:
+            if self._connection is not None:
+                self._connection.abort()
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            if self._connection is None:
+                self.take_place(transport)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.leave_place()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
@@ -104,7 +128,7 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
             self.transport.close()
 
         def _start_timer(self, limit_s: float) -> None:
-            self._header_timer = self.loop.call_later(limit_s, self.transport.close)
+            self._header_timer = self.loop.call_later(limit_s, self.end_connection)
 
         def _stop_timer(self) -> None:
             if self._header_timer is not None:
@@ -112,6 +136,38 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
                 self._header_timer = None
 
     return BoundedProtocol
+
+
+def http_protocol_over_tls(
+    http_protocol: Callable[..., Any], context: ssl.SSLContext
+) -> Callable[..., asyncio.BaseProtocol]:
+    """Makes protocols of connections that begin with TLS, for ``bounded_http_protocol``.
+
+    Those of asyncio and uvicorn count no connection before its handshake is over, and wait for it for a minute.
+    The time for a header includes the handshake here.
+    """
+
+    class TlsProtocol(SSLProtocol):
+        def __init__(self, **options: Any) -> None:
+            self._http = http_protocol(**options)
+            super().__init__(
+                asyncio.get_running_loop(),
+                self._http,
+                context,
+                None,  # type: ignore[arg-type]
+                server_side=True,
+                ssl_shutdown_timeout=TLS_SHUTDOWN_S,
+            )
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self._http.take_place(transport)
+            super().connection_made(transport)
+
+        def connection_lost(self, exc: BaseException | None) -> None:
+            self._http.leave_place()
+            super().connection_lost(exc)
+
+    return TlsProtocol
 
 
 class _OverLimit:
