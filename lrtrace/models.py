@@ -54,11 +54,15 @@ def trace_quantiles_mean(quantiles: Sequence[float]) -> float:
     return float((sum(quantiles) - 0.5 * (quantiles[0] + quantiles[-1])) / (len(quantiles) - 1))
 
 
-def _linear_model_argument(value: object, how: Literal["value", "words", "chars"], name: str) -> float:
-    """The number that a linear model multiplies: the argument, or the words or characters of its text.
+Measure = Literal["value", "magnitude", "words", "chars"]
+"""What a line is over: the argument, its magnitude (a turn by -90 takes as long as by 90), or the length of a text."""
+
+
+def _linear_model_argument(value: object, how: Measure, name: str) -> float:
+    """The number that a linear model multiplies.
 
     Raises:
-        BadInput: not a finite number (``value``).
+        BadInput: not a finite number (``value``, ``magnitude``).
     """
     if how == "words":
         return float(len(str(value).split()))
@@ -70,7 +74,7 @@ def _linear_model_argument(value: object, how: Literal["value", "words", "chars"
         number = math.nan
     if isinstance(value, bool) or not math.isfinite(number):
         raise BadInput(f"argument {name!r} must be a finite number, got {value!r}")
-    return number
+    return abs(number) if how == "magnitude" else number
 
 
 class _Model(BaseModel):
@@ -129,7 +133,7 @@ class LinearModel(_Model):
     unit: str
     intercept_s: FiniteFloat
     per_unit_s: FiniteFloat
-    measure: Literal["value", "words", "chars"] = "value"
+    measure: Measure = "value"
     floor_s: NonNegativeFloat = 0.0
     residual_s: Quantiles = ()
 

@@ -77,6 +77,15 @@ class ArgumentLimit(_Part):
         return None
 
 
+def _check_signed_line(model: LinearModel, low: float | None) -> None:
+    """Raise ValueError if the least value of an argument is negative and so is the time there."""
+    if low is None or low >= 0.0 or (seconds := model.line_s({model.argument: low})) >= 0.0:
+        return
+    raise ValueError(
+        f"{model.argument} {low:g} gives {seconds:g} s; with 'measure: magnitude' it takes as long as {-low:g}"
+    )
+
+
 class SkillProfile(_Part):
     """One skill of one robot: argument limits in call order, and the execution time."""
 
@@ -94,6 +103,8 @@ class SkillProfile(_Part):
         if isinstance(self.execution, LinearModel) and self.execution.argument not in self.args:
             names = ", ".join(self.args) or "none"
             raise ValueError(f"execution is linear in {self.execution.argument!r}; arguments here: {names}")
+        if isinstance(self.execution, LinearModel) and self.execution.measure == "value":
+            _check_signed_line(self.execution, self.args[self.execution.argument].min)
         return self
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lrtrace.errors import BadInput, TooFewSamples, UnknownName
 from lrtrace.fit.regression import fit_execution_least_squares, fit_execution_quantile
-from lrtrace.models import ConstantModel, ExecutionModel, LinearModel, SampledModel
+from lrtrace.models import ConstantModel, ExecutionModel, LinearModel, Measure, SampledModel
 from lrtrace.record.samples import Sample
 from lrtrace.robot_profile import RobotProfile
 
@@ -218,6 +218,8 @@ def _varying(group: Sequence[Sample]) -> str | None:
         if not all(isinstance(value, float) for value in values):
             continue
         x = np.array(values, dtype=np.float64)
+        if x.min() < 0.0:
+            x = np.abs(x)
         if x.min() == x.max():
             continue
         strength = 0.0 if y.min() == y.max() else abs(float(np.corrcoef(x, y)[0, 1]))
@@ -236,6 +238,7 @@ class _Recipe:
     argument: str = ""
     unit: str = ""
     variable: bool = False
+    measure: Measure = "value"
 
 
 def _recipe(skill: str, group: Sequence[Sample], kind: Kind | None, method: Method, level: float) -> _Recipe:
@@ -252,7 +255,8 @@ def _recipe(skill: str, group: Sequence[Sample], kind: Kind | None, method: Meth
             f"{skill}: no numeric argument varies, so there is no line to fit", where=group[-1].where
         )
     unit = next((sample.units[argument] for sample in group if argument in sample.units), "")
-    return _Recipe(kind, method, level, argument, unit)
+    is_signed = any(float(sample.args[argument]) < 0.0 for sample in group)
+    return _Recipe(kind, method, level, argument, unit, measure="magnitude" if is_signed else "value")
 
 
 def _fit_skill(skill: str, group: Sequence[Sample], recipe: _Recipe) -> SkillFit:
@@ -286,6 +290,8 @@ def _fit_model(recipe: _Recipe, x: Floats, y: Floats) -> ExecutionModel:
         return ConstantModel(
             seconds=centre, residual_s=_quantiles(y - centre), samples=count, variable=recipe.variable
         )
+    if recipe.measure == "magnitude":
+        x = np.abs(x)
     intercept, slope = (
         fit_execution_quantile(x, y, recipe.level) if robust else fit_execution_least_squares(x, y)
     )
@@ -293,6 +299,7 @@ def _fit_model(recipe: _Recipe, x: Floats, y: Floats) -> ExecutionModel:
     return LinearModel(
         argument=recipe.argument,
         unit=recipe.unit,
+        measure=recipe.measure,
         intercept_s=intercept,
         per_unit_s=slope,
         residual_s=_quantiles(y - intercept - slope * x),

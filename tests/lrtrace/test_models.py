@@ -98,6 +98,11 @@ def test_words_and_characters_are_counted() -> None:
     assert chars.mean_s({"text": "abcd"}) == pytest.approx(1.4)
 
 
+def test_a_turn_to_the_other_side_takes_as_long() -> None:
+    turn = LinearModel(argument="angle", unit="deg", intercept_s=0.1, per_unit_s=0.01, measure="magnitude")
+    assert turn.mean_s({"angle": -90}) == turn.mean_s({"angle": "90"}) == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize("value", ["x", None, math.nan, math.inf, True, 10**400, 1e300])
 def test_arguments_that_are_no_sensible_number_are_refused(value: object) -> None:
     model = LinearModel(argument="distance", unit="cm", intercept_s=0, per_unit_s=1)

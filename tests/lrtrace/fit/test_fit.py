@@ -64,6 +64,19 @@ def test_each_skill_gets_its_model() -> None:
     assert fit.run_count == 120
 
 
+def test_a_signed_argument_is_fitted_by_its_magnitude() -> None:
+    turns = [
+        Sample("rover", "turn", {"angle": angle}, 0.1 + 0.01 * abs(angle), {"angle": "deg"})
+        for angle in (-180.0, -90.0, -30.0, 30.0, 90.0, 180.0)
+    ]
+    fit = fit_samples(turns)
+    model = fit.skills["turn"].model
+    assert isinstance(model, LinearModel)
+    assert model.measure == "magnitude"
+    assert (model.intercept_s, model.per_unit_s) == pytest.approx((0.1, 0.01))
+    assert np.abs(fit.skills["turn"].residuals_s).max() < 1e-6
+
+
 def test_held_out_error_is_that_of_unseen_runs() -> None:
     fit = fit_samples(moves(200, noise=0.1))
     unseen = moves(400, noise=0.1, seed=9)
