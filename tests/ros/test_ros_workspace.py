@@ -140,12 +140,21 @@ def test_a_launched_fleet_has_a_process_for_each_driver_and_is_started_again(
     assert part.options["respawn"]
 
 
+ONE_ROBOT = {
+    "name": "drone1",
+    "driver": "sim",
+    "profile": "sim-drone",
+    "skill_set": "drone",
+    "server_url": "",
+}
+"""The arguments of robot.launch.py."""
+
+
 def test_a_launched_robot_keeps_its_stop_when_its_bridge_is_started_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TIMELY_STATE_DIR", str(tmp_path))
-    values = {"driver": "sim", "profile": "sim-drone", "skill_set": "drone", "server_url": ""}
-    parts = launched(monkeypatch, "robot.launch.py", "robot_launch_nodes", name="drone1", **values)
+    parts = launched(monkeypatch, "robot.launch.py", "robot_launch_nodes", **ONE_ROBOT, params_file="")
     assert [part.options["respawn"] for part in parts] == [True, True]
     folders = [
         Path(parameters["state_folder"])
@@ -156,6 +165,16 @@ def test_a_launched_robot_keeps_its_stop_when_its_bridge_is_started_again(
     assert [folder.is_relative_to(tmp_path) for folder in folders] == [True]
 
 
+def test_a_launched_robot_gets_the_parameters_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The robot's address, for one. What the launch arguments say comes later and counts."""
+    parts = launched(monkeypatch, "robot.launch.py", "robot_launch_nodes", **ONE_ROBOT, params_file="/p.yaml")
+    for part in parts:
+        parameters = part.options["parameters"]
+        file_at = parameters.index("/p.yaml")
+        assert all(isinstance(item, dict) for item in parameters[file_at + 1 :])
+        assert not any(isinstance(item, dict) for item in parameters[:file_at])
+
+
 def test_every_parameter_of_the_shipped_file_is_one_of_the_bridge() -> None:
     data = yaml.safe_load((SOURCES / "timely_bringup/config/bridge.yaml").read_text())
     shipped = data["/**"]["ros__parameters"]
@@ -163,6 +182,12 @@ def test_every_parameter_of_the_shipped_file_is_one_of_the_bridge() -> None:
     declare_bridge_parameters(SimpleNamespace(declare_parameter=lambda name, *_: declared.add(name)))
     assert len(declared) > 15
     assert set(shipped) <= declared | {"autostart", cpu_latency.PARAMETER}  # ManagedNode's
+
+
+def test_the_benchmarks_of_the_ros_package_can_be_imported_first() -> None:
+    """``timely bench`` loads them by their entry points, and they import its options."""
+    command = [sys.executable, "-c", "import timely_ros_bench.commands"]
+    assert subprocess.run(command, check=False, timeout=60).returncode == 0
 
 
 def test_every_interface_is_built() -> None:

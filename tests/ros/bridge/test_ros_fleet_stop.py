@@ -81,6 +81,9 @@ def test_the_stop_reaches_the_drivers_of_a_bridge_in_a_namespace(domain_id: int)
         assert response.success, response.message
         assert driver._store.stop_reason is not None
         assert program.node.count_services("/hall/chief/set_parameters") == 1, "it would be answered twice"
+        nodes_here = bridge.get_node_names_and_namespaces()
+        names = sorted(name for name, namespace in nodes_here if namespace == "/hall")
+        assert names == ["chief", "chief_stop", "chief_stop_drivers"]
     finally:
         program.close()
         assert all(spinner.close() for spinner in spinners)
@@ -265,7 +268,11 @@ def test_a_stop_without_robots_is_no_success(world: World) -> None:
     for step in ("configure", "activate"):
         spinner.call_and_wait(getattr(bridge, f"trigger_{step}"), LIMIT_S)
     spinner.executor.wake()
-    assert world.task("drone1", "fly").result().error_code == ErrorCode.FLEET_STOPPED
+    refusal = world.task("drone1", "fly").result()
+    assert refusal.error_code == ErrorCode.FLEET_STOPPED
+    assert f"call {RESET} to go on" in refusal.error_msg
+    bridge.fleet_stop.server_stop = "stop-1"
+    assert "POST http://fake/v1/stop/reset to go on" in world.task("drone1", "fly").result().error_msg
     assert world.program.call(ResetStop, RESET).success
 
 

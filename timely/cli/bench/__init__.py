@@ -71,4 +71,8 @@ def make_app(others: Mapping[str, Callable[..., None]]) -> typer.Typer:
     return app
 
 
-app = make_app({entry.name: entry.load() for entry in entry_points(group=GROUP)})
+def __getattr__(name: str) -> typer.Typer:
+    """``app``, made when the command runs: a package that adds commands imports this one for its options."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return make_app({entry.name: entry.load() for entry in entry_points(group=GROUP)})

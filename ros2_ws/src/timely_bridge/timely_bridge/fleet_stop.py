@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import rclpy
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.context import Context
 from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
@@ -22,7 +21,7 @@ from std_srvs.srv import Trigger
 from timely_interfaces.msg import RobotState
 from timely_interfaces.srv import ResetStop, StopFleet
 from timely_robots.operators import Operators
-from timely_robots.ros.rclpy_utils import LATCHED_QOS, steady_ros_clock
+from timely_robots.ros.rclpy_utils import LATCHED_QOS, create_ros_helper_node, steady_ros_clock
 from timely_robots.ros.realtime import mark_ros_stop_thread
 from timely_robots.ros.spinner import Spinner
 
@@ -97,18 +96,13 @@ class FleetStop:
         group = ReentrantCallbackGroup()
         namespace, _, name = bridge.rpartition("/")
         namespace = namespace or "/"
-        # ``-r __node:=`` renames every node of a process: parameter services of two nodes would have one name.
-        self._node = rclpy.create_node(
-            f"{name}_stop", namespace=namespace, context=context, start_parameter_services=False
-        )
+        self._node = create_ros_helper_node(f"{name}_stop", namespace, context)
         self._node.create_service(Trigger, f"{bridge}/stop", self._on_stop, callback_group=group)
         self._node.create_service(ResetStop, f"{bridge}/reset", self._on_reset, callback_group=group)
         self._node.create_service(
             StopFleet, f"{bridge}/stop_fleet", self._on_stop_fleet, callback_group=group
         )
-        self._drivers = rclpy.create_node(
-            f"{name}_stop_drivers", namespace=namespace, context=context, start_parameter_services=False
-        )
+        self._drivers = create_ros_helper_node(f"{name}_stop_drivers", namespace, context)
         self._drivers.create_timer(REPEAT_S, self._repeat, clock=steady_ros_clock())
         self._spinner = Spinner(context, [self._drivers], name="stopped drivers", owns_context=False)
         mark_ros_stop_thread(self._spinner.start().thread)

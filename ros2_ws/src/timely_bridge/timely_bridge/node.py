@@ -296,7 +296,10 @@ class BridgeNode(ManagedNode):
         if not self._active or settings is None or health is None:
             raise BridgeTaskError(ErrorCode.BRIDGE_INACTIVE, "the bridge is not active")
         if self.fleet_stop.latch.set:
-            raise BridgeTaskError(ErrorCode.FLEET_STOPPED, "the fleet is stopped; call ~/reset to go on")
+            reset = f"call {self.get_fully_qualified_name()}/reset"
+            if self.fleet_stop.server_stop:
+                reset = f"POST {settings.server_url}/v1/stop/reset"
+            raise BridgeTaskError(ErrorCode.FLEET_STOPPED, f"the fleet is stopped; {reset} to go on")
         if health.lost:
             raise BridgeTaskError(ErrorCode.SERVER_UNREACHABLE, f"{settings.server_url}: {health.reason}")
         if sum(len(robot.runs) for robot in self._robots.values()) >= int(

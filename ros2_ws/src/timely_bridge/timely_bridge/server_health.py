@@ -45,7 +45,10 @@ class ServerHealth:
                 await self.client.health()
         except (TimelyError, TimeoutError) as error:
             self.misses += 1
-            self.reason = str(error) or f"no answer within {self.period_s:g} s"
+            # Without the error's place, the URL, which the reader of the reason names.
+            self.reason = (
+                error.message if isinstance(error, TimelyError) else f"no answer within {self.period_s:g} s"
+            )
             return False
         self.misses, self.reason = 0, ""
         self.round_trip_s = time.monotonic() - begin

@@ -1,6 +1,8 @@
 """One robot: its driver in its namespace, and the bridge that serves it.
 
 ros2 launch timely_bringup robot.launch.py name:=drone1 profile:=sim-drone skill_set:=drone server_url:=http://...
+
+``params_file:=FILE`` names a ROS 2 parameter file with more parameters of the two nodes, such as the robot's address.
 """
 
 from launch import LaunchContext, LaunchDescription
@@ -18,6 +20,7 @@ ARGUMENTS = {
     "profile": ("sim-drone", "robot profile: limits and execution times"),
     "skill_set": ("drone", "plan language"),
     "server_url": ("http://127.0.0.1:8000", "of the Timely server"),
+    "params_file": ("", "ROS 2 parameter file with further parameters of driver and bridge"),
 }
 
 
@@ -26,6 +29,7 @@ def robot_launch_nodes(context: LaunchContext) -> list[LifecycleNode]:
     value = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
     name = value["name"]
     robot = {"profile": value["profile"], "skill_set": value["skill_set"]}
+    more = [value["params_file"]] if value["params_file"] else []
     config = PathJoinSubstitution([FindPackageShare("timely_bringup"), "config", "bridge.yaml"])
     return [
         LifecycleNode(
@@ -34,7 +38,7 @@ def robot_launch_nodes(context: LaunchContext) -> list[LifecycleNode]:
             name="driver",
             namespace=name,
             arguments=["--kind", value["driver"]],
-            parameters=[{**robot, "autostart": True}],
+            parameters=[*more, {**robot, "autostart": True}],
             output="screen",
             respawn=True,
             respawn_delay=RESPAWN_S,
@@ -46,6 +50,7 @@ def robot_launch_nodes(context: LaunchContext) -> list[LifecycleNode]:
             namespace="",
             parameters=[
                 config,
+                *more,
                 {"robots": [name], "server_url": value["server_url"], "autostart": True},
                 {"state_folder": str(bridge_state_folder(f"/{name}"))},
                 {f"{name}.{key}": item for key, item in robot.items()},

@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import rclpy
 from builtin_interfaces.msg import Time
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.clock import Clock, ClockType
+from rclpy.context import Context
+from rclpy.node import Node
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 
 LATCHED_QOS = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
@@ -28,6 +31,21 @@ GOAL_SERVICES = {f"{service}_service_qos_profile": GOALS for service in ("goal",
 def steady_ros_clock() -> Clock:
     """The clock of a timer. On a node's own clock a timer stands still while the computer's time is set back."""
     return Clock(clock_type=ClockType.STEADY_TIME)
+
+
+def create_ros_helper_node(name: str, namespace: str, context: Context) -> Node:
+    """A node without parameters beside the main one of a process.
+
+    ``-r __node:=`` names every node of a process, and a launch file gives it for the main one. A rule of its own keeps
+    this node's name.
+    """
+    return rclpy.create_node(
+        name,
+        namespace=namespace,
+        context=context,
+        start_parameter_services=False,
+        cli_args=["--ros-args", "-r", f"__node:={name}"],
+    )
 
 
 def describe_ros_parameter(

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import rclpy
 from rclpy.lifecycle import LifecycleNode
 from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
@@ -20,7 +19,7 @@ from timely_robots.execution import HALT_S, SegmentExecutor
 from timely_robots.halter import Halter
 from timely_robots.operators import Operators
 from timely_robots.robot import Robot
-from timely_robots.ros.rclpy_utils import SENSOR_QOS
+from timely_robots.ros.rclpy_utils import SENSOR_QOS, create_ros_helper_node
 from timely_robots.ros.realtime import mark_ros_stop_thread
 from timely_robots.ros.spinner import Spinner
 from timely_robots.safety import SafetyGuard
@@ -72,9 +71,7 @@ class SafetyServices:
         node.create_service(AcquireLease, "~/acquire_lease", self._on_acquire_lease)
         node.create_service(ConfirmSkill, "~/confirm", self._on_confirm)
         name, namespace = node.get_name(), node.get_namespace()
-        stop_node = rclpy.create_node(
-            f"{name}_stop", namespace=namespace, context=node.context, start_parameter_services=False
-        )
+        stop_node = create_ros_helper_node(f"{name}_stop", namespace, node.context)
         stop_node.create_service(Trigger, f"{name}/stop", self._on_stop)
         self._spinner = Spinner(node.context, [stop_node], name=f"{namespace} stop", owns_context=False)
         mark_ros_stop_thread(self._spinner.start().thread)
