@@ -12,7 +12,7 @@ import httpx
 import pytest
 from fleet import WAIT_S, Fleet, Reader, body, events_of, fleet
 
-from timely.engines.scripts import ScriptedSegment
+from timely.engines.scripts import Script, ScriptedSegment
 
 SO_ATTACH_FILTER = 26
 """Of Linux; Python has no name for it."""
@@ -397,6 +397,25 @@ def test_only_so_many_ended_tasks_are_kept() -> None:
                 ids.append(reader.next()[2]["task_id"])
                 served.run_for(20.0)
         assert [served.http.get(f"/v1/tasks/{task}").status_code for task in ids] == [404, 404, 200, 200]
+
+
+def test_plans_without_any_report_are_followed_up_to_a_number() -> None:
+    """Those of a program that never reports would be kept until the expected end of each, however many they are."""
+    plans: dict[str, Script] = {"hour": [ScriptedSegment("mu(50);", 3600.0, 5)]}
+    with fleet(plans, max_retained_tasks=2) as served:
+        ids = []
+        for agent in ("drone-1", "drone-2", "drone-3", "drone-4"):
+            with served.http.stream("POST", "/v1/tasks", json=body("hour", agent=agent)) as response:
+                reader = Reader(response)
+                ids.append(reader.next()[2]["task_id"])
+                served.run_for(1.0)
+                assert reader.rest()[-1][1] == "result"
+            if agent == "drone-1":
+                report = {"segment": 0, "kind": "started"}
+                assert served.http.post(f"/v1/tasks/{ids[0]}/reports", json=report).is_success
+        states = [served.http.get(f"/v1/tasks/{task_id}").json()["state"] for task_id in ids]
+        assert states == ["executing", "ended", "executing", "executing"]
+        assert served.service.tasks.get(ids[1]).outcome == "complete"
 
 
 def test_what_is_forgotten_needs_no_garbage_collection() -> None:

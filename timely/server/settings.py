@@ -15,7 +15,8 @@ class ServerSettings:
         urgent_share: share of ``max_live_tasks`` that only urgent tasks may use.
         refuse_below: refuse a task whose utility may fall below this share of its initial one; None: never. A task
             whose ``deadline_s`` is earlier than its predicted response is always refused.
-        max_retained_tasks: ended tasks kept for late readers; the oldest are removed first.
+        max_retained_tasks: ended tasks kept for late readers; the oldest are removed first. As many complete plans
+            wait for the first report of their robots; older ones end.
         retention_s: how long an ended task can still be read and resumed, seconds.
         grace_s: how long a generation runs without a reader before it is cancelled, seconds.
         max_task_s: longest life of a generation, seconds; then it ends as ``expired``.

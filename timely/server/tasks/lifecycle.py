@@ -231,6 +231,9 @@ class TaskLifecycle:
             await self.end(task, Ending("expired", "expired", f"no complete plan within {limit_s:g} s"))
             await task.over.wait()
         self._end_generation(task)
+        if (surplus := self._table.surplus_execution()) is not None:
+            self.settle(surplus)
+            surplus.reported.set()
         while task.state == "executing" and task.outcome == "complete" and not task.track.all_done:
             task.reported.clear()
             # A robot that has reported before will report the end too, however late.

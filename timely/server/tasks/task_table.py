@@ -2,7 +2,7 @@
 
 import math
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -175,6 +175,19 @@ class TaskTable:
         if len(self._tasks) - len(self._open) <= self._settings.max_retained_tasks:
             return None
         return next(candidate for candidate in self._tasks.values() if candidate.state == "ended")
+
+    def surplus_execution(self) -> Task | None:
+        """A task in execution that is one too many, of those whose robots have reported nothing; None: there is none.
+
+        It is the oldest of the principal that has most of them.
+        """
+        silent = [
+            task for task in self._open.values() if task.state == "executing" and not task.track.measured
+        ]
+        if len(silent) <= self._settings.max_retained_tasks:
+            return None
+        [(owner, _)] = Counter(task.owner for task in silent).most_common(1)
+        return next(task for task in silent if task.owner == owner)
 
     def remove(self, task: Task) -> None:
         if self._tasks.get(task.task_id) is task:
