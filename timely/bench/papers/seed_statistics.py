@@ -11,6 +11,12 @@ Interval = tuple[float, float, float]
 Measured = Interval | Sequence[float] | float
 """An interval, values by seed, or one number."""
 
+STUDENT_T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
+"""The 97.5% quantile of Student's t for 1, 2, ... degrees of freedom."""
+
+NORMAL_975 = 1.95996
+"""That of the normal distribution, which Student's t approaches."""
+
 
 def paper_mean(values: Sequence[float]) -> float:
     """Arithmetic mean; ``nan`` of nothing."""
@@ -21,9 +27,15 @@ def paper_half_width(values: Sequence[float]) -> float:
     """Half of the 95% confidence interval of the mean over seeds (Student's t); ``nan`` of fewer than two."""
     if len(values) < 2:
         return math.nan
-    table = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
-    t = table[len(values) - 2] if len(values) - 2 < len(table) else 2.0
-    return t * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return _student_t(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+
+
+def _student_t(degrees: int) -> float:
+    """The 97.5% quantile of Student's t; beyond the table by its expansion in 1 / ``degrees``, right to 0.001."""
+    if degrees <= len(STUDENT_T):
+        return STUDENT_T[degrees - 1]
+    z = NORMAL_975
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
 
 
 def paper_interval(values: Sequence[float]) -> Interval:
@@ -43,6 +55,20 @@ def interval_of_measured(value: Measured) -> Interval:
 def paper_ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
     """Seed by seed; ``nan`` where the denominator is not positive, since a factor over a loss means nothing."""
     return [a / b if b > 0.0 else math.nan for a, b in zip(numerators, denominators, strict=True)]
+
+
+def paper_ratio_of_means(numerators: Sequence[float], denominators: Sequence[float]) -> Interval:
+    """Ratio of the means with its 95% interval; nan where the mean denominator is not positive.
+
+    The interval is that of the mean of ``(a - ratio b) / mean of b``, seed by seed: the ratio is taken as linear.
+    """
+    below = paper_mean(denominators)
+    if not below > 0.0:
+        return (math.nan, math.nan, math.nan)
+    ratio = paper_mean(numerators) / below
+    residuals = [(a - ratio * b) / below for a, b in zip(numerators, denominators, strict=True)]
+    _, low, high = paper_interval(residuals)
+    return (ratio, ratio + low, ratio + high)
 
 
 def paper_percent_lower(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:

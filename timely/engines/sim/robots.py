@@ -38,7 +38,7 @@ class Robots:
         if factors is None:
             # Keyed by the job, not by the order of events: a discipline that runs jobs in another order meets
             # the very same robots.
-            name = task.job if isinstance(task.job, int) else int.from_bytes(task.job.encode()[:8], "little")
+            name = task.job if isinstance(task.job, int) else int.from_bytes(task.job.encode(), "little")
             rng = np.random.default_rng((self._seed, name))
             factors = tuple(math.exp(self._noise * z) for z in rng.standard_normal(len(task.plan)))
             self._noise_factors[task.job] = factors

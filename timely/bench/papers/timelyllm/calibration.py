@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from timely.bench.papers import plots
 from timely.bench.papers.claims import BY_CONSTRUCTION, CONTEXT, WITHIN, Claim, paper_claim
-from timely.bench.papers.seed_statistics import Interval
+from timely.bench.papers.seed_statistics import Interval, paper_interval
 from timely.bench.papers.timelyllm.report import Report, paper_shares
 from timely.bench.papers.timelyllm.runs import (
     EDF,
@@ -21,7 +21,6 @@ from timely.bench.papers.timelyllm.runs import (
     VLLM,
     PaperSystem,
     paper_crossing,
-    paper_interval,
 )
 
 SWEEP = (16, 50, 100, 150, 200, 300, 400, 600, 800, 1000, 1300)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from timely.bench.papers import plots
 from timely.bench.papers.claims import Claim, near_paper_number, paper_at_least, paper_at_most, paper_claim
-from timely.bench.papers.seed_statistics import Interval
+from timely.bench.papers.seed_statistics import Interval, paper_interval, paper_ratio_of_means
 from timely.bench.papers.timelyllm.report import Report, paper_difference, paper_shares, paper_values_by_type
 from timely.bench.papers.timelyllm.runs import (
     EDF,
@@ -15,8 +15,6 @@ from timely.bench.papers.timelyllm.runs import (
     TIMELY,
     VLLM,
     Outcome,
-    paper_interval,
-    paper_ratio_interval,
     paper_run_records,
 )
 from timely.engines.replay_types import JobRecord
@@ -68,7 +66,7 @@ def _claims_5(
         f"fig5a-normal-{label}", f"Fig. 5a: normal tasks keep the maximum, low load; {where}", 1.0,
         paper_interval(paper_shares(low, "normal")), "share", paper_at_least(0.995),
     )  # fmt: skip
-    gain = paper_ratio_interval(paper_shares(high), paper_shares(high_vllm))
+    gain = paper_ratio_of_means(paper_shares(high), paper_shares(high_vllm))
     begin, end = paper_interval(paper_shares(high_vllm))[0], paper_interval(paper_shares(high))[0]
     yield paper_claim(
         f"fig5d-pud-{label}", f"Fig. 5d: gain in urgent utility over vLLM, high load; {where}", 1.91,
@@ -78,11 +76,11 @@ def _claims_5(
     for load, mine, theirs, letter in (("low", low, low_vllm, "b"), ("high", high, high_vllm, "e")):
         yield paper_claim(
             f"fig5{letter}-{label}", f"Fig. 5{letter}: response of urgent tasks over vLLM's, {load} load; {where}",
-            None, paper_ratio_interval(_urgent_response(mine), _urgent_response(theirs)), "ratio", paper_at_most(1.0),
+            None, paper_ratio_of_means(_urgent_response(mine), _urgent_response(theirs)), "ratio", paper_at_most(1.0),
         )  # fmt: skip
     yield paper_claim(
         f"fig5c-{label}", f"Fig. 5c: waiting over response, all tasks, low load ('nearly consistent'); {where}", 1.0,
-        paper_ratio_interval(_by_types(low, 2), _by_types(low, 1)), "ratio", near_paper_number(1.0),
+        paper_ratio_of_means(_by_types(low, 2), _by_types(low, 1)), "ratio", near_paper_number(1.0),
     )  # fmt: skip
 
 
@@ -207,7 +205,7 @@ def paper_figure_8(report: Report, label: str, new_tokens: int) -> Iterator[Clai
     ):  # fmt: skip
         yield paper_claim(
             f"fig8-{key}-{label}", f"Fig. 8: urgent utility of {mine.name} over {theirs.name}; {where}", paper,
-            paper_ratio_interval(urgent[mine.name], urgent[theirs.name]), "ratio", near_paper_number(paper,
+            paper_ratio_of_means(urgent[mine.name], urgent[theirs.name]), "ratio", near_paper_number(paper,
             neutral=1.0),
             f"{paper_interval(urgent[theirs.name])[0]:.3f} to"
             f" {paper_interval(urgent[mine.name])[0]:.3f} of the maximum",

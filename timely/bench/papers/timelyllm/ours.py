@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from timely.bench.papers import plots
 from timely.bench.papers.claims import CONTEXT, Claim, paper_at_least, paper_at_most, paper_claim
-from timely.bench.papers.seed_statistics import Interval
+from timely.bench.papers.seed_statistics import Interval, paper_interval, paper_ratio_of_means
 from timely.bench.papers.timelyllm.report import Report, paper_difference, paper_shares
 from timely.bench.papers.timelyllm.runs import (
     ADDED_SYSTEMS,
@@ -19,8 +19,6 @@ from timely.bench.papers.timelyllm.runs import (
     Outcome,
     measure_paper_alone,
     measure_paper_bursts,
-    paper_interval,
-    paper_ratio_interval,
 )
 
 CPU_PROFILE = "cpu-smollm2"
@@ -84,7 +82,7 @@ def _against_pud(report: Report, name: str, profile: str, new_tokens: int) -> It
         )  # fmt: skip
     yield paper_claim(
         f"ours-{name}-{profile}-{new_tokens}-waiting", f"waiting of timely over that of pud; {where}", None,
-        paper_ratio_interval([o.waiting_s for o in mine], [o.waiting_s for o in theirs]), "ratio", paper_at_most(1.0),
+        paper_ratio_of_means([o.waiting_s for o in mine], [o.waiting_s for o in theirs]), "ratio", paper_at_most(1.0),
         subject="ours",
     )  # fmt: skip
 
@@ -120,7 +118,7 @@ def paper_bounds(report: Report) -> Iterator[Claim]:
         alone = report.evaluation.each("alone", measure_paper_alone, new_tokens)
         yield paper_claim(
             f"bound-alone-{new_tokens}", f"timely over the bound 'every task alone', WID 2, {new_tokens} new tokens",
-            None, paper_ratio_interval([o.utility for o in outcomes], alone), "share", CONTEXT, subject="ours",
+            None, paper_ratio_of_means([o.utility for o in outcomes], alone), "share", CONTEXT, subject="ours",
         )  # fmt: skip
         arguments = [(new_tokens, seed) for seed in report.evaluation.seeds[:3]]
         bursts = report.evaluation.checkpoints.map("bursts", measure_paper_bursts, arguments)

@@ -8,6 +8,7 @@ import numpy as np
 
 from timely.bench.papers.claims import NOT_EXERCISED, Claim, near_paper_number, paper_claim
 from timely.bench.papers.real_inputs import ROBOT_PLANS, paper_robot_plans
+from timely.bench.papers.seed_statistics import paper_interval, paper_ratio_of_means
 from timely.bench.papers.timelyllm.other_robots import DESK
 from timely.bench.papers.timelyllm.report import Report
 from timely.bench.papers.timelyllm.runs import (
@@ -15,8 +16,6 @@ from timely.bench.papers.timelyllm.runs import (
     PUD,
     VLLM,
     Outcome,
-    paper_interval,
-    paper_ratio_interval,
     paper_workload,
     simulate_paper_run,
 )
@@ -41,10 +40,10 @@ def paper_real_plans(report: Report, label: str, new_tokens: int) -> Iterator[Cl
     note = "execution times are desk cleaning's, tokens are characters over four"
     yield paper_claim(
         f"fig9-saycan-utility-{label}", f"Fig. 9: utility over vLLM's, {where}", 1.97,
-        paper_ratio_interval([run[0] for run in pud], [run[0] for run in vllm]), "ratio",
+        paper_ratio_of_means([run[0] for run in pud], [run[0] for run in vllm]), "ratio",
         near_paper_number(1.97, neutral=1.0), f"of vLLM's {paper_interval([run[0] for run in vllm])[0]:.3f}; {note}",
     )  # fmt: skip
-    ratio = paper_ratio_interval([run[1] for run in pud], [run[1] for run in vllm])
+    ratio = paper_ratio_of_means([run[1] for run in pud], [run[1] for run in vllm])
     yield paper_claim(
         f"fig9-saycan-waiting-{label}", f"Fig. 9: waiting saved, {where}", 0.84,
         (1.0 - ratio[0], 1.0 - ratio[2], 1.0 - ratio[1]), "share", near_paper_number(0.84, neutral=0.0), note,

@@ -4,14 +4,13 @@ import csv
 from collections.abc import Sequence
 
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import Interval
+from timely.bench.papers.seed_statistics import Interval, paper_interval
 from timely.bench.papers.timelyllm.runs import (
     NEW_TOKENS,
     PROFILE,
     Outcome,
     PaperSystem,
     measure_paper_run,
-    paper_interval,
 )
 
 

@@ -6,11 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, Self
 
-import numpy as np
-
 from lrtrace.compose.composition import Options, compose
 from timely.bench.bounds import MAX_TASKS, IdleEngineResponses, bench_clairvoyant_bound
-from timely.bench.papers.seed_statistics import Interval
 from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, Floats, StepLimits
 from timely.disciplines.basic import Fcfs
@@ -28,7 +25,6 @@ from timely.replay.trace import replay_task_from_job
 PROFILE = "rtx4090-llama3-8b"
 PREFIX_TOKENS = 1200
 NEW_TOKENS = 100
-RESAMPLES = 2000
 
 
 # ---------------------------------------------------------------- systems
@@ -263,30 +259,6 @@ def _bursts(tasks: Sequence[PlannedTask]) -> list[list[PlannedTask]]:
 def _burst_utility(system: PaperSystem, burst: Sequence[PlannedTask]) -> float:
     run = simulate_paper_run(system, burst)
     return sum(record.utility(run.end_s) for record in run.records)
-
-
-def paper_interval(values: Sequence[float]) -> Interval:
-    """Mean and 95% confidence interval by bootstrap over the seeds."""
-    sample = np.array([value for value in values if math.isfinite(value)])
-    if sample.size == 0:
-        return (math.nan, math.nan, math.nan)
-    rng = np.random.default_rng(0)
-    means = rng.choice(sample, (RESAMPLES, sample.size)).mean(axis=1)
-    low, high = np.percentile(means, (2.5, 97.5))
-    return (float(sample.mean()), float(low), float(high))
-
-
-def paper_ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -> Interval:
-    """Ratio of the means with its 95% interval by bootstrap over the seeds; nan where a denominator is not positive."""
-    top, bottom = np.array(numerators), np.array(denominators)
-    if not len(top) or bottom.mean() <= 0.0:
-        return (math.nan, math.nan, math.nan)
-    rng = np.random.default_rng(0)
-    resamples = rng.integers(0, len(top), (RESAMPLES, len(top)))
-    below = bottom[resamples].mean(axis=1)
-    sample = np.where(below > 0.0, top[resamples].mean(axis=1) / np.where(below > 0.0, below, 1.0), np.inf)
-    low, high = np.percentile(sample, (2.5, 97.5))
-    return (float(top.mean() / bottom.mean()), float(low), float(high))
 
 
 def paper_crossing(x: Sequence[float], y: Sequence[float], level: float) -> float:
