@@ -83,6 +83,17 @@ def test_what_is_no_text_file_is_told(tmp_path: Path) -> None:
         labelled_texts.read_labelled_texts([tmp_path / "none.csv"], "urgency")
 
 
+def test_no_text_is_both_trained_on_and_held_back() -> None:
+    """A trace has the same tasks many times: rows were held back one by one, and the judge had seen their texts."""
+    labelled = labelled_texts.LabelledTexts(*map(list, zip(*(8 * rows()), strict=True)))
+    training, held_back = labelled.split(seed=3)
+    assert set(training.texts).isdisjoint(held_back.texts)
+    assert (len(set(held_back.texts)), len(held_back)) == (8, 64)
+    assert sorted(
+        zip(training.texts + held_back.texts, training.labels + held_back.labels, strict=True)
+    ) == sorted(8 * rows())
+
+
 def test_the_command_line_trains_judges_and_the_server_reads_it(tmp_path: Path, texts: Path) -> None:
     urgency, lengths = tmp_path / "urgency.npz", tmp_path / "lengths.npz"
     result = tmp_path / "told.json"

@@ -39,11 +39,20 @@ class LabelledTexts:
         return len(self.texts)
 
     def split(self, seed: int, share: float = 0.2) -> tuple[LabelledTexts, LabelledTexts]:
-        order = np.random.default_rng(seed).permutation(len(self)).tolist()
-        test_count = max(1, round(share * len(self)))
-        return self._subset(order[test_count:]), self._subset(order[:test_count])
+        """Texts to train on, and a ``share`` of them to judge by.
 
-    def _subset(self, places: Sequence[int]) -> LabelledTexts:
+        Equal texts stay together, since a text that was trained on says nothing of unseen ones.
+        """
+        places_by_text: dict[str, list[int]] = {}
+        for place, text in enumerate(self.texts):
+            places_by_text.setdefault(text, []).append(place)
+        groups = list(places_by_text.values())
+        order = np.random.default_rng(seed).permutation(len(groups)).tolist()
+        test_count = max(1, round(share * len(groups)))
+        return self._subset(groups, order[test_count:]), self._subset(groups, order[:test_count])
+
+    def _subset(self, groups: Sequence[Sequence[int]], numbers: Sequence[int]) -> LabelledTexts:
+        places = [place for number in numbers for place in groups[number]]
         return LabelledTexts([self.texts[i] for i in places], [self.labels[i] for i in places])
 
 

@@ -12,6 +12,7 @@ from timely.bench.papers.laps_sd import setting as laps
 from timely.bench.papers.run_context import Evaluation
 from timely.core.errors import EngineFailed
 from timely.disciplines.basic import Fcfs
+from timely.disciplines.laps_sd.baselines import Las
 from timely.engines.replay_types import PlannedTask
 
 pytestmark = pytest.mark.paper
@@ -67,6 +68,9 @@ def test_the_clairvoyant_is_ahead_and_switching_hurts_las() -> None:
     }
     assert latency_s["clairvoyant"] <= min(latency_s.values())
     assert latency_s["laps-sd"] < latency_s["las"] < latency_s["las-fine"]
+    # No quantum is LAS's best: it does better with every longer one, up to first come, first served.
+    long_s, endless_s = (laps.laps_paper_latency_s(tasks, Las(quantum_s), 5) for quantum_s in (4.0, 1e9))
+    assert latency_s["las"] > long_s > endless_s == latency_s["fcfs"]
 
 
 def test_what_was_not_served_is_no_latency() -> None:

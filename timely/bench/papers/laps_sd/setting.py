@@ -40,7 +40,10 @@ DRAFT_S = 0.0015
 SWAP_S = 5e-4
 
 LAS_QUANTUM_S = 1.0
-"""The quantum with which LAS does best here; with 0.1 s it spends its time switching."""
+"""As much service as LAPS-SD's first queue holds. With 0.1 s LAS spends its time switching.
+
+The longer the quantum, the better LAS does here; without an end it is first come, first served.
+"""
 
 VARIATION_REQUESTS = 30
 """Requests of each run where something else is varied."""
