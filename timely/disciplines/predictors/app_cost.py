@@ -184,7 +184,8 @@ def predictor_app_cost_model(samples: Sequence[CostSample], *, seed: int = 0) ->
     Four layers. The first is half as wide as the average input has words, within 16..64; in the paper it is
     proportional to the average input. The others narrow from there. Of three starts the best is kept, since a narrow
     network may start dead. The loss is the squared error of the logarithm, since costs span orders of magnitude, with
-    L2 regularisation ``DECAY``.
+    L2 regularisation ``DECAY``. L-BFGS minimises it, because the paper's gradient descent needs a rate that it does not
+    state. The length of the prompt is an input beside the paper's TF-IDF vector.
 
     Raises:
         InvalidInput: fewer than 8 samples, or a cost is not positive.

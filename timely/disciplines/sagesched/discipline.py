@@ -7,7 +7,8 @@ The index of a running request is renewed at bucket boundaries from what is left
 The constants are the paper's (``constants``). Where the paper leaves something open, this is decided here:
 
 * Without a similar past request, the paper draws on public datasets.
-  There are none here, so the whole history stands in, and before there is one a prior.
+  There are none here, so the latest 256 requests stand in, and before there are any a prior.
+* Of similar past requests the latest 256 count.
 * A request that outlives its whole distribution is expected to last 1.25 to 3 times its length so far.
 """
 

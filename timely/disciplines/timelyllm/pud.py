@@ -4,8 +4,11 @@ The constants are the paper's (``constants``).
 ``W`` is the waiting time at the robot: generation and network, less the time until the robot needs the segment.
 Where the paper leaves something open, this is decided here:
 
-* ``L``, the slack, is bounded below by the time of one token.
+* ``L``, the slack, is what is left of the ERT at the end of a generation that starts now.
+  "The remaining time until the expected completion" may also mean without ``G``, which changes little.
+* ``L`` is bounded below by the time of one token.
   So the priority of a late job stays finite and is continuous at the deadline.
+* The most urgent generation of section 4.4 is the one with the highest priority.
 * Beyond the cutoff utility is negative, and Eq. 4 would rank the least late job last.
   Such jobs rank below all that have utility to gain.
   All are expected to take the same time, so among them the steepest loss goes first.
