@@ -307,7 +307,7 @@ def test_segment_0_does_not_run_again_after_a_restart(domain_id: int, tmp_path: 
         assert bench.send("mf(20);", "mine").result().outcome == "done"
     with bench_of(domain_id, tmp_path) as bench:
         assert bench.send("mf(20);", "mine").result().error_code == ErrorCode.DUPLICATE
-        assert bench.send("mf(20);", "mine", 1).result().error_code == ErrorCode.OUT_OF_ORDER
+        assert bench.send("mf(20);", "mine", 1).result().error_code == ErrorCode.DRIVER_LOST
         assert bench.robot.performed == []
         assert bench.send("mf(20);", "other").result().outcome == "done"
 

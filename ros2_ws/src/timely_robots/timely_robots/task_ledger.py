@@ -34,8 +34,9 @@ class TaskLedger:
         """Why a segment is not the next of its task; None if it is."""
         task, name = self._tasks.get(order.task_id), f"segment {order.index} of task {order.task_id!r}"
         next_index = task.next_index if task is not None else 0
-        if task is None and order.index == 0 and self._store.has_begun(order.task_id):
-            return _refusal(ErrorCode.DUPLICATE, f"task {order.task_id!r} began before the driver restarted")
+        if task is None and self._store.has_begun(order.task_id):
+            code = ErrorCode.DUPLICATE if order.index == 0 else ErrorCode.DRIVER_LOST
+            return _refusal(code, f"task {order.task_id!r} began before the driver restarted")
         if order.index > next_index:
             return _refusal(ErrorCode.OUT_OF_ORDER, f"{name} came, {next_index} is next")
         if task is not None and task.end is not None and order.index >= task.done_segments:
