@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -16,6 +17,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from timely_bridge.recorder import main as run_recorder
+from timely_bridge.run_fleet import main as run_fleet
+from timely_robots.main import main as run_driver
 
 from lrtrace.cli import run_lrtrace_command
 from timely.cli.main import run_timely_command
@@ -28,12 +32,27 @@ from timely.engines.step_time.learned import FixedSpeed
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
+ROS_SOURCES = ROOT / "ros2_ws" / "src"
+DOCUMENTS = sorted(
+    [
+        *(file for pattern in ("*.md", "docs/**/*.md", "deploy/*.md") for file in ROOT.glob(pattern)),
+        *ROS_SOURCES.glob("*/README.md"),
+    ]
+)
 PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "timely": run_timely_command,
     "timely-emulate": run_emulator_command,
     "lrtrace": run_lrtrace_command,
+    "timely_fleet": run_fleet,
+    "timely_driver": run_driver,
+    "timely_record": run_recorder,
 }
+MODULES = {
+    "timely_bridge.run_fleet": "timely_fleet",
+    "timely_robots.main": "timely_driver",
+    "timely_bridge.recorder": "timely_record",
+}
+"""Modules that documents run by ``python -m``, with their program."""
 FOREIGN = {
     *(
         "apt-get",
@@ -43,6 +62,7 @@ FOREIGN = {
         "export",
         "git",
         "kill",
+        "openssl",
         "pip",
         "python",
         "python3",
@@ -53,6 +73,7 @@ FOREIGN = {
     *("source", "uv", "vllm", ".ci/run", ".venv-robots/bin/python"),
 }
 BLOCK = re.compile(r"^```(?:bash|sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"(?<!`)`((?:timely|timely-emulate|lrtrace|make) [^`]+)`(?!`)")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 ASSIGNMENT = re.compile(r"\w+=.*")
 
@@ -89,7 +110,10 @@ def help_of(words: tuple[str, ...]) -> tuple[int, str]:
         contextlib.redirect_stdout(said),
         contextlib.redirect_stderr(said),
     ):
-        status = PROGRAMS[words[0]]([*words[1:], "--help"])
+        try:
+            status = PROGRAMS[words[0]]([*words[1:], "--help"])
+        except SystemExit as end:  # of argparse
+            status = int(end.code or 0)
     return status, said.getvalue()
 
 
@@ -97,6 +121,12 @@ def complaint(words: list[str]) -> str:
     """What is wrong with a command, or nothing."""
     program = words[0].removeprefix(".venv/bin/")
     line = " ".join(words)
+    if program == "python" and words[1:2] == ["-m"] and words[2] in MODULES:
+        program, words = MODULES[words[2]], words[2:]
+    elif program == "python" and words[1].endswith(".py"):
+        return "" if (ROOT / words[1]).is_file() else f"`{line}`: no such file"
+    elif words[:2] == ["ros2", "launch"]:
+        return launch_complaint(line, *words[2:])
     if program == "make":
         wrong = [
             word
@@ -122,10 +152,22 @@ def complaint(words: list[str]) -> str:
     return f"`{line}`: no option {unknown}" if unknown and not passes_on else ""
 
 
+def launch_complaint(line: str, package: str, file: str, *arguments: str) -> str:
+    """What is wrong with a ``ros2 launch``, or nothing: the file is there and declares the arguments."""
+    path = ROS_SOURCES / package / "launch" / file
+    if not path.is_file():
+        return f"`{line}`: no such launch file"
+    names = [argument.partition(":=")[0] for argument in arguments]
+    unknown = [name for name in names if f'"{name}"' not in path.read_text()]
+    return f"`{line}`: no argument {unknown}" if unknown else ""
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_commands_exist(document: Path) -> None:
-    wrong = [finding for words in commands_in(document.read_text()) if (finding := complaint(words))]
+    text = document.read_text()
+    spans = [] if "experiments" in document.parts else [shlex.split(span) for span in SPAN.findall(text)]
+    wrong = [finding for words in [*commands_in(text), *spans] if (finding := complaint(words))]
     assert not wrong, "\n".join(wrong)
 
 
@@ -180,11 +222,28 @@ def test_bad_commands_are_found() -> None:
         "timely teleport",
         "teleport me",
         "A=1 make lint",
+        "ros2 launch timely_bringup robot.launch.py legs:=4",
+        ".venv/bin/python -m timely_bridge.run_fleet --teleport",
     ]
     text = "\n".join(["```bash", *lines, "```", ""])
     complaints = [complaint(words) for words in commands_in(text)]
-    assert [bool(line) for line in complaints] == [True, True, True, True, False]
+    assert [bool(line) for line in complaints] == [True, True, True, True, False, True, True]
     assert commands_in("```console\n$ timely --version\ntimely 0.1.0\n```\n") == [["timely", "--version"]]
+
+
+def test_the_example_trace_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The trace in docs/simulator.md, and a CSV file with the columns that the page names."""
+    page = (ROOT / "docs" / "simulator.md").read_text()
+    (example,) = re.findall(r"^```json\n(.*?)^```", page, re.M | re.S)
+    trace, table = tmp_path / "mine.lrtrace.jsonl", tmp_path / "requests.csv"
+    trace.write_text(example)
+    table.write_text("Timestamp,Request tokens,Response tokens,Mine\n0.5,200,30,a\n1.25,90,12,b\n")
+    imported = tmp_path / "requests.lrtrace.jsonl"
+    assert run_lrtrace_command(["import", "burstgpt", str(table), "-o", str(imported)]) == 0
+    for file in (trace, imported):
+        assert run_timely_command(["replay", str(file), "--discipline", "fcfs", "--json", "-"]) == 0
+        result = json.loads("{" + capsys.readouterr().out.partition("{")[2])
+        assert [job["outcome"] for job in result["jobs"]] == ["complete", "complete"]
 
 
 def test_the_example_discipline_works() -> None:
