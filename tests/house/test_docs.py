@@ -39,6 +39,11 @@ DOCUMENTS = sorted(
         *ROS_SOURCES.glob("*/README.md"),
     ]
 )
+CURRENT_DOCUMENTS = [
+    path for path in DOCUMENTS if "experiments" not in path.parts and path.stem != "CHANGELOG"
+]
+"""Without those that tell what was once."""
+MADE_UP_FILES = re.compile(r".*\b(?:my_\w+|NAME|cart)\.\w+")
 PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "timely": run_timely_command,
     "timely-emulate": run_emulator_command,
@@ -93,6 +98,14 @@ def commands_in(text: str) -> list[list[str]]:
                 if words:
                     commands.append(words)
     return commands
+
+
+@cache
+def project_files() -> frozenset[str]:
+    """The project's files by their paths from its root."""
+    folders = ("deploy", "docs", "examples", "lrtrace", "robot_profiles", "ros2_ws/src", "scripts", "skills")
+    files = [path for folder in (*folders, "tests", "timely") for path in (ROOT / folder).rglob("*.*")]
+    return frozenset(str(path.relative_to(ROOT)) for path in (*files, *ROOT.glob("*.*")))
 
 
 @cache
@@ -176,6 +189,19 @@ def test_the_links_lead_somewhere(document: Path) -> None:
     places = [link.partition("#")[0] for link in LINK.findall(document.read_text()) if "://" not in link]
     dead = [place for place in places if place and not (document.parent / place).exists()]
     assert not dead, f"{document.name} points to {dead}"
+
+
+@pytest.mark.parametrize("document", CURRENT_DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_named_files_exist(document: Path) -> None:
+    """A path from the root or of a ROS 2 package, or the name of some file."""
+    named = set(re.findall(r"`([\w./-]+\.(?:py|c|yaml|toml))(?:::\w+)?`", document.read_text()))
+    gone = [
+        name
+        for name in named
+        if not MADE_UP_FILES.fullmatch(name)
+        and not any(f"/{path}".endswith(f"/{name.removeprefix('../')}") for path in project_files())
+    ]
+    assert not gone, f"{document.name} names {gone}"
 
 
 def test_the_two_commands_are_on_the_first_screen() -> None:
