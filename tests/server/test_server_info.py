@@ -99,6 +99,19 @@ def test_a_discipline_that_loads_slowly_does_not_hold_up_the_server(
         assert switch.result(WAIT_S).json()["current"] == "fcfs"
 
 
+def test_the_engines_own_metrics_stand_behind_the_servers(
+    served: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served.engine, "metrics_page", lambda: b"vllm:num_requests_running 1.0\n")
+    lines = served.http.get("/metrics").text.splitlines()
+    assert lines[-1] == "vllm:num_requests_running 1.0"
+    assert lines[0].startswith("# HELP timely_")
+
+
+def test_health_is_where_vllm_has_it_too(served: Fleet) -> None:
+    assert served.http.get("/health").json()["engine"] == served.http.get("/healthz").json()["engine"]
+
+
 def test_metrics_count_outcomes_latencies_and_utility(served: Fleet) -> None:
     run(served, tuf="urgent")
     run(served)

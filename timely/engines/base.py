@@ -453,6 +453,10 @@ class Engine(ABC):
         """Token ids of ``text`` under the engine's tokenizer, or one id a word where there is none."""
         return list(range(len(text.split())))
 
+    def metrics_page(self) -> bytes:
+        """Metrics of the engine's own for Prometheus, beside those that the server makes of ``stats``; may be empty."""
+        return b""
+
     @property
     def special_texts(self) -> frozenset[str]:
         """Texts that the engine's tokenizer reads as special tokens, such as ``<|im_end|>``."""

@@ -480,6 +480,13 @@ class VllmEngine(Engine):
     async def _on_tokenizer(self, function: Callable[[Any], list[int]], argument: object) -> list[int]:
         return await asyncio.get_running_loop().run_in_executor(self._tokenizing, function, argument)
 
+    def metrics_page(self) -> bytes:
+        """What ``vllm serve`` has at ``/metrics``."""
+        from prometheus_client import generate_latest
+        from vllm.v1.metrics.prometheus import get_prometheus_registry
+
+        return generate_latest(get_prometheus_registry())
+
     @property
     def special_texts(self) -> frozenset[str]:
         return self.prompt_encoder.special_texts if self._tokenizer is not None else frozenset()

@@ -22,7 +22,7 @@ from timely.server.problems import (
 )
 from timely.server.tasks.recorder import TaskRecorder
 
-OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/", "/v1/session"})
+OPEN_PATHS = frozenset({"/health", "/healthz", "/livez", "/readyz", "/", "/v1/session"})
 """Answered without a principal: health, the live page without data, and the start of its session."""
 
 UNCOUNTED_PATHS = re.compile(r"^/v1/stop(/|$)|^/v1/tasks/[^/]+/reports$")

@@ -31,7 +31,7 @@ TLS_SHUTDOWN_S = 2.0
 MAX_SPARE_CONNECTIONS = 256
 """Connections over the limit without a complete header; a further one takes the place of the oldest."""
 
-SPARE_PATHS = re.compile(r"^/v1/stop(/|$)|^/(healthz|livez|readyz)$")
+SPARE_PATHS = re.compile(r"^/v1/stop(/|$)|^/(healthz?|livez|readyz)$")
 """Answered over connections beyond the limit."""
 
 

@@ -77,13 +77,15 @@ def info_router(service: TaskService) -> APIRouter:
 
     @routes.get("/metrics", response_class=Response, responses=METRICS)
     async def metrics(request: Request) -> Response:
-        """For Prometheus. Without an engine, the server's own numbers."""
+        """For Prometheus, with the engine's own metrics. Without an engine, the server's own numbers."""
         http_request_principal(request).require("viewer", "operator", action="read the metrics")
         try:
             stats = await service.engine.stats()
         except EngineFailed:
             stats = None
         page = await asyncio.to_thread(service.recorder.metrics.page, stats)
+        if stats is not None:
+            page += await asyncio.to_thread(service.engine.engine.metrics_page)
         return Response(page, media_type=CONTENT_TYPE)
 
     @routes.get("/livez")
@@ -101,9 +103,10 @@ def info_router(service: TaskService) -> APIRouter:
         service.check_ready()
         return JSONResponse({"status": "ok"})
 
+    @routes.get("/health")
     @routes.get("/healthz")
     async def health() -> Response:
-        """200 while tasks are taken and the engine answers, else 503."""
+        """200 while tasks are taken and the engine answers, else 503. vLLM has it at ``/health``."""
         if service.stopping:
             return problem_details("shutting_down", "the server is shutting down").response()
         try:

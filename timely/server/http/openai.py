@@ -34,7 +34,7 @@ from timely.server.tasks.permissions import urgency_within_claims
 from timely.server.tasks.request import MAX_PRIORITY, server_task_utility_from_wire
 from timely.server.tasks.service import TaskService
 
-PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models")
+PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/tokenize", "/detokenize", "/version")
 
 PREFIXES = {"/v1/chat/completions": "chatcmpl", "/v1/completions": "cmpl"}
 """Of the ``id`` of an answer; the header ``X-Request-Id`` follows."""
