@@ -19,6 +19,8 @@ import httpx
 import pytest
 from fleet import OWNER, PLANS, WAIT_S, Reader, body, catalogue, fleet
 from manual_clock import ManualClock
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.base import EngineEvent, GenerationRequest, SegmentReady
@@ -229,6 +231,36 @@ async def test_sigterm_lets_plans_finish_unless_it_comes_twice(signals: int) -> 
                 await clock.run_for(60.0)
             rest = "".join([line async for line in lines])
             assert ("shutting_down" if signals == 2 else '"outcome":"complete"') in rest
+        assert await serving == signal.SIGTERM
+
+
+async def test_answers_of_the_openai_endpoint_may_finish_after_sigterm() -> None:
+    urls: asyncio.Queue[str] = asyncio.Queue()
+    asked, finished = asyncio.Event(), asyncio.Event()
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.set()
+        await finished.wait()
+        await JSONResponse({})(scope, receive, send)
+
+    engine = ScriptedEngine(PLANS)
+    engine.openai_app = application  # type: ignore[attr-defined]
+    settings = ServerSettings(drain_s=1000.0)
+    serving = asyncio.create_task(
+        serve_engine(engine, settings, None, catalogue(), port=0, on_ready=urls.put_nowait)
+    )
+    async with asyncio.timeout(WAIT_S), httpx.AsyncClient(headers=OWNER) as http:
+        url = await urls.get()
+        chat = asyncio.create_task(http.post(url + "/v1/chat/completions", json={"messages": []}))
+        await asked.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        while (ready := await http.get(url + "/readyz")).status_code == 200:
+            continue
+        for _ in range(20):
+            assert ready.json()["code"] == "draining"
+            ready = await http.get(url + "/readyz")
+        finished.set()
+        assert (await chat).status_code == 200
         assert await serving == signal.SIGTERM
 
 

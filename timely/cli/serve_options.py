@@ -109,7 +109,8 @@ RefuseBelow = Annotated[
 Drain = Annotated[
     float,
     typer.Option(
-        min=0.0, help="After SIGTERM let plans in generation finish for up to so many seconds; no new ones."
+        min=0.0,
+        help="After SIGTERM let plans and chats in generation finish for up to so many seconds; no new ones.",
     ),
 ]
 HangLimit = Annotated[

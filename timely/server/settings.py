@@ -22,7 +22,8 @@ class ServerSettings:
         max_task_s: longest life of a generation, seconds; then it ends as ``expired``.
         settle_s: wait for a first report after the expected end of a complete plan, seconds.
         settle_reporting_s: the same for a robot that has reported before, seconds.
-        drain_s: how long plans in generation may finish after SIGTERM, seconds; no task is admitted meanwhile.
+        drain_s: how long plans and answers in generation may finish after SIGTERM, seconds; no task is admitted
+            meanwhile.
         keepalive_s: silence after which an event stream carries a comment, seconds.
         send_timeout_s: how long a reader may leave a full connection unread, seconds.
         ack_timeout_s: how long a client's machine may acknowledge nothing before its connection ends, seconds; longer

@@ -206,9 +206,10 @@ class TaskLifecycle:
             self.settle(task)
 
     async def finish(self, until_s: float) -> None:
-        """Return when no plan is in generation, or at ``until_s``."""
-        for task in self._table.generating():
-            await wait_on_clock(task.over, self._clock, until_s)
+        """Return when no plan and no answer is in generation, or at ``until_s``."""
+        ends = [task.over for task in self._table.generating()]
+        for over in (*ends, *(place.over for place in self._table.places())):
+            await wait_on_clock(over, self._clock, until_s)
 
     async def drain(self, ending: Ending) -> None:
         self.draining = True

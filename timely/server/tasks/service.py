@@ -142,7 +142,7 @@ class TaskService:
             await asyncio.to_thread(self.recorder.close)
 
     async def finish(self) -> None:
-        """Admit no more tasks, and return when no plan is in generation, or after ``drain_s``."""
+        """Admit no more tasks, and return when no plan or answer is in generation, or after ``drain_s``."""
         self._draining = True
         await self.lifecycle.finish(self.clock.now() + self.settings.drain_s)
 

@@ -1,11 +1,12 @@
 """The tasks of one server by id: live ones, and ended ones for late readers."""
 
+import asyncio
 import math
 import secrets
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from timely.core.errors import Conflict, Overloaded
 from timely.core.hints import RequestHints
@@ -32,6 +33,7 @@ class HeldPlace:
         kv_tokens: KV cache that it may hold, tokens; 0: not counted.
         request: for a task.
         network_s: to the robot of that task, once it was looked up, seconds.
+        over: set when the place is free again.
     """
 
     owner: str
@@ -39,6 +41,7 @@ class HeldPlace:
     kv_tokens: int = 0
     request: TaskRequest | None = None
     network_s: float = 0.0
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class TaskTable:
@@ -100,6 +103,7 @@ class TaskTable:
             yield name
         finally:
             del self._places[name]
+            place.over.set()
 
     def _check_room(self, generations: int, *, urgent: bool) -> None:
         live, most = self._live(), self._settings.max_live_tasks
@@ -192,6 +196,9 @@ class TaskTable:
     def remove(self, task: Task) -> None:
         if self._tasks.get(task.task_id) is task:
             del self._tasks[task.task_id]
+
+    def places(self) -> list[HeldPlace]:
+        return list(self._places.values())
 
     def generating(self) -> list[Task]:
         return [task for task in self._open.values() if task.state == "generating"]
