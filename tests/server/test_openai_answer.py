@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import socket
+
 import pytest
-from fleet import Fleet
+from fleet import WAIT_S, Fleet, fleet
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -35,6 +38,24 @@ def test_a_request_of_a_dead_engine_is_refused(served: Fleet, answer: ASGIApp) -
     refused = served.http.post("/v1/chat/completions", json=PAYLOAD)
     assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
     assert refused.headers["Retry-After"]
+
+
+@pytest.mark.process
+def test_a_client_that_does_not_read_its_answer_loses_its_place() -> None:
+    """Else a few hundred of them keep all others out."""
+    chunks = iter(lambda: CHUNK * 10_000, "")
+    with fleet(send_timeout_s=0.1) as served:
+        serve(served, StreamingResponse(chunks, media_type="text/event-stream"), dies=False)
+        host, port = served.url.removeprefix("http://").split(":")
+        content = json.dumps(PAYLOAD).encode()
+        with socket.create_connection((host, int(port)), timeout=WAIT_S) as connection:
+            connection.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n%s" % (len(content), content)
+            )
+            assert connection.recv(20).startswith(b"HTTP/1.1 200")
+            served.until(lambda: not served.service.tasks.places(), "the place is free")
+        assert served.http.get("/healthz").status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -236,11 +236,11 @@ async def test_sigterm_lets_plans_finish_unless_it_comes_twice(signals: int) -> 
 
 async def test_answers_of_the_openai_endpoint_may_finish_after_sigterm() -> None:
     urls: asyncio.Queue[str] = asyncio.Queue()
-    asked, finished = asyncio.Event(), asyncio.Event()
+    request_event, answer_event = asyncio.Event(), asyncio.Event()
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
-        asked.set()
-        await finished.wait()
+        request_event.set()
+        await answer_event.wait()
         await JSONResponse({})(scope, receive, send)
 
     engine = ScriptedEngine(PLANS)
@@ -252,14 +252,14 @@ async def test_answers_of_the_openai_endpoint_may_finish_after_sigterm() -> None
     async with asyncio.timeout(WAIT_S), httpx.AsyncClient(headers=OWNER) as http:
         url = await urls.get()
         chat = asyncio.create_task(http.post(url + "/v1/chat/completions", json={"messages": []}))
-        await asked.wait()
+        await request_event.wait()
         os.kill(os.getpid(), signal.SIGTERM)
         while (ready := await http.get(url + "/readyz")).status_code == 200:
             continue
         for _ in range(20):
             assert ready.json()["code"] == "draining"
             ready = await http.get(url + "/readyz")
-        finished.set()
+        answer_event.set()
         assert (await chat).status_code == 200
         assert await serving == signal.SIGTERM
 

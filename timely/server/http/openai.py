@@ -7,6 +7,7 @@ length. The body that the engine reads is written anew, so it is the one that wa
 
 import asyncio
 import json
+import logging
 import re
 import secrets
 from collections.abc import Callable
@@ -33,6 +34,8 @@ from timely.server.problems import problem_from_error
 from timely.server.tasks.permissions import urgency_within_claims
 from timely.server.tasks.request import MAX_PRIORITY, server_task_utility_from_wire
 from timely.server.tasks.service import TaskService
+
+log = logging.getLogger(__name__)
 
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/tokenize", "/detokenize", "/version")
 
@@ -116,11 +119,14 @@ class OpenAIEndpoints:
         """
         supervisor = self._service.engine.supervisor
         deaths = supervisor.deaths
-        answer = OpenAIAnswer(send, lambda: supervisor.died_since(deaths))
+        limit_s = self._service.settings.send_timeout_s
+        answer = OpenAIAnswer(send, lambda: supervisor.died_since(deaths), limit_s)
         try:
             await inner(scope, receive, answer.send)
         except Exception:
-            if not answer.refuse_if_dead():
+            if answer.unread:
+                log.info("%s: a client has not read for %s s", scope["path"], limit_s)
+            elif not answer.refuse_if_dead():
                 raise
         if answer.refused:
             raise supervisor.restarting()

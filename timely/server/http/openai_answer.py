@@ -1,5 +1,6 @@
 """The answer of the engine's OpenAI application, which becomes a refusal if the engine died before it began."""
 
+import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
 
@@ -15,13 +16,17 @@ class OpenAIAnswer:
     Args:
         send: of the client.
         engine_died: whether the engine has died since the request was passed on.
+        send_timeout_s: how long the client may leave a full connection unread, seconds.
 
     Attributes:
         refused: the answer was an error of the dead engine, and nothing of it was sent.
+        unread: the client has stopped reading.
     """
 
-    def __init__(self, send: Send, engine_died: Callable[[], bool]) -> None:
+    def __init__(self, send: Send, engine_died: Callable[[], bool], send_timeout_s: float) -> None:
         self.refused = False
+        self.unread = False
+        self._send_timeout_s = send_timeout_s
         self._send = send
         self._engine_died = engine_died
         self._head: Message | None = None
@@ -40,7 +45,13 @@ class OpenAIAnswer:
                 return
             head, self._head, self._has_begun = self._head, None, True
             await self._send(head)
-        await self._send(message)
+        try:
+            async with asyncio.timeout(self._send_timeout_s):
+                await self._send(message)
+        except TimeoutError:
+            # The application takes it for a client that has left, and cancels the generation.
+            self.unread = True
+            raise
 
     def refuse_if_dead(self) -> bool:
         """After an error of the application: refuse if the engine died before anything was sent."""
