@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.cookies
 import json
 import re
 from pathlib import Path
@@ -341,6 +342,25 @@ def test_a_page_of_another_origin_is_refused(served: Fleet, headers: dict[str, s
         assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
 
 
+def test_no_cookie_of_a_stranger_is_unquoted(served: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older Pythons need time with the square of its length: ten seconds for a header, without a token."""
+
+    def unquote(value: str) -> str:
+        assert "\\" not in value
+        return value
+
+    monkeypatch.setattr(http.cookies, "_unquote", unquote)
+    for name in ("a", "timely_session"):
+        cookie = {"Cookie": f'{name}="' + "\\\\" * 100 + '"'}
+        for method, path in (
+            ("GET", "/healthz"),
+            ("GET", "/"),
+            ("DELETE", "/v1/session"),
+            ("GET", "/v1/status"),
+        ):
+            assert served.http.request(method, path, headers=cookie).status_code == 200
+
+
 def test_a_link_on_another_sites_page_leads_to_the_live_page_only(served: Fleet) -> None:
     link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
     # This one would add a robot that every later stop expects.
@@ -379,3 +399,13 @@ def test_sessions_of_one_principal_end_none_of_another(tmp_path: Path) -> None:
     assert principal is not None
     assert principal.name == "ops"
     assert [open_sessions.find(one) is not None for one in (own[0], own[-1])] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["short", "two words and more of them", "ein-schlüssel-der-lang-ist", "a-key-of-a-file-with-its-end\n"],
+)
+def test_a_key_that_no_client_could_send_is_refused(key: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        PrincipalRegistry(None, key, ManualClock(100.0))
+    assert refused.value.where == "api_key"

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ Role = Literal["robot", "program", "operator", "viewer"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 MIN_TOKEN_CHARS = 20
+VISIBLE_ASCII = re.compile(r"[!-~]+")
+"""What a header can carry unchanged."""
+
 CHECK_INTERVAL_S = 1.0
 """How often the principals' file is compared with the one that was read, seconds."""
 
@@ -195,6 +199,8 @@ class PrincipalRegistry:
         if api_key is not None:
             if len(api_key) < MIN_TOKEN_CHARS:
                 raise InvalidInput(f"the key needs at least {MIN_TOKEN_CHARS} characters", where="api_key")
+            if not VISIBLE_ASCII.fullmatch(api_key):
+                raise InvalidInput("a client cannot send it: it has spaces or no ASCII", where="api_key")
             operator = Principal("api-key", frozenset(ROLES), ("*",), overrides_tokens=True)
             self._fixed_principals[principal_token_digest(api_key)] = operator
         self._file = _read(path) if path is not None else _PrincipalFile()

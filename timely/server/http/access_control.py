@@ -5,7 +5,6 @@ import re
 import socket
 from collections.abc import Iterable
 from contextlib import ExitStack
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from fastapi import Request
@@ -27,6 +26,9 @@ OPEN_PATHS = frozenset({"/health", "/healthz", "/livez", "/readyz", "/", "/v1/se
 
 UNCOUNTED_PATHS = re.compile(r"^/v1/stop(/|$)|^/v1/tasks/[^/]+/reports$")
 """Paths that no shared limit of connections or bodies closes: stops and the reports of robots."""
+
+COOKIE_VALUE = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""As ``Sessions`` makes them."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -71,10 +73,15 @@ class AccessControl:
             await refusal.response({"Connection": "close"})(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        cookie = _session_cookie(headers.get("cookie", ""))
+        # Python's own parser, which FastAPI and Starlette use, takes ten seconds for a header of 32 kB
+        # (CVE-2024-7592, before 3.11.10 and 3.12.6). So they get this cookie only.
+        others = [field for field in scope["headers"] if field[0] != b"cookie"]
+        scope["headers"] = [*others, (b"cookie", f"{COOKIE}={cookie}".encode())] if cookie else others
         try:
             self._check_host(headers.get("host", ""))
             _check_origin(headers, scope["path"])
-            principal = self._principal(headers, scope["method"])
+            principal = self._principal(headers, cookie, scope["method"])
         except TimelyError as error:
             await problem_from_error(error).response({"Connection": "close"})(scope, receive, send)
             return
@@ -110,11 +117,10 @@ class AccessControl:
         except ValueError:
             raise NotAllowed(f"{host[:80]!r} is no name of this server", where="Host") from None
 
-    def _principal(self, headers: dict[str, str], method: str) -> Principal | None:
+    def _principal(self, headers: dict[str, str], cookie: str, method: str) -> Principal | None:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if self._registry is not None and scheme.lower() == "bearer":
             return self._registry.find(token.strip())
-        cookie = _cookie(headers.get("cookie", ""))
         principal = self._sessions.find(cookie) if cookie else None
         if principal is not None:
             if method not in SAFE_METHODS and "origin" not in headers:
@@ -139,12 +145,13 @@ def _check_origin(headers: dict[str, str], path: str) -> None:
         raise NotAllowed("requests of pages from other sites are refused", where="Sec-Fetch-Site")
 
 
-def _cookie(header: str) -> str:
-    try:
-        morsel = SimpleCookie(header).get(COOKIE)
-    except CookieError:
-        return ""
-    return "" if morsel is None else morsel.value
+def _session_cookie(header: str) -> str:
+    """The session's cookie in a header ``Cookie``, or nothing."""
+    for part in header.split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == COOKIE and COOKIE_VALUE.fullmatch(value):
+            return value
+    return ""
 
 
 def http_request_principal(request: Request) -> Principal:
