@@ -16,7 +16,12 @@ from timely.disciplines.predictors.embedding import HashEmbedder
 from timely.disciplines.predictors.history import HistoryPredictor
 from timely.disciplines.predictors.length_bucket import LengthBucketPredictor
 from timely.disciplines.predictors.predictor_file import predictor_kind, write_predictor_arrays
-from timely.disciplines.predictors.request_annotator import Arrival, Predictors, RequestAnnotator
+from timely.disciplines.predictors.request_annotator import (
+    Arrival,
+    Guesses,
+    Predictors,
+    RequestAnnotator,
+)
 from timely.disciplines.predictors.urgency import UrgencyPredictor
 from timely.disciplines.requirements import EXPECTED_TOKENS, URGENCY, discipline_reads
 
@@ -182,4 +187,4 @@ def test_nothing_is_recorded_where_nothing_is_said() -> None:
 def test_a_level_that_does_not_exist_is_refused() -> None:
     annotator = RequestAnnotator(predictors())
     with pytest.raises(InvalidInput, match="urgency must be 0"):
-        annotator.annotate([Arrival("a", "x", urgency=5)], annotator.guess([], ALL), 0.0)
+        annotator.annotate([Arrival("b", "y", urgency=1), Arrival("a", "x", urgency=5)], Guesses(), 0.0)

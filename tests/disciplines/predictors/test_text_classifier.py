@@ -206,9 +206,14 @@ def desk() -> tuple[UrgencyService, Fixed, list[dict[str, Any]]]:
     )
 
 
-def test_only_what_is_unknown_is_predicted_in_one_batch_and_all_is_on_record() -> None:
+def test_levels_are_predicted_in_one_batch_and_all_is_on_record() -> None:
     service, classifier, records = desk()
-    levels = service.assign([("a", "help", None), ("b", "given", 4), ("c", "find", None)], 5.0)
+    first, last = service.guess(["help", "find"])
+    levels = [
+        service.assign("a", "help", None, 5.0, guess=first),
+        service.assign("b", "given", 4, 5.0),
+        service.assign("c", "find", None, 5.0, guess=last),
+    ]
     assert [(one.level, one.source) for one in levels] == [(1, "predicted"), (4, "given"), (3, "predicted")]
     assert classifier.calls == [["help", "find"]]
     assert [record["level"] for record in records] == [1, 4, 3]
@@ -221,7 +226,7 @@ def test_only_what_is_unknown_is_predicted_in_one_batch_and_all_is_on_record() -
 
 def test_an_operators_word_counts_more_and_is_signed() -> None:
     service, classifier, records = desk()
-    service.assign([("a", "help", None)], 5.0)
+    service.assign("a", "help", None, 5.0, guess=service.guess(["help"])[0])
     before = service.override("a", 0, operator="dr. who", reason="heard the call", now=6.0)
     assert before is not None
     assert before.level == 1
@@ -229,34 +234,33 @@ def test_an_operators_word_counts_more_and_is_signed() -> None:
         "event": "urgency_override", "t_s": 6.0, "job": "a", "from": 1, "to": 0, "operator": "dr. who",
         "reason": "heard the call",
     }  # fmt: skip
-    assert service.assign([("a", "help", 3)], 7.0)[0].level == 0
+    assert service.assign("a", "help", 3, 7.0).level == 0
     assert service.override("later", 2, operator="dr. who", reason="announced", now=8.0) is None
-    assert service.assign([("later", "x", None)], 9.0)[0].source == "operator"
+    assert service.assign("later", "x", None, 9.0).source == "operator"
     assert len(classifier.calls) == 1
     for level, operator in ((5, "dr. who"), (1, " ")):
         with pytest.raises(InvalidInput):
             service.override("a", level, operator=operator, reason="", now=9.0)
 
 
-def test_a_bad_level_fails_the_batch_before_anything_is_assigned() -> None:
-    service, classifier, records = desk()
+def test_a_bad_level_is_refused_before_anything_is_on_record() -> None:
+    service, _, records = desk()
     with pytest.raises(InvalidInput, match="urgency"):
-        service.assign([("a", "x", None), ("b", "y", 7)], 0.0)
+        service.assign("b", "y", 7, 0.0)
     assert not records
-    assert not classifier.calls
 
 
 def test_without_a_predictor_the_unknown_stays_unknown() -> None:
-    assert UrgencyService().assign([("a", "x", None)], 0.0)[0].level is None
+    assert UrgencyService().assign("a", "x", None, 0.0).level is None
 
 
 def test_the_desk_does_not_remember_for_ever() -> None:
     service = UrgencyService()
     service.override("first", 0, operator="o", reason="r", now=0.0)
-    for start in range(0, MAX_ASSIGNMENTS + 100, 1000):
-        service.assign([(name, "", 3) for name in range(start, start + 1000)], 0.0)
+    for name in range(MAX_ASSIGNMENTS + 100):
+        service.assign(name, "", 3, 0.0)
     assert len(service._assignments) == MAX_ASSIGNMENTS
-    assert service.assign([("first", "", 3)], 1.0)[0].source == "given"
+    assert service.assign("first", "", 3, 1.0).source == "given"
 
 
 def test_an_override_reaches_a_request_that_already_waits() -> None:

@@ -25,7 +25,12 @@ from timely.disciplines.predictors.urgency import (
     UrgencyPredictor,
     UrgencyService,
 )
-from timely.disciplines.requirements import EXPECTED_TOKENS, LEVELS, URGENCY
+from timely.disciplines.requirements import (
+    EXPECTED_TOKENS,
+    LEVELS,
+    URGENCY,
+    check_discipline_urgency,
+)
 
 EXAMPLES = "examples"
 """Instead of a file: the urgency classifier trained on the texts that ship."""
@@ -176,24 +181,16 @@ class RequestAnnotator:
         """The annotation of each arrival; every level that is stated or predicted is recorded.
 
         Raises:
-            InvalidInput: a level that was brought does not exist.
+            InvalidInput: a level that was brought does not exist; nothing is assigned.
         """
-        places = [
-            i for i, a in enumerate(arrivals)
-            if a.urgency is not None or i in guesses.urgency or not self.desk.unknown(a.name, None)
-        ]  # fmt: skip
-        assignments = self.desk.assign(
-            [(arrivals[i].name, arrivals[i].text, arrivals[i].urgency) for i in places],
-            now,
-            guesses={place: guesses.urgency[i] for place, i in enumerate(places) if i in guesses.urgency},
-            bounds={place: HURRY_LEVEL for place, i in enumerate(places) if arrivals[i].hurry},
-        )
-        levels = dict(zip(places, assignments, strict=True))
+        for arrival in arrivals:
+            check_discipline_urgency(arrival.urgency)
+        levels = [self._assign(arrival, guesses.urgency.get(i), now) for i, arrival in enumerate(arrivals)]
         result = []
-        for i, arrival in enumerate(arrivals):
+        for i, (arrival, assignment) in enumerate(zip(arrivals, levels, strict=True)):
             length = guesses.lengths.get(i)
             tokens = arrival.expected_tokens if length is None else length.tokens
-            result.append(Annotation(levels.get(i, Assignment(None, "none")), tokens, length))
+            result.append(Annotation(assignment, tokens, length))
             if length is not None and self._record is not None:
                 self._record(
                     {
@@ -206,6 +203,12 @@ class RequestAnnotator:
                     }
                 )
         return result
+
+    def _assign(self, arrival: Arrival, guess: UrgencyGuess | None, now: float) -> Assignment:
+        if guess is None and self.desk.unknown(arrival.name, arrival.urgency):
+            return Assignment(None, "none")
+        bound = HURRY_LEVEL if arrival.hurry else None
+        return self.desk.assign(arrival.name, arrival.text, arrival.urgency, now, guess=guess, bound=bound)
 
     def _level(self, arrival: Arrival, reads: Collection[str]) -> bool:
         reads_it = URGENCY in reads and self.desk.predicts

@@ -123,44 +123,25 @@ class UrgencyService:
 
     def assign(
         self,
-        requests: Sequence[tuple[Hashable, str, int | None]],
-        now: float,
-        *,
-        guesses: Mapping[int, UrgencyGuess] | None = None,
-        bounds: Mapping[int, int] | None = None,
-    ) -> list[Assignment]:
-        """Give requests their urgency levels: the one that a request brought, else a predicted one.
-
-        Args:
-            requests: name, text, and the level it brought or None, each.
-            now: seconds, for the record.
-            guesses: what ``guess`` said, by place in ``requests``; asked for here when left out.
-            bounds: by place: a predicted level is not less urgent than this.
-
-        Raises:
-            InvalidInput: a level that was brought lies outside 0..4; nothing is assigned.
-        """
-        for _, _, stated_level in requests:
-            check_discipline_urgency(stated_level)
-        if guesses is None:
-            unknown = [
-                i for i, (name, _, stated_level) in enumerate(requests) if self.unknown(name, stated_level)
-            ]
-            guesses = dict(zip(unknown, self.guess([requests[i][1] for i in unknown]), strict=False))
-        return [
-            self._assign(name, text, stated_level, guesses.get(i), (bounds or {}).get(i), now)
-            for i, (name, text, stated_level) in enumerate(requests)
-        ]
-
-    def _assign(
-        self,
         name: Hashable,
         text: str,
         stated_level: int | None,
-        guess: UrgencyGuess | None,
-        bound: int | None,
         now: float,
+        *,
+        guess: UrgencyGuess | None = None,
+        bound: int | None = None,
     ) -> Assignment:
+        """Give a request its urgency level: the operator's, else the one that it brought, else the predicted one.
+
+        Args:
+            now: seconds, for the record.
+            guess: what ``guess`` said of its text.
+            bound: a predicted level is not less urgent than this.
+
+        Raises:
+            InvalidInput: the level that it brought lies outside 0..4.
+        """
+        check_discipline_urgency(stated_level)
         if self._overridden(name):
             assignment = self._assignments[name]
         elif stated_level is not None:
