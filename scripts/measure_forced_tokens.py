@@ -12,10 +12,12 @@ from typing import Any
 
 from lrtrace.compose.tasks import TASKS, PlanVariant, WorkloadTask
 from timely.bench.capacity.forced_tokens import FORCED_TOKENS_FILE
-from timely.plans import SkillSet, find_skill_set, plan_grammar
 from timely.plans.forced_text import MOST_DRAFTS, forced_plan_text
+from timely.plans.grammar import plan_grammar
 from timely.plans.name_mask import NameGuide, Vocabulary
 from timely.plans.object_names import allowed_names
+from timely.plans.skill_library import find_skill_set
+from timely.plans.skill_set import SkillSet
 
 HEADER = """\
 # Tokens of the composed plans that grammar and names force (1) and those that the model chooses (0).

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.plans import find_skill_set
 from timely.plans.ebnf import object_pattern
 from timely.plans.name_mask import Bits, NameGuide, Vocabulary
 from timely.plans.object_names import (
@@ -19,6 +18,7 @@ from timely.plans.object_names import (
     object_names_in,
     open_plan_argument,
 )
+from timely.plans.skill_library import find_skill_set
 
 DRONE, ARM = find_skill_set("drone"), find_skill_set("arm")
 TOKENS = [

@@ -8,17 +8,13 @@ import re
 import pytest
 
 from lrtrace.profiles import load_profile
-from timely.plans import (
-    Segmenter,
-    SegmentParser,
-    SkillSet,
-    check_plan_segment,
-    ebnf,
-    find_skill_set,
-    parse_plan,
-    plan_grammar,
-    skill_set_names,
-)
+from timely.plans import ebnf
+from timely.plans.grammar import plan_grammar
+from timely.plans.language.parser import SegmentParser, parse_plan
+from timely.plans.language.segmenter import Segmenter
+from timely.plans.skill_library import find_skill_set, skill_set_names
+from timely.plans.skill_set import SkillSet
+from timely.plans.validation import check_plan_segment
 
 DRONE = find_skill_set("drone")
 ARM = find_skill_set("arm")

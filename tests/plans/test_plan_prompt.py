@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from timely.core.errors import InvalidInput
-from timely.plans import build_prompt, find_skill_set, fixed_prompt_part, skill_set_names
+from timely.plans.prompt import build_prompt, fixed_prompt_part
+from timely.plans.skill_library import find_skill_set, skill_set_names
 
 
 @pytest.mark.parametrize("name", skill_set_names())

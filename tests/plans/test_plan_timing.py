@@ -6,17 +6,11 @@ import pytest
 
 from lrtrace.profiles import load_profile
 from timely.core.errors import InvalidInput
-from timely.plans import (
-    Example,
-    Segmenter,
-    SegmentParser,
-    SkillSet,
-    find_skill_set,
-    parse_plan_calls,
-    plan_segment_max_tokens,
-    segment_execution_s,
-)
-from timely.plans.timing import longest_plan_segments
+from timely.plans.language.parser import SegmentParser, parse_plan_calls
+from timely.plans.language.segmenter import Segmenter
+from timely.plans.skill_library import find_skill_set
+from timely.plans.skill_set import Example, SkillSet
+from timely.plans.timing import longest_plan_segments, plan_segment_max_tokens, segment_execution_s
 
 DRONE = find_skill_set("drone")
 TELLO = load_profile("tello")

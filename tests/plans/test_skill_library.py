@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from timely.core.errors import InvalidInput, UnknownName
-from timely.plans import find_skill_set, load_skill_set, skill_folders, skill_set_names
-from timely.plans.skill_library import PATH_VARIABLE
+from timely.plans.skill_library import (
+    PATH_VARIABLE,
+    find_skill_set,
+    load_skill_set,
+    skill_folders,
+    skill_set_names,
+)
 
 GOOD = """\
 name: mine

@@ -5,17 +5,11 @@ from __future__ import annotations
 import pytest
 
 from lrtrace.profiles import load_profile
-from timely.plans import (
-    Segmenter,
-    SegmentParser,
-    check_plan_segment,
-    find_skill_set,
-    parse_plan,
-    parse_plan_calls,
-    plan_segment_max_tokens,
-    segment_execution_s,
-    skill_set_names,
-)
+from timely.plans.language.parser import SegmentParser, parse_plan, parse_plan_calls
+from timely.plans.language.segmenter import Segmenter
+from timely.plans.skill_library import find_skill_set, skill_set_names
+from timely.plans.timing import plan_segment_max_tokens, segment_execution_s
+from timely.plans.validation import check_plan_segment
 
 NAMES = skill_set_names()
 PLANNERS = [name for name in NAMES if find_skill_set(name).language != "text"]

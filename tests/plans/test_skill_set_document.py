@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from timely.plans import Segmenter, find_skill_set, load_skill_set, parse_plan, plan_grammar
+from timely.plans.grammar import plan_grammar
+from timely.plans.language.parser import parse_plan
+from timely.plans.language.segmenter import Segmenter
+from timely.plans.skill_library import find_skill_set, load_skill_set
 
 TEXT = (Path(__file__).parents[2] / "docs" / "skill-sets.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `([^|]*)` \| (`.*?`) \| (?:`(.*)` )?\|$", TEXT, re.MULTILINE)

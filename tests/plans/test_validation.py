@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 from lrtrace.profiles import load_profile
 from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import UnsafeSegment
-from timely.plans import Call, SegmentParser, SkillSet, check_plan_segment, find_skill_set
+from timely.plans.language.parser import SegmentParser
+from timely.plans.language.syntax import Call
+from timely.plans.skill_library import find_skill_set
+from timely.plans.skill_set import SkillSet
 from timely.plans.units import convert_plan_unit
+from timely.plans.validation import check_plan_segment
 
 DRONE = find_skill_set("drone")
 TELLO = load_profile("tello")

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from timely.core.errors import InvalidInput
 from timely.engines.base import GenerationRequest
-from timely.plans import segment_execution_s
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.robot_profiles import RobotProfile, find_plan_robot_profile
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
+from timely.plans.timing import segment_execution_s
 
 CHARS_A_TOKEN = 3.0
 """Rough length of a token of plan text, characters."""

@@ -10,8 +10,9 @@ import pytest
 from timely.engines.vllm.forced_drafts import ForcedDrafts, NoDrafts
 from timely.engines.vllm.name_constraint import PromptNames
 from timely.engines.vllm.params import TimelyParams
-from timely.plans import find_skill_set, plan_grammar
 from timely.plans.forced_text import MOST_DRAFTS
+from timely.plans.grammar import plan_grammar
+from timely.plans.skill_library import find_skill_set
 
 WORDS = ["pick", "place", "home", "('", "')", "();", "');", "red", " box", "cup", "ho", "me"]
 VOCABULARY = ["</s>", *(chr(code) for code in range(32, 127)), *WORDS]

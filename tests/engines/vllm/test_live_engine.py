@@ -90,7 +90,9 @@ async def test_segments_come_in_order_once_and_then_the_end(engine: VllmEngine) 
 
 async def test_a_real_plan_of_the_real_model_is_executable(engine: VllmEngine) -> None:
     from lrtrace.profiles import find_robot_profile
-    from timely.plans import build_prompt, check_plan_segment, find_skill_set
+    from timely.plans.prompt import build_prompt
+    from timely.plans.skill_library import find_skill_set
+    from timely.plans.validation import check_plan_segment
 
     skill_set, profile = find_skill_set("drone"), find_robot_profile("tello")
     prompt = build_prompt(skill_set, "Go up and look for the cat", "chair, table")

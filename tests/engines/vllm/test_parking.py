@@ -197,7 +197,8 @@ def test_plans_under_a_grammar_are_the_same_parked_and_not(
     from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 
-    from timely.plans import find_skill_set, plan_grammar
+    from timely.plans.grammar import plan_grammar
+    from timely.plans.skill_library import find_skill_set
 
     engine = request.getfixturevalue(engine_name)
     rules = plan_grammar(find_skill_set("arm"))

@@ -12,8 +12,7 @@ from timely.core.errors import InvalidInput
 from timely.planner.cases.from_examples import cases_of
 from timely.planner.cases.generate import GENERATORS, generate_cases
 from timely.planner.training.checks import Acceptor, check_training_examples, training_plan_names
-from timely.plans import find_skill_set
-from timely.plans.skill_library import load_skill_set
+from timely.plans.skill_library import find_skill_set, load_skill_set
 from timely.plans.skill_set import SkillSet
 
 CART = """

@@ -7,11 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timely.core.errors import InvalidInput, TimelyError, UnknownName, Unsupported
-from timely.plans import Call, Segmenter, SegmentParser, find_skill_set, parse_plan, parse_plan_calls
 from timely.plans.language.lexer import quote_plan_text, unquote_plan_text
+from timely.plans.language.parser import SegmentParser, parse_plan, parse_plan_calls
+from timely.plans.language.segmenter import Segmenter
 from timely.plans.language.syntax import (
     Assign,
     Branch,
+    Call,
     If,
     Loop,
     Operation,
@@ -19,6 +21,7 @@ from timely.plans.language.syntax import (
     Variable,
     plan_node_calls,
 )
+from timely.plans.skill_library import find_skill_set
 
 DRONE = find_skill_set("drone")
 ARM = find_skill_set("arm")

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.plans import Argument, Segmenter, Skill, SkillSet, TextRules, find_skill_set
+from timely.plans.language.segmenter import Segmenter
+from timely.plans.skill_library import find_skill_set
+from timely.plans.skill_set import Argument, Skill, SkillSet, TextRules
 
 DRONE = find_skill_set("drone")
 ARM = find_skill_set("arm")

@@ -12,14 +12,11 @@ from typing import Any, Protocol
 from lrtrace.profiles import find_robot_profile
 from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import TimelyError
-from timely.plans import (
-    Segmenter,
-    SegmentParser,
-    SkillSet,
-    find_skill_set,
-    plan_segment_max_tokens,
-    segment_execution_s,
-)
+from timely.plans.language.parser import SegmentParser
+from timely.plans.language.segmenter import Segmenter
+from timely.plans.skill_library import find_skill_set
+from timely.plans.skill_set import SkillSet
+from timely.plans.timing import plan_segment_max_tokens, segment_execution_s
 
 
 @dataclass(frozen=True, slots=True)

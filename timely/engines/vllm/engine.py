@@ -73,8 +73,10 @@ from timely.engines.vllm.name_constraint import vllm_prompt_names
 from timely.engines.vllm.params import vllm_forced_plan_params, vllm_hint_params
 from timely.engines.vllm.resumed_plan import vllm_resumed_context, vllm_resumed_end, vllm_resumed_tokens
 from timely.planner.model_card import Card, read_card
-from timely.plans import build_prompt, find_skill_set, plan_grammar, skill_set_names
+from timely.plans.grammar import plan_grammar
+from timely.plans.prompt import build_prompt
 from timely.plans.prompt_tokens import PromptEncoder, plan_prompt_encoder
+from timely.plans.skill_library import find_skill_set, skill_set_names
 
 TEXT_CHARS = 2_000
 """As much of a task's text as predictors read."""

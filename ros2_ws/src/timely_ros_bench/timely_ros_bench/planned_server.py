@@ -11,9 +11,9 @@ from timely.core.files import core_write_file
 from timely.engines.base import GenerationRequest
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import ScriptedSegment
-from timely.plans import segment_execution_s
 from timely.plans.robot_profiles import find_plan_robot_profile
 from timely.plans.skill_library import find_skill_set
+from timely.plans.timing import segment_execution_s
 from timely.server.app import create_app
 from timely.server.server_thread import ServerThread
 from timely.server.settings import ServerSettings
