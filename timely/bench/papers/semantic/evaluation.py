@@ -7,8 +7,7 @@ from timely.bench.papers.semantic import figures, tables
 
 def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
     return [
-        *figures.paper_wrong_levels(evaluation),
-        *figures.paper_wrong_lengths(evaluation),
+        *figures.paper_wrong_predictions(evaluation),
         *figures.paper_headline(evaluation),
         *tables.paper_table_1(evaluation),
         *tables.paper_table_2(evaluation),

@@ -1,7 +1,6 @@
 """Semantic scheduling, Figures 2 and 4: wrong predictions, and spikes of requests."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from timely.bench.papers import plots
 from timely.bench.papers.claims import Claim, near_paper_number, paper_at_most, paper_claim
@@ -11,10 +10,9 @@ from timely.bench.papers.semantic.spikes import (
     MAIN,
     WORKLOADS_A_SEED,
     Levels,
-    measure_paper_lengths,
-    measure_paper_levels,
     measure_paper_spike,
     measure_paper_urgent_alone,
+    measure_paper_wrong,
 )
 from timely.disciplines.semantic.constants import (
     BASELINE_BATCH,
@@ -38,9 +36,6 @@ SPIKE_PAPER: dict[tuple[str, float], tuple[float | None, float]] = {
     ("A5000-7B", 1.0): (0.32, 7.0),
 }
 """Machine and gap -> waiting of urgency 0, seconds a token, and times faster, at most (section 4.1, appendix A.1)."""
-
-WRONG_LENGTHS = (1.0, 0.04 / 0.03, 0.11 / 0.08, 0.21 / 0.18, 0.33 / 0.30)
-"""Waiting at a length error of 0.9 over that at 0.1, by level (section 4.1)."""
 
 
 def paper_level_waiting(runs: Sequence[Levels], level: int, each: bool = False) -> list[float]:
@@ -130,57 +125,41 @@ def paper_spikes_over_concurrency(evaluation: Evaluation) -> Iterator[Claim]:
         evaluation.say(f"{figure} {where}: {paper_mean(max(factors, key=paper_mean)):.1f} times")
 
 
-def paper_wrong_levels(evaluation: Evaluation) -> Iterator[Claim]:
-    """Fig. 2a, at five requests at once."""
-    cells = [
-        evaluation.each("wrong-levels", measure_paper_levels, rate, CONCURRENT_REQUESTS) for rate in RATES
-    ]
-    _plot_errors(evaluation.out / "fig2a.png", "Semantic Fig. 2a: errors of the urgency predictor", cells)
-    for level, name, paper, waits in (
-        (0, "urgency 0", 0.07 / 0.02, (0.02, 0.07)), (1, "urgency 1", 0.22 / 0.03, (0.03, 0.22)),
-        (URGENCY_LEVELS, "all", 0.12 / 0.13, (0.13, 0.12)),
-    ):  # fmt: skip
-        yield _error_row("fig2a", name, level, paper, waits, cells)
+WRONG = {
+    "levels": ("fig2a", {0: (0.02, 0.07), 1: (0.03, 0.22), URGENCY_LEVELS: (0.13, 0.12)}),
+    "lengths": (
+        "fig2b",
+        {0: (0.01, 0.01), 1: (0.03, 0.04), 2: (0.08, 0.11), 3: (0.18, 0.21), 4: (0.30, 0.33)},
+    ),
+}
+"""Wrong predictions -> figure, and waiting of each level at errors of 0.1 and of 0.9, seconds a token (section 4.1)."""
 
 
-def paper_wrong_lengths(evaluation: Evaluation) -> Iterator[Claim]:
-    """Fig. 2b, at five requests at once."""
-    cells = [
-        evaluation.each("wrong-lengths", measure_paper_lengths, rate, CONCURRENT_REQUESTS) for rate in RATES
-    ]
-    _plot_errors(evaluation.out / "fig2b.png", "Semantic Fig. 2b: errors of the length predictor", cells)
-    waits = ((0.01, 0.01), (0.03, 0.04), (0.08, 0.11), (0.18, 0.21), (0.30, 0.33))
-    for level in range(URGENCY_LEVELS):
-        yield _error_row("fig2b", f"urgency {level}", level, WRONG_LENGTHS[level], waits[level], cells)
-
-
-def _error_row(
-    figure: str,
-    name: str,
-    level: int,
-    paper: float,
-    waits: tuple[float, float],
-    cells: Sequence[Sequence[Levels]],
-) -> Claim:
-    first, last = cells[0], cells[-1]
-    return paper_claim(
-        f"{figure}.{name.replace(' ', '')}", f"Fig. {figure[3:]}: {name}, waiting at an error of 0.9 over that at 0.1",
-        paper, paper_slowdown(last, first, level, each=True), "times", near_paper_number(paper,
-        neutral=None if paper == 1.0 else 1.0),
-        f"{paper_mean(paper_level_waiting(first, level, True)):.3f} and"
-        f" {paper_mean(paper_level_waiting(last, level, True)):.3f} s a token"
-        f" (paper {waits[0]:.2f} and {waits[1]:.2f}); up to {CONCURRENT_REQUESTS} at once,"
-        f" {WORKLOADS_A_SEED} workloads a seed",
-    )  # fmt: skip
-
-
-def _plot_errors(path: Path, title: str, cells: Sequence[Sequence[Levels]]) -> None:
+def paper_wrong_predictions(evaluation: Evaluation) -> Iterator[Claim]:
+    """Fig. 2a and 2b, at five requests at once."""
     names = [f"urgency {level}" for level in range(URGENCY_LEVELS)] + ["all"]
-    plots.paper_line_plot(
-        path, title, RATES,
-        {
-            name: [paper_level_waiting(cell, level, True) for cell in cells]
-            for level, name in enumerate(names)
-        },
-        "error rate", "normalized waiting, s a token",
-    )  # fmt: skip
+    for what, (figure, paper_waits_s) in WRONG.items():
+        cells = [
+            evaluation.each("wrong", measure_paper_wrong, what, rate, CONCURRENT_REQUESTS) for rate in RATES
+        ]
+        plots.paper_line_plot(
+            evaluation.out / f"{figure}.png", f"Semantic Fig. {figure[3:]}: errors of predicted {what}", RATES,
+            {
+                name: [paper_level_waiting(cell, level, True) for cell in cells]
+                for level, name in enumerate(names)
+            },
+            "error rate", "normalized waiting, s a token",
+        )  # fmt: skip
+        first, last = cells[0], cells[-1]
+        for level, (low_s, high_s) in paper_waits_s.items():
+            name, paper = names[level], high_s / low_s
+            yield paper_claim(
+                f"{figure}.{name.replace(' ', '')}",
+                f"Fig. {figure[3:]}: {name}, waiting at an error of 0.9 over that at 0.1", paper,
+                paper_slowdown(last, first, level, each=True), "times",
+                near_paper_number(paper, neutral=None if paper == 1.0 else 1.0),
+                f"{paper_mean(paper_level_waiting(first, level, True)):.3f} and"
+                f" {paper_mean(paper_level_waiting(last, level, True)):.3f} s a token"
+                f" (paper {low_s:.2f} and {high_s:.2f}); up to {CONCURRENT_REQUESTS} at once,"
+                f" {WORKLOADS_A_SEED} workloads a seed",
+            )  # fmt: skip

@@ -14,7 +14,7 @@ Normalized waiting time is "the average waiting time per generated token".
 A request waits from its arrival at the predictor until its last token.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -198,33 +198,21 @@ WORKLOADS_A_SEED = 8
 """At five at once a workload has some fifty requests, so a seed of Fig. 2a and 2b averages over several."""
 
 
-def measure_paper_levels(rate: float, concurrency: int, seed: int) -> Levels:
-    """Semantic scheduling where a share of the urgency levels is wrong."""
+def measure_paper_wrong(what: str, rate: float, concurrency: int, seed: int) -> Levels:
+    """Semantic scheduling where a share of the predicted ``levels``, or of the ``lengths``, is wrong."""
 
     def run(part: int) -> Levels:
         tasks = paper_spikes(part, concurrency, 0.1)
-        rng = np.random.default_rng([part, 1])
-        levels = inject_predictor_level_errors([task.hints.urgency or 0 for task in tasks], rate, rng)
-        return _waiting_with_predictions(tasks, levels=levels)
-
-    return _over_workloads(run, seed)
-
-
-def measure_paper_lengths(rate: float, concurrency: int, seed: int) -> Levels:
-    """Semantic scheduling where a share of the lengths is wrong."""
-
-    def run(part: int) -> Levels:
-        tasks = paper_spikes(part, concurrency, 0.1)
+        if what == "levels":
+            levels = [task.hints.urgency or 0 for task in tasks]
+            wrong_levels = inject_predictor_level_errors(levels, rate, np.random.default_rng([part, 1]))
+            return _waiting_with_predictions(tasks, levels=wrong_levels)
         lengths = [task.hints.expected_tokens or 1.0 for task in tasks]
-        wrong = inject_predictor_token_errors(
+        wrong_lengths = inject_predictor_token_errors(
             lengths, rate, np.random.default_rng([part, 2]), most=LONGEST + 1.0
         )
-        return _waiting_with_predictions(tasks, lengths=wrong)
+        return _waiting_with_predictions(tasks, lengths=wrong_lengths)
 
-    return _over_workloads(run, seed)
-
-
-def _over_workloads(run: Callable[[int], Levels], seed: int) -> Levels:
     mean: Levels = np.mean([run(seed + 1000 * part) for part in range(WORKLOADS_A_SEED)], axis=0).tolist()
     return mean
 
