@@ -2,8 +2,21 @@
 
 import json
 import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
+
+
+@dataclass(frozen=True, slots=True)
+class MotionEnd:
+    """A motion that is over: what to log, and what to answer (empty: nothing)."""
+
+    command: str
+    outcome: str
+    start_s: float
+    end_s: float
+    reply: str = ""
 
 
 class CommandLog:
@@ -50,6 +63,10 @@ class CommandLog:
             if self._file is not None:
                 self._file.write(json.dumps(record) + "\n")
                 self._file.flush()
+
+    def write_ends(self, t_s: float, ends: Iterable[MotionEnd]) -> None:
+        for end in ends:
+            self.write(t_s, "motion", end.command, end.outcome, start_s=end.start_s, end_s=end.end_s)
 
     def records(self, event: str = "") -> list[dict[str, Any]]:
         with self._lock:

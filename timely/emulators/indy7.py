@@ -13,7 +13,7 @@ from timely.core.clock import Clock
 from timely.core.errors import InvalidInput, Unsupported
 from timely.emulators.clock import ScaledClock
 from timely.emulators.command_log import CommandLog
-from timely.emulators.indy7_body import HOME_DEG, JOINT_SPEED_DEG, ArmMotionEnd, Indy7Body
+from timely.emulators.indy7_body import HOME_DEG, JOINT_SPEED_DEG, Indy7Body
 from timely.emulators.indy7_kinematics import emulator_forward_kinematics
 
 CONTROL_PORT, DEVICE_PORT, CONFIG_PORT, RTDE_PORT = 20001, 20002, 20003, 20004
@@ -109,7 +109,7 @@ class Indy7Emulator:
         """Carry out one command now and log it; its (code, message)."""
         with self._lock:
             now = self._clock.now()
-            self._log(self.body.advance(now))
+            self.journal.write_ends(now, self.body.advance(now))
             code, message = act(self.body)
             self.journal.write(now, "command", text, "ok" if code == 0 else message)
             return code, message
@@ -117,7 +117,8 @@ class Indy7Emulator:
     def look(self) -> Indy7Body:
         """The arm as it is now; read it at once."""
         with self._lock:
-            self._log(self.body.advance(self._clock.now()))
+            now = self._clock.now()
+            self.journal.write_ends(now, self.body.advance(now))
             return self.body
 
     def wait(self, condition: Callable[[Indy7Body], bool]) -> bool:
@@ -127,12 +128,6 @@ class Indy7Emulator:
             if self._clock.now() > end or self._stopped.wait(self._look_every_s):
                 return False
         return True
-
-    def _log(self, ends: list[ArmMotionEnd]) -> None:
-        for one in ends:
-            self.journal.write(
-                self._clock.now(), "motion", one.command, one.outcome, start_s=one.start_s, end_s=one.end_s
-            )
 
     def _settle_often(self) -> None:
         while not self._stopped.wait(self._look_every_s):

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from timely.emulators.command_log import MotionEnd
 from timely.emulators.indy7_kinematics import JOINTS, emulator_forward_kinematics, emulator_inverse_kinematics
 from timely.emulators.trapezoid import Trapezoid, emulator_trapezoid_for_time
 
@@ -63,14 +64,6 @@ class ArmMotion:
         return [a + part * (b - a) for a, b in zip(self.points[index], self.points[index + 1], strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class ArmMotionEnd:
-    command: str
-    outcome: str
-    start_s: float
-    end_s: float
-
-
 @dataclass(slots=True)
 class Indy7Body:
     """One arm. Call ``advance`` up to a moment before anything else at that moment."""
@@ -89,16 +82,16 @@ class Indy7Body:
 
     # --- time ---
 
-    def advance(self, now: float) -> list[ArmMotionEnd]:
+    def advance(self, now: float) -> list[MotionEnd]:
         """Let time pass until ``now``, seconds; what ended on the way."""
-        ends: list[ArmMotionEnd] = []
+        ends: list[MotionEnd] = []
         while self.motion is not None and self.motion.end_s <= now:
             motion = self.motion
             end_s = motion.end_s
             self.joints = motion.joints(end_s)
             self.reached = motion.braking is None
             ends.append(
-                ArmMotionEnd(motion.command, "done" if self.reached else "stopped", motion.start_s, end_s)
+                MotionEnd(motion.command, "done" if self.reached else "stopped", motion.start_s, end_s)
             )
             self.motion = None
             self._start_next(end_s)

@@ -11,9 +11,9 @@ from typing import Self
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput
 from timely.emulators.clock import ScaledClock
-from timely.emulators.command_log import CommandLog
+from timely.emulators.command_log import CommandLog, MotionEnd
 from timely.emulators.network import NetworkFaults
-from timely.emulators.tello_body import MotionEnd, TelloBody
+from timely.emulators.tello_body import TelloBody
 from timely.emulators.tello_motions import TelloPhysics
 
 COMMAND_PORT, STATE_PORT = 18889, 8890
@@ -155,10 +155,8 @@ class TelloEmulator:
         self._finish(self.body.advance(now))
 
     def _finish(self, ends: list[MotionEnd]) -> None:
+        self.journal.write_ends(self._clock.now(), ends)
         for one in ends:
-            self.journal.write(
-                self._clock.now(), "motion", one.command, one.outcome, start_s=one.start_s, end_s=one.end_s
-            )
             if one.reply and self._client is not None:
                 self._send(self._commands, one.reply, self._client)
 

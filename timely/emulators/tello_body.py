@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from timely.emulators.command_log import MotionEnd
 from timely.emulators.tello_motions import (
     BUSY,
     ERROR,
@@ -51,17 +52,6 @@ class BodyMotion:
         if now >= self.end_s:
             return 1.0
         return self.profile.at(now - self.start_s - self.lead_s)[0] / max(self.profile.length, 1e-9)
-
-
-@dataclass(frozen=True, slots=True)
-class MotionEnd:
-    """A motion that is over: what to answer (empty: nothing) and to log."""
-
-    command: str
-    outcome: str
-    start_s: float
-    end_s: float
-    reply: str = ""
 
 
 @dataclass(slots=True)
