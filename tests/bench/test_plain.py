@@ -60,7 +60,7 @@ def test_kept_servers_are_started_once(
     monkeypatch.setattr(
         bench, "_load", lambda *a: dict.fromkeys(MEASURES.values(), 1.0) | {"output_throughput": 1.0}
     )
-    benchmark_plain_throughput(bench, 2, lambda line: None)
+    benchmark_plain_throughput(bench.run, 2, lambda line: None)
     bench.close()
     events = FakeProcess.events
     assert sum(event.startswith("start") for event in events) == starts
@@ -69,7 +69,7 @@ def test_kept_servers_are_started_once(
 
 def test_ratios_are_of_medians_over_stock_and_servers_take_turns() -> None:
     bench = FakeBench()
-    result = benchmark_plain_throughput(bench, 3, lambda line: None)
+    result = benchmark_plain_throughput(bench.run, 3, lambda line: None)
     assert result["throughput_ratio"] == pytest.approx({"plugged": 0.9, "served": 0.8})
     assert result["ttft_p50_ratio"] == pytest.approx({"plugged": 1 / 0.9, "served": 1 / 0.8})
     assert bench.turns[:3] == list(SERVERS)
@@ -85,12 +85,12 @@ def test_an_interrupted_run_goes_on_after_its_last_measurement(tmp_path: Path) -
 
     file, settings = tmp_path / "plain.json.partial", {"discipline": "pud"}
     with pytest.raises(KeyboardInterrupt):
-        benchmark_plain_throughput(Interrupted(), 3, lambda line: None, file, settings)
+        benchmark_plain_throughput(Interrupted().run, 3, lambda line: None, file, settings)
     with pytest.raises(InvalidInput, match="no checkpoint of this run"):
-        benchmark_plain_throughput(FakeBench(), 3, lambda line: None, file, {"discipline": "timely"})
+        benchmark_plain_throughput(FakeBench().run, 3, lambda line: None, file, {"discipline": "timely"})
     bench, undisturbed = FakeBench(), FakeBench()
-    result = benchmark_plain_throughput(bench, 3, lambda line: None, file, settings)
-    assert result == benchmark_plain_throughput(undisturbed, 3, lambda line: None)
+    result = benchmark_plain_throughput(bench.run, 3, lambda line: None, file, settings)
+    assert result == benchmark_plain_throughput(undisturbed.run, 3, lambda line: None)
     assert bench.turns == undisturbed.turns[4:]
     assert not file.exists()
 

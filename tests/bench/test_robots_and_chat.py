@@ -28,7 +28,9 @@ class FakeLoad:
 
 async def test_ratios_are_over_each_load_alone() -> None:
     lines: list[str] = []
-    result = await benchmark_robots_and_chat(FakeLoad(), robots=8, chats=24, seconds=1.0, say=lines.append)
+    result = await benchmark_robots_and_chat(
+        FakeLoad().run, robots=8, chats=24, seconds=1.0, say=lines.append
+    )
     assert result["urgent_response_ratio"] == pytest.approx(1.5)
     assert result["chat_throughput_share"] == pytest.approx(72.0 / 90.0)
     assert result["chat_share_of_idle_time"] == pytest.approx(72.0 / 80.0)
@@ -42,7 +44,9 @@ async def test_without_an_urgent_answer_there_is_no_ratio() -> None:
             return LoadResult()
 
     with pytest.raises(EngineFailed, match="no urgent task"):
-        await benchmark_robots_and_chat(NoAnswers(), robots=8, chats=24, seconds=1.0, say=lambda line: None)
+        await benchmark_robots_and_chat(
+            NoAnswers().run, robots=8, chats=24, seconds=1.0, say=lambda line: None
+        )
 
 
 @pytest.mark.parametrize(("finish_s", "tokens"), [(3.0, 48.0), (6.0, 48.0), (8.0, 36.0), (18.0, 16.0)])

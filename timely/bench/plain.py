@@ -9,7 +9,7 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from timely.core.checkpoint import load_core_checkpoint, remove_checkpoint, save_core_checkpoint
 from timely.core.child_process import ChildProcess, free_tcp_port
@@ -34,16 +34,12 @@ MEASURES = {
 SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
 
 
-class Bench(Protocol):
-    def run(self, server: str, seed: int) -> Mapping[str, float]:
-        """The fields of ``MEASURES``, measured by the client."""
-        ...
-
-    def close(self) -> None: ...
+Run = Callable[[str, int], Mapping[str, float]]
+"""Loads a server with the requests of a seed; returns the fields of ``MEASURES``, measured by the client."""
 
 
 def benchmark_plain_throughput(
-    bench: Bench,
+    run: Run,
     repetitions: int,
     say: Callable[[str], None],
     checkpoint: Path | None = None,
@@ -69,7 +65,7 @@ def benchmark_plain_throughput(
         for server in SERVERS[first:] + SERVERS[:first]:
             if len(runs[server]) > repetition:
                 continue
-            result = bench.run(server, repetition)
+            result = run(server, repetition)
             runs[server].append({field: result[field] for field in MEASURES.values()})
             save_core_checkpoint(checkpoint, settings or {}, runs)
             say(f"repetition {repetition + 1}, {server}: {result['output_throughput']:.0f} tokens/s")

@@ -7,9 +7,9 @@ import asyncio
 import re
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from timely.bench.mixed_load import (
     ROBOTS,
@@ -46,12 +46,8 @@ class LoadResult:
     busy_share: float = 0.0
 
 
-class Load(Protocol):
-    """Serves robots and chats for some seconds."""
-
-    async def run(self, robots: int, chats: int, seconds: float) -> LoadResult:
-        """Returns the clients' measurements."""
-        ...
+Load = Callable[[int, int, float], Awaitable[LoadResult]]
+"""Serves so many robots and chats for some seconds."""
 
 
 async def benchmark_robots_and_chat(
@@ -69,7 +65,7 @@ async def benchmark_robots_and_chat(
     """
     results: dict[str, LoadResult] = {}
     for name, counts in (("robots", (robots, 0)), ("both", (robots, chats)), ("chat", (0, chats))):
-        results[name] = await load.run(*counts, seconds)
+        results[name] = await load(*counts, seconds)
         say(f"{name}: {results[name].chat_tokens_per_s:.0f} chat tokens/s")
     alone, both = results["robots"], results["both"]
     if not alone.urgent_response_s or not both.urgent_response_s:

@@ -278,7 +278,7 @@ def _plain(bench: GpuBench, left_s: float) -> Value:
     folder.mkdir(exist_ok=True)
     servers = VllmBench(folder, str(bench.model), bench.settings.arguments, "timely", QUICK_PROMPTS)
     try:
-        return benchmark_plain_throughput(servers, 1, bench.say)
+        return benchmark_plain_throughput(servers.run, 1, bench.say)
     finally:
         servers.close()
 

@@ -57,12 +57,11 @@ def command(
         ServerThread(create_app(engine, ServerSettings()), start_timeout_s=START_S) as server,
     ):
         terminal.name_log()
-        load = HttpLoad(server.url)
         count = QUICK_FIRST_SEGMENTS if quick else FIRST_SEGMENTS
         result = asyncio.run(benchmark_first_segments(server.url, count, terminal.say))
         result |= asyncio.run(
             benchmark_robots_and_chat(
-                load,
+                HttpLoad(server.url).run,
                 robots=robots,
                 chats=chats,
                 seconds=QUICK_S if quick else seconds,

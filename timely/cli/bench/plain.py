@@ -66,7 +66,7 @@ def command(
     }  # fmt: skip
     try:
         result = benchmark_plain_throughput(
-            bench, repetitions, print_cli_progress, cli_checkpoint(json_file), settings
+            bench.run, repetitions, print_cli_progress, cli_checkpoint(json_file), settings
         )
     finally:
         bench.close()
