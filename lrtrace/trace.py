@@ -4,8 +4,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from lrtrace.errors import BadInput
 from lrtrace.job import Header, Job
@@ -121,41 +120,21 @@ class Trace:
         return f"{self.path}:{number}"
 
 
-class TraceWriter:
-    """Writes a trace job by job. The file appears under its name when it is complete.
+def write_trace(path: str | Path, header: Header, jobs: Iterable[Job]) -> int:
+    """Write a whole trace; returns the number of jobs. The file appears under its name when it is complete.
 
-    It is a context manager. Jobs may come in any order, each number once.
+    Args:
+        jobs: in any order, each number once.
 
     Raises:
         BadInput: the file cannot be written, or a job number comes twice.
     """
-
-    def __init__(self, path: str | Path, header: Header) -> None:
-        self.path = Path(path)
-        self.jobs = 0
-        self._earlier_jobs = _JobNumbers()
-        self._output = open_trace_output(self.path)
-        self._file = self._output.__enter__()
-        self._file.write(encode_jsonl(header.to_dict()))
-
-    def write(self, job: Job) -> None:
-        if not self._earlier_jobs.add(job.job):
-            raise BadInput(f"job: {job.job} was written before", where=str(self.path))
-        self._file.write(encode_jsonl(job.to_dict()))
-        self.jobs += 1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._output.__exit__(kind, error, trace)
-
-
-def write_trace(path: str | Path, header: Header, jobs: Iterable[Job]) -> int:
-    """Write a whole trace; returns the number of jobs. Raises as ``TraceWriter``."""
-    with TraceWriter(path, header) as writer:
+    target, earlier_jobs, count = Path(path), _JobNumbers(), 0
+    with open_trace_output(target) as file:
+        file.write(encode_jsonl(header.to_dict()))
         for job in jobs:
-            writer.write(job)
-    return writer.jobs
+            if not earlier_jobs.add(job.job):
+                raise BadInput(f"job: {job.job} was written before", where=str(target))
+            file.write(encode_jsonl(job.to_dict()))
+            count += 1
+    return count

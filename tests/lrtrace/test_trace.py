@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lrtrace.errors import BadInput
 from lrtrace.job import NORMAL, URGENT, Header, Job, PlanSegment, Tuf
-from lrtrace.trace import Trace, TraceWriter, write_trace
+from lrtrace.trace import Trace, write_trace
 
 HEADER = '{"lrtrace": 1, "name": "unit", "seed": 7, "network_s": 0.008}'
 JOB: dict[str, Any] = {
@@ -191,7 +191,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"cannot read it: No such file"):
         Trace(tmp_path / "none.jsonl")
     with pytest.raises(BadInput, match=r"cannot write it: No such file"):
-        TraceWriter(tmp_path / "none" / "x.jsonl", Header())
+        write_trace(tmp_path / "none" / "x.jsonl", Header(), [])
 
 
 def test_writer_leaves_no_half_file(tmp_path: Path) -> None:
