@@ -17,37 +17,6 @@ from lrtrace.job import RESPONSE_S, Header, Job
 from lrtrace.plots import new_lrtrace_figure, save_lrtrace_figure
 from lrtrace.trace import Trace
 
-
-@dataclass(slots=True)
-class NumberColumn:
-    """One column of numbers, 8 bytes each."""
-
-    values: array[float] = field(default_factory=lambda: array("d"))
-
-    def add(self, value: float) -> None:
-        self.values.append(value)
-
-    def array(self) -> np.ndarray:
-        """As a numpy array, shape ``(n,)``."""
-        return np.frombuffer(self.values, dtype=np.float64) if self.values else np.zeros(0)
-
-    def summary(self) -> dict[str, float] | None:
-        """Mean and quantiles; None without values."""
-        if not self.values:
-            return None
-        values = self.array()
-        p50, p90, p99 = np.quantile(values, [0.5, 0.9, 0.99])
-        values_by_name = {
-            "mean": values.mean(),
-            "min": values.min(),
-            "p50": p50,
-            "p90": p90,
-            "p99": p99,
-            "max": values.max(),
-        }
-        return {name: round(float(value), 6) for name, value in values_by_name.items()}
-
-
 COLUMNS = {
     "prompt_tokens": "tokens of a prompt",
     "plan_tokens": "tokens of a plan",
@@ -65,12 +34,11 @@ COLUMNS = {
 class Stats:
     header: Header
     jobs: int = 0
-    arrivals_s: NumberColumn = field(default_factory=NumberColumn)
+    arrivals_s: array[float] = field(default_factory=lambda: array("d"))
     busy: list[tuple[float, int]] = field(default_factory=list)
     """(time in seconds, number of tasks in progress from then), at most ``BUSY_POINTS``."""
-    columns: dict[str, NumberColumn] = field(
-        default_factory=lambda: {name: NumberColumn() for name in COLUMNS}
-    )
+    columns: dict[str, array[float]] = field(default_factory=lambda: {name: array("d") for name in COLUMNS})
+    """Numbers by column, 8 bytes each."""
     classes: Counter[str] = field(default_factory=Counter)
     skill_sets: Counter[str] = field(default_factory=Counter)
     agents: set[str] = field(default_factory=set)
@@ -80,7 +48,7 @@ class Stats:
     @property
     def duration_s(self) -> float:
         """Last arrival minus first, seconds."""
-        times = self.arrivals_s.values
+        times = self.arrivals_s
         return times[-1] - times[0] if times else 0.0
 
     def summary(self) -> dict[str, Any]:
@@ -97,8 +65,18 @@ class Stats:
             "by_class": dict(sorted(self.classes.items())),
             "by_skill_set": dict(sorted(self.skill_sets.items())),
             "busy": {"peak": self.busy_peak, "mean": round(self.busy_mean, 6)},
-            **{name: numbers.summary() for name, numbers in self.columns.items()},
+            **{name: _summary(numbers) for name, numbers in self.columns.items()},
         }
+
+
+def _summary(numbers: array[float]) -> dict[str, float] | None:
+    """Mean and quantiles; None without numbers."""
+    if not numbers:
+        return None
+    levels = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+    quantiles = np.quantile(numbers, list(levels.values())).tolist()
+    values = {"mean": float(np.mean(numbers)), **dict(zip(levels, quantiles, strict=True))}
+    return {name: round(value, 6) for name, value in values.items()}
 
 
 BUSY_POINTS = 20_000
@@ -127,15 +105,15 @@ def measure_trace_stats(header: Header, jobs: Iterable[Job]) -> Stats:
         _mark(stats, now, len(ends))
         stats.busy_peak = max(stats.busy_peak, len(ends))
         if previous is not None and now > previous:
-            stats.columns["tasks_per_event"].add(together)
-            stats.columns["interarrival_s"].add(now - previous)
+            stats.columns["tasks_per_event"].append(together)
+            stats.columns["interarrival_s"].append(now - previous)
             together = 0
         together += 1
         previous = now
     if together:
-        stats.columns["tasks_per_event"].add(together)
+        stats.columns["tasks_per_event"].append(together)
     end_tasks(math.inf)
-    start = stats.arrivals_s.values[0] if stats.jobs else 0.0
+    start = stats.arrivals_s[0] if stats.jobs else 0.0
     stats.busy_mean = busy_time / (last_change - start) if last_change > start else 0.0
     return stats
 
@@ -143,14 +121,14 @@ def measure_trace_stats(header: Header, jobs: Iterable[Job]) -> Stats:
 def _add(stats: Stats, job: Job) -> None:
     columns = stats.columns
     stats.jobs += 1
-    stats.arrivals_s.add(job.arrival_s)
-    columns["prompt_tokens"].add(job.prompt_tokens)
-    columns["plan_tokens"].add(job.tokens)
-    columns["segments"].add(len(job.plan))
-    columns["execution_s"].add(job.execution_s)
+    stats.arrivals_s.append(job.arrival_s)
+    columns["prompt_tokens"].append(job.prompt_tokens)
+    columns["plan_tokens"].append(job.tokens)
+    columns["segments"].append(len(job.plan))
+    columns["execution_s"].append(job.execution_s)
     for segment in job.plan:
-        columns["segment_tokens"].add(segment.tokens)
-        columns["segment_execution_s"].add(segment.execution_s)
+        columns["segment_tokens"].append(segment.tokens)
+        columns["segment_execution_s"].append(segment.execution_s)
     stats.classes["urgent" if job.tuf.urgent else "normal"] += 1
     stats.skill_sets[job.skill_set or "none"] += 1
     if job.agent:
@@ -181,14 +159,14 @@ def plot_trace_stats(stats: Stats, path: str | Path) -> None:
     figure = new_lrtrace_figure(11.0, 7.0)
     figure.suptitle(f"{stats.header.name}: {stats.jobs} jobs in {stats.duration_s:.0f} s", fontsize=11)
     arrivals, tokens, execution, busy = (figure.add_subplot(2, 2, index) for index in range(1, 5))
-    arrivals.hist(stats.arrivals_s.array(), bins=60)
+    arrivals.hist(np.array(stats.arrivals_s), bins=60)
     arrivals.set(title="arrivals", xlabel="time [s]", ylabel="jobs")
-    tokens.hist(stats.columns["plan_tokens"].array(), bins=40, alpha=0.7, label="plan")
-    tokens.hist(stats.columns["segment_tokens"].array(), bins=40, alpha=0.7, label="segment")
+    tokens.hist(np.array(stats.columns["plan_tokens"]), bins=40, alpha=0.7, label="plan")
+    tokens.hist(np.array(stats.columns["segment_tokens"]), bins=40, alpha=0.7, label="segment")
     tokens.set(title="tokens", xlabel="tokens", ylabel="count")
     tokens.legend(fontsize=8)
-    execution.hist(stats.columns["execution_s"].array(), bins=40, alpha=0.7, label="plan")
-    execution.hist(stats.columns["segment_execution_s"].array(), bins=40, alpha=0.7, label="segment")
+    execution.hist(np.array(stats.columns["execution_s"]), bins=40, alpha=0.7, label="plan")
+    execution.hist(np.array(stats.columns["segment_execution_s"]), bins=40, alpha=0.7, label="segment")
     execution.set(title="execution", xlabel="seconds", ylabel="count")
     execution.legend(fontsize=8)
     times, counts = zip(*stats.busy, strict=True) if stats.busy else ((), ())
