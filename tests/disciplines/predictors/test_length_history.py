@@ -155,11 +155,6 @@ def test_a_length_is_smoothed_into_its_neighbourhood() -> None:
     assert float(np.sqrt(logs**2 @ belief.weights)) == pytest.approx(0.25, abs=0.01)
 
 
-def test_a_public_dataset_stands_in_while_the_history_is_short() -> None:
-    history = HistoryPredictor(enough=4, public=(5, 6, 7), smooth=0.0)
-    assert sorted(set(history.predict(spec("anything")).lengths)) == [5.0, 6.0, 7.0]
-
-
 def test_similar_by_length_is_blind_to_the_text() -> None:
     history = HistoryPredictor(by="length", enough=0, smooth=0.0)
     for prompt, length in ((100, 10), (110, 12), (500, 99)):

@@ -122,7 +122,6 @@ class HistoryPredictor:
         by: ``prompt`` (the paper's predictor), or ``length``: similar means an input of similar length (the
             paper's semantic-unaware baseline, section 4.3.1).
         smooth: sigma of the kernel around each length; 0 takes the lengths as they are, as the paper does.
-        public: output lengths of a public dataset to draw on while the history is short, tokens.
 
     Raises:
         ValueError: the window, threshold or ``enough`` make no sense.
@@ -137,7 +136,6 @@ class HistoryPredictor:
         enough: int = ENOUGH,
         by: Literal["prompt", "length"] = "prompt",
         smooth: float = SMOOTH,
-        public: tuple[int, ...] = (),
     ) -> None:
         self.embedder = space or HashEmbedder()
         default = self.embedder.threshold if by == "prompt" else 0.8
@@ -155,7 +153,6 @@ class HistoryPredictor:
         """Requests remembered so far, forgotten ones included."""
         self._factors: Floats = np.exp(smooth * SMOOTH_NODES) if smooth else np.ones(1)
         self._shares: Floats = SMOOTH_SHARES if smooth else np.ones(1)
-        self._public: Floats = np.asarray(public, dtype=np.float64)
         self._outputs: Floats = np.zeros(window)
         self._inputs: Floats = np.zeros(window)
         self._vectors: Vectors | None = (
@@ -240,8 +237,6 @@ class HistoryPredictor:
 
     def _overall(self, spec: JobSpec, vector: Vectors | None) -> Prediction:
         """What is believed where few requests are similar."""
-        if self._public.size:
-            return Prediction(self._public, np.ones_like(self._public))
         # A hint about this very request is worth more than the mix of all others.
         if spec.hints.expected_tokens is not None or len(self) < self.enough:
             return length_prior(spec)
