@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from timely.core.errors import InvalidInput, UnknownName
-from timely.engines.sim.journal import sim_job_runs
 
 LIMIT_TEXTS = {
     "admission": "admission was closed: the most urgent generation in the pool would have missed its deadline",
@@ -117,7 +116,7 @@ class _Steps:
         wait = Wait(segment, begin, end, network_s=end - ready)
         first, last = self._between(begin, ready)
         kinds: dict[int, int] = {}
-        for kind, run_first, run_last, _ in sim_job_runs(self._journal, name):
+        for kind, run_first, run_last, _ in self._journal["runs"].get(name, []):
             for step in range(max(first, run_first), min(last, run_last + 1)):
                 kinds[step] = kind
         covered_s = 0.0

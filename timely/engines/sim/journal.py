@@ -6,7 +6,6 @@ change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,9 +116,3 @@ class Series:
         """Columns by name, ``t_s`` first."""
         names = ("t_s", "waiting", "running", "parked", "kv_used")
         return {name: [row[index] for row in self._rows] for index, name in enumerate(names)}
-
-
-def sim_job_runs(journal: Mapping[str, Any], job: object) -> list[list[int]]:
-    """A job's runs in a journal as ``to_dict`` gives it (also after a detour through JSON)."""
-    runs: list[list[int]] = journal["runs"].get(str(job), [])
-    return runs
