@@ -233,7 +233,7 @@ def planner_eval_command(
     check_base(card, folder, adapter)
     _libraries()
     from timely.planner.batch_decode import Answerer
-    from timely.planner.evaluate import score_planner
+    from timely.planner.evaluate import judge_plans
 
     results: list[Score] = []
     for with_adapter in (False, True):
@@ -246,10 +246,13 @@ def planner_eval_command(
         for skills in sets:
             for way in own_ways:
                 _, examples, with_grammar, with_names = WAYS[way]
-                result = score_planner(
-                    way, answerer, skills, tasks[skills.name],
-                    examples=examples, constrained=with_grammar, named=with_names, keep=max(20, failures),
-                )  # fmt: skip
+                cases = tasks[skills.name]
+                plans = answerer.plans(
+                    skills, cases, examples=examples, constrained=with_grammar, named=with_names
+                )
+                result = judge_plans(
+                    way, answerer, skills, cases, plans, examples=examples, keep=max(20, failures)
+                )
                 results.append(result)
                 _show(result, failures, cli_say(json_file))
     if record:

@@ -66,12 +66,6 @@ class Answerer:
             self._vocabulary = Vocabulary(info.decoded_vocab)
         return self._compiler.compile_grammar(plan_grammar(skills))
 
-    def valid(self, skills: SkillSet, plan: str) -> bool:
-        import xgrammar
-
-        matcher = xgrammar.GrammarMatcher(self.compile_grammar(skills))
-        return bool(matcher.accept_string(plan) and matcher.accept_token(self.tokenizer.eos_token_id))
-
     def plans(
         self,
         skills: SkillSet,

@@ -8,6 +8,7 @@ from typing import Any
 from timely.core.errors import TimelyError
 from timely.planner.batch_decode import Answerer
 from timely.planner.cases.case import Case, case_failure, case_plan_refuses
+from timely.planner.training.checks import Acceptor
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_set import SkillSet
 
@@ -41,21 +42,6 @@ class Score:
     failures: list[dict[str, str]] = field(default_factory=list)
 
 
-def score_planner(
-    name: str,
-    answerer: Answerer,
-    skills: SkillSet,
-    cases: Sequence[Case],
-    *,
-    examples: bool,
-    constrained: bool,
-    named: bool = False,
-    keep: int = 20,
-) -> Score:
-    plans = answerer.plans(skills, cases, examples=examples, constrained=constrained, named=named)
-    return judge_plans(name, answerer, skills, cases, plans, examples=examples, keep=keep)
-
-
 def judge_plans(
     name: str,
     answerer: Answerer,
@@ -76,6 +62,7 @@ def judge_plans(
     to_refuse = [not wrong for case, wrong in zip(cases, wrongs, strict=True) if case.refusal]
     others = [case_plan_refuses(plan) for case, plan in zip(cases, plans, strict=True) if not case.refusal]
     prompts = [case.prompt(skills, examples=examples) for case in cases]
+    acceptor = Acceptor(skills)
     return Score(
         name=name,
         skill_set=skills.name,
@@ -83,7 +70,7 @@ def judge_plans(
         success=_mean([not wrong for wrong in wrongs]),
         refused=_mean(to_refuse) if to_refuse else None,
         wrongly_refused=_mean(others) if others else 0.0,
-        valid=_mean([answerer.valid(skills, plan) for plan in plans]),
+        valid=_mean([acceptor.accepts(plan) for plan in plans]),
         plan_tokens=_mean([count(plan) for plan in plans]),
         first_segment_tokens=_mean([count(_first_plan_segment(skills, plan)) for plan in plans]),
         prompt_tokens=_mean([count(prompt.system) + count(prompt.user) for prompt in prompts]),
