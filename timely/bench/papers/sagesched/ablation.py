@@ -1,6 +1,6 @@
 """SageSched by its parts: uncertain lengths (Fig. 1, 2, 4), ablations (Fig. 9 to 11), parameters (Fig. 13)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -17,12 +17,11 @@ from timely.bench.papers.claims import (
 )
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
-from timely.bench.papers.sagesched.setting import Lengths, Oracle, Setting, paper_setting
+from timely.bench.papers.sagesched.setting import Lengths
 from timely.bench.papers.sagesched.workloads import DATASETS, World
 from timely.bench.papers.seed_statistics import paper_mean
 from timely.disciplines.predictors.embedding import Vectors, WordLlamaEmbedder
 from timely.disciplines.sagesched.constants import SIMILARITY
-from timely.disciplines.sagesched.discipline import SageSched
 
 # ---------------------------------------------------------------------- Fig. 1a, 2a: one prompt, many lengths
 
@@ -132,44 +131,10 @@ def paper_prompt_similarity(evaluation: Evaluation) -> Iterator[Claim]:
 # ---------------------------------------------------------------------- Fig. 9, 10, 11: its parts
 
 
-def measure_paper_variant(what: str, seed: int) -> float:
-    """TTLT of a variant of SageSched, named as ``VARIANTS`` and ``sensitivity`` name them."""
-    setting = paper_setting(seed, sage.MAIN_RATE)
-    kind, _, value = what.partition("=")
-    if kind == "threshold":
-        discipline = SageSched(setting.history(threshold=float(value)))
-    elif kind == "bucket":
-        discipline = SageSched(setting.history(), bucket_tokens=float(value))
-    else:
-        discipline = VARIANTS[what](setting)
-    return sage.measure_sagesched_paper(setting.tasks, discipline, sage.PROFILES[sage.QWEN]).ttlt_s
-
-
-VARIANTS: dict[str, Callable[[Setting], SageSched]] = {
-    "history by length": lambda s: SageSched(s.history(by="length")),
-    "fine-tuned model": lambda s: SageSched(Oracle.fine_tuned(s)),
-    "output length": lambda s: SageSched(s.history(), cost="output"),
-    "overall length": lambda s: SageSched(s.history(), cost="overall"),
-    "Gittins": lambda s: SageSched(s.history(), bucket_tokens=np.inf),
-    "Mean": lambda s: SageSched(s.history(), order="mean"),
-    "SageSched, noise": lambda s: SageSched(s.history(), noise=0.2),
-    "Gittins, noise": lambda s: SageSched(s.history(), noise=0.2, bucket_tokens=np.inf),
-    "Mean, noise": lambda s: SageSched(s.history(), noise=0.2, order="mean"),
-}
-"""The ablations of section 4.3."""
-
-
-def _itself(evaluation: Evaluation) -> list[float]:
-    """TTLT of SageSched as it is, a seed each."""
-    pairs = evaluation.each("fig7", sage.sagesched_paper_latency, sage.QWEN, sage.MAIN_RATE, "", "sagesched")
-    return [pair[0] for pair in pairs]
-
-
 def paper_ablations(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 9, 10 and 11: predictor, cost and policy, the last also with noise."""
-    times_s = evaluation.all("variants", measure_paper_variant, [(name,) for name in VARIANTS])
-    ttlt = dict(zip(VARIANTS, times_s, strict=True))
-    full = _itself(evaluation)
+    ttlt = sage.sagesched_paper_ttlt(evaluation, ("sagesched", *sage.VARIANTS))
+    full = ttlt["sagesched"]
     predictors = {"semantic history": full}
     predictors |= {name: ttlt[name] for name in ("history by length", "fine-tuned model")}
     costs = {"resource-bound": full} | {name: ttlt[name] for name in ("output length", "overall length")}
@@ -221,11 +186,9 @@ def paper_sensitivity(evaluation: Evaluation) -> Iterator[Claim]:
         ("a", "threshold", "similarity threshold", "cosine", THRESHOLDS, 0.8),
         ("b", "bucket", "bucket size", "tokens", BUCKET_SIZES, 200.0),
     ):
-        others = [value for value in values if value != default]
-        times_s = evaluation.all(
-            "variants", measure_paper_variant, [(f"{kind}={value:g}",) for value in others]
-        )
-        by_value = dict(zip(others, times_s, strict=True)) | {default: _itself(evaluation)}
+        names = ["sagesched" if value == default else f"{kind}={value:g}" for value in values]
+        times_s = sage.sagesched_paper_ttlt(evaluation, names).values()
+        by_value = dict(zip(values, times_s, strict=True))
         averages = {value: paper_mean(by_value[value]) for value in values}
         best = min(averages, key=lambda value: averages[value])
         plots.paper_line_plot(

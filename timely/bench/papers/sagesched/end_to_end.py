@@ -14,7 +14,7 @@ from timely.bench.papers.claims import (
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import resources
 from timely.bench.papers.sagesched import setting as sage
-from timely.bench.papers.sagesched.setting import MAIN_RATE, ORDER, QWEN, Latency, Oracle, paper_setting
+from timely.bench.papers.sagesched.setting import MAIN_RATE, ORDER, QWEN, Latency
 from timely.bench.papers.sagesched.workloads import DATASETS
 from timely.bench.papers.seed_statistics import (
     Measured,
@@ -22,7 +22,6 @@ from timely.bench.papers.seed_statistics import (
     paper_percent_lower,
     paper_ratios,
 )
-from timely.disciplines.sagesched.discipline import SageSched
 
 SYNTHETIC = "requests are synthetic; SSJF, LTR and TRAIL receive predictions made from the truth"
 
@@ -144,37 +143,22 @@ def paper_by_dataset(evaluation: Evaluation) -> Iterator[Claim]:
     )  # fmt: skip
 
 
-def measure_paper_knowledge(what: str, seed: int) -> float:
-    """TTLT of SageSched where each prompt's true distribution (``family``) or length is known."""
-    setting = paper_setting(seed, MAIN_RATE)
-    predictor = Oracle.of_length(setting) if what == "length" else Oracle.of_family(setting)
-    return sage.measure_sagesched_paper(setting.tasks, SageSched(predictor), sage.PROFILES[QWEN]).ttlt_s
-
-
 def paper_knowledge(evaluation: Evaluation) -> Iterator[Claim]:
     """Our smoothed history against the paper's, and what better knowledge would be worth."""
-
-    def ttlt(name: str) -> list[float]:
-        return [
-            pair[0]
-            for pair in evaluation.each("fig7", sage.sagesched_paper_latency, QWEN, MAIN_RATE, "", name)
-        ]
-
-    literal = ttlt("sagesched")
+    literal, smooth, family, length = sage.sagesched_paper_ttlt(
+        evaluation, ("sagesched", "sagesched-smooth", "true family", "true length")
+    ).values()
     yield paper_claim(
         "ours.smooth", "TTLT of sagesched-smooth lower than that of sagesched", None,
-        paper_percent_lower(ttlt("sagesched-smooth"), literal), "%", paper_at_least(0.0),
+        paper_percent_lower(smooth, literal), "%", paper_at_least(0.0),
         "hashed words, a kernel around each length, few similar requests filled up", subject="ours",
     )  # fmt: skip
-    knowing = {
-        what: evaluation.each("knowing", measure_paper_knowledge, what) for what in ("family", "length")
-    }
-    for what, values in knowing.items():
+    for what, values in (("family", family), ("length", length)):
         yield paper_claim(
             f"knowing.{what}", f"TTLT of SageSched lower with each prompt's true {what}", None,
             paper_percent_lower(values, literal), "%", CONTEXT,
         )  # fmt: skip
-    yield from resources.paper_figure_2b(evaluation, knowing["length"])
+    yield from resources.paper_figure_2b(evaluation)
 
 
 def paper_tuning(evaluation: Evaluation) -> Iterator[Claim]:

@@ -15,10 +15,8 @@ from timely.bench.papers.real_inputs import (
     paper_token_counts,
 )
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.sagesched import setting as sage
-from timely.bench.papers.sagesched.setting import MAIN_RATE, PROFILES, QWEN, Oracle, paper_setting
+from timely.bench.papers.sagesched.setting import PROFILES, QWEN, sagesched_paper_ttlt
 from timely.bench.papers.seed_statistics import paper_mean
-from timely.disciplines.sagesched.discipline import SageSched
 from timely.engines.step_time.profile import StepTime, StepTimeProfile, load_step_profile
 
 KV_BYTES = 256 * 1024
@@ -63,17 +61,11 @@ def paper_figure_1b(evaluation: Evaluation) -> Iterator[Claim]:
     )  # fmt: skip
 
 
-def measure_paper_shortest(seed: int) -> float:
-    """TTLT with lengths known and the shortest output first, on a machine whose memory is short."""
-    setting = paper_setting(seed, MAIN_RATE)
-    return sage.measure_sagesched_paper(
-        setting.tasks, SageSched(Oracle.of_length(setting), cost="output"), PROFILES[QWEN]
-    ).ttlt_s
-
-
-def paper_figure_2b(evaluation: Evaluation, knowing: list[float]) -> Iterator[Claim]:
-    """Shortest output first against the least cost first; ``knowing`` is the TTLT of the latter, lengths known."""
-    shortest = evaluation.each("fig2b", measure_paper_shortest)
+def paper_figure_2b(evaluation: Evaluation) -> Iterator[Claim]:
+    """Shortest output first against the least cost first, lengths known, on a machine whose memory is short."""
+    knowing, shortest = sagesched_paper_ttlt(
+        evaluation, ("true length", "true length, shortest first")
+    ).values()
     yield paper_claim(
         "fig2b", "Fig. 2b: TTLT worse with the shortest output first than by memory over time, lengths known", None,
         [100.0 * (b / a - 1.0) for a, b in zip(knowing, shortest, strict=True)], "%", paper_at_least(0.0),

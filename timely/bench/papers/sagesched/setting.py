@@ -16,7 +16,7 @@ So each receives a prediction as good as its paper or SageSched's says, made fro
 """
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched.workloads import (
     DATASETS,
     MAX_TOKENS,
@@ -199,19 +200,13 @@ class Setting:
         return tokens_left
 
     def make_discipline(self, name: str) -> Discipline:
-        plain: dict[str, Callable[[], Discipline]] = {
-            "fcfs": Fcfs,
-            "fastserve": tuned_paper_fastserve,
-            "fastserve-default": FastServe,
-            "ssjf": Ssjf,
-            # Starvation is a matter of the stream going on; here it ends.
-            "ltr": lambda: Ltr(starve_s=1e9),
-            "trail": lambda: Trail(refiner=self.refiner()),
-            "trail-history": lambda: Trail(self.history()),
-            "sagesched": lambda: SageSched(self.history()),
-            "sagesched-smooth": lambda: SageSchedSmooth(self.history(kind="smooth")),
-        }
-        return plain[name]()
+        """One of ``DISCIPLINES``, or SageSched with another ``threshold=`` or ``bucket=``."""
+        kind, _, value = name.partition("=")
+        if kind == "threshold":
+            return SageSched(self.history(threshold=float(value)))
+        if kind == "bucket":
+            return SageSched(self.history(), bucket_tokens=float(value))
+        return DISCIPLINES[name](self)
 
 
 @cache
@@ -281,6 +276,37 @@ def _family_lengths(setting: Setting, rng: np.random.Generator) -> dict[int, Len
     return {id(request.family): request.family.lengths(200, rng) for request in setting.requests}
 
 
+VARIANTS: dict[str, Callable[[Setting], Discipline]] = {
+    "history by length": lambda s: SageSched(s.history(by="length")),
+    "fine-tuned model": lambda s: SageSched(Oracle.fine_tuned(s)),
+    "output length": lambda s: SageSched(s.history(), cost="output"),
+    "overall length": lambda s: SageSched(s.history(), cost="overall"),
+    "Gittins": lambda s: SageSched(s.history(), bucket_tokens=np.inf),
+    "Mean": lambda s: SageSched(s.history(), order="mean"),
+    "SageSched, noise": lambda s: SageSched(s.history(), noise=0.2),
+    "Gittins, noise": lambda s: SageSched(s.history(), noise=0.2, bucket_tokens=np.inf),
+    "Mean, noise": lambda s: SageSched(s.history(), noise=0.2, order="mean"),
+}
+"""The ablations of section 4.3."""
+
+DISCIPLINES: dict[str, Callable[[Setting], Discipline]] = {
+    "fcfs": lambda s: Fcfs(),
+    "fastserve": lambda s: tuned_paper_fastserve(),
+    "fastserve-default": lambda s: FastServe(),
+    "ssjf": lambda s: Ssjf(),
+    # Starvation is a matter of the stream going on; here it ends.
+    "ltr": lambda s: Ltr(starve_s=1e9),
+    "trail": lambda s: Trail(refiner=s.refiner()),
+    "trail-history": lambda s: Trail(s.history()),
+    "sagesched": lambda s: SageSched(s.history()),
+    "sagesched-smooth": lambda s: SageSchedSmooth(s.history(kind="smooth")),
+    "true family": lambda s: SageSched(Oracle.of_family(s)),
+    "true length": lambda s: SageSched(Oracle.of_length(s)),
+    "true length, shortest first": lambda s: SageSched(Oracle.of_length(s), cost="output"),
+    **VARIANTS,
+}
+
+
 class Latency(NamedTuple):
     """Averages over the requests of a run: to the last and to the first token, seconds."""
 
@@ -316,3 +342,10 @@ def sagesched_paper_latency(model: str, rate: float, dataset: str, name: str, se
     """TTLT and TTFT of one discipline of the comparison."""
     setting = paper_setting(seed, rate, dataset)
     return measure_sagesched_paper(setting.tasks_for(name), setting.make_discipline(name), PROFILES[model])
+
+
+def sagesched_paper_ttlt(evaluation: Evaluation, names: Iterable[str]) -> dict[str, list[float]]:
+    """TTLT of disciplines on all datasets at the main rate, seconds, one a seed."""
+    arguments = [(QWEN, MAIN_RATE, "", name) for name in names]
+    table = evaluation.all("fig7", sagesched_paper_latency, arguments)
+    return {args[-1]: [pair[0] for pair in pairs] for args, pairs in zip(arguments, table, strict=True)}
