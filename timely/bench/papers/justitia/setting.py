@@ -152,22 +152,15 @@ class _VllmFcfs(QueueDiscipline):
 
     info = DisciplineInfo(name="vllm", summary="vLLM's own order", source="Justitia, section V-A")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._came: dict[Group, int] = {}
-
     def group(self, job: Job) -> Group:
-        return job.job_id
+        """One group: its jobs go by arrival."""
+        return ""
 
     def rank(self, group: Group) -> float:
-        return float(self._came[group])
+        return 0.0
 
     def age(self, group: Group) -> int:
-        return self._came[group]
-
-    def arrived(self, job: Job, now: float) -> None:
-        self._came[job.job_id] = int(job.table.sequence[job.row])
-        super().arrived(job, now)
+        return 0
 
 
 def paper_completion_s(tasks: Sequence[PlannedTask], discipline: Discipline) -> dict[str, float]:
