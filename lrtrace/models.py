@@ -25,6 +25,9 @@ def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
     return values
 
 
+How = Literal["estimate", "mean", "minimum", "sample"]
+"""The time of a model: for schedules, the mean, the shortest or a random one."""
+
 Quantiles = Annotated[tuple[FiniteFloat, ...], AfterValidator(_rising)]
 """Quantiles of an empirical distribution at evenly spaced levels from 0 (minimum) to 1 (maximum)."""
 

@@ -6,13 +6,11 @@ not check whether a plan is well formed.
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from lrtrace.models import How
 from lrtrace.robot_profile import RobotProfile
-
-How = Literal["estimate", "mean", "minimum", "sample"]
 
 QUOTED_TEXT = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _CALL = re.compile(rf"(?:{QUOTED_TEXT})|(?P<name>[A-Za-z_]\w*)\s*\(")
@@ -73,25 +71,8 @@ def robot_profile_execution_s(
     """
     total = 0.0
     for call in parse_trace_calls(text):
-        total += skill_call_s(profile, call.skill, call.args, how, rng)
+        total += profile.execution_s(call.skill, call.args, how, rng)
     return total
-
-
-def skill_call_s(
-    profile: RobotProfile,
-    skill: str,
-    args: tuple[float | str, ...],
-    how: How = "estimate",
-    rng: np.random.Generator | None = None,
-) -> float:
-    """Execution time of one call, seconds. Raises as ``execution_s``."""
-    if how == "sample":
-        if rng is None:
-            raise ValueError("sampling needs a random generator")
-        return profile.sample_s(skill, args, rng)
-    if how == "mean":
-        return profile.mean_s(skill, args)
-    return profile.minimum_s(skill, args) if how == "minimum" else profile.estimate_s(skill, args)
 
 
 def count_trace_tokens(text: str) -> int:

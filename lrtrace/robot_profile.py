@@ -6,7 +6,7 @@ Times are seconds.
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 
 import numpy as np
@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from lrtrace.errors import BadInput, UnknownName
-from lrtrace.models import Args, ExecutionModel, LinearModel
+from lrtrace.models import Args, ExecutionModel, How, LinearModel
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -289,39 +289,26 @@ class RobotProfile(_Part):
                 reasons.append(f"{argument} of {name} {why}")
         return reasons
 
-    def estimate_s(self, skill: str, args: Values = ()) -> float:
-        """Execution time for schedules, seconds.
-
-        It is the mean of a simple skill, or the minimum of a variable one (TimelyLLM, section 4.3).
+    def execution_s(
+        self, skill: str, args: Values = (), how: How = "estimate", rng: np.random.Generator | None = None
+    ) -> float:
+        """Execution time of a call, seconds; ``how`` is a time that the model gives. ``sample`` draws from ``rng``.
 
         Raises:
             UnknownName: no such skill. BadInput: an argument is absent or not a number.
+            ValueError: ``sample`` without ``rng``.
         """
-        return self._evaluate(skill, args, lambda model, values: model.estimate_s(values))
-
-    def mean_s(self, skill: str, args: Values = ()) -> float:
-        """Mean execution time, seconds. Raises as ``estimate_s``."""
-        return self._evaluate(skill, args, lambda model, values: model.mean_s(values))
-
-    def minimum_s(self, skill: str, args: Values = ()) -> float:
-        """Shortest execution time, seconds. Raises as ``estimate_s``."""
-        return self._evaluate(skill, args, lambda model, values: model.minimum_s(values))
-
-    def quantile_s(self, level: float, skill: str, args: Values = ()) -> float:
-        """Execution time that a share ``level`` (0..1) of runs does not exceed. Raises as ``estimate_s``."""
-        if not 0.0 <= level <= 1.0:
-            raise BadInput(f"a quantile level lies in 0..1, got {level!r}")
-        return self._evaluate(skill, args, lambda model, values: model.quantile_s(level, values))
-
-    def sample_s(self, skill: str, args: Values, rng: np.random.Generator) -> float:
-        """One random run, seconds. It takes exactly one number from ``rng``. Raises as ``estimate_s``."""
-        return self._evaluate(skill, args, lambda model, values: model.sample_s(values, rng))
-
-    def _evaluate(self, skill: str, args: Values, evaluate: Callable[[ExecutionModel, Args], float]) -> float:
         name = self.skill_name(skill)
         model = self.skills[name].execution
         try:
-            return evaluate(model, self.named_args(name, args))
+            values = self.named_args(name, args)
+            if how == "sample":
+                if rng is None:
+                    raise ValueError("sampling needs a random generator")
+                return model.sample_s(values, rng)
+            if how == "mean":
+                return model.mean_s(values)
+            return model.minimum_s(values) if how == "minimum" else model.estimate_s(values)
         except BadInput as error:
             if error.where:
                 raise

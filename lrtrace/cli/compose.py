@@ -13,7 +13,8 @@ from lrtrace.compose.events import parse_workload_events, parse_workload_trace_i
 from lrtrace.compose.stories import UNITS, Unit
 from lrtrace.compose.workload import WORKLOADS, find_workload
 from lrtrace.errors import BadInput
-from lrtrace.plan_text import How, count_trace_tokens
+from lrtrace.models import How
+from lrtrace.plan_text import count_trace_tokens
 from lrtrace.profiles import load_profile
 from lrtrace.robot_profile import RobotProfile
 from lrtrace.trace import write_trace

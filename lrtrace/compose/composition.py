@@ -21,7 +21,8 @@ from lrtrace.compose.tasks import TASKS, find_workload_task
 from lrtrace.compose.workload import CHAT, Workload, find_workload
 from lrtrace.errors import BadInput, UnknownName
 from lrtrace.job import NORMAL, RESPONSE_S, Header, Job
-from lrtrace.plan_text import How, count_trace_tokens
+from lrtrace.models import How
+from lrtrace.plan_text import count_trace_tokens
 from lrtrace.profiles import find_robot_profile
 from lrtrace.random_draws import RandomDraws
 from lrtrace.robot_profile import RobotProfile

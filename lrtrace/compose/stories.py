@@ -73,5 +73,5 @@ def compose_story_segments(
             pieces += sentence_texts
     pieces[-1] = pieces[-1].rstrip()
     return tuple(
-        PlanSegment(text, count(text), round(profile.estimate_s(unit, [text]), 6)) for text in pieces
+        PlanSegment(text, count(text), round(profile.execution_s(unit, [text]), 6)) for text in pieces
     )

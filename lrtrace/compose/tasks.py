@@ -15,7 +15,8 @@ import numpy as np
 
 from lrtrace.errors import UnknownName
 from lrtrace.job import NORMAL, URGENT, PlanSegment, Tuf
-from lrtrace.plan_text import How, count_trace_tokens, robot_profile_execution_s
+from lrtrace.models import How
+from lrtrace.plan_text import count_trace_tokens, robot_profile_execution_s
 from lrtrace.robot_profile import RobotProfile
 from lrtrace.yaml_file import read_lrtrace_yaml
 

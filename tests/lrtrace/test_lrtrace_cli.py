@@ -138,7 +138,7 @@ def test_fit_writes_a_profile(lrtrace: Run) -> None:
     )
     assert (code, err) == (0, "")
     profile = load_profile("mine.yaml")
-    assert profile.estimate_s("mf", [100]) == pytest.approx(3.0, abs=0.02)
+    assert profile.execution_s("mf", [100]) == pytest.approx(3.0, abs=0.02)
     assert profile.skills["move_forward"].execution.unit == "cm"  # type: ignore[union-attr]
     assert len(profile.measured.date) == 10
     report = result("f.json")["skills"]["move_forward"]

@@ -44,25 +44,25 @@ def test_shipped_profiles_load_and_every_skill_has_times() -> None:
         for skill, entry in profile.skills.items():
             args = {arg: (limit.max if limit.numeric else "scissors") for arg, limit in entry.args.items()}
             assert not profile.violations(skill, args)
-            assert 0 <= profile.minimum_s(skill, args) <= profile.mean_s(skill, args) < math.inf
-            low, high = profile.quantile_s(0, skill, args), profile.quantile_s(1, skill, args)
-            assert low <= profile.sample_s(skill, args, rng) <= high
+            low, high = profile.execution_s(skill, args, "minimum"), entry.execution.quantile_s(1.0, args)
+            assert 0 <= low <= profile.execution_s(skill, args, "mean") < math.inf
+            assert low <= profile.execution_s(skill, args, "sample", rng) <= high
 
 
 def test_tello_has_the_published_times() -> None:
     tello = find_robot_profile("tello")
-    assert tello.estimate_s("mf", [100]) == pytest.approx(0.0072 * 100 + 1.8144)
-    assert tello.estimate_s("turn_ccw", {"degrees": 90}) == pytest.approx(0.0165 * 90 + 0.784)
-    assert tello.mean_s("mu", ["40"]) == pytest.approx(2.5)
-    assert tello.mean_s("md", [40]) == pytest.approx(2.6)
-    assert tello.mean_s("g", ["cat"]) == pytest.approx(2.5, abs=0.01)
-    assert tello.estimate_s("s", ["cat"]) == 1.53  # the minimum: its time depends on the scene
-    assert tello.estimate_s("d", [3]) == 3.0
+    assert tello.execution_s("mf", [100]) == pytest.approx(0.0072 * 100 + 1.8144)
+    assert tello.execution_s("turn_ccw", {"degrees": 90}) == pytest.approx(0.0165 * 90 + 0.784)
+    assert tello.execution_s("mu", ["40"], "mean") == pytest.approx(2.5)
+    assert tello.execution_s("md", [40], "mean") == pytest.approx(2.6)
+    assert tello.execution_s("g", ["cat"], "mean") == pytest.approx(2.5, abs=0.01)
+    assert tello.execution_s("s", ["cat"]) == 1.53  # the minimum: its time depends on the scene
+    assert tello.execution_s("d", [3]) == 3.0
     assert tello.network_s == 0.008
 
 
 def test_reader_reads_300_words_a_minute() -> None:
-    assert find_robot_profile("chat-reader").estimate_s(
+    assert find_robot_profile("chat-reader").execution_s(
         "sentence", ["one two three four five"]
     ) == pytest.approx(1.0)
 
@@ -101,7 +101,7 @@ def test_allow_and_deny(tmp_path: Path) -> None:
 
 def test_unknown_names_list_the_known_ones() -> None:
     with pytest.raises(UnknownName, match=r"robot profile tello: unknown skill 'zz'; known: approach"):
-        find_robot_profile("tello").estimate_s("zz")
+        find_robot_profile("tello").execution_s("zz")
     with pytest.raises(UnknownName, match=r"unknown robot profile 'nope'; known: .*tello"):
         find_robot_profile("nope")
 
@@ -128,9 +128,9 @@ def test_search_order_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     path = write(tmp_path, SMALL)
-    assert load_profile(path).estimate_s("go", [10]) == 2.0
+    assert load_profile(path).execution_s("go", [10]) == 2.0
     path.write_text(SMALL.replace("intercept_s: 1.0", "intercept_s: 10.0"), encoding="utf-8")
-    assert load_profile(path).estimate_s("go", [10]) == 11.0
+    assert load_profile(path).execution_s("go", [10]) == 11.0
 
 
 def test_extends_overrides_skill_by_skill(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_extends_overrides_skill_by_skill(tmp_path: Path) -> None:
         "name: kid\nextends: unit\nrobot: other\nskills:\n  go: {execution: {model: constant, seconds: 7}}\n"
     )
     kid = load_profile(write(tmp_path, child, "kid"))
-    assert (kid.robot, kid.source, kid.estimate_s("g", [50])) == ("other", "made up for tests", 7.0)
+    assert (kid.robot, kid.source, kid.execution_s("g", [50])) == ("other", "made up for tests", 7.0)
     assert kid.limits("go")["distance"].max == 100
 
 

@@ -17,11 +17,11 @@ TELLO = load_profile("tello")
 
 
 def forward(cm: int) -> float:
-    return TELLO.estimate_s("move_forward", [cm])
+    return TELLO.execution_s("move_forward", [cm])
 
 
 def test_a_segment_takes_the_sum_of_its_calls() -> None:
-    turn = TELLO.estimate_s("turn_cw", [90])
+    turn = TELLO.execution_s("turn_cw", [90])
     assert segment_execution_s("mf(50);", DRONE, TELLO) == pytest.approx(forward(50))
     assert segment_execution_s("}mf(50);tc(90)}", DRONE, TELLO) == pytest.approx(forward(50) + turn)
     calls = parse_plan_calls("mf(50);tc(90)", DRONE)

@@ -60,7 +60,7 @@ def segment_execution_s(
 
 def _call_s(call: Call, profile: RobotProfile) -> float:
     try:
-        return profile.estimate_s(call.skill, [_plain(value) for value in call.args])
+        return profile.execution_s(call.skill, [_plain(value) for value in call.args])
     except BadInput as error:
         raise InvalidInput(error.message, where=error.where or f"robot profile {profile.name}") from error
 
@@ -99,7 +99,7 @@ def _reading_s(text_or_calls: str | Sequence[Call], skill_set: SkillSet, profile
     unit = skill_set.text_rules.unit
     if unit not in profile.skills:
         return len(text_or_calls.split()) / WORDS_PER_S
-    return profile.estimate_s(unit, [text_or_calls])
+    return profile.execution_s(unit, [text_or_calls])
 
 
 def plan_segment_max_tokens(skill_set: SkillSet, encode: Callable[[str], list[int]]) -> int:

@@ -108,9 +108,9 @@ class SimRobot(Robot):
         is_expected = self.settings["times"] == "expected"
         try:
             if is_expected:
-                seconds = self.profile.estimate_s(call.skill, call.args)
+                seconds = self.profile.execution_s(call.skill, call.args)
             else:
-                seconds = self.profile.sample_s(call.skill, call.args, self._rng)
+                seconds = self.profile.execution_s(call.skill, call.args, "sample", self._rng)
         except LRTraceError as error:
             raise MotionError(str(error), ErrorCode.SEGMENT_INVALID) from error
         return seconds / (float(self.settings["speed"]) * self.speed_share)

@@ -178,7 +178,7 @@ class TelloRobot(DroneRobot):
 
     def _expect_s(self, skill: str, amount: int, otherwise_s: float) -> float:
         try:
-            return max(self.profile.mean_s(skill, (amount,)), otherwise_s)
+            return max(self.profile.execution_s(skill, (amount,), "mean"), otherwise_s)
         except LRTraceError:
             return otherwise_s
 
