@@ -114,7 +114,8 @@ def test_crossing() -> None:
 
 def test_an_outcome_comes_back_from_its_piece() -> None:
     outcome = runs.Outcome.of(*runs.paper_run_records(runs.VLLM, "wid3", 1))
-    again = runs.Outcome.from_checkpoint(json.loads(json.dumps(outcome.to_checkpoint())))
+    entry = json.dumps(runs.OUTCOMES.dump_python(outcome, mode="json"), allow_nan=False)
+    again = runs.OUTCOMES.validate_python(json.loads(entry))
     assert again.utility == pytest.approx(outcome.utility, abs=1e-8)
     assert set(again.types) == {9, 10, 11}
     assert math.isnan(again.share["urgent"])  # arms have no urgent tasks

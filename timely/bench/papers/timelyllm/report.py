@@ -7,6 +7,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import Interval, paper_interval
 from timely.bench.papers.timelyllm.runs import (
     NEW_TOKENS,
+    OUTCOMES,
     PROFILE,
     Outcome,
     PaperSystem,
@@ -41,7 +42,7 @@ class Report:
         """A system's outcomes on a workload, one a seed; ``max_batch`` 0 is no limit."""
         arguments = (system.name, name, new_tokens, profile, max_batch, unit, longer)
         entries = self.evaluation.each("run", measure_paper_run, *arguments)
-        return [Outcome.from_checkpoint(entry) for entry in entries]
+        return [OUTCOMES.validate_python(entry) for entry in entries]
 
     def row(self, figure: str, system: str, group: str, value: Interval) -> None:
         """Keep a plotted number."""

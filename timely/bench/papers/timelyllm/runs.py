@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
 from lrtrace.compose.composition import Options, compose
 from timely.bench.bounds import MAX_TASKS, IdleEngineResponses, bench_clairvoyant_bound
@@ -91,6 +93,13 @@ BY_NAME = {system.name: system for system in (*SYSTEMS, FIXED_BATCH, *ADDED_SYST
 
 # ---------------------------------------------------------------- one run
 
+Number = Annotated[
+    float,
+    BeforeValidator(lambda value: math.nan if value is None else value),
+    PlainSerializer(lambda value: round(value, 9) if math.isfinite(value) else None),
+]
+"""A number whose JSON has null for nan."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -105,12 +114,12 @@ class Outcome:
         types: trace id -> mean utility, response and waiting.
     """
 
-    share: dict[str, float]
-    utility: float
-    served: float
-    response_s: dict[str, float]
-    waiting_s: float
-    types: dict[int, tuple[float, float, float]]
+    share: dict[str, Number]
+    utility: Number
+    served: Number
+    response_s: dict[str, Number]
+    waiting_s: Number
+    types: dict[int, tuple[Number, Number, Number]]
 
     @classmethod
     def of(cls, records: Sequence[JobRecord], ids: Sequence[int], end_s: float) -> Self:
@@ -136,28 +145,9 @@ class Outcome:
             types,
         )
 
-    @classmethod
-    def from_checkpoint(cls, entry: dict[str, Any]) -> Self:
-        """An outcome from the JSON that ``to_checkpoint`` made of it."""
-        fields = _change_values(entry, lambda value: math.nan if value is None else value)
-        fields["types"] = {int(number): tuple(values) for number, values in fields["types"].items()}
-        return cls(**fields)
 
-    def to_checkpoint(self) -> dict[str, Any]:
-        """As JSON, with null for nan."""
-        plain: dict[str, Any] = _change_values(
-            asdict(self), lambda value: round(value, 9) if math.isfinite(value) else None
-        )
-        return plain
-
-
-def _change_values(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Each number of a nested value changed; keys become strings."""
-    if isinstance(value, dict):
-        return {str(key): _change_values(inner, change) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_change_values(inner, change) for inner in value]
-    return change(value)
+OUTCOMES = TypeAdapter(Outcome)
+"""Outcomes as JSON for checkpoints, and back."""
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -228,7 +218,8 @@ def measure_paper_run(
         BY_NAME[system], name, seed, new_tokens=new_tokens, profile=profile, max_batch=max_batch or None,
         unit=unit, longer=longer,
     )  # fmt: skip
-    return Outcome.of(records, ids, end_s).to_checkpoint()
+    entry: dict[str, Any] = OUTCOMES.dump_python(Outcome.of(records, ids, end_s), mode="json")
+    return entry
 
 
 def measure_paper_alone(new_tokens: int, seed: int) -> float:
