@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lrtrace.errors import BadInput, TooFewSamples, UnknownName
+from lrtrace.fit import fitted_profile
 from lrtrace.fit.execution_time import Fit, fit_samples
 from lrtrace.fit.fitted_profile import plot_residuals, robot_profile_from_fit, write_fitted_profile
 from lrtrace.fit.regression import fit_execution_least_squares, fit_execution_quantile, pinball_fit_loss
@@ -248,6 +251,22 @@ def test_a_profile_that_does_not_read_back_replaces_nothing(tmp_path: Path) -> N
     assert [file.name for file in tmp_path.iterdir()] == ["good.yaml"]
     with pytest.raises(BadInput, match="cannot write it"):
         write_fitted_profile(tmp_path / "none" / "x.yaml", {})
+
+
+@pytest.mark.process
+def test_the_titles_of_residual_plots_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    axes_class = pytest.importorskip("matplotlib.axes").Axes
+    figures: list[Any] = []
+    monkeypatch.setattr(fitted_profile, "save_lrtrace_figure", lambda figure, path: figures.append(figure))
+    samples = [run for index in range(5) for run in runs(f"distance_of_object_{index}", [1.0, 2.5, 4.0] * 40)]
+    plot_residuals(fit_samples(samples), tmp_path / "fit.png")
+    (figure,) = figures
+    figure.draw_without_rendering()
+    titles = [axes.title.get_window_extent() for axes in figure.findobj(axes_class) if axes.get_title()]
+    assert len(titles) == 5
+    assert all(figure.bbox.x0 <= title.x0 and title.x1 <= figure.bbox.x1 for title in titles)
+    rows = [titles[:4], titles[4:]]
+    assert all(left.x1 < right.x0 for row in rows for left, right in itertools.pairwise(row))
 
 
 @pytest.mark.process
