@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet import check_bridge_server_url, load_bridge_fleet, parse_bridge_fleet
+from timely_bridge.run_fleet import start_bridge_fleet
 from timely_bridge.task_player import _read_task_script
 from timely_robots.ros.spinner import isolated_ros_context
 
-from timely.core.errors import InvalidInput
+from timely.core.errors import InvalidInput, UnknownName
 
 ROBOT = {"profile": "sim-drone", "skill_set": "drone"}
 SHIPPED = Path(__file__).parents[3] / "ros2_ws/src/timely_bringup/config/fleet.yaml"
@@ -42,6 +44,20 @@ def test_a_fleet_becomes_parameters() -> None:
         "profile": "sim-drone",
         "skill_set": "drone",
     }
+
+
+def test_a_misspelt_parameter_is_refused(domain_id: int, tmp_path: Path) -> None:
+    """It would be ignored: the robot would move as if the line were not there."""
+    misspelt = parse_bridge_fleet({"robots": {"drone1": {**ROBOT, "parameters": {"seeed": 3}}}})
+    with pytest.raises(UnknownName, match=r"unknown parameter 'seeed'; known: .*\bseed\b"):
+        DriverProcesses(misspelt, tmp_path)
+    with pytest.raises(UnknownName, match="seeed"):
+        start_bridge_fleet(misspelt, domain_id=domain_id)
+    bridge = parse_bridge_fleet({"robots": {"drone1": ROBOT}, "bridge": {"on_bsuy": "reject"}})
+    with pytest.raises(UnknownName, match=r"unknown parameter 'on_bsuy'; known: .*\bon_busy\b"):
+        start_bridge_fleet(bridge, domain_id=domain_id)
+    spelt = {"seed": 3, "task_silence_s": 2.0, "wake_latency_us": 5, "use_sim_time": False}
+    DriverProcesses(parse_bridge_fleet({"robots": {"drone1": {**ROBOT, "parameters": spelt}}}), tmp_path)
 
 
 def test_the_shipped_fleet_loads() -> None:

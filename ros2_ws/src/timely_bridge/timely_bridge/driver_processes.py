@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from timely_robots.registry import robot_class
+from timely_robots.ros.driver_settings import driver_parameters
+from timely_robots.ros.lifecycle import MANAGED_PARAMETERS
+from timely_robots.ros.rclpy_utils import check_ros_parameter_names
 
 from timely.core.child_process import ChildProcess, core_module_command
 from timely.core.errors import Unsupported
@@ -169,7 +172,9 @@ def _delay(process: _Process, reason: str) -> None:
 def _command(fleet: Fleet, robot: RobotSpec, folder: Path, ros_args: Sequence[str]) -> list[str]:
     kind = robot_class(robot.driver)
     settings = {setting.name for setting in kind.SETTINGS}
-    kind({name: value for name, value in robot.parameters.items() if name in settings})
+    made = kind({name: value for name, value in robot.parameters.items() if name in settings})
+    declared = [*MANAGED_PARAMETERS, *driver_parameters(made)]
+    check_ros_parameter_names(robot.parameters, declared, f"parameters of {robot.name}")
     values = {**fleet.driver_parameters(robot), "autostart": True}
     file = folder / f"{robot.name}.yaml"
     file.write_text(json.dumps({f"/{robot.name}/driver": {"ros__parameters": values}}))  # JSON is YAML

@@ -6,6 +6,7 @@ from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
 
+from timely.core.errors import InvalidInput
 from timely_robots.driver_store import DriverStore, robot_store_path
 from timely_robots.operators import PRINCIPALS_VARIABLE
 from timely_robots.robot import Robot
@@ -15,12 +16,16 @@ STATE_DIR_VARIABLE = "TIMELY_STATE_DIR"
 DEFAULT_STATE_DIR = "~/.local/state/timely"
 
 
-def declare_driver_parameters(node: LifecycleNode, robot: Robot) -> None:
-    """Declare all parameters, and keep the robot's settings equal to those that have their names."""
-    declare: Callable[..., Any] = node.declare_parameter
+def driver_parameters(robot: Robot) -> dict[str, tuple[Any, Any]]:
+    """The parameters of a driver, the robot's settings among them: name -> default and descriptor.
+
+    Raises:
+        InvalidInput: a setting has the name of a parameter of every driver.
+    """
+    parameters: dict[str, tuple[Any, Any]] = {}
 
     def number(name: str, default: float, text: str, low: float, high: float, *, fixed: bool = True) -> None:
-        declare(name, default, describe_ros_parameter(text, low=low, high=high, read_only=fixed))
+        parameters[name] = (default, describe_ros_parameter(text, low=low, high=high, read_only=fixed))
 
     for name, text in (
         ("profile", "robot profile: a name or a YAML file"),
@@ -30,7 +35,7 @@ def declare_driver_parameters(node: LifecycleNode, robot: Robot) -> None:
         ("principals", "file of principals: reset, take-over and confirmation need an operator's token; "
          f"empty: ${PRINCIPALS_VARIABLE}, or no token is needed"),
     ):  # fmt: skip
-        declare(name, "", describe_ros_parameter(text, read_only=True))
+        parameters[name] = ("", describe_ros_parameter(text, read_only=True))
     number("state_period_s", 0.5, "between two states [s]", 0.05, 2.0)
     number("progress_period_s", 0.5, "least time between two progress reports [s]", 0.05, 60.0, fixed=False)
     number("task_silence_s", 3.0, "a task without a message for so long is orphaned [s]", 0.2, 3600.0)
@@ -41,10 +46,20 @@ def declare_driver_parameters(node: LifecycleNode, robot: Robot) -> None:
     number("proximity_slow_m", 0.0, "slower motion with an obstacle nearer than this [m]", 0.0, 100.0)
     number("confirm_timeout_s", 30.0, "longest wait for an operator's confirmation [s]", 0.1, 3600.0)
     for setting in robot.SETTINGS:
+        if setting.name in parameters:
+            raise InvalidInput("every driver has a parameter of this name", where=f"setting {setting.name}")
         descriptor = describe_ros_parameter(
             setting.text, read_only=setting.fixed, low=setting.low, high=setting.high
         )
-        declare(setting.name, robot.settings[setting.name], descriptor)
+        parameters[setting.name] = (robot.settings[setting.name], descriptor)
+    return parameters
+
+
+def declare_driver_parameters(node: LifecycleNode, robot: Robot) -> None:
+    """Declare all parameters, and keep the robot's settings equal to those that have their names."""
+    declare: Callable[..., Any] = node.declare_parameter
+    for name, (default, descriptor) in driver_parameters(robot).items():
+        declare(name, default, descriptor)
 
     def copy_settings(parameters: list[Any]) -> None:
         for parameter in parameters:

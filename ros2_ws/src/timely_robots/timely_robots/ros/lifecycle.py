@@ -10,7 +10,10 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from rclpy.parameter import Parameter
 
 from timely.core import cpu_latency
-from timely_robots.ros.rclpy_utils import describe_ros_parameter, steady_ros_clock
+from timely_robots.ros.rclpy_utils import check_ros_parameter_names, describe_ros_parameter, steady_ros_clock
+
+MANAGED_PARAMETERS = ("autostart", "use_sim_time", cpu_latency.PARAMETER)
+"""Parameters of every node here."""
 
 AUTOSTART_AGAIN_S = 5.0
 """Between two attempts to start a node that failed to, as where its robot is not there yet."""
@@ -23,7 +26,7 @@ class ManagedNode(LifecycleNode):
     ``start_automatically`` at the end of its constructor.
 
     Args:
-        overrides: parameter values.
+        overrides: parameter values. A name with a dot may be declared when the node is configured.
     """
 
     def __init__(
@@ -34,6 +37,7 @@ class ManagedNode(LifecycleNode):
         context: Context | None = None,
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
+        self._overrides = frozenset(overrides or ())
         self._fault = ""
         """Why the node could not be configured; empty if it could."""
         super().__init__(
@@ -77,7 +81,12 @@ class ManagedNode(LifecycleNode):
         """Configure and activate as soon as the node spins, if the parameter ``autostart`` asks for it.
 
         It is tried again until it succeeds, or until a request has configured the node.
+
+        Raises:
+            InvalidInput: an override is no parameter of this node.
         """
+        declared = self.get_parameters_by_prefix("")
+        check_ros_parameter_names(self._overrides, declared, self.get_fully_qualified_name())
         if self.value("autostart"):
             self._autostart = self.create_timer(
                 after_s, self._configure_and_activate, clock=steady_ros_clock()
