@@ -133,7 +133,7 @@ def test_in_time_is_the_first_action_or_the_first_token_of_a_chat() -> None:
     assert math.isfinite(point["waiting_s"])
 
 
-@pytest.mark.parametrize("system", CAPACITY_SYSTEMS)
+@pytest.mark.parametrize("system", [*CAPACITY_SYSTEMS, "srjf"])  # any discipline is a system
 def test_every_system_serves_all_of_a_low_load(system: str) -> None:
     point = measure_capacity_point("robots-and-chat", system, 512, 1, 0.5, "rtx4090-llama3-8b", 1, "")
     assert point["served"] == 1.0

@@ -8,7 +8,7 @@ from typing import Any
 from timely.bench.capacity.forced_tokens import bench_forced_tokens
 from timely.bench.capacity.workloads import capacity_tasks, find_capacity_workload
 from timely.core.errors import UnknownName
-from timely.disciplines.registry import create_discipline
+from timely.disciplines.registry import create_discipline, discipline_names
 from timely.engines.base import Mode
 from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
@@ -58,11 +58,12 @@ CAPACITY_SYSTEMS: dict[str, CapacitySystem] = {
 
 
 def find_capacity_system(name: str) -> CapacitySystem:
-    """The system of that name; raises UnknownName without one."""
-    try:
+    """The system of that name, or any discipline, a plugin too, in ``timely serve``; raises UnknownName without one."""
+    if name in CAPACITY_SYSTEMS:
         return CAPACITY_SYSTEMS[name]
-    except KeyError:
-        raise UnknownName("system", name, CAPACITY_SYSTEMS, where="--systems") from None
+    if name not in discipline_names():
+        raise UnknownName("system", name, {*CAPACITY_SYSTEMS, *discipline_names()}, where="--systems")
+    return CapacitySystem(name, "segmented", is_timely_serve=True)
 
 
 def measure_capacity_point(

@@ -172,8 +172,8 @@ def _delay(process: _Process, reason: str) -> None:
 def _command(fleet: Fleet, robot: RobotSpec, folder: Path, ros_args: Sequence[str]) -> list[str]:
     kind = robot_class(robot.driver)
     settings = {setting.name for setting in kind.SETTINGS}
-    made = kind({name: value for name, value in robot.parameters.items() if name in settings})
-    declared = [*MANAGED_PARAMETERS, *driver_parameters(made)]
+    driver = kind({name: value for name, value in robot.parameters.items() if name in settings})
+    declared = [*MANAGED_PARAMETERS, *driver_parameters(driver)]
     check_ros_parameter_names(robot.parameters, declared, f"parameters of {robot.name}")
     values = {**fleet.driver_parameters(robot), "autostart": True}
     file = folder / f"{robot.name}.yaml"
