@@ -7,17 +7,20 @@ All read Linux's monotonic clock. Processors are kept out of deep sleep with the
 
 import json
 import os
+import random
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from timely.core.child_process import START_S, ChildProcess, core_module_command
 from timely.core.cpu_latency import NO_LIMIT_US
 from timely.core.errors import EngineFailed
-from timely_ros_bench.latency_parts import LONGEST_S, ROLES
+from timely.core.files import core_write_file
+from timely_ros_bench.latency_parts import LONGEST_S, ROLES, latency_robot_name
 from timely_ros_bench.quantiles import bench_quantiles
 
 SEGMENTS = 20
-MODULE = "timely_ros_bench.latency_parts"
+MODULE, PLAYER = "timely_ros_bench.latency_parts", "timely_bridge.task_player"
 FIRST_DOMAIN, LAST_DOMAIN = 1, 101
 
 
@@ -54,23 +57,30 @@ def measure_ros_latency(
             )
             for role in ROLES
         }
+        core_write_file(place / "script.json", json.dumps({"tasks": _tasks(robots, seed)}))
+        play = core_module_command(PLAYER, [str(place / "script.json"), "--until-stdin-closes"])
+        parts["programs"] = ChildProcess("robot programs", play, environment, where="bench ros")
         try:
             parts["server"].start()
             parts["server"].wait_for_file(place / "server.url")
             for role in ("drivers", "bridge"):
                 parts[role].start()
                 parts[role].wait_for_file(place / f"{role}.ready")
-            parts["clients"].start()
-            parts["clients"].finish(limit_s)
+            parts["programs"].start()
+            parts["programs"].finish(limit_s)
             for role in ("bridge", "drivers", "server"):
                 parts[role].interrupt()
                 parts[role].finish(START_S)
+            results = [json.loads(line) for line in parts["programs"].lines() if line.startswith("{")]
         finally:
             for part in parts.values():
                 part.close()
         closed_s, received_s = (
             json.loads((place / name).read_text()) for name in ("closed.json", "received.json")
         )
+    bad = [result for result in results if result["outcome"] != "complete"]
+    if bad:
+        raise EngineFailed(f"{len(bad)} of {robots} tasks failed, one with: {bad[0]}")
     samples_s = [received_s[key] - closed_s[key] for key in closed_s if key in received_s]
     segment_count = robots * segments
     if len(closed_s) != segment_count or set(closed_s) != set(received_s):
@@ -79,3 +89,12 @@ def measure_ros_latency(
         )
     quantiles_ms = {f"{name}_ms": value for name, value in bench_quantiles(samples_s, 1e3, 3).items()}
     return {**quantiles_ms, "segments": len(samples_s)}
+
+
+def _tasks(robots: int, seed: int) -> list[dict[str, Any]]:
+    """A task for each robot, at random times, as a script of the task player."""
+    rng, at_s, tasks = random.Random(seed), 0.0, []
+    for index in range(robots):
+        tasks.append({"at_s": at_s, "robot": latency_robot_name(index), "task": "wait"})
+        at_s += rng.uniform(0.0, 2.0 * LONGEST_S / robots)
+    return tasks

@@ -1,4 +1,4 @@
-"""The parts of ``timely bench ros``, each in a process of its own: server, drivers, bridge, robot programs.
+"""The parts of ``timely bench ros``, each in a process of its own: server, drivers, bridge.
 
 All write the times of segments on Linux's monotonic clock.
 """
@@ -7,19 +7,14 @@ import argparse
 import json
 import random
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import rclpy
-from rclpy.action import ActionClient
 from timely_bridge.fleet import Fleet, parse_bridge_fleet
 from timely_bridge.node import BridgeNode
-from timely_interfaces.action import ExecuteTask
 from timely_robots.registry import robot_class
-from timely_robots.ros.actions import ActionCall
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.realtime import realtime_ros_process
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
@@ -35,8 +30,7 @@ from timely.engines.scripts import ScriptedSegment
 from timely.server.app import create_app
 from timely.server.server_thread import ServerThread
 
-ROLES = ("server", "drivers", "bridge", "clients")
-TASK = "wait"
+ROLES = ("server", "drivers", "bridge")
 SHORTEST_S, LONGEST_S = 1.5, 3.0
 """Bounds of the segments' execution times; the mean is 2.25 s.
 
@@ -76,7 +70,7 @@ def _run_server(folder: Path, segments: int, seed: int) -> None:
 
 def _fleet(folder: Path, robots: int, seed: int) -> Fleet:
     entries = {
-        _name(index): {
+        latency_robot_name(index): {
             "profile": "sim-drone",
             "skill_set": "drone",
             "parameters": {"times": "expected", "seed": seed + index},
@@ -142,49 +136,7 @@ def _spin(
         spinner.close()
 
 
-def _run_clients(robots: int, segments: int, seed: int) -> None:
-    rng = random.Random(seed)
-    context = isolated_ros_context()
-    node = rclpy.create_node("bench", context=context)
-    clients = [ActionClient(node, ExecuteTask, f"/{_name(index)}/execute_task") for index in range(robots)]
-    outcomes: list[str] = []
-    all_ended = threading.Event()
-
-    def on_result(response: Any) -> None:
-        result = response.result
-        outcomes.append(
-            result.outcome if not result.error_code else f"{result.error_code} {result.error_msg}"
-        )
-        if len(outcomes) == robots:
-            all_ended.set()
-
-    stop = core_stop_event()
-    spinner = Spinner(context, [node], name="bench").start()
-    try:
-        deadline_s = time.monotonic() + START_S
-        while not all(client.server_is_ready() for client in clients):
-            if stop.wait(0.05) or time.monotonic() > deadline_s:
-                raise EngineFailed("the bridge's actions did not appear")
-        calls = [ActionCall(client, ExecuteTask.Goal(task=TASK), on_result) for client in clients]
-        for call in calls:
-            spinner.call(call.send)
-            stop.wait(rng.uniform(0.0, 2.0 * LONGEST_S / robots))
-        deadline_s = time.monotonic() + START_S + segments * LONGEST_S * 2.0
-        while not all_ended.wait(0.2):
-            if stop.is_set() or time.monotonic() > deadline_s:
-                raise EngineFailed(f"{len(outcomes)} of {robots} tasks ended")
-            for call in calls:
-                # An acceptance can get lost while bridge and clients are still finding each other.
-                if call.unanswered:
-                    spinner.call(call.insist)
-    finally:
-        spinner.close()
-    bad = [outcome for outcome in outcomes if outcome != "complete"]
-    if bad:
-        raise EngineFailed(f"{len(bad)} of {robots} tasks failed, one with: {bad[0]}")
-
-
-def _name(index: int) -> str:
+def latency_robot_name(index: int) -> str:
     return f"drone{index}"
 
 
@@ -201,10 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _run_server(options.folder, options.segments, options.seed)
         elif options.role == "drivers":
             _run_drivers(options.folder, options.robots, options.seed)
-        elif options.role == "bridge":
-            _run_bridge(options.folder, options.robots, options.seed, options.wake_latency_us)
         else:
-            _run_clients(options.robots, options.segments, options.seed)
+            _run_bridge(options.folder, options.robots, options.seed, options.wake_latency_us)
     except TimelyError as error:
         sys.stderr.write(f"bench ros: {error}\n")
         return 1
