@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from timely.core.errors import InvalidInput, UnknownName
-from timely.server.catalogue import FileCatalogue
+from timely.server.catalogue import Catalogue
 
 
 async def test_what_ships_is_found_and_read_once() -> None:
-    catalogue = FileCatalogue()
+    catalogue = Catalogue()
     assert {"drone", "arm", "chat"} <= set(await catalogue.skill_set_names())
     assert {"tello", "indy7"} <= set(await catalogue.profile_names())
     for name in await catalogue.skill_set_names():
@@ -25,7 +25,7 @@ async def test_what_ships_is_found_and_read_once() -> None:
     "name", ["", "nope", "../drone", "/etc/passwd", "drone.yaml", "skills/drone", "x\0y", "."]
 )
 async def test_what_is_no_name_is_unknown(name: str) -> None:
-    catalogue = FileCatalogue()
+    catalogue = Catalogue()
     with pytest.raises(UnknownName, match=r"known: .*drone"):
         await catalogue.skill_set(name)
     with pytest.raises(UnknownName, match=r"known: .*tello"):
@@ -36,5 +36,5 @@ async def test_a_broken_profile_says_file_and_line(tmp_path: Path, monkeypatch: 
     (tmp_path / "bad.yaml").write_text("name: bad\nrobot: x\nsource: y\nskills: 3\n")
     monkeypatch.setenv("LRTRACE_PROFILES_PATH", str(tmp_path))
     with pytest.raises(InvalidInput) as caught:
-        await FileCatalogue().profile("bad")
+        await Catalogue().profile("bad")
     assert caught.value.where == f"{tmp_path}/bad.yaml:4"

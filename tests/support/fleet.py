@@ -21,6 +21,7 @@ from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.server.access.principals import PrincipalRegistry
 from timely.server.app import create_app
+from timely.server.catalogue import Catalogue
 from timely.server.server_thread import ServerThread
 from timely.server.settings import ServerSettings
 from timely.server.tasks.service import TaskService
@@ -122,7 +123,7 @@ PLANS: dict[str, Script] = {
 }
 
 
-class MemoryCatalogue:
+class MemoryCatalogue(Catalogue):
     """Skill sets and robot profiles of a test."""
 
     def __init__(self, skill_sets: Iterable[SkillSet], profiles: Iterable[RobotProfile]) -> None:

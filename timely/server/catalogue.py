@@ -1,8 +1,8 @@
 """Skill sets and robot profiles by name. Each is read once, in a thread."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from timely.core.errors import Overloaded, UnknownName
 from timely.plans.robot_profiles import RobotProfile, find_plan_robot_profile, profile_names
@@ -14,23 +14,7 @@ Entry = TypeVar("Entry")
 READ_TIMEOUT_S = 10.0
 
 
-class Catalogue(Protocol):
-    """Looks up skill sets and robot profiles."""
-
-    async def skill_set(self, name: str) -> SkillSet:
-        """The skill set of that name; UnknownName if there is none."""
-        ...
-
-    async def profile(self, name: str) -> RobotProfile:
-        """The robot profile of that name; UnknownName if there is none."""
-        ...
-
-    async def skill_set_names(self) -> Sequence[str]: ...
-
-    async def profile_names(self) -> Sequence[str]: ...
-
-
-class FileCatalogue:
+class Catalogue:
     """Skill sets and profiles in their folders. A file that changes later is read at the next start."""
 
     def __init__(self) -> None:
@@ -38,24 +22,27 @@ class FileCatalogue:
         self._profiles: dict[str, RobotProfile] = {}
 
     async def skill_set(self, name: str) -> SkillSet:
+        """The skill set of that name; UnknownName if there is none."""
         if name not in self._skill_sets:
-            async with asyncio.timeout(READ_TIMEOUT_S):
-                self._skill_sets[name] = await asyncio.to_thread(find_skill_set, name)
+            self._skill_sets[name] = await _read(find_skill_set, name)
         return self._skill_sets[name]
 
     async def profile(self, name: str) -> RobotProfile:
+        """The robot profile of that name; UnknownName if there is none."""
         if name not in self._profiles:
-            async with asyncio.timeout(READ_TIMEOUT_S):
-                self._profiles[name] = await asyncio.to_thread(find_plan_robot_profile, name)
+            self._profiles[name] = await _read(find_plan_robot_profile, name)
         return self._profiles[name]
 
     async def skill_set_names(self) -> Sequence[str]:
-        async with asyncio.timeout(READ_TIMEOUT_S):
-            return await asyncio.to_thread(skill_set_names)
+        return await _read(skill_set_names)
 
     async def profile_names(self) -> Sequence[str]:
-        async with asyncio.timeout(READ_TIMEOUT_S):
-            return await asyncio.to_thread(profile_names)
+        return await _read(profile_names)
+
+
+async def _read(read: Callable[..., Entry], *names: str) -> Entry:
+    async with asyncio.timeout(READ_TIMEOUT_S):
+        return await asyncio.to_thread(read, *names)
 
 
 async def look_up_catalogue_entry(entry: Coroutine[Any, Any, Entry], where: str) -> Entry:

@@ -22,7 +22,7 @@ from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import Engine
 from timely.server.access.principals import Principal
 from timely.server.access.usage import Usage
-from timely.server.catalogue import Catalogue, FileCatalogue
+from timely.server.catalogue import Catalogue
 from timely.server.prediction.prediction_queue import PredictionQueue
 from timely.server.settings import ServerSettings
 from timely.server.tasks.admission import Admission
@@ -69,7 +69,7 @@ class TaskService:
     ) -> None:
         self.settings = settings = settings or ServerSettings()
         self.clock = clock = clock or SystemClock()
-        self.catalogue = catalogue = catalogue or FileCatalogue()
+        self.catalogue = catalogue = catalogue or Catalogue()
         self.engine = EngineClient(engine, settings, clock)
         self.recorder = TaskRecorder()
         self._predictors = predictors or Predictors()
