@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
 
 from timely.core.clock import AsyncClock
 from timely.disciplines.predictors.request_annotator import Predictors
@@ -91,7 +91,7 @@ async def serve_engine(
     loading = asyncio.create_task(asyncio.to_thread(new_http_server))
     serving: asyncio.Task[None] | None = None
     try:
-        if not await _start(service, stop_event):
+        if not await _until(service.start(), stop_event):
             return signals[0]
         server = await loading
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -103,7 +103,7 @@ async def serve_engine(
         if serving.done():
             serving.result()
         elif signals == [signal.SIGTERM]:
-            await _finish_plans(service, hurry_event)
+            await _until(service.finish(), hurry_event)  # a further signal ends the wait
         return signals[0] if signals else None
     finally:
         loading.cancel()
@@ -118,28 +118,17 @@ async def serve_engine(
                 loop.remove_signal_handler(number)
 
 
-async def _start(service: TaskService, stop_event: asyncio.Event) -> bool:
-    """Start the engine; False if a signal came first."""
-    starting = asyncio.create_task(service.start())
+async def _until(work: Coroutine[Any, Any, None], event: asyncio.Event) -> bool:
+    """Do the work, or give it up when the event is set first; True if it is done."""
+    task = asyncio.create_task(work)
     try:
-        await _either(starting, stop_event)
-        if not starting.done():
-            return False
-        starting.result()
-        return True
+        await _either(task, event)
+        if task.done():
+            task.result()
+        return task.done()
     finally:
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
-
-
-async def _finish_plans(service: TaskService, hurry_event: asyncio.Event) -> None:
-    """Let the plans in generation finish; another signal ends the wait."""
-    finishing = asyncio.create_task(service.finish())
-    try:
-        await _either(finishing, hurry_event)
-    finally:
-        finishing.cancel()
-        await asyncio.gather(finishing, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _either(task: asyncio.Task[None], event: asyncio.Event) -> None:
