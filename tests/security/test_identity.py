@@ -202,8 +202,8 @@ def test_the_audit_log_has_sessions_chats_and_strangers(guarded: Guarded) -> Non
 
 
 def test_a_flood_of_strangers_fills_no_audit_log(tmp_path: Path) -> None:
-    writer = recorder.TaskRecorder()
-    writer.open(ServerSettings(audit_log=tmp_path / "audit.jsonl"), ManualClock(0.0))
+    writer = recorder.TaskRecorder(ManualClock(0.0))
+    writer.open(ServerSettings(audit_log=tmp_path / "audit.jsonl"))
     for _ in range(2 * recorder.ANONYMOUS_BURST):
         writer.audit_anonymous("GET", "/v1/status")
     writer.close()

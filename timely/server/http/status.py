@@ -17,20 +17,9 @@ MAX_ROBOTS = 512
 MAX_RECENT = 50
 TIMELINE_S = 60.0
 ENGINE_FIELDS = (
-    *(
-        "engine",
-        "discipline",
-        "mode",
-        "waiting",
-        "running",
-        "parked",
-        "blocked",
-        "kv_usage",
-        "steps",
-        "tokens",
-    ),
-    *("segments", "evictions", "recomputed_tokens", "step_s", "decide_s"),
-)
+    "engine", "discipline", "mode", "waiting", "running", "parked", "blocked", "kv_usage", "steps", "tokens",
+    "segments", "evictions", "recomputed_tokens", "step_s", "decide_s",
+)  # fmt: skip
 """Of ``EngineStats``."""
 
 MAX_TIMELINE_TASKS = 200

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +16,7 @@ from timely.server.access.principals import Principal
 from timely.server.access.usage import TokenBucket
 from timely.server.settings import ServerSettings
 from timely.server.tasks.request import TaskRequest, server_task_utility_to_wire
-from timely.server.tasks.task import Task
+from timely.server.tasks.task import GENERATION_COUNTS, Task
 from timely.server.telemetry.event_log import EventLog
 from timely.server.telemetry.metrics import ServerMetrics
 from timely.server.telemetry.traces import TaskSpan, TaskTraces
@@ -30,37 +30,37 @@ ANONYMOUS_PER_S, ANONYMOUS_BURST = 1.0, 100
 class TaskRecorder:
     """Counts and logs; changes no task.
 
+    Args:
+        clock: gives the times of the logs.
+
     Attributes:
         arrivals: requests for plans since the start, refused ones included.
         mode: how the engine sends segments.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.metrics = ServerMetrics()
         self.arrivals = 0
         self.mode = ""
-        self._log: EventLog | None = None
-        self._audit_log: EventLog | None = None
+        self._clock = clock
+        self._log = self._audit_log = EventLog(None, clock)
         self._traces: TaskTraces | None = None
-        self._may_audit_anonymous: Callable[[], bool] = lambda: False
+        self._anonymous = TokenBucket(ANONYMOUS_PER_S, ANONYMOUS_BURST, clock.now())
 
-    def open(self, settings: ServerSettings, clock: Clock) -> None:
+    def open(self, settings: ServerSettings) -> None:
         """Open the event log, the audit log and the export of traces; blocks on the disk.
 
         Raises:
             InvalidInput: a file cannot be opened. Unsupported: traces without OpenTelemetry.
         """
         if settings.otlp_endpoint is not None:
-            self._traces = TaskTraces(settings.otlp_endpoint, clock)
-        self._audit_log = EventLog(settings.audit_log, clock)
-        anonymous = TokenBucket(ANONYMOUS_PER_S, ANONYMOUS_BURST, clock.now())
-        self._may_audit_anonymous = lambda: anonymous.take(clock.now()) == 0.0
-        self._log = EventLog(settings.event_log, clock)
+            self._traces = TaskTraces(settings.otlp_endpoint, self._clock)
+        self._audit_log = EventLog(settings.audit_log, self._clock)
+        self._log = EventLog(settings.event_log, self._clock)
 
     def record_start(self, stats: EngineStats) -> None:
         self.mode = stats.mode
-        if self._log is not None:
-            self._log.write_header(stats.engine, stats.discipline, stats.mode)
+        self._log.write_header(stats.engine, stats.discipline, stats.mode)
 
     def engine_died(self, error: EngineFailed) -> None:
         """The engine ended by itself and is started again."""
@@ -69,13 +69,13 @@ class TaskRecorder:
 
     def close(self) -> None:
         """Close the logs and the export; blocks on the disk and the network."""
-        for file in (self._log, self._audit_log, self._traces):
-            if file is not None:
-                file.close()
+        self._log.close()
+        self._audit_log.close()
+        if self._traces is not None:
+            self._traces.close()
 
     def note(self, event: str, **fields: Any) -> None:
-        if self._log is not None:
-            self._log.write(event, **fields)
+        self._log.write(event, **fields)
 
     @contextmanager
     def audit_outcome(self, principal: Principal, action: str, target: str) -> Iterator[None]:
@@ -91,21 +91,20 @@ class TaskRecorder:
 
     def audit(self, principal: str, action: str, target: str, code: str = "", detail: str = "") -> None:
         """Write a line of the audit log; without a code the action was allowed."""
-        if self._audit_log is not None:
-            self._audit_log.write(
-                "audit",
-                wall_time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-                principal=principal,
-                action=action,
-                target=target,
-                allowed=not code,
-                code=code,
-                detail=detail,
-            )
+        self._audit_log.write(
+            "audit",
+            wall_time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            principal=principal,
+            action=action,
+            target=target,
+            allowed=not code,
+            code=code,
+            detail=detail,
+        )
 
     def audit_anonymous(self, action: str, target: str) -> None:
         """Write that a request had no principal; a flood of them leaves ``ANONYMOUS_PER_S`` lines a second."""
-        if self._may_audit_anonymous():
+        if self._anonymous.take(self._clock.now()) == 0.0:
             self.audit("anonymous", action, target, "not_authenticated", "no principal has the token")
 
     def arrival(self) -> None:
@@ -145,7 +144,7 @@ class TaskRecorder:
         self.metrics.segments.inc()
         self.note(
             "segment", task_id=task.task_id, index=segment.index, text=segment.text, tokens=segment.tokens,
-            ready_s=self._since(segment.ready_s), execution_s=segment.execution_s, blocking=segment.blocking,
+            ready_s=self._log.since_s(segment.ready_s), execution_s=segment.execution_s, blocking=segment.blocking,
         )  # fmt: skip
 
     def report(self, report: ExecutionReport, *, news: bool) -> None:
@@ -158,16 +157,13 @@ class TaskRecorder:
         done = task.done
         self.note(
             "generated", task_id=task.task_id, outcome=task.outcome,
-            prompt_tokens=done.prompt_tokens if done else None, cached_tokens=done.cached_tokens if done else None,
-            tokens=done.tokens if done else None, recomputed_tokens=done.recomputed_tokens if done else None,
-            preemptions=done.preemptions if done else None, suspensions=done.suspensions if done else None,
-            first_token_s=self._since(done.first_token_s) if done else None,
-            last_token_s=self._since(done.last_token_s) if done else None,
+            **{name: getattr(done, name, None) for name in ("tokens", *GENERATION_COUNTS)},
+            **{name: self._log.since_s(getattr(done, name, None)) for name in ("first_token_s", "last_token_s")},
         )  # fmt: skip
 
     def record_end(self, task: Task, now: float) -> None:
         """Nothing more is expected of the task."""
-        track, ending = task.track, task.ending
+        track, ending, since_s = task.track, task.ending, self._log.since_s
         outcome = ending.outcome if ending else "cancelled"
         self.metrics.count_end(
             outcome,
@@ -184,7 +180,7 @@ class TaskRecorder:
             **{name: numbers[name] for name in (
                 "response_time_s", "waiting_time_s", "completion_time_s", "utility", "measured")},
             segments=[
-                {"index": segment.index, "start_s": self._since(segment.start_s), "end_s": self._since(segment.end_s),
+                {"index": segment.index, "start_s": since_s(segment.start_s), "end_s": since_s(segment.end_s),
                  "reported": segment.started}
                 for segment in track.segments
             ],
@@ -192,9 +188,6 @@ class TaskRecorder:
 
         if self._traces is not None:
             self._traces.export(_task_span(task, now), task.request.traceparent)
-
-    def _since(self, when_s: float | None) -> float | None:
-        return self._log.since_s(when_s) if self._log is not None else None
 
 
 def _task_span(task: Task, now: float) -> TaskSpan:

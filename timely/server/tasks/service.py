@@ -71,7 +71,7 @@ class TaskService:
         self.clock = clock = clock or SystemClock()
         self.catalogue = catalogue = catalogue or Catalogue()
         self.engine = EngineClient(engine, settings, clock)
-        self.recorder = TaskRecorder()
+        self.recorder = TaskRecorder(clock)
         self._predictors = predictors or Predictors()
         self.predictions = PredictionQueue(
             RequestAnnotator(self._predictors, self.recorder.record_prediction), settings, clock
@@ -105,7 +105,7 @@ class TaskService:
             if self._started:
                 return
             settings = self.settings
-            await asyncio.to_thread(self.recorder.open, settings, self.clock)
+            await asyncio.to_thread(self.recorder.open, settings)
             await self.fleet_stop.latch.load()
             try:
                 records = await self.log.open()

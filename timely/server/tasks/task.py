@@ -23,6 +23,8 @@ from timely.server.tasks.task_events import TaskEvents
 
 Outcome = Literal["complete", "cancelled", "failed", "unsafe_segment", "engine_failed", "refused", "expired"]
 State = Literal["generating", "executing", "ended"]
+GENERATION_COUNTS = ("prompt_tokens", "cached_tokens", "recomputed_tokens", "preemptions", "suspensions")
+"""Of ``GenerationDone``: the numbers of tokens and events that a task's result and the event log have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +189,7 @@ class Task:
             "utility": round(self.utility(now), 6),
             "measured": self.track.measured,
             "tokens": done.tokens if done else sum(segment.tokens for segment in self.track.segments),
-            "prompt_tokens": done.prompt_tokens if done else None,
-            "cached_tokens": done.cached_tokens if done else None,
-            "recomputed_tokens": done.recomputed_tokens if done else None,
-            "preemptions": done.preemptions if done else None,
-            "suspensions": done.suspensions if done else None,
+            **{name: getattr(done, name, None) for name in GENERATION_COUNTS},
             "first_token_s": self.since_arrival(done.first_token_s) if done else None,
             "last_token_s": self.since_arrival(done.last_token_s) if done else None,
         }
