@@ -15,19 +15,7 @@ from timely.engines.base import (
 
 
 def vllm_segment_ready(task_id: str, data: Mapping[str, Any]) -> SegmentReady:
-    return SegmentReady(
-        task_id=task_id,
-        index=data["index"],
-        text=data["text"],
-        tokens=data["tokens"],
-        ready_s=data["ready_s"],
-        execution_s=data["execution_s"],
-        due_s=data["due_s"],
-        blocking=data["blocking"],
-        pace=data["pace"],
-        token_ids=tuple(data["token_ids"]),
-        last=data["last"],
-    )
+    return SegmentReady(**{**data, "task_id": task_id, "token_ids": tuple(data["token_ids"])})
 
 
 def vllm_engine_stats(answers: Sequence[Mapping[str, Any]]) -> EngineStats:
@@ -99,16 +87,9 @@ def vllm_generation_done(
         task_id=request.task_id,
         reason=reason,
         text=text,
-        tail=account.get("tail", ""),
-        tokens=account.get("tokens", 0),
-        prompt_tokens=account.get("prompt_tokens", 0),
         cached_tokens=int(getattr(last, "num_cached_tokens", 0) or 0),
-        recomputed_tokens=account.get("recomputed_tokens", 0),
-        preemptions=account.get("preemptions", 0),
-        suspensions=account.get("suspensions", 0),
-        first_token_s=account.get("first_token_s"),
-        last_token_s=account.get("last_token_s"),
         error="the engine failed this request" if reason == "failed" else "",
+        **{key: value for key, value in account.items() if key != "segments"},
     )
 
 

@@ -1,13 +1,13 @@
 """What the scheduler keeps of a request beside vLLM's own state, and the account that goes out with its tokens."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from vllm.v1.request import Request
 
 from timely.core.job import Job, Segment
-from timely.engines.base import JobState
+from timely.engines.base import JobState, SegmentReady
 from timely.engines.vllm.boundaries import BoundaryFinder, ClosedText
 
 
@@ -47,9 +47,7 @@ class RequestState:
     new_boundaries: list[tuple[ClosedText, int, Sequence[int]]] = field(default_factory=list)
     """Boundaries in the tokens of this step, each with its position among them and the tokens of its segment."""
 
-    def record(
-        self, segment: Segment, token_ids: Sequence[int], now: float, *, ends: bool, last: bool
-    ) -> None:
+    def record(self, segment: Segment, token_ids: Sequence[int], *, ends: bool, last: bool) -> None:
         """A segment was closed.
 
         Args:
@@ -59,20 +57,10 @@ class RequestState:
         """
         if self.job.spec.segmented and not ends:
             self.suspensions += 1
-        self.segments.append(
-            {
-                "index": segment.index,
-                "text": segment.text,
-                "tokens": segment.tokens,
-                "ready_s": now,
-                "execution_s": segment.execution_s,
-                "due_s": segment.end_s,
-                "blocking": segment.blocking and not ends,
-                "pace": segment.pace,
-                "token_ids": token_ids,
-                "last": last,
-            }
+        ready = SegmentReady.of(
+            self.task_id, segment, blocking=segment.blocking and not ends, token_ids=token_ids, last=last
         )
+        self.segments.append({key: value for key, value in asdict(ready).items() if key != "task_id"})
 
     def account(self, now: float, *, finished: bool) -> dict[str, Any]:
         """All segments so far, and at the end what the generation took."""

@@ -151,7 +151,7 @@ class TokenOutput:
             surplus_tokens=surplus_tokens,
             last=ends,
         )
-        state.record(segment, token_ids, now, ends=ends, last=last)
+        state.record(segment, token_ids, ends=ends, last=last)
 
 
 def end_full_vllm_plan(state: RequestState, now: float) -> EngineCoreOutput:
