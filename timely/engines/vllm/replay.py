@@ -6,10 +6,9 @@ segment, and the engine does not know its length before a stop token ends it.
 """
 
 import asyncio
-import math
+import random
 import tempfile
 import time
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
@@ -218,7 +217,7 @@ class _Run:
         plan = []
         for index, segment in enumerate(task.plan):
             estimate = segment.execution_s if segment.estimate_s is None else segment.estimate_s
-            wobble = math.exp(noise * _gauss(f"{self.options.seed}/{task.job}/{index}")) if noise else 1.0
+            wobble = random.Random(f"{self.options.seed}/{task.job}/{index}").lognormvariate(0.0, noise)
             plan.append((segment.text, segment.tokens, estimate * factor * wobble, segment.blocking))
         return GenerationRequest(
             task_id=task_id,
@@ -400,16 +399,4 @@ def _output(task: PlannedTask) -> list[int]:
 
 def vllm_dummy_token_ids(name: str, count: int) -> list[int]:
     """``count`` token ids that depend on the name alone."""
-    state = zlib.crc32(name.encode())
-    ids: list[int] = []
-    for _ in range(count):
-        state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
-        ids.append(ALPHABET[(state >> 8) % len(ALPHABET)])
-    return ids
-
-
-def _gauss(name: str) -> float:
-    """A standard normal that depends on the name alone (Box-Muller on its hash)."""
-    first = (zlib.crc32(name.encode()) + 1) / 4294967297.0
-    second = zlib.crc32(name[::-1].encode()) / 4294967296.0
-    return math.sqrt(-2.0 * math.log(first)) * math.cos(2.0 * math.pi * second)
+    return random.Random(name).choices(ALPHABET, k=count)
