@@ -7,7 +7,7 @@ closing, parking, composing the next step.
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,7 @@ PLAN = "mf(50);tc(30);mu(40);ml(60);tu(45);md(30);mr(80);mf(120);tc(90);mb(25);"
 DEADLINE_S = 120.0
 
 
-def vllm_segmentation_cost(
-    repetitions: int = 15,
-    batch: int = 1,
-    model: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Any]:
+def vllm_segmentation_cost(repetitions: int = 15, batch: int = 1, model: str | None = None) -> dict[str, Any]:
     """Ratio of run times, segmented over unsegmented, pair by pair.
 
     Args:
@@ -52,14 +47,12 @@ def vllm_segmentation_cost(
         disable_log_stats=True,
     )
     try:
-        return _measure(llm, repetitions, batch, progress)
+        return _measure(llm, repetitions, batch)
     finally:
         llm.llm_engine.engine_core.shutdown()
 
 
-def _measure(
-    llm: Any, repetitions: int, batch: int, progress: Callable[[int, int], None] | None
-) -> dict[str, Any]:
+def _measure(llm: Any, repetitions: int, batch: int) -> dict[str, Any]:
     token_ids = list(llm.get_tokenizer().encode(PLAN, add_special_tokens=False))
     prompt = list(range(1000, 1200))
     ratios: list[float] = []
@@ -75,8 +68,6 @@ def _measure(
         if pair > 0:
             ratios.append(times[True] / times[False])
             plain_times.append(times[False])
-        if progress:
-            progress(pair, repetitions)
     if segments == 0:
         raise EngineFailed("no segment was closed, so nothing was measured", where="bench overhead")
     return {
