@@ -54,24 +54,48 @@ class DroneRobot(Robot):
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
         if call.skill in STRAIGHT:
             self.fly(call.skill, _number(call), motion)
-        elif call.skill in ("turn_cw", "turn_ccw"):
-            self.turn(_number(call) * (1 if call.skill == "turn_cw" else -1), motion)
-        elif call.skill == "delay":
-            motion.sleep(_number(call))
-        elif call.skill == "log":
-            self.log.info(str(call.args[0]))
-        elif call.skill == "approach":
-            self.fly("move_forward", 100, motion)
-        elif call.skill == "take_picture":
-            self.log.info(f"picture of {', '.join(sighting.name for sighting in self._view()) or 'nothing'}")
-        elif call.skill in _SEEING:
-            return _SEEING[call.skill](self, call, motion)
-        else:
-            raise MotionError(f"this drone cannot {call.skill}", ErrorCode.SKILL_FORBIDDEN)
+            return None
+        target = call.args[0] if call.args else ""
+        match call.skill:
+            case "turn_cw":
+                self.turn(_number(call), motion)
+            case "turn_ccw":
+                self.turn(-_number(call), motion)
+            case "delay":
+                motion.sleep(_number(call))
+            case "log":
+                self.log.info(str(target))
+            case "approach":
+                self.fly("move_forward", 100, motion)
+            case "goto":
+                self._goto(target, motion)
+            case "orienting":
+                self._face(target, motion)
+            case "take_picture":
+                self.log.info(f"picture of {self._describe_view()}")
+            case "re_plan":
+                return self._describe_view()
+            case "is_visible":
+                return self._find_sighting(target) is not None
+            case "scan":
+                name = robot_thing_name(target)
+                return self._look_around(lambda sighting: sighting.name == name, motion) is not None
+            case "scan_abstract":
+                return self._scan_abstract(target, motion)
+            case "probe":
+                words = str(target).lower()
+                return "yes" if any(sighting.name in words for sighting in self._view()) else "no"
+            case "object_x" | "object_y" | "object_width" | "object_height" | "object_distance":
+                return self._measure(call.skill, target)
+            case _:
+                raise MotionError(f"this drone cannot {call.skill}", ErrorCode.SKILL_FORBIDDEN)
         return None
 
     def _view(self) -> list[Sighting]:
         return list(self._detector.look(self.here()))
+
+    def _describe_view(self) -> str:
+        return ", ".join(sighting.name for sighting in self._view()) or "nothing"
 
     def _find_sighting(self, name: object) -> Sighting | None:
         label = robot_thing_name(name)
@@ -93,12 +117,8 @@ class DroneRobot(Robot):
                     return sighting
         return None
 
-    def _scan(self, call: SkillCall, motion: Motion) -> SkillValue:
-        name = robot_thing_name(call.args[0])
-        return self._look_around(lambda sighting: sighting.name == name, motion) is not None
-
-    def _scan_abstract(self, call: SkillCall, motion: Motion) -> SkillValue:
-        words = {word.strip("?.,!'") for word in str(call.args[0]).lower().split()}
+    def _scan_abstract(self, question: object, motion: Motion) -> SkillValue:
+        words = {word.strip("?.,!'") for word in str(question).lower().split()}
         sighting = self._look_around(
             lambda candidate: (
                 candidate.name in words or any(set(fit.split()) <= words for fit in candidate.fits)
@@ -114,51 +134,22 @@ class DroneRobot(Robot):
             self.turn(round(degrees), motion)
         return sighting
 
-    def _goto(self, call: SkillCall, motion: Motion) -> SkillValue:
-        left_m = self._face(call.args[0], motion).distance_m - STAND_OFF_M
+    def _goto(self, name: object, motion: Motion) -> None:
+        left_m = self._face(name, motion).distance_m - STAND_OFF_M
         while left_m >= LEG_M[0]:
             leg = min(left_m, LEG_M[1])
             self.fly("move_forward", 100.0 * leg, motion)
             left_m -= leg
-        return None
 
-    def _orient(self, call: SkillCall, motion: Motion) -> SkillValue:
-        self._face(call.args[0], motion)
-        return None
-
-    def _probe(self, call: SkillCall, motion: Motion) -> SkillValue:
-        words = str(call.args[0]).lower()
-        return "yes" if any(sighting.name in words for sighting in self._view()) else "no"
-
-    def _measure(self, call: SkillCall, motion: Motion) -> SkillValue:
-        sighting = self._require_sighting(call.args[0])
+    def _measure(self, skill: str, name: object) -> float:
+        sighting = self._require_sighting(name)
         return {
             "object_x": 0.5 - sighting.bearing / math.radians(82.0),
             "object_y": sighting.y,
             "object_width": sighting.width,
             "object_height": sighting.height,
             "object_distance": 100.0 * sighting.distance_m,
-        }[call.skill]
-
-    def _tell(self, call: SkillCall, motion: Motion) -> SkillValue:
-        return ", ".join(sighting.name for sighting in self._view()) or "nothing"
-
-    def _is_visible(self, call: SkillCall, motion: Motion) -> SkillValue:
-        return self._find_sighting(call.args[0]) is not None
-
-
-_SEEING: Mapping[str, Callable[[DroneRobot, SkillCall, Motion], SkillValue]] = {
-    "is_visible": DroneRobot._is_visible,
-    "scan": DroneRobot._scan,
-    "scan_abstract": DroneRobot._scan_abstract,
-    "goto": DroneRobot._goto,
-    "orienting": DroneRobot._orient,
-    "probe": DroneRobot._probe,
-    "re_plan": DroneRobot._tell,
-    **dict.fromkeys(
-        ("object_x", "object_y", "object_width", "object_height", "object_distance"), DroneRobot._measure
-    ),
-}
+        }[skill]
 
 
 def _number(call: SkillCall) -> float:
