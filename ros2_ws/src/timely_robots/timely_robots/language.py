@@ -6,7 +6,7 @@ task, and executes as far as the plan has arrived. It runs on the robot's motion
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput, TimelyError
@@ -28,12 +28,6 @@ MAX_ID_CHARS = 256
 
 MAX_CALLS = 10_000
 """Nested loops of a plan that nobody checked could run for ever; no honest plan comes near."""
-
-
-class SegmentInterpreter(Protocol):
-    def run(self, text: str) -> SkillValue:
-        """Execute the next segment; the value of its last query, or None. Raises what ``perform`` raises."""
-        ...
 
 
 @lru_cache(maxsize=64)
@@ -103,12 +97,6 @@ def _check_allowed(skill: str, text: str, profile: RobotProfile) -> None:
         )
 
 
-def robot_executor_interpreter(name: str, perform: Perform) -> SegmentInterpreter:
-    """A fresh interpreter for a task in the skill set of that name."""
-    skills = robot_executor_skill_set(name)
-    return ProseReader(skills, perform) if skills.language == "text" else PlanInterpreter(skills, perform)
-
-
 class ProseReader:
     """A plan in prose: each segment is one thing to read out."""
 
@@ -138,7 +126,10 @@ class PlanInterpreter:
         return self._plan.return_value
 
     def run(self, text: str) -> SkillValue:
-        """See ``SegmentInterpreter``. After a failure nothing of the plan is executed any more."""
+        """Execute the next segment; the value of its last query, or None. Raises what ``perform`` raises.
+
+        After a failure nothing of the plan is executed any more.
+        """
         last: SkillValue = None
         try:
             self._plan.feed(text)
@@ -151,3 +142,9 @@ class PlanInterpreter:
         except TimelyError as error:
             raise MotionError(str(error), ErrorCode.SEGMENT_INVALID) from error
         return last
+
+
+def robot_executor_interpreter(name: str, perform: Perform) -> ProseReader | PlanInterpreter:
+    """A fresh interpreter for a task in the skill set of that name."""
+    skills = robot_executor_skill_set(name)
+    return ProseReader(skills, perform) if skills.language == "text" else PlanInterpreter(skills, perform)

@@ -23,7 +23,7 @@ class PlanRunner:
     def __init__(self, robot: Robot, guard: SafetyGuard | None = None) -> None:
         self._robot = robot
         self._guard = guard
-        self._interpreters: OrderedDict[str, language.SegmentInterpreter] = OrderedDict()
+        self._interpreters: OrderedDict[str, language.ProseReader | language.PlanInterpreter] = OrderedDict()
         self._motion: tuple[Motion, list[str]] | None = None
 
     def check(self, order: SegmentOrder) -> None:
