@@ -29,6 +29,11 @@ class DronePose:
     z: float = 0.0
     yaw: float = 0.0
 
+    @property
+    def orientation(self) -> tuple[float, float, float, float]:
+        """The yaw as a quaternion (x, y, z, w)."""
+        return (0.0, 0.0, math.sin(self.yaw / 2.0), math.cos(self.yaw / 2.0))
+
     def after(self, ahead: float, left: float) -> tuple[float, float]:
         """x and y after so many metres ahead and to the left."""
         cos, sin = math.cos(self.yaw), math.sin(self.yaw)

@@ -76,6 +76,14 @@ class Log(Protocol):
     def error(self, message: str, /) -> Any: ...
 
 
+def vendor_library_error(error: ImportError) -> MotionError:
+    """The error of a driver whose vendor's library is not installed."""
+    return MotionError(
+        f"needs {error.name}: run this driver from .venv-robots, which `make robots` makes",
+        ErrorCode.CONNECTION_LOST,
+    )
+
+
 class Robot:
     """A robot that executes skill calls. ``DriverNode`` puts it behind ROS 2, ``StandaloneRobot`` in a measurement.
 

@@ -19,6 +19,7 @@ from timely_robots.claim import claim_robot
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
 from timely_robots.halter import Halter
+from timely_robots.robot import vendor_library_error
 from timely_robots.segments import MotionError
 
 SERVICES = ("control", "device", "config", "rtde")
@@ -100,10 +101,7 @@ class Indy7Link:
             from neuromeka import IndyDCP3
         except ImportError as error:
             self.close()
-            raise MotionError(
-                f"needs {error.name}: run this driver from .venv-robots, which `make robots` makes",
-                ErrorCode.CONNECTION_LOST,
-            ) from error
+            raise vendor_library_error(error) from error
         try:
             self._claim = claim_robot("indy7", socket.gethostbyname(self._host))
             self._arm = IndyDCP3(self._host)

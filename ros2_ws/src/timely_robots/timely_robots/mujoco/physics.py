@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, Self
 
 from timely_robots.clock import RobotClock, SteppedClock
-from timely_robots.error_codes import ErrorCode
-from timely_robots.segments import MotionError
+from timely_robots.robot import vendor_library_error
 
 LAP_S = 0.004
 """The simulation is brought up to date this often."""
@@ -31,10 +30,7 @@ def load_mjcf(xml: str) -> tuple[Any, Any]:
     try:
         import mujoco
     except ImportError as error:
-        raise MotionError(
-            f"needs {error.name}: run this driver from .venv-robots, which `make robots` makes",
-            ErrorCode.CONNECTION_LOST,
-        ) from error
+        raise vendor_library_error(error) from error
     model = mujoco.MjModel.from_xml_string(xml)
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)

@@ -65,7 +65,6 @@ class MujocoRobot(DroneRobot):
         self._physics: Physics | None = None
         self._pilot: Pilot | None = None
         self._arm: Arm | None = None
-        self._never = threading.Event()
 
     def connect(self, timeout_s: float) -> None:
         """See ``Robot``: load the model and let its time begin."""
@@ -120,7 +119,7 @@ class MujocoRobot(DroneRobot):
             with physics.lock:
                 pilot.land()
             while not pilot.progress.ended and self.clock.now() < end:
-                self.clock.wait(self._never, POLL_S / self._speed)
+                self.clock.wait(threading.Event(), POLL_S / self._speed)
             pilot.cut_motors()
         physics.close()
 
@@ -133,13 +132,14 @@ class MujocoRobot(DroneRobot):
     def status(self) -> RobotStatus:
         if self._pilot is not None:
             where = self._pilot.where
-            turn = (0.0, 0.0, math.sin(0.5 * where.yaw), math.cos(0.5 * where.yaw))
             battery = max(0.0, 1.0 - self._pilot.flown_s / FLIGHT_S)
             detail = self._failure() or ("flying" if self._pilot.flying else "on the ground")
             flying, fault = self._pilot.flying, "the drone has crashed" if self._pilot.crashed else ""
             rest = self._pilot.arrived or not flying
             place = (where.x, where.y, where.z)
-            return RobotStatus(place, turn, battery, detail, at_rest=rest, away=flying, fault=fault)
+            return RobotStatus(
+                place, where.orientation, battery, detail, at_rest=rest, away=flying, fault=fault
+            )
         if self._arm is not None:
             down = (0.0, 1.0, 0.0, 0.0)
             thing, rest = self._arm.holding, self._arm.arrived

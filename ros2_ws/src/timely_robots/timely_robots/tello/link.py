@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from timely.core.errors import InvalidInput
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
+from timely_robots.robot import vendor_library_error
 from timely_robots.segments import MotionError
 from timely_robots.tello.drone import STATE_PORT, TelloDrone
 
@@ -269,10 +270,7 @@ def open_tello_link(host: str, port: int, timeout_s: float, clock: RobotClock) -
     try:
         drone = TelloDrone(socket.gethostbyname(host), port)
     except ImportError as error:
-        raise MotionError(
-            f"needs {error.name}: run this driver from .venv-robots, which `make robots` makes",
-            ErrorCode.CONNECTION_LOST,
-        ) from error
+        raise vendor_library_error(error) from error
     except InvalidInput as error:
         raise MotionError(str(error), ErrorCode.CONNECTION_LOST) from error
     except OSError as error:
@@ -281,10 +279,9 @@ def open_tello_link(host: str, port: int, timeout_s: float, clock: RobotClock) -
             ErrorCode.CONNECTION_LOST,
         ) from error
     link = TelloLink(drone, clock)
-    never = threading.Event()
 
     def wait(seconds: float) -> None:
-        clock.wait(never, seconds)
+        clock.wait(threading.Event(), seconds)
 
     end = clock.now() + timeout_s
     if link.insist("command", timeout_s, wait):

@@ -80,7 +80,6 @@ class TelloRobot(DroneRobot):
     def __init__(self, settings: Mapping[str, Any] | None = None, clock: RobotClock | None = None) -> None:
         super().__init__(settings, clock)
         self._link: TelloLink | None = None
-        self._never = threading.Event()
 
     def connect(self, timeout_s: float) -> None:
         self.open_detector()
@@ -129,7 +128,6 @@ class TelloRobot(DroneRobot):
             return RobotStatus()
         link.watched_s = self.clock.now()
         where = self.here()
-        turn = (0.0, 0.0, math.sin(where.yaw / 2.0), math.cos(where.yaw / 2.0))
         silent = link.silent_s > STATE_SILENCE_S
         detail = (
             f"nothing heard for {link.silent_s:.0f} s"
@@ -138,7 +136,7 @@ class TelloRobot(DroneRobot):
         )
         return RobotStatus(
             (where.x, where.y, link.state.height_m),
-            turn,
+            where.orientation,
             link.state.battery,
             detail,
             at_rest=not (silent or link.taking_off)
@@ -366,7 +364,7 @@ class TelloRobot(DroneRobot):
         link.takeoff_s = -math.inf
 
     def _wait(self, seconds: float) -> None:
-        self.clock.wait(self._never, seconds)
+        self.clock.wait(threading.Event(), seconds)
 
     # --- Pose ---
 
