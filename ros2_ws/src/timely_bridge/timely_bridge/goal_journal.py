@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -280,13 +280,8 @@ class GoalJournal:
 
 
 def _timeline_to_json(timeline: Timeline) -> dict[str, Any]:
-    return {
-        "arrival_s": timeline.arrival_s,
-        "first_start_s": None if math.isnan(timeline.first_start_s) else timeline.first_start_s,
-        "spans": timeline.spans,
-        "plan": timeline.plan,
-        "executed": timeline.executed,
-    }
+    first_start_s = None if math.isnan(timeline.first_start_s) else timeline.first_start_s
+    return {**asdict(timeline), "first_start_s": first_start_s}
 
 
 def _timeline_from_json(data: dict[str, Any]) -> Timeline:
