@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from timely.core.errors import EngineFailed, Unsupported
 from timely.core.hints import NO_HINTS, RequestHints
@@ -465,3 +465,11 @@ class Engine(ABC):
     @property
     def max_prompt_tokens(self) -> int:
         return 1 << 20
+
+    def openai_fields(self, hints: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields for the body of an OpenAI request, by which ``openai_app`` gets its hints in the same asyncio task.
+
+        Args:
+            hints: checked, by their names under ``timely``.
+        """
+        return {"timely": dict(hints)}

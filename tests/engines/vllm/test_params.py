@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,9 @@ import pytest
 
 from timely.core.errors import InvalidInput
 from timely.core.utility import NORMAL, TimeUtility
-from timely.engines.vllm.params import flatten_vllm_xargs, parse_extra_args
+from timely.engines.vllm.params import flatten_vllm_xargs, parse_extra_args, vllm_openai_fields
+from timely.server.access.principals import LOCAL
+from timely.server.http.openai_request import OpenAIHints, openai_http_hints
 
 
 def test_nothing_said_is_none() -> None:
@@ -88,74 +89,48 @@ def test_unusable_parameters_name_their_field(fields: dict[str, object], where: 
     assert caught.value.where == where
 
 
-class TestOpenAIBody:
-    def test_timely_moves_into_vllm_xargs(self) -> None:
-        from timely.engines.vllm.openai import translate_vllm_openai_body
+ALL_HINTS: dict[str, object] = {
+    "tuf": {"ert_s": 0.2, "alpha": -1.0}, "skill_set": "drone", "robot": "tello", "agent": "a", "app": "b",
+    "app_requests": 3, "urgency": 1, "network_s": 0.1, "expected_tokens": 50.0, "pace_s": 0.1, "acceptance": 0.5,
+    "priority": -5.0, "text": "go",
+}  # fmt: skip
 
-        body = {"model": "m", "messages": [], "vllm_xargs": {"x": 1}, "timely": {"ert_s": 0.2, "agent": "a"}}
-        data = json.loads(translate_vllm_openai_body(json.dumps(body).encode())[0])
-        assert "timely" not in data
-        assert data["vllm_xargs"] == {"x": 1, "timely_agent": "a", "timely_ert_s": 0.2}
 
-    def test_a_body_with_images_passes(self) -> None:
-        from timely.engines.vllm.openai import translate_vllm_openai_body
+def test_all_hints_of_an_openai_request_reach_the_scheduler() -> None:
+    assert set(ALL_HINTS) == set(OpenAIHints.model_fields)
+    body = {"model": "m", "vllm_xargs": {"x": 1}, "timely": ALL_HINTS}
+    fields = vllm_openai_fields(openai_http_hints(body, LOCAL), body)
+    assert (set(fields), fields["vllm_xargs"]["x"]) == ({"vllm_xargs"}, 1)
+    params = parse_extra_args(fields["vllm_xargs"])
+    assert params is not None
+    hints = params.hints(0.0)
+    assert (hints.utility.ert_s, hints.app, hints.urgency) == (0.2, "b", 1)
+    assert (params.skill_set, params.robot, params.agent, params.text) == ("drone", "tello", "a", "go")
 
-        image = "x" * (16 << 20)
-        data = json.loads(
-            translate_vllm_openai_body(json.dumps({"image": image, "timely": {"agent": "a"}}).encode())[0]
-        )
-        assert data["image"] == image
-        assert data["vllm_xargs"] == {"timely_agent": "a"}
 
-    def test_other_bodies_stay_as_they_are(self) -> None:
-        from timely.engines.vllm.openai import translate_vllm_openai_body
-
-        for body in (b'{"model": "m"}', b"{broken", b'"timely"', b'["timely"]', b""):
-            assert translate_vllm_openai_body(body) == (body, None)
-
-    @pytest.mark.parametrize(
-        "timely",
-        [
-            {"alpha": 3},
-            {"arrival_s": 1.0},
-            {"forced_ids": [1]},
-            {"what": 1},
-            7,
-            {"tuf": {"x": 1}},
-        ],
-    )
-    def test_unusable_timely_is_refused(self, timely: object) -> None:
-        from timely.engines.vllm.openai import translate_vllm_openai_body
-
-        with pytest.raises(InvalidInput, match=r"."):
-            translate_vllm_openai_body(json.dumps({"timely": timely}).encode())
+@pytest.mark.parametrize(
+    "timely", [{"alpha": 3}, {"arrival_s": 1.0}, {"forced_ids": [1]}, {"what": 1}, 7, {"tuf": {"x": 1}}]
+)
+def test_unusable_hints_of_an_openai_request_are_refused(timely: object) -> None:
+    with pytest.raises(InvalidInput, match=r"."):
+        openai_http_hints({"timely": timely}, LOCAL)
 
 
 @pytest.mark.asyncio
 async def test_a_priority_that_our_own_server_has_checked_reaches_the_scheduler() -> None:
     """Objectives of gateways and hints of Dynamo become priorities; a client of ``vllm serve`` may name none."""
     pytest.importorskip("vllm", reason="needs vLLM")
-    from timely.engines.vllm.openai import Receive, Scope, Send, TimelyField
     from timely.engines.vllm.plugin import _validating
 
     processed: list[Any] = []
     process_inputs = _validating(lambda self, request_id, prompt, params: processed.append(params.extra_args))
 
-    async def vllm_app(scope: Scope, receive: Receive, send: Send) -> None:
-        fields = json.loads((await receive())["body"])
+    async def ask(hints: dict[str, Any]) -> None:
+        fields = vllm_openai_fields(hints, {})
         process_inputs(None, "chatcmpl-1", {}, SimpleNamespace(extra_args=fields["vllm_xargs"]))
 
-    async def ask(timely: dict[str, Any]) -> None:
-        body = json.dumps({"messages": [], "timely": timely}).encode()
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": body}
-
-        scope = {"type": "http", "method": "POST", "headers": []}
-        await TimelyField(vllm_app)(scope, receive, lambda message: asyncio.sleep(0))
-
-    for fields in ({"priority": -10.0, "task_id": "chatcmpl-1"}, {"task_id": "chatcmpl-2"}):
-        await asyncio.create_task(ask(fields))
+    for hints in ({"priority": -10.0, "task_id": "chatcmpl-1"}, {"task_id": "chatcmpl-2"}):
+        await asyncio.create_task(ask(hints))
     params = [parse_extra_args(extra_args) for extra_args in processed]
     assert [one.hints(0.0).priority for one in params if one is not None] == [-10.0, 0.0]
     assert [one.awaits_values for one in params if one is not None] == [False, False]

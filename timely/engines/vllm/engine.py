@@ -70,7 +70,7 @@ from timely.engines.vllm.model import (
     vllm_planner_card,
 )
 from timely.engines.vllm.name_constraint import vllm_prompt_names
-from timely.engines.vllm.params import vllm_forced_plan_params, vllm_hint_params
+from timely.engines.vllm.params import vllm_forced_plan_params, vllm_hint_params, vllm_openai_fields
 from timely.engines.vllm.resumed_plan import vllm_resumed_context, vllm_resumed_end, vllm_resumed_tokens
 from timely.planner.model_card import Card, read_card
 from timely.plans.grammar import plan_grammar
@@ -473,6 +473,9 @@ class VllmEngine(Engine):
         """Without those that need speculation, if this engine runs without it."""
         features = vllm_engine_features(self._args)
         return tuple(info for info in super().disciplines() if not discipline_lacks(info, features))
+
+    def openai_fields(self, hints: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+        return vllm_openai_fields(hints, body)
 
     async def tokenize(self, text: str) -> list[int]:
         """Token ids under the model's tokenizer, no special tokens."""

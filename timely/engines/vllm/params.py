@@ -168,6 +168,16 @@ def vllm_forced_plan_params(plan: ForcedPlan) -> dict[str, Any]:
     }
 
 
+def vllm_openai_fields(hints: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an OpenAI request that take its hints through vLLM, beside those in ``body``.
+
+    The priority goes into ``SERVER_PRIORITY``: among ``vllm_xargs`` it could be any client's of ``vllm serve``.
+    """
+    SERVER_PRIORITY.set(hints.get("priority"))
+    xargs = flatten_vllm_xargs({name: value for name, value in hints.items() if name != "priority"})
+    return {"vllm_xargs": {**(body.get("vllm_xargs") or {}), **xargs}}
+
+
 def flatten_vllm_xargs(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The same parameters as flat keys that vLLM's HTTP field ``vllm_xargs`` takes (no nesting, no None)."""
     flat: dict[str, Any] = {}

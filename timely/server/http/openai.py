@@ -97,7 +97,9 @@ class OpenAIEndpoints:
             kv_tokens = await self._kv_tokens(data, choices, principal, size)
             agent = hints.get("agent", "")
             with self._service.admitted_request(name, choices, principal, agent, kv_tokens):
-                data[KEY] = await self._annotate(data, hints, name, principal)
+                hints = await self._annotate(data, hints, name, principal)
+                data.pop(KEY, None)
+                data |= self._service.engine.engine.openai_fields(hints, data)
                 text: str = await _off_loop(json.dumps, data, size)
                 headers = [one for one in scope["headers"] if one[0] not in REWRITTEN_HEADERS]
                 headers += [
