@@ -102,11 +102,6 @@ def same_words(reference: Scene, world: Scene) -> str:
     return ""
 
 
-def same_case_answer(reference: Scene, world: Scene) -> str:
-    """The plans gave the same answer; nothing else counts."""
-    return same_words(reference, world)
-
-
 def case_refused(reference: Scene, world: Scene) -> str:
     """The plan refuses in the canonical form and moves nothing."""
     if not isinstance(world, (DroneWorld, ArmWorld)):
@@ -141,7 +136,7 @@ def _same_pose(reference: DroneWorld, world: DroneWorld) -> str:
     turn_deg = (world.heading_deg - reference.heading_deg + 180.0) % 360.0 - 180.0
     if abs(turn_deg) > 8.0:
         return f"ends {turn_deg:.0f} degrees off"
-    return "" if math.isclose(len(reference.photos), len(world.photos)) else "pictures"
+    return ""
 
 
 def _same_table(reference: ArmWorld, world: ArmWorld) -> str:

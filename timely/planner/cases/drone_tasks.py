@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from timely.planner.cases import drone_steps
-from timely.planner.cases.case import Case, Judge, Trial, case_refused, same_case_answer, same_effects
+from timely.planner.cases.case import Case, Judge, Trial, case_refused, same_effects, same_words
 from timely.planner.cases.draft import Draft, Family, draw_case
 from timely.planner.cases.drone_replans import draft_case_evasion, draft_case_replan
 from timely.planner.cases.drone_rooms import drone_case_trials, drone_object, drone_phrase, drone_scene
@@ -83,11 +83,11 @@ def draft_case_question(sampler: Sampler) -> Draft:
     if sampler.chance(0.5):
         task = drone_phrase(sampler, "in the room?", name)
         scene = drone_scene(sampler, sampler.chance(0.6), without=(name,))
-        trials = _at_three_places(thing_somewhere(sampler, name), same_case_answer)
+        trials = _at_three_places(thing_somewhere(sampler, name), same_words)
         return Draft(task, f"?s('{name}')==True{YES_NO}", trials, scene, command=False)
     task = drone_phrase(sampler, "in view?", name)
     scene = drone_scene(sampler, not sampler.chance(0.4), name, often=0.5, without=(name,))
-    trials = drone_case_trials((Thing(name),), (), judge=same_case_answer)
+    trials = drone_case_trials((Thing(name),), (), judge=same_words)
     return Draft(task, f"?iv('{name}')==True{YES_NO}", trials, scene, command=False)
 
 
@@ -98,7 +98,7 @@ def draft_case_two_things(sampler: Sampler) -> Draft:
     articles = {"a": sampler.with_article(first), "b": sampler.with_article(second)}
     task = sampler.phrase(wording, x=first, y=second, **articles)
     one, other = Thing(first, -10.0), Thing(second, 10.0)
-    trials = drone_case_trials((one, other), (one,), (other,), (), judge=same_case_answer)
+    trials = drone_case_trials((one, other), (one,), (other,), (), judge=same_words)
     names = (first, second)
     scene = drone_scene(sampler, not sampler.chance(0.4), *names, often=0.5, without=names)
     plan = f"?iv('{first}'){operator}iv('{second}'){YES_NO}"
@@ -109,7 +109,7 @@ def _beside_furniture(
     sampler: Sampler, task: str, plan: str, thing: Thing, furniture: str, *, command: bool
 ) -> Draft:
     """A draft that looks for a thing on or under furniture; a plan that answers is judged by its answer."""
-    judge = same_case_answer if plan.endswith(YES_NO) else same_effects
+    judge = same_words if plan.endswith(YES_NO) else same_effects
     scene = drone_scene(sampler, not sampler.chance(0.4), furniture, without=(thing.name,))
     return Draft(task, plan, drone_case_trials((thing,), (), judge=judge), scene, command=command)
 
@@ -238,7 +238,7 @@ def draft_case_probe(sampler: Sampler) -> Draft:
     task = f"{text[0].upper()}{text[1:]}?"
     if sampler.chance(0.3):
         task = sampler.phrase("probe", q=text)
-    trials = drone_case_trials((Thing(name),), judge=same_case_answer, facts=((words[-3:], answer),))
+    trials = drone_case_trials((Thing(name),), judge=same_words, facts=((words[-3:], answer),))
     scene = drone_scene(sampler, sampler.chance(0.7), name)
     return Draft(task, f"_1=p('{text}');l(_1);", trials, scene, command=False)
 
