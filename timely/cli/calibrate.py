@@ -1,24 +1,18 @@
 """``timely calibrate``: a step-time profile of the machine at hand, or of one whose kernels were profiled."""
 
 import datetime
-from dataclasses import asdict
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from timely.cli.output import JsonFile, check_cli_output_file, cli_say, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.errors import InvalidInput, Unsupported
-from timely.engines.step_time.fit import measured_profile, save_step_time_profile
+from timely.engines.step_time.fit import save_step_time_profile
 from timely.engines.step_time.from_kernels import fit_kernels
 from timely.engines.step_time.profile import KvCache, ProfileLimits, StepTimeProfile
-
-MEASURING = "timely.engines.vllm.calibrate"
-"""Module whose ``timed_steps(model)`` runs steps on the live engine."""
-
 
 MAX_LAYERS = 100_000
 
@@ -97,10 +91,9 @@ def _measure(
             "measuring needs the live engine; install timely-serving[vllm], or give --from-kernels",
             where="calibrate",
         )
-    measuring: Any = import_module(MEASURING)
+    from timely.engines.vllm.calibrate import calibrate_vllm_profile
+
+    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     with quiet_cli_terminal("calibrate", verbose=verbose) as terminal:
         terminal.name_log()
-        calibration = measuring.time_vllm_steps(model, arguments, rounds, terminal.say)
-    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    sizes = asdict(calibration.sizes)
-    return measured_profile(name, calibration.source, calibration.steps, sizes, calibration.loop_s, today)
+        return calibrate_vllm_profile(name, model, arguments, rounds, terminal.say, date=today)

@@ -7,12 +7,15 @@ import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from timely.cli.main import run_timely_command as timely
 from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest
-from timely.engines.step_time.profile import StepTime, load_step_profile
+from timely.engines.step_time.fit import measured_profile
+from timely.engines.step_time.journal import TimedStep
+from timely.engines.step_time.profile import StepTime, StepTimeProfile, load_step_profile
 from timely.engines.vllm import calibrate
 from timely.engines.vllm.arguments import EngineSizes, VllmOptions
 
@@ -98,9 +101,16 @@ def test_a_profile_is_measured_and_says_where_it_comes_from(
 
 def test_every_kind_of_step_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "VllmEngine", FakeEngine)
-    measured = calibrate.time_vllm_steps(rounds=2)
+    fitted: list[TimedStep] = []
+
+    def keep_steps(name: str, source: str, steps: list[TimedStep], *rest: Any) -> StepTimeProfile:
+        fitted.extend(steps)
+        return measured_profile(name, source, steps, *rest)
+
+    monkeypatch.setattr(calibrate, "measured_profile", keep_steps)
+    calibrate.calibrate_vllm_profile("mine", rounds=2)
     assert {min(prompt, 1000) for prompt in calibrate.PROMPTS} <= set(FakeEngine.prompts)
     for context, batch in itertools.product(calibrate.CONTEXTS, calibrate.BATCHES):
         assert FakeEngine.prompts.count(context) >= 2 * batch
-    assert all(step.step_s < 2.0 for step in measured.steps)
-    assert len(measured.steps) > 500
+    assert all(step.step_s < 2.0 for step in fitted)
+    assert len(fitted) > 500

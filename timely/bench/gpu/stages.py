@@ -235,17 +235,10 @@ def _calibrate(bench: GpuBench, left_s: float) -> Value:
 
 def calibrate_in_process(model: str, arguments: tuple[str, ...], rounds: int, target: str) -> Value:
     """Measure step times and write them as a profile; returns the profile."""
-    from timely.engines.step_time.fit import measured_profile, save_step_time_profile
-    from timely.engines.vllm.calibrate import time_vllm_steps
+    from timely.engines.step_time.fit import save_step_time_profile
+    from timely.engines.vllm.calibrate import calibrate_vllm_profile
 
-    calibration = time_vllm_steps(model, arguments, rounds)
-    profile = measured_profile(
-        Path(target).stem,
-        calibration.source,
-        calibration.steps,
-        asdict(calibration.sizes),
-        calibration.loop_s,
-    )
+    profile = calibrate_vllm_profile(Path(target).stem, model, arguments, rounds)
     save_step_time_profile(Path(target), profile)
     result: Value = profile.model_dump(mode="json")
     return result

@@ -9,17 +9,14 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from timely.engines.base import ForcedPlan, GenerationRequest
-from timely.engines.step_time.journal import (
-    TimedStep,
-    read_step_journal,
-    step_loop_s,
-    steps_from_events,
-)
+from timely.engines.step_time.fit import measured_profile
+from timely.engines.step_time.journal import read_step_journal, step_loop_s, steps_from_events
+from timely.engines.step_time.profile import StepTimeProfile
 from timely.engines.vllm.arguments import EngineSizes, VllmOptions
 from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.forced_decoding import engine_arguments
@@ -37,24 +34,18 @@ ROUNDS = 3
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """What a profile is made of."""
-
-    steps: list[TimedStep]
-    sizes: EngineSizes
-    source: str
-    loop_s: Mapping[str, float] = field(default_factory=dict)
-    """See ``step_loop_s``."""
-
-
-def time_vllm_steps(
+def calibrate_vllm_profile(
+    name: str,
     model: str | None = None,
     arguments: Sequence[str] = (),
     rounds: int = ROUNDS,
     say: Say = lambda line: None,
-) -> Calibration:
-    """Run steps of every kind on a fresh engine and time them; about two minutes for the small model on two cores.
+    *,
+    date: str = "",
+) -> StepTimeProfile:
+    """The profile ``name``, fitted to steps of every kind on a fresh engine.
+
+    It takes about two minutes for the small model on two cores.
 
     Raises:
         EngineFailed: vLLM does not start, or died. InvalidInput: it does not know an argument or the model.
@@ -66,12 +57,12 @@ def time_vllm_steps(
             model=model, discipline="fcfs", mode="stream", journal=str(journal), warm_up=(),
             arguments=(*engine_arguments(), *arguments),
         )  # fmt: skip
-        sizes, name, warm_s = asyncio.run(_run(options, rounds, say))
+        sizes, model_name, warm_s = asyncio.run(_run(options, rounds, say))
         files = sorted(Path(folder).glob("journal-*.jsonl"))
         journals = [read_step_journal(file) for file in files]
     steps = [step for events in journals for step in steps_from_events(events, warm_s)]
-    source = f"{name}, {_vllm()} on {_machine()}: {len(steps)} timed steps"
-    return Calibration(steps, sizes, source, step_loop_s(journals))
+    source = f"{model_name}, {_vllm()} on {_machine()}: {len(steps)} timed steps"
+    return measured_profile(name, source, steps, asdict(sizes), step_loop_s(journals), date)
 
 
 async def _run(options: VllmOptions, rounds: int, say: Say) -> tuple[EngineSizes, str, float]:
