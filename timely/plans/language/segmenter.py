@@ -5,6 +5,8 @@
 * after the ``;`` or line break that ends a statement with a call in it: ``mf(50);`` ``_1=ox('cat');``;
 * or after the ``}`` that ends it and closes its block: ``g('scissors')}``. The segment takes one brace only. A
   further brace, ``;``, ``->False`` or ``:{`` starts the next segment or is the plan's tail;
+* or after the ``}`` of a loop with a call in it, since the robot then begins the further rounds. In ``4{mf(50);}`` and
+  ``2{?iv('a'){tp()}}`` that last brace is a segment of its own;
 * or after the ``{`` of a condition with a call, which the robot can evaluate now: ``?s('scissors')==True{``. A
   condition without a call (``?_1!=False{``) and a loop's header (``4{``) belong to the next segment;
 * or else before the first character that cannot continue the call (``mf(50)tc(90)``, ``mf(50)->True``). Spaces after
@@ -21,8 +23,8 @@ directly after ``。！？``. A paragraph ends after an empty line. A part short
 After ``max_words`` the next space ends the segment.
 
 Segments concatenate to the text. Boundaries depend on the text alone, not on its division into tokens. The automaton
-reads each character once and keeps a few scalars, so it is linear. RE2 is linear too but cannot be suspended: it
-would match the segment again from its start at each token.
+reads each character once and keeps a few scalars and the open blocks, so it is linear. RE2 is linear too but cannot be
+suspended: it would match the segment again from its start at each token.
 """
 
 from dataclasses import dataclass
@@ -147,6 +149,10 @@ class _CallScanner:
         self._word = ""
         self._in_word = False
         self._calls: list[str] = []
+        self._closed_calls = 0
+        """Calls in the segments so far."""
+        self._open_blocks: list[int | None] = []
+        """Of each open block: the calls before it if it is a loop, else None."""
         self._brackets = 0
         self._condition = False
         self._value = False
@@ -155,6 +161,7 @@ class _CallScanner:
     def _close(self) -> _Use:
         names = tuple([self._names.get(word, word) for word in self._calls])
         self._calls = []
+        self._closed_calls += len(names)
         self._restart()
         return not self._blocking.isdisjoint(names), names
 
@@ -221,7 +228,8 @@ class _CallScanner:
                 self._open = _VALUE if self._value else _STATEMENT
         elif char == ";" or (self._blocks and char in "{}"):
             # These never stand inside brackets, so an unclosed bracket does not swallow the rest of the plan.
-            if self._calls:
+            begins_rounds = char != ";" and self._brace(char)
+            if self._calls or begins_rounds:
                 ends.append((offset + 1, self._close()))
             else:
                 self._restart()
@@ -236,6 +244,15 @@ class _CallScanner:
             elif self._blocks and not self._brackets:
                 self._condition = self._condition or char == "?"
                 self._value = self._value or char in "=-"
+
+    def _brace(self, char: str) -> bool:
+        """Open or close a block; True if that lets the robot begin the further rounds of a loop."""
+        if char == "{":
+            is_loop = self._word.isdecimal() and not self._condition
+            self._open_blocks.append(self._closed_calls if is_loop else None)
+            return False
+        calls_before = self._open_blocks.pop() if self._open_blocks else None
+        return calls_before is not None and self._closed_calls > calls_before
 
     def _bracket(self, offset: int, ends: list[tuple[int, _Use]]) -> None:
         if self._open == _STATEMENT:
