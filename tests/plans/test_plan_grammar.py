@@ -8,6 +8,7 @@ import re
 import pytest
 
 from lrtrace.profiles import load_profile
+from timely.core.errors import InvalidInput
 from timely.plans import ebnf
 from timely.plans.grammar import plan_grammar
 from timely.plans.language.parser import SegmentParser, parse_plan
@@ -36,14 +37,31 @@ def test_whole_numbers_in_range_and_no_others(low: int, high: int) -> None:
     assert not rule.fullmatch("")
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.1, 60), (0, 1), (0.25, 0.9), (3, 12.5)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.1, 60), (0, 1), (0.25, 0.9), (3, 12.5), (-1.5, 0.5), (-12.5, -3), (0, 0)]
+)
 def test_decimals_in_range_and_no_others(low: float, high: float) -> None:
     rule = as_regex(ebnf.ebnf_decimal(low, high))
-    for tenths in range(int(high * 10) + 50):
+    for tenths in range(int(low * 10) - 50, int(high * 10) + 50):
         number = tenths / 10
         assert bool(rule.fullmatch(f"{number:.1f}")) == (low <= number <= high), number
         if tenths % 10 == 0:
             assert bool(rule.fullmatch(f"{number:.0f}")) == (low <= number <= high), number
+
+
+def test_a_narrow_range_has_more_decimals() -> None:
+    rule = as_regex(ebnf.ebnf_decimal(-0.02, 0.05))
+    written = [f"{number / 1000:.3f}" for number in range(-25, 60)]
+    assert [text for text in written if rule.fullmatch(text) and text != "-0.000"] == written[5:76]
+    assert as_regex(ebnf.ebnf_decimal(0.5, 0.5)).fullmatch("0.5")
+    with pytest.raises(InvalidInput, match="no number of 6 decimals"):
+        ebnf.ebnf_decimal(1.23e-8, 1.24e-8)
+
+
+def test_a_range_beyond_four_digits_is_not_empty() -> None:
+    assert as_regex(ebnf.ebnf_integer(20_000, None)).fullmatch("99999")
+    assert as_regex(ebnf.ebnf_integer(None, -20_000)).fullmatch("-20000")
+    assert as_regex(ebnf.ebnf_decimal(20_000, None)).fullmatch("20000.5")
 
 
 def test_open_ranges_end_at_four_digits() -> None:
@@ -206,6 +224,25 @@ def test_choices_and_truth_values() -> None:
         assert rules.accepts(plan) == good, plan
         if good:
             assert parse_plan(plan, skill_set)
+
+
+@pytest.mark.process
+def test_skills_and_arguments_with_similar_names_keep_their_rules() -> None:
+    def skill(name: str, argument: str, low: int) -> dict[str, object]:
+        return {
+            "name": name,
+            "arguments": [{"name": argument, "type": "int", "min": low, "max": low + 1}],
+            "in_a_row": 9,
+        }
+
+    skills = [skill("a_b", "c", 1), skill("a", "b_c", 3), skill("call", "x", 5), skill("x", "v", 7)]
+    names = [{"name": "say", "arguments": [{"name": "m", "type": "str"}]}, {"name": "say_v"}]
+    skill_set = SkillSet.model_validate({"name": "t", "language": "minispec", "skills": [*skills, *names]})
+    rules = Matcher(plan_grammar(skill_set))
+    for plan in ("a_b(1);", "a(3);", "call(5);", "x(7);", "say('hi');", "say_v();"):
+        assert rules.accepts(plan), plan
+    for plan in ("a_b(3);", "a(1);", "call(x(7));", "x(5);", "say_v('hi');"):
+        assert not rules.accepts(plan), plan
 
 
 @pytest.mark.process

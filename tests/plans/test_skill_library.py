@@ -100,6 +100,8 @@ WRONG = [
     ("min: 1", "min: 9", 4, "min 9 is over max 5"),
     ("min: 1", "min: 0.5", 4, "whole number"),
     ("min: 1", "min: two", 4, "skills.0.arguments.0.min"),
+    ("max: 5", "max: 20000000000000", 4, "a plan's numbers have few digits"),
+    ("max: 5", "max: 5, choices: [1, 7]", 4, "choice 7 is outside min and max"),
     ("type: int,", "type: number,", 4, "skills.0.arguments.0.type"),
     ("{name: stop}", "{name: stop, abbr: no}", 5, "quote it"),
     ("{name: stop}", "{name: stop, abbr: wave}", 3, "'wave' names both"),
@@ -107,6 +109,21 @@ WRONG = [
     ("{name: stop}", "{name: stop, blocks: true}", 5, "return something"),
     ("{name: stop}", "{name: stop, pattern: '(stop'}", 5, "missing )"),
     ("{name: stop}", "{name: stop, pattern: '(a)\\1'}", 5, "not an RE2 pattern"),
+    *(
+        (
+            "{name: stop}",
+            f"{{name: stop, arguments: [{{name: a, {argument}}}]}}",
+            5,
+            "no value that a plan may have",
+        )
+        for argument in (
+            "type: float, choices: [0.00001, 2.0]",
+            "type: int, choices: [1, 100000000000000000000]",
+            'type: str, choices: ["a\\rb"]',
+            "type: str, choices: [too long], max_chars: 2",
+            "type: object, choices: ['!?']",
+        )
+    ),
     ("{name: stop}", "{name: stop, speed: 3}", 5, "skills.1.speed"),
     ("{name: stop}", "{name: stop, example: stop(1}", 5, "skills.1.example"),
     ("wave(3);", "jump(3);", 7, "examples.0.plan"),

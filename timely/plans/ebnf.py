@@ -6,12 +6,19 @@ Every repetition is bounded, so a model cannot repeat itself without end.
 import math
 from collections.abc import Iterable
 
-# Letters of object names: a subset of ``OBJECT_SHAPE``.
+from timely.core.errors import InvalidInput
+
+# Letters of object names: a subset of ``OBJECT_NAME``.
 _LETTERS = (
     r"a-zA-Z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017f\u0391-\u03a1\u03a3-\u03c9\u0410-\u044f"
     r"\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3"
 )
 _MAX_DIGITS = 4
+MAX_DECIMALS = 6
+_FEWEST_STEPS = 10
+"""Steps of a range, in decimals, unless it needs more than ``MAX_DECIMALS``."""
+_ROUNDING = 1e-9
+"""0.29 times 100 is 28.999999999999996."""
 _WORD_CHARS = 14
 _MAX_WORDS = 8
 OBJECT_WORDS = 3
@@ -32,25 +39,47 @@ def ebnf_either(options: Iterable[str]) -> str:
 
 
 def ebnf_integer(low: int | None, high: int | None) -> str:
-    """A whole number in ``low..high`` without leading zeros. Without a bound it has at most four digits."""
-    top = 10**_MAX_DIGITS - 1
-    low = -top if low is None else low
-    high = top if high is None else high
-    parts = [_glue(classes) for classes in _range(max(low, 0), high)] if high >= 0 else []
-    if low < 0:
-        parts += [f'"-" {_glue(classes)}' for classes in _range(max(1, -high), -low)]
-    return ebnf_either(parts)
+    """A whole number in ``low..high`` without leading zeros.
+
+    Without a bound it has at most four digits, or as many as the other bound.
+    """
+    low, high = (int(bound) for bound in _bounds(low, high))
+    return ebnf_either(_signed(low, high, 0))
 
 
 def ebnf_decimal(low: float | None, high: float | None) -> str:
-    """A number in ``low..high`` (zero or more), whole or with one decimal; at most four digits without a bound."""
-    bottom = 0.0 if low is None else max(0.0, low)
-    top = 10.0**_MAX_DIGITS - 1 if high is None else high
-    parts = [_glue(classes) for classes in _range(math.ceil(bottom), math.floor(top))]
-    for classes in _range(math.ceil(round(bottom * 10, 6)), math.floor(round(top * 10, 6))):
-        whole = classes[:-1] or ["0"]
-        parts.append(f'{_glue(whole)} "." {_glue(classes[-1:])}')
+    """A number in ``low..high``, whole or with a decimal; in a range below 1 with more decimals.
+
+    Without a bound it has at most four digits before the point, or as many as the other bound.
+
+    Raises:
+        InvalidInput: the range holds no number of ``MAX_DECIMALS``.
+    """
+    low, high = _bounds(low, high)
+    for decimals in range(1, MAX_DECIMALS + 1):
+        bounds = [
+            (math.ceil(low * 10**digits - _ROUNDING), math.floor(high * 10**digits + _ROUNDING))
+            for digits in range(decimals + 1)
+        ]
+        if decimals == MAX_DECIMALS or bounds[-1][1] - bounds[-1][0] >= _FEWEST_STEPS:
+            break
+    parts = [part for digits, (start, end) in enumerate(bounds) for part in _signed(start, end, digits)]
+    if not parts:
+        raise InvalidInput(f"no number of {MAX_DECIMALS} decimals lies in {low:g}..{high:g}", where="grammar")
     return ebnf_either(parts)
+
+
+def _bounds(low: float | None, high: float | None) -> tuple[float, float]:
+    """Both bounds of a range that may be open."""
+    digits = max([_MAX_DIGITS, *(len(str(abs(int(bound)))) for bound in (low, high) if bound is not None)])
+    top = 10**digits - 1
+    return -top if low is None else low, top if high is None else high
+
+
+def _signed(low: int, high: int, decimals: int) -> list[str]:
+    """The numbers ``low..high`` with the point before their last ``decimals`` digits."""
+    parts = [_glue(classes, decimals) for classes in _range(max(low, 0), high)]
+    return parts + [f'"-" {_glue(classes, decimals)}' for classes in _range(max(1, -high), -low)]
 
 
 def ebnf_text(chars: int) -> str:
@@ -94,14 +123,19 @@ def _words(part: str, first: str, words: int, chars: int, *, after: str = "") ->
     return " | ".join(f'"\'" {start}{further * more}{after} "\'"' for more in range(words))
 
 
-def _glue(classes: list[str]) -> str:
-    """A sequence of digits and digit classes."""
-    return " ".join(f'"{part}"' if part.isdigit() else part for part in classes)
+def _glue(classes: list[str], decimals: int) -> str:
+    """A sequence of digits and digit classes, with the point before the last ``decimals`` of them."""
+    digits = ["0"] * (decimals + 1 - len(classes)) + classes
+    if decimals:
+        digits.insert(-decimals, ".")
+    return " ".join(part if part.startswith("[") else f'"{part}"' for part in digits)
 
 
 def _range(low: int, high: int) -> list[list[str]]:
     """Patterns, digit by digit, that together match ``low..high`` (zero or more), each number once."""
     patterns: list[list[str]] = []
+    if high < low:
+        return patterns
     for digits in range(len(str(low)), len(str(high)) + 1):
         start = max(low, 0 if digits == 1 else 10 ** (digits - 1))
         end = min(high, 10**digits - 1)

@@ -108,7 +108,9 @@ class _Rules:
 
     def _add_call(self, skill: Skill) -> None:
         names = [
-            self._rule_name(f"{skill.word}-{argument.name}", _argument_rule(argument))
+            self._rule_name(
+                f"arg-{_rule_part(skill.word)}-{_rule_part(argument.name)}", _argument_rule(argument)
+            )
             for argument in skill.arguments
         ]
         word = ebnf.ebnf_literal(f"{skill.word}(")
@@ -118,7 +120,7 @@ class _Rules:
         )
 
     def _rule_name(self, name: str, body: str) -> str:
-        name = self.names_by_body.setdefault(body, name.replace("_", "-"))
+        name = self.names_by_body.setdefault(body, name)
         self.rules[name] = body
         return name
 
@@ -246,4 +248,9 @@ class _Rules:
 
 
 def _call_rule(skill: Skill) -> str:
-    return f"call-{skill.word}".replace("_", "-")
+    return f"call-{_rule_part(skill.word)}"
+
+
+def _rule_part(word: str) -> str:
+    """A word in the name of a rule, which GBNF writes without underscores. No two names become the same."""
+    return word.replace("_", "--")

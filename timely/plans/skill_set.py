@@ -32,11 +32,11 @@ Returns = Literal["none", "bool", "float", "str"]
 WORD = r"[A-Za-z][A-Za-z0-9_]{0,63}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
-OBJECT_SHAPE = r"[\pL\pN][\pL\pN ._-]*(?:\[[0-9]+(?:\.[0-9]+)?\])?"
-"""An object name: words, with an optional horizontal position as in TypeFly (``chair[0.6]``)."""
-
 DEFAULT_CHARS: Mapping[str, int] = {"object": 48, "str": 120}
 NUMERIC = ("int", "float")
+
+MAX_BOUND = 10**12
+"""Largest absolute bound or choice. The lexer reads numbers of at most 15 characters."""
 
 Number = StrictInt | StrictFloat
 
@@ -73,6 +73,8 @@ class Argument(_Part):
                 bound = getattr(self, name)
                 if self.type == "int" and bound is not None and not isinstance(bound, int):
                     raise ValueError(f"{name} of an int must be a whole number")
+                if bound is not None and abs(bound) > MAX_BOUND:
+                    raise ValueError(f"{name} is over {MAX_BOUND:g}: a plan's numbers have few digits")
             if self.min is not None and self.max is not None and self.min > self.max:
                 raise ValueError(f"min {self.min} is over max {self.max}")
         elif self.min is not None or self.max is not None:
@@ -92,6 +94,16 @@ class Argument(_Part):
             high = isinstance(value, (int, float)) and self.max is not None and value > self.max
             if low or high:
                 raise ValueError(f"choice {value!r} is outside min and max")
+            if not self._writable(value):
+                raise ValueError(f"choice {value!r} is no value that a plan may have here")
+
+    def _writable(self, value: int | float | str) -> bool:
+        """A plan can have this choice, and the check of its segments lets it pass."""
+        if not isinstance(value, str):
+            return abs(value) <= MAX_BOUND and "e" not in repr(value)
+        if len(value) > self.chars or not value.isprintable():
+            return False
+        return self.type != "object" or OBJECT_NAME.fullmatch(value) is not None
 
     @property
     def chars(self) -> int:
@@ -289,3 +301,7 @@ def compile_pattern(pattern: str) -> Any:
         raise ValueError(
             f"not an RE2 pattern: {reason.decode() if isinstance(reason, bytes) else reason}"
         ) from error
+
+
+OBJECT_NAME = compile_pattern(r"[\pL\pN][\pL\pN ._-]*(?:\[[0-9]+(?:\.[0-9]+)?\])?")
+"""An object name: words, with an optional horizontal position as in TypeFly (``chair[0.6]``)."""

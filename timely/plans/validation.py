@@ -7,12 +7,10 @@ from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput, UnsafeSegment
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.syntax import Call, Operation, Value, Variable
-from timely.plans.skill_set import NUMERIC, OBJECT_SHAPE, Argument, Skill, SkillSet, compile_pattern
+from timely.plans.skill_set import NUMERIC, OBJECT_NAME, Argument, Skill, SkillSet
 from timely.plans.units import convert_plan_unit
 
 MAX_SEGMENT_CHARS = 20_000
-_OBJECT = compile_pattern(OBJECT_SHAPE)
-"""Words, optionally with a position (``chair[0.6]``)."""
 
 
 def check_plan_segment(
@@ -133,7 +131,7 @@ def _bad_value(argument: Argument, value: int | float | bool | str) -> str | Non
             return f"must be a text, got {value!r}"
         if len(value) > argument.chars:
             return f"must be at most {argument.chars} characters, got {len(value)}"
-        if kind == "object" and _OBJECT.fullmatch(value) is None:
+        if kind == "object" and OBJECT_NAME.fullmatch(value) is None:
             return f"must name an object, got {value!r}"
     if argument.choices is not None and value not in argument.choices:
         return f"must be one of {', '.join(map(str, argument.choices))}, got {value!r}"
