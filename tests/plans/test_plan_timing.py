@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from crane import crane
 
 from lrtrace.profiles import load_profile
 from timely.core.errors import InvalidInput
@@ -30,6 +31,22 @@ def test_a_segment_takes_the_sum_of_its_calls() -> None:
     # A variable skill counts with its minimum, a condition with what it asks.
     assert segment_execution_s("?s('cat')==True{", DRONE, TELLO) == pytest.approx(1.53)
     assert segment_execution_s("g(_1);", DRONE, TELLO) == pytest.approx(2.46)
+
+
+def test_times_are_those_of_the_robots_own_units() -> None:
+    assert segment_execution_s("go(0.5,2.0);", *crane()) == pytest.approx(1.0 + 2.0)
+
+
+def test_a_profile_without_a_time_for_prose_is_an_error() -> None:
+    profile = load_profile("chat-reader")
+    entry = profile.skills["sentence"]
+    broken = entry.model_copy(update={"execution": entry.execution.model_copy(update={"argument": "voice"})})
+    with pytest.raises(InvalidInput, match="argument 'voice' is missing"):
+        segment_execution_s(
+            "One two three. ",
+            find_skill_set("chat"),
+            profile.model_copy(update={"skills": {"sentence": broken}}),
+        )
 
 
 def test_the_segment_that_closes_a_loop_takes_its_further_rounds() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from crane import crane
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from timely.plans.language.parser import SegmentParser
 from timely.plans.language.syntax import Call
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
-from timely.plans.units import convert_plan_unit
+from timely.plans.units import convert_plan_unit, robot_arguments
 from timely.plans.validation import check_plan_segment
 
 DRONE = find_skill_set("drone")
@@ -70,7 +71,7 @@ UNSAFE = [
     ("l('a\x1b[2J');", "control character U+001B"),
     ("l('a\x00');", "control character U+0000"),
     ("l('\ud800');", "control character U+D800"),
-    ("tp();" * 5000, "longer than 20000"),
+    ("tp();" * 1000, "longer than 4000"),
 ]
 
 
@@ -165,6 +166,14 @@ def test_nothing_outside_the_limits_passes(distance: int) -> None:
 def test_any_text_is_released_or_refused_with_the_one_error(text: str) -> None:
     with contextlib.suppress(UnsafeSegment):
         check_plan_segment(text, DRONE, TELLO)
+
+
+def test_a_robot_takes_its_arguments_in_its_own_order_and_units() -> None:
+    skills, robot = crane()
+    (call,) = check_plan_segment("go(0.5,2.0);", skills, robot)
+    assert list(robot_arguments(call, skills.skills[0], robot).items()) == [("up", 200), ("ahead", 50)]
+    with pytest.raises(UnsafeSegment, match=r"up of go must be 0 to 300 cm, got 310"):
+        check_plan_segment("go(0.5,3.1);", skills, robot)
 
 
 def test_units() -> None:

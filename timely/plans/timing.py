@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from lrtrace.errors import BadInput
 from lrtrace.robot_profile import RobotProfile
@@ -12,6 +13,7 @@ from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.language.syntax import Block, Call, If, Loop, Return, Statement, Value, plan_node_calls
 from timely.plans.skill_set import NUMERIC, Argument, Skill, SkillSet
+from timely.plans.units import robot_arguments
 
 WORDS_PER_S = 300 / 60
 """Average reading speed of adults, words per second (TimelyLLM section 7.1)."""
@@ -49,18 +51,25 @@ def segment_execution_s(
     if skill_set.language == "text":
         return _reading_s(text_or_calls, skill_set, profile)
     if not isinstance(text_or_calls, str):
-        return sum(_call_s(call, profile) for call in text_or_calls)
+        return sum(_call_s(call, skill_set, profile) for call in text_or_calls)
     parser = SegmentParser(skill_set, fragment=True)
-    seconds = sum(_call_s(call, profile) for call in parser.feed(text_or_calls))
+    seconds = sum(_call_s(call, skill_set, profile) for call in parser.feed(text_or_calls))
     for loop in (parser_state or parser).just_closed:
         if not _returns(loop):
-            seconds += (loop.count - 1) * _work_s(loop.body, profile)
+            seconds += (loop.count - 1) * _work_s(loop.body, skill_set, profile)
     return seconds
 
 
-def _call_s(call: Call, profile: RobotProfile) -> float:
+def _call_s(call: Call, skill_set: SkillSet, profile: RobotProfile) -> float:
+    with _own_errors(profile):
+        arguments = robot_arguments(call, skill_set.by_word[call.skill], profile)
+        return profile.execution_s(call.skill, {name: _plain(value) for name, value in arguments.items()})
+
+
+@contextmanager
+def _own_errors(profile: RobotProfile) -> Iterator[None]:
     try:
-        return profile.execution_s(call.skill, [_plain(value) for value in call.args])
+        yield
     except BadInput as error:
         raise InvalidInput(error.message, where=error.where or f"robot profile {profile.name}") from error
 
@@ -70,17 +79,17 @@ def _plain(value: Value) -> object:
     return value if isinstance(value, (int, float, bool, str)) else ""
 
 
-def _work_s(node: Block | Statement, profile: RobotProfile) -> float:
+def _work_s(node: Block | Statement, skill_set: SkillSet, profile: RobotProfile) -> float:
     """Execution time of a node with all rounds of its loops, seconds."""
     if isinstance(node, Block):
-        return sum(_work_s(statement, profile) for statement in node.statements)
+        return sum(_work_s(statement, skill_set, profile) for statement in node.statements)
     if isinstance(node, Loop):
-        return node.count * _work_s(node.body, profile)
+        return node.count * _work_s(node.body, skill_set, profile)
     if isinstance(node, If):
         conditions = [call for branch in node.branches for call in plan_node_calls(branch.condition)]
-        within = sum(_work_s(branch.body, profile) for branch in node.branches)
-        return within + sum(_call_s(call, profile) for call in conditions)
-    return sum(_call_s(call, profile) for call in plan_node_calls(node))
+        within = sum(_work_s(branch.body, skill_set, profile) for branch in node.branches)
+        return within + sum(_call_s(call, skill_set, profile) for call in conditions)
+    return sum(_call_s(call, skill_set, profile) for call in plan_node_calls(node))
 
 
 def _returns(node: Block | Statement) -> bool:
@@ -99,7 +108,8 @@ def _reading_s(text_or_calls: str | Sequence[Call], skill_set: SkillSet, profile
     unit = skill_set.text_rules.unit
     if unit not in profile.skills:
         return len(text_or_calls.split()) / WORDS_PER_S
-    return profile.execution_s(unit, [text_or_calls])
+    with _own_errors(profile):
+        return profile.execution_s(unit, [text_or_calls])
 
 
 def plan_segment_max_tokens(skill_set: SkillSet, encode: Callable[[str], list[int]]) -> int:

@@ -2,6 +2,11 @@
 
 import math
 
+from lrtrace.robot_profile import RobotProfile
+from timely.core.errors import InvalidInput
+from timely.plans.language.syntax import Call, Value
+from timely.plans.skill_set import Skill
+
 _SCALES: tuple[dict[str, float], ...] = (
     {"m": 1.0, "cm": 0.01, "mm": 0.001},
     {"rad": 1.0, "deg": math.pi / 180.0},
@@ -24,3 +29,22 @@ def convert_plan_unit(value: float, unit: str, to: str) -> float | None:
             # 0.2 m is 20 cm, not 20.000000000000004.
             return round(value * (scale[unit] / scale[to]), 9)
     return None
+
+
+def robot_arguments(call: Call, skill: Skill, profile: RobotProfile) -> dict[str, Value]:
+    """The arguments of a call by name, in the order and the units of the robot's profile.
+
+    Raises:
+        InvalidInput: a number is in a unit of another quantity. UnknownName: the profile lacks the skill.
+    """
+    limits = profile.limits(skill.name)
+    values: dict[str, Value] = {}
+    for argument, value in zip(skill.arguments, call.args, strict=False):
+        values[argument.name] = value
+        unit = limits[argument.name].unit if argument.name in limits else argument.unit
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            converted_value = convert_plan_unit(value, argument.unit, unit)
+            if converted_value is None:
+                raise InvalidInput(f"{argument.name} is in {argument.unit}, the robot's limit in {unit}")
+            values[argument.name] = converted_value
+    return {name: values[name] for name in (*limits, *values) if name in values}

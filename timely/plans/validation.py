@@ -8,9 +8,10 @@ from timely.core.errors import InvalidInput, UnsafeSegment
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.syntax import Call, Operation, Value, Variable
 from timely.plans.skill_set import NUMERIC, OBJECT_NAME, Argument, Skill, SkillSet
-from timely.plans.units import convert_plan_unit
+from timely.plans.units import robot_arguments
 
-MAX_SEGMENT_CHARS = 20_000
+MAX_SEGMENT_CHARS = 4_000
+"""About 1,000 tokens; a segment is one skill or a block. The parser takes some 10 ms for so much."""
 
 
 def check_plan_segment(
@@ -148,22 +149,16 @@ def _bad_limit(call: Call, skill: Skill, profile: RobotProfile) -> str | None:
     """The error by the robot's profile. Only the other rules judge a value that exists only at run time."""
     try:
         limits = profile.limits(skill.name)
-        values: dict[str, object] = {}
-        for argument, value in zip(skill.arguments, call.args, strict=True):
-            limit = limits.get(argument.name)
+        values: dict[str, object] = dict(robot_arguments(call, skill, profile))
+        for name, value in values.items():
             if isinstance(value, (Variable, Call, Operation)):
+                limit = limits.get(name)
                 if limit is not None and (limit.numeric or limit.choices is not None):
-                    return (
-                        f"{argument.name} must be a plain value: its limit cannot be checked before release"
-                    )
-                values[argument.name] = ""
-            elif limit is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
-                values[argument.name] = convert_plan_unit(value, argument.unit, limit.unit)
-                if values[argument.name] is None:
-                    return f"{argument.name} is in {argument.unit}, the robot's limit in {limit.unit}"
-            else:
-                values[argument.name] = value
+                    return f"{name} must be a plain value: its limit cannot be checked before release"
+                values[name] = ""
         problems = profile.violations(skill.name, values)
+    except InvalidInput as error:
+        return error.message
     except BadInput as error:
         return f"robot {profile.name}: {error}"
     return f"robot {profile.name}: {'; '.join(problems)}" if problems else None

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import Argument, Skill, SkillSet, TextRules
+from timely.plans.validation import MAX_SEGMENT_CHARS
 
 DRONE = find_skill_set("drone")
 ARM = find_skill_set("arm")
@@ -138,6 +139,14 @@ def test_paragraphs_end_with_an_empty_line_and_long_ones_at_the_limit() -> None:
         ["One two. Three\nfour.\n \n", "Five\n\nsix seven eight nine ten ", "eleven twelve. End"],
         "",
     )
+
+
+def test_prose_without_an_end_is_cut_before_it_is_too_long_for_a_robot() -> None:
+    story = SkillSet(name="s", language="text", text=TextRules(unit="paragraph", max_words=2000))
+    text = f"{'x' * 40}, " * 400
+    texts, tail = cut(story, text)
+    assert (len(texts), tail) == (len(text) // 3024 + 1, "")
+    assert max(map(len, texts)) < MAX_SEGMENT_CHARS
 
 
 def test_prose_that_is_not_closed_is_the_tail() -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from crane import crane
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_plans import random_minispec_plans
 from timely_robots import language
 from timely_robots.error_codes import ErrorCode
 from timely_robots.language import PlanInterpreter
 from timely_robots.segments import MotionError, SegmentOrder, SkillCall, SkillValue
 
 from lrtrace.profiles import load_profile
+from timely.core.errors import InvalidInput, UnsafeSegment
+from timely.plans import Segmenter, SegmentParser, check_plan_segment
+from timely.plans.language.interpreter import Interpreter
 from timely.plans.skill_library import load_skill_set
 
 DRONE = load_profile("sim-drone")
@@ -189,6 +197,12 @@ def test_arguments_arrive_in_the_units_of_the_profile() -> None:
     )
 
 
+def test_arguments_arrive_in_the_order_of_the_profile() -> None:
+    skills, robot = crane()
+    call = language.approve_skill_call(SkillCall("go", (0.5, 2.0), "go(0.5,2.0)"), skills, robot)
+    assert call.args == (200, 50)
+
+
 @pytest.mark.parametrize("name", ["drone", "arm"])
 def test_every_example_plan_runs_on_the_simulated_robot(name: str) -> None:
     profile = DRONE if name == "drone" else ARM
@@ -201,3 +215,51 @@ def test_every_example_plan_runs_on_the_simulated_robot(name: str) -> None:
             )
             PlanInterpreter(skills, hands).run(example.plan)
             assert hands.calls
+
+
+ODDITIES = (
+    *("\u00a0", "\u2028", "\x85", "\ufeff", "\uff11", "\u00b2", "\u0308", "\u202e", "\ue000", "\x1c", "\r"),
+    *("'", '"', "\\", "\n", ",", ";", "{", "}", "(", ")", "->", ":", "?", "_1", "#", "&&", "."),
+    *("e9", "1e400", "-0", "00", "nan", "inf", "True", "0.", "-", "9" * 14, "9" * 16, "50cm"),
+)
+DRIVER_ONLY = ("in a block", "has no value yet", "without a")
+"""Errors that the driver sees only when it interprets the segment behind those before it."""
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    random_minispec_plans(),
+    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 2), st.sampled_from(ODDITIES)), max_size=2),
+)
+def test_a_driver_takes_the_segments_that_the_server_releases(
+    plan: str, changes: list[tuple[int, int, str]]
+) -> None:
+    """And no others, and understands them as the server does."""
+    for at, width, oddity in changes:
+        plan = plan[:at] + oddity + plan[at + width :]
+    skills = load_skill_set("drone")
+    parser, hands, segmenter = SegmentParser(skills), Hands(), Segmenter(skills)
+    expected, driver = Interpreter(skills), PlanInterpreter(skills, hands)
+    for boundary in (*segmenter.feed(plan), *segmenter.close()):
+        problem = refusal = ""
+        try:
+            check_plan_segment(boundary.text, skills, DRONE, parser_state=parser)
+        except UnsafeSegment as error:
+            problem = error.message
+        try:
+            language.check_robot_segment(order(boundary.text), DRONE)
+        except MotionError as error:
+            refusal = error.message
+        assert bool(refusal) == bool(problem) or (problem and any(why in problem for why in DRIVER_ONLY))
+        if problem:
+            break
+        expected.feed(boundary.text)
+        done: list[str] = []
+        with suppress(InvalidInput, MotionError):
+            while (call := expected.next()) is not None:
+                done.append(call.text)
+                expected.answer()
+        before = len(hands.calls)
+        with suppress(InvalidInput, MotionError):
+            driver.run(boundary.text)
+        assert hands.calls[before:] == done

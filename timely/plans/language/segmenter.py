@@ -20,7 +20,7 @@ stop after the turn until the parked generation is due again. Waiting for more w
 **The rule for prose** (``text``). A sentence ends after ``. ! ? …``, any closing quotes or brackets, and a space, so
 ``3.14`` is no end. Abbreviations and initials are no end either. A sentence also ends after a line break, and
 directly after ``。！？``. A paragraph ends after an empty line. A part shorter than ``min_words`` joins the next one.
-After ``max_words`` the next space ends the segment.
+After ``max_words``, or 3,000 characters, the next space ends the segment: a robot takes at most 4,000.
 
 Segments concatenate to the text. Boundaries depend on the text alone, not on its division into tokens. The automaton
 reads each character once and keeps a few scalars and the open blocks, so it is linear. RE2 is linear too but cannot be
@@ -272,6 +272,8 @@ _ABBREVIATIONS = frozenset(
         *("dept", "est", "vs", "etc", "cf", "approx", "no", "fig", "eq", "e.g", "i.e", "a.m", "p.m"),
     )
 )
+_MANY_CHARS = 3_000
+"""A segment of prose that is so long ends at the next space."""
 _FIRST_WIDE = "\u2e80"
 """First character of scripts without spaces, in which each character counts as a word."""
 
@@ -284,6 +286,7 @@ class _TextScanner:
         self._min = rules.min_words
         self._max = rules.max_words
         self._words = 0
+        self._chars = 0
         self._word = ""
         self._ended = False
         self._period = False
@@ -291,7 +294,7 @@ class _TextScanner:
         self._has_text = False
 
     def _close(self) -> _Use:
-        self._words = 0
+        self._words = self._chars = 0
         self._word = ""
         self._ended = self._newline = self._has_text = False
         return False, ()
@@ -303,6 +306,7 @@ class _TextScanner:
     def scan(self, text: str) -> list[tuple[int, _Use]]:
         ends: list[tuple[int, _Use]] = []
         for offset, char in enumerate(text):
+            self._chars += 1
             if char.isspace():
                 if self._space(char):
                     ends.append((offset + 1, self._close()))
@@ -341,6 +345,8 @@ class _TextScanner:
         word, self._word = self._word, ""
         ended, self._ended = self._ended, False
         again, self._newline = self._newline, self._newline or char == "\n"
+        if self._has_text and self._chars >= _MANY_CHARS:
+            return True
         if self._words < self._min:
             return False
         if self._words >= self._max:

@@ -6,7 +6,7 @@ task, and executes as far as the plan has arrived. It runs on the robot's motion
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, cast
+from typing import cast
 
 from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput, TimelyError
@@ -15,15 +15,13 @@ from timely.plans.language.parser import parse_plan_calls
 from timely.plans.language.syntax import Call, Value
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
-from timely.plans.units import convert_plan_unit
-from timely.plans.validation import check_call, check_plan_segment
+from timely.plans.units import robot_arguments
+from timely.plans.validation import MAX_SEGMENT_CHARS, check_call, check_plan_segment
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError, SegmentOrder, SkillCall, SkillValue
 
 Perform = Callable[[SkillCall], SkillValue]
 
-MAX_SEGMENT_CHARS = 4_000
-"""About 1,000 tokens; a segment is one skill or a block. The parser takes some 10 ms for so much."""
 MAX_ID_CHARS = 256
 
 MAX_CALLS = 10_000
@@ -64,7 +62,7 @@ def check_robot_segment(order: SegmentOrder, profile: RobotProfile) -> None:
 
 
 def approve_skill_call(call: SkillCall, skills: SkillSet, profile: RobotProfile) -> SkillCall:
-    """One call as the robot takes it: checked once more, arguments in the units of the robot's profile.
+    """One call as the robot takes it: checked once more, arguments in order and units of the robot's profile.
 
     A plan can compute arguments, so what the whole segment was checked for may not be what runs.
 
@@ -75,19 +73,12 @@ def approve_skill_call(call: SkillCall, skills: SkillSet, profile: RobotProfile)
     skill = skills.find(call.skill)
     if skill is None:  # prose: one text
         return call
+    plan_call = Call(call.skill, cast("tuple[Value, ...]", call.args), call.text)
     try:
-        check_call(Call(call.skill, cast("tuple[Value, ...]", call.args), call.text), skills, profile)
+        check_call(plan_call, skills, profile)
+        return SkillCall(call.skill, tuple(robot_arguments(plan_call, skill, profile).values()), call.text)
     except TimelyError as error:
         raise MotionError(str(error), ErrorCode.OUT_OF_LIMITS) from error
-    limits = profile.limits(call.skill)
-    args: list[Any] = []
-    for argument, value in zip(skill.arguments, call.args, strict=True):
-        unit = limits[argument.name].unit if argument.name in limits else argument.unit
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            args.append(convert_plan_unit(value, argument.unit, unit))
-        else:
-            args.append(value)
-    return SkillCall(call.skill, tuple(args), call.text)
 
 
 def _check_allowed(skill: str, text: str, profile: RobotProfile) -> None:
