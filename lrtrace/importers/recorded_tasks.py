@@ -1,6 +1,7 @@
 """Recorded tasks, and their conversion into a trace to replay or into runs of single skills."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from lrtrace.robot_profile import RobotProfile
 
 MIN_RUN_S = 0.05
 """A shorter run of a call inside a block counts as a branch that did not run."""
+
+_BRACE = re.compile(r"(?P<loop>(?<![\w.<>=])\d+\s*)?\{|\}")
 
 
 @dataclass(slots=True)
@@ -158,7 +161,8 @@ def import_skill_samples(
     """The runs of single skills in these tasks.
 
     A segment counts if it has a measurement, did not fail and ran exactly one call, since several calls share one
-    time. If the robot did not report its calls, a call inside a block counts if it took longer than ``MIN_RUN_S``.
+    time. If the robot did not report its calls, a call inside a block counts if it took longer than ``MIN_RUN_S``,
+    and one in a segment that closes a loop does not count, since further rounds of the loop share its time.
 
     Args:
         profiles: profiles by robot, for names and units of arguments.
@@ -168,12 +172,12 @@ def import_skill_samples(
         BadInput: a robot has no profile here, or its profile lacks a skill; the message says where.
     """
     for task in tasks:
-        depth = 0
+        blocks: list[bool] = []
         for _, segment in sorted(task.segments.items()):
-            inside = depth > 0
-            depth = max(0, depth + segment.text.count("{") - segment.text.count("}"))
+            inside = bool(blocks)
+            closes_loop = _follow_blocks(segment.text, blocks)
             calls = parse_trace_calls(segment.text if segment.executed is None else segment.executed)
-            why = _unusable(segment, calls, inside)
+            why = _unusable(segment, calls, inside, closes_loop)
             if why:
                 conversion.left_out[why] += 1
                 continue
@@ -186,7 +190,18 @@ def import_skill_samples(
             conversion.converted += 1
 
 
-def _unusable(segment: RecordedSegment, calls: Sequence[TraceCall], inside: bool) -> str:
+def _follow_blocks(text: str, blocks: list[bool]) -> bool:
+    """Follow the open blocks of a plan, True for a loop, through a segment; True if it closes a loop."""
+    closes_loop = False
+    for brace in _BRACE.finditer(text):
+        if brace.group() != "}":
+            blocks.append(brace["loop"] is not None)
+        elif blocks:
+            closes_loop |= blocks.pop()
+    return closes_loop
+
+
+def _unusable(segment: RecordedSegment, calls: Sequence[TraceCall], inside: bool, closes_loop: bool) -> str:
     """The reason why a segment is no run of a single skill; empty if it is one."""
     if segment.failed:
         return "segment failed"
@@ -194,6 +209,8 @@ def _unusable(segment: RecordedSegment, calls: Sequence[TraceCall], inside: bool
         return "segment not measured"
     if len(calls) != 1:
         return "segment with several calls" if calls else "segment that ran no call"
+    if segment.executed is None and closes_loop:
+        return "call in a loop that went round"
     if segment.executed is None and inside and segment.elapsed_s < MIN_RUN_S:
         return "call in a branch that seems not taken"
     return ""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lrtrace.profiles import load_profile
-from lrtrace.robot_profile import RobotProfile
+from lrtrace.robot_profile import ArgumentLimit, RobotProfile
 from timely.core.errors import UnsafeSegment
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.syntax import Call
@@ -149,6 +149,16 @@ def test_prose_is_only_looked_at_for_control_characters() -> None:
     assert check_plan_segment("It's fine; really {so}.\n", chat, reader) == []
     with pytest.raises(UnsafeSegment, match="U\\+0007"):
         check_plan_segment("ring\a", chat, reader)
+
+
+def test_the_limits_of_a_profile_hold_for_prose() -> None:
+    chat, reader = find_skill_set("chat"), load_profile("chat-reader")
+    entry = reader.skills["sentence"]
+    short = entry.model_copy(update={"args": {"text": ArgumentLimit(max_chars=9)}})
+    with pytest.raises(UnsafeSegment, match="at most 9 characters, got 11"):
+        check_plan_segment("Hello there", chat, reader.model_copy(update={"skills": {"sentence": short}}))
+    with pytest.raises(UnsafeSegment, match="sentence is not allowed on chat-reader"):
+        check_plan_segment("Hello.", chat, reader.model_copy(update={"deny": ("sentence",)}))
 
 
 @settings(max_examples=200)

@@ -96,12 +96,17 @@ class _Rules:
         self.rules: dict[str, str] = {}
         self.blocks = blocks
         self.names_by_body: dict[str, str] = {}
+        self._unwritten: list[tuple[str, _Position, _Previous | None, bool, bool]] = []
+        """Sequences with a name and no rule yet: each leads to others, deeper than Python recurs."""
         self.skills = skills
         self.statements = [skill for skill in skills if not skill.pure]
         for skill in skills:
             self._add_call(skill)
 
     def text(self, start: str) -> str:
+        while self._unwritten:
+            name, at, last, first, acts = self._unwritten.pop()
+            self.rules[name] = self._sequence_body(at, last, first, acts)
         # Some models start a new line instead of stopping; the line break ends the plan.
         lines = [f'root ::= {start} "\\n"?', *(f"{name} ::= {body}" for name, body in self.rules.items())]
         return "\n".join(lines) + "\n"
@@ -134,15 +139,17 @@ class _Rules:
             acts: it may not start with a return.
         """
         name = f"s{at.name}{f'-{last.place}x{last.times}' if last else ''}{'f' * first}{'a' * acts}"
-        if name in self.rules:
-            return name
-        self.rules[name] = ""
+        if name not in self.rules:
+            self.rules[name] = ""
+            self._unwritten.append((name, at, last, first, acts))
+        return name
+
+    def _sequence_body(self, at: _Position, last: _Previous | None, first: bool, acts: bool) -> str:
         options = [] if first else ['""']
         options += self._others(at, returns=not acts)
         if at.left > 0 and self._statement_skills(at):
             options += self._skills(at, last)
-        self.rules[name] = " | ".join(options)
-        return name
+        return " | ".join(options)
 
     def _statement_skills(self, at: _Position) -> list[Skill]:
         return [skill for skill in self.statements if not (skill.blocks and at.depth)]

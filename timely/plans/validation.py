@@ -40,6 +40,7 @@ def check_plan_segment(
         raise UnsafeSegment(f"the segment is longer than {MAX_SEGMENT_CHARS} characters", where="segment")
     _check_characters(text)
     if skill_set.language == "text":
+        _check_prose(text, skill_set.text_rules.unit, profile)
         return []
     parser = parser_state or SegmentParser(skill_set, fragment=True)
     try:
@@ -79,6 +80,12 @@ def _check_characters(text: str) -> None:
         # A terminal, a log or a robot's text protocol could act on a control character.
         if unicodedata.category(char) in ("Cc", "Cs", "Co") and char not in "\n\t\r":
             raise UnsafeSegment(f"control character U+{ord(char):04X}", where=f"character {at}")
+
+
+def _check_prose(text: str, unit: str, profile: RobotProfile) -> None:
+    """A robot without an entry for prose is read to as a person is; an entry binds as that of a skill."""
+    if unit in profile.skills and (problems := profile.violations(unit, [text])):
+        raise UnsafeSegment(f"robot {profile.name}: {'; '.join(problems)}", where="segment")
 
 
 def _bad_place(call: Call, skill: Skill) -> str | None:

@@ -185,6 +185,24 @@ def test_calls_inside_a_block_count_when_they_took_time(tmp_path: Path) -> None:
     assert [sample.skill for sample in samples] == ["scan", "goto", "take_picture"]
 
 
+def test_the_rounds_of_a_loop_are_no_run_of_its_last_call(tmp_path: Path) -> None:
+    log = [
+        OPENED,
+        task(1.0, "a"),
+        segment(1.1, "a", 0, "4{mf(50);"),
+        segment(1.2, "a", 1, "tc(90)}"),
+        segment(1.3, "a", 2, "?ox('cat')>4{"),
+        segment(1.4, "a", 3, "g('cat')}"),
+        segment(1.5, "a", 4, "3{tp()}"),
+        segment(1.6, "a", 5, "mu(40);"),
+        *(report(40.0, "a", index, "done") for index in range(6)),
+        settled(41.0, "a", "complete", *((5.0 * index, 5.0 * index + 4.0, True) for index in range(6))),
+    ]
+    samples, conversion = samples_of(write(tmp_path, log))
+    assert [sample.skill for sample in samples] == ["move_forward", "object_x", "goto", "move_up"]
+    assert conversion.left_out == {"call in a loop that went round": 2}
+
+
 def test_a_task_goes_on_after_a_restart(tmp_path: Path) -> None:
     log = [
         OPENED,
