@@ -161,8 +161,8 @@ def import_skill_samples(
     """The runs of single skills in these tasks.
 
     A segment counts if it has a measurement, did not fail and ran exactly one call, since several calls share one
-    time. If the robot did not report its calls, a call inside a block counts if it took longer than ``MIN_RUN_S``,
-    and one in a segment that closes a loop does not count, since further rounds of the loop share its time.
+    time. If the robot did not report its calls, a call inside a block counts if it took longer than ``MIN_RUN_S``.
+    Then one in a segment that closes a loop never counts, since the further rounds share its time.
 
     Args:
         profiles: profiles by robot, for names and units of arguments.
