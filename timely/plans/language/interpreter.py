@@ -53,6 +53,9 @@ _COUNT: Mapping[str, Callable[[float, float], float]] = {
 }
 
 
+_FALSE_TEXTS = ("", "false", "none", "no")
+
+
 class SkillFailed(TimelyError):
     """The robot could not execute the skill. The plan ends, and a re-plan may follow."""
 
@@ -261,8 +264,8 @@ class Interpreter:
 
 
 def _truth(value: Plain) -> bool:
-    """A value as a condition. The text ``"False"`` from a robot is false."""
-    return value not in ("False", "false", "None") and bool(value)
+    """A value as a condition. The texts ``False``, ``None`` and ``no`` from a robot are false."""
+    return value.strip(" .!").lower() not in _FALSE_TEXTS if isinstance(value, str) else bool(value)
 
 
 def _same(left: Plain, right: Plain) -> bool:
