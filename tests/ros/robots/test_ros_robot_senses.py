@@ -6,9 +6,16 @@ import math
 
 import pytest
 from timely_robots.detector import DronePose, NoDetector, RoomDetector, make_detector
+from timely_robots.drone_skills import DroneRobot
 from timely_robots.error_codes import ErrorCode
 from timely_robots.indy7.table import Table
-from timely_robots.segments import MotionError
+from timely_robots.language import approve_skill_call
+from timely_robots.segments import Motion, MotionError, SegmentOrder, SilentListener, SkillCall
+
+from lrtrace.profiles import load_profile
+from lrtrace.robot_profile import RobotProfile
+from timely.core.clock import SystemClock
+from timely.plans import find_skill_set
 
 
 def names(room: RoomDetector, where: DronePose) -> list[str]:
@@ -88,3 +95,33 @@ def test_a_thing_written_wrongly_is_refused(text: str) -> None:
     with pytest.raises(MotionError) as caught:
         Table([text])
     assert caught.value.code == ErrorCode.INVALID_INPUT
+
+
+class Distances(DroneRobot):
+    """A drone that writes down how far it flew, centimetres."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flown: list[float] = []
+
+    def fly(self, skill: str, centimetres: float, motion: Motion) -> None:
+        self.flown.append(centimetres)
+
+
+@pytest.mark.parametrize(("unit", "code"), [("cm", 0), ("m", 0), ("deg", ErrorCode.OUT_OF_LIMITS)])
+def test_a_drone_flies_as_far_in_whatever_unit_its_profile_is(unit: str, code: int) -> None:
+    data = load_profile("tello").model_dump()
+    data["skills"]["move_forward"]["args"]["distance"] = {"unit": unit}
+    data["skills"]["move_forward"]["execution"] |= {"unit": unit}
+    drone, clock = Distances(), SystemClock()
+    drone.profile = RobotProfile.model_validate(data)
+    motion = Motion(SegmentOrder("t", 0, "mf(150);", "drone"), SilentListener(), clock, 1.0)
+    problem = 0
+    try:
+        call = approve_skill_call(
+            SkillCall("move_forward", (150,), "mf(150)"), find_skill_set("drone"), drone.profile
+        )
+        drone.perform(call, motion)
+    except MotionError as error:
+        problem = error.code
+    assert (drone.flown, problem) == ([] if code else [150.0], code)
