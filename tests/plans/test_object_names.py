@@ -109,6 +109,15 @@ def test_the_names_of_a_plan() -> None:
     assert list(names_of_plan("pick('red box');place('bin');say('Here it is');", ARM)) == ["red box", "bin"]
 
 
+def test_a_quotation_mark_in_a_text_ends_no_text() -> None:
+    plan = "l('it\\'s (a dog)');g('cat"
+    result = open_plan_argument(plan, DRONE)
+    assert result is not None
+    assert (result[0].type, result[1]) == ("object", "cat")
+    assert open_plan_argument("l('it\\'s (a dog)');g('cat')", DRONE) is None
+    assert list(names_of_plan(f"{plan}');", DRONE)) == ["cat"]
+
+
 def test_only_what_the_grammar_takes_is_a_name() -> None:
     argument = DRONE.by_word["g"].arguments[0]
     names = ["cat", "2 cats", "a b c d", "x" * 200, "chair[0.6]", "first aid kit", "café"]

@@ -39,6 +39,7 @@ _COUNTS = frozenset(
 )
 _CONJUNCTIONS = frozenset(("and", "or", "nor"))
 _CALL = re.compile(r"([^\W\d]\w*)\(((?:[^()']|'[^']*')*)\Z")
+_ESCAPED_CHARACTER = re.compile(r"\\.", re.DOTALL)
 _QUOTED_TEXT = re.compile(r"'[^']*'")
 
 
@@ -116,6 +117,7 @@ def fitting_object_names(names: Iterable[str], argument: Argument) -> list[str]:
 
 
 def names_of_plan(plan: str, skills: SkillSet) -> Iterator[str]:
+    plan = _ESCAPED_CHARACTER.sub("", plan)
     for match in _QUOTED_TEXT.finditer(plan):
         argument = open_plan_argument(plan[: match.end() - 1], skills)
         if argument is not None:
@@ -128,6 +130,8 @@ def open_plan_argument(plan: str, skills: SkillSet) -> tuple[Argument, str | Non
     Returns:
         None if the plan does not end in an object argument. The name is None before the opening quotation mark.
     """
+    if "\\" in plan:  # a quotation mark in a choice ends no text
+        plan = _ESCAPED_CHARACTER.sub("", plan)
     prefix: str | None = None
     if plan.count("'") % 2:
         plan, _, prefix = plan.rpartition("'")
