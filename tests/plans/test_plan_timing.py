@@ -7,6 +7,7 @@ from crane import crane
 
 from lrtrace.profiles import load_profile
 from timely.core.errors import InvalidInput
+from timely.engines.vllm.boundaries import TextBoundaries
 from timely.plans.language.parser import SegmentParser, parse_plan_calls
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
@@ -112,3 +113,15 @@ def test_the_longest_segments_are_legal(name: str) -> None:
     skill_set: SkillSet = find_skill_set(name)
     for text in longest_plan_segments(skill_set):
         assert parse_plan_calls(text, skill_set)
+
+
+def test_one_token_may_end_a_call_and_its_loop() -> None:
+    """``;}`` is one token of many tokenizers: the second segment has none of its own, and all further rounds."""
+    tokens = ["3", "{", "mf(50)", ";}", "tc(90);"]
+    boundaries = TextBoundaries(DRONE, TELLO, tokens.__getitem__, awaits_values=True)
+    closed = [[(text.text, text.execution_s) for text in boundaries.feed(number)] for number in range(5)]
+    assert closed[:3] == [[], [], []]
+    assert closed[3] == [("3{mf(50);", pytest.approx(forward(50))), ("}", pytest.approx(2 * forward(50)))]
+    assert [text for text, _ in closed[4]] == ["tc(90);"]
+    assert boundaries.finish() is None
+    assert boundaries.tail == ""
