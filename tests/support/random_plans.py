@@ -1,4 +1,4 @@
-"""Random MiniSpec plans of the skill set ``drone``, with the spaces and loose ends that models write."""
+"""Random plans of the skill sets ``drone`` and ``arm``, with the spaces and loose ends that models write."""
 
 from __future__ import annotations
 
@@ -15,6 +15,21 @@ CONDITIONS = (
 VALUES = ("ox('c')", "sa('t')", "p('w?')", "5", "iv('a')", "True", "-3", "'t}'", "ox('c')*2")
 SPACES = ("", "", "", "", " ", "\t", " \n", "\n")
 MAX_DEPTH = 3
+
+ARM_CALLS = (
+    *("pick('a')", 'place( "b c" )', "home", "home()", "pick(red_box)", "pick(home)", "open", "take\n('a')"),
+    *("move_to(look('t'))", "say('it\\'s; -> {')", "look('x')"),
+)
+
+
+@st.composite
+def random_call_lists(draw: st.DrawFn) -> str:
+    parts = []
+    for _ in range(draw(st.integers(1, 5))):
+        call = draw(st.sampled_from(ARM_CALLS))
+        ends = (";", "->", " -> ", ";;", "\n", "") if call.endswith(")") else (";", "->", " -> ", " ;")
+        parts += [draw(st.sampled_from(SPACES)), call, draw(st.sampled_from(ends))]
+    return "".join(parts)
 
 
 @st.composite

@@ -10,18 +10,18 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from random_plans import random_minispec_plans
+from random_plans import random_call_lists, random_minispec_plans
 
 from lrtrace.profiles import load_profile
 from timely.core.errors import Conflict, InvalidInput, UnknownName
-from timely.plans import SegmentParser, check_plan_segment, parse_plan
+from timely.plans import SegmentParser, SkillSet, check_plan_segment, parse_plan
 from timely.plans.language.interpreter import Interpreter, Invocation, Plain, SkillFailed, interpret_plan
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
 
 DRONE = find_skill_set("drone")
 ARM = find_skill_set("arm")
-TELLO = load_profile("tello")
+TELLO, INDY7 = load_profile("tello"), load_profile("indy7")
 
 
 class Recorder:
@@ -202,7 +202,8 @@ def test_a_failing_skill_ends_the_plan() -> None:
 class Answers:
     """A world whose answers depend on the number of the call alone."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, skills: SkillSet, seed: int) -> None:
+        self.skills = skills
         self.rng = random.Random(seed)
         self.done: list[tuple[str, tuple[Plain, ...]]] = []
 
@@ -214,32 +215,41 @@ class Answers:
             "float": self.rng.choice((0.1, 0.5, 60.0)),
             "str": self.rng.choice(("pen", "False", "x")),
         }
-        skill = DRONE.find(invocation.skill)
+        skill = self.skills.find(invocation.skill)
         assert skill is not None
         return answers[skill.returns]
 
 
 @settings(max_examples=300, deadline=None)
-@given(random_minispec_plans(), st.lists(st.integers(0, 9), max_size=60), st.integers(0, 99))
-def test_the_segments_of_a_plan_do_what_the_plan_does(plan: str, sizes: list[int], seed: int) -> None:
+@given(
+    random_minispec_plans().map(lambda plan: ("drone", plan))
+    | random_call_lists().map(lambda plan: ("arm", plan)),
+    st.lists(st.integers(0, 9), max_size=60),
+    st.integers(0, 99),
+)
+def test_the_segments_of_a_plan_do_what_the_plan_does(
+    named_plan: tuple[str, str], sizes: list[int], seed: int
+) -> None:
     """Whatever its cut into tokens: what the server releases makes a robot do what the whole plan says."""
+    name, plan = named_plan
+    skills, profile = (DRONE, TELLO) if name == "drone" else (ARM, INDY7)
     try:
-        parse_plan(plan, DRONE)
+        parse_plan(plan, skills)
     except InvalidInput:
         assume(False)
-    segmenter, parser, interpreter = Segmenter(DRONE), SegmentParser(DRONE), Interpreter(DRONE)
+    segmenter, parser, interpreter = Segmenter(skills), SegmentParser(skills), Interpreter(skills)
     boundaries, at = [], 0
     for size in (*sizes, len(plan)):
         boundaries += segmenter.feed(plan[at : at + size])
         at += size
     boundaries += segmenter.close()
-    whole, piecewise = Answers(seed), Answers(seed)
+    whole, piecewise = Answers(skills, seed), Answers(skills, seed)
     for boundary in boundaries:
-        calls = check_plan_segment(boundary.text, DRONE, TELLO, parser_state=parser)
+        calls = check_plan_segment(boundary.text, skills, profile, parser_state=parser)
         assert sorted(call.skill for call in calls) == sorted(boundary.skills)
         interpreter.feed(boundary.text)
         with contextlib.suppress(InvalidInput):  # a text as a number: the plan is over
             interpreter.run(piecewise)
     with contextlib.suppress(InvalidInput):
-        interpret_plan(plan, DRONE, whole)
+        interpret_plan(plan, skills, whole)
     assert piecewise.done == whole.done

@@ -102,6 +102,7 @@ CALLS = [
     ("move_to(where('a'), where('b')); drop('c');", ["move_to(where('a'), where('b'));", " drop('c');"], ""),
     ("pick([obj],{]*);home();", ["pick([obj],{]*);", "home();"], ""),
     ("home;pick(home);", ["home;", "pick(home);"], ""),
+    ("open->pick('a')->home->", ["open->", "pick('a')->", "home->"], ""),
 ]
 
 

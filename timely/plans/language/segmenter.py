@@ -220,7 +220,8 @@ class _CallScanner:
         if char == "(":
             self._bracket(offset, ends)
             return
-        if self._word in self._bare and (self._blocks or not self._brackets):
+        is_bare_call = self._word in self._bare and (self._blocks or not self._brackets)
+        if is_bare_call:
             self._calls.append(self._word)
         if char == ")":
             self._brackets = max(0, self._brackets - 1)
@@ -233,7 +234,7 @@ class _CallScanner:
                 ends.append((offset + 1, self._close()))
             else:
                 self._restart()
-        elif char == "-" and not self._blocks and self._open:
+        elif char == "-" and not self._blocks and (self._open or is_bare_call):
             self._open = _ARROW
         else:
             if self._open == _STATEMENT and char not in _CONTINUES:
