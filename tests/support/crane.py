@@ -1,7 +1,7 @@
 """A crane whose skill set and profile differ in the order and in the units of their arguments."""
 
 from lrtrace.robot_profile import RobotProfile
-from timely.plans import SkillSet
+from timely.plans.skill_set import SkillSet
 
 
 def crane() -> tuple[SkillSet, RobotProfile]:

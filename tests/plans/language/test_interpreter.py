@@ -14,10 +14,12 @@ from random_plans import random_call_lists, random_minispec_plans
 
 from lrtrace.profiles import load_profile
 from timely.core.errors import Conflict, InvalidInput, UnknownName
-from timely.plans import SegmentParser, SkillSet, check_plan_segment, parse_plan
 from timely.plans.language.interpreter import Interpreter, Invocation, Plain, SkillFailed, interpret_plan
+from timely.plans.language.parser import SegmentParser, parse_plan
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
+from timely.plans.skill_set import SkillSet
+from timely.plans.validation import check_plan_segment
 
 DRONE = find_skill_set("drone")
 ARM = find_skill_set("arm")

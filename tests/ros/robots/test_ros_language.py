@@ -17,9 +17,11 @@ from timely_robots.segments import MotionError, SegmentOrder, SkillCall, SkillVa
 
 from lrtrace.profiles import load_profile
 from timely.core.errors import InvalidInput, UnsafeSegment
-from timely.plans import Segmenter, SegmentParser, check_plan_segment
 from timely.plans.language.interpreter import Interpreter
+from timely.plans.language.parser import SegmentParser
+from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import load_skill_set
+from timely.plans.validation import check_plan_segment
 
 DRONE = load_profile("sim-drone")
 ARM = load_profile("sim-arm")

@@ -15,7 +15,7 @@ from timely_robots.segments import Motion, MotionError, SegmentOrder, SilentList
 from lrtrace.profiles import load_profile
 from lrtrace.robot_profile import RobotProfile
 from timely.core.clock import SystemClock
-from timely.plans import find_skill_set
+from timely.plans.skill_library import find_skill_set
 
 
 def names(room: RoomDetector, where: DronePose) -> list[str]:
