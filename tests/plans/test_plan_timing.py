@@ -119,9 +119,14 @@ def test_one_token_may_end_a_call_and_its_loop() -> None:
     """``;}`` is one token of many tokenizers: the second segment has none of its own, and all further rounds."""
     tokens = ["3", "{", "mf(50)", ";}", "tc(90);"]
     boundaries = TextBoundaries(DRONE, TELLO, tokens.__getitem__, awaits_values=True)
-    closed = [[(text.text, text.execution_s) for text in boundaries.feed(number)] for number in range(5)]
-    assert closed[:3] == [[], [], []]
-    assert closed[3] == [("3{mf(50);", pytest.approx(forward(50))), ("}", pytest.approx(2 * forward(50)))]
-    assert [text for text, _ in closed[4]] == ["tc(90);"]
+    closed = [boundaries.feed(number) for number in range(len(tokens))]
+    assert [[text.text for text in texts] for texts in closed] == [
+        [],
+        [],
+        [],
+        ["3{mf(50);", "}"],
+        ["tc(90);"],
+    ]
+    assert [text.execution_s for text in closed[3]] == pytest.approx([forward(50), 2 * forward(50)])
     assert boundaries.finish() is None
     assert boundaries.tail == ""
