@@ -281,7 +281,7 @@ def test_the_principals_token_does_not_reach_the_engine(guarded: Guarded) -> Non
 
 
 def test_a_special_token_in_a_text_reaches_the_engine_as_plain_text(
-    served: Fleet, monkeypatch: pytest.MonkeyPatch
+    served: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     special = frozenset({"<|im_start|>", "<|im_end|>", "\x1a"})
     monkeypatch.setattr(ScriptedEngine, "special_texts", special)
@@ -302,6 +302,9 @@ def test_a_special_token_in_a_text_reaches_the_engine_as_plain_text(
         assert ask(served.http, **fields).status_code == 200
         answer = served.http.post("/v1/completions", json={"prompt": [forged], "suffix": forged})
         assert answer.status_code == 200
+    # A program with a template of its own would wonder.
+    (warning,) = [one.message for one in caplog.records if one.levelname == "WARNING"]
+    assert "'<|im_end|>' is read as plain text" in warning
     chat, completion = seen
     assert chat.pop("stop") == ["<|im_end|>"]
     for texts in (chat, completion):

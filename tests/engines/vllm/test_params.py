@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import copy_context
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from timely.core.errors import InvalidInput
+from timely.core.errors import InvalidInput, Unsupported
 from timely.core.utility import NORMAL, TimeUtility
-from timely.engines.vllm.params import flatten_vllm_xargs, parse_extra_args, vllm_openai_fields
+from timely.engines.vllm.params import (
+    SERVER_PARAMS,
+    flatten_vllm_xargs,
+    parse_extra_args,
+    vllm_openai_fields,
+)
 from timely.server.access.principals import LOCAL
 from timely.server.http.openai_request import OpenAIHints, openai_http_hints
 
@@ -99,13 +105,15 @@ ALL_HINTS: dict[str, object] = {
 def test_all_hints_of_an_openai_request_reach_the_scheduler() -> None:
     assert set(ALL_HINTS) == set(OpenAIHints.model_fields)
     body = {"model": "m", "vllm_xargs": {"x": 1}, "timely": ALL_HINTS}
-    fields = vllm_openai_fields(openai_http_hints(body, LOCAL), body)
+    context = copy_context()
+    fields = context.run(vllm_openai_fields, openai_http_hints(body, LOCAL), body)
+    assert context[SERVER_PARAMS] == {name: ALL_HINTS[name] for name in ("priority", "text")}
     assert (set(fields), fields["vllm_xargs"]["x"]) == ({"vllm_xargs"}, 1)
     params = parse_extra_args(fields["vllm_xargs"])
     assert params is not None
     hints = params.hints(0.0)
     assert (hints.utility.ert_s, hints.app, hints.urgency) == (0.2, "b", 1)
-    assert (params.skill_set, params.robot, params.agent, params.text) == ("drone", "tello", "a", "go")
+    assert (params.skill_set, params.robot, params.agent) == ("drone", "tello", "a")
 
 
 @pytest.mark.parametrize(
@@ -117,8 +125,11 @@ def test_unusable_hints_of_an_openai_request_are_refused(timely: object) -> None
 
 
 @pytest.mark.asyncio
-async def test_a_priority_that_our_own_server_has_checked_reaches_the_scheduler() -> None:
-    """Objectives of gateways and hints of Dynamo become priorities; a client of ``vllm serve`` may name none."""
+async def test_what_our_own_server_says_beside_the_body_reaches_the_scheduler() -> None:
+    """Objectives of gateways and hints of Dynamo become priorities; a client of ``vllm serve`` may name none.
+
+    vLLM logs the parameters in the body of a request, but no prompt.
+    """
     pytest.importorskip("vllm", reason="needs vLLM")
     from timely.engines.vllm.plugin import _validating
 
@@ -127,10 +138,26 @@ async def test_a_priority_that_our_own_server_has_checked_reaches_the_scheduler(
 
     async def ask(hints: dict[str, Any]) -> None:
         fields = vllm_openai_fields(hints, {})
+        assert "secret" not in str(fields)
         process_inputs(None, "chatcmpl-1", {}, SimpleNamespace(extra_args=fields["vllm_xargs"]))
 
-    for hints in ({"priority": -10.0, "task_id": "chatcmpl-1"}, {"task_id": "chatcmpl-2"}):
+    first = {"priority": -10.0, "task_id": "chatcmpl-1", "text": "secret"}
+    for hints in (first, {"task_id": "chatcmpl-2"}):
         await asyncio.create_task(ask(hints))
     params = [parse_extra_args(extra_args) for extra_args in processed]
     assert [one.hints(0.0).priority for one in params if one is not None] == [-10.0, 0.0]
-    assert [one.awaits_values for one in params if one is not None] == [False, False]
+    assert [(one.text, one.awaits_values) for one in params if one is not None] == [
+        ("secret", False),
+        ("", False),
+    ]
+
+
+@pytest.mark.asyncio
+async def test_a_model_that_generates_no_text_is_refused_at_the_start() -> None:
+    from timely.engines.vllm.openai import build_vllm_openai_app
+
+    async def tasks() -> tuple[str, ...]:
+        return ("embed", "token_embed")
+
+    with pytest.raises(Unsupported, match="vLLM runs it for: embed, token_embed"):
+        await build_vllm_openai_app(SimpleNamespace(get_supported_tasks=tasks), None)

@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
+from timely.core.errors import Unsupported
+
 
 async def build_vllm_openai_app(llm: Any, args: Any) -> Any:
     """vLLM's app for this engine, an ASGI application with every field that vLLM takes.
@@ -10,11 +12,18 @@ async def build_vllm_openai_app(llm: Any, args: Any) -> Any:
     Args:
         llm: a running ``AsyncLLM``.
         args: vLLM's parsed command line.
+
+    Raises:
+        Unsupported: the model is one for embeddings or other tasks than generating.
     """
+    tasks = await llm.get_supported_tasks()
+    if "generate" not in tasks:
+        raise Unsupported(
+            f"the model generates no text; vLLM runs it for: {', '.join(tasks)}", where="--model"
+        )
     from vllm.entrypoints.launchers.api_server.app_state import init_app_state
     from vllm.entrypoints.launchers.app import build_app
 
-    tasks = await llm.get_supported_tasks()
     app = build_app(args, tasks, llm.model_config)
     await init_app_state(llm, app.state, args, tasks)
     # After an engine error vLLM's handler sets this flag of its own server. Timely's server goes on.

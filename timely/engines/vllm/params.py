@@ -27,8 +27,11 @@ RESERVED_FIELDS = frozenset({
 })  # fmt: skip
 """Fields of our own server and of replays. From an HTTP client they would jump the queue or the grammar."""
 
-SERVER_PRIORITY: ContextVar[float | None] = ContextVar("timely_server_priority", default=None)
-"""Priority of the request that our own server passes on, within the claims of its principal."""
+SERVER_FIELDS = ("priority", "text")
+"""Fields that our own server passes on beside the body: any client could give the first, and vLLM logs the second."""
+
+SERVER_PARAMS: ContextVar[Mapping[str, Any] | None] = ContextVar("timely_server_params", default=None)
+"""``SERVER_FIELDS`` of the request that our own server passes on, within the claims of its principal."""
 
 
 class TufParams(BaseModel):
@@ -171,10 +174,10 @@ def vllm_forced_plan_params(plan: ForcedPlan) -> dict[str, Any]:
 def vllm_openai_fields(hints: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of an OpenAI request that take its hints through vLLM, beside those in ``body``.
 
-    The priority goes into ``SERVER_PRIORITY``: among ``vllm_xargs`` it could be any client's of ``vllm serve``.
+    Its ``SERVER_FIELDS`` go into ``SERVER_PARAMS``.
     """
-    SERVER_PRIORITY.set(hints.get("priority"))
-    xargs = flatten_vllm_xargs({name: value for name, value in hints.items() if name != "priority"})
+    SERVER_PARAMS.set({name: hints[name] for name in SERVER_FIELDS if name in hints})
+    xargs = flatten_vllm_xargs({name: value for name, value in hints.items() if name not in SERVER_FIELDS})
     return {"vllm_xargs": {**(body.get("vllm_xargs") or {}), **xargs}}
 
 

@@ -215,10 +215,10 @@ def _validating(process: Callable[..., Any]) -> Callable[..., Any]:
 
         from timely.core.errors import InvalidInput, TimelyError
         from timely.engines.vllm.boundaries import vllm_robot_profile, vllm_skill_set
-        from timely.engines.vllm.params import KEY, SERVER_PRIORITY, parse_extra_args
+        from timely.engines.vllm.params import KEY, SERVER_PARAMS, parse_extra_args
 
-        if (priority := SERVER_PRIORITY.get()) is not None:
-            params.extra_args = {**(params.extra_args or {}), KEY: {"priority": priority}}
+        if fields := SERVER_PARAMS.get():
+            params.extra_args = {**(params.extra_args or {}), KEY: {**fields, "awaits_values": False}}
         try:
             from_client = request_id.startswith(TOKEN_ENDPOINT)
             timely = parse_extra_args(getattr(params, "extra_args", None), from_client=from_client)

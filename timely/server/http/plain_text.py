@@ -5,11 +5,14 @@ turn. Here such a text loses its role: a space follows its first character, and 
 in a task. Special tokens then come from the chat template alone. A program with a template of its own sends token ids.
 """
 
+import logging
 import re
 from functools import lru_cache
 from typing import Any
 
 from timely.core.errors import InvalidInput
+
+log = logging.getLogger(__name__)
 
 PROMPT_FIELDS = ("messages", "prompt", "suffix", "tools", "functions", "documents", "chat_template_kwargs")
 """Fields of a body whose texts become part of a prompt."""
@@ -25,6 +28,7 @@ class PlainText:
     def __init__(self, special_texts: frozenset[str]) -> None:
         longest_first = sorted(special_texts, key=lambda text: (-len(text), text))
         self._special = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        self._has_warned = False
 
     def body(self, data: Any) -> Any:
         """A decoded body whose prompt has no special token.
@@ -41,7 +45,10 @@ class PlainText:
 
     def text(self, text: str) -> str:
         """The text without special tokens; what a removed one leaves behind forms no other."""
-        while self._special is not None and self._special.search(text):
+        while self._special is not None and (match := self._special.search(text)):
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning("a client's %r is read as plain text; a template of its own sends ids", match[0])
             text = self._special.sub(_split, text)
         return text
 
