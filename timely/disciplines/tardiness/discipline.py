@@ -327,8 +327,8 @@ class WeightedTardiness(KeyedDiscipline):
             plan.limited_by = step.limited_by or ("batch" if builder.slots <= 0 else "tokens")
         if self.RIDE_HORIZON_S > 0.0 and plan.tokens:
             riders, short = self._riders(table, now, limits.free_blocks)
-            if riders and step.in_time:
-                step.decode_early(riders, all_join=short)
+            if riders and (step.in_time or step.is_cheap):
+                step.decode_early(riders, all_join=short or step.is_cheap)
         self._settle(builder, step, all_join=all_join)
         builder.worth = None  # builder and step would stay until a garbage collection
         return plan

@@ -132,6 +132,11 @@ class Step:
         """Utility that a second of delay costs the members that are late."""
         return self._all.late_weight
 
+    @property
+    def is_cheap(self) -> bool:
+        """A delay costs the late members less than it costs those of other steps."""
+        return False
+
     def fill(self, order: Rows) -> None:
         """Consider candidates in this order, given as places in the arrays."""
         numbers, table = self._numbers, self._builder.table
@@ -407,6 +412,8 @@ class Step:
         builder, numbers = self._builder, self._numbers
         table, block = builder.table, builder.limits.block_tokens
         jobs, places = table.jobs, max(1, self._rules.MAX_RIDERS - len(builder.rows))
+        if all_join:
+            rows = rows[self._decode_early_together(rows) :]
         for row in rows:
             if builder.full:
                 break
@@ -433,6 +440,24 @@ class Step:
                     plain=False,
                     ordinary=False,
                 )
+
+    def _decode_early_together(self, rows: list[int]) -> int:
+        """Let the first of these parked jobs join that make no member late; returns how many.
+
+        None joins where memory is short: each has to be looked at then.
+        """
+        builder, numbers = self._builder, self._numbers
+        places = np.searchsorted(numbers.rows, rows[: builder.decoding_room(np.array(rows))])
+        if not places.size:
+            return 0
+        delays_s = numbers.sequence_s * numbers.left_tokens[places] + self._mean_mixing_s(places)
+        promised_s = self._promises.room_s(float(numbers.weight[places].min())) - self._delay_s
+        room_s = min(promised_s, self._all.room_s(self._delay_s))
+        count = int(np.searchsorted(np.cumsum(delays_s), room_s, side="right"))
+        if not count or not builder.add_decoding(numbers.rows[places[:count]]):
+            return 0
+        self._delay_s += float(delays_s[:count].sum())
+        return count
 
 
 def _reports(job: Job, now: float) -> bool:

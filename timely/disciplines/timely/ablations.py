@@ -63,7 +63,7 @@ class WithoutPrice(Timely):
     """A job that is left out of a step delays no other step."""
 
     PRICE_SHARE: ClassVar[float] = 0.0
-    ORDINARY_PRICE_SHARE: ClassVar[float] = 0.0
+    DECODE_PRICE_SHARE: ClassVar[float] = 0.0
 
 
 class SlotsOnly(Timely):

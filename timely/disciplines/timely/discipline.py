@@ -26,6 +26,7 @@ before its late equals.
 * **Composition.** As in ``weighted-tardiness``: a request joins a step unless the members with deadlines lose more by
   it. Left out it delays another step instead, and what that costs is taken off.
   Where robots are late all the time, answers in progress join them, but not for the price of an urgent task.
+* **Plans ahead.** Where a delay costs the late members less than those of recent steps, parked plans decode ahead.
 
 vLLM's own ``priority`` stands above the index. Nothing is set by workload.
 """
@@ -110,8 +111,8 @@ class Timely(WeightedTardiness):
     PRICE_SHARE: ClassVar[float] = 0.25
     """What a delay costs in the step that a job waits for, as a share of the mean: it may choose a cheap step."""
 
-    ORDINARY_PRICE_SHARE: ClassVar[float] = 1.0
-    """The same for a decoding request without a deadline: it takes part in hundreds of steps, cheap and dear."""
+    DECODE_PRICE_SHARE: ClassVar[float] = 1.0
+    """The same for a parked generation and for a request without a deadline: their tokens are decoded in any case."""
 
     SHORT_WAIT_S: ClassVar[float] = NORMAL.ert_s
     """While no ordinary request has waited longer, those without hints start in the order of their arrival."""
@@ -342,7 +343,7 @@ class Timely(WeightedTardiness):
             apps,
             self._context_token_s(limits),
             self.PRICE_SHARE * self._price.mean,
-            self.ORDINARY_PRICE_SHARE * self._price.mean,
+            self.DECODE_PRICE_SHARE * self._price.mean,
         )
 
     def _settle(self, builder: StepBuilder, step: Step | None, *, all_join: bool) -> None:

@@ -21,10 +21,10 @@ class UtilityStep(Step):
         apps: number of each request's application by place; 0: none.
         context_token_s: what an eviction costs for each token of the victim's context, seconds.
         price: utility that a second of delay costs in other steps, for a job with a deadline.
-        ordinary_price: the same for a request without one that decodes.
+        decode_price: the same for a parked generation, or for a request without a deadline that decodes.
     """
 
-    __slots__ = ("_apps", "_context_s", "_delayed_members", "_ordinary_price")
+    __slots__ = ("_apps", "_context_s", "_decode_price", "_delayed_members")
 
     HEEDED_WEIGHT: ClassVar[float] = 0.0
     PROTECTS_ORDINARY: ClassVar[bool] = False
@@ -39,7 +39,7 @@ class UtilityStep(Step):
         apps: Ints,
         context_token_s: float,
         price: float,
-        ordinary_price: float,
+        decode_price: float,
     ) -> None:
         super().__init__(rules, builder, numbers, parked_slack_s)
         # Requests without a deadline wait for members that would be late, not for early ones to end earlier.
@@ -48,7 +48,11 @@ class UtilityStep(Step):
         self._delayed_members = DelayedMembers(numbers.sequence_s)
         self._apps = apps
         self._context_s = context_token_s
-        self._ordinary_price = ordinary_price
+        self._decode_price = decode_price
+
+    @property
+    def is_cheap(self) -> bool:
+        return self.late_weight < self._decode_price
 
     def _join(
         self,
@@ -98,7 +102,7 @@ class UtilityStep(Step):
             already_s=self._delay_s,
             longest_tokens=self._longest_tokens,
             wait_share=min(1.0, builder.limits.speed.step_s(len(builder.rows), 0) / numbers.step_s),
-            price=self._ordinary_price,
+            price=self._decode_price,
         )
         own_delays_s = numbers.sequence_s * np.minimum(lefts, self._longest_tokens)
         delays_s = own_delays_s + mixing_s
