@@ -53,6 +53,9 @@ def test_a_misspelt_parameter_is_refused(domain_id: int, tmp_path: Path) -> None
         DriverProcesses(misspelt, tmp_path)
     with pytest.raises(UnknownName, match="seeed"):
         start_bridge_fleet(misspelt, domain_id=domain_id)
+    wrong_type = parse_bridge_fleet({"robots": {"drone1": {**ROBOT, "parameters": {"seed": "3"}}}})
+    with pytest.raises(InvalidInput, match="parameters of drone1, seed: must be of type int, got '3'"):
+        DriverProcesses(wrong_type, tmp_path)
     bridge = parse_bridge_fleet({"robots": {"drone1": ROBOT}, "bridge": {"on_bsuy": "reject"}})
     with pytest.raises(UnknownName, match=r"unknown parameter 'on_bsuy'; known: .*\bon_busy\b"):
         start_bridge_fleet(bridge, domain_id=domain_id)

@@ -18,7 +18,7 @@ from timely_robots.ros.lifecycle import MANAGED_PARAMETERS
 from timely_robots.ros.rclpy_utils import check_ros_parameter_names
 
 from timely.core.child_process import ChildProcess, core_module_command
-from timely.core.errors import Unsupported
+from timely.core.errors import InvalidInput, Unsupported
 from timely_bridge.fleet import Fleet, RobotSpec
 
 CHECK_PERIOD_S = 0.1
@@ -172,7 +172,10 @@ def _delay(process: _Process, reason: str) -> None:
 def _command(fleet: Fleet, robot: RobotSpec, folder: Path, ros_args: Sequence[str]) -> list[str]:
     kind = robot_class(robot.driver)
     settings = {setting.name for setting in kind.SETTINGS}
-    driver = kind({name: value for name, value in robot.parameters.items() if name in settings})
+    try:
+        driver = kind({name: value for name, value in robot.parameters.items() if name in settings})
+    except InvalidInput as error:
+        raise InvalidInput(error.message, where=f"parameters of {robot.name}, {error.where}") from error
     declared = [*MANAGED_PARAMETERS, *driver_parameters(driver)]
     check_ros_parameter_names(robot.parameters, declared, f"parameters of {robot.name}")
     values = {**fleet.driver_parameters(robot), "autostart": True}
