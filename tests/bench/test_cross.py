@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from optional_packages import require_package
 
+from lrtrace.compose.composition import compose
 from timely.bench import cross
 from timely.bench.checkpoints import Checkpoints
 from timely.cli.main import run_timely_command
@@ -26,6 +27,15 @@ def test_a_table_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cross.best_benchmark_value(values, columns[0]) == max(
         row[columns[0].name] for row in values.values()
     )
+
+
+def test_robots_tasks_do_not_give_the_lengths_of_their_plans_away() -> None:
+    """A task's limit was the length of its plan, which histories of lengths and costs of applications read."""
+    trace = compose("wid1", 1, duration_s=60.0)
+    tasks = cross.cross_robot_tasks(trace.jobs, trace.header.network_s)
+    assert len({task.output_tokens for task in tasks}) > 5
+    assert {task.limit_tokens for task in tasks} == {cross.LIMIT_TOKENS}
+    assert max(task.output_tokens for task in tasks) < cross.LIMIT_TOKENS
 
 
 def test_less_is_better_where_it_is_time() -> None:

@@ -6,13 +6,14 @@ On the others it starts without. ``timely`` is for all of them, so it has the hi
 Requests bring the predicted lengths, levels and applications of the workload; disciplines ignore what they do not use.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from lrtrace.compose.composition import compose
+from lrtrace.job import Job
 from timely.bench.checkpoints import Checkpoints
 from timely.bench.papers.justitia import setting as justitia_setting
 from timely.bench.papers.justitia import workloads as justitia_workloads
@@ -26,7 +27,7 @@ from timely.disciplines.requirements import EXPECTED_TOKENS, discipline_reads
 from timely.disciplines.sagesched.discipline import SageSched
 from timely.disciplines.semantic.constants import URGENCY_LEVELS
 from timely.disciplines.timely.discipline import Timely
-from timely.engines.replay_types import JobRecord, ReplayOptions
+from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
 from timely.replay.trace import replay_task_from_job
@@ -42,6 +43,9 @@ ROBOTS_S = 300.0
 """Duration of each robot workload, seconds."""
 
 PREFIX_TOKENS = 1200
+
+LIMIT_TOKENS = 512
+"""Longest plan that every robot's task names, so that no discipline reads the length of its own plan there."""
 
 SPIKE = (100, 0.1)
 """Most requests at once, and time between spikes, seconds."""
@@ -75,16 +79,19 @@ class CrossWorkload:
     run: Run
 
 
+def cross_robot_tasks(jobs: Iterable[Job], network_s: float) -> list[PlannedTask]:
+    """A trace's jobs as tasks in order of arrival, which do not give the lengths of their plans away."""
+    tasks = (replace(replay_task_from_job(job, network_s), max_tokens=LIMIT_TOKENS) for job in jobs)
+    return sorted(tasks, key=lambda task: task.arrival_s)
+
+
 def _robots(workload: str, new_tokens: int) -> Run:
     def run(name: str, seed: int) -> list[float]:
         trace = compose(
             workload, seed, duration_s=ROBOTS_S,
             prompt_tokens=PREFIX_TOKENS + new_tokens, shared_prefix_tokens=PREFIX_TOKENS,
         )  # fmt: skip
-        network_s = trace.header.network_s
-        tasks = sorted(
-            (replay_task_from_job(job, network_s) for job in trace.jobs), key=lambda task: task.arrival_s
-        )
+        tasks = cross_robot_tasks(trace.jobs, trace.header.network_s)
         options = ReplayOptions(seed=seed, journal=False)
         outcome = Simulator(
             options, load_step_profile("rtx4090-llama3-8b"), discipline=registry.create_discipline(name)
