@@ -41,6 +41,7 @@ def test_semantic_s_constants_are_the_papers() -> None:
     assert semantic.CONCURRENT_REQUESTS == 5  # section 4
     assert semantic.SPIKE_REQUESTS == 100  # section 4
     assert (semantic.BATCH, semantic.BASELINE_BATCH, semantic.BUCKET_TOKENS) == (16, 12, 50)  # its simulation
+    assert semantic.SMALL_BATCH == 8  # scripts of its simulation for Fig. 4
 
 
 def test_justitia_s_constants_are_the_papers() -> None:

@@ -12,7 +12,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.semantic import evaluation, figures, tables
 from timely.bench.papers.semantic import spikes as semantic
 from timely.disciplines.basic import Fcfs
-from timely.disciplines.semantic.constants import BUCKET_TOKENS
+from timely.disciplines.semantic.constants import BUCKET_TOKENS, SMALL_BATCH, SPIKE_REQUESTS
 from timely.engines.step_time.profile import load_step_profile
 
 pytestmark = pytest.mark.paper
@@ -68,6 +68,13 @@ def test_waiting_counts_from_the_true_arrival_and_by_the_true_level() -> None:
     for level in {task.hints.urgency for task in tasks}:
         assert level is not None
         assert delayed[level] > plain[level]
+
+
+def test_figure_4_runs_on_the_papers_machines_and_batches() -> None:
+    """The A5000 of Fig. 4 has the 4B model and 8 places; it was judged with the 7B model and 16."""
+    assert {machine for machine, _ in figures.SPIKE_PAPER} == {"A100-4B", "A100-7B", "A5000-4B"}
+    levels = semantic.measure_paper_spike("A5000-4B", 0.1, SPIKE_REQUESTS, "semantic", SMALL_BATCH, 1)
+    assert figures.paper_level_waiting([levels], 0, each=True) == [pytest.approx(0.37, rel=0.15)]
 
 
 def test_orders_on_the_papers_batches() -> None:

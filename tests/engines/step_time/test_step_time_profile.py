@@ -47,7 +47,7 @@ def test_shipped_profiles_load_and_name_their_source(name: str) -> None:
 def test_the_profiles_that_were_promised_are_there() -> None:
     assert {
         "unit", "rtx4090-llama3-8b", "timelyllm-4090", "cpu-smollm2", "a100-qwen1.5-4b", "a100-qwen1.5-7b",
-        "a5000-qwen1.5-7b",
+        "a5000-qwen1.5-4b", "a5000-qwen1.5-7b",
     } <= set(shipped_step_profiles())  # fmt: skip
 
 

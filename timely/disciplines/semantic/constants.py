@@ -12,6 +12,9 @@ BATCH = 16
 BASELINE_BATCH = 12
 """Requests in a batch of the baselines; in the published simulation only."""
 
+SMALL_BATCH = 8
+"""Requests in a batch on the machines of Fig. 4; in the published simulation only."""
+
 SPIKE_REQUESTS = 100
 """Most requests at once in a spike (section 4)."""
 
