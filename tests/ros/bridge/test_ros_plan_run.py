@@ -9,19 +9,24 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
 import pytest
 from bridge_doubles import FakeDriver, FakeSegment, FakeServer
 from manual_clock import LeapingClock, ManualClock, settle_clock_tasks
+from timely_bridge import plan_run
+from timely_bridge.error_codes import BridgeTaskError
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
-from timely_bridge.interfaces import SegmentExecution
+from timely_bridge.interfaces import BridgeSegment, SegmentExecution
+from timely_bridge.loop_rounds import further_loop_rounds_s
 from timely_bridge.node import bridge_client
-from timely_bridge.outcome import Deadlines, TaskEnd
+from timely_bridge.outcome import Deadlines, TaskEnd, Timeline
 from timely_bridge.plan_run import PlanRun, RunContext
 from timely_bridge.report_queue import ReportQueue
 from timely_bridge.robot_lock import RobotLock
+from timely_bridge.segment_run import SegmentRun
 from timely_interfaces.msg import ErrorCode, SegmentReport
 
 from timely.client import Segment
@@ -415,6 +420,48 @@ async def test_a_motion_that_never_ends_is_given_up_and_cancelled() -> None:
             end = await task
         assert (end.outcome, end.code) == ("failed", ErrorCode.SEGMENT_TIMEOUT)
         assert here.driver.log[-1] == ("t1", 0, "cancelled")
+
+
+async def test_a_loop_that_a_return_may_end_has_the_time_of_all_its_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server expects one round of it; a drone that searches in vain flies them all."""
+    further_s: list[float] = []
+
+    def segment_run(*args: Any) -> SegmentRun:
+        run = SegmentRun(*args)
+        further_s.append(run.further_s)
+        return run
+
+    monkeypatch.setattr(plan_run, "SegmentRun", segment_run)
+    search = [FakeSegment("8{?s('cat'){"), FakeSegment("g('{');"), FakeSegment("->True}mf(500)}"), PLAN[0]]
+    async with world(FakeServer({"go": search})) as here:
+        _, task = here.run()
+        assert (await here.end_of(task)).outcome == "complete"
+    assert further_s == [0.0, 0.0, 7 * 3.0, 0.0]
+
+
+async def test_the_rounds_of_a_loop_count_for_the_limit_of_its_last_segment() -> None:
+    loop = asyncio.get_running_loop()
+    segment = Segment("t", 0, "}", (), 1, 0.0, 1.0, 0.0)
+    sent = BridgeSegment(segment, "drone", loop.create_future(), loop.create_future())
+    sent.started.set_result(0.0)
+    deadlines = Deadlines(execution_factor=0.01, execution_margin_s=0.05)
+    reports = cast(ReportQueue, SimpleNamespace(put=lambda report, when_s: None))
+    run = SegmentRun(sent, deadlines, ManualClock(0.0), Timeline(), reports, lambda report: None, 21.0)
+    with pytest.raises(BridgeTaskError, match=r"segment 0 took more than 0\.3 s"):
+        await run.run(None)
+
+
+def test_the_rounds_of_nested_loops_multiply() -> None:
+    def further_s(*texts: str) -> float:
+        return further_loop_rounds_s(
+            Segment("t", index, text, (), 1, 0.0, 1.0, 0.0) for index, text in enumerate(texts)
+        )
+
+    assert further_s("mf(50);", "3{2{?iv('a'){->True}mf(50)}", "mf(50)}") == 2 * (1 + 1 + 1)
+    assert further_s("9{mf(50)}") == 0.0, "without a return the server expects all rounds"
+    assert further_s("?ox('a')>9{->True}", "}", "l('9{->');") == 0.0
 
 
 async def test_a_driver_that_ignores_cancel_does_not_hold_up_the_answer() -> None:

@@ -26,6 +26,7 @@ from timely.core.utility import URGENT
 from timely_bridge.error_codes import BridgeTaskError, bridge_error_code, bridge_error_owner
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
 from timely_bridge.interfaces import BridgeSegment, Driver, PlanStream
+from timely_bridge.loop_rounds import further_loop_rounds_s
 from timely_bridge.outcome import CANCEL_CODES, Deadlines, TaskEnd, Timeline
 from timely_bridge.past_plan import PastPlan, check_plan_result
 from timely_bridge.report_queue import ReportQueue
@@ -359,8 +360,9 @@ class PlanRun:
         context = self.context
         done_before = self.past is not None and sent_segment.segment.index in self.past.executions
         publish = self.observer.reported if not done_before else lambda report: None
+        further_s = further_loop_rounds_s(sent.segment for sent in self.sent_segments)
         run = SegmentRun(
-            sent_segment, context.deadlines, context.clock, self.timeline, self._reports, publish
+            sent_segment, context.deadlines, context.clock, self.timeline, self._reports, publish, further_s
         )
         execution = asyncio.create_task(run.run(previous), name=f"segment {sent_segment.segment.index}")
         executions.add(execution)

@@ -29,7 +29,11 @@ LOOKS = 10
 
 @dataclass(frozen=True, slots=True)
 class SegmentRun:
-    """Follows one segment. ``publish`` gets every report as a ROS 2 message."""
+    """Follows one segment. ``publish`` gets every report as a ROS 2 message.
+
+    Attributes:
+        further_s: of the rounds of a loop that the segment may take beyond its expected time, seconds.
+    """
 
     sent_segment: BridgeSegment
     deadlines: Deadlines
@@ -37,6 +41,7 @@ class SegmentRun:
     timeline: Timeline
     reports: ReportQueue
     publish: Callable[[SegmentReport], None]
+    further_s: float = 0.0
 
     async def run(self, previous: BridgeSegment | None) -> None:
         """Return when the segment is done; raises BridgeTaskError when it does not succeed."""
@@ -57,7 +62,7 @@ class SegmentRun:
             self.timeline.start(sent_segment.started.result())
             self._report("started", sent_segment.started.result())
             sent_segment.progress = self._make_progress()
-        expected_s = sent_segment.segment.execution_s
+        expected_s = sent_segment.segment.execution_s + self.further_s
         limit_s = expected_s * self.deadlines.execution_factor + self.deadlines.execution_margin_s
         await _wait_for_any((sent_segment.ended,), limit_s)
         if not sent_segment.ended.done():
