@@ -360,7 +360,7 @@ class PlanRun:
         context = self.context
         done_before = self.past is not None and sent_segment.segment.index in self.past.executions
         publish = self.observer.reported if not done_before else lambda report: None
-        further_s = further_loop_rounds_s(sent.segment for sent in self.sent_segments)
+        further_s = further_loop_rounds_s(each.segment for each in self.sent_segments)
         run = SegmentRun(
             sent_segment, context.deadlines, context.clock, self.timeline, self._reports, publish, further_s
         )
