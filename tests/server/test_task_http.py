@@ -280,21 +280,23 @@ def test_a_reader_that_never_reads_delays_nobody(served: Fleet) -> None:
 @pytest.mark.process
 def test_a_reader_whose_connection_is_full_is_let_go_and_the_plan_goes_on() -> None:
     # Ten megabytes of text: more than the buffers of both ends hold.
-    story = [ScriptedSegment("word " * 3_999 + "end. ", 0.001, 1) for _ in range(500)]
+    story = [ScriptedSegment("word " * 799 + "end. ", 0.001, 1) for _ in range(2_500)]
     with fleet({"story": story}, engine={"mode": "stream"}, grace_s=600.0) as served:
         host, port = served.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=WAIT_S) as deaf:
-            content = httpx.Request("POST", served.url, json=body("story", skill_set="tiny-chat")).content
+            content = httpx.Request(
+                "POST", served.url, json=body("story", skill_set="tiny-chat", max_tokens=4_000)
+            ).content
             head = "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             deaf.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
             served.until(lambda: len(served.service.tasks.generating()) == 1)
             (task,) = served.service.tasks.generating()
             served.until(lambda: task.readers == 1)
-            served.run_for(10.0)
+            served.run_for(60.0)
             assert task.outcome == "complete"
             served.until(lambda: task.readers == 0, "the reader is let go")
             answer = served.http.get(f"/v1/tasks/{task.task_id}/events")
-            assert len(events_of(answer.text)) == 502
+            assert len(events_of(answer.text)) == 2_502
 
 
 def test_the_same_id_twice_is_a_conflict(served: Fleet) -> None:
