@@ -6,12 +6,12 @@ order of an index. Each joins only if it gains at least what the members lose:
 * **Index.** Apparent tardiness cost, the classic rule for weighted tardiness (Vepsalainen and Morton 1987). It is the
   slope of the utility over the work left, discounted while there is slack. Late jobs stand in the order of Smith's
   rule, so a task that cannot be saved does not hold up those that can.
-* **Promised responses.** The server may admit only tasks whose response it predicts in time. The slack of such a
-  waiting prompt is what other such prompts leave that are computed before it or in its step. The steeper utilities come
-  first, then the earlier deadlines. So several urgent tasks of one moment do not all wait for the last moment of each.
-  Of a prompt that joins a step, only those others count that join it, too.
-  No job of lower slope makes a promised response late, nor does an equal with a later deadline. One that can wait no
-  longer joins whatever others lose.
+* **Queue.** The slack of a waiting prompt is what other prompts leave that are computed before it or in its step. The
+  steeper utilities come first, then the earlier deadlines. So several tasks of one moment do not all wait for the last
+  moment of each.
+* **Promised responses.** The server may admit only tasks whose response it predicts in time. Of a promised prompt that
+  joins a step, only those others count that join it, too. No job of lower slope makes a promised response late, nor
+  does an equal with a later deadline. One that can wait no longer joins whatever others lose.
 * **What joining costs.** A prompt chunk lengthens this step. A decoding sequence lengthens the steps until its segment
   closes, or those of the members do. Prompts and decoding sequences in one step take longer than either for each token
   attended to: the first prompt is charged with that, or the sequences that join it. A member with less slack than the
@@ -60,7 +60,7 @@ from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, St
 from timely.disciplines.output_length import COMPLETE_OUTCOMES
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder, discipline_next_wake_s
 from timely.disciplines.tardiness.job_numbers import Numbers
-from timely.disciplines.tardiness.promises import queue_promised_prompts
+from timely.disciplines.tardiness.promises import queue_prompts
 from timely.disciplines.tardiness.segment_lengths import AnswerLengths, SegmentLengths, are_whole_answers
 from timely.disciplines.tardiness.step import Step
 from timely.disciplines.tardiness.waiting_list import ArrivalOrder, WaitingList
@@ -201,14 +201,14 @@ class WeightedTardiness(KeyedDiscipline):
         # One step of caution: a job that comes up finds a step in flight.
         slack_s = table.due_s[every] + allowed_s - table.network_s[every] - limits.now - ahead_s - step_s
         slack_s[alpha == 0.0] = math.inf
-        waiting = table.promised[every] & (prefill > 0) & (table.resume_s[every] <= limits.now)
+        waiting = (prefill > 0) & (table.resume_s[every] <= limits.now) & ~plain
         # Those are lost that would be late even without the step of caution.
         places = (waiting & (slack_s >= -step_s) & (slack_s < math.inf)).nonzero()[0]
         queues: list[Rows] = []
         if places.size > 1:
             deadline_s = table.due_s[every][places] + allowed_s[places]
             places = places[np.lexsort((table.sequence[every][places], deadline_s))]
-            queues = queue_promised_prompts(
+            queues = queue_prompts(
                 slack_s, weight, prefill, places, limits.token_budget, prompt_token_s, alone_s
             )
         # A decoding sequence shares its steps with others: it is charged what it adds, and a part of the rest.

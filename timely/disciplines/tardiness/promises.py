@@ -117,7 +117,7 @@ class Promises:
             self._latest_s[at] += delay_s
 
 
-def queue_promised_prompts(
+def queue_prompts(
     slack_s: Floats,
     weight: Floats,
     prompts: Rows,
@@ -126,7 +126,7 @@ def queue_promised_prompts(
     prompt_token_s: float,
     step_s: float,
 ) -> list[Rows]:
-    """Take from the slack of promised prompts that wait what others leave that are computed before them or with them.
+    """Take from the slack of prompts that wait what others leave that are computed before them or with them.
 
     The steeper utilities come first, then the earlier deadlines. None waits longer than an equal behind it can.
 
