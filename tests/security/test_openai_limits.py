@@ -319,3 +319,19 @@ def test_a_prompt_of_token_ids_is_passed_on(served: Fleet, monkeypatch: pytest.M
     with inner(served) as seen:
         assert served.http.post("/v1/completions", json={"prompt": [1, 2, 3]}).status_code == 200
     assert seen[0]["prompt"] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"structured_outputs": {"regex": "a+"}},
+        {"response_format": {"type": "json_object"}},
+        {"tools": [tool(strict=True)], "tool_choice": "required"},
+    ],
+)
+def test_an_operator_may_allow_grammars_of_clients(fields: dict[str, Any]) -> None:
+    with fleet(client_grammars=True) as served, inner(served) as seen:
+        assert ask(served.http, **fields).status_code == 200
+        assert ask(served.http, **fields, max_tokens=100_000).status_code == 413
+    assert len(seen) == 1
+    assert fields.items() <= seen[0].items()

@@ -106,6 +106,14 @@ RefuseBelow = Annotated[
         " tasks, 1 all that would be late; by default none.",
     ),
 ]
+ClientGrammars = Annotated[
+    bool,
+    typer.Option(
+        "--client-grammars",
+        help="Let chats ask for structured outputs, response formats and tools that must be called. Their grammars are"
+        " compiled beside the robots' plans.",
+    ),
+]
 Drain = Annotated[
     float,
     typer.Option(

@@ -48,6 +48,7 @@ class ServerSettings:
         max_header_bytes: of a request; header_timeout_s: how long a connection may take to send it, seconds.
         idle_timeout_s: how long a connection stays open between two requests, seconds.
         objectives: priority of a chat request by the objective that its gateway names; larger is more important.
+        client_grammars: chats may ask for structured outputs; their grammars are compiled beside the robots' plans.
         max_readers: most event streams of one task with its token, and as many without.
         max_stop_deadline_s: longest wait of ``POST /v1/stop`` for acknowledgements, seconds.
         state_dir: folder of the latched stop and of the tasks, so that both hold over a restart; None keeps them in
@@ -93,6 +94,7 @@ class ServerSettings:
     header_timeout_s: float = 10.0
     idle_timeout_s: float = 30.0
     objectives: Mapping[str, int] = field(default_factory=dict)
+    client_grammars: bool = False
     max_readers: int = 8
     max_stop_deadline_s: float = 30.0
     state_dir: Path | None = None

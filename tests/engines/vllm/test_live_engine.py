@@ -240,6 +240,28 @@ async def test_an_engine_error_in_an_openai_request_gets_the_answer_of_vllm(
     assert (answer.status_code, answer.json()["error"]["type"]) == (500, "InternalServerError")
 
 
+async def test_a_chat_has_a_grammar_of_its_own_beside_a_plan(engine: VllmEngine) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"answer": {"type": "integer", "minimum": 0, "maximum": 99}},
+        "required": ["answer"],
+        "additionalProperties": False,
+    }
+    chat = {
+        "messages": [{"role": "user", "content": "How many legs has a spider?"}],
+        "max_tokens": 48,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "legs", "schema": schema}},
+    }
+    transport = httpx.ASGITransport(engine.openai_app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://engine") as http:
+        answer, plan = await asyncio.gather(
+            http.post("/v1/chat/completions", json=chat, timeout=60.0),
+            collect(engine, planned("beside", 0.5)),
+        )
+    assert isinstance(json.loads(answer.json()["choices"][0]["message"]["content"])["answer"], int)
+    assert plan[-1].reason == "complete"
+
+
 async def test_an_operators_urgency_reaches_the_generation_and_the_journal(engine: VllmEngine) -> None:
     path = Path(engine.options.journal or "")
     stream = engine.generate(planned("hurried", 0.5, urgency=3))

@@ -158,7 +158,7 @@ class OpenAIEndpoints:
                     f"must be an integer between -{MAX_PRIORITY:g} and {MAX_PRIORITY:g}", where="priority"
                 )
             data["priority"] = int(principal.claims.priority(priority))
-        return check_openai_http_fields(data)
+        return check_openai_http_fields(data, allow_grammars=self._service.settings.client_grammars)
 
     def _add_foreign_hints(self, data: dict[str, Any], headers: dict[str, str]) -> None:
         own = data.get(KEY, {})

@@ -55,7 +55,10 @@ MAX_ITEMS = {
 MAX_REPETITION = {"max_pattern_size": 32, "min_count": 8}
 """Most tokens of a pattern and most repeats that the engine looks for at each token."""
 
-GRAMMARS_REFUSED = "grammars of clients are not compiled beside the robots' generations"
+GRAMMARS_REFUSED = (
+    "grammars of clients are not compiled beside the robots' generations; the operator may allow it"
+    " (timely serve --client-grammars)"
+)
 
 
 class OpenAIHints(BaseModel):
@@ -81,8 +84,11 @@ class OpenAIHints(BaseModel):
 HINTS: TypeAdapter[OpenAIHints] = TypeAdapter(OpenAIHints)
 
 
-def check_openai_http_fields(data: dict[str, Any]) -> int:
+def check_openai_http_fields(data: dict[str, Any], *, allow_grammars: bool = False) -> int:
     """Check the fields outside ``timely``; returns the number of generations that the request asks for.
+
+    Args:
+        allow_grammars: structured outputs, response formats, and tools that must be called.
 
     Raises:
         InvalidInput: a field that is not for clients. NotAllowed: a grammar. TooLarge: too many generations or tokens.
@@ -98,23 +104,8 @@ def check_openai_http_fields(data: dict[str, Any]) -> int:
             raise InvalidInput(f"say it under {KEY}", where=f"vllm_xargs.{name[:40]}")
         if name in REFUSED_FIELDS:
             raise InvalidInput("not for clients", where=f"vllm_xargs.{name}")
-    for name in COMPILED_FIELDS:
-        if data.get(name):
-            raise NotAllowed(GRAMMARS_REFUSED, where=name)
-    response_format = data.get("response_format")
-    if response_format is not None and (
-        not isinstance(response_format, dict) or response_format.get("type") != "text"
-    ):
-        raise NotAllowed("only the type text", where="response_format")
-    if data.get("tool_choice") not in (None, "none", "auto"):
-        raise NotAllowed("only none and auto", where="tool_choice")
-    tools = data.get("tools")
-    if isinstance(tools, list) and tools and data.get("tool_choice") != "none":
-        functions = [tool.get("function") for tool in tools if isinstance(tool, dict)]
-        if any(isinstance(function, dict) and function.get("strict") for function in functions):
-            raise NotAllowed(f"{GRAMMARS_REFUSED}; leave strict out", where="tools")
-        if data.get("parallel_tool_calls") not in (None, True):
-            raise NotAllowed(GRAMMARS_REFUSED, where="parallel_tool_calls")
+    if not allow_grammars and (field := _field_with_grammar(data)):
+        raise NotAllowed(GRAMMARS_REFUSED, where=field)
     for name, limit in MAX_ITEMS.items():
         items = data.get(name)
         if isinstance(items, list | dict) and len(items) > limit:
@@ -134,6 +125,28 @@ def check_openai_http_fields(data: dict[str, Any]) -> int:
     if choices * prompts > MAX_CHOICES:
         raise TooLarge(f"{choices * prompts} generations; the limit is {MAX_CHOICES}", where="n")
     return choices * prompts
+
+
+def _field_with_grammar(data: dict[str, Any]) -> str:
+    """The field for which the engine would compile a grammar; empty without one."""
+    for name in COMPILED_FIELDS:
+        if data.get(name):
+            return name
+    response_format = data.get("response_format")
+    if response_format is not None and (
+        not isinstance(response_format, dict) or response_format.get("type") != "text"
+    ):
+        return "response_format"
+    if data.get("tool_choice") not in (None, "none", "auto"):
+        return "tool_choice"
+    tools = data.get("tools")
+    if isinstance(tools, list) and tools and data.get("tool_choice") != "none":
+        functions = [tool.get("function") for tool in tools if isinstance(tool, dict)]
+        if any(isinstance(function, dict) and function.get("strict") for function in functions):
+            return "tools"
+        if data.get("parallel_tool_calls") not in (None, True):
+            return "parallel_tool_calls"
+    return ""
 
 
 def openai_http_hints(data: dict[str, Any], principal: Principal) -> dict[str, Any]:
