@@ -15,12 +15,12 @@ from timely.emulators.tello_motions import (
     BUSY,
     ERROR,
     LOW_BATTERY,
-    MOTIONS,
     NOT_FLYING,
     OK,
     RANGE,
     TelloPhysics,
     emulated_rotation,
+    emulated_tello_course,
     emulated_whole_numbers,
 )
 from timely.emulators.trapezoid import Trapezoid
@@ -246,10 +246,7 @@ class TelloBody:
         """Begin a motion; empty if it was accepted, else the complaint."""
         if name == "takeoff":
             return self._take_off(text)
-        plan = MOTIONS.get(name)
-        if plan is None:
-            return f"unknown command: {name}"
-        course = plan(self, name, args)
+        course = emulated_tello_course(self, name, args)
         if isinstance(course, str):
             return course
         if not self.flying:

@@ -58,10 +58,7 @@ Course = tuple[tuple[float, float, float, float], Trapezoid, float] | str
 """(dx, dy, dz in the drone's own frame, dyaw), how the way is gone, extra seconds; or a complaint."""
 
 
-def _straight(drone: Drone, name: str, args: list[str]) -> Course:
-    values = emulated_whole_numbers(args, 1)
-    if values is None:
-        return ERROR
+def _straight(drone: Drone, name: str, values: list[int]) -> Course:
     if not 20 <= values[0] <= 500:
         return RANGE
     metres = values[0] / 100.0
@@ -69,10 +66,7 @@ def _straight(drone: Drone, name: str, args: list[str]) -> Course:
     return (x, y, z, 0.0), Trapezoid(metres, drone.speed, drone.physics.acceleration), 0.0
 
 
-def _turn(drone: Drone, name: str, args: list[str]) -> Course:
-    values = emulated_whole_numbers(args, 1)
-    if values is None:
-        return ERROR
+def _turn(drone: Drone, name: str, values: list[int]) -> Course:
     if not 1 <= values[0] <= 360:
         return RANGE
     degrees = float(values[0])
@@ -80,10 +74,7 @@ def _turn(drone: Drone, name: str, args: list[str]) -> Course:
     return (0.0, 0.0, 0.0, degrees if name == "cw" else -degrees), profile, 0.0
 
 
-def _go(drone: Drone, name: str, args: list[str]) -> Course:
-    values = emulated_whole_numbers(args, 4)
-    if values is None:
-        return ERROR
+def _go(drone: Drone, name: str, values: list[int]) -> Course:
     *way, speed = values
     if any(abs(part) > 500 for part in way) or not 10 <= speed <= 100 or all(abs(part) <= 20 for part in way):
         return RANGE
@@ -91,10 +82,7 @@ def _go(drone: Drone, name: str, args: list[str]) -> Course:
     return (x, y, z, 0.0), Trapezoid(math.hypot(x, y, z), speed / 100.0, drone.physics.acceleration), 0.0
 
 
-def _curve(drone: Drone, name: str, args: list[str]) -> Course:
-    values = emulated_whole_numbers(args, 7)
-    if values is None:
-        return ERROR
+def _curve(drone: Drone, name: str, values: list[int]) -> Course:
     first, last, speed = values[:3], values[3:6], values[6]
     if any(abs(part) > 500 for part in (*first, *last)) or not 10 <= speed <= 60:
         return RANGE
@@ -112,7 +100,7 @@ def _curve(drone: Drone, name: str, args: list[str]) -> Course:
     return (x, y, z, 0.0), Trapezoid(way, speed / 100.0, drone.physics.acceleration), 0.0
 
 
-def _flip(drone: Drone, name: str, args: list[str]) -> Course:
+def _flip(drone: Drone, args: list[str]) -> Course:
     if len(args) != 1 or args[0] not in ("l", "r", "f", "b"):
         return ERROR
     if drone.battery < FLIP_BATTERY:
@@ -128,14 +116,25 @@ _DIRECTIONS: Mapping[str, tuple[float, float, float]] = {
     "up": (0.0, 0.0, 1.0),
     "down": (0.0, 0.0, -1.0),
 }
-MOTIONS: Mapping[str, Callable[[Drone, str, list[str]], Course]] = {
-    **dict.fromkeys(_DIRECTIONS, _straight),
-    "cw": _turn,
-    "ccw": _turn,
-    "go": _go,
-    "curve": _curve,
-    "flip": _flip,
+_MOTIONS: Mapping[str, tuple[int, Callable[[Drone, str, list[int]], Course]]] = {
+    **dict.fromkeys(_DIRECTIONS, (1, _straight)),
+    "cw": (1, _turn),
+    "ccw": (1, _turn),
+    "go": (4, _go),
+    "curve": (7, _curve),
 }
+"""Motions with so many whole numbers."""
+
+
+def emulated_tello_course(drone: Drone, name: str, args: list[str]) -> Course:
+    """The course of a motion command, or what the drone has to say against it."""
+    if name == "flip":
+        return _flip(drone, args)
+    if name not in _MOTIONS:
+        return f"unknown command: {name}"
+    count, plan = _MOTIONS[name]
+    values = emulated_whole_numbers(args, count)
+    return ERROR if values is None else plan(drone, name, values)
 
 
 def emulated_whole_numbers(args: list[str], count: int) -> list[int] | None:
