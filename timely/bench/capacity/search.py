@@ -18,7 +18,7 @@ TARGETS = (0.90, 0.99)
 CLASSES = ("urgent", "all")
 """Shares of a point that are searched; a workload without urgent tasks has the second alone."""
 
-HALVINGS, DOUBLINGS = 4, 6
+HALVINGS, DOUBLINGS = 4, 7
 """Of the published load: the lowest and the highest load that are tried."""
 
 
