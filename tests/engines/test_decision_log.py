@@ -6,12 +6,12 @@ import json
 import math
 
 import numpy as np
+from utility_scene import limits
 
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
 from timely.disciplines.step_builder import KeyedDiscipline
 from timely.engines.decision_log import engine_scheduling_choice
-from timely.engines.step_time.learned import FixedSpeed
 
 KEYS = {"a": math.nan, "b": -math.inf, "c": 1.0, "d": math.inf, "e": 2.0}
 
@@ -27,18 +27,9 @@ def test_a_key_that_is_no_finite_number_is_none_and_nan_is_the_least_important()
     table = JobTable()
     for name in KEYS:
         table.add(JobSpec(name, 0.0, prompt_tokens=4))
-    limits = StepLimits(
-        now=0.0,
-        token_budget=4,
-        max_batch=1,
-        max_resident=8,
-        prefill_chunk=8,
-        free_blocks=8,
-        block_tokens=16,
-        speed=FixedSpeed(0.01),
-    )
+    step = limits(token_budget=4, max_batch=1)
     discipline = GivenKeys()
-    choice = engine_scheduling_choice(discipline.compose(table, limits), table, discipline, limits)
+    choice = engine_scheduling_choice(discipline.compose(table, step), table, discipline, step)
     json.dumps(choice, allow_nan=False)
     assert choice["served"] == [["d", None]]
     assert choice["out"] == [["e", 2.0], ["c", 1.0], ["b", None], ["a", None]]

@@ -20,15 +20,15 @@ import pytest
 from timely_bridge.recorder import main as run_recorder
 from timely_bridge.run_fleet import main as run_fleet
 from timely_robots.main import main as run_driver
+from utility_scene import limits
 
 from lrtrace.cli import run_lrtrace_command
 from timely.cli.main import run_timely_command
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
-from timely.disciplines.base import Discipline, StepLimits
+from timely.disciplines.base import Discipline
 from timely.disciplines.registry import PLUGIN_GROUP
 from timely.emulators.cli import run_emulator_command
-from timely.engines.step_time.learned import FixedSpeed
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -287,14 +287,5 @@ def test_the_example_discipline_works() -> None:
     table = JobTable()
     for name, tokens in (("long", 90.0), ("unknown", None), ("short", 9.0)):
         table.add(JobSpec(name, 0.0, hints=RequestHints(expected_tokens=tokens), prompt_tokens=4))
-    limits = StepLimits(
-        now=0.0,
-        token_budget=12,
-        max_batch=8,
-        max_resident=8,
-        prefill_chunk=8,
-        free_blocks=8,
-        block_tokens=16,
-        speed=FixedSpeed(0.01),
-    )
-    assert list(kind().compose(table, limits).tokens) == ["short", "unknown", "long"]
+    step = limits(token_budget=12, max_batch=8)
+    assert list(kind().compose(table, step).tokens) == ["short", "unknown", "long"]
