@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from timely.bench.papers.seed_statistics import Interval
+
 OURS_COLOUR, OTHER_COLOUR = "#c8442c", "#9aa3ad"
 LINES = ("#3d6fb4", "#3b8454", "#7a5ea8", "#c9a227", "#3d9a9a", "#a0522d")
 COLOUR_BY_NAME = {"vllm": "#5c6570", "vllm-stream": "#9aa3ad"}
@@ -54,15 +56,21 @@ def _log_log(panel: Any) -> None:
 
 
 def plot_ranked_bars(
-    path: Path, title: str, groups: Mapping[str, Mapping[str, float]], unit: str, ours: str
+    path: Path, title: str, groups: Mapping[str, Mapping[str, Interval]], unit: str, ours: str
 ) -> None:
-    """A panel a group: its systems as horizontal bars, the largest at the top, each with its value."""
+    """A panel a group: its systems as horizontal bars with intervals, the largest at the top, each with its value."""
     most = max(len(values) for values in groups.values())
     figure, panels = _panels(len(groups), 3.5, 0.8 + 0.24 * most)
     for panel, (group, values) in zip(panels, groups.items(), strict=True):
         ranking = sorted(values, key=lambda system: values[system])
+        means = [values[system][0] for system in ranking]
         bars = panel.barh(
-            ranking, [values[system] for system in ranking], height=0.72,
+            ranking, means, height=0.72,
+            xerr=[
+                [mean - values[system][1] for system, mean in zip(ranking, means, strict=True)],
+                [values[system][2] - mean for system, mean in zip(ranking, means, strict=True)],
+            ],
+            error_kw={"elinewidth": 0.9, "ecolor": "#333333"},
             color=[OURS_COLOUR if system == ours else OTHER_COLOUR for system in ranking],
         )  # fmt: skip
         panel.bar_label(bars, fmt="{:.0f}", padding=2, fontsize=7)

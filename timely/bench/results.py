@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from timely.bench import result_plots as plots
-from timely.bench.capacity.report import best_rival_ratio
+from timely.bench.capacity.report import best_rival_ratio, robots_with_interval
+from timely.bench.papers.seed_statistics import Interval
 from timely.core.errors import InvalidInput
 from timely.core.files import core_write_file
 
@@ -67,10 +68,10 @@ def _robots(images: Path, capacity: Value, ours: str) -> list[str]:
     plots.plot_ranked_bars(
         images / "results-robots.png", "Robots on one machine with 99% of the urgent tasks in time",
         {
-            name: {system: row["robots_99"] for system, row in rows.items()}
+            name: {system: robots_with_interval(name, row) for system, row in rows.items()}
             for name, rows in workloads.items()
         },
-        "robots", ours,
+        "robots, and the 95% interval over the seeds", ours,
     )  # fmt: skip
     lines = [
         "## Robots on one machine",
@@ -79,16 +80,23 @@ def _robots(images: Path, capacity: Value, ours: str) -> list[str]:
         "",
         f"Simulated, profile `{capacity['profile']}`, {capacity['seeds']} seeds.",
         "Each system has the token budget that suits it; see [capacity](capacity.md).",
-        f"`{ours}` over the best other:",
+        "In brackets is the 95% interval over the seeds.",
         "",
-        "| workload | robots | best other | ratio |",
-        "|---|---|---|---|",
+        f"| workload | robots under `{ours}` | best other | its robots | ratio |",
+        "|---|---|---|---|---|",
     ]
     for name, rows in workloads.items():
         ratio = best_rival_ratio(rows, ours)
-        beside = "none carries any | " if ratio is None else f"`{ratio[1]}` | {ratio[0]:.2f}"
-        lines.append(f"| `{name}` | {rows[ours]['robots_99']:.0f} | {beside} |")
+        beside = "none carries any |  | "
+        if ratio is not None:
+            beside = f"`{ratio[1]}` | {_cell(robots_with_interval(name, rows[ratio[1]]))} | {ratio[0]:.2f}"
+        lines.append(f"| `{name}` | {_cell(robots_with_interval(name, rows[ours]))} | {beside} |")
     return lines
+
+
+def _cell(interval: Interval) -> str:
+    robots, low, high = interval
+    return f"{robots:.0f} ({low:.0f} to {high:.0f})"
 
 
 def _share_over_load(images: Path, capacity: Value, ours: str) -> list[str]:

@@ -125,20 +125,21 @@ def owner_ratio(workload: str, rows: Mapping[str, Result]) -> tuple[float, str] 
     return float(rows["timely"]["load_99"]) / float(rows[owner]["load_99"]), owner
 
 
+def robots_with_interval(workload: str, row: Mapping[str, Any]) -> Interval:
+    """Robots at 99%, and the 95% interval over the seeds."""
+    robots = find_capacity_workload(workload).robots
+    low, high = row["interval_99"]
+    return row["load_99"] * robots, low * robots, high * robots
+
+
 def plot_capacity(results: Mapping[str, Mapping[str, Result]], folder: Path) -> None:
     """``capacity.png``: the robots that each system carries on each workload."""
     folder.mkdir(parents=True, exist_ok=True)
     systems = list(dict.fromkeys(system for rows in results.values() for system in rows))
     bars: dict[str, list[Interval | None]] = {system: [] for system in systems}
     for name, rows in results.items():
-        robots = find_capacity_workload(name).robots
         for system in systems:
-            row = rows.get(system)
-            if row is None:
-                bars[system].append(None)
-                continue
-            low, high = row["interval_99"]
-            bars[system].append((row["load_99"] * robots, low * robots, high * robots))
+            bars[system].append(robots_with_interval(name, rows[system]) if system in rows else None)
     plots.paper_bars(
         folder / "capacity.png", "Robots a machine with 99% of the urgent tasks in time", list(results), bars,
         "robots",
