@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 import ssl
 import subprocess
@@ -27,6 +28,7 @@ from timely.server.http.body_limit import SMALL_BODY_BYTES, BodyLimit
 from timely.server.listener import TlsFiles, tls_files
 from timely.server.run import serve_engine
 from timely.server.settings import ServerSettings
+from timely.server.telemetry.repeat_limit import REPEATS, RepeatLimit
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -85,6 +87,32 @@ def test_what_is_no_http_is_a_problem_too() -> None:
     assert head.startswith(b"HTTP/1.1 400")
     assert b"application/problem+json" in head
     assert json.loads(content)["code"] == "invalid_input"
+
+
+def test_a_flood_of_what_is_no_http_leaves_few_lines_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    uvicorn_log = logging.getLogger("uvicorn")
+    with fleet() as served:
+        uvicorn_log.addHandler(caplog.handler)
+        try:
+            for _ in range(2 * REPEATS):
+                with connected(served) as connection:
+                    connection.sendall(b"nonsense\r\n\r\n")
+                    while connection.recv(10_000):
+                        pass
+        finally:
+            uvicorn_log.removeHandler(caplog.handler)
+    assert len(caplog.messages) == REPEATS
+
+
+def test_a_message_that_is_logged_again_says_how_many_were_left_out() -> None:
+    limit = RepeatLimit()
+    record = logging.makeLogRecord({"msg": "no HTTP from %s", "args": ("here",), "created": 1000.0})
+    assert [limit.filter(record) for _ in range(REPEATS + 2)] == [True] * REPEATS + [False] * 2
+    other = logging.makeLogRecord({"msg": "another", "created": 1000.0})
+    assert limit.filter(other)
+    record.created = 990.0  # the clock was set back
+    assert limit.filter(record)
+    assert record.getMessage() == "no HTTP from here (2 more were left out)"
 
 
 def test_connections_over_the_limit_get_503() -> None:

@@ -15,6 +15,7 @@ from timely.server.garbage import collect_idle_server_garbage
 from timely.server.http.connections import bounded_http_protocol, http_protocol_over_tls
 from timely.server.listener import TlsFiles
 from timely.server.tasks.service import TaskService
+from timely.server.telemetry.repeat_limit import RepeatLimit
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,14 @@ class HttpServer(uvicorn.Server):
         if not self._service.tasks.generating():
             collect_idle_server_garbage()
         return await super().on_tick(counter)
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        uvicorn_log, limit = logging.getLogger("uvicorn.error"), RepeatLimit()
+        uvicorn_log.addFilter(limit)
+        try:
+            await super().serve(sockets)
+        finally:
+            uvicorn_log.removeFilter(limit)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
