@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
+import json
 import math
 from collections.abc import AsyncIterator
 from weakref import WeakSet
@@ -74,9 +76,9 @@ def test_streams_that_ended_are_not_counted() -> None:
     assert not lost
 
 
-async def broken_off() -> AsyncIterator[bytes]:
-    """A response that ends without an event."""
-    yield b": hello\n\n"
+async def stream(content: bytes = b": hello\n\n") -> AsyncIterator[bytes]:
+    """A response that ends; by default without an event."""
+    yield content
 
 
 async def test_a_busy_server_is_asked_no_more_than_twice_a_second() -> None:
@@ -85,7 +87,7 @@ async def test_a_busy_server_is_asked_no_more_than_twice_a_second() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         requests[0] += 1
         if requests[0] == 1:
-            return httpx.Response(200, content=broken_off())
+            return httpx.Response(200, content=stream())
         return httpx.Response(503, json={"code": "overloaded", "detail": "too many streams"})
 
     async with AsyncTimelyClient(
@@ -95,3 +97,33 @@ async def test_a_busy_server_is_asked_no_more_than_twice_a_second() -> None:
         with pytest.raises(EngineFailed, match="connection lost for 20 s"):
             await anext(plan)
     assert requests[0] <= 2.0 * clock.now() + 2
+
+
+async def test_a_wait_that_is_cancelled_while_the_connection_is_opened_again_ends_no_stream() -> None:
+    waits, cancelled = asyncio.Event(), asyncio.Event()
+    segment = {
+        "task_id": "t", "index": 0, "text": "mu(50);", "calls": [], "tokens": 5, "ready_s": 0.1, "execution_s": 1.0,
+        "due_s": 1.1, "blocking": False,
+    }  # fmt: skip
+    answers = iter(
+        [b": hello\n\n", b"", b"id: 2\nevent: segment\ndata: %s\n\n" % json.dumps(segment).encode()]
+    )
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        content = next(answers)
+        if not content and not cancelled.is_set():
+            waits.set()
+            await asyncio.Event().wait()
+        return httpx.Response(200, content=stream(content))
+
+    clock = LeapingClock()
+    async with AsyncTimelyClient(
+        transport=httpx.MockTransport(answer), clock=clock, sleep=clock.sleep
+    ) as timely:
+        plan = await timely.submit("short", skill_set="tiny-drone")
+        waiting = asyncio.ensure_future(anext(plan))
+        await waits.wait()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        cancelled.set()
+        assert (await anext(plan)).text == "mu(50);"

@@ -70,6 +70,18 @@ def test_every_endpoint_but_health_needs_a_principal(guarded: Guarded) -> None:
     assert set(closed.values()) == {401}
 
 
+def test_a_program_without_a_token_reads_where_it_belongs(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIMELY_TOKEN", raising=False)
+    for token in (None, "of-nobody"):
+        with TimelyClient(guarded.fleet.url, token=token) as timely:
+            with pytest.raises(NotAllowed, match="TIMELY_TOKEN"):
+                timely.stats()
+            with pytest.raises(NotAllowed, match="TIMELY_TOKEN"):
+                timely.submit("short", skill_set="tiny-drone")
+
+
 def test_an_address_beyond_loopback_needs_principals_or_insecure() -> None:
     with pytest.raises(InvalidInput, match="insecure"):
         bind_socket("0.0.0.0", 0, authenticated=False)

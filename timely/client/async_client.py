@@ -14,6 +14,7 @@ from timely.client.async_stop import AsyncStopStream
 from timely.client.async_stream import AsyncTaskStream
 from timely.client.events import PlanState
 from timely.client.pool import CONNECTIONS
+from timely.client.problems import TOKEN_VARIABLE
 from timely.client.protocol import Utility, bearer_header, reports_body, task_body, v1_url_path
 from timely.client.tls import client_tls
 from timely.core.clock import Clock, SystemClock
@@ -57,7 +58,7 @@ class AsyncTimelyClient:
             transport=transport,
             limits=CONNECTIONS,
             verify=client_tls(verify),
-            headers=bearer_header(token or os.environ.get("TIMELY_TOKEN") or None),
+            headers=bearer_header(token or os.environ.get(TOKEN_VARIABLE) or None),
         )
         self._connection = AsyncConnection(url, http, silence_s, reconnect_s, clock or SystemClock(), sleep)
 

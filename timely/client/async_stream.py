@@ -18,7 +18,7 @@ from timely.client.protocol import (
     task_body,
     v1_url_path,
 )
-from timely.core.errors import Conflict, EngineFailed, Overloaded
+from timely.core.errors import Conflict, EngineFailed, Overloaded, TimelyError
 from timely.core.reports import ExecutionReport
 
 SHORTEST_WAIT_S = 0.1
@@ -176,7 +176,7 @@ class AsyncTaskStream:
         except (EngineFailed, Overloaded):
             # The server has no time for attempts in short succession, or a proxy answers in its place.
             await self._connection.sleep(LONGEST_RECONNECT_S)
-        except BaseException:
+        except TimelyError:  # A cancelled wait ends no stream: the next one connects again.
             await self.close()
             raise
 

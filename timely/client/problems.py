@@ -19,6 +19,9 @@ def _by_code(kind: type[TimelyError]) -> dict[str, type[TimelyError]]:
 CODES: Mapping[str, type[TimelyError]] = _by_code(TimelyError)
 """Stable code -> class of ``timely.core.errors``."""
 
+TOKEN_VARIABLE = "TIMELY_TOKEN"
+"""Environment variable: the bearer token of a program whose client is given none."""
+
 TASK_ENDINGS = ("expired", "execution_failed", "truncated")
 """Codes of tasks whose request and server were in order: raised as plain ``TimelyError``."""
 
@@ -26,8 +29,11 @@ TASK_ENDINGS = ("expired", "execution_failed", "truncated")
 def error_from_problem(data: Mapping[str, Any], status: int) -> TimelyError:
     code = str(data.get("code", "")) or f"http_{status}"
     kind = CODES.get(code) or _kind_of(code, status)
+    detail, where = str(data.get("detail", "no reason given")), str(data.get("where", ""))
+    if code == "not_authenticated":
+        detail = f"no principal has this program's token: {TOKEN_VARIABLE} or the argument token of the client sets it"
     error = kind.__new__(kind)
-    TimelyError.__init__(error, str(data.get("detail", "no reason given")), where=str(data.get("where", "")))
+    TimelyError.__init__(error, detail, where=where)
     error.code = code
     eta_s = data.get("eta_s")
     if isinstance(error, Overloaded) and isinstance(eta_s, int | float):

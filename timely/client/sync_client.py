@@ -12,6 +12,7 @@ import httpx
 
 from timely.client.events import PlanState
 from timely.client.pool import CONNECTIONS
+from timely.client.problems import TOKEN_VARIABLE
 from timely.client.protocol import Utility, bearer_header, reports_body, task_body, v1_url_path
 from timely.client.sync_connection import Connection
 from timely.client.sync_stop import StopStream
@@ -58,7 +59,7 @@ class TimelyClient:
             transport=transport,
             limits=CONNECTIONS,
             verify=client_tls(verify),
-            headers=bearer_header(token or os.environ.get("TIMELY_TOKEN") or None),
+            headers=bearer_header(token or os.environ.get(TOKEN_VARIABLE) or None),
         )
         self._connection = Connection(url, http, silence_s, reconnect_s, clock or SystemClock(), sleep)
 

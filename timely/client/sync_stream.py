@@ -19,7 +19,7 @@ from timely.client.protocol import (
     v1_url_path,
 )
 from timely.client.sync_connection import Connection, EventResponse, Headers
-from timely.core.errors import Conflict, EngineFailed, Overloaded
+from timely.core.errors import Conflict, EngineFailed, Overloaded, TimelyError
 from timely.core.reports import ExecutionReport
 
 SHORTEST_WAIT_S = 0.1
@@ -175,7 +175,7 @@ class TaskStream:
         except (EngineFailed, Overloaded):
             # The server has no time for attempts in short succession, or a proxy answers in its place.
             self._connection.sleep(LONGEST_RECONNECT_S)
-        except BaseException:
+        except TimelyError:  # A cancelled wait ends no stream: the next one connects again.
             self.close()
             raise
 
