@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from timely_robots import driver_store as driver_store_module
+from timely_robots.driver_parameters import STATE_DIR_VARIABLE
 from timely_robots.driver_store import DriverStore
-from timely_robots.ros.driver_settings import STATE_DIR_VARIABLE, driver_store
+from timely_robots.ros.driver_settings import driver_store
 
 from timely.core.errors import InvalidInput
 from timely.core.files import core_write_file

@@ -75,7 +75,7 @@ runs: [{do: ["mf({cm})", "mb({cm})"], with: {cm: [100]}}]
         ({"driver": "sim", "wheels": 4}, "unknown key 'wheels'"),
         (
             {"driver": "sim", "profile": "sim-arm", "parameters": {"wheels": 4}},
-            "unknown setting; known: failing",
+            "unknown parameter 'wheels'",
         ),
         (
             {"driver": "sim", "profile": "sim-arm", "parameters": {"speed": "fast"}},
@@ -94,6 +94,20 @@ runs: [{do: ["mf({cm})", "mb({cm})"], with: {cm: [100]}}]
 def test_a_robot_that_cannot_be_opened(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises((ValueError, RuntimeError), match=reason):
         open_standalone_robot("robot1", settings)
+
+
+def test_a_fleet_file_for_drivers_opens_a_robot_alone() -> None:
+    parameters = {"speed": 100.0, "queue_limit": 8, "principals": "p.yaml", "qos_overrides./tf.depth": 3}
+    robot = open_standalone_robot(
+        "robot1", {"profile": "sim-arm", "skill_set": "arm", "parameters": parameters}
+    )
+    try:
+        assert robot.robot.settings["speed"] == 100.0
+    finally:
+        robot.close()
+    parameters["proximity_stop_m"] = 0.5
+    with pytest.raises(ValueError, match="proximity_stop_m"):
+        open_standalone_robot("robot1", {"profile": "sim-arm", "parameters": parameters})
 
 
 def test_a_physics_robot_keeps_to_its_fence_and_its_floor(domain_id: int, tmp_path: Path) -> None:

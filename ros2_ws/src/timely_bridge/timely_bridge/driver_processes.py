@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from timely_robots.driver_parameters import MANAGED_PARAMETERS, check_ros_parameter_names
 from timely_robots.registry import robot_class
 from timely_robots.ros.driver_settings import driver_parameters
-from timely_robots.ros.lifecycle import MANAGED_PARAMETERS
-from timely_robots.ros.rclpy_utils import check_ros_parameter_names
 
 from timely.core.child_process import ChildProcess, core_module_command
 from timely.core.errors import InvalidInput, Unsupported

@@ -24,9 +24,9 @@ from typing import Any
 
 from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import TransitionCallbackReturn
+from timely_robots.driver_parameters import DEFAULT_STATE_DIR, STATE_DIR_VARIABLE
 from timely_robots.registry import robot_class
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.driver_settings import DEFAULT_STATE_DIR, STATE_DIR_VARIABLE
 from timely_robots.ros.realtime import realtime_ros_process
 from timely_robots.ros.shared_memory import clean_ros_shared_memory as clean_shared_memory
 from timely_robots.ros.spinner import Spinner, isolated_ros_context

@@ -16,9 +16,15 @@ from lrtrace.profiles import load_profile
 from lrtrace.record.recorder import RecordedExecution
 from lrtrace.robot_profile import RobotProfile
 from timely.core.clock import SystemClock
-from timely.core.errors import TimelyError
+from timely.core.errors import TimelyError, Unsupported
 from timely_robots import language
 from timely_robots.clock import RobotClock, SteppedClock
+from timely_robots.driver_parameters import (
+    DRIVER_PARAMETERS,
+    MANAGED_PARAMETERS,
+    PROXIMITY_PARAMETERS,
+    check_ros_parameter_names,
+)
 from timely_robots.execution import SegmentExecutor
 from timely_robots.plan_runner import PlanRunner
 from timely_robots.registry import robot_class
@@ -46,7 +52,8 @@ def open_standalone_robot(name: str, entry: Mapping[str, Any], speed: float = 1.
         kind = robot_class(str(entry.get("driver", "sim")))
         is_stepped = kind.drives_clock and speed != 1.0
         clock: RobotClock = SteppedClock(speed) if is_stepped else SystemClock(speed)
-        robot = kind(entry.get("parameters") or {}, clock)
+        parameters = entry.get("parameters") or {}
+        robot = kind(_settings(kind, parameters), clock)
     except TimelyError as error:
         raise ValueError(str(error)) from error
     try:
@@ -54,10 +61,25 @@ def open_standalone_robot(name: str, entry: Mapping[str, Any], speed: float = 1.
         skill_set = str(entry.get("skill_set", ""))
         if skill_set:
             language.robot_executor_skill_set(skill_set)
-        robot.connect(CONNECT_S)
+        robot.connect(float(parameters.get("connect_timeout_s", CONNECT_S)))
     except (LRTraceError, MotionError) as error:
         raise RuntimeError(str(error)) from error
     return StandaloneRobot(robot, skill_set, speed, name)
+
+
+def _settings(kind: type[Robot], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a driver that are settings of its robot.
+
+    Raises:
+        InvalidInput: no driver has such a parameter. Unsupported: the robot would move without its proximity gate.
+    """
+    settings = {setting.name for setting in kind.SETTINGS}
+    driver_names = {setting.name for setting in DRIVER_PARAMETERS}
+    check_ros_parameter_names(parameters, {*MANAGED_PARAMETERS, *driver_names, *settings}, "parameters")
+    for gate in PROXIMITY_PARAMETERS:
+        if gate.check(parameters.get(gate.name, 0.0)) > 0.0:
+            raise Unsupported("only a driver's node has a proximity gate: leave it out", where=gate.name)
+    return {name: value for name, value in parameters.items() if name in settings}
 
 
 class StandaloneRobot:

@@ -7,13 +7,10 @@ from typing import Any
 from rclpy.lifecycle import LifecycleNode
 
 from timely.core.errors import InvalidInput
+from timely_robots.driver_parameters import DEFAULT_STATE_DIR, DRIVER_PARAMETERS, STATE_DIR_VARIABLE
 from timely_robots.driver_store import DriverStore, robot_store_path
-from timely_robots.operators import PRINCIPALS_VARIABLE
 from timely_robots.robot import Robot
 from timely_robots.ros.rclpy_utils import describe_ros_parameter
-
-STATE_DIR_VARIABLE = "TIMELY_STATE_DIR"
-DEFAULT_STATE_DIR = "~/.local/state/timely"
 
 
 def driver_parameters(robot: Robot) -> dict[str, tuple[Any, Any]]:
@@ -23,35 +20,14 @@ def driver_parameters(robot: Robot) -> dict[str, tuple[Any, Any]]:
         InvalidInput: a setting has the name of a parameter of every driver.
     """
     parameters: dict[str, tuple[Any, Any]] = {}
-
-    def number(name: str, default: float, text: str, low: float, high: float, *, fixed: bool = True) -> None:
-        parameters[name] = (default, describe_ros_parameter(text, low=low, high=high, read_only=fixed))
-
-    for name, text in (
-        ("profile", "robot profile: a name or a YAML file"),
-        ("skill_set", "plan language of goals without one"),
-        ("state_dir", f"folder of stop latch, begun tasks and lease epoch; empty: ${STATE_DIR_VARIABLE} or "
-         f"{DEFAULT_STATE_DIR}, in memory for simulated robots"),
-        ("principals", "file of principals: reset, take-over and confirmation need an operator's token; "
-         f"empty: ${PRINCIPALS_VARIABLE}, or no token is needed"),
-    ):  # fmt: skip
-        parameters[name] = ("", describe_ros_parameter(text, read_only=True))
-    number("state_period_s", 0.5, "between two states [s]", 0.05, 2.0)
-    number("progress_period_s", 0.5, "least time between two progress reports [s]", 0.05, 60.0, fixed=False)
-    number("task_silence_s", 3.0, "a task without a message for so long is orphaned [s]", 0.2, 3600.0)
-    number("queue_limit", 64, "most segments that wait", 1, 10_000, fixed=False)
-    number("connect_timeout_s", 10.0, "deadline of connecting to the robot [s]", 0.1, 300.0, fixed=False)
-    number("lease_lapse_s", 3.0, "a lease without renewal for so long lapses [s]", 0.2, 3600.0)
-    number("proximity_stop_m", 0.0, "no motion with an obstacle nearer than this [m]; 0: no gate", 0.0, 100.0)
-    number("proximity_slow_m", 0.0, "slower motion with an obstacle nearer than this [m]", 0.0, 100.0)
-    number("confirm_timeout_s", 30.0, "longest wait for an operator's confirmation [s]", 0.1, 3600.0)
-    for setting in robot.SETTINGS:
+    values = {setting.name: setting.default for setting in DRIVER_PARAMETERS} | robot.settings
+    for setting in (*DRIVER_PARAMETERS, *robot.SETTINGS):
         if setting.name in parameters:
             raise InvalidInput("every driver has a parameter of this name", where=f"setting {setting.name}")
         descriptor = describe_ros_parameter(
             setting.text, read_only=setting.fixed, low=setting.low, high=setting.high
         )
-        parameters[setting.name] = (robot.settings[setting.name], descriptor)
+        parameters[setting.name] = (values[setting.name], descriptor)
     return parameters
 
 

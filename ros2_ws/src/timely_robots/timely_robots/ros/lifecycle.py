@@ -10,10 +10,8 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from rclpy.parameter import Parameter
 
 from timely.core import cpu_latency
-from timely_robots.ros.rclpy_utils import check_ros_parameter_names, describe_ros_parameter, steady_ros_clock
-
-MANAGED_PARAMETERS = ("autostart", "use_sim_time", cpu_latency.PARAMETER)
-"""Parameters of every node here."""
+from timely_robots.driver_parameters import check_ros_parameter_names
+from timely_robots.ros.rclpy_utils import describe_ros_parameter, steady_ros_clock
 
 AUTOSTART_AGAIN_S = 5.0
 """Between two attempts to start a node that failed to, as where its robot is not there yet."""

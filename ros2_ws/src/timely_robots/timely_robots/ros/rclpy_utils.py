@@ -1,6 +1,5 @@
 """Small things of rclpy that every node here needs: qualities of service, ranged parameters, times."""
 
-from collections.abc import Collection, Iterable
 from typing import Any
 
 import rclpy
@@ -10,8 +9,6 @@ from rclpy.clock import Clock, ClockType
 from rclpy.context import Context
 from rclpy.node import Node
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
-
-from timely.core.errors import UnknownName
 
 LATCHED_QOS = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
 """Late subscribers get the last message: for state and status."""
@@ -61,13 +58,6 @@ def describe_ros_parameter(
     elif isinstance(low, int):
         descriptor.integer_range = [IntegerRange(from_value=low, to_value=int(high), step=1)]
     return descriptor
-
-
-def check_ros_parameter_names(names: Iterable[str], declared: Collection[str], where: str) -> None:
-    """Raise UnknownName at the first name that no node would read; one with a dot may be declared later."""
-    for name in names:
-        if "." not in name and name not in declared:
-            raise UnknownName("parameter", name, declared, where=where)
 
 
 def to_ros_time(seconds: float) -> Time:
