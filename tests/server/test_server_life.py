@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,7 +151,7 @@ async def test_an_engine_that_is_interrupted_while_it_loads_is_stopped() -> None
 @pytest.mark.parametrize("lie", [{"index": 7}, {"execution_s": math.nan}, {"execution_s": -1.0}, None])
 def test_an_engine_that_breaks_its_promise_fails_that_task_only(lie: dict[str, float] | None) -> None:
     class Liar(ScriptedEngine):
-        async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
+        async def generate(self, request: GenerationRequest) -> AsyncGenerator[EngineEvent, None]:
             async for event in super().generate(request):
                 if request.hints.agent == "unlucky" and lie is None:
                     return

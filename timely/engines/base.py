@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
@@ -389,7 +389,7 @@ class Engine(ABC):
         raise AssertionError("unreachable")
 
     @abstractmethod
-    def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[EngineEvent, None]:
         """Generate: ``SegmentReady`` in order, each once, then one ``GenerationDone``.
 
         A request with a history goes on with the segment after its last one; earlier ones do not come again.

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -183,7 +183,7 @@ class ScriptedEngine(Engine):
     async def kill(self) -> None:
         self.crash("it was killed")
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[EngineEvent, None]:
         live = self._admit(request)
         try:
             while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
@@ -52,7 +52,7 @@ class FakeEngine:
         self.over = asyncio.Event()
         """A plan of two segments has been read to its end."""
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[EngineEvent]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[EngineEvent, None]:
         self.requests.append(request)
         for index, (text, tokens, execution_s, *more) in enumerate(_segments(request)):
             if self.hang and request.task_id.startswith(self.hang):

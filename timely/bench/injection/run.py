@@ -129,7 +129,7 @@ async def _run_attack(
         task_id, prompt.user, system=prompt.system, task=attack.task, skill_set=skills.name, robot=profile.name,
         max_tokens=MAX_TOKENS, constrained=constrained,
     )  # fmt: skip
-    async with asyncio.timeout(DEADLINE_S), contextlib.aclosing(engine.generate(request)) as events:  # type: ignore[type-var]
+    async with asyncio.timeout(DEADLINE_S), contextlib.aclosing(engine.generate(request)) as events:
         async for event in events:
             if not isinstance(event, SegmentReady):
                 continue

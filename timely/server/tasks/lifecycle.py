@@ -27,7 +27,7 @@ from timely.core.reports import ExecutionReport
 from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
 from timely.server.settings import ServerSettings
 from timely.server.tasks.engine_client import EngineClient
-from timely.server.tasks.generations import TaskGenerations
+from timely.server.tasks.failover import EngineFailover
 from timely.server.tasks.recorder import TaskRecorder
 from timely.server.tasks.task import Ending, Task, task_call_data
 from timely.server.tasks.task_events import TaskEvents
@@ -66,7 +66,7 @@ class TaskLifecycle:
         self._settings = settings
         self._clock = clock
         self._releasing = asyncio.Lock()
-        self._generations = TaskGenerations(engine, recorder, clock)
+        self._failover = EngineFailover(engine, recorder, clock)
 
     # ------------------------------------------------------------------ what the service asks for
 
@@ -153,7 +153,7 @@ class TaskLifecycle:
             # The plan goes on with the value, so that it must be kept before.
             self._log.report(task, report, now)
         if task.state == "generating" and task.ending is None:
-            await self._generations.report(task, report)
+            await self._failover.report(task, report)
         if not task.track.report(report, now):
             return False
         task.remember(report, now)
@@ -248,20 +248,11 @@ class TaskLifecycle:
         self._forget(task)
 
     async def _generate(self, task: Task, generation: GenerationRequest) -> None:
-        """Read the engine's events; an error ends this task and no other."""
+        """Read the engine's events, and after its death those of the next; an error ends this task and no other."""
         try:
-            # Closing the events frees the KV cache.
-            async with aclosing(self._generations.events(task, generation)) as events:
-                async for event in events:
-                    task.answered.set()
-                    if isinstance(event, GenerationDone):
-                        task.done = event
-                        return
-                    await self._release(task, event)
-                    if task.outcome == "unsafe_segment":
-                        return
-            if task.ending is None:
-                raise EngineFailed("the generation stopped without an end", where="engine")
+            while task.done is None and task.ending is None:
+                async with self._failover.attempt(task, generation) as request:
+                    await self._read(task, request)
         except TimelyError as error:
             if not task.answered.is_set():
                 task.refusal = error
@@ -277,9 +268,24 @@ class TaskLifecycle:
             detail = f"{type(error).__name__}; see the server's log"
             task.ending = task.ending or Ending("engine_failed", "engine_failed", detail, "engine")
         finally:
-            self._generations.end(task)
+            self._failover.clear(task)
             task.answered.set()
             task.over.set()
+
+    async def _read(self, task: Task, request: GenerationRequest) -> None:
+        # Closing the events frees the KV cache.
+        async with aclosing(self._engine.engine.generate(request)) as events:
+            async for event in events:
+                self._failover.clear(task)
+                task.answered.set()
+                if isinstance(event, GenerationDone):
+                    task.done = event
+                    return
+                await self._release(task, event)
+                if task.outcome == "unsafe_segment":
+                    return
+        if task.ending is None:
+            raise EngineFailed("the generation stopped without an end", where="engine")
 
     async def _release(self, task: Task, event: SegmentReady) -> None:
         """Send a segment.

@@ -1,22 +1,21 @@
-"""Generations of tasks that outlive the engine: after its death they go on with the next one."""
+"""Carries tasks over the death of the engine: they go on with the next engine, unless they killed the one before."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import cast
 
 from timely.core.clock import AsyncClock
 from timely.core.errors import EngineDied, EngineFailed
 from timely.core.reports import ExecutionReport
-from timely.engines.base import EngineEvent, GenerationRequest
+from timely.engines.base import GenerationRequest
 from timely.server.tasks.engine_client import EngineClient
 from timely.server.tasks.quarantine import Quarantine
 from timely.server.tasks.recorder import TaskRecorder
 from timely.server.tasks.task import Ending, Task
 
 
-class TaskGenerations:
-    """What the engine generates for tasks.
+class EngineFailover:
+    """Decides how a task goes on when the engine died.
 
     Args:
         recorder: receives each death of the engine.
@@ -30,37 +29,37 @@ class TaskGenerations:
         self._in_engine: dict[str, Task] = {}
         engine.supervisor.on_death = self._engine_died
 
-    async def events(self, task: Task, generation: GenerationRequest) -> AsyncGenerator[EngineEvent, None]:
-        """The engine's events; after its death those of the next engine, behind what was sent."""
+    @asynccontextmanager
+    async def attempt(self, task: Task, generation: GenerationRequest) -> AsyncIterator[GenerationRequest]:
+        """One attempt to generate the plan, or its rest; gives the request for it when an engine runs.
+
+        If the engine dies during the attempt, it ends without an error when the task may try again. A task that
+        killed the engine gets its ending instead.
+        """
         supervisor, task_id = self._engine.supervisor, task.task_id
-        while True:
-            await supervisor.wait_running()
-            if task.resumed:
-                # Made now: reports from here on reach the engine itself.
-                generation = _resumed_request(task, generation)
-            deaths = supervisor.deaths
-            self._in_engine[task_id] = task
-            try:
-                events = cast(AsyncGenerator[EngineEvent, None], self._engine.engine.generate(generation))
-                async with aclosing(events):
-                    async for event in events:
-                        self._quarantine.clear(task_id)
-                        yield event
-                return
-            except EngineDied:
-                await supervisor.wait_running(deaths)
-            finally:
-                self._in_engine.pop(task_id, None)
-            if count := self._quarantine.deaths_by(task_id):
-                task.ending = Ending(
-                    "engine_failed",
-                    "quarantined",
-                    f"the engine died {count} times while it generated task {task_id!r}",
-                    "engine",
-                )
-                return
-            task.resumed = True
-            await self._quarantine.wait_turn(task_id)
+        await supervisor.wait_running()
+        if task.resumed:
+            # Made now: reports from here on reach the engine itself.
+            generation = _resumed_request(task, generation)
+        deaths = supervisor.deaths
+        self._in_engine[task_id] = task
+        try:
+            yield generation
+            return
+        except EngineDied:
+            await supervisor.wait_running(deaths)
+        finally:
+            self._in_engine.pop(task_id, None)
+        if count := self._quarantine.deaths_by(task_id):
+            detail = f"the engine died {count} times while it generated task {task_id!r}"
+            task.ending = Ending("engine_failed", "quarantined", detail, "engine")
+            return
+        task.resumed = True
+        await self._quarantine.wait_turn(task_id)
+
+    def clear(self, task: Task) -> None:
+        """The engine answered, or the task is over: it did not kill the engine."""
+        self._quarantine.clear(task.task_id)
 
     async def report(self, task: Task, report: ExecutionReport) -> None:
         """Give a report to the engine; one that is dead gets it with the history of the task when it runs again."""
@@ -75,9 +74,6 @@ class TaskGenerations:
                     raise
                 if deaths == supervisor.deaths or not supervisor.running:
                     return
-
-    def end(self, task: Task) -> None:
-        self._quarantine.clear(task.task_id)
 
     def _engine_died(self, error: EngineFailed, worked_s: float) -> None:
         self._recorder.engine_died(error)
