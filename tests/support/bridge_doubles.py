@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 from timely_bridge.error_codes import BridgeTaskError
-from timely_bridge.interfaces import BridgeSegment, SegmentExecution
+from timely_bridge.interfaces import Admit, BridgeSegment, SegmentExecution
 from timely_interfaces.msg import ErrorCode
 
 from timely.client import Segment
@@ -277,27 +277,31 @@ class FakeDriver:
         self.alive = True
         return True
 
-    def send(
-        self, segment: Segment, skill_set: str, on_sent: Callable[[], None], *, again: bool = False
-    ) -> BridgeSegment:
-        loop = asyncio.get_running_loop()
-        key = (segment.task_id, segment.index)
-        if again and key in self._had:
-            return self._had[key]
+    async def forward(self, segments: AsyncIterable[Segment], admit: Admit) -> None:
+        async for segment in segments:
+            sent = await admit(segment)
+            if not sent.ended.done():
+                self._take(sent)
+
+    def _take(self, sent: BridgeSegment) -> None:
+        key = (sent.segment.task_id, sent.segment.index)
+        if sent.again and key in self._had:
+            had = self._had[key]
+            had.started.add_done_callback(lambda future: sent.started.set_result(future.result()))
+            had.ended.add_done_callback(lambda future: self._settle(sent, future.result()))
+            return
         assert key not in self._had, f"{key} was sent twice"
-        sent = BridgeSegment(segment, skill_set, loop.create_future(), loop.create_future())
         self._had[key] = sent
         self._queue.put_nowait(sent)
         if self._worker is None:
-            self._worker = loop.create_task(self._work())
-        on_sent()
-        return sent
+            self._worker = asyncio.create_task(self._work())
+        sent.on_sent()
 
     def cancel(self, sent: BridgeSegment) -> None:
         if self.stubborn:
             return
         self._dead.add(sent.segment.task_id)
-        if self._current is not None and self._current[0] is sent:
+        if self._current is not None and self._current[0].segment == sent.segment:
             self._current[1].cancel()
 
     def cancel_task(self, task_id: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -45,7 +45,16 @@ class Life:
         segment = Segment("t1", index, text, (), 4, 0.0, 1.0, 0.0)
 
         async def send() -> BridgeSegment:
-            return self.port.send(segment, "drone", lambda: self.announced.append(index), again=again)
+            sent = BridgeSegment(segment, "drone", lambda: self.announced.append(index), again)
+
+            async def plan() -> AsyncIterator[Segment]:
+                yield segment
+
+            async def admit(segment: Segment) -> BridgeSegment:
+                return sent
+
+            await self.port.forward(plan(), admit)
+            return sent
 
         return self.loop.submit(send()).result(LIMIT_S)
 

@@ -442,9 +442,8 @@ async def test_a_loop_that_a_return_may_end_has_the_time_of_all_its_rounds(
 
 
 async def test_the_rounds_of_a_loop_count_for_the_limit_of_its_last_segment() -> None:
-    loop = asyncio.get_running_loop()
     segment = Segment("t", 0, "}", (), 1, 0.0, 1.0, 0.0)
-    sent = BridgeSegment(segment, "drone", loop.create_future(), loop.create_future())
+    sent = BridgeSegment(segment, "drone", lambda: None)
     sent.started.set_result(0.0)
     deadlines = Deadlines(execution_factor=0.01, execution_margin_s=0.05)
     reports = cast(ReportQueue, SimpleNamespace(put=lambda report, when_s: None))

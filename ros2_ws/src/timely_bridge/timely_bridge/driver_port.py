@@ -1,6 +1,6 @@
 """A robot's driver over ROS 2: the segments of a plan as ExecuteSegment goals, its state as a heartbeat.
 
-Two threads use it. The loop's thread calls ``ready``, ``send`` and ``cancel`` and owns every future. Goals leave on
+Two threads use it. The loop's thread calls ``ready``, ``forward`` and ``cancel`` and owns every future. Goals leave on
 that thread, so that a segment does not wait for the executor's other work. All else of rclpy is used on the executor's
 thread only, because its action client is not thread-safe.
 """
@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ from timely_robots.safety import PauseGate
 
 from timely.client import Segment
 from timely_bridge.error_codes import BridgeTaskError
-from timely_bridge.interfaces import BridgeSegment, SegmentExecution
+from timely_bridge.interfaces import Admit, BridgeSegment, SegmentExecution
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.robot_lease import RobotLease
 
@@ -58,8 +58,6 @@ class _Goal:
     assumed: bool = False
     """The handle was made here, because the acceptance did not come."""
     cancelled: bool = False
-    again: bool = False
-    """An earlier life of the bridge may have sent it."""
     dispatched: bool = False
     """This life has sent it."""
     repeats: int = REPEATS
@@ -86,7 +84,7 @@ class DriverPort:
         self._pauses = PauseGate(CHECK_PERIOD_S)
         self._matched = False
         self._goals: dict[BridgeSegment, _Goal] = {}
-        self._announcements: deque[tuple[BridgeSegment, Callable[[], None]]] = deque()
+        self._announcements: deque[BridgeSegment] = deque()
         self._client = ActionClient(node, ExecuteSegment, f"{robot}/execute_segment", **GOAL_SERVICES)
         without_ros_debug_lines(self._client)
         self._subscription = node.create_subscription(
@@ -137,14 +135,11 @@ class DriverPort:
             await asyncio.sleep(READY_PERIOD_S)
         return self.alive
 
-    def send(
-        self, segment: Segment, skill_set: str, on_sent: Callable[[], None], *, again: bool = False
-    ) -> BridgeSegment:
-        loop = self._loop.loop
-        sent_segment = BridgeSegment(segment, skill_set, loop.create_future(), loop.create_future())
-        self._announcements.append((sent_segment, on_sent))
-        self._send(sent_segment, again)
-        return sent_segment
+    async def forward(self, segments: AsyncIterable[Segment], admit: Admit) -> None:
+        async for segment in segments:
+            sent_segment = await admit(segment)
+            if not sent_segment.ended.done():
+                self._send(sent_segment)
 
     def cancel(self, sent_segment: BridgeSegment) -> None:
         self._node.executor.create_task(self._cancel, sent_segment)
@@ -161,7 +156,8 @@ class DriverPort:
         self._node.destroy_subscription(self._subscription)
         self._client.destroy()
 
-    def _send(self, sent_segment: BridgeSegment, again: bool) -> None:
+    def _send(self, sent_segment: BridgeSegment) -> None:
+        self._announcements.append(sent_segment)
         segment = sent_segment.segment
         goal = ExecuteSegment.Goal(
             task_id=segment.task_id,
@@ -179,8 +175,8 @@ class DriverPort:
             self._loop.call(_on_feedback, sent_segment, part.elapsed_s, part.remaining_s, time.monotonic())
 
         goal_id = segment_goal_id(segment.task_id, segment.index)
-        self._goals[sent_segment] = mine = _Goal(goal, goal_id, time.monotonic(), feedback, again=again)
-        if again:
+        self._goals[sent_segment] = mine = _Goal(goal, goal_id, time.monotonic(), feedback)
+        if sent_segment.again:
             self._node.executor.create_task(self._ask, sent_segment, mine)
         else:
             self._dispatch(sent_segment, mine)
@@ -206,13 +202,11 @@ class DriverPort:
 
     def _announce(self, sent_segment: BridgeSegment) -> None:
         """Announce a segment and those sent before it, after the driver has got them."""
-        while self._announcements and any(other is sent_segment for other, _ in self._announcements):
-            other, announce = self._announcements.popleft()
+        while sent_segment in self._announcements:
+            other = self._announcements.popleft()
             goal = self._goals.get(other)
             if goal is None or goal.dispatched:
-                announce()
-            if other is sent_segment:
-                return
+                other.on_sent()
 
     def _on_acceptance(self, sent_segment: BridgeSegment, future: Any) -> None:
         self._announce(sent_segment)
@@ -252,7 +246,7 @@ class DriverPort:
             )
             return
         result = response.result
-        if mine.again and (result.outcome, result.error_code) == ("refused", ErrorCode.DUPLICATE):
+        if sent_segment.again and (result.outcome, result.error_code) == ("refused", ErrorCode.DUPLICATE):
             self._end(sent_segment, _executed_before(sent_segment.segment))
             return
         self._end(
@@ -316,7 +310,7 @@ class DriverPort:
             if mine.handle is None and mine.since_s < late_s:
                 mine.assumed = True
                 self._follow(sent_segment, mine, assumed_goal_handle(self._client, mine.goal_id))
-            elif mine.again and not mine.dispatched and mine.repeats > 0:
+            elif sent_segment.again and not mine.dispatched and mine.repeats > 0:
                 self._check_again(sent_segment, mine, late_s)
 
     def _check_again(self, sent_segment: BridgeSegment, mine: _Goal, late_s: float) -> None:

@@ -1,11 +1,12 @@
 """The two sides that the bridge connects, as interfaces: a plan at the server and a robot's driver.
 
-The coroutine that runs a plan (``plan_run``) knows only these, so that fakes can take their place in tests.
+The coroutine that runs a plan (``plan_run``) knows only these, so that fakes can take their place in tests. Segments
+go from one to the other directly: ``Driver.forward`` reads the stream, and asks the plan before it sends a segment.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from timely.client import Segment
@@ -43,11 +44,17 @@ class SegmentExecution:
     value: str | None = None
 
 
+def _future() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
+
+
 @dataclass(slots=True, eq=False)
 class BridgeSegment:
     """A segment on its way to the driver, or there; both futures belong to the loop and never fail.
 
     Attributes:
+        on_sent: runs right after the segment was sent, on the thread that sent it.
+        again: an earlier life of the bridge may have sent it. It is followed if the driver has it.
         started: when execution began, seconds on the bridge's clock; stays open if it never does.
         ended: the end of the execution.
         progress: is called with (elapsed_s, remaining_s) now and then.
@@ -55,9 +62,15 @@ class BridgeSegment:
 
     segment: Segment
     skill_set: str
-    started: asyncio.Future[float]
-    ended: asyncio.Future[SegmentExecution]
+    on_sent: Callable[[], None]
+    again: bool = False
+    started: asyncio.Future[float] = field(default_factory=_future)
+    ended: asyncio.Future[SegmentExecution] = field(default_factory=_future)
     progress: Callable[[float, float], None] | None = None
+
+
+Admit = Callable[[Segment], Awaitable[BridgeSegment]]
+"""Waits until a plan may send a segment, and returns it as the driver gets it; one that has ended is not sent."""
 
 
 class Driver(Protocol):
@@ -90,13 +103,10 @@ class Driver(Protocol):
         """Wait until segments can be sent; False when that takes longer than ``timeout_s``."""
         ...
 
-    def send(
-        self, segment: Segment, skill_set: str, on_sent: Callable[[], None], *, again: bool = False
-    ) -> BridgeSegment:
-        """Send a segment at once; ``on_sent`` runs right after, on the thread that sent it.
+    async def forward(self, segments: AsyncIterable[Segment], admit: Admit) -> None:
+        """Send every segment of a plan as it comes, once it is admitted; raises what ``segments`` or ``admit`` raise.
 
-        Args:
-            again: an earlier life of the bridge may have sent it. It is followed if the driver has it.
+        One loop reads and sends, so no segment waits for a later one.
         """
         ...
 

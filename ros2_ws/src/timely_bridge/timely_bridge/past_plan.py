@@ -7,7 +7,7 @@ from typing import Any
 
 from timely_interfaces.msg import ErrorCode
 
-from timely.client import AsyncTimelyClient, Segment
+from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed, Overloaded, UnknownName
 from timely_bridge.driver_port import READY_PERIOD_S
 from timely_bridge.error_codes import BridgeTakeUpError, BridgeTaskError
@@ -73,24 +73,19 @@ class PastPlan:
             else:
                 return stream
 
-    def send(
-        self, segment: Segment, skill_set: str, on_sent: Callable[[], None], driver: Driver
-    ) -> BridgeSegment:
-        """Send a segment unless it was executed before, or its driver has it.
+    def recall(self, sent_segment: BridgeSegment, driver: Driver) -> None:
+        """Mark a segment that was executed before, or that its driver may have.
 
         Raises:
             BridgeTakeUpError: as ``follow``.
         """
-        execution = self.executions.get(segment.index)
-        if execution is None:
-            if self.began:
-                self._check_session(driver)
-            return driver.send(segment, skill_set, on_sent, again=self.began)
-        loop = asyncio.get_running_loop()
-        sent_segment = BridgeSegment(segment, skill_set, loop.create_future(), loop.create_future())
-        sent_segment.started.set_result(execution.end_s - execution.elapsed_s)
-        sent_segment.ended.set_result(execution)
-        return sent_segment
+        execution = self.executions.get(sent_segment.segment.index)
+        if execution is not None:
+            sent_segment.started.set_result(execution.end_s - execution.elapsed_s)
+            sent_segment.ended.set_result(execution)
+        elif self.began:
+            self._check_session(driver)
+            sent_segment.again = True
 
     def _check_session(self, driver: Driver) -> None:
         """A driver that was restarted no longer knows how far it executed the plan."""

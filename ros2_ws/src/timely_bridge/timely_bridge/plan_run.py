@@ -1,4 +1,4 @@
-"""One plan from submission to the last execution: segments go to the driver as they come, reports go to the server.
+"""One plan from submission to the last execution: admits its segments to the driver, and reports to the server.
 
 Server, driver and clock are interfaces, so that fakes can take their places. Segments are sent ahead and queue at the
 driver, so that the robot never waits for the network. Only one goal at a time moves a robot (``robot_lock``).
@@ -237,20 +237,21 @@ class PlanRun:
             await asyncio.gather(reading, *executions, return_exceptions=True)
 
     async def _forward(self, stream: PlanStream, executions: set[asyncio.Task[None]]) -> TimelyError | None:
-        """Send every segment of a plan as it comes; the error that ended the plan early, or None.
+        """Have the driver read the plan; the error that ended the plan early, or None."""
+        try:
+            await self.context.driver.forward(stream, partial(self._admit, executions))
+        except TimelyError as error:
+            return error
+        return None
 
-        One loop reads and sends, so no segment waits for a later one.
-        """
-        segments = aiter(stream)
-        while True:
-            try:
-                segment = await anext(segments, None)
-            except TimelyError as error:
-                return error
-            if segment is None:
-                return None
-            await self._wait_for_robot()
-            self._follow_segment(executions, self._send(segment))
+    async def _admit(self, executions: set[asyncio.Task[None]], segment: Segment) -> BridgeSegment:
+        await self._wait_for_robot()
+        on_sent = partial(self.observer.segment_sent, segment)
+        sent_segment = BridgeSegment(segment, self.goal.skill_set, on_sent)
+        if self.past is not None:
+            self.past.recall(sent_segment, self.context.driver)
+        self._follow_segment(executions, sent_segment)
+        return sent_segment
 
     async def _take_up(self, past: PastPlan) -> PlanStream:
         """Follow the plan of an earlier life, or submit it if the server never got it."""
@@ -259,13 +260,6 @@ class PlanRun:
             self.task_id, self.goal.agent, context.client, context.driver, context.deadlines.driver_s
         )
         return stream or await self._submit()
-
-    def _send(self, segment: Segment) -> BridgeSegment:
-        driver, skill_set = self.context.driver, self.goal.skill_set
-        on_sent = partial(self.observer.segment_sent, segment)
-        if self.past is not None:
-            return self.past.send(segment, skill_set, on_sent, driver)
-        return driver.send(segment, skill_set, on_sent)
 
     def _scene(self) -> str:
         """The scene with what the robot holds, unless another goal will move the robot before this one."""
