@@ -40,6 +40,14 @@ pytestmark = pytest.mark.paper
         (near_paper_number(2.0, neutral=1.0), (1.2, 0.9, 1.5), "not met"),  # no effect is within the interval
         (near_paper_number(2.0), (1.2, 1.1, 1.3), "not met"),  # no direction to have
         (near_paper_number(0.5, neutral=1.0), (0.8, 0.7, 0.9), "direction only"),
+        # The paper's number is so near to no effect that the 15% reach to its other side.
+        (near_paper_number(1.04, neutral=1.0), (0.95, 0.9, 0.98), "not met"),  # the other direction
+        (near_paper_number(1.04, neutral=1.0), (1.0, 1.0, 1.0), "not met"),  # no effect
+        (near_paper_number(1.04, neutral=1.0), (1.03, 0.99, 1.07), "not met"),  # perhaps none
+        (near_paper_number(1.04, neutral=1.0), (1.005, 1.002, 1.008), "not met"),  # an eighth of the effect
+        (near_paper_number(1.04, neutral=1.0), (1.03, 1.02, 1.04), "met"),
+        (near_paper_number(0.94, neutral=1.0), (1.02, 1.01, 1.03), "not met"),
+        (near_paper_number(0.94, neutral=1.0), (0.95, 0.93, 0.97), "met"),
         (paper_at_least(28.7, neutral=0.0), (30.0, 28.8, 31.0), "met"),
         (paper_at_least(28.7, neutral=0.0), (30.0, 28.0, 32.0), "direction only"),
         (paper_at_least(28.7, neutral=0.0), (-1.0, -2.0, -0.5), "not met"),

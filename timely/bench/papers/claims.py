@@ -30,7 +30,7 @@ class Rule:
     """How a claim is judged.
 
     Attributes:
-        low, high: the claim is met when the whole interval lies within.
+        low, high: the claim is met when the whole interval lies within and shows the direction, if there is one.
         neutral: the value that shows no effect; None where the claim has no direction.
         least: the mean with the least effect that counts as a direction, beyond ``neutral``.
         verdict: the verdict itself, where no number decides.
@@ -49,18 +49,19 @@ class Rule:
             return self.verdict
         if not math.isfinite(middle):
             return "not exercised"
-        if self.low <= low and high <= self.high:
-            return "met"
+        is_within = self.low <= low and high <= self.high
         if self.neutral is None:
-            return "not met"
+            return "met" if is_within else "not met"
         rising = self.least >= self.neutral
         clear = low > self.neutral if rising else high < self.neutral
         enough = middle >= self.least if rising else middle <= self.least
-        return "direction only" if clear and enough else "not met"
+        if not (clear and enough):
+            return "not met"
+        return "met" if is_within else "direction only"
 
 
 def near_paper_number(paper: float, neutral: float | None = None) -> Rule:
-    """Met when the interval lies within ``WITHIN`` of the paper's number."""
+    """Met when the interval lies within ``WITHIN`` of the paper's number, and on its side of ``neutral``."""
     reach = WITHIN * abs(paper)
     return _direction_rule(paper, neutral, paper - reach, paper + reach)
 
