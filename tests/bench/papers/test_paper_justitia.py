@@ -33,6 +33,12 @@ def test_the_blurred_oracle_errs_as_much_as_asked() -> None:
     assert np.mean(errors) == pytest.approx(4.52, rel=0.2)
 
 
+def test_the_average_error_of_table_2_counts_each_class_by_its_share_of_the_mix() -> None:
+    assert sum(workloads.SHARES.values()) == pytest.approx(1.0)
+    errors = dict.fromkeys(workloads.KINDS, 0.1) | {"MRS": 2.1}
+    assert micro.paper_average_error(errors) == pytest.approx(0.1 + 0.01 * 2.0)
+
+
 def test_fair_ratios_compare_the_same_application() -> None:
     assert end_to_end.paper_fair_ratios([{"a": 2.0, "b": 3.0}], [{"b": 6.0, "a": 1.0}]) == [2.0, 0.5]
 

@@ -4,6 +4,13 @@ Justitia section IV-C, Eq. 2 and 3: virtual time grows at ``M / N``.
 ``M`` is the capacity and ``N`` the number of applications that fair sharing would still be serving.
 An application that arrives at virtual time ``V`` with cost ``C`` ends at virtual time ``V + C``.
 Later arrivals do not change that, so the finish tag is computed once.
+
+Eq. 2 has no value where ``N`` is zero. Virtual time stands still then, and it never goes back to zero.
+Fair queuing in networks resets it when the fluid server is idle, since only differences of tags count.
+Here the real server may still have applications that the fluid one has ended.
+After a reset their tags would stand behind those of all later applications, which could starve them.
+As it is, an application that comes to an idle fluid server is behind all that were there before.
+On the paper's machine a double holds a year of virtual time to within 0.001 tokens.
 """
 
 import heapq

@@ -1,7 +1,8 @@
 """Justitia's smaller experiments: two applications in turn, what demands look like, starvation, what deciding costs."""
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -196,8 +197,17 @@ def _judge() -> dict[str, Any]:
     }
 
 
+def paper_average_error(errors: Mapping[str, float]) -> float:
+    """Mean relative error over applications of the mix, from the mean of each class."""
+    return math.fsum(apps.SHARES[kind] * error for kind, error in errors.items())
+
+
 def paper_prediction(evaluation: Evaluation) -> Iterator[Claim]:
-    """Table II: how far off the predicted costs are, and what they cost."""
+    """Table II: how far off the predicted costs are, and what they cost.
+
+    The paper does not say over what its error is averaged. Its caption names the workload at 2x, as it does for the
+    completion times beside it, so the mean is over applications and each class counts by its share of them.
+    """
     judgement = evaluation.once("table2", _judge)
     errors: dict[str, float] = judgement["errors"]
     percent = [100.0 * error for error in errors.values()]
@@ -208,8 +218,10 @@ def paper_prediction(evaluation: Evaluation) -> Iterator[Claim]:
     evaluation.say("predicted costs: " + ", ".join(f"{k} {100 * v:.0f}%" for k, v in errors.items()))
     errors_text = ", ".join(f"{kind} {100 * error:.0f}" for kind, error in errors.items())
     yield paper_claim(
-        "table2.error", "Table II: mean relative error of the MLP's cost prediction", 53.0, paper_mean(percent), "%",
-        paper_at_most(53.0), f"{INSTANCES} new instances of each class: {errors_text};"
+        "table2.error", "Table II: mean relative error of the MLP's cost prediction", 53.0,
+        100.0 * paper_average_error(errors), "%", paper_at_most(53.0),
+        f"{INSTANCES} new instances of each class, which counts by its share of the mix:"
+        f" {errors_text}; with equal shares {paper_mean(percent):.1f}%;"
         " the synthetic texts hold words of their difficulty, which real texts need not",
     )  # fmt: skip
     yield paper_claim(

@@ -197,8 +197,16 @@ def paper_application(kind: str, rng: Rng) -> Application:
     return Application(kind, text, tuple(draft.requests))
 
 
+SHARES = {
+    kind: MIX[size] / len(kinds)
+    for size, kinds in (("small", SMALL), ("medium", MEDIUM), ("large", LARGE))
+    for kind in kinds
+}
+"""How often an application is of a class; the classes of one size are equally likely."""
+
+
 def draw_paper_application_kind(rng: Rng) -> str:
-    """A class, by the paper's mix of sizes; the classes of one size are equally likely."""
+    """A class, by ``SHARES``."""
     size = rng.choice(3, p=[MIX["small"], MIX["medium"], MIX["large"]])
     kinds = (SMALL, MEDIUM, LARGE)[int(size)]
     return kinds[int(rng.integers(len(kinds)))]
