@@ -20,7 +20,7 @@ from timely.core.files import core_write_file
 from timely.engines.replay_types import ReplayOptions
 from timely.replay.explain import explain_job, explanation_text
 from timely.replay.perfetto import replay_perfetto_text
-from timely.replay.report import html_replay_report
+from timely.replay.report import _ecdf, html_replay_report
 from timely.replay.result_file import read_result, result_text
 from timely.replay.results import replay_latency_distribution, result_hash
 from timely.replay.run import load_replay_backend, replay_through_engine
@@ -317,6 +317,7 @@ def test_step_times_scatter_by_the_seed(trace: Path, capsys: pytest.CaptureFixtu
         (["--estimate-factor", "nan"], "'--estimate-factor'"),
         (["--estimate-factor", "-1"], "'--estimate-factor'"),
         (["--estimate-noise", "inf"], "estimate_noise: must be from 0"),
+        (["--estimate-noise", "900"], "estimate_noise: must be from 0 to 10"),  # its factors overflowed
         (["--until", "nan"], "'--until'"),
         (["--until", "-1"], "'--until'"),
         (["--json", "/nowhere/at/all.json"], "/nowhere"),
@@ -329,6 +330,23 @@ def test_bad_options_are_one_line_and_exit_2(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_whether_a_segment_blocks_is_true_or_false(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Any text counted as true, "false" as well."""
+    line = job(0, 0.0)
+    plan = line["plan"]
+    assert isinstance(plan, list)
+    plan[0]["blocking"] = "false"
+    trace.write_text("\n".join(json.dumps(one) for one in (HEADER, line)) + "\n")
+    assert timely(["replay", str(trace)]) == 2
+    assert "job 0: blocking must be true or false, got 'false'" in capsys.readouterr().err
+
+
+def test_a_task_without_a_response_counts_in_the_curves_of_the_report() -> None:
+    """The curve ended at 1, as if each task had been served."""
+    assert _ecdf([3.0, None, 1.0, None]) == ([1.0, 3.0], [0.25, 0.5])
+    assert _ecdf([None]) == ([], [])
 
 
 def test_a_broken_trace_line_says_file_line_and_reason(

@@ -109,16 +109,16 @@ def _classes(summary: Mapping[str, Any]) -> str:
     return f'<div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
 
 
-def _ecdf(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    ascending = sorted(values)
-    return ascending, [(index + 1) / len(ascending) for index in range(len(ascending))]
+def _ecdf(values: Sequence[float | None]) -> tuple[list[float], list[float]]:
+    """Values in ascending order, and the share of all up to each; without a value it never comes."""
+    ascending = sorted(value for value in values if value is not None)
+    return ascending, [(index + 1) / len(values) for index in range(len(ascending))]
 
 
 def _cumulative(result: Mapping[str, Any], title: str, field: str, marks: Sequence[Mark] = ()) -> str:
     lines, longest = [], [0.0]
     for name, css in CLASSES:
-        values = (job[field] for job in result["jobs"] if job["class"] == name)
-        x, y = _ecdf([value for value in values if value is not None])
+        x, y = _ecdf([job[field] for job in result["jobs"] if job["class"] == name])
         if x:
             # The last percent may be far out: the axis ends a little after the 99th percentile.
             longest.append(x[int(0.99 * (len(x) - 1))] * 1.15)

@@ -17,8 +17,8 @@ BACKENDS: dict[str, str] = {"sim": "timely.engines.sim.simulator", "vllm": "time
 MODES = ("segmented", "stream", "whole")
 EVICTIONS = ("discipline", "recompute", "swap", "auto")
 
-MAX_FACTOR = 1000.0
-"""Largest factor on estimates, and largest sigma of noise."""
+MOST = {"estimate_factor": 1000.0, "estimate_noise": 10.0}
+"""Largest factor on estimates, and largest sigma of their noise, whose factors stay finite."""
 
 
 def load_replay_backend(engine: str) -> Backend:
@@ -61,10 +61,10 @@ def replay_through_engine(
         raise UnknownName("mode", options.mode, MODES, where="mode")
     if options.eviction not in EVICTIONS:
         raise UnknownName("eviction", options.eviction, EVICTIONS, where="eviction")
-    for name in ("estimate_factor", "estimate_noise"):
+    for name, most in MOST.items():
         value = getattr(options, name)
-        if not 0.0 <= value <= MAX_FACTOR:
-            raise InvalidInput(f"must be from 0 to {MAX_FACTOR:g}, got {value}", where=name)
+        if not 0.0 <= value <= most:
+            raise InvalidInput(f"must be from 0 to {most:g}, got {value}", where=name)
     if options.until_s is not None and not options.until_s >= 0.0:
         raise InvalidInput(f"must be 0 s or more, got {options.until_s}", where="until")
     backend = load_replay_backend(engine)

@@ -118,7 +118,9 @@ def _after(job: Job, where: str) -> tuple[int, ...]:
 
 def _segment(segment: PlanSegment, where: str) -> PlannedSegment:
     estimate_s = _bounded(segment.extra, "estimate_s", where)
-    blocking = bool(segment.extra.get("blocking", False))
+    blocking = segment.extra.get("blocking", False)
+    if not isinstance(blocking, bool):
+        raise InvalidInput(f"blocking must be true or false, got {blocking!r:.40}", where=where)
     return PlannedSegment(segment.text, segment.tokens, segment.execution_s, estimate_s, blocking)
 
 
