@@ -40,6 +40,7 @@ class JobSpec:
         segment_tokens: longest segment of its skill set under this tokenizer (TimelyLLM section 4.4), tokens.
         segmented: parks at segment boundaries. Plain requests and the modes ``stream`` and ``whole`` do not.
         plain: an ordinary request that closes no segment; its reader needs each token when it has the one before.
+        whole_answer: its one segment is the whole answer, which no skill set bounds.
         acceptance: draft acceptance rate 0..1 of speculative decoding, or None.
         text: what predictors may read: the task, in words; a function where finding it out takes time.
         adapter: number of the LoRA adapter that computes it; 0: none.
@@ -54,6 +55,7 @@ class JobSpec:
     segment_tokens: int = 10
     segmented: bool = True
     plain: bool = False
+    whole_answer: bool = False
     acceptance: float | None = None
     text: str | Callable[[], str] = ""
     adapter: int = 0
@@ -164,6 +166,7 @@ class JobTable:
     active: Bools  # in the execution pool: took part in a step since it was last parked
     segmented: Bools
     plain: Bools  # closes no segment
+    whole_answer: Bools  # its one segment is the whole answer
     promised: Bools  # admitted on a prediction that its response comes in time
 
     def __init__(self, capacity: int = 64) -> None:
@@ -260,6 +263,7 @@ class JobTable:
         self.resident[row] = self.active[row] = False
         self.segmented[row] = spec.segmented
         self.plain[row] = spec.plain
+        self.whole_answer[row] = spec.whole_answer
         self.promised[row] = hints.promised
         return job
 

@@ -37,6 +37,7 @@ def engine_job_spec(
     cached_tokens: int,
     max_tokens: int,
     plain: bool = False,
+    whole_answer: bool = False,
     segment_tokens: int | None = None,
     acceptance: float | None = None,
     text: str | Callable[[], str] = "",
@@ -58,6 +59,7 @@ def engine_job_spec(
         segment_tokens=PLAIN_SEGMENT_TOKENS if segment_tokens is None else segment_tokens,
         segmented=mode == "segmented" and not plain,
         plain=plain,
+        whole_answer=whole_answer,
         acceptance=acceptance,
         text=text,
         adapter=adapter,
@@ -78,6 +80,7 @@ class ForcedPlan:
         output_token_ids: the exact output; None: the model's own tokens.
         stop_token_id: it ends the answer before the limit that the request names; None: only that limit does.
         segment_tokens: longest segment of the skill set, tokens; None: that of this plan.
+        whole_answer: the one segment is the whole answer, which no skill set bounds.
     """
 
     segments: tuple[ForcedSegment, ...]
@@ -85,6 +88,7 @@ class ForcedPlan:
     output_token_ids: Sequence[int] | None = None
     stop_token_id: int | None = None
     segment_tokens: int | None = None
+    whole_answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)

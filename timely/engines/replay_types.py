@@ -7,11 +7,14 @@ timing is its own.
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, Protocol
 
+from timely.core.errors import UnknownName
 from timely.core.execution import waiting_time_s
 from timely.core.hints import NO_HINTS, RequestHints
 from timely.engines.base import Mode
+from timely.plans.skill_library import find_skill_set
 
 Outcome = Literal["complete", "refused", "unfinished", "cancelled", "failed"]
 """``refused``: could never fit into the engine. ``unfinished``: the run ended (or was interrupted) before it did."""
@@ -41,6 +44,18 @@ class PlannedSegment:
 PLAIN_MAX_TOKENS = 4096
 """Most output tokens of a plain request that names no limit."""
 
+PLAN_MAX_TOKENS = 256
+"""Most output tokens of a plan of an unknown skill set; a file of a skill set that names no limit has as many."""
+
+
+@cache
+def _plan_max_tokens(skill_set: str) -> int:
+    """Most output tokens of a plan whose request names no limit, as ``timely serve`` has it."""
+    try:
+        return find_skill_set(skill_set).max_tokens
+    except UnknownName:
+        return PLAN_MAX_TOKENS
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
@@ -49,7 +64,7 @@ class PlannedTask:
     ``prefix`` names the shared beginning of the prompt (skill set and robot); ``shared_prefix_tokens`` of the
     ``prompt_tokens`` belong to it. A request that needs the answers of others of its application names them in
     ``after``. It is sent ``after_s`` seconds after the last of them ended, never before ``arrival_s``. ``max_tokens``
-    is the limit it names; None: exactly what the plan needs, which gives its true length away.
+    is the limit it names; None: the default of its skill set.
     """
 
     job: int | str
@@ -71,6 +86,8 @@ class PlannedTask:
     after_s: float = 0.0
     plain: bool = False
     """An ordinary request: its one segment is the whole answer, whose length the engine does not know."""
+    whole_answer: bool = False
+    """No ordinary request, but its one segment is the whole answer all the same: no skill set bounds it."""
     admission_s: float | None = None
     """What this one takes to the engine (simulator); None: what ``ReplayOptions`` says."""
 
@@ -80,10 +97,14 @@ class PlannedTask:
 
     @property
     def limit_tokens(self) -> int:
-        """The most tokens that the request names; the length of a plain answer is no discipline's to know."""
-        if self.max_tokens is not None:
-            return self.max_tokens
-        return max(PLAIN_MAX_TOKENS, self.output_tokens) if self.plain else self.output_tokens
+        """The most output tokens that disciplines read: its limit, doubled until the recorded plan fits.
+
+        The length of the plan is not theirs to know, and a live server does not know it either.
+        """
+        limit = self.max_tokens or (PLAIN_MAX_TOKENS if self.plain else _plan_max_tokens(self.skill_set))
+        while limit < self.output_tokens:
+            limit *= 2
+        return limit
 
 
 @dataclass(slots=True)

@@ -141,6 +141,7 @@ def test_a_chat_misses_its_aim_by_a_late_first_token_or_a_missed_pace() -> None:
 
 def test_a_whole_answer_is_in_time_by_its_last_token() -> None:
     batch = next(task for task in rival.qoserve_requests(1.0, 1, 60.0) if not task.plain)
+    assert batch.whole_answer
     ert_s = batch.hints.utility.ert_s
     assert is_bench_task_in_time(record(batch, 0.1, ert_s - 1e-6))
     assert not is_bench_task_in_time(record(batch, 0.1, ert_s + 0.01))

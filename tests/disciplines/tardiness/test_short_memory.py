@@ -23,11 +23,11 @@ class Scene:
         self.free_blocks = free_blocks
 
     def add(
-        self, name: str, utility: TimeUtility, *, prompt: int = 160, output: int = 0, bound: int = 200
+        self, name: str, utility: TimeUtility, *, prompt: int = 160, output: int = 0, is_answer: bool = False
     ) -> Job:
-        """A request that came at 0 s; with ``output`` tokens it decodes."""
+        """A request that came at 0 s; with ``output`` tokens it decodes. A plan's bound is its limit, too."""
         hints = RequestHints(utility=utility)
-        spec = JobSpec(name, 0.0, hints, prompt, max_tokens=500, segment_tokens=bound)
+        spec = JobSpec(name, 0.0, hints, prompt, max_tokens=500, segment_tokens=500, whole_answer=is_answer)
         job = self.table.add(spec)
         self.discipline.arrived(job, 0.0)
         if output:
@@ -79,14 +79,14 @@ def test_a_prompt_that_is_cut_leaves_a_token_to_each_that_decodes() -> None:
     assert len(plan.tokens) == 11
 
 
-def two_prompts_beside_ten(bound: int, *, free_blocks: int, queued_tokens: int = 6400) -> StepPlan:
+def two_prompts_beside_ten(*, are_answers: bool, free_blocks: int, queued_tokens: int = 6400) -> StepPlan:
     """Both prompts are cut, beside ten jobs that decode and have the time; waiting, they hold shared blocks only.
 
     A further prompt of ``queued_tokens`` has the time to wait.
     """
     scene = Scene(free_blocks)
     for number in range(10):
-        scene.add(f"decoding {number}", PATIENT, prompt=1600, output=5, bound=bound)
+        scene.add(f"decoding {number}", PATIENT, prompt=1600, output=5, is_answer=are_answers)
     for name in ("first", "second"):
         job = scene.add(name, NORMAL, prompt=2000)
         scene.table.shared_blocks[job.row] = 1000
@@ -95,21 +95,22 @@ def two_prompts_beside_ten(bound: int, *, free_blocks: int, queued_tokens: int =
 
 
 def test_where_answers_fill_the_cache_a_later_prompt_leaves_them_their_tokens() -> None:
-    plan = two_prompts_beside_ten(500, free_blocks=300)
+    plan = two_prompts_beside_ten(are_answers=True, free_blocks=300)
     assert plan.tokens == {"first": 246, **{f"decoding {number}": 1 for number in range(10)}}
 
 
 def test_where_the_cache_has_room_a_later_prompt_takes_the_tokens_of_answers_with_time() -> None:
-    assert two_prompts_beside_ten(500, free_blocks=10_000).tokens == {"first": 246, "second": 10}
+    assert two_prompts_beside_ten(are_answers=True, free_blocks=10_000).tokens == {"first": 246, "second": 10}
 
 
 def test_where_no_job_waits_for_the_cache_a_later_prompt_takes_the_tokens_of_answers_with_time() -> None:
-    plan = two_prompts_beside_ten(500, free_blocks=300, queued_tokens=1600)
+    plan = two_prompts_beside_ten(are_answers=True, free_blocks=300, queued_tokens=1600)
     assert plan.tokens == {"first": 246, "second": 10}
 
 
 def test_where_plans_fill_the_cache_a_later_prompt_takes_their_tokens() -> None:
-    assert two_prompts_beside_ten(200, free_blocks=300).tokens == {"first": 246, "second": 10}
+    plan = two_prompts_beside_ten(are_answers=False, free_blocks=300)
+    assert plan.tokens == {"first": 246, "second": 10}
 
 
 def test_a_prompt_that_ends_in_the_step_leaves_nothing() -> None:
@@ -126,7 +127,8 @@ def test_a_steeper_prompt_leaves_nothing_to_the_others() -> None:
 
 def test_an_answer_longer_than_expected_is_not_about_to_end() -> None:
     scene = Scene()
-    answer, other = scene.add("answer", NORMAL, bound=500), scene.add("other", NORMAL, output=5, bound=500)
+    answer = scene.add("answer", NORMAL, is_answer=True)
+    other = scene.add("other", NORMAL, output=5, is_answer=True)
     scene.learn(answer, *[100] * 30, 300)
     scene.learn(other, 100)
     assert scene.index(answer, 250) < scene.index(other, 5)

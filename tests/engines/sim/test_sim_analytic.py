@@ -10,8 +10,8 @@ from sim_cases import profile, run, task
 
 from timely.core.hints import RequestHints
 from timely.core.utility import URGENT
+from timely.engines.replay_estimates import ReplayEstimates
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
-from timely.engines.sim.robots import Robots
 from timely.engines.sim.simulator import Simulator
 
 approx = pytest.approx
@@ -165,9 +165,9 @@ def test_estimate_error_is_seeded() -> None:
 
 def test_estimate_errors_of_jobs_with_long_names_are_independent() -> None:
     """Only the first eight bytes of a name counted: ``request-1`` and ``request-2`` met the same error."""
-    robots = Robots(ReplayOptions(estimate_noise=0.5))
+    estimates = ReplayEstimates(ReplayOptions(estimate_noise=0.5))
     tasks = [replace(task(0), job=f"request-{number}") for number in range(20)]
-    assert len({robots.estimate_s(one, 0) for one in tasks}) == 20
+    assert len({estimates.estimate_s(one, 0) for one in tasks}) == 20
 
 
 def test_too_large_for_the_cache_is_refused_not_lost() -> None:

@@ -44,9 +44,13 @@ def test_it_is_never_sent_before_its_own_arrival() -> None:
     assert run.records[1].first_token_s == pytest.approx(2.01)
 
 
-def test_arriving_after_those_it_needs_have_ended_it_does_not_wait() -> None:
-    run = simulate(task(0, 1), task(1, 1, after=(0,), after_s=9.0, arrival_s=5.0))
-    assert run.records[1].first_token_s == pytest.approx(5.01)
+@pytest.mark.parametrize(("after_s", "arrival_s"), [(9.0, 9.01), (3.0, 5.0)])
+def test_arriving_after_those_it_needs_have_ended_it_waits_for_what_is_left_of_its_time(
+    after_s: float, arrival_s: float
+) -> None:
+    run = simulate(task(0, 1), task(1, 1, after=(0,), after_s=after_s, arrival_s=5.0))
+    assert run.records[1].arrived_s == pytest.approx(arrival_s)
+    assert run.records[1].first_token_s == pytest.approx(arrival_s + 0.01)
 
 
 def test_one_that_waits_for_nobody_known_is_an_error_that_says_who() -> None:

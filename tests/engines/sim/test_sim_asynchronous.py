@@ -57,7 +57,7 @@ def test_who_parks_has_computed_one_token_more() -> None:
 
 def test_a_token_after_a_blocking_skill_is_void() -> None:
     plan = (PlannedSegment("look", 2, 0.5, blocking=True), PlannedSegment("go", 3, 1.0))
-    tasks = [PlannedTask(job=0, arrival_s=0.0, plan=plan, prompt_tokens=32)]
+    tasks = [PlannedTask(job=0, arrival_s=0.0, plan=plan, prompt_tokens=32, max_tokens=5)]
     done = run(tasks, ahead(), discipline="timely")
     (record,) = done.records
     assert record.outcome == "complete"
@@ -75,10 +75,20 @@ def test_what_ends_leaves_its_tokens_to_others_and_steps_keep_to_the_budget() ->
         assert [record.outcome for record in done.records] == ["complete"] * 5
 
 
-def test_nothing_is_computed_beyond_the_last_token() -> None:
-    done = run([task(0, plan=((5, 1.0),))], ahead(), discipline="fcfs")
+def test_nothing_is_computed_beyond_the_limit_that_a_request_names() -> None:
+    done = run([task(0, plan=((5, 1.0),), max_tokens=5)], ahead(), discipline="fcfs")
     assert done.counters["computed_tokens"] == 32 + 4
     assert done.counters["steps"] == 5
+
+
+def test_a_token_behind_the_end_is_computed_for_the_engine_does_not_know_the_end() -> None:
+    """As on the live engine, where the last token is seen when the next one is on its way."""
+    done = run([task(0, plan=((5, 1.0),))], ahead(), discipline="fcfs")
+    (record,) = done.records
+    assert record.output_tokens == 5
+    assert record.last_token_s == approx(0.05)
+    assert done.counters["computed_tokens"] == 32 + 5
+    assert done.counters["steps"] == 6
 
 
 def test_launching_prompts_hides_the_end_of_the_step_before() -> None:

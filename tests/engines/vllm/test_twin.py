@@ -22,6 +22,7 @@ from manual_clock import ManualClock
 from timely.core.hints import RequestHints
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.registry import create_discipline
+from timely.engines.replay_estimates import ReplayEstimates
 from timely.engines.replay_types import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.scheduler_core import Controller
 from timely.engines.sim.events import ARRIVAL, REPORT
@@ -34,7 +35,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 BLOCK = 32
 MAX_BATCH = 8
 STOP = 9
-"""The token that ends a plain answer."""
+"""The token that ends an answer."""
 BUDGET = 256
 
 
@@ -177,7 +178,8 @@ class Twin:
         self.step_time = StepTime(profile(blocks).step_s)
         self.tasks = tasks
         self.left = len(tasks)
-        self.robots = Robots(ReplayOptions(closed_loop=closed_loop))
+        options = ReplayOptions(closed_loop=closed_loop)
+        self.robots, self.estimates = Robots(options), ReplayEstimates(options)
         self.records = {str(task.job): JobRecord(task) for task in tasks}
         self.heard = 0
         """Entries of the journal that robots have read."""
@@ -233,13 +235,13 @@ class Twin:
         }
         if not task.plain:
             fields["forced"] = [
-                [s.text, s.tokens, self.robots.estimate_s(task, n)] for n, s in enumerate(task.plan)
+                [s.text, s.tokens, self.estimates.estimate_s(task, n)] for n, s in enumerate(task.plan)
             ]
         parameters = SamplingParams(
             temperature=0.0,
-            max_tokens=task.max_tokens or task.output_tokens,
+            max_tokens=task.limit_tokens,
             ignore_eos=True,
-            stop_token_ids=[STOP] if task.plain else None,
+            stop_token_ids=[STOP],
             extra_args={"timely": fields},
         )
         shared = task.shared_prefix_tokens
@@ -279,10 +281,10 @@ class Twin:
         return begin + self.step_time(decodes, len(prefills), tokens, 0.0, 0), sampled
 
     def sample(self, request: Any) -> int:
-        """A word; the last one of a plain answer ends it. With two steps in flight one token is not counted yet."""
+        """A word; the last one of an answer ends it."""
         task = self.records[request.request_id].task
         last = request.num_computed_tokens + 1 >= task.prompt_tokens + task.output_tokens
-        return STOP if task.plain and last else 7
+        return STOP if last else 7
 
     def until(self, end: float) -> None:
         while self.agenda and self.agenda[0][0] < end:
@@ -337,6 +339,24 @@ def test_the_same_decisions_step_by_step(vllm_config: Any, discipline: str) -> N
 def test_the_same_decisions_composed_ahead(vllm_config: Any, discipline: str) -> None:
     """As on a GPU: a step is composed before the tokens of the one that runs are known."""
     tasks = trace(seed=5, jobs=40)
+    live = steps(AsynchronousTwin(vllm_config, tasks, discipline, 4000).run())
+    simulation = steps(simulated(tasks, discipline, 4000, asynchronous=True))
+    assert len(live) > 100
+    for number, (ours, theirs) in enumerate(zip(live, simulation, strict=False)):
+        assert ours == theirs, f"step {number}"
+    assert len(live) == len(simulation)
+
+
+def limited(tasks: list[PlannedTask]) -> list[PlannedTask]:
+    """The same tasks; every other one names the length of its plan as its limit, so that the engine knows it."""
+    return [replace(task, max_tokens=task.output_tokens) if int(task.job) % 2 else task for task in tasks]
+
+
+@pytest.mark.parametrize("discipline", ["timely", "fcfs"])
+def test_the_same_decisions_composed_ahead_where_some_lengths_are_known(
+    vllm_config: Any, discipline: str
+) -> None:
+    tasks = limited(with_chats(trace(seed=17, jobs=40)))
     live = steps(AsynchronousTwin(vllm_config, tasks, discipline, 4000).run())
     simulation = steps(simulated(tasks, discipline, 4000, asynchronous=True))
     assert len(live) > 100

@@ -22,8 +22,10 @@ from timely.engines.base import (
     GenerationRequest,
     SegmentReady,
 )
+from timely.engines.replay_estimates import ReplayEstimates
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.vllm.replay import VllmBackend
+from timely.plans.skill_library import find_skill_set
 
 DEADLINE_S = 10.0
 
@@ -40,7 +42,7 @@ def _segments(request: GenerationRequest) -> tuple[ForcedSegment, ...]:
 class FakeEngine:
     """Plays forced plans at once; waits for a value after a blocking segment; can die, can hang."""
 
-    def __init__(self, hang: str = "", dies: bool = False) -> None:
+    def __init__(self, hang: str = "", dies: bool = False, refuses: str = "") -> None:
         self.requests: list[GenerationRequest] = []
         self.reports: list[tuple[str, ExecutionReport]] = []
         self.switched: list[tuple[str, int]] = []
@@ -48,11 +50,14 @@ class FakeEngine:
         self.waits: dict[str, asyncio.Event] = {}
         self.hang = hang
         self.dies = dies
+        self.refuses = refuses
         self.hung = asyncio.Event()
         self.over = asyncio.Event()
         """A plan of two segments has been read to its end."""
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[EngineEvent, None]:
+        if self.refuses and request.task_id.startswith(self.refuses):
+            raise InvalidInput("the prompt is too long", where="task")
         self.requests.append(request)
         for index, (text, tokens, execution_s, *more) in enumerate(_segments(request)):
             if self.hang and request.task_id.startswith(self.hang):
@@ -151,6 +156,24 @@ async def test_the_longest_segment_of_the_skill_set_is_told() -> None:
     assert _forced(engine.requests[-1]).segment_tokens == 12
 
 
+async def test_estimates_and_limits_are_those_of_the_simulator() -> None:
+    """The live engine drew its own random numbers, and gave the length of each plan away as its limit."""
+    engine = FakeEngine()
+    options = ReplayOptions(seed=3, estimate_noise=0.4, estimate_factor=2.0)
+    tasks = [
+        task(name, PlannedSegment("x", 3, 0.01), PlannedSegment("y", tokens, 0.02), skill_set="drone")
+        for name, tokens in (("a", 2), ("b", 12), ("c", 2))
+    ]
+    await backend(engine).run(tasks, options)
+    requests = {request.task_id.split("-")[0]: request for request in engine.requests}
+    estimates = ReplayEstimates(options)
+    for one in tasks:
+        expected = [estimates.estimate_s(one, index) for index in range(2)]
+        assert [segment[2] for segment in _segments(requests[str(one.job)])] == expected
+    assert {requests[name].max_tokens for name in "abc"} == {find_skill_set("drone").max_tokens}
+    assert [_forced(requests[name]).segment_tokens for name in "abc"] == [10, 12, 12]
+
+
 @pytest.mark.parametrize("dies", [False, True])
 async def test_ctrl_c_keeps_what_is_done(dies: bool) -> None:
     """Ctrl-C cancels the run; the engine's process may have got it too and be gone."""
@@ -230,3 +253,72 @@ async def test_a_request_that_waits_for_ever_is_refused(after: tuple[str, ...], 
     tasks = [task("a", PlannedSegment("", 3, 0.0), plain=True, app="one", after=after)]
     with pytest.raises(InvalidInput, match=words):
         await backend(FakeEngine()).run(tasks, ReplayOptions())
+
+
+async def test_a_request_that_comes_after_those_it_needs_waits_for_what_is_left_of_its_time() -> None:
+    """It waited for the whole of ``after_s`` from its own arrival on."""
+    plan = PlannedSegment("", 3, 0.0)
+    tasks = [
+        task("first", plan, plain=True, app="one"),
+        replace(task("next", plan, plain=True, app="one", after=("first",), after_s=0.3), arrival_s=0.2),
+    ]
+    first, following = (await backend(FakeEngine()).run(tasks, ReplayOptions())).records
+    assert following.arrived_s == pytest.approx(first.last_token_s + 0.3, abs=0.1)
+
+
+async def test_a_task_that_the_engine_refuses_is_an_outcome_as_in_the_simulator() -> None:
+    """It ended the replay of all others."""
+    plan = PlannedSegment("x", 3, 0.01)
+    run = await backend(FakeEngine(refuses="a")).run([task("a", plan), task("b", plan)], ReplayOptions())
+    assert [(record.outcome, record.note) for record in run.records] == [
+        ("refused", "task: the prompt is too long"),
+        ("complete", ""),
+    ]
+
+
+async def test_an_answer_that_failed_reached_no_reader() -> None:
+    engine = FakeEngine()
+    play = engine.generate
+
+    async def fail(request: GenerationRequest) -> AsyncGenerator[EngineEvent, None]:
+        async for event in play(request):
+            yield replace(event, reason="length") if isinstance(event, GenerationDone) else event
+
+    engine.generate = fail  # type: ignore[method-assign]
+    chat = task("a", PlannedSegment("", 30, 0.5), plain=True)
+    (record,) = (await backend(engine).run([chat], ReplayOptions())).records
+    assert (record.outcome, record.start_s) == ("failed", [])
+
+
+async def test_the_end_that_was_asked_for_is_no_interruption() -> None:
+    engine = FakeEngine(hang="b")
+    plan = PlannedSegment("x", 3, 0.01)
+    options = ReplayOptions(until_s=0.1)
+    run = await asyncio.wait_for(backend(engine).run([task("a", plan), task("b", plan)], options), DEADLINE_S)
+    assert not run.partial
+    assert [record.outcome for record in run.records] == ["complete", "unfinished"]
+
+
+async def test_a_whole_plan_has_the_segments_that_the_simulator_gives_it() -> None:
+    engine = FakeEngine()
+    play = engine.generate
+
+    async def whole(request: GenerationRequest) -> AsyncGenerator[EngineEvent, None]:
+        events = [event async for event in play(request)]
+        yield events[-2]
+        yield events[-1]
+
+    engine.generate = whole  # type: ignore[method-assign]
+    plan = (PlannedSegment("x", 3, 0.5), PlannedSegment("y", 4, 0.25))
+    run = await backend(engine).run([task("a", *plan)], ReplayOptions(mode="whole"))
+    (record,) = run.records
+    assert len(record.ready_s) == 2
+    assert record.end_s[0] - record.start_s[0] == pytest.approx(0.5)
+    assert record.start_s[1] == record.end_s[0]
+    assert record.end_s[1] - record.start_s[1] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("options", [{"keep_prefixes": True}, {"learned_speed": False}])
+async def test_options_of_the_simulator_alone_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(options))):
+        await backend(FakeEngine()).run([], ReplayOptions(**options))

@@ -192,5 +192,5 @@ def _whole_answer(
     return PlannedTask(
         name, arrival_s, (PlannedSegment("", answer, 0.0),), prompt,
         hints=RequestHints(utility=_due_in(ert_s), app=app, app_requests=app_requests),
-        segment_bound=MAX_ANSWER_TOKENS, max_tokens=MAX_ANSWER_TOKENS, after=after,
+        segment_bound=MAX_ANSWER_TOKENS, max_tokens=MAX_ANSWER_TOKENS, after=after, whole_answer=True,
     )  # fmt: skip

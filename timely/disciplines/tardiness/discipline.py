@@ -61,7 +61,7 @@ from timely.disciplines.output_length import COMPLETE_OUTCOMES
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder, discipline_next_wake_s
 from timely.disciplines.tardiness.job_numbers import Numbers
 from timely.disciplines.tardiness.promises import queue_prompts
-from timely.disciplines.tardiness.segment_lengths import AnswerLengths, SegmentLengths, are_whole_answers
+from timely.disciplines.tardiness.segment_lengths import AnswerLengths, SegmentLengths
 from timely.disciplines.tardiness.step import Step
 from timely.disciplines.tardiness.waiting_list import ArrivalOrder, WaitingList
 
@@ -172,7 +172,7 @@ class WeightedTardiness(KeyedDiscipline):
         prompt_token_s = limits.speed.prefill_token_s
         prefill = table.prefill_left[every]
         # A plan's segment beyond what was expected is about to end, as its skill set bounds it; an answer is not.
-        least = np.where(are_whole_answers(table, every), self._segments.beyond_tokens, 1.0)
+        least = np.where(table.whole_answer[every], self._segments.beyond_tokens, 1.0)
         tokens_left = table.rank[every] - table.segment_tokens[every]
         tokens_left = np.where(tokens_left >= 1.0, tokens_left, least)
         alpha, first = table.alpha[every], table.segment[every] == 0

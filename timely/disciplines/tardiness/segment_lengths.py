@@ -5,8 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from timely.core.arrays import Bools
-from timely.core.job import Job, JobSpec, JobTable
+from timely.core.job import Job, JobSpec
 from timely.disciplines.base import Floats, Rows
 
 WEIGHT = 0.05
@@ -38,7 +37,7 @@ class SegmentLengths:
         segment = job.segments[-1]
         kind = (segment.index == 0, job.spec.hints.utility.urgent)
         beyond = segment.tokens - self.expect(job.spec, segment.index)
-        if beyond > 0.0 and kind in self._means and job.spec.segment_tokens == job.spec.max_tokens:
+        if beyond > 0.0 and kind in self._means and job.spec.whole_answer:
             self._longer += 1
             self.beyond_tokens += max(WEIGHT, 1.0 / self._longer) * (beyond - self.beyond_tokens)
         mean, deviation = self._means.get(kind, (float(segment.tokens), 0.0))
@@ -50,12 +49,6 @@ class SegmentLengths:
         bound = float(spec.segment_tokens)
         mean = self._means.get((index == 0, spec.hints.utility.urgent))
         return UNKNOWN_SHARE * bound if mean is None else min(bound, mean[0] + CAUTION * mean[1])
-
-
-def are_whole_answers(table: JobTable, rows: Rows | slice) -> Bools:
-    """Which of these rows have a segment that no skill set bounds: its longest is that of the whole output."""
-    whole: Bools = table.prompt_tokens[rows] + table.segment_bound[rows] == table.end_tokens[rows]
-    return whole
 
 
 class AnswerLengths:

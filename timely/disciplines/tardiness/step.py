@@ -17,7 +17,6 @@ from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.tardiness.delay_cost import DelayCost
 from timely.disciplines.tardiness.job_numbers import Numbers
 from timely.disciplines.tardiness.promises import Promises
-from timely.disciplines.tardiness.segment_lengths import are_whole_answers
 
 MIN_CHUNK_TOKENS = 32
 """Prompt tokens below which a part of a prompt is not worth a place in a step."""
@@ -253,7 +252,7 @@ class Step:
     def _answers_keep_jobs_out(self) -> bool:
         """Answers hold most of the KV cache, and jobs wait for it; unlike plans that park, answers give it back."""
         table, free_blocks = self._builder.table, self._builder.limits.free_blocks
-        answers = table.plain | are_whole_answers(table, slice(None))
+        answers = table.plain | table.whole_answer
         blocks = (table.blocks - table.shared_blocks) * table.resident
         is_full = 2 * int(blocks[answers].sum()) > free_blocks + int(blocks.sum())
         return is_full and self._builder.queued_blocks > free_blocks

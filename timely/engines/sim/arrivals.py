@@ -30,8 +30,8 @@ class Arrivals:
         self.records: list[JobRecord] = []
         self._admitted_s = -math.inf
         """When the last task reached the engine."""
-        self._ended_jobs: set[JobId] = set()
-        """Requests of applications that have ended: others may wait for their answers."""
+        self._ends_s: dict[JobId, float] = {}
+        """When requests of applications ended: others may wait for their answers."""
         self._followers: dict[JobId, list[JobRecord]] = {}
         self._awaited_counts: dict[JobId, int] = {}
         self._schedule_next()
@@ -50,14 +50,20 @@ class Arrivals:
         self._schedule_next()
         record = JobRecord(task)
         self.records.append(record)
-        open_jobs = [job_id for job_id in task.after if job_id not in self._ended_jobs]
+        open_jobs = [job_id for job_id in task.after if job_id not in self._ends_s]
         if open_jobs:
             self._awaited_counts[task.job] = len(open_jobs)
             record.note = f"waits for {', '.join(map(str, open_jobs))}"
             for job_id in open_jobs:
                 self._followers.setdefault(job_id, []).append(record)
+        elif (due_s := self._due_s(task)) > task.arrival_s:
+            self._agenda.at(max(due_s, now), ARRIVAL, self._follow, record)
         else:
             self._submit(now, record)
+
+    def _due_s(self, task: PlannedTask) -> float:
+        """``after_s`` after the last answer that the task needs, all of which are there."""
+        return max((self._ends_s[job_id] for job_id in task.after), default=-math.inf) + task.after_s
 
     def _follow(self, now: float, record: JobRecord) -> None:
         """The answers that it waited for are there, so it arrives now."""
@@ -68,13 +74,13 @@ class Arrivals:
         """The task is served or refused: tasks of its application that wait for it may go on."""
         if task.hints.app is None:
             return
-        self._ended_jobs.add(task.job)
+        self._ends_s[task.job] = now
         for record in self._followers.pop(task.job, ()):
             follower = record.task
             self._awaited_counts[follower.job] -= 1
             if not self._awaited_counts[follower.job]:
                 del self._awaited_counts[follower.job]
-                when_s = max(now + follower.after_s, follower.arrival_s)
+                when_s = max(self._due_s(follower), follower.arrival_s)
                 self._agenda.at(when_s, ARRIVAL, self._follow, record)
 
     def check_all_submitted(self) -> None:

@@ -15,8 +15,8 @@ class LiveTask:
     """A task in the engine: what the job table does not hold."""
 
     __slots__ = (
-        "boundary", "computed_tokens", "gap_end", "holding", "index", "job", "loaded_tokens", "output", "pending",
-        "record", "run", "saved_from", "swapped_tokens", "target", "task",
+        "boundary", "computed_tokens", "gap_end", "holding", "index", "job", "limit", "loaded_tokens", "output",
+        "pending", "record", "run", "saved_from", "swapped_tokens", "target", "task",
     )  # fmt: skip
 
     def __init__(self, task: PlannedTask, job: Job, record: JobRecord, holding: Holding) -> None:
@@ -32,6 +32,8 @@ class LiveTask:
         self.pending = 0
         """Output tokens in flight, with asynchronous scheduling."""
         self.target = task.output_tokens
+        self.limit = task.limit_tokens
+        """Output tokens at which it ends as far as the engine knows; a stop token ends it at ``target``."""
         self.computed_tokens = 0
         """Most context tokens that were ever in the KV cache: what is computed below is computed again."""
         self.swapped_tokens = 0

@@ -1,9 +1,6 @@
 """The robots of a replay: when they start and end each segment, and what they report about it."""
 
-import math
 from collections.abc import Iterator
-
-import numpy as np
 
 from timely.core.reports import ExecutionReport
 from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
@@ -19,30 +16,7 @@ class Robots:
     """
 
     def __init__(self, options: ReplayOptions) -> None:
-        self._factor = options.estimate_factor
-        self._noise = options.estimate_noise
-        self._seed = options.seed
         self._reports = options.closed_loop and options.mode == "segmented"
-        self._noise_factors: dict[int | str, tuple[float, ...]] = {}
-
-    def estimate_s(self, task: PlannedTask, index: int) -> float:
-        """What the server expects segment ``index`` to take, seconds; the same in every run of one seed."""
-        segment = task.plan[index]
-        expected_s = segment.execution_s if segment.estimate_s is None else segment.estimate_s
-        if self._noise == 0.0:
-            return expected_s * self._factor
-        return expected_s * self._factor * self._noise_of(task)[index]
-
-    def _noise_of(self, task: PlannedTask) -> tuple[float, ...]:
-        factors = self._noise_factors.get(task.job)
-        if factors is None:
-            # Keyed by the job, not by the order of events: a discipline that runs jobs in another order meets
-            # the very same robots.
-            name = task.job if isinstance(task.job, int) else int.from_bytes(task.job.encode(), "little")
-            rng = np.random.default_rng((self._seed, name))
-            factors = tuple(math.exp(self._noise * z) for z in rng.standard_normal(len(task.plan)))
-            self._noise_factors[task.job] = factors
-        return factors
 
     def receive(self, record: JobRecord, index: int, ready_s: float, estimate_s: float) -> Reports:
         """Segment ``index`` left the engine at ``ready_s``: note when it runs; yields (time, report) at the server."""

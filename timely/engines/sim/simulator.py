@@ -14,6 +14,7 @@ from timely.disciplines.base import Discipline
 from timely.disciplines.registry import create_discipline
 from timely.disciplines.requirements import SPECULATION, check_queue_discipline_needs
 from timely.engines.base import engine_job_spec
+from timely.engines.replay_estimates import ReplayEstimates
 from timely.engines.replay_types import BackendRun, JobRecord, PlannedTask, Progress, ReplayOptions
 from timely.engines.scheduler_core import Controller
 from timely.engines.sim.arrivals import Arrivals
@@ -81,6 +82,7 @@ class Simulator:
         capacity = positive_simulator_option("kv_blocks", options.kv_blocks, self.profile.kv.blocks)
         self.memory = Memory(capacity, self.profile, options, self.controller)
         self.agenda = Agenda()
+        self.estimates = ReplayEstimates(options)
         self.robots = Robots(options)
         self.live: dict[JobId, LiveTask] = {}
         self.steps = Steps(
@@ -90,8 +92,6 @@ class Simulator:
         self.arrivals = Arrivals((), 0.0, self.agenda, self.submit)
         self.now = 0.0
         self.finished_tasks = 0
-        self._bounds: dict[str, int] = {}
-        """Longest segment met so far, by skill set."""
         self._whole = options.mode == "whole"
 
     # ------------------------------------------------------------------ running
@@ -189,7 +189,7 @@ class Simulator:
             return
         holding, cached_tokens = self.memory.holding(task)
         try:
-            job = self.controller.arrive(self.spec(record, cached_tokens))
+            job = self.controller.arrive(self.spec(record, cached_tokens), now=now)
         except InvalidInput as error:
             record.outcome, record.note = "refused", str(error)
             self._on_end(task, now)
@@ -208,22 +208,14 @@ class Simulator:
             task.hints,
             self.options.mode,
             plain=task.plain,
+            whole_answer=task.whole_answer,
             prompt_tokens=task.prompt_tokens,
             cached_tokens=cached_tokens,
             max_tokens=task.limit_tokens,
-            segment_tokens=self._segment_bound(task),
+            segment_tokens=self.estimates.segment_bound(task),
             acceptance=task.acceptance,
             text=task.task,
         )
-
-    def _segment_bound(self, task: PlannedTask) -> int | None:
-        """The longest segment of the task's skill set: as the task names it, or the longest so far."""
-        if task.segment_bound is not None or task.plain:
-            return task.segment_bound
-        longest = max(segment.tokens for segment in task.plan)
-        bound = max(longest, self._bounds.get(task.skill_set, self.options.segment_bound))
-        self._bounds[task.skill_set] = bound
-        return bound
 
     def _report(self, now: float, payload: tuple[JobId, ExecutionReport]) -> None:
         self.controller.report(payload[0], payload[1], now)
@@ -234,7 +226,7 @@ class Simulator:
         last = live.boundary == live.target
         if not self._whole and not task.plain:
             segment = task.plan[index]
-            estimate = self.robots.estimate_s(task, index)
+            estimate = self.estimates.estimate_s(task, index)
             closed_segment = self.controller.close_segment(
                 live.job,
                 segment.text,

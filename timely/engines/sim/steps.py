@@ -177,7 +177,7 @@ class Steps:
         if self._in_flight is None:
             return frozenset()
         resident = self._controller.table.resident
-        members = (live for live, _, _ in self._in_flight.members if _ends(live))
+        members = (live for live, _, _ in self._in_flight.members if live.job.row >= 0 and _ends(live))
         return frozenset(live.job.row for live in members if resident[live.job.row])
 
     def _fill(self, plan: StepPlan, now: float) -> SimStep:
@@ -398,6 +398,8 @@ class Steps:
     def _void(self, live: LiveTask) -> bool:
         """Whether a token that was computed ahead came to nothing."""
         table, row = self._controller.table, live.job.row
+        if row < 0:
+            return True  # the token before ended the answer, which the engine did not know
         if not table.resident[row]:
             return True  # evicted meanwhile: it will be computed again
         if live.job.awaiting is not None:
@@ -408,7 +410,8 @@ class Steps:
 
 
 def _ends(live: LiveTask) -> bool:
-    return bool(live.pending) and live.output + live.pending >= live.target
+    """Whether the tokens in flight reach the limit that its request names."""
+    return bool(live.pending) and live.output + live.pending >= live.limit
 
 
 def positive_simulator_option(name: str, value: int | None, default: int) -> int:

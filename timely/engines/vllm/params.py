@@ -81,6 +81,8 @@ class TimelyParams(BaseModel):
     """For replays: (text, tokens, execution_s, blocking) of each segment; boundaries follow the token counts."""
     segment_tokens: int | None = Field(None, ge=1)
     """For replays: the longest segment of its skill set, tokens; by default that of the plan."""
+    whole_answer: bool = False
+    """For replays: the one segment is the whole answer, which no skill set bounds."""
     forced_ids: list[int] | None = None
     """For replays: the exact output token ids."""
     history: PlanHistory | None = None
@@ -168,6 +170,7 @@ def vllm_forced_plan_params(plan: ForcedPlan) -> dict[str, Any]:
         "forced": [list(segment) for segment in plan.segments] or None,
         "forced_ids": None if plan.output_token_ids is None else list(plan.output_token_ids),
         "segment_tokens": plan.segment_tokens,
+        "whole_answer": plan.whole_answer,
     }
 
 

@@ -18,6 +18,7 @@ from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.reports import ExecutionReport
 from timely.engines.base import ForcedPlan, GenerationDone, GenerationRequest, SegmentReady
 from timely.engines.journal_reader import engine_replay_journal
+from timely.engines.replay_estimates import ReplayEstimates
 from timely.engines.replay_types import (
     Backend,
     BackendRun,
@@ -77,6 +78,10 @@ class VllmBackend:
             raise InvalidInput("the live engine has a door of its own", where="admission_s")
         if options.step_noise or options.prompt_noise:
             raise InvalidInput("the live engine has noise of its own", where="step_noise")
+        if options.keep_prefixes:
+            raise InvalidInput("the live engine keeps those of its own prompts", where="keep_prefixes")
+        if not options.learned_speed:
+            raise InvalidInput("the live engine learns its step times", where="learned_speed")
         if self._engine is not None:
             return await _Run(self._engine, tasks, options, progress).go()
         with tempfile.TemporaryDirectory() as folder:
@@ -132,6 +137,7 @@ class _Run:
         self.tasks = tasks
         self.options = options
         self.progress = progress
+        self.estimates = ReplayEstimates(options)
         self.records = [JobRecord(task) for task in tasks]
         self.origin = 0.0
         self.requests: dict[str, int | str] = {}
@@ -139,6 +145,8 @@ class _Run:
         self.finished_tasks = 0
         self.end_events = {task.job: asyncio.Event() for task in check_replay_dependencies(tasks)}
         """The tasks of applications, whose answers others may wait for."""
+        self.ends_s: dict[int | str, float] = {}
+        """When they ended."""
         self.series: dict[str, list[float]] = {
             key: [] for key in ("t_s", "waiting", "running", "parked", "kv_used")
         }
@@ -166,7 +174,7 @@ class _Run:
                     timeout=self.origin + deadline - time.monotonic(),
                     return_when=asyncio.FIRST_EXCEPTION,
                 )
-                partial = bool(pending)
+                partial = bool(pending) and self.options.until_s is None
         except asyncio.CancelledError:
             partial = interrupted = True
         finally:
@@ -206,30 +214,28 @@ class _Run:
         prefixes = {(task.prefix, task.shared_prefix_tokens): task for task in self.tasks}
         for number, task in enumerate(prefixes.values()):
             # One token: a whole plan would wait for values that no robot returns.
-            short = replace(task, plan=(PlannedSegment("", 1, 0.0),))
-            request = self._request(short, f"warm-up-{number}-{self.origin}")
+            short = replace(task, job=f"warm-up-{number}", plan=(PlannedSegment("", 1, 0.0),))
+            request = self._request(short, f"{short.job}-{self.origin}")
             async for _ in self.engine.generate(request):
                 pass
 
     def _request(self, task: PlannedTask, task_id: str, arrival_s: float | None = None) -> GenerationRequest:
-        factor = self.options.estimate_factor
-        noise = self.options.estimate_noise
-        plan = []
-        for index, segment in enumerate(task.plan):
-            estimate = segment.execution_s if segment.estimate_s is None else segment.estimate_s
-            wobble = random.Random(f"{self.options.seed}/{task.job}/{index}").lognormvariate(0.0, noise)
-            plan.append((segment.text, segment.tokens, estimate * factor * wobble, segment.blocking))
+        plan = [
+            (segment.text, segment.tokens, self.estimates.estimate_s(task, index), segment.blocking)
+            for index, segment in enumerate(task.plan)
+        ]
         return GenerationRequest(
             task_id=task_id,
             prompt=task.task,
-            max_tokens=max(task.limit_tokens, task.output_tokens),
+            max_tokens=task.limit_tokens,
             hints=task.hints,
             forced=ForcedPlan(
                 segments=() if task.plain else tuple(plan),
                 prompt_token_ids=_prompt(task, self.origin),
                 output_token_ids=_output(task),
                 stop_token_id=STOP_TOKEN_ID,
-                segment_tokens=task.segment_bound,
+                segment_tokens=self.estimates.segment_bound(task),
+                whole_answer=task.whole_answer,
             ),
             arrival_s=arrival_s,
         )
@@ -246,7 +252,8 @@ class _Run:
         if task.after:
             for job in task.after:
                 await self.end_events[job].wait()
-            record.arrived_s = max(time.monotonic() - self.origin + task.after_s, task.arrival_s)
+            last_s = max(self.ends_s[job] for job in task.after)
+            record.arrived_s = max(last_s + task.after_s, task.arrival_s)
             await _sleep_until(self.origin + record.arrived_s)
         arrival = self.origin + record.arrived_s
         task_id = f"{task.job}-{self.origin:.3f}"
@@ -258,17 +265,21 @@ class _Run:
                 robot = group.create_task(self._robot(record, task_id, segments, group))
                 async for event in self.engine.generate(self._request(task, task_id, arrival)):
                     if isinstance(event, SegmentReady):
-                        record.ready_s.append(event.ready_s - self.origin)
+                        record.ready_s += [event.ready_s - self.origin] * len(self._pieces(task, event))
                         segments.put_nowait(event)
                     elif isinstance(event, GenerationDone):
                         self._note(record, event)
                 segments.put_nowait(None)
                 await robot
         except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            first = errors.exceptions[0]
+            if not isinstance(first, InvalidInput):
+                raise first from None
+            record.outcome, record.note = "refused", str(first)
         finally:
             self.finished_tasks += 1
             if task.job in self.end_events:
+                self.ends_s[task.job] = time.monotonic() - self.origin
                 self.end_events[task.job].set()
             if self.progress:
                 arrivals = sum(other.arrival_s <= time.monotonic() - self.origin for other in self.tasks)
@@ -285,7 +296,7 @@ class _Run:
             record.first_token_s = end.first_token_s - self.origin
         if end.last_token_s is not None:
             record.last_token_s = end.last_token_s - self.origin
-            if record.task.plain:
+            if record.task.plain and record.outcome == "complete":
                 # The complete answer leaves the engine at once.
                 start_s = record.last_token_s + record.task.hints.network_s
                 record.ready_s.append(record.last_token_s)
@@ -305,17 +316,14 @@ class _Run:
         pending: list[asyncio.Task[None]] = []
         try:
             while (event := await segments.get()) is not None:
-                actual = (
-                    sum(segment.execution_s for segment in task.plan)
-                    if self.options.mode == "whole"
-                    else task.plan[event.index].execution_s
-                )
                 first = time.monotonic() if not record.start_s else 0.0
-                start = max(free, event.ready_s + task.hints.network_s, first)
-                free = start + actual
-                record.start_s.append(start - self.origin)
-                record.end_s.append(free - self.origin)
-                for report, when in self._reports(event, actual, start, task.hints.network_s):
+                begin = start = max(free, event.ready_s + task.hints.network_s, first)
+                for piece in self._pieces(task, event):
+                    free = start + piece.execution_s
+                    record.start_s.append(start - self.origin)
+                    record.end_s.append(free - self.origin)
+                    start = free
+                for report, when in self._reports(event, free - begin, begin, task.hints.network_s):
                     pending.append(
                         group.create_task(self._report(task_id, report, when + task.hints.network_s))
                     )
@@ -323,6 +331,10 @@ class _Run:
             # The plan is complete, or the run over: what this robot would still report changes nothing.
             for reporting in pending:
                 reporting.cancel()
+
+    def _pieces(self, task: PlannedTask, event: SegmentReady) -> Sequence[PlannedSegment]:
+        """What the robot executes one after the other when it gets this: a segment, or the whole plan."""
+        return task.plan if self.options.mode == "whole" else task.plan[event.index : event.index + 1]
 
     def _reports(
         self, event: SegmentReady, actual_s: float, start_s: float, network_s: float

@@ -63,6 +63,7 @@ class RequestIntake:
             max_tokens=request.max_tokens + recorded_tokens,
             segment_tokens=segment_tokens,
             plain=boundaries is None,
+            whole_answer=params.whole_answer,
             acceptance=params.acceptance,
             # The prompt of a replay is made up: no predictor may learn from it.
             text=params.text or (partial(self._prompt_end, request) if params.forced_ids is None else ""),
