@@ -9,6 +9,9 @@ from lrtrace.errors import BadInput, UnknownName
 CHAT = 0
 """Trace id of a chatbot request."""
 
+MAX_RATE = 1_000_000
+"""Largest number of events a second, and of tasks an event: with far more, a composition never ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -38,6 +41,9 @@ class Workload:
         for name, value in (("eps", self.eps), ("duration_s", self.duration_s)):
             if not 0 < value < math.inf:
                 raise BadInput(f"{name}: must be positive, got {value}")
+        for name, value in (("eps", self.eps), ("max_tpe", self.max_tpe)):
+            if value > MAX_RATE:
+                raise BadInput(f"{name}: must be at most {MAX_RATE}, got {value:g}")
         for name, count in (
             ("max_tpe", self.max_tpe),
             ("agents", self.agents),

@@ -42,7 +42,7 @@ def _segments(request: GenerationRequest) -> tuple[ForcedSegment, ...]:
 class FakeEngine:
     """Plays forced plans at once; waits for a value after a blocking segment; can die, can hang."""
 
-    def __init__(self, hang: str = "", dies: bool = False, refuses: str = "") -> None:
+    def __init__(self, hang: str = "", dies: bool = False, refuses: tuple[str, ...] = ()) -> None:
         self.requests: list[GenerationRequest] = []
         self.reports: list[tuple[str, ExecutionReport]] = []
         self.switched: list[tuple[str, int]] = []
@@ -56,7 +56,7 @@ class FakeEngine:
         """A plan of two segments has been read to its end."""
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[EngineEvent, None]:
-        if self.refuses and request.task_id.startswith(self.refuses):
+        if request.task_id.startswith(self.refuses):
             raise InvalidInput("the prompt is too long", where="task")
         self.requests.append(request)
         for index, (text, tokens, execution_s, *more) in enumerate(_segments(request)):
@@ -269,7 +269,9 @@ async def test_a_request_that_comes_after_those_it_needs_waits_for_what_is_left_
 async def test_a_task_that_the_engine_refuses_is_an_outcome_as_in_the_simulator() -> None:
     """It ended the replay of all others."""
     plan = PlannedSegment("x", 3, 0.01)
-    run = await backend(FakeEngine(refuses="a")).run([task("a", plan), task("b", plan)], ReplayOptions())
+    run = await backend(FakeEngine(refuses=("a", "warm-up"))).run(
+        [task("a", plan), task("b", plan)], ReplayOptions()
+    )
     assert [(record.outcome, record.note) for record in run.records] == [
         ("refused", "task: the prompt is too long"),
         ("complete", ""),

@@ -240,6 +240,8 @@ def test_the_same_story_in_sentences_and_paragraphs() -> None:
     [
         ({"eps": 0}, "eps: must be positive"),
         ({"eps": float("nan")}, "eps: must be positive"),
+        ({"eps": 1e300}, "eps: must be at most 1000000"),
+        ({"max_tpe": 10**11}, "max_tpe: must be at most 1000000"),
         ({"duration_s": float("inf")}, "duration_s: must be positive"),
         ({"max_tpe": 0}, "max_tpe: must be 1 or more"),
         ({"agents": 0}, "agents: must be 1 or more"),

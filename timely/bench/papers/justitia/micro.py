@@ -205,8 +205,8 @@ def paper_average_error(errors: Mapping[str, float]) -> float:
 def paper_prediction(evaluation: Evaluation) -> Iterator[Claim]:
     """Table II: how far off the predicted costs are, and what they cost.
 
-    The paper does not say over what its error is averaged. Its caption names the workload at 2x, as it does for the
-    completion times beside it, so the mean is over applications and each class counts by its share of them.
+    The paper does not say over what its error is averaged. The caption names the workload at 2x. So the mean is over
+    applications, as that of the completion times beside it, and each class counts by its share of them.
     """
     judgement = evaluation.once("table2", _judge)
     errors: dict[str, float] = judgement["errors"]
