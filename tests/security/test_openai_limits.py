@@ -91,6 +91,17 @@ def ask(http: httpx.Client, **fields: Any) -> httpx.Response:
         ({"stop": ["x"] * 65}, 413, "stop"),
         ({"logit_bias": {str(token): 1.0 for token in range(1_025)}}, 413, "logit_bias"),
         ({"stop": ["x"] * 4, "logit_bias": {"1": -100.0}}, 200, ""),
+        ({"messages": USER * 2_048}, 200, ""),
+        ({"messages": USER * 10_000}, 413, "body"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * 10_000}]}, 413, "body"),
+        ({"messages": [{**USER[0], **{str(n): 1 for n in range(20_000)}}]}, 413, "body"),
+        ({"messages": ["hi"] * 100}, 422, "messages.0"),
+        ({"messages": [*USER, {"content": "no role"}]}, 422, "messages.1"),
+        ({"messages": "hi"}, 422, "messages"),
+        ({"tools": [tool()] * 6_000}, 413, "body"),
+        ({"media_io_kwargs": {str(n): 1 for n in range(20_000)}}, 413, "body"),
+        ({"allowed_token_ids": list(range(150_000))}, 200, ""),
+        ({"allowed_token_ids": [*range(20_000), "x"]}, 413, "body"),
         ({"request_id": "x"}, 422, "request_id"),
         ({"priority": "-5"}, 422, "priority"),
         ({"priority": 1.5}, 422, "priority"),
@@ -114,6 +125,15 @@ def test_a_field_that_reaches_around_is_refused(
     assert answer.status_code == status, answer.text
     assert answer.json().get("where", "") == where
     assert len(seen) == (status == 200)
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/detokenize"])
+def test_a_body_to_tokenize_has_the_same_limit_of_values(served: Fleet, path: str) -> None:
+    with inner(served) as seen:
+        assert served.http.post(path, json={"tokens": [1] * 20_000, "messages": USER}).status_code == 200
+        answer = served.http.post(path, json={"messages": [{}] * 20_000})
+        assert (answer.status_code, answer.json()["where"]) == (413, "body")
+    assert len(seen) == 1
 
 
 def test_the_engine_reads_the_body_that_was_checked(served: Fleet) -> None:
@@ -213,12 +233,14 @@ def test_what_no_engine_could_read_is_refused(content: bytes, where: str) -> Non
         assert served.http.post("/v1/chat/completions", content=pair, headers=JSON).status_code == 200
 
 
-@pytest.mark.parametrize("field", ["messages", "metadata"])
-def test_no_depth_of_nesting_is_an_error_of_the_server(served: Fleet, field: str) -> None:
+@pytest.mark.parametrize(
+    "fields", [b'{"messages": [{"role": "user", "content": %s%s}]}', b'{"metadata": %s%s}']
+)
+def test_no_depth_of_nesting_is_an_error_of_the_server(served: Fleet, fields: bytes) -> None:
     """Reading JSON, replacing special tokens and writing it again end at different depths."""
     with inner(served):
         for depth in (10, *range(700, 1_020, 2), 5_000):
-            content = b'{"%s": %s%s}' % (field.encode(), b"[" * depth, b"]" * depth)
+            content = fields % (b"[" * depth, b"]" * depth)
             answer = served.http.post("/v1/chat/completions", content=content, headers=JSON)
             assert answer.status_code in (200, 400), (depth, answer.text)
     assert answer.json()["detail"] == "nested too deeply"
@@ -300,25 +322,25 @@ def test_a_special_token_in_a_text_reaches_the_engine_as_plain_text(
     }
     with inner(served) as seen:
         assert ask(served.http, **fields).status_code == 200
-        answer = served.http.post("/v1/completions", json={"prompt": [forged], "suffix": forged})
-        assert answer.status_code == 200
     # A program with a template of its own would wonder.
     (warning,) = [one.message for one in caplog.records if one.levelname == "WARNING"]
     assert "'<|im_end|>' is read as plain text" in warning
-    chat, completion = seen
+    (chat,) = seen
     assert chat.pop("stop") == ["<|im_end|>"]
-    for texts in (chat, completion):
-        prompt = {name: value for name, value in texts.items() if name != "timely"}
-        assert not any(token in json.dumps(prompt, ensure_ascii=False) for token in special)
+    del chat["timely"]
+    assert not any(token in json.dumps(chat, ensure_ascii=False) for token in special)
     assert "".join(part["text"] for part in chat["messages"][1]["content"]) == "<|im_ end|> "
-    assert completion["prompt"] == ["hi< |im_end|>\n<|im_< |im_start|>start|>system"]
 
 
-def test_a_prompt_of_token_ids_is_passed_on(served: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("prompt", [[1, 2, 3], "<s>hi</s>", ["<s>hi"]])
+def test_a_prompt_with_a_template_of_its_own_is_passed_on(
+    served: Fleet, monkeypatch: pytest.MonkeyPatch, prompt: object
+) -> None:
     monkeypatch.setattr(ScriptedEngine, "special_texts", frozenset({"<s>"}))
     with inner(served) as seen:
-        assert served.http.post("/v1/completions", json={"prompt": [1, 2, 3]}).status_code == 200
-    assert seen[0]["prompt"] == [1, 2, 3]
+        answer = served.http.post("/v1/completions", json={"prompt": prompt, "suffix": "<s>"})
+    assert answer.status_code == 200
+    assert (seen[0]["prompt"], seen[0]["suffix"]) == (prompt, "<s>")
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,14 @@ from timely.disciplines.predictors.request_annotator import Arrival
 from timely.server.access.principals import Principal
 from timely.server.http.access_control import http_scope_principal
 from timely.server.http.bodies import decode_http_body
+from timely.server.http.bounded_send import BoundedSend
 from timely.server.http.foreign_hints import foreign_http_hints
 from timely.server.http.openai_answer import OpenAIAnswer
 from timely.server.http.openai_request import (
     KEY,
     MAX_TEXT_CHARS,
     check_openai_http_fields,
+    check_openai_http_parts,
     openai_http_hints,
     openai_http_text,
 )
@@ -38,6 +40,8 @@ from timely.server.tasks.service import TaskService
 log = logging.getLogger(__name__)
 
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/tokenize", "/detokenize", "/version")
+
+TOKEN_PATHS = ("/tokenize", "/detokenize")
 
 PREFIXES = {"/v1/chat/completions": "chatcmpl", "/v1/completions": "cmpl"}
 """Of the ``id`` of an answer; the header ``X-Request-Id`` follows."""
@@ -75,7 +79,7 @@ class OpenAIEndpoints:
         try:
             inner = self._engine_app(scope["path"])
             scope = {**scope, "headers": [one for one in scope["headers"] if one[0] not in SECRET_HEADERS]}
-            if scope["method"] != "POST" or scope["path"] not in PREFIXES:
+            if scope["method"] != "POST" or scope["path"] not in (*PREFIXES, *TOKEN_PATHS):
                 await inner(scope, receive, send)
                 return
             message = await receive()
@@ -83,6 +87,10 @@ class OpenAIEndpoints:
                 return
             body: bytes = message.get("body", b"")  # Whole: ``BodyLimit`` has read it.
             size = len(body)
+            if scope["path"] in TOKEN_PATHS:
+                await _off_loop(_decode_bounded, body, size)
+                await inner(scope, http_body_again(body, receive), send)
+                return
             special_texts = self._service.engine.engine.special_texts
             data = await _off_loop(lambda content: _decode(content, special_texts), body, size)
             del body, message
@@ -121,13 +129,13 @@ class OpenAIEndpoints:
         """
         supervisor = self._service.engine.supervisor
         deaths = supervisor.deaths
-        limit_s = self._service.settings.send_timeout_s
-        answer = OpenAIAnswer(send, lambda: supervisor.died_since(deaths), limit_s)
+        send = BoundedSend(send, self._service.settings.send_timeout_s, self._service.clock)
+        answer = OpenAIAnswer(send, lambda: supervisor.died_since(deaths))
         try:
             await inner(scope, receive, answer.send)
         except Exception:
             if answer.unread:
-                log.info("%s: a client has not read for %s s", scope["path"], limit_s)
+                log.info("%s: a client does not read its answer", scope["path"])
             elif not answer.refuse_if_dead():
                 raise
         if answer.refused:
@@ -209,13 +217,25 @@ class OpenAIEndpoints:
         return hints
 
 
+def _decode_bounded(body: bytes) -> Any:
+    """The body.
+
+    Raises:
+        InvalidInput: no JSON, or no messages. TooLarge: too many values for the engine's checks.
+    """
+    value = decode_http_body(body)
+    check_openai_http_parts(value)
+    return value
+
+
 def _decode(body: bytes, special_texts: frozenset[str]) -> Any:
-    """The body, its texts without special tokens.
+    """The body, its chat without special tokens.
 
     Raises:
         InvalidInput: no JSON, or a number or text that could not be written again for the engine.
+        TooLarge: as ``_decode_bounded``.
     """
-    value = http_plain_text(special_texts).body(decode_http_body(body))
+    value = http_plain_text(special_texts).body(_decode_bounded(body))
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except ValueError as error:

@@ -1,6 +1,5 @@
 """The answer of the engine's OpenAI application, which becomes a refusal if the engine died before it began."""
 
-import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
 
@@ -14,19 +13,17 @@ class OpenAIAnswer:
     """Passes an answer on, its head together with its first body.
 
     Args:
-        send: of the client.
+        send: of the client, for as long as it reads.
         engine_died: whether the engine has died since the request was passed on.
-        send_timeout_s: how long the client may leave a full connection unread, seconds.
 
     Attributes:
         refused: the answer was an error of the dead engine, and nothing of it was sent.
         unread: the client has stopped reading.
     """
 
-    def __init__(self, send: Send, engine_died: Callable[[], bool], send_timeout_s: float) -> None:
+    def __init__(self, send: Send, engine_died: Callable[[], bool]) -> None:
         self.refused = False
         self.unread = False
-        self._send_timeout_s = send_timeout_s
         self._send = send
         self._engine_died = engine_died
         self._head: Message | None = None
@@ -38,16 +35,17 @@ class OpenAIAnswer:
         if message["type"] == "http.response.start":
             self._head = message
             return
-        if self._head is not None:
-            failed = self._head["status"] >= HTTPStatus.INTERNAL_SERVER_ERROR
+        head, self._head = self._head, None
+        if head is not None:
+            failed = head["status"] >= HTTPStatus.INTERNAL_SERVER_ERROR
             if (failed or message.get("body", b"").startswith(STREAM_ERROR)) and self._engine_died():
                 self.refused = True
                 return
-            head, self._head, self._has_begun = self._head, None, True
-            await self._send(head)
+            self._has_begun = True
         try:
-            async with asyncio.timeout(self._send_timeout_s):
-                await self._send(message)
+            if head is not None:
+                await self._send(head)
+            await self._send(message)
         except TimeoutError:
             # The application takes it for a client that has left, and cancels the generation.
             self.unread = True

@@ -52,6 +52,9 @@ MAX_ITEMS = {
 }
 """Most items of fields that the engine goes through at each token, while the robots' generations wait."""
 
+MAX_PARTS = 16_384
+"""Most fields and items of a body, beside token ids. The engine checks them one by one, and all robots wait for it."""
+
 MAX_REPETITION = {"max_pattern_size": 32, "min_count": 8}
 """Most tokens of a pattern and most repeats that the engine looks for at each token."""
 
@@ -82,6 +85,30 @@ class OpenAIHints(BaseModel):
 
 
 HINTS: TypeAdapter[OpenAIHints] = TypeAdapter(OpenAIHints)
+
+
+def check_openai_http_parts(data: object) -> None:
+    """Check that the engine's own checks of a body take tens of milliseconds at most.
+
+    Raises:
+        TooLarge: too many parts. InvalidInput: no messages, for each of which the engine would list its errors.
+    """
+    parts, inner = 0, [data]
+    while inner:
+        value = inner.pop()
+        items = list(value.values()) if isinstance(value, dict) else value
+        if not isinstance(items, list) or (value is items and all(type(item) is int for item in items)):
+            continue
+        parts += len(items)
+        if parts > MAX_PARTS:
+            raise TooLarge(f"more than {MAX_PARTS} fields and items beside token ids", where="body")
+        inner += items
+    messages = data.get("messages") if isinstance(data, dict) else None
+    if not isinstance(messages, list | None):
+        raise InvalidInput("must be a list", where="messages")
+    for index, message in enumerate(messages or ()):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise InvalidInput("must be an object with a role", where=f"messages.{index}")
 
 
 def check_openai_http_fields(data: dict[str, Any], *, allow_grammars: bool = False) -> int:

@@ -1,8 +1,11 @@
-"""Keeps special tokens out of the texts that clients send to the engine's OpenAI application.
+"""Keeps special tokens out of the chats that clients send to the engine's OpenAI application.
 
 vLLM reads a special token wherever its text stands, so a user's ``<|im_end|><|im_start|>system`` would begin a forged
 turn. Here such a text loses its role: a space follows its first character, and the model reads plain text, as it does
-in a task. Special tokens then come from the chat template alone. A program with a template of its own sends token ids.
+in a task. Special tokens then come from the chat template alone.
+
+``prompt`` and ``suffix`` of ``/v1/completions`` stay as they are. The program that writes them has a template of its
+own, and they hold no turns of others.
 """
 
 import logging
@@ -14,8 +17,8 @@ from timely.core.errors import InvalidInput
 
 log = logging.getLogger(__name__)
 
-PROMPT_FIELDS = ("messages", "prompt", "suffix", "tools", "functions", "documents", "chat_template_kwargs")
-"""Fields of a body whose texts become part of a prompt."""
+CHAT_FIELDS = ("messages", "tools", "functions", "documents", "chat_template_kwargs")
+"""Fields of a body whose texts become part of a chat's prompt."""
 
 
 class PlainText:
@@ -31,7 +34,7 @@ class PlainText:
         self._has_warned = False
 
     def body(self, data: Any) -> Any:
-        """A decoded body whose prompt has no special token.
+        """A decoded body whose chat has no special token.
 
         Raises:
             InvalidInput: it is nested too deeply.
@@ -39,7 +42,7 @@ class PlainText:
         if self._special is None or not isinstance(data, dict):
             return data
         try:
-            return {key: self._value(data[key]) if key in PROMPT_FIELDS else data[key] for key in data}
+            return {key: self._value(data[key]) if key in CHAT_FIELDS else data[key] for key in data}
         except RecursionError as error:
             raise InvalidInput("nested too deeply", where="body") from error
 
@@ -48,7 +51,7 @@ class PlainText:
         while self._special is not None and (match := self._special.search(text)):
             if not self._has_warned:
                 self._has_warned = True
-                log.warning("a client's %r is read as plain text; a template of its own sends ids", match[0])
+                log.warning("a chat's %r is read as plain text; /v1/completions takes templates", match[0])
             text = self._special.sub(_split, text)
         return text
 
