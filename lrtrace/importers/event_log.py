@@ -24,6 +24,9 @@ VERSION = 1
 OPEN_EVENT = re.compile(rb'\{"t_s": ?[0-9.e-]+, ?"event": ?"opened"')
 """The first line of a server run. Inside a text its quotation marks would be escaped."""
 
+HINTS = ("priority", "app_requests", "max_tokens")
+"""Fields of a request that a trace has by the same names; 0 and null are as good as none."""
+
 RESTART_GAP_S = 1.0
 """Gap between two server runs of one file, whose clocks are unrelated. Tasks may go on behind it."""
 
@@ -124,6 +127,7 @@ def _task(raw: dict[str, Any], at_s: float, where: str) -> RecordedTask:
         tuf=NORMAL if tuf is None else Tuf.from_dict(tuf),
         urgency=raw.get("urgency"),
         network_s=None if raw.get("network_s") is None else _time(raw, "network_s"),
+        hints={name: _hint(raw, name) for name in HINTS if raw.get(name)},
     )
 
 
@@ -176,6 +180,13 @@ _TASK_EVENTS: dict[str, Callable[[RecordedTask, dict[str, Any]], None]] = {
     "generated": _take_generation,
     "settled": _take_settlement,
 }
+
+
+def _hint(raw: dict[str, Any], name: str) -> float:
+    value = raw[name]
+    if not is_finite_number(value):
+        raise BadInput(f"{name}: must be a number, got {str(value)[:40]}")
+    return value
 
 
 def _time(raw: dict[str, Any], name: str) -> float:

@@ -66,6 +66,8 @@ class RecordedTask:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     outcome: str = ""
+    hints: dict[str, float] = field(default_factory=dict)
+    """What else the request said of itself, as in a trace: ``priority``, ``app_requests``, ``max_tokens``."""
     segments: dict[int, RecordedSegment] = field(default_factory=dict)
 
 
@@ -141,9 +143,7 @@ def _job(task: RecordedTask, number: int, arrival_s: float, prompt: int, prefix:
         tuf=task.tuf,
         app=task.app,
         urgency=task.urgency,
-        extra={"task_id": task.task_id, "outcome": task.outcome}
-        if task.outcome
-        else {"task_id": task.task_id},
+        extra={"task_id": task.task_id, **({"outcome": task.outcome} if task.outcome else {}), **task.hints},
     )
 
 

@@ -18,6 +18,7 @@ from lrtrace.job import URGENT, Header, Job
 from lrtrace.profiles import find_robot_profile
 from lrtrace.record.samples import Sample
 from lrtrace.trace import Trace, write_trace
+from timely.replay.trace import replay_task_from_job
 
 OPENED = {"t_s": 0.0, "event": "opened", "timely_events": 1, "wall_time": "2025-01-31T10:00:00.000+00:00",
           "engine": "vllm", "discipline": "timely", "mode": "segmented"}  # fmt: skip
@@ -132,6 +133,24 @@ def test_event_log_to_trace(tmp_path: Path) -> None:
     assert conversion.summary() == {"made": 2, "left_out": {"task without a segment": 1}}
     _, jobs, _ = trace_of(write(tmp_path, LOG), prompt_tokens=900, shared_prefix_tokens=1000)
     assert (jobs[1].prompt_tokens, jobs[1].shared_prefix_tokens) == (900, 900)
+
+
+def test_what_a_request_said_of_itself_is_in_the_trace(tmp_path: Path) -> None:
+    """A replay of a recorded day served without the priorities and sizes of applications that its requests named."""
+    log = [
+        OPENED,
+        task(1.0, "a", priority=-3.0, app="house/1", app_requests=4, max_tokens=96),
+        segment(1.2, "a", 0, "mu(40);"),
+        task(2.0, "b", app_requests=None, max_tokens=None),
+        segment(2.2, "b", 0, "mu(40);"),
+    ]
+    _, (first, second), _ = trace_of(write(tmp_path, log))
+    assert first.extra == {"task_id": "a", "priority": -3.0, "app_requests": 4, "max_tokens": 96}
+    assert second.extra == {"task_id": "b"}
+    planned = replay_task_from_job(first)
+    assert (planned.hints.priority, planned.hints.app_requests, planned.max_tokens) == (-3.0, 4, 96)
+    with pytest.raises(BadInput, match=r"events.jsonl:2: priority: must be a number, got high"):
+        trace_of(write(tmp_path, [OPENED, task(1.0, "a", priority="high")]))
 
 
 def test_a_converted_log_is_a_valid_trace(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ class TaskRecorder:
             "task", task_id=task.task_id, agent=request.agent, app=request.app, robot=task.profile.name,
             skill_set=task.skill_set.name, task=request.task, scene=request.scene, history=request.history,
             replans=task.replans, tuf=server_task_utility_to_wire(request.tuf), urgency=request.urgency,
-            priority=request.priority,
+            priority=request.priority, app_requests=request.app_requests, max_tokens=request.max_tokens,
             network_s=task.network_s,
         )  # fmt: skip
 
