@@ -53,16 +53,13 @@ def drafted(
     tokenizer: Any = None,
     own: list[int] | None = None,
     awaits_value: bool = False,
-    on_cpu: bool = True,
-    temperature: float = 0.0,
 ) -> list[str]:
-    """The drafts of a request that has written ``plan``, token by token; a chat of that temperature is beside it."""
+    """The drafts of a request that has written ``plan``, token by token."""
     skill_set = find_skill_set("arm").model_copy(update={"max_statements": 2})
     matcher = compiler.begin(rules or plan_grammar(skill_set))
     assert matcher.accept_string(plan)
     request = SimpleNamespace(
         request_id="r", spec_token_ids=own or [], is_prefill_chunk=False, is_finished=lambda: False,
-        sampling_params=SimpleNamespace(temperature=0.0),
         structured_output_request=SimpleNamespace(grammar=SimpleNamespace(matcher=matcher, ctx=compiler)),
     )  # fmt: skip
     manager = SimpleNamespace(validate_tokens=lambda request, token_ids: token_ids)
@@ -72,17 +69,33 @@ def drafted(
     written = PromptNames(scheduler)
     written.begin("r", TimelyParams.model_validate({"skill_set": "arm", "names": names}))
     written.wrote("r", LongestFirst().encode(plan, add_special_tokens=False))
-    state = SimpleNamespace(request=request, awaits_value=awaits_value, has_forced_drafts=False)
-    chat = SimpleNamespace(
-        request=SimpleNamespace(sampling_params=SimpleNamespace(temperature=temperature), spec_token_ids=[1]),
-        has_forced_drafts=False,
+    live: Any = SimpleNamespace(
+        with_boundaries={"r": SimpleNamespace(request=request, awaits_value=awaits_value)}
     )
-    live: Any = SimpleNamespace(with_boundaries={"r": state}, select=lambda ids: [state, chat])
-    drafts = ForcedDrafts(scheduler, live, written, lambda: tokenizer or LongestFirst(), on_cpu=on_cpu)
+    drafts = ForcedDrafts(scheduler, live, written, lambda: tokenizer or LongestFirst(), on_cpu=True)
     drafts.propose(["r", "a chat"])
-    drafts.withhold(["r", "a chat"])
-    assert chat.request.spec_token_ids == [1]
     return [VOCABULARY[token] for token in request.spec_token_ids]
+
+
+def step_of(
+    drafts: dict[str, list[int]], *, temperature: float = 0.0, on_cpu: bool = True
+) -> tuple[dict[str, list[int]], dict[str, int], int]:
+    """Drafts, tokens by request and all tokens of a step with a plan, a request and a chat of that temperature."""
+    tokens = {name: 1 + len(drafts.get(name, ())) for name in ("plan", "request", "chat")}
+    requests = {
+        name: SimpleNamespace(
+            sampling_params=SimpleNamespace(temperature=temperature if name == "chat" else 0.0)
+        )
+        for name in tokens
+    }
+    scheduler: Any = SimpleNamespace(requests=requests)
+    step: Any = SimpleNamespace(
+        scheduled_spec_decode_tokens=dict(drafts), num_scheduled_tokens=tokens,
+        total_num_scheduled_tokens=sum(tokens.values()),
+    )  # fmt: skip
+    nothing: Any = None
+    ForcedDrafts(scheduler, nothing, nothing, nothing, on_cpu=on_cpu).take_out(step)
+    return step.scheduled_spec_decode_tokens, step.num_scheduled_tokens, step.total_num_scheduled_tokens
 
 
 @pytest.mark.process
@@ -130,10 +143,16 @@ def test_drafts_of_the_engine_stay_where_nothing_else_is_forced(compiler: Any) -
     assert drafted(compiler, "pick", ["cup"], own=longer) == ["('", "cup", "');"]
 
 
-@pytest.mark.process
-def test_on_a_cpu_nothing_is_drafted_beside_a_request_that_samples(compiler: Any) -> None:
-    assert drafted(compiler, "pick", ["cup"], temperature=0.7) == []
-    assert drafted(compiler, "pick", ["cup"], temperature=0.7, on_cpu=False) == ["('", "cup", "');"]
+def test_on_a_cpu_nothing_is_drafted_beside_a_request_that_samples() -> None:
+    drafts = {"plan": [3, 4], "request": [-1, -1, -1, -1], "chat": [5]}
+    assert step_of(drafts, temperature=0.7) == ({}, {"plan": 1, "request": 1, "chat": 1}, 3)
+    assert step_of(drafts, temperature=0.7, on_cpu=False)[0] == drafts
+
+
+def test_on_a_cpu_no_placeholder_is_computed() -> None:
+    drafts = {"plan": [3, 4], "request": [-1, -1, -1, -1]}
+    assert step_of(drafts) == ({"plan": [3, 4]}, {"plan": 3, "request": 1, "chat": 1}, 5)
+    assert step_of(drafts, on_cpu=False)[0] == drafts
 
 
 def test_the_workers_draft_nothing() -> None:

@@ -80,6 +80,25 @@ def planned(engine: Any, *, beside: bool = False) -> tuple[list[int], int]:
     return list(done["plan"].outputs[0].token_ids), sum(steps)
 
 
+def repeated(engine: Any, *, beside: bool = False) -> list[int]:
+    """Tokens of a greedy request whose prompt is cached but for its last token, where vLLM pads it with placeholders.
+
+    Args:
+        beside: a request that samples runs with it.
+    """
+    from vllm import SamplingParams
+
+    prompt: Any = {"prompt_token_ids": [65 + place % 26 for place in range(2 * 32 + 1)]}
+    engine.add("first", prompt, 1)
+    engine.run()
+    if beside:
+        sampling = SamplingParams(temperature=1.0, seed=1, max_tokens=12, ignore_eos=True)
+        engine.llm.llm_engine.add_request("chat", "Once upon a time", sampling)
+        engine.llm.llm_engine.step()
+    engine.add("again", prompt, 8)
+    return list(engine.run()["again"].outputs[0].token_ids)
+
+
 @pytest.fixture(scope="session")
 def plain_plan(sync_engine: Any) -> tuple[list[int], int]:
     """A plan without drafts, from the shared engine."""
@@ -92,13 +111,13 @@ def test_without_drafts_each_token_of_a_plan_takes_a_step(plain_plan: tuple[list
 
 
 def test_forced_tokens_of_a_plan_take_no_step(
-    plain_plan: tuple[list[int], int], tiny_model: str, new_engine: Callable[..., Any]
+    plain_plan: tuple[list[int], int], tiny_model: str, sync_engine: Any, new_engine: Callable[..., Any]
 ) -> None:
-    token_ids, steps = planned(
-        new_engine(model=tiny_model, speculative_config=dict(SPECULATIVE_CONFIG)), beside=True
-    )
+    engine = new_engine(model=tiny_model, speculative_config=dict(SPECULATIVE_CONFIG))
+    token_ids, steps = planned(engine, beside=True)
     assert token_ids == plain_plan[0]
     assert steps <= 0.6 * len(token_ids), f"{steps} steps for {len(token_ids)} tokens"
+    assert repeated(engine, beside=True) == repeated(engine) == repeated(sync_engine)
 
 
 def test_laps_sd_with_ngram_drafts(reciting_model: str, new_engine: Callable[..., Any]) -> None:

@@ -10,7 +10,7 @@ draft alone, and nothing is added.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ from timely.engines.vllm.name_constraint import PromptNames
 from timely.plans.forced_text import MOST_DRAFTS, forced_plan_text
 
 if TYPE_CHECKING:
+    from vllm.v1.core.sched.output import SchedulerOutput
+
     from timely.engines.vllm.request_state import LiveRequests
 
 SPECULATIVE_CONFIG = {
@@ -26,6 +28,10 @@ SPECULATIVE_CONFIG = {
     "num_speculative_tokens": MOST_DRAFTS,
 }
 """vLLM's ``--speculative-config`` for an engine whose only drafts are forced tokens."""
+
+
+PLACEHOLDER = -1
+"""vLLM's draft token that is none."""
 
 
 class NoDrafts:
@@ -82,22 +88,23 @@ class ForcedDrafts:
                 request.spec_token_ids = self._scheduler.structured_output_manager.validate_tokens(
                     request, token_ids
                 )
-                state.has_forced_drafts = True
 
-    def withhold(self, request_ids: Iterable[str]) -> None:
-        """Take forced drafts out of a step of these requests if one of them samples and the engine runs on a CPU.
+    def take_out(self, step: SchedulerOutput) -> None:
+        """Take the drafts out of a step that an engine on a CPU would verify wrongly, or for nothing.
 
-        There vLLM 0.32 verifies drafts wrongly beside a temperature above 0: its kernel leaves temperatures unwritten.
+        There vLLM 0.32 verifies drafts wrongly beside a temperature above 0, also those of greedy requests: its kernel
+        leaves temperatures unwritten. And it pads the last token of a prompt with placeholders, for CUDA graphs.
         """
-        if not self._on_cpu:
+        drafts = step.scheduled_spec_decode_tokens
+        if not (self._on_cpu and drafts):
             return
-        states = self._live.select(request_ids)
-        if any(state.request.sampling_params.temperature > 0 for state in states):
-            for state in states:
-                if state.has_forced_drafts:
-                    state.request.spec_token_ids = []
-        for state in states:
-            state.has_forced_drafts = False
+        requests = self._scheduler.requests
+        samples = any(requests[name].sampling_params.temperature > 0 for name in step.num_scheduled_tokens)
+        for request_id, token_ids in list(drafts.items()):
+            if samples or PLACEHOLDER in token_ids:
+                del drafts[request_id]
+                step.num_scheduled_tokens[request_id] -= len(token_ids)
+                step.total_num_scheduled_tokens -= len(token_ids)
 
     def _forced_text(self, request: Any) -> str:
         grammar_request = request.structured_output_request

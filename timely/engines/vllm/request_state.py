@@ -36,8 +36,6 @@ class RequestState:
     first_token_s: float | None = None
     eligible_step: int | None = None
     """While parked: vLLM's own ``next_decode_eligible_step``, to be restored."""
-    has_forced_drafts: bool = False
-    """Its draft tokens are those that its grammar forces."""
     awaits_value: bool = False
     """A blocking segment was closed and its value is not in the context yet; tokens sampled now are void."""
     value: str | None = None

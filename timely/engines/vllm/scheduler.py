@@ -233,8 +233,6 @@ class TimelyScheduler(ChunkCaps):
             self.blocks.evict(self.live[str(request_id)], now)
         self._token_caps = cast("dict[str, int]", plan.tokens)
         newcomers = self._parking.order_running(self._token_caps)
-        if self.num_spec_tokens:
-            self._drafts.withhold(self._token_caps)
         with self.waiting.showing(newcomers):
             output = super().schedule(throttle_prefills)
         self._settle(output, now)
@@ -298,6 +296,7 @@ class TimelyScheduler(ChunkCaps):
         Synchronous ones compute no token whose input is not there: no placeholder stands for it.
         """
         if not self._ahead:
+            self._drafts.take_out(scheduler_output)
             Scheduler._update_after_schedule(self, scheduler_output)
             return
         super()._update_after_schedule(scheduler_output)
