@@ -140,6 +140,11 @@ class LinearModel(_Model):
     floor_s: NonNegativeFloat = 0.0
     residual_s: Quantiles = ()
 
+    @property
+    def of_number(self) -> bool:
+        """It is over a number, and not over the length of a text."""
+        return self.measure in ("value", "magnitude")
+
     def line_s(self, args: Args) -> float:
         """The fitted line at these arguments, before floor and residuals.
 

@@ -77,6 +77,18 @@ class ArgumentLimit(_Part):
         return None
 
 
+NO_UNITS = ("", "text", "1")
+"""Units of arguments that have none."""
+
+
+def _check_line_unit(model: LinearModel, unit: str) -> None:
+    """Raise ValueError if a line over a number and its argument are in different units."""
+    if model.of_number and model.unit not in NO_UNITS and unit not in NO_UNITS and model.unit != unit:
+        raise ValueError(
+            f"the line is per {model.unit}, {model.argument} is in {unit}: write both in one unit"
+        )
+
+
 def _check_signed_line(model: LinearModel, low: float | None) -> None:
     """Raise ValueError if the least value of an argument is negative and so is the time there."""
     if low is None or low >= 0.0 or (seconds := model.line_s({model.argument: low})) >= 0.0:
@@ -103,9 +115,25 @@ class SkillProfile(_Part):
         if isinstance(self.execution, LinearModel) and self.execution.argument not in self.args:
             names = ", ".join(self.args) or "none"
             raise ValueError(f"execution is linear in {self.execution.argument!r}; arguments here: {names}")
-        if isinstance(self.execution, LinearModel) and self.execution.measure == "value":
-            _check_signed_line(self.execution, self.args[self.execution.argument].min)
+        if isinstance(self.execution, LinearModel):
+            limit = self.args[self.execution.argument]
+            _check_line_unit(self.execution, limit.unit)
+            if self.execution.measure == "value":
+                _check_signed_line(self.execution, limit.min)
         return self
+
+    def unit(self, argument: str) -> str:
+        """The unit of an argument: that of its limits, else that of the line over it; empty if there is none."""
+        unit = self.args[argument].unit if argument in self.args else ""
+        line = self.execution
+        if (
+            unit in NO_UNITS
+            and isinstance(line, LinearModel)
+            and line.argument == argument
+            and line.of_number
+        ):
+            return line.unit
+        return "" if unit in NO_UNITS else unit
 
 
 class Measurement(_Part):
@@ -259,13 +287,13 @@ class RobotProfile(_Part):
 
     def sample_args(self, skill: str, args: Values) -> tuple[dict[str, float | str], dict[str, str]]:
         """Arguments of a call by name as numbers and texts, and the units of the numbers that have limits."""
-        limits = self.limits(skill)
+        limits, entry = self.limits(skill), self.skills[self.skill_name(skill)]
         by_name = {
             name: value if isinstance(value, (float, str)) else str(value)
             for name, value in self.named_args(skill, args).items()
         }
         return by_name, {
-            name: limits[name].unit for name in by_name if name in limits and limits[name].numeric
+            name: entry.unit(name) for name in by_name if name in limits and limits[name].numeric
         }
 
     def violations(self, skill: str, args: Values = ()) -> list[str]:

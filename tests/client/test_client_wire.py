@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -53,6 +54,15 @@ def test_repeats_are_dropped_and_gaps_are_errors() -> None:
     assert [part.index if part else None for part in taken] == [0, 1, None, None, 2]
     with pytest.raises(EngineFailed, match="segment 4 came instead of 3"):
         state.take(segment(9, 4))
+
+
+def test_a_segment_has_the_fingerprint_of_its_skill_set_where_the_server_gives_one() -> None:
+    state, own = PlanState(), segment(2, 1)
+    parts = [
+        state.take(segment(1, 0)),
+        state.take(replace(own, data={**own.data, "skill_set_fingerprint": "ab12"})),
+    ]
+    assert [part.skill_set_fingerprint for part in parts if part] == ["", "ab12"]
 
 
 @pytest.mark.process

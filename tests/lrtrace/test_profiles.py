@@ -68,6 +68,33 @@ def test_reader_reads_300_words_a_minute() -> None:
 
 
 @pytest.mark.parametrize(
+    ("limit", "line", "unit"),
+    [
+        ("cm", "cm", "cm"),
+        ("", "cm", "cm"),
+        ("cm", "", "cm"),
+        ("", "", ""),
+        ("m", "cm", None),
+        ("cm", "deg", None),
+    ],
+)
+def test_a_line_is_in_the_unit_of_its_argument(
+    tmp_path: Path, limit: str, line: str, unit: str | None
+) -> None:
+    text = SMALL.replace("{unit: cm,", f"{{unit: '{limit}',").replace(
+        "      unit: cm\n", f"      unit: '{line}'\n"
+    )
+    path = write(tmp_path, text)
+    if unit is not None:
+        assert load_profile(path).skills["go"].unit("distance") == unit
+        return
+    with pytest.raises(
+        BadInput, match=f"{path}:5: skills.go.*the line is per {line}, distance is in {limit}"
+    ):
+        load_profile(path)
+
+
+@pytest.mark.parametrize(
     ("skill", "args", "reason"),
     [
         ("mf", [10], "distance of move_forward must be 20 to 500 cm, got 10"),

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fleet import WAIT_S, Fleet, Reader, body, fleet
+from fleet import DRONE, WAIT_S, Fleet, Reader, body, fleet
 from manual_clock import ManualClock
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.responses import JSONResponse
@@ -50,6 +50,7 @@ def test_names_and_contents_of_skill_sets_and_profiles(served: Fleet) -> None:
     assert served.http.get("/v1/skill_sets").json() == {"skill_sets": ["tiny-chat", "tiny-drone"]}
     skill_set = served.http.get("/v1/skill_sets/tiny-drone").json()
     assert [skill["name"] for skill in skill_set["skills"]] == ["move_up", "turn_cw", "look", "dive"]
+    assert skill_set["fingerprint"] == DRONE.fingerprint
     assert served.http.get("/v1/robot_profiles").json() == {"robot_profiles": ["one-arm", "tiny"]}
     assert (
         served.http.get("/v1/robot_profiles/tiny").json()["skills"]["move_up"]["args"]["distance"]["max"]

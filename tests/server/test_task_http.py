@@ -10,7 +10,7 @@ import weakref
 
 import httpx
 import pytest
-from fleet import WAIT_S, Fleet, Reader, body, events_of, fleet
+from fleet import DRONE, WAIT_S, Fleet, Reader, body, events_of, fleet
 
 from timely.engines.scripts import Script, ScriptedSegment
 
@@ -32,6 +32,7 @@ def test_a_plan_comes_in_segments_each_when_the_robot_needs_it(served: Fleet) ->
         served.run_for(0.5)
         event_id, name, first = reader.next()
         assert (event_id, name, first["index"], first["text"]) == (2, "segment", 0, "mu(50);")
+        assert first["skill_set_fingerprint"] == DRONE.fingerprint
         assert first["calls"] == [{"skill": "move_up", "args": [50]}]
         assert first["execution_s"] == 2.0
         assert first["due_s"] == pytest.approx(first["ready_s"] + 0.01 + 2.0, abs=1e-5)

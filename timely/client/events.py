@@ -30,6 +30,8 @@ class Segment:
         ready_s: when it was complete, seconds after the task arrived at the server.
         due_s: when the server expects it to have been executed, on the same axis.
         blocking: the plan goes on only after ``report_value``.
+        skill_set_fingerprint: of the skill set by which the server checked it; empty from a server that gives none.
+            A driver compares it with its own copy.
     """
 
     task_id: str
@@ -41,6 +43,7 @@ class Segment:
     execution_s: float
     due_s: float
     blocking: bool = False
+    skill_set_fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,8 @@ class PlanState:
 def _segment(data: Mapping[str, Any]) -> Segment:
     try:
         calls = tuple(Call(call["skill"], tuple(call["args"])) for call in data["calls"])
-        return Segment(**_values(Segment, data) | {"calls": calls})
+        values = _values(Segment, {"skill_set_fingerprint": "", **data})
+        return Segment(**values | {"calls": calls})
     except (KeyError, TypeError) as error:
         raise EngineFailed(f"a segment that cannot be read: {error}", where="events") from error
 

@@ -4,6 +4,8 @@ A ``SkillSet`` is plain, frozen data, one YAML file each (``timely.plans.skill_l
 boundaries and validation follow from it.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -111,6 +113,14 @@ class Argument(_Part):
         return self.max_chars or DEFAULT_CHARS.get(self.type, 120)
 
     @property
+    def meaning(self) -> dict[str, Any]:
+        """What counts for ``SkillSet.fingerprint``: 20 and 20.0 are the same, and so is a default written out."""
+        content = self.model_dump(mode="json", exclude={"description"})
+        bounds = {name: None if content[name] is None else float(content[name]) for name in ("min", "max")}
+        choices = self.choices and sorted(str(_exact(choice)) for choice in self.choices)
+        return content | bounds | {"choices": choices, "max_chars": self.chars}
+
+    @property
     def pattern(self) -> str:
         """RE2 pattern of the argument in a plan. A variable may stand for a text."""
         if self.type == "int":
@@ -172,6 +182,13 @@ class Skill(_Part):
         return self.abbr or self.name
 
     @property
+    def meaning(self) -> dict[str, Any]:
+        """What counts for ``SkillSet.fingerprint``, with defaults written out."""
+        content = self.model_dump(mode="json", exclude={"in_a_row", "description", "example"})
+        arguments = [argument.meaning for argument in self.arguments]
+        return content | {"abbr": self.word, "arguments": arguments}
+
+    @property
     def call_pattern(self) -> str:
         """RE2 pattern of a whole call: ``pattern``, by default derived from the arguments."""
         if self.pattern:
@@ -215,6 +232,13 @@ class TextRules(_Part):
         if self.min_words > self.max_words:
             raise ValueError("min_words is over max_words")
         return self
+
+
+_NO_MEANING = {
+    *("description", "profile", "role", "guidance", "examples"),
+    *("max_statements", "max_tokens", "network_s", "skills", "text"),
+}
+"""Fields that leave the meaning of a plan as it is, or that ``SkillSet.fingerprint`` adds in another form."""
 
 
 class SkillSet(_Part):
@@ -277,12 +301,27 @@ class SkillSet(_Part):
         return {word: skill for skill in self.skills for word in (skill.word, skill.name)}
 
     @cached_property
+    def fingerprint(self) -> str:
+        """Identifies what its plans mean and what they may do: 16 hexadecimal digits.
+
+        Texts of the prompt, limits of a generation and the order of the skills do not count.
+        """
+        content = self.model_dump(mode="json", exclude=_NO_MEANING)
+        content["skills"] = {skill.name: skill.meaning for skill in self.skills}
+        content["text"] = self.text_rules.model_dump() if self.language == "text" else None
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    @cached_property
     def text_rules(self) -> TextRules:
         """Boundaries of prose, with defaults."""
         return self.text or TextRules()
 
     def find(self, word: str) -> Skill | None:
         return self.by_word.get(word)
+
+
+def _exact(choice: int | float | str) -> float | str:
+    return choice if isinstance(choice, str) else float(choice)
 
 
 def compile_pattern(pattern: str) -> Any:

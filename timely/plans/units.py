@@ -2,10 +2,10 @@
 
 import math
 
-from lrtrace.robot_profile import RobotProfile
+from lrtrace.robot_profile import NO_UNITS, RobotProfile
 from timely.core.errors import InvalidInput
 from timely.plans.language.syntax import Call, Value
-from timely.plans.skill_set import Skill
+from timely.plans.skill_set import Argument, Skill
 
 _SCALES: tuple[dict[str, float], ...] = (
     {"m": 1.0, "cm": 0.01, "mm": 0.001},
@@ -14,7 +14,6 @@ _SCALES: tuple[dict[str, float], ...] = (
     {"m/s": 1.0, "cm/s": 0.01, "mm/s": 0.001},
     {"rad/s": 1.0, "deg/s": math.pi / 180.0},
 )
-_NONE = ("", "text", "1")
 
 
 def convert_plan_unit(value: float, unit: str, to: str) -> float | None:
@@ -22,13 +21,22 @@ def convert_plan_unit(value: float, unit: str, to: str) -> float | None:
 
     A missing unit stands for the other one.
     """
-    if unit == to or unit in _NONE or to in _NONE:
+    if unit == to or unit in NO_UNITS or to in NO_UNITS:
         return value
     for scale in _SCALES:
         if unit in scale and to in scale:
             # 0.2 m is 20 cm, not 20.000000000000004.
             return round(value * (scale[unit] / scale[to]), 9)
     return None
+
+
+def robot_argument_unit(argument: Argument, skill: Skill, profile: RobotProfile) -> str:
+    """The unit in which a robot takes an argument: that of its profile, else that of the skill set.
+
+    Raises:
+        UnknownName: the profile lacks the skill.
+    """
+    return profile.skills[profile.skill_name(skill.name)].unit(argument.name) or argument.unit
 
 
 def robot_arguments(call: Call, skill: Skill, profile: RobotProfile) -> dict[str, Value]:
@@ -41,7 +49,7 @@ def robot_arguments(call: Call, skill: Skill, profile: RobotProfile) -> dict[str
     values: dict[str, Value] = {}
     for argument, value in zip(skill.arguments, call.args, strict=False):
         values[argument.name] = value
-        unit = limits[argument.name].unit if argument.name in limits else argument.unit
+        unit = robot_argument_unit(argument, skill, profile)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             converted_value = convert_plan_unit(value, argument.unit, unit)
             if converted_value is None:

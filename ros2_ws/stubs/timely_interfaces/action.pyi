@@ -12,7 +12,8 @@ class ExecuteSegment:
         blocking: bool
         owner: str
         epoch: int
-        def __init__(self, *, task_id: str = ..., index: int = ..., text: str = ..., skill_set: str = ..., execution_s: float = ..., blocking: bool = ..., owner: str = ..., epoch: int = ...) -> None: ...
+        skill_set_fingerprint: str
+        def __init__(self, *, task_id: str = ..., index: int = ..., text: str = ..., skill_set: str = ..., execution_s: float = ..., blocking: bool = ..., owner: str = ..., epoch: int = ..., skill_set_fingerprint: str = ...) -> None: ...
         @classmethod
         def get_fields_and_field_types(cls) -> dict[str, str]: ...
     class Result:

@@ -45,6 +45,7 @@ class ErrorCode:
     NOT_CONFIRMED: Final = 2014
     OBSTACLE: Final = 2015
     STORAGE_FAILED: Final = 2016
+    SKILL_SET_MISMATCH: Final = 2017
     DRIVER_INTERNAL: Final = 2099
     value: int
     def __init__(self, *, value: int = ...) -> None: ...

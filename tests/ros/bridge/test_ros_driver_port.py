@@ -22,6 +22,7 @@ from timely_robots.ros.spinner import Spinner, isolated_ros_context
 from timely_robots.sim.robot import SimRobot
 
 from timely.client import Segment
+from timely.plans.skill_library import find_skill_set
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(60)]
 
@@ -41,8 +42,10 @@ class Life:
         self.announced: list[int] = []
         eventually(lambda: self.port.alive, "no lease")
 
-    def send(self, index: int, text: str, *, again: bool = False) -> BridgeSegment:
-        segment = Segment("t1", index, text, (), 4, 0.0, 1.0, 0.0)
+    def send(
+        self, index: int, text: str, *, again: bool = False, fingerprint: str = "", task: str = "t1"
+    ) -> BridgeSegment:
+        segment = Segment(task, index, text, (), 4, 0.0, 1.0, 0.0, skill_set_fingerprint=fingerprint)
 
         async def send() -> BridgeSegment:
             sent = BridgeSegment(segment, "drone", lambda: self.announced.append(index), again)
@@ -107,6 +110,15 @@ def test_segments_of_an_earlier_life_are_followed_and_never_repeated(
     eventually(lambda: all(one.ended.done() for one in again), "the task goes on")
     ends = [(one.ended.result().outcome, one.ended.result().code) for one in again[1:]]
     assert ends == [("cancelled", ErrorCode.SEGMENT_CANCELLED)] * 3
+
+
+def test_the_fingerprint_of_a_segment_reaches_its_driver(lives: list[Life]) -> None:
+    own = find_skill_set("drone").fingerprint
+    same = lives[0].send(0, "d(0.1);", fingerprint=own)
+    other = lives[0].send(0, "d(0.1);", fingerprint="0123456789abcdef", task="t2")
+    eventually(lambda: same.ended.done() and other.ended.done(), "a segment has no end")
+    ends = [(one.ended.result().outcome, one.ended.result().code) for one in (same, other)]
+    assert ends == [("done", ErrorCode.NONE), ("refused", ErrorCode.SKILL_SET_MISMATCH)]
 
 
 def test_a_bridge_that_stood_still_hears_its_driver_before_it_gives_it_up(

@@ -26,6 +26,7 @@ from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 from timely.core.errors import UnknownName
+from timely.plans.skill_library import find_skill_set
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
@@ -182,6 +183,22 @@ def test_a_segment_is_executed_and_reported(bench: Bench) -> None:
     assert end - start == pytest.approx(result.elapsed_s, abs=0.02)
     first = eventually(lambda: goal.feedback)[0]
     assert (first.progress, first.elapsed_s) == (0.0, 0.0)
+
+
+def test_a_segment_of_another_copy_of_the_skill_set_never_runs(bench: Bench) -> None:
+    task = bench.task()
+    goals = [
+        bench.send(0, bench.subject.short, task, skill_set_fingerprint="0123456789abcdef"),
+        bench.send(1, bench.subject.short, task),
+    ]
+    refusal, rest = (goal.result() for goal in goals)
+    assert (refusal.outcome, refusal.error_code) == ("refused", ErrorCode.SKILL_SET_MISMATCH)
+    own = find_skill_set(bench.subject.skill_set).fingerprint
+    assert "0123456789abcdef" in refusal.error_msg
+    assert own in refusal.error_msg
+    assert (rest.outcome, rest.executed) == ("refused", "")
+    same = bench.send(0, bench.subject.short, bench.task(), skill_set_fingerprint=own)
+    assert same.result().outcome == "done"
 
 
 def test_segments_sent_ahead_follow_each_other_at_once(bench: Bench) -> None:

@@ -21,6 +21,7 @@ from timely.plans.language.interpreter import Interpreter
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import load_skill_set
+from timely.plans.skill_set import SkillSet
 from timely.plans.validation import check_plan_segment
 
 DRONE = load_profile("sim-drone")
@@ -171,6 +172,17 @@ def test_an_unknown_skill_set_is_refused() -> None:
     assert caught.value.code == ErrorCode.UNKNOWN_NAME
 
 
+def test_a_segment_of_another_copy_of_the_skill_set_is_refused() -> None:
+    own = load_skill_set("drone").fingerprint
+    for fingerprint in ("", own):
+        same = SegmentOrder("t", 0, "mf(100);", "drone", skill_set_fingerprint=fingerprint)
+        language.check_robot_segment(same, DRONE)
+    other = SegmentOrder("t", 0, "mf(100);", "drone", skill_set_fingerprint="0123456789abcdef")
+    with pytest.raises(MotionError, match=f"drone 0123456789abcdef, this driver has {own}") as caught:
+        language.check_robot_segment(other, DRONE)
+    assert caught.value.code == ErrorCode.SKILL_SET_MISMATCH
+
+
 def test_a_skill_the_robot_may_not_use_is_forbidden() -> None:
     tame = DRONE.model_copy(update={"deny": ("move_up",)})
     with pytest.raises(MotionError) as caught:
@@ -193,10 +205,40 @@ def test_arguments_arrive_in_the_units_of_the_profile() -> None:
     skills = load_skill_set("drone")
     data = DRONE.model_dump()
     data["skills"]["move_forward"]["args"]["distance"] = {"unit": "m", "min": 0.2, "max": 5.0}
+    data["skills"]["move_forward"]["execution"] |= {"unit": "m"}
     metric = type(DRONE).model_validate(data)
     assert language.approve_skill_call(SkillCall("move_forward", (150,), "mf(150)"), skills, metric).args == (
         1.5,
     )
+
+
+@pytest.mark.parametrize(
+    ("limit", "line", "plan", "args", "units"),
+    [
+        ("m", "m", "cm", (1.5,), ("m",)),
+        ("", "m", "cm", (1.5,), ("m",)),
+        ("m", "", "cm", (1.5,), ("m",)),
+        ("", "", "cm", (150,), ("cm",)),
+        ("cm", "cm", "", (150,), ("cm",)),
+        ("", "", "m", (150,), ("m",)),
+    ],
+)
+def test_a_call_says_the_unit_of_each_number(
+    limit: str, line: str, plan: str, args: tuple[float], units: tuple[str]
+) -> None:
+    data = DRONE.model_dump()
+    move = data["skills"]["move_forward"]
+    move["args"]["distance"] = {"unit": limit}
+    move["execution"] |= {"unit": line}
+    skills = load_skill_set("drone").model_dump()
+    forward = next(skill for skill in skills["skills"] if skill["name"] == "move_forward")
+    forward["arguments"][0]["unit"] = plan
+    call = language.approve_skill_call(
+        SkillCall("move_forward", (150,), "mf(150)"),
+        SkillSet.model_validate(skills),
+        type(DRONE).model_validate(data),
+    )
+    assert (call.args, call.units) == (args, units)
 
 
 def test_arguments_arrive_in_the_order_of_the_profile() -> None:

@@ -11,6 +11,7 @@ from timely_robots.error_codes import ErrorCode
 from timely_robots.indy7.table import Table
 from timely_robots.language import approve_skill_call
 from timely_robots.segments import Motion, MotionError, SegmentOrder, SilentListener, SkillCall
+from timely_robots.tello.robot import TelloRobot
 
 from lrtrace.profiles import load_profile
 from lrtrace.robot_profile import RobotProfile
@@ -106,6 +107,16 @@ class Distances(DroneRobot):
 
     def fly(self, skill: str, centimetres: float, motion: Motion) -> None:
         self.flown.append(centimetres)
+
+
+@pytest.mark.parametrize(("unit", "per_unit_s"), [("cm", 0.0072), ("m", 0.72), ("mm", 0.00072)])
+def test_a_tello_expects_the_same_time_in_whatever_unit_its_profile_is(unit: str, per_unit_s: float) -> None:
+    data = load_profile("tello").model_dump()
+    data["skills"]["move_forward"]["args"]["distance"] = {"unit": unit}
+    data["skills"]["move_forward"]["execution"] |= {"unit": unit, "per_unit_s": per_unit_s}
+    drone = TelloRobot()
+    drone.profile = RobotProfile.model_validate(data)
+    assert drone._expect_s("move_forward", 150, "cm", 0.0) == pytest.approx(1.8144 + 0.0072 * 150)
 
 
 @pytest.mark.parametrize(("unit", "code"), [("cm", 0), ("m", 0), ("deg", ErrorCode.OUT_OF_LIMITS)])

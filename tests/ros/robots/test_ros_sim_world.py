@@ -32,6 +32,23 @@ def test_moves_and_turns_add_up_in_metres_and_radians() -> None:
     assert sum(part * part for part in world.orientation) == pytest.approx(1.0)
 
 
+def test_moves_and_turns_are_in_the_units_of_the_call() -> None:
+    world = SimWorld()
+    for skill, number, unit in (
+        ("move_up", 1.2, "m"),
+        ("move_forward", 2000, "mm"),
+        ("turn_ccw", math.pi / 2, "rad"),
+        ("move_forward", 100, "cm"),
+    ):
+        world.apply(SkillCall(skill, (number,), skill, (unit,)))
+    assert world.position == pytest.approx([2.0, 1.0, 1.2])
+    ahead = SimWorld(["chair:3,0,0"]).proximity_m(SkillCall("move_forward", (2.0,), "mf(2)", ("m",)), 1.0)
+    assert ahead == pytest.approx(1.0)
+    with pytest.raises(MotionError, match="s is no cm") as caught:
+        world.apply(SkillCall("move_forward", (2.0,), "mf(2)", ("s",)))
+    assert caught.value.code == ErrorCode.OUT_OF_LIMITS
+
+
 def test_a_motion_cut_short_moves_part_of_the_way() -> None:
     world = SimWorld()
     world.apply(call("move_left", 100), 0.25)

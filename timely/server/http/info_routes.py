@@ -35,10 +35,9 @@ def info_router(service: TaskService) -> APIRouter:
 
     @routes.get("/v1/skill_sets/{name}")
     async def skill_set(name: str) -> JSONResponse:
-        """One skill set: skills, arguments, units, the fixed parts of its prompt."""
-        return JSONResponse(
-            (await look_up_catalogue_entry(catalogue.skill_set(name), "path.name")).model_dump(mode="json")
-        )
+        """One skill set: skills, arguments, units, the fixed parts of its prompt, its fingerprint."""
+        skill_set = await look_up_catalogue_entry(catalogue.skill_set(name), "path.name")
+        return JSONResponse({**skill_set.model_dump(mode="json"), "fingerprint": skill_set.fingerprint})
 
     @routes.get("/v1/robot_profiles")
     async def robot_profiles() -> JSONResponse:

@@ -297,7 +297,7 @@ class TaskLifecycle:
             segment = self._check(task, event) if task.ending is None else None
             if segment is None:
                 return
-            data = task.segment(segment)
+            data = task.segment_event(segment)
             event = replace(event, ready_s=segment.ready_s, due_s=segment.end_s)
             task.past.append(event)
             began_s = time.perf_counter()

@@ -224,6 +224,10 @@ class Task:
             "blocking": segment.blocking,
         }
 
+    def segment_event(self, segment: Segment) -> dict[str, Any]:
+        """The data of the event that releases a segment."""
+        return {**self.segment(segment), "skill_set_fingerprint": self.skill_set.fingerprint}
+
     def result(self, now: float) -> dict[str, Any]:
         """The data of its last event."""
         cause = self.ending.cause if self.ending is not None else ""

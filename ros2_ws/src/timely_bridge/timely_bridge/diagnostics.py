@@ -21,7 +21,7 @@ def bridge_server_status(node: str, health: ServerHealth | None, url: str) -> Di
 
 
 def bridge_robot_status(node: str, robot: RobotServer) -> DiagnosticStatus:
-    state = robot.port.state
+    state, profile = robot.port.state, robot.entry.profile
     level, message = DiagnosticStatus.OK, "driver is there"
     if not robot.port.present:
         level, message = DiagnosticStatus.ERROR, "no driver"
@@ -31,6 +31,11 @@ def bridge_robot_status(node: str, robot: RobotServer) -> DiagnosticStatus:
         level, message = DiagnosticStatus.ERROR, state.detail or "fault"
     elif state is not None and state.mode == RobotState.STOPPED:
         level, message = DiagnosticStatus.WARN, "stopped"
+    elif state is not None and "" not in (state.robot, profile) and state.robot != profile:
+        level, message = (
+            DiagnosticStatus.WARN,
+            f"plans are for {profile}, the driver has profile {state.robot}",
+        )
     values = {
         "tasks": len(robot.runs),
         "waiting for the robot": robot.lock.queue_length,

@@ -168,6 +168,7 @@ class DriverPort:
             blocking=segment.blocking,
             owner=self.lease.owner,
             epoch=self.lease.epoch,
+            skill_set_fingerprint=segment.skill_set_fingerprint,
         )
 
         def feedback(message: Any) -> None:

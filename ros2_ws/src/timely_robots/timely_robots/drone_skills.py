@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping
 
-from timely.plans.units import convert_plan_unit
 from timely_robots.detector import Detector, DronePose, Sighting, make_detector
 from timely_robots.error_codes import ErrorCode
 from timely_robots.robot import Robot, Setting
@@ -54,16 +53,16 @@ class DroneRobot(Robot):
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
         if call.skill in STRAIGHT:
-            self.fly(call.skill, self._amount(call, "cm"), motion)
+            self.fly(call.skill, call.number("cm"), motion)
             return None
         target = call.args[0] if call.args else ""
         match call.skill:
             case "turn_cw":
-                self.turn(self._amount(call, "deg"), motion)
+                self.turn(call.number("deg"), motion)
             case "turn_ccw":
-                self.turn(-self._amount(call, "deg"), motion)
+                self.turn(-call.number("deg"), motion)
             case "delay":
-                motion.sleep(self._amount(call, "s"))
+                motion.sleep(call.number("s"))
             case "log":
                 self.log.info(str(target))
             case "approach":
@@ -91,19 +90,6 @@ class DroneRobot(Robot):
             case _:
                 raise MotionError(f"this drone cannot {call.skill}", ErrorCode.SKILL_FORBIDDEN)
         return None
-
-    def _amount(self, call: SkillCall, unit: str) -> float:
-        """The number of a call, in ``unit`` whatever unit the profile has."""
-        value = call.args[0] if call.args else None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise MotionError(f"{call.text}: {value!r} is no number", ErrorCode.OUT_OF_LIMITS)
-        limit = next(iter(self.profile.limits(call.skill).values()))
-        amount = convert_plan_unit(value, limit.unit, unit)
-        if amount is None:
-            raise MotionError(
-                f"{call.text}: {limit.unit} in the profile is no {unit}", ErrorCode.OUT_OF_LIMITS
-            )
-        return amount
 
     def _view(self) -> list[Sighting]:
         return list(self._detector.look(self.here()))

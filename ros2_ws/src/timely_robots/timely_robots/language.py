@@ -15,7 +15,7 @@ from timely.plans.language.parser import parse_plan_calls
 from timely.plans.language.syntax import Call, Value
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
-from timely.plans.units import robot_arguments
+from timely.plans.units import robot_argument_unit, robot_arguments
 from timely.plans.validation import MAX_SEGMENT_CHARS, check_call, check_plan_segment
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError, SegmentOrder, SkillCall, SkillValue
@@ -42,13 +42,19 @@ def robot_executor_skill_set(name: str) -> SkillSet:
 
 
 def check_robot_segment(order: SegmentOrder, profile: RobotProfile) -> None:
-    """Raise MotionError for a segment that is not in its language or leaves the robot's limits."""
+    """Raise MotionError for a segment of another skill set, not in its language, or outside the robot's limits."""
     if len(order.text) > MAX_SEGMENT_CHARS or len(order.task_id) > MAX_ID_CHARS:
         raise MotionError(
             f"a segment has at most {MAX_SEGMENT_CHARS} characters, a task id {MAX_ID_CHARS}",
             ErrorCode.TOO_LARGE,
         )
     skills = robot_executor_skill_set(order.skill_set)
+    if order.skill_set_fingerprint not in ("", skills.fingerprint):
+        raise MotionError(
+            f"the segment is of skill set {skills.name} {order.skill_set_fingerprint[:MAX_ID_CHARS]}, this driver has "
+            f"{skills.fingerprint}: give server and driver the same file, and start both again",
+            ErrorCode.SKILL_SET_MISMATCH,
+        )
     try:
         calls = parse_plan_calls(order.text, skills)
     except InvalidInput as error:
@@ -76,7 +82,10 @@ def approve_skill_call(call: SkillCall, skills: SkillSet, profile: RobotProfile)
     plan_call = Call(call.skill, cast("tuple[Value, ...]", call.args), call.text)
     try:
         check_call(plan_call, skills, profile)
-        return SkillCall(call.skill, tuple(robot_arguments(plan_call, skill, profile).values()), call.text)
+        values = robot_arguments(plan_call, skill, profile)
+        by_name = {argument.name: argument for argument in skill.arguments}
+        units = tuple(robot_argument_unit(by_name[name], skill, profile) for name in values)
+        return SkillCall(call.skill, tuple(values.values()), call.text, units)
     except TimelyError as error:
         raise MotionError(str(error), ErrorCode.OUT_OF_LIMITS) from error
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from timely.plans.units import convert_plan_unit
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
 
@@ -22,6 +23,23 @@ class SkillCall:
     skill: str
     args: tuple[object, ...] = ()
     text: str = ""
+    units: tuple[str, ...] = ()
+    """Of the arguments; a number without one is in the unit that the robot's code expects."""
+
+    def number(self, unit: str) -> float:
+        """The first argument as a number in ``unit``.
+
+        Raises:
+            MotionError: OUT_OF_LIMITS, it is no number or of another quantity.
+        """
+        value = self.args[0] if self.args else None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise MotionError(f"{self.text}: {value!r} is no number", ErrorCode.OUT_OF_LIMITS)
+        own_unit = self.units[0] if self.units else ""
+        number = convert_plan_unit(value, own_unit, unit)
+        if number is None:
+            raise MotionError(f"{self.text}: {own_unit} is no {unit}", ErrorCode.OUT_OF_LIMITS)
+        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +55,8 @@ class SegmentOrder:
     owner: str = ""
     epoch: int = 0
     """Of the sender's lease; 0: it holds none."""
+    skill_set_fingerprint: str = ""
+    """Of the copy of the skill set that it was checked by; empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,7 @@ class SegmentServer:
             blocking=goal.blocking,
             owner=goal.owner,
             epoch=goal.epoch,
+            skill_set_fingerprint=goal.skill_set_fingerprint,
         )
         self._on_order(order, time.monotonic())
         listener = GoalListener(self, order)

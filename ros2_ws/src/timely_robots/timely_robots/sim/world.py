@@ -55,7 +55,7 @@ class SimWorld:
         if call.skill in STRAIGHT:
             self.position[:] = self._position_after(call, share)
         elif call.skill in _TURNS:
-            yaw = self.yaw + _TURNS[call.skill] * math.radians(float(str(call.args[0]))) * share
+            yaw = self.yaw + _TURNS[call.skill] * math.radians(call.number("deg")) * share
             self.yaw = math.remainder(yaw, 2.0 * math.pi)
         elif share < 1.0:
             return
@@ -70,7 +70,7 @@ class SimWorld:
             self.log = [*self.log[-99:], str(call.args[0])]
 
     def _position_after(self, call: SkillCall, share: float) -> list[float]:
-        metres = 0.01 * float(str(call.args[0])) * share  # plans give centimetres
+        metres = 0.01 * call.number("cm") * share
         x, y, z = (metres * part for part in STRAIGHT[call.skill][1])
         x0, y0, z0 = self.position
         return [*DronePose(x0, y0, yaw=self.yaw).after(x, y), max(0.0, z0 + z)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from lrtrace.errors import LRTraceError
+from timely.plans.units import convert_plan_unit
 from timely_robots.clock import RobotClock
 from timely_robots.detector import DronePose
 from timely_robots.drone_skills import DETECTOR_SETTINGS, STRAIGHT, DroneRobot
@@ -160,7 +161,7 @@ class TelloRobot(DroneRobot):
         command, direction = STRAIGHT[skill]
         cm = _whole(centimetres, 20, 500, skill)
         way = tuple(0.01 * cm * part for part in direction)
-        expected_s = self._expect_s(skill, cm, 1.8 + 0.01 * cm / self._speed)
+        expected_s = self._expect_s(skill, cm, "cm", 1.8 + 0.01 * cm / self._speed)
         self._fly(
             Flight(f"{command} {cm}", expected_s, 0.01 * cm / FASTEST_M_PER_S, (way[0], way[1], way[2])),
             motion,
@@ -169,14 +170,16 @@ class TelloRobot(DroneRobot):
     def turn(self, degrees: float, motion: Motion) -> None:
         skill = "turn_cw" if degrees > 0 else "turn_ccw"
         whole = _whole(abs(degrees), 1, 360, skill)
-        expected_s = self._expect_s(skill, whole, 0.8 + whole / 60.0)
+        expected_s = self._expect_s(skill, whole, "deg", 0.8 + whole / 60.0)
         self._fly(
             Flight(f"{'cw' if degrees > 0 else 'ccw'} {whole}", expected_s, whole / FASTEST_DEG_PER_S), motion
         )
 
-    def _expect_s(self, skill: str, amount: int, otherwise_s: float) -> float:
+    def _expect_s(self, skill: str, amount: int, unit: str, otherwise_s: float) -> float:
         try:
-            return max(self.profile.execution_s(skill, (amount,), "mean"), otherwise_s)
+            entry = self.profile.skills[self.profile.skill_name(skill)]
+            number = convert_plan_unit(amount, unit, entry.unit(next(iter(entry.args), "")))
+            return max(self.profile.execution_s(skill, (number,), "mean"), otherwise_s)
         except LRTraceError:
             return otherwise_s
 

@@ -1,0 +1,38 @@
+"""What the bridge says of a robot on ``/diagnostics``."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from diagnostic_msgs.msg import DiagnosticStatus
+from timely_bridge.diagnostics import bridge_robot_status
+from timely_bridge.goals import RobotEntry
+from timely_bridge.robot_server import RobotServer
+from timely_interfaces.msg import RobotState
+
+
+def status(entry_profile: str, driver_profile: str, mode: int = RobotState.READY) -> Any:
+    robot = SimpleNamespace(
+        entry=RobotEntry("drone1", entry_profile, "drone"),
+        port=SimpleNamespace(state=RobotState(robot=driver_profile, mode=mode), present=True, refusal=None),
+        runs=[],
+        lock=SimpleNamespace(queue_length=0),
+        outcomes={},
+        last_error="",
+    )
+    return bridge_robot_status("bridge", cast(RobotServer, robot))
+
+
+@pytest.mark.parametrize("driver_profile", ["tello", ""])
+def test_a_driver_with_the_profile_of_the_fleet_file_is_well(driver_profile: str) -> None:
+    assert status("tello", driver_profile).level == DiagnosticStatus.OK
+    assert status("", "tello").level == DiagnosticStatus.OK
+
+
+def test_a_driver_with_another_profile_is_a_warning() -> None:
+    other = status("tello", "sim-drone")
+    assert other.level == DiagnosticStatus.WARN
+    assert other.message == "plans are for tello, the driver has profile sim-drone"
+    assert status("tello", "sim-drone", RobotState.STOPPED).message == "stopped"
