@@ -87,6 +87,31 @@ def test_a_unit_starts_a_command_that_exists(unit: Path) -> None:
     assert file["Service"]["KillSignal"] == "SIGTERM"
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_a_unit_writes_where_it_may(unit: Path) -> None:
+    """The home folder and most others are closed to it; without a folder for its state a stop would be forgotten."""
+    lines = unit.read_text().splitlines()
+    assert {"ProtectSystem=strict", "ProtectHome=yes", "PrivateTmp=yes"} <= set(lines)
+    settings = [line.partition("=")[::2] for line in lines if "=" in line]
+    folders = {"StateDirectory": "/var/lib", "CacheDirectory": "/var/cache", "LogsDirectory": "/var/log"}
+    writable = tuple(f"{folders[name]}/{value}" for name, value in settings if name in folders)
+    environment = dict(
+        word.split("=", 1) for name, value in settings if name == "Environment" for word in value.split()
+    )
+    assert environment["TIMELY_STATE_DIR"] == "/var/lib/timely"
+    assert ("ROS_LOG_DIR" in environment) == ("fleet" in unit.name)
+    assert ("XDG_CACHE_HOME" in environment) == ("server" in unit.name)
+    assert all(path.startswith(writable) for path in re.findall(r"/var/[\w./-]+", unit.read_text()))
+
+
+def test_containers_keep_their_state() -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    assert "TIMELY_STATE_DIR=/var/lib/timely" in text
+    assert "--owner timely --group timely /var/lib/timely" in text, "a new volume belongs to root otherwise"
+    for service in yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"].values():
+        assert "timely-state:/var/lib/timely" in service["volumes"]
+
+
 @pytest.mark.process
 def test_systemd_and_compose_accept_the_files() -> None:
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())

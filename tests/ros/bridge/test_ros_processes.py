@@ -184,6 +184,18 @@ def test_a_fleet_that_cannot_start_says_why_in_one_line(
     assert "Traceback" not in fleet.said()
 
 
+def test_a_fleet_without_a_folder_for_its_logs_says_so(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROS_LOG_DIR", "/proc/none")
+    file = tmp_path / "fleet.yaml"
+    file.write_text("robots: {drone1: {profile: sim-drone, skill_set: drone}}")
+    fleet = start("-m", "timely_bridge.run_fleet", "--fleet", str(file))
+    assert fleet.end(START_S) == 1
+    assert "timely_fleet: ROS 2: failed to initialize logging" in fleet.said()
+    assert "Traceback" not in fleet.said()
+
+
 def test_a_driver_that_is_killed_loses_its_task_and_a_new_one_takes_the_next(
     start: Start, domain_id: int
 ) -> None:

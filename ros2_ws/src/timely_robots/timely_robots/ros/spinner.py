@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import rclpy
+from rclpy._rclpy_pybind11 import RCLError
 from rclpy.action import ActionClient, ActionServer
 from rclpy.context import Context
 from rclpy.executors import Executor, SingleThreadedExecutor
 from rclpy.task import Future
 
-from timely.core.errors import InvalidInput
+from timely.core.errors import EngineFailed, InvalidInput
 
 EXECUTOR_VARIABLE = "TIMELY_ROS_EXECUTOR"
 """``events`` or ``single`` in the environment overrides the choice."""
@@ -36,18 +37,21 @@ def isolated_ros_context(domain_id: int | None = None, args: list[str] | None = 
         domain_id: None takes ROS_DOMAIN_ID.
 
     Raises:
-        InvalidInput: there is no such domain.
+        InvalidInput: there is no such domain. EngineFailed: ROS 2 did not start: it has no folder for its logs.
     """
     number = os.environ.get("ROS_DOMAIN_ID", "") if domain_id is None else str(domain_id)
     if number and not (number.isdecimal() and int(number[:9]) <= MAX_DOMAIN_ID):
         raise InvalidInput(f"must be 0 to {MAX_DOMAIN_ID}, got {number[:40]!r}", where="ROS domain")
     context = Context()
-    rclpy.init(
-        args=args,
-        context=context,
-        domain_id=domain_id,
-        signal_handler_options=rclpy.signals.SignalHandlerOptions.NO,
-    )
+    try:
+        rclpy.init(
+            args=args,
+            context=context,
+            domain_id=domain_id,
+            signal_handler_options=rclpy.signals.SignalHandlerOptions.NO,
+        )
+    except RCLError as error:
+        raise EngineFailed(str(error), where="ROS 2") from error
     return context
 
 
