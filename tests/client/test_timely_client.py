@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import httpx
 import pytest
@@ -364,9 +365,10 @@ def test_a_stream_that_cannot_be_read_is_an_error_of_the_server(content: bytes) 
         list(timely.submit("short", skill_set=SKILLS))
 
 
+@pytest.mark.parametrize("replans", [False, True])
 @pytest.mark.parametrize(("wait_s", "attempts"), [(0.0, 1), (2.0, 1), (8.0, 3)])
 def test_a_refused_task_is_submitted_again_at_the_time_that_the_server_names(
-    wait_s: float, attempts: int
+    wait_s: float, attempts: int, *, replans: bool
 ) -> None:
     now, times = [0.0], []
 
@@ -381,11 +383,10 @@ def test_a_refused_task_is_submitted_again_at_the_time_that_the_server_names(
         times.append(now[0])
         return httpx.Response(503, json={"code": "overloaded", "detail": "full", "eta_s": 3.0})
 
-    with (
-        TimelyClient(transport=httpx.MockTransport(answer), clock=Clock(), sleep=sleep) as timely,
-        pytest.raises(Overloaded) as caught,
-    ):
-        timely.submit("short", skill_set=SKILLS, wait_s=wait_s)
+    with TimelyClient(transport=httpx.MockTransport(answer), clock=Clock(), sleep=sleep) as timely:
+        request = partial(timely.submit, skill_set=SKILLS) if not replans else timely.replan
+        with pytest.raises(Overloaded) as caught:
+            request("short", wait_s=wait_s)
     assert times == [3.0 * attempt for attempt in range(attempts)]
     assert caught.value.eta_s == 3.0
 

@@ -138,6 +138,7 @@ class AsyncTimelyClient:
         token: str | None = None,
         id: str | None = None,
         report_token: str | None = None,
+        wait_s: float = 0.0,
     ) -> AsyncTaskStream:
         """Give up the rest of a plan and request another whose prompt has the old plan and its execution.
 
@@ -149,6 +150,7 @@ class AsyncTimelyClient:
             deadline_s: the server gives up after so long, seconds.
             agent: name of the robot; token: the task's, as for ``report``.
             id, report_token: of the new task; chosen here by default.
+            wait_s: longest wait for capacity, seconds, as for ``submit``.
 
         Raises:
             UnknownName: no such task. NotAllowed: it belongs to another program.
@@ -166,6 +168,7 @@ class AsyncTimelyClient:
             deadline_s=deadline_s,
             id=id,
             report_token=report_token,
+            wait_s=wait_s,
         )
 
     async def resume(

@@ -200,13 +200,14 @@ class AsyncTaskStream:
         """For ``AsyncTimelyClient.resume``."""
         return self._state.last_id
 
-    async def replan(self, reason: str = "", **changes: Any) -> AsyncTaskStream:
+    async def replan(self, reason: str = "", *, wait_s: float = 0.0, **changes: Any) -> AsyncTaskStream:
         """Give up the rest of this plan and request another; see ``AsyncTimelyClient.replan``."""
         body = task_body(self._agent, reason=reason, **changes)
         stream = AsyncTaskStream(
             self._connection, str(body["id"]), self._agent, str(body["report_token"]), PlanState()
         )
-        return await stream.submit(body, v1_url_path("tasks", self.task_id, "replan"), self._proof)
+        url = v1_url_path("tasks", self.task_id, "replan")
+        return await stream.submit(body, url, self._proof, wait_s=wait_s)
 
     # ------------------------------------------------------------------ reports
 

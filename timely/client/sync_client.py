@@ -139,6 +139,7 @@ class TimelyClient:
         token: str | None = None,
         id: str | None = None,
         report_token: str | None = None,
+        wait_s: float = 0.0,
     ) -> TaskStream:
         """Give up the rest of a plan and request another whose prompt has the old plan and its execution.
 
@@ -150,6 +151,7 @@ class TimelyClient:
             deadline_s: the server gives up after so long, seconds.
             agent: name of the robot; token: the task's, as for ``report``.
             id, report_token: of the new task; chosen here by default.
+            wait_s: longest wait for capacity, seconds, as for ``submit``.
 
         Raises:
             UnknownName: no such task. NotAllowed: it belongs to another program.
@@ -167,6 +169,7 @@ class TimelyClient:
             deadline_s=deadline_s,
             id=id,
             report_token=report_token,
+            wait_s=wait_s,
         )
 
     def resume(

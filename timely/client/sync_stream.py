@@ -199,13 +199,14 @@ class TaskStream:
         """For ``TimelyClient.resume``."""
         return self._state.last_id
 
-    def replan(self, reason: str = "", **changes: Any) -> TaskStream:
+    def replan(self, reason: str = "", *, wait_s: float = 0.0, **changes: Any) -> TaskStream:
         """Give up the rest of this plan and request another; see ``TimelyClient.replan``."""
         body = task_body(self._agent, reason=reason, **changes)
         stream = TaskStream(
             self._connection, str(body["id"]), self._agent, str(body["report_token"]), PlanState()
         )
-        return stream.submit(body, v1_url_path("tasks", self.task_id, "replan"), self._proof)
+        url = v1_url_path("tasks", self.task_id, "replan")
+        return stream.submit(body, url, self._proof, wait_s=wait_s)
 
     # ------------------------------------------------------------------ reports
 

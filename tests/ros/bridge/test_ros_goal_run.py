@@ -42,6 +42,7 @@ async def test_a_failed_motion_leads_to_an_urgent_plan_that_knows_what_was_done(
         (request,) = here.server.replans
         assert (request["task_id"], request["id"], request["executed"]) == ("t1", "t1-r1", "mf(100);")
         assert request["reason"] == "segment 1: stuck"
+        assert request["wait_s"] == here.server.submitted[0]["wait_s"] > 0.0
         assert request["utility"] == URGENT
         assert [(name, index, what) for name, index, what in here.driver.log if what == "done"] == [
             ("t1", 0, "done"),
@@ -79,6 +80,15 @@ async def test_a_new_scene_drops_the_rest_and_no_other_task_comes_in_between() -
         await here.end_of(second)
         began = [name for name, _, what in here.driver.log if what == "started"]
         assert began == ["t1", "t1", "t1-r1", "t1-r1", "t2", "t2", "t2"]
+
+
+async def test_new_scenes_take_no_attempt_from_a_failed_motion() -> None:
+    async with world(server(), fails=("ml(60);",)) as here:
+        run, task = start(here, attempts=1)
+        await here.until(lambda: ("t1", 1, "started") in here.driver.log)
+        assert run.replan("a dog came", "dog")
+        end = await here.end_of(task)
+        assert (end.outcome, run.plans) == ("failed", 2)
 
 
 async def test_another_plan_is_told_what_the_robot_holds_by_then() -> None:

@@ -271,6 +271,7 @@ class PlanRun:
     async def _submit(self) -> PlanStream:
         goal, old, client = self.goal, self.replaces, self.context.client
         stream: PlanStream
+        wait_s = WAIT_SHARE * self.context.deadlines.submit_s
         if old is not None:
             stream = await client.replan(
                 old.task_id,
@@ -281,6 +282,7 @@ class PlanRun:
                 utility=goal.utility if goal.utility.urgent else URGENT,
                 deadline_s=self.context.deadlines.task_s,
                 agent=goal.agent,
+                wait_s=wait_s,
                 id=self.task_id,
                 report_token=self.token,
             )
@@ -295,7 +297,7 @@ class PlanRun:
                 app=goal.app,
                 urgency=goal.urgency,
                 deadline_s=self.context.deadlines.task_s,
-                wait_s=WAIT_SHARE * self.context.deadlines.submit_s,
+                wait_s=wait_s,
                 id=self.task_id,
                 report_token=self.token,
                 traceparent=self._trace(),
