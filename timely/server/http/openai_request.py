@@ -52,8 +52,9 @@ MAX_ITEMS = {
 }
 """Most items of fields that the engine goes through at each token, while the robots' generations wait."""
 
-MAX_PARTS = 16_384
-"""Most fields and items of a body, beside token ids. The engine checks them one by one, and all robots wait for it."""
+MAX_PARTS = 8_192
+"""Most fields and items of a body, beside token ids and the schemas of tools. vLLM checks them one by one, which takes
+tens of microseconds for each, and robots wait for it, even in a thread: Python's lock is held."""
 
 MAX_REPETITION = {"max_pattern_size": 32, "min_count": 8}
 """Most tokens of a pattern and most repeats that the engine looks for at each token."""
@@ -96,7 +97,7 @@ def check_openai_http_parts(data: object) -> None:
     parts, inner = 0, [data]
     while inner:
         value = inner.pop()
-        items = list(value.values()) if isinstance(value, dict) else value
+        items = [value[key] for key in value if key != "parameters"] if isinstance(value, dict) else value
         if not isinstance(items, list) or (value is items and all(type(item) is int for item in items)):
             continue
         parts += len(items)
