@@ -519,7 +519,7 @@ async def test_a_second_task_is_refused_under_reject() -> None:
 
 @pytest.mark.parametrize("plan", ["value", "failed"])
 async def test_a_report_that_the_server_waits_for_is_repeated_until_taken(
-    plan: str, monkeypatch: pytest.MonkeyPatch
+    plan: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Retries wait in real time.
     monkeypatch.setattr(Backoff, "delay_s", lambda *_: 0.0)
@@ -545,6 +545,7 @@ async def test_a_report_that_the_server_waits_for_is_repeated_until_taken(
             while (plan, 0) not in here.server.kinds("t1"):  # noqa: ASYNC110
                 await asyncio.sleep(0)
         assert failures == 3
+        assert len([message for message in caplog.messages if "repeated" in message]) == 1
         assert here.server.kinds("t1") == [("started", 0), (plan, 0)]
 
 

@@ -78,8 +78,11 @@ async def until(what: object) -> None:
             await asyncio.sleep(0.001)
 
 
-@pytest.mark.parametrize("failures", [0, 2])
-async def test_a_stop_is_acknowledged_robot_by_robot_with_every_change(failures: int) -> None:
+@pytest.mark.parametrize("failures", [0, 20])
+async def test_a_stop_is_acknowledged_robot_by_robot_with_every_change(
+    failures: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_stop, "FOLLOW_S", 0.01)
     server, fleet = Server(failures), Fleet()
     following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1", "arm1"]).run())
     try:
@@ -97,6 +100,7 @@ async def test_a_stop_is_acknowledged_robot_by_robot_with_every_change(failures:
         server.orders.put_nowait(Order("clear"))
         await until(server.orders.empty)
         assert (fleet.resets, len(server.states)) == (1, 3)
+        assert len(caplog.messages) == (2 if failures else 0), "one line a robot"
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

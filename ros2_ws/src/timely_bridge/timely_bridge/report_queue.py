@@ -98,6 +98,7 @@ class ReportQueue:
 
     async def _send(self, batch: list[tuple[ExecutionReport, float]]) -> None:
         retry_s, backoff = FIRST_RETRY_S, Backoff(math.inf, self.task_id, _backoffs)
+        has_warned = False
         while batch and self.stream is not None:
             now_s = self.clock.now()
             reports = [replace(report, age_s=max(0.0, now_s - when_s)) for report, when_s in batch]
@@ -105,9 +106,12 @@ class ReportQueue:
                 async with asyncio.timeout(self.deadlines.report_s):
                     await self.stream.report(*reports)
             except (EngineFailed, Overloaded, TimeoutError) as error:
-                log.warning(
-                    "task %s: the server did not take a report: %s", self.task_id, error or "too slow"
-                )
+                if not has_warned:  # A server that is away for hours would fill the log.
+                    reason = error or "too slow"
+                    log.warning(
+                        "task %s: reports are repeated until the server takes them: %s", self.task_id, reason
+                    )
+                    has_warned = True
                 batch = [item for item in batch if item[0].kind != "progress"]
                 if isinstance(error, EngineFailed):
                     await asyncio.sleep(backoff.delay_s(self.clock.now(), error, self.task_id))

@@ -60,6 +60,7 @@ class ServerStop:
         """Stop the fleet; acknowledge every robot, and each later change, until the stop is no longer latched."""
         outcomes = await asyncio.to_thread(self._fleet.stop, ANSWER_S)
         last_outcomes: dict[str, str] = {}
+        unheard_robots: set[str] = set()
         while True:
             for robot, outcome in outcomes.items():
                 if last_outcomes.get(robot) == outcome:
@@ -67,9 +68,12 @@ class ServerStop:
                 try:
                     await self._client.acknowledge_stop(stop_id, robot, outcome)
                     last_outcomes[robot] = outcome
+                    unheard_robots.discard(robot)
                 except Conflict:
                     return
                 except TimelyError as error:
-                    log.warning("the server did not take the acknowledgement of %s: %s", robot, error)
+                    if robot not in unheard_robots:  # It is tried again several times a second.
+                        log.warning("the server did not take the acknowledgement of %s: %s", robot, error)
+                    unheard_robots.add(robot)
             await asyncio.sleep(FOLLOW_S)
             outcomes = self._fleet.outcomes()
