@@ -22,15 +22,19 @@ METRIC = re.compile(r"\btimely_\w+")
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 
 
-def offered() -> set[str]:
-    """Names of all series that a server with an engine exposes."""
+def page() -> str:
+    """All series that a server with an engine exposes."""
     metrics = ServerMetrics()
     metrics.count_end("complete", "urgent", response_s=0.1, waiting_s=0.1, utility=1.0, utility_max=2.0)
     metrics.reports.labels("done", "true").inc()
-    page = metrics.page(
-        EngineStats(now_s=0.0, engine="sim", discipline="timely", mode="segmented", paces={"drone-1": 1.0})
+    stats = EngineStats(
+        now_s=0.0, engine="sim", discipline="timely", mode="segmented", paces={"drone-1": 1.0}
     )
-    return {line.partition("{")[0].partition(" ")[0] for line in page.decode().splitlines() if line[0] != "#"}
+    return metrics.page(stats).decode()
+
+
+def offered() -> set[str]:
+    return {line.partition("{")[0].partition(" ")[0] for line in page().splitlines() if line[0] != "#"}
 
 
 def expressions() -> list[str]:
@@ -51,6 +55,17 @@ def test_every_metric_exists() -> None:
 def test_an_unknown_metric_is_noticed() -> None:
     assert "timely_engine_generations" in offered()
     assert "timely_engine_generation" not in offered()
+
+
+def test_no_rate_is_that_of_a_gauge() -> None:
+    """It takes each fall for a restart, so a sum that falls would seem to grow."""
+    gauges = set(re.findall(r"^# TYPE (\w+) gauge$", page(), re.MULTILINE))
+    rated = {
+        name for text in expressions() for name in re.findall(r"\b(?:rate|increase)\((timely_\w+)", text)
+    }
+    assert "timely_utility_sum" in gauges
+    assert len(rated) > 5
+    assert not rated & gauges
 
 
 def test_every_alert_says_what_to_do() -> None:

@@ -28,7 +28,10 @@ def client(served: Fleet, **options: Any) -> TimelyClient:
 def test_without_any_robot_the_stop_is_no_success(served: Fleet) -> None:
     with client(served) as timely:
         answer = timely.stop_fleet("a drill", deadline_s=0.0)
-    assert (answer["success"], answer["robots"], answer["bridges"]) == (False, {}, 0)
+        assert (answer["success"], answer["robots"], answer["bridges"]) == (False, {}, 0)
+        assert "timely_fleet_stopped 1.0" in served.http.get("/metrics").text
+        timely.reset_stop()
+    assert "timely_fleet_stopped 0.0" in served.http.get("/metrics").text
 
 
 def test_every_robot_acknowledges_or_is_unknown(served: Fleet) -> None:

@@ -91,6 +91,7 @@ def cut(tmp_path: Path, task: str, *, seconds: float, **reports: str) -> tuple[P
         for index, kind in reports.items():
             report(served, int(index[1:]), kind, value="True" if kind == "value" else None)
         served.run_for(0.0)  # what follows from them is in the log
+        assert "timely_state_unsaved 0.0" in served.http.get("/metrics").text
         sent = len(served.service.tasks.get("one").events)
         events += [reader.next() for _ in range(sent - 1)]
         shutil.copytree(tmp_path / "first", tmp_path / "killed")
@@ -500,6 +501,7 @@ def test_what_a_full_disk_refused_is_written_when_there_is_room(
             served.run_for(1.5)
             refused = served.http.post("/v1/tasks", json=body("short", id="refused"))
             assert refused.status_code == 503
+            assert "timely_state_unsaved 1.0" in served.http.get("/metrics").text
         deadline_s = time.monotonic() + 10.0
         while served.service.log.problem and time.monotonic() < deadline_s:
             time.sleep(0.01)

@@ -205,6 +205,8 @@ class PrincipalRegistry:
             self._fixed_principals[principal_token_digest(api_key)] = operator
         self._file = _read(path) if path is not None else _PrincipalFile()
         self._checked_s = clock.now()
+        self._problem = ""
+        """Why the file could not be read again; it is looked at every second."""
 
     def find(self, token: str) -> Principal | None:
         return self.find_digest(principal_token_digest(token))
@@ -222,8 +224,11 @@ class PrincipalRegistry:
             if _stamp(self._path) != self._file.stamp:
                 self._file = _read(self._path)
                 log.warning("principals read again from %s: %s", self._path, len(self._file.by_digest))
+            self._problem = ""
         except (OSError, InvalidInput) as error:
-            log.error("principals stay as they were: %s", error)
+            if str(error) != self._problem:
+                log.error("principals stay as they were: %s", error)
+            self._problem = str(error)
 
 
 def principal_token_digest(token: str) -> str:

@@ -82,7 +82,10 @@ def info_router(service: TaskService) -> APIRouter:
             stats = await service.engine.stats()
         except EngineFailed:
             stats = None
-        page = await asyncio.to_thread(service.recorder.metrics.page, stats)
+        own = service.recorder.metrics
+        own.unsaved.set(bool(service.log.problem))
+        own.stopped.set(service.fleet_stop.latch.is_latched)
+        page = await asyncio.to_thread(own.page, stats)
         if stats is not None:
             page += await asyncio.to_thread(service.engine.engine.metrics_page)
         return Response(page, media_type=CONTENT_TYPE)
