@@ -142,9 +142,12 @@ async def test_a_reset_that_a_driver_holds_up_does_not_delay_the_next_stop() -> 
         await asyncio.gather(following, return_exceptions=True)
 
 
-async def test_the_servers_stop_is_followed_again_after_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_servers_stop_is_followed_again_after_any_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(server_stop, "RETRY_S", 0.0)
-    server, fleet, lost = Server(), Fleet(), [RuntimeError("a defect"), EngineFailed("refused")]
+    lost = [RuntimeError("a defect"), *(EngineFailed("refused") for _ in range(5))]
+    server, fleet = Server(), Fleet()
     orders = server.stop_orders
 
     def broken(agents: Sequence[str]) -> AsyncIterator[Order]:
@@ -158,6 +161,7 @@ async def test_the_servers_stop_is_followed_again_after_any_error(monkeypatch: p
         server.latched = "stop-1"
         server.orders.put_nowait(Order("stop", "stop-1"))
         await until(lambda: server.states)
+        assert len([message for message in caplog.messages if "refused" in message]) == 1
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

@@ -30,10 +30,12 @@ class ServerStop:
 
     async def run(self) -> None:
         following: asyncio.Task[None] | None = None
+        refusal = ""
         try:
             while True:
                 try:
                     async for order in self._client.stop_orders(self._robots):
+                        refusal = ""
                         if following is not None:
                             following.cancel()
                             following = None
@@ -44,7 +46,9 @@ class ServerStop:
                             # A driver that does not answer must not delay the next stop.
                             following = asyncio.create_task(self._reset(), name="server reset")
                 except TimelyError as error:
-                    log.warning("the server does not let the bridge follow its stop: %s", error)
+                    if str(error) != refusal:  # It is tried again every few seconds, perhaps for days.
+                        log.warning("the server does not let the bridge follow its stop: %s", error)
+                    refusal = str(error)
                 except Exception:
                     log.exception("the bridge lost the server's stop, and follows it again")
                 await asyncio.sleep(RETRY_S)
