@@ -463,3 +463,23 @@ def test_a_proxy_that_answers_for_a_server_that_is_away_ends_no_plan() -> None:
         with pytest.raises(TimelyError, match="late"):
             list(plan)
     assert not answers
+
+
+@pytest.mark.parametrize("leaves_by", [KeyboardInterrupt, ZeroDivisionError, None])
+def test_a_server_that_is_gone_hides_no_error_of_the_program(leaves_by: type[BaseException] | None) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "DELETE":
+            raise httpx.ConnectError("refused")
+        return httpx.Response(200, stream=httpx.ByteStream(b": hello\n\n"))
+
+    with TimelyClient(transport=httpx.MockTransport(answer)) as timely:
+        plan = timely.submit("short", skill_set=SKILLS)
+
+        def leave() -> None:
+            with plan:
+                if leaves_by is not None:
+                    raise leaves_by
+
+        with pytest.raises(leaves_by or EngineFailed):
+            leave()
+        assert plan.ended

@@ -275,9 +275,12 @@ class AsyncTaskStream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leaving early cancels the plan."""
+        """Leaving early cancels the plan. An error of the program goes before one of the server."""
         if not self._ended:
             try:
                 await self.cancel()
+            except TimelyError:
+                if error is None:
+                    raise
             finally:
                 await self.close()

@@ -270,9 +270,12 @@ class TaskStream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leaving early cancels the plan."""
+        """Leaving early cancels the plan. An error of the program goes before one of the server."""
         if not self._ended:
             try:
                 self.cancel()
+            except TimelyError:
+                if error is None:
+                    raise
             finally:
                 self.close()
