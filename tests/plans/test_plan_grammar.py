@@ -148,6 +148,7 @@ def arm() -> Matcher:
         "tc(180);rp();g('chair[0.6]');",
         "d(0.5);mf(500);",
         "g('Türklinke');s('日');l('Sorry, no');",
+        "l('naïve 漢字 \U0001f600 …');",
     ],
 )
 def test_plans_that_are_wanted(drone: Matcher, plan: str) -> None:
@@ -178,6 +179,12 @@ def test_plans_that_are_wanted(drone: Matcher, plan: str) -> None:
         "mf(50);tc(90);" * 6,
         "g('a');g('a');g('a');",
         "l('a  b');",
+        "l('a\u200bb');",
+        "l('a\u200db');",
+        "l('\U0001f600\ufe0f');",
+        "l('\ue000');",
+        "l('\U000e0041');",
+        "l('\U0010fffd');",
         "g(' a');",
         "g('a ');",
         "l('');",

@@ -71,6 +71,17 @@ UNSAFE = [
     ("l('a\x1b[2J');", "control character U+001B"),
     ("l('a\x00');", "control character U+0000"),
     ("l('\ud800');", "control character U+D800"),
+    ("l('a\u200bb');", "invisible character U+200B"),
+    ("l('a\u202eb');", "invisible character U+202E"),
+    ("l('a\u2028b');", "invisible character U+2028"),
+    ("l('a\u200db');", "invisible character U+200D"),
+    ("l('\u306a\u200d\u200d');", "invisible character U+200D"),
+    ("l('\U0001f600\ufe0f\ufe0f');", "invisible character U+FE0F"),
+    ("l('\u3164');", "invisible character U+3164"),
+    ("g('box\u3164');", "invisible character U+3164"),
+    ("g('box\u200d');", "invisible character U+200D"),
+    ("\ufeffl('a');", "invisible character U+FEFF"),
+    ("1000{11{mf(20);", "more than 10000 calls"),
     ("tp();" * 1000, "longer than 4000"),
 ]
 
@@ -144,11 +155,20 @@ def test_choices_and_patterns_of_the_skill_set() -> None:
         check_plan_segment("move_to('shelf 44');", skill_set, arm)
 
 
-def test_prose_is_only_looked_at_for_control_characters() -> None:
+@pytest.mark.parametrize(
+    "word", ["می\u200cخواهم", "🧑\u200d🚀", "❤\ufe0f\u200d🔥", "1\ufe0f\u20e3", "naïve", "क्\u200dष"]
+)
+def test_speech_in_scripts_that_join_their_letters_passes(word: str) -> None:
+    assert check_plan_segment(f"l('{word}');", DRONE, TELLO)
+
+
+def test_prose_is_only_looked_at_for_characters_that_are_not_seen() -> None:
     chat, reader = find_skill_set("chat"), load_profile("chat-reader")
     assert check_plan_segment("It's fine; really {so}.\n", chat, reader) == []
     with pytest.raises(UnsafeSegment, match="U\\+0007"):
         check_plan_segment("ring\a", chat, reader)
+    with pytest.raises(UnsafeSegment, match="U\\+2066"):
+        check_plan_segment("read \u2066this", chat, reader)
 
 
 def test_the_limits_of_a_profile_hold_for_prose() -> None:

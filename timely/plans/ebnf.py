@@ -7,12 +7,15 @@ import math
 from collections.abc import Iterable
 
 from timely.core.errors import InvalidInput
+from timely.plans.untrusted_text import HIDDEN_CHARACTERS
 
 # Letters of object names: a subset of ``OBJECT_NAME``.
 _LETTERS = (
     r"a-zA-Z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017f\u0391-\u03a1\u03a3-\u03c9\u0410-\u044f"
     r"\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3"
 )
+_PRIVATE = r"\ue000-\uf8ff\U000f0000-\U0010ffff"
+"""Characters for private use, which the check of a segment refuses."""
 _MAX_DIGITS = 4
 MAX_DECIMALS = 6
 _FEWEST_STEPS = 10
@@ -85,7 +88,7 @@ def _signed(low: int, high: int, decimals: int) -> list[str]:
 def ebnf_text(chars: int) -> str:
     """A text in single quotes: words with one space between them, at most ``chars`` characters in the quotes."""
     words = max(1, min(_MAX_WORDS, (chars + 1) // (_WORD_CHARS + 1)))
-    return _words(r"[^ '\"\\\x00-\x1f\x7f-\x9f]", "", words, chars)
+    return _words(rf"[^ '\"\\\x00-\x1f\x7f-\x9f{HIDDEN_CHARACTERS}{_PRIVATE}]", "", words, chars)
 
 
 def object_name(chars: int) -> str:

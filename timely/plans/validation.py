@@ -9,6 +9,7 @@ from timely.plans.language.parser import SegmentParser
 from timely.plans.language.syntax import Call, Operation, Value, Variable
 from timely.plans.skill_set import NUMERIC, OBJECT_NAME, Argument, Skill, SkillSet
 from timely.plans.units import robot_arguments
+from timely.plans.untrusted_text import hidden_character
 
 MAX_SEGMENT_CHARS = 4_000
 """About 1,000 tokens; a segment is one skill or a block. The parser takes some 10 ms for so much."""
@@ -74,12 +75,23 @@ def check_call(call: Call, skill_set: SkillSet, profile: RobotProfile) -> None:
 
 
 def _check_characters(text: str) -> None:
+    if (problem := _bad_character(text)) is not None:
+        raise UnsafeSegment(problem[1], where=f"character {problem[0]}")
+
+
+def _bad_character(text: str) -> tuple[int, str] | None:
+    """The place of a character that must not reach a robot, and which it is."""
     if text.isascii() and text.isprintable():
-        return
+        return None
     for at, char in enumerate(text):
         # A terminal, a log or a robot's text protocol could act on a control character.
         if unicodedata.category(char) in ("Cc", "Cs", "Co") and char not in "\n\t\r":
-            raise UnsafeSegment(f"control character U+{ord(char):04X}", where=f"character {at}")
+            return at, f"control character U+{ord(char):04X}"
+    hidden_at = hidden_character(text)
+    if hidden_at is None:
+        return None
+    # A person would read or hear another text than the robot has.
+    return hidden_at, f"invisible character U+{ord(text[hidden_at]):04X}"
 
 
 def _check_prose(text: str, unit: str, profile: RobotProfile) -> None:
@@ -139,6 +151,8 @@ def _bad_value(argument: Argument, value: int | float | bool | str) -> str | Non
             return f"must be a text, got {value!r}"
         if len(value) > argument.chars:
             return f"must be at most {argument.chars} characters, got {len(value)}"
+        if (problem := _bad_character(value)) is not None:
+            return f"must not have the {problem[1]}"
         if kind == "object" and OBJECT_NAME.fullmatch(value) is None:
             return f"must name an object, got {value!r}"
     if argument.choices is not None and value not in argument.choices:

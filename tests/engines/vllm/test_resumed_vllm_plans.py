@@ -118,6 +118,23 @@ def test_a_value_that_filled_the_context_ends_a_plan_that_would_go_on() -> None:
     assert (end.reason, end.text, end.tokens) == ("length", "go();" * 3, 12)
 
 
+def test_a_word_that_the_limit_of_tokens_cut_off_is_no_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    from timely.engines.vllm.request_intake import RequestIntake
+
+    def finder(*_: Any) -> tuple[TextBoundaries, int]:
+        texts = iter(["pick('a')", ";home"])  # of homeward()
+        return TextBoundaries(vllm_skill_set("arm"), None, lambda _: next(texts), awaits_values=True), 4
+
+    monkeypatch.setattr(RequestIntake, "_boundaries", finder)
+    scene = Scene()
+    scene.add("plan", PROMPT, 2, {"task_id": "plan"})
+    scene.run()
+    account = scene.accounts["plan"]
+    assert scene.finished["plan"] == "length"
+    assert ([segment["text"] for segment in account["segments"]], account["tail"]) == (["pick('a');"], "home")
+    scene.check_empty()
+
+
 def test_one_token_that_closes_two_blocking_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a tokenizer that has words of plans. Both values are awaited, and a restarted plan can go on."""
     from timely.engines.vllm.request_intake import RequestIntake

@@ -54,11 +54,13 @@ def test_the_segmenter(skills: SkillSet, row: dict[str, Any], size: int) -> None
 
 
 @every_plan
-def test_the_boundaries_of_the_engine(skills: SkillSet, row: dict[str, Any]) -> None:
+@pytest.mark.parametrize("truncated", [False, True])
+def test_the_boundaries_of_the_engine(skills: SkillSet, row: dict[str, Any], truncated: bool) -> None:
     boundaries = TextBoundaries(skills, None, chr, awaits_values=True)
     texts = [closed.text for letter in row["plan"] for closed in boundaries.feed(ord(letter))]
-    last = boundaries.finish()
-    assert [*texts, *([last.text] if last else [])] == row["segments"]
+    last = boundaries.finish(truncated=truncated)
+    segments = row.get("truncated", row["segments"]) if truncated else row["segments"]
+    assert [*texts, *([last.text] if last else [])] == segments
 
 
 @every_plan

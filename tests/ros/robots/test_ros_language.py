@@ -124,9 +124,26 @@ def test_what_cannot_be_executed_is_a_typed_error(segment: str) -> None:
     assert caught.value.code == ErrorCode.SEGMENT_INVALID
 
 
-def test_a_plan_that_never_ends_is_ended() -> None:
-    with pytest.raises(MotionError, match="more than 10000 calls"):
-        run(["1000{1000{iv('a');}}"])
+@pytest.mark.parametrize(
+    ("segments", "why"),
+    [
+        (["100{101{iv('a');}}"], "more than 10000 calls"),
+        (["1000{11{mf(20);", "}}"], "more than 10000 calls"),
+        (["_1=1;1000{101{_1=2;}}mf(20);"], "more than 100000 steps"),
+    ],
+)
+def test_a_plan_that_never_ends_does_not_begin(segments: list[str], why: str) -> None:
+    hands = Hands()
+    with pytest.raises(MotionError, match=why) as caught:
+        PlanInterpreter(load_skill_set("drone"), hands).run(segments[0])
+    assert caught.value.code == ErrorCode.SEGMENT_INVALID
+    assert hands.calls == []
+
+
+def test_a_loop_with_as_many_calls_as_are_allowed_runs() -> None:
+    hands, plan, _ = run(["1000{5{mf(20);", "mb(20);", "}}"])
+    assert len(hands.calls) == 10_000
+    assert not plan.ended
 
 
 def test_prose_is_read_out_in_one_piece() -> None:
@@ -199,6 +216,14 @@ def test_a_computed_argument_is_checked_when_it_is_known() -> None:
     assert language.approve_skill_call(SkillCall("move_forward", (100,), "mf(100)"), skills, DRONE).args == (
         100,
     )
+
+
+@pytest.mark.parametrize("text", ["a\x1b[2J", "a\u202eb", "a\u200bb", "a\ue000"])
+@pytest.mark.parametrize("skill", ["log", "goto"])
+def test_a_value_of_a_robot_brings_no_unseen_characters_into_speech_or_names(skill: str, text: str) -> None:
+    with pytest.raises(MotionError) as caught:
+        language.approve_skill_call(SkillCall(skill, (text,), "l(_1)"), load_skill_set("drone"), DRONE)
+    assert caught.value.code == ErrorCode.OUT_OF_LIMITS
 
 
 def test_arguments_arrive_in_the_units_of_the_profile() -> None:

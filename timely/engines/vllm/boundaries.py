@@ -33,8 +33,12 @@ class BoundaryFinder(Protocol):
 
     def feed(self, token_id: int) -> list[ClosedText]: ...
 
-    def finish(self) -> ClosedText | None:
-        """At the end of the generation: a last segment that only the end could close, or None."""
+    def finish(self, *, truncated: bool = False) -> ClosedText | None:
+        """At the end of the generation: a last segment that only the end could close, or None.
+
+        Args:
+            truncated: the generation ended before the plan did.
+        """
         ...
 
     @property
@@ -78,9 +82,9 @@ class TextBoundaries:
             for boundary in self._segmenter.feed(text)
         ]
 
-    def finish(self) -> ClosedText | None:
-        """A complete call without its ``;``, or the rest of a prose text."""
-        last = self._segmenter.close()
+    def finish(self, *, truncated: bool = False) -> ClosedText | None:
+        """A complete statement without its ``;``, or the rest of a prose text."""
+        last = self._segmenter.close(truncated=truncated)
         self.tail = self._segmenter.finish()
         return ClosedText(last[0].text, self._estimate_s(last[0].text), False) if last else None
 
@@ -120,7 +124,7 @@ class CountedBoundaries:
         self._tokens = 0
         return [ClosedText(text, execution_s, bool(more and more[0]))]
 
-    def finish(self) -> ClosedText | None:
+    def finish(self, *, truncated: bool = False) -> ClosedText | None:
         return None
 
 

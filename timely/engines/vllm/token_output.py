@@ -121,8 +121,10 @@ class TokenOutput:
         if count:
             self._names.wrote(output.request_id, output.new_token_ids)
         boundaries, state.new_boundaries = state.new_boundaries, []
-        if finished and state.boundaries is not None and (rest := state.boundaries.finish()) is not None:
-            boundaries.append((rest, count, state.token_ids))
+        if finished and state.boundaries is not None:
+            truncated = output.finish_reason is not FinishReason.STOP
+            if (rest := state.boundaries.finish(truncated=truncated)) is not None:
+                boundaries.append((rest, count, state.token_ids))
         for number, (closed_text, position, token_ids) in enumerate(boundaries, 1):
             is_last = finished and number == len(boundaries)
             self._close(state, closed_text, token_ids, count - position, now, ends=finished, last=is_last)

@@ -30,12 +30,6 @@ from timely.plans.skill_set import SkillSet
 Plain: TypeAlias = "int | float | bool | str | None"
 _T = TypeVar("_T")
 
-MAX_CALLS = 1000
-"""Nested loops could otherwise run for days."""
-
-MAX_STEPS = 100_000
-"""Most statements and rounds without a call: 0.3 s, in which a robot's motion thread can do nothing else."""
-
 MAX_NUMBER = 1e15
 """Largest absolute operand. A loop of squares would otherwise take all memory."""
 
@@ -99,20 +93,14 @@ class Interpreter:
 
     Args:
         skill_set: defines language and skills. Prose is not supported.
-        max_calls: maximum number of executed calls, with loops unrolled.
     """
 
-    def __init__(self, skill_set: SkillSet, *, max_calls: int = MAX_CALLS) -> None:
+    def __init__(self, skill_set: SkillSet) -> None:
         self._parser = SegmentParser(skill_set)
-        self._max_calls = max_calls
         self._variables: dict[str, Plain] = {}
         self._walk = self._block(self._parser.program.body)
         self._pending: Invocation | None = None
         self._answer: Plain = None
-        self._steps = 0
-        """Statements and rounds since the last call."""
-        self.calls = 0
-        """Number of calls so far."""
         self.finished = False
         """The plan is over. Further text executes nothing."""
         self.return_value: Plain = None
@@ -122,7 +110,7 @@ class Interpreter:
         """Take the next segment.
 
         Raises:
-            InvalidInput: the segment does not parse. UnknownName: a skill does not exist.
+            InvalidInput: the segment does not parse, or the plan may run too long. UnknownName: a skill does not exist.
         """
         self._parser.feed(segment)
 
@@ -139,7 +127,7 @@ class Interpreter:
 
         Raises:
             Conflict: the last invocation has no answer.
-            InvalidInput: a computation is impossible or too long, or there are more than ``max_calls`` calls.
+            InvalidInput: a computation is impossible.
         """
         if self._pending is not None:
             raise Conflict("the last skill has no answer yet", where=self._pending.text)
@@ -151,11 +139,6 @@ class Interpreter:
         except StopIteration:
             self.finished = True
             return None
-        if invocation is None:
-            return None
-        if self.calls >= self._max_calls:
-            raise InvalidInput(f"makes more than {self._max_calls} calls", where=f"character {invocation.at}")
-        self.calls += 1
         self._pending = invocation
         return invocation
 
@@ -192,13 +175,7 @@ class Interpreter:
                 return False
             yield None
 
-    def _step(self) -> None:
-        self._steps += 1
-        if self._steps > MAX_STEPS:
-            raise InvalidInput(f"computes over {MAX_STEPS} steps without a call", where="plan")
-
     def _statement(self, statement: Statement) -> _Walk[bool]:
-        self._step()
         if isinstance(statement, Call):
             yield from self._call(statement)
         elif isinstance(statement, Assign):
@@ -208,7 +185,6 @@ class Interpreter:
             return True
         elif isinstance(statement, Loop):
             for _ in range(statement.count):
-                self._step()
                 if (yield from self._block(statement.body)):
                     return True
         else:
@@ -232,7 +208,6 @@ class Interpreter:
         args = []
         for argument in call.args:
             args.append((yield from self._value(argument)))
-        self._steps = 0
         return (yield Invocation(call.skill, tuple(args), call.text, call.at))
 
     def _value(self, value: Value) -> _Walk[Plain]:

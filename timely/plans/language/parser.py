@@ -285,6 +285,7 @@ class _Reader:
             role=role,
         )
         self.calls.append(call)
+        self.parser.count_call()
         return call
 
     def argument(self) -> Value:

@@ -60,8 +60,12 @@ class _Scanner(Protocol):
     def scan(self, text: str) -> list[tuple[int, _Use]]:
         """Offsets in ``text`` (0..len) of segment ends. Every part of the text must pass, in order."""
 
-    def at_end(self) -> _Use | None:
-        """At the end of the text: the use of the last segment; None if the rest is no segment."""
+    def at_end(self, rest: str, *, truncated: bool) -> _Use | None:
+        """At the end of the text: the use of the last segment, ``rest``; None if that is no segment.
+
+        Args:
+            truncated: the generation was ended before the plan was.
+        """
 
 
 class Segmenter:
@@ -105,10 +109,15 @@ class Segmenter:
         self._parts.append(text[previous:])
         return boundaries
 
-    def close(self) -> list[Boundary]:
-        """End the text; returns the last segment, if the rest is one."""
+    def close(self, *, truncated: bool = False) -> list[Boundary]:
+        """End the text; returns the last segment, if the rest is one.
+
+        Args:
+            truncated: the generation was ended before the plan was, as by its limit of tokens. Then only a call with
+                its closing bracket is complete: a word or an expression may be cut off.
+        """
         text = self.pending_text
-        use = self._scanner.at_end() if text else None
+        use = self._scanner.at_end(text, truncated=truncated) if text else None
         if use is None:
             return []
         last = Boundary(self.position, text, *use)
@@ -134,6 +143,10 @@ _ARROW = 3  # in the flat language: the "-" of "->" has come
 
 _CONTINUES = frozenset("=!<>&|+*/,.")
 """After a call these start no other statement. The result does not parse, but it is one segment."""
+
+
+_UNFINISHED = tuple("=!<>&|+-*/,")
+"""At the end of a text the second operand is absent."""
 
 
 class _CallScanner:
@@ -170,15 +183,15 @@ class _CallScanner:
         self._condition = self._value = False
         self._open = _NOTHING
 
-    def at_end(self) -> _Use | None:
-        """The end of the text closes a call without its ``;``."""
-        if self._quote or self._brackets or self._condition:
+    def at_end(self, rest: str, *, truncated: bool) -> _Use | None:
+        """The end of the text closes a statement without its ``;``."""
+        if self._quote or self._brackets or self._condition or (truncated and self._open != _STATEMENT):
             return None
         if self._word in self._bare:
             self._calls.append(self._word)
-        elif self._open == _NOTHING:
+        elif self._open == _NOTHING and rest.rstrip().endswith(_UNFINISHED):
             return None
-        return self._close()
+        return self._close() if self._calls else None
 
     def scan(self, text: str) -> list[tuple[int, _Use]]:
         ends: list[tuple[int, _Use]] = []
@@ -300,7 +313,7 @@ class _TextScanner:
         self._ended = self._newline = self._has_text = False
         return False, ()
 
-    def at_end(self) -> _Use | None:
+    def at_end(self, rest: str, *, truncated: bool) -> _Use | None:
         """The rest is the last segment, unless it is only space."""
         return self._close() if self._has_text else None
 

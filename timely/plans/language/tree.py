@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from timely.core.errors import InvalidInput
 from timely.plans.language.syntax import Block, Branch, If, Loop, Program, Statement, Value
 
 MAX_BLOCKS = 16
+
+MAX_CALLS = 10_000
+"""Most calls of a plan with all rounds of its loops: nested loops could otherwise run for days."""
+
+MAX_STEPS = 100_000
+"""Most statements and rounds of a plan: 0.3 s, in which a robot's motion thread can do nothing else."""
 
 
 @dataclass(slots=True)
@@ -31,6 +38,8 @@ class PlanTree:
         """Variables with a value so far."""
         self.statements = 0
         """Number of statements so far, block headers included."""
+        self._calls = self._steps = 0
+        """Number of calls, and of statements and rounds, with all rounds of all loops."""
         self.just_closed: list[Loop] = []
         """Loops that the last segment closed, inner loops first."""
         self.fragment = fragment
@@ -63,6 +72,24 @@ class PlanTree:
         self.end_conditional()
         self._open[-1].block.statements.append(statement)
         self.statements += 1
+        rounds = statement.count if isinstance(statement, Loop) else 0
+        self._steps += self._rounds * (1 + rounds)
+        if self._steps > MAX_STEPS:
+            raise InvalidInput(f"takes more than {MAX_STEPS} steps", where="plan")
+
+    def count_call(self) -> None:
+        """Count a call in the innermost open block; raises InvalidInput if the plan may make too many.
+
+        So a plan is refused before the first of its calls that could be one too many, and never fails half-way.
+        """
+        self._calls += self._rounds
+        if self._calls > MAX_CALLS:
+            raise InvalidInput(f"makes more than {MAX_CALLS} calls", where="plan")
+
+    @property
+    def _rounds(self) -> int:
+        """How often a statement in the innermost open block may run."""
+        return math.prod(entry.owner.count for entry in self._open if isinstance(entry.owner, Loop))
 
     def push(self, block: Block, owner: If | Loop) -> None:
         """Open a block; raises InvalidInput if it is nested too deep."""

@@ -24,9 +24,6 @@ Perform = Callable[[SkillCall], SkillValue]
 
 MAX_ID_CHARS = 256
 
-MAX_CALLS = 10_000
-"""Nested loops of a plan that nobody checked could run for ever; no honest plan comes near."""
-
 
 @lru_cache(maxsize=64)
 def robot_executor_skill_set(name: str) -> SkillSet:
@@ -112,7 +109,7 @@ class PlanInterpreter:
     """MiniSpec and flat lists of calls, by the interpreter of ``timely.plans``: blocking, one call at a time."""
 
     def __init__(self, skills: SkillSet, perform: Perform) -> None:
-        self._plan = plans.Interpreter(skills, max_calls=MAX_CALLS)
+        self._plan = plans.Interpreter(skills)
         self._perform = perform
         self._failed = False
 
