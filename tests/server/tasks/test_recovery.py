@@ -563,6 +563,31 @@ async def test_a_forgotten_task_does_not_come_back_from_a_file_that_another_task
     assert os.listdir(tmp_path) == ["lock"]
 
 
+async def test_a_disk_that_is_full_of_the_log_gets_room_when_its_tasks_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_log, "FILE_BYTES", 1)
+    log = TaskLog(tmp_path, ManualClock(1.0))
+    await log.open()
+    for name in ("first", "second", "waits", "third"):
+        log.write("task", name)
+    with monkeypatch.context() as disk:
+        disk.setattr(RecordFile, "append", full)
+        for name in ("second", "first", "third"):
+            log.forget(name)
+        assert log.problem
+        files = sorted(name for name in os.listdir(tmp_path) if name != "lock")
+        contents = [read_record_log(tmp_path / name)[0][1]["task"] for name in files]
+        assert contents == ["waits", "third"], "the last file is still open"
+    log.forget("later")
+    assert not log.problem
+    await log.close()
+    log = TaskLog(tmp_path, ManualClock(2.0))
+    records = await log.open()
+    assert {record["task"] for record in records if record["kind"] == "task"} == {"waits"}
+    await log.close()
+
+
 @pytest.mark.parametrize("kept", ["report", "settled"])
 def test_a_failure_in_execution_is_one_after_the_restart_too(tmp_path: Path, kept: str) -> None:
     state, _ = cut(tmp_path, "short", seconds=3.0, s1="failed")

@@ -34,7 +34,7 @@ import math
 import threading
 import time
 from collections import deque
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -292,6 +292,9 @@ class TaskLog:
             if not self.problem:
                 log.error("tasks are not kept any more, a restart would lose them: %s", error)
             self.problem = str(error)
+            with suppress(OSError):
+                # The disk may be full of this log, and then nothing but this makes room.
+                self._delete_files(self._file.path if self._file is not None else None)
             if self._loop is not None and self._retry is None:
                 self._retry = self._loop.call_later(CATCH_UP_S, self._catch_up_later)
             return
@@ -412,14 +415,15 @@ class TaskLog:
         return is_empty
 
     def _delete_files(self, current: Path | None = None) -> None:
-        """Delete the files without live tasks.
+        """Delete the files without live tasks; a task counts as forgotten before the disk takes the record of it.
 
         A file whose tasks an earlier one names too stays as long as that. Without its record that such a task is
         forgotten, the next server would take it for a live one.
         """
         needed_ids: set[str] = set()
+        over_ids = {record["task"] for record in self._refused_records if record["kind"] == "forgotten"}
         for path, tasks in list(self._files.items()):
-            if path == current or tasks.live or not needed_ids.isdisjoint(tasks.task_ids):
+            if path == current or tasks.live - over_ids or not needed_ids.isdisjoint(tasks.task_ids):
                 needed_ids |= tasks.task_ids
             else:
                 del self._files[path]
