@@ -109,13 +109,4 @@ def test_the_interpreter(skills: SkillSet, row: dict[str, Any]) -> None:
 @every_plan
 def test_the_robots_language(skills: SkillSet, row: dict[str, Any]) -> None:
     language = pytest.importorskip("timely_robots.language")
-    texts: list[str] = []
-
-    def perform(call: Any) -> bool:
-        texts.append(call.text)
-        return True
-
-    interpreter = language.robot_executor_interpreter(skills.name, perform)
-    for segment in row["segments"]:
-        interpreter.run(segment)
-    assert texts == row["run"]
+    assert executed(language.robot_plan(skills.name), row["segments"]) == row["run"]

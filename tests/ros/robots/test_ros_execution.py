@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 from manual_robot_clock import ManualRobotClock
-from timely_robots import driver_store, execution
+from timely_robots import driver_store, halter, language
 from timely_robots.driver_store import DriverStore
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
 from timely_robots.halter import MAX_OPEN
-from timely_robots.segments import Motion, MotionError, SegmentOrder, SegmentResult
+from timely_robots.robot import Robot
+from timely_robots.segments import Motion, MotionError, SegmentOrder, SegmentResult, SkillCall, SkillValue
 
+from lrtrace.profiles import load_profile
 from timely.core.errors import InvalidInput
 
 LIMIT_S = 5.0
@@ -47,27 +49,33 @@ class Listener:
         return self.done[0]
 
 
-class Body:
-    """A robot whose segments take 1 s for each letter of their text; ``!`` fails, ``?`` answers, ``#`` is refused."""
+def plan(letters: str) -> str:
+    """A call for each letter; ``#`` is in no language."""
+    return "".join(f"l('{letter}');" if letter != "#" else letter for letter in letters)
 
-    def __init__(self) -> None:
+
+def calls(letters: str) -> str:
+    return ";".join(f"l('{letter}')" for letter in letters)
+
+
+class Body(Robot):
+    """A robot that takes 1 s for each call; ``!`` fails, ``%`` is a defect, ``?`` has an answer."""
+
+    def __init__(self, clock: ManualRobotClock) -> None:
+        super().__init__(clock=clock)
+        self.profile = load_profile("sim-drone")
         self.moved: list[str] = []
         self.halts = 0
 
-    def check(self, order: SegmentOrder) -> None:
-        if "#" in order.text:
-            raise MotionError("not in the language", ErrorCode.SEGMENT_INVALID)
-
-    def execute(self, motion: Motion, executed: list[str]) -> str | None:
-        for letter in motion.order.text:
-            executed.append(letter)
-            if letter == "!":
-                raise MotionError("stuck")
-            if letter == "%":
-                raise RuntimeError("a defect")
-            motion.sleep(1.0)
-            self.moved.append(letter)
-        return "yes" if "?" in motion.order.text else None
+    def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
+        (letter,) = call.args
+        if letter == "!":
+            raise MotionError("stuck")
+        if letter == "%":
+            raise RuntimeError("a defect")
+        motion.sleep(1.0)
+        self.moved.append(str(letter))
+        return "yes" if letter == "?" else None
 
     def halt(self) -> None:
         self.halts += 1
@@ -78,12 +86,12 @@ class Bench:
 
     def __init__(self, **options: Any) -> None:
         self.clock = ManualRobotClock(10.0)
-        self.body = Body()
-        self.work = SegmentExecutor(self.body, self.clock, **options)
+        self.body = Body(self.clock)
+        self.work = SegmentExecutor(self.body, **options)
 
     def send(self, index: int, text: str, task: str = "t") -> Listener:
         listener = Listener()
-        self.work.submit(SegmentOrder(task, index, text, "drone", float(len(text))), listener)
+        self.work.submit(SegmentOrder(task, index, plan(text), "drone", float(len(text))), listener)
         return listener
 
     def run_until(self, what: Callable[[], bool], step_s: float = 0.25) -> None:
@@ -99,8 +107,8 @@ class Bench:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A halt may take long on a busy machine."""
-    monkeypatch.setattr(execution, "HALT_S", LIMIT_S)
-    monkeypatch.setattr(execution, "HALT_FIRST_S", LIMIT_S)
+    monkeypatch.setattr(halter, "HALT_S", LIMIT_S)
+    monkeypatch.setattr(halter, "HALT_FIRST_S", LIMIT_S)
 
 
 @pytest.fixture
@@ -116,7 +124,7 @@ def test_segments_are_executed_in_order_without_a_gap(bench: Bench) -> None:
     done = [listener.result() for listener in listeners]
     assert "".join(bench.body.moved) == "abcdef"
     assert [one.outcome for one in done] == ["done"] * 3
-    assert [one.executed for one in done] == ["a;b", "c", "d;e;f"]
+    assert [one.executed for one in done] == [calls("ab"), calls("c"), calls("def")]
     # Virtual time moves in steps of 0.25 s, which is all the slack there is.
     assert [one.elapsed_s for one in done] == pytest.approx([2.0, 1.0, 3.0], abs=0.5)
     assert done[1].start_s - done[0].end_s <= 0.25
@@ -167,7 +175,7 @@ def test_a_failure_ends_the_rest_of_the_task_only(bench: Bench) -> None:
     other = bench.send(0, "x", task="other")
     bench.run_until(other.ended.is_set)
     done = failing.result()
-    assert (done.outcome, done.code, done.executed) == ("failed", ErrorCode.MOTION_FAILED, "a;!")
+    assert (done.outcome, done.code, done.executed) == ("failed", ErrorCode.MOTION_FAILED, calls("a!"))
     assert after.result().code == ErrorCode.SEGMENT_CANCELLED
     assert bench.send(2, "d").result().code == ErrorCode.SEGMENT_CANCELLED
     assert other.result().outcome == "done"
@@ -204,7 +212,7 @@ def test_a_disk_that_refuses_is_said_and_the_next_task_runs(
             if place == "task":
                 disk.setattr(driver_store, "append_file_line", full)
             else:
-                disk.setattr(bench.body, "execute", full)
+                disk.setattr(bench.body, "perform", full)
             done = bench.send(0, "a").result()
         assert (done.outcome, done.code) == ("failed", ErrorCode.STORAGE_FAILED)
         assert "No space left" in done.message
@@ -224,7 +232,7 @@ def test_cancel_cuts_the_motion_at_once(bench: Bench) -> None:
     bench.clock.until_waiting()
     bench.work.cancel("t", 0)
     done = moving.result()  # virtual time stands still: nothing but the cancellation can end it
-    assert (done.outcome, done.code, done.executed) == ("cancelled", ErrorCode.SEGMENT_CANCELLED, "a")
+    assert (done.outcome, done.code, done.executed) == ("cancelled", ErrorCode.SEGMENT_CANCELLED, calls("a"))
     assert done.elapsed_s == 0.0
     assert bench.body.halts == 2, "at once, and when the motion thread had ended the motion"
     assert waiting.result().outcome == "cancelled"
@@ -303,13 +311,13 @@ def test_a_command_that_overtakes_the_halt_is_halted_again(
 ) -> None:
     in_call, answered, events = threading.Event(), threading.Event(), list[str]()
 
-    def execute(motion: Motion, executed: list[str]) -> None:
+    def perform(call: SkillCall, motion: Motion) -> None:
         in_call.set()
         answered.wait(LIMIT_S)  # a vendor's call, which nothing interrupts
         events.append("motion")
         motion.sleep(1.0)
 
-    monkeypatch.setattr(bench.body, "execute", execute)
+    monkeypatch.setattr(bench.body, "perform", perform)
     monkeypatch.setattr(bench.body, "halt", lambda: events.append("halt"))
     moving = bench.send(0, "abc")
     assert in_call.wait(LIMIT_S)
@@ -339,8 +347,8 @@ def test_no_motion_begins_while_a_halt_is_on_its_way(
     returns: bool, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The late halt would end that motion, which may then count as done."""
-    monkeypatch.setattr(execution, "HALT_S", 0.0)
-    monkeypatch.setattr(execution, "HALT_FIRST_S", 0.0)
+    monkeypatch.setattr(halter, "HALT_S", 0.0)
+    monkeypatch.setattr(halter, "HALT_FIRST_S", 0.0)
     release, events = threading.Event(), list[str]()
 
     def halt() -> None:
@@ -365,7 +373,7 @@ def test_no_motion_begins_while_a_halt_is_on_its_way(
             bench.clock.advance(0.02)
         assert not second.ended.is_set()
         assert not events
-        monkeypatch.setattr(bench.body, "execute", lambda *_: events.append("executed"))
+        monkeypatch.setattr(bench.body, "perform", lambda *_: events.append("executed"))
     finally:
         release.set()
     bench.run_until(second.ended.is_set, step_s=0.02)
@@ -393,7 +401,7 @@ def test_a_failsafe_action_begins_after_the_halt(bench: Bench, monkeypatch: pyte
 def test_a_failsafe_action_that_a_stop_forestalls_was_no_success(bench: Bench) -> None:
     waiting, begun = threading.Event(), list[Motion]()
     body = bench.body
-    body.execute = lambda motion, executed: str(waiting.wait(LIMIT_S))  # type: ignore[method-assign]
+    body.perform = lambda call, motion: waiting.wait(LIMIT_S)  # type: ignore[method-assign]
     assert bench.send(0, "a").began.wait(LIMIT_S)
     assert bench.work.act("the link is lost", begun.append)
     bench.work.stop()
@@ -403,8 +411,8 @@ def test_a_failsafe_action_that_a_stop_forestalls_was_no_success(bench: Bench) -
 
 
 def test_halts_that_hang_take_a_few_threads_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution, "HALT_S", 0.0)
-    monkeypatch.setattr(execution, "HALT_FIRST_S", 0.0)
+    monkeypatch.setattr(halter, "HALT_S", 0.0)
+    monkeypatch.setattr(halter, "HALT_FIRST_S", 0.0)
     hung, halts = threading.Event(), list[int]()
 
     def halt() -> None:
@@ -431,7 +439,7 @@ def test_the_robot_brakes_before_the_end_of_its_segments_is_published(
         def on_end(self, done: SegmentResult) -> None:
             events.append("finished")
 
-    bench.work.submit(SegmentOrder("t", 1, "d", "drone", 1.0), Waiting())
+    bench.work.submit(SegmentOrder("t", 1, plan("d"), "drone", 1.0), Waiting())
     pause = threading.Event()
 
     def halt() -> None:
@@ -476,10 +484,23 @@ def test_old_tasks_are_forgotten_and_live_ones_are_not() -> None:
         assert bench.work.close(LIMIT_S)
 
 
-def test_a_value_comes_back(bench: Bench) -> None:
-    listener = bench.send(0, "?")
+@pytest.mark.parametrize(("text", "value"), [("?", "yes"), ("?a", "yes"), ("a", None)])
+def test_the_value_of_a_segment_is_its_last_query(bench: Bench, text: str, value: str | None) -> None:
+    listener = bench.send(0, text)
     bench.run_until(listener.ended.is_set)
-    assert listener.result().value == "yes"
+    assert listener.result().value == value
+
+
+def test_a_task_that_goes_on_after_many_others_is_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its variables and open blocks are no longer kept."""
+    monkeypatch.setattr(language, "REMEMBERED_TASKS", 1)
+    for listener in (bench.send(0, "a"), bench.send(0, "b", task="other")):
+        bench.run_until(listener.ended.is_set)
+    late = bench.send(1, "c")
+    bench.run_until(late.ended.is_set)
+    assert (late.result().outcome, late.result().code) == ("failed", ErrorCode.OUT_OF_ORDER)
 
 
 def test_progress_is_told_now_and_then_and_adds_up(bench: Bench) -> None:

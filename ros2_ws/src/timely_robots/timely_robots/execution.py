@@ -1,7 +1,7 @@
-"""Executes segments for one robot: queue, order, at most once, cancel, stop, reports.
+"""Executes segments on one robot: queue, order, at most once, cancel, stop, reports.
 
-One motion thread executes the segments in turn. So a driver may use a vendor's blocking calls, and the next segment
-begins when the previous one ends. Accepting, cancelling and stopping run at once on the caller's thread.
+One motion thread executes the segments in turn, call by call. So a robot may use a vendor's blocking calls, and the
+next segment begins when the previous one ends. Accepting, cancelling and stopping run at once on the caller's thread.
 """
 
 import math
@@ -9,13 +9,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from functools import partial
 
 from timely.core.errors import InvalidInput
-from timely_robots.clock import RobotClock
+from timely_robots import halter, language
 from timely_robots.driver_store import DriverStore, is_storage_error
 from timely_robots.error_codes import ErrorCode
-from timely_robots.halter import Halter
+from timely_robots.robot import Robot
+from timely_robots.safety import SafetyGuard
 from timely_robots.segments import (
     ExecutorState,
     Motion,
@@ -26,36 +27,13 @@ from timely_robots.segments import (
     SegmentOrder,
     SegmentResult,
     SilentListener,
+    SkillCall,
+    SkillValue,
 )
 from timely_robots.task_ledger import TaskLedger
 
 IDLE_WAIT_S = 1.0
 """The motion thread checks at least this often whether it should end."""
-
-
-class SegmentRunner(Protocol):
-    """Moves the robot; the executor calls it."""
-
-    def check(self, order: SegmentOrder) -> None:
-        """Refuse a segment that must not run (language, limits); raises MotionError. Called before it is queued."""
-
-    def execute(self, motion: Motion, calls: list[str]) -> str | None:
-        """Execute a segment and return its value, or None; appends each call to ``calls`` as it begins.
-
-        Runs on the motion thread and returns when the robot is at rest. Raises MotionError or MotionCancelled.
-        """
-
-    def halt(self) -> None:
-        """Stop any motion now. Any thread, any time, any number of times. Raises MotionError if it is not certain."""
-
-
-HALT_S = 0.4
-"""A stop waits so long for the robot's halt."""
-HALT_FIRST_S = 0.05
-"""The work after a stop waits so long for the robot's halt: both need the processor and the interpreter."""
-PENDING_HALTS_S = 3.0
-"""A motion waits so long for earlier halts to return."""
-HALT_POLL_S = 0.02
 
 
 @dataclass(slots=True)
@@ -78,29 +56,31 @@ def _finish(items: Sequence[_QueueItem], result: SegmentResult) -> None:
 
 
 class SegmentExecutor:
-    """Executes segments for one robot, in order and at most once.
+    """Executes segments on one robot, in order and at most once.
 
     A task's first segment has index 0, and each next one is higher by one. Any other index is refused. So a segment
     that is sent twice, or that reaches a driver restarted in mid-plan, never moves the robot. When a segment fails or
     is cancelled, the rest of its task is not executed. After ``stop`` no segment is executed until ``reset``.
 
     Args:
+        guard: called before each call of a plan, also between the rounds of a loop.
         remembered_tasks: tasks whose position is kept; the oldest are dropped.
         store: keeps stop and begun tasks over restarts.
     """
 
     def __init__(
         self,
-        runner: SegmentRunner,
-        clock: RobotClock,
+        robot: Robot,
+        guard: SafetyGuard | None = None,
         *,
         remembered_tasks: int = 1024,
         name: str = "robot",
         store: DriverStore | None = None,
     ) -> None:
-        self._runner = runner
-        self._halter = Halter(lambda: runner.halt())  # noqa: PLW0108 - a test may replace it
-        self._clock = clock
+        self._robot, self._guard = robot, guard
+        self._plans = language.RobotPlans()
+        self._halter = halter.Halter(lambda: robot.halt())  # noqa: PLW0108 - a test may replace it
+        self._clock = robot.clock
         self.set_limits(queue_limit=64, report_every_s=0.5)
         self._changed = threading.Condition()
         self._queue: deque[_QueueItem] = deque()
@@ -146,7 +126,7 @@ class SegmentExecutor:
             )
             halt = moving and self._interrupt(why)
         if halt:
-            self._halt()
+            self._halter.halt()
         _finish(removals, why)
 
     def abandon(self, task_id: str, why: str) -> int:
@@ -181,14 +161,14 @@ class SegmentExecutor:
             result = SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, why)
             removals = self._end_everything(result)
             halt = self._halter.begin()
-            halt.join(HALT_FIRST_S)
+            halt.join(halter.HALT_FIRST_S)
             _finish(removals, result)
             save_error: InvalidInput | None = None
             try:
                 self._store.save()
             except InvalidInput as error:
                 save_error = error
-            halt.join(HALT_S - HALT_FIRST_S)
+            halt.join(halter.HALT_S - halter.HALT_FIRST_S)
             if (problem := halt.error or save_error) is not None:
                 raise problem
 
@@ -214,7 +194,7 @@ class SegmentExecutor:
         result = SegmentResult("cancelled", ErrorCode.FAILSAFE, why)
         removals = self._end_everything(result, stopping=False)
         if moving:
-            self._halt()
+            self._halter.halt()
         _finish(removals, result)
         return True
 
@@ -234,7 +214,7 @@ class SegmentExecutor:
                 self._ledger.end(order.task_id, result)
             halt = moving and self._interrupt(result)
         if halt:
-            self._halt()
+            self._halter.halt()
         _finish(removals, result)
 
     def interrupt(self, code: int, why: str) -> None:
@@ -243,7 +223,7 @@ class SegmentExecutor:
         with self._changed:
             halt = self._interrupt(result)
         if halt:
-            self._halt()
+            self._halter.halt()
 
     def _end_everything(self, result: SegmentResult, *, stopping: bool = True) -> list[_QueueItem]:
         """End all tasks and mark the motion as interrupted. The caller halts the robot and calls the listeners."""
@@ -265,7 +245,7 @@ class SegmentExecutor:
             self._closed = True
         why = SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, "the driver is shutting down")
         removals = self._end_everything(why)
-        self._halt()
+        self._halter.halt()
         _finish(removals, why)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
@@ -301,7 +281,8 @@ class SegmentExecutor:
 
         problem: MotionError | None = None
         try:
-            self._runner.check(order)  # slow, so without the lock
+            # Slow, so without the lock.
+            language.check_robot_segment(order, self._robot.profile)
         except MotionError as error:
             problem = error
         with self._changed:
@@ -386,39 +367,19 @@ class SegmentExecutor:
         assert motion is not None
         try:
             # Before the action, because a halt that comes later would end it.
-            self._halt_again()
-            self._await_halts(motion)
+            self._halter.halt_again()
+            self._halter.wait(motion)
             action(motion)
         except MotionCancelled:
             problem = "stopped"
         except Exception as error:  # a failing action must leave the robot at rest and the thread alive
             problem = str(error) or type(error).__name__
         if problem:
-            self._halt_again()
+            self._halter.halt_again()
         self._action_problem = problem
         with self._changed:
             self._acting = None
             self._rested_s = self._clock.now()
-
-    def _halt(self) -> None:
-        """Halt the robot; a halt that fails or hangs ends its segments all the same."""
-        self._halter.begin().join(HALT_FIRST_S)
-
-    def _halt_again(self) -> None:
-        """Halt the robot on behalf of the motion thread, which begins nothing more.
-
-        A command that it had begun to send when the first halt came may have reached the robot after that halt.
-        """
-        self._halter.begin().join(HALT_S)
-
-    def _await_halts(self, motion: Motion) -> None:
-        """Wait for halts that have not returned: a late one would end the motion that begins now."""
-        end_s = self._clock.now() + PENDING_HALTS_S
-        while self._halter.pending:
-            if self._clock.now() >= end_s:
-                raise MotionError("an earlier halt of the robot has not returned", ErrorCode.MOTION_TIMEOUT)
-            motion.sleep(HALT_POLL_S)
-        motion.check()
 
     def _begin(self, order: SegmentOrder) -> MotionError | None:
         """Write a task's beginning to the disk, before its first motion is announced."""
@@ -438,8 +399,8 @@ class SegmentExecutor:
         try:
             if problem is not None:
                 raise problem
-            self._await_halts(motion)
-            value = self._runner.execute(motion, calls)
+            self._halter.wait(motion)
+            value = self._perform_segment(motion, calls)
         except MotionCancelled:
             outcome, code, message = "cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled"
         except MotionError as error:
@@ -449,9 +410,29 @@ class SegmentExecutor:
             outcome, message = "failed", f"{type(error).__name__}: {error}"
         unforeseen = (ErrorCode.DRIVER_INTERNAL, ErrorCode.STORAGE_FAILED)
         if code in unforeseen or (outcome != "done" and current.interruption is not None):
-            self._halt_again()
+            self._halter.halt_again()
         end_s = self._clock.now()
         if outcome != "done" and current.interruption is not None:
             # An interrupted motion often ends in an error of the robot; the reason of the interruption counts.
             outcome, code, message = "cancelled", current.interruption.code, current.interruption.message
         return SegmentResult(outcome, code, message, ";".join(calls), motion.start_s, end_s, value)
+
+    def _perform_segment(self, motion: Motion, calls: list[str]) -> str | None:
+        """Make the calls of a segment one by one; the value of its last query, or None."""
+        plan = self._plans.with_segment(motion.order)
+        last: SkillValue = None
+        while (call := plan.next()) is not None:
+            value = self._perform(call, motion, calls)
+            plan.answer(value)
+            last = last if value is None else value
+        return None if last is None else str(last)
+
+    def _perform(self, call: SkillCall, motion: Motion, calls: list[str]) -> SkillValue:
+        motion.check()
+        skills = language.robot_executor_skill_set(motion.order.skill_set)
+        call = language.approve_skill_call(call, skills, self._robot.profile)
+        if self._guard is not None:
+            self._guard(call, motion)
+            motion.permit = partial(self._guard.permit, motion)
+        calls.append(call.text)
+        return self._robot.perform(call, motion)

@@ -1,11 +1,18 @@
-"""Calls a robot's halt on threads of its own, because a vendor's call may hang."""
+"""Calls a robot's halt on threads of its own, because a vendor's call may hang. Times are seconds."""
 
 import threading
 from collections.abc import Callable
 
 from timely_robots.error_codes import ErrorCode
-from timely_robots.segments import MotionError
+from timely_robots.segments import Motion, MotionError
 
+HALT_S = 0.4
+"""A stop waits so long for the robot's halt."""
+HALT_FIRST_S = 0.05
+"""The work after a stop waits so long for the robot's halt: both need the processor and the interpreter."""
+PENDING_HALTS_S = 3.0
+"""A motion waits so long for earlier halts to return."""
+HALT_POLL_S = 0.02
 MAX_OPEN = 8
 """Halts that hang at most. Each has a thread, and a stop is repeated without end."""
 
@@ -61,3 +68,23 @@ class Halter:
     def pending(self) -> bool:
         """A halt has not returned: it may still reach the robot, and would end a motion that begins now."""
         return any(call.is_alive() for call in self._calls)
+
+    def halt(self) -> None:
+        """Halt the robot; a halt that fails or hangs ends its segments all the same."""
+        self.begin().join(HALT_FIRST_S)
+
+    def halt_again(self) -> None:
+        """Halt the robot on behalf of the motion thread, which begins nothing more.
+
+        A command that it had begun to send when the first halt came may have reached the robot after that halt.
+        """
+        self.begin().join(HALT_S)
+
+    def wait(self, motion: Motion) -> None:
+        """Return when no halt is pending; raises MotionError if one takes too long."""
+        end_s = motion.clock.now() + PENDING_HALTS_S
+        while self.pending:
+            if motion.clock.now() >= end_s:
+                raise MotionError("an earlier halt of the robot has not returned", ErrorCode.MOTION_TIMEOUT)
+            motion.sleep(HALT_POLL_S)
+        motion.check()

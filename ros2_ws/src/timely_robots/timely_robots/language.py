@@ -1,10 +1,10 @@
 """Between plan text and motion: checks a segment against the robot, and interprets the segments of one task.
 
 Segments arrive one by one and may end inside a block. So an interpreter keeps variables and open blocks for the whole
-task, and executes as far as the plan has arrived. It runs on the robot's motion thread and calls skills one at a time.
+task. It gives one call after the other, as far as the plan has arrived, and the motion thread makes them.
 """
 
-from collections.abc import Callable
+from collections import OrderedDict
 from functools import lru_cache
 from typing import cast
 
@@ -20,9 +20,10 @@ from timely.plans.validation import MAX_SEGMENT_CHARS, check_call, check_plan_se
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError, SegmentOrder, SkillCall, SkillValue
 
-Perform = Callable[[SkillCall], SkillValue]
-
 MAX_ID_CHARS = 256
+
+REMEMBERED_TASKS = 64
+"""Tasks whose variables and open blocks are kept."""
 
 
 @lru_cache(maxsize=64)
@@ -97,51 +98,76 @@ def _check_allowed(skill: str, text: str, profile: RobotProfile) -> None:
 class ProseReader:
     """A plan in prose: each segment is one thing to read out."""
 
-    def __init__(self, skills: SkillSet, perform: Perform) -> None:
+    def __init__(self, skills: SkillSet) -> None:
         self._skill = skills.text_rules.unit
-        self._perform = perform
+        self._call: SkillCall | None = None
 
-    def run(self, text: str) -> SkillValue:
-        return self._perform(SkillCall(self._skill, (text.strip(),), text.strip()))
+    def feed(self, text: str) -> None:
+        self._call = SkillCall(self._skill, (text.strip(),), text.strip())
+
+    def next(self) -> SkillCall | None:
+        call, self._call = self._call, None
+        return call
+
+    def answer(self, value: SkillValue) -> None: ...
 
 
 class PlanInterpreter:
-    """MiniSpec and flat lists of calls, by the interpreter of ``timely.plans``: blocking, one call at a time."""
+    """MiniSpec and flat lists of calls, by the interpreter of ``timely.plans``."""
 
-    def __init__(self, skills: SkillSet, perform: Perform) -> None:
+    def __init__(self, skills: SkillSet) -> None:
         self._plan = plans.Interpreter(skills)
-        self._perform = perform
-        self._failed = False
 
-    @property
-    def ended(self) -> bool:
-        return self._plan.finished
-
-    @property
-    def return_value(self) -> SkillValue:
-        """What the ``->`` gave."""
-        return self._plan.return_value
-
-    def run(self, text: str) -> SkillValue:
-        """Execute the next segment; the value of its last query, or None. Raises what ``perform`` raises.
-
-        After a failure nothing of the plan is executed any more.
-        """
-        last: SkillValue = None
+    def feed(self, text: str) -> None:
+        """Take the next segment; raises MotionError if it is not in the language."""
         try:
             self._plan.feed(text)
-            while not self._failed and (call := self._plan.next()) is not None:
-                self._failed = True  # until it has come back
-                value = self._perform(SkillCall(call.skill, call.args, call.text))
-                self._failed = False
-                self._plan.answer(value)
-                last = last if value is None else value
         except TimelyError as error:
             raise MotionError(str(error), ErrorCode.SEGMENT_INVALID) from error
-        return last
+
+    def next(self) -> SkillCall | None:
+        """The next call to make; None when more of the plan is needed, or when it is over.
+
+        Raises:
+            MotionError: the plan cannot be executed, or the call before has no answer because it failed.
+        """
+        try:
+            call = self._plan.next()
+        except TimelyError as error:
+            raise MotionError(str(error), ErrorCode.SEGMENT_INVALID) from error
+        return None if call is None else SkillCall(call.skill, call.args, call.text)
+
+    def answer(self, value: SkillValue) -> None:
+        """The last call was made and returned ``value``."""
+        self._plan.answer(value)
 
 
-def robot_executor_interpreter(name: str, perform: Perform) -> ProseReader | PlanInterpreter:
-    """A fresh interpreter for a task in the skill set of that name."""
+def robot_plan(name: str) -> ProseReader | PlanInterpreter:
+    """A fresh plan in the skill set of that name."""
     skills = robot_executor_skill_set(name)
-    return ProseReader(skills, perform) if skills.language == "text" else PlanInterpreter(skills, perform)
+    return ProseReader(skills) if skills.language == "text" else PlanInterpreter(skills)
+
+
+class RobotPlans:
+    """The plans of a robot's last tasks."""
+
+    def __init__(self) -> None:
+        self._plans: OrderedDict[str, ProseReader | PlanInterpreter] = OrderedDict()
+
+    def with_segment(self, order: SegmentOrder) -> ProseReader | PlanInterpreter:
+        """The plan of a task with its next segment.
+
+        Raises:
+            MotionError: the segment is not in its language, or the plan is no longer kept.
+        """
+        if order.index == 0:
+            self._plans[order.task_id] = robot_plan(order.skill_set)
+            while len(self._plans) > REMEMBERED_TASKS:
+                self._plans.popitem(last=False)
+        plan = self._plans.get(order.task_id)
+        if plan is None:
+            raise MotionError(
+                f"the state of task {order.task_id!r} is no longer kept", ErrorCode.OUT_OF_ORDER
+            )
+        plan.feed(order.text)
+        return plan

@@ -26,7 +26,6 @@ from timely_robots.driver_parameters import (
     check_ros_parameter_names,
 )
 from timely_robots.execution import SegmentExecutor
-from timely_robots.plan_runner import PlanRunner
 from timely_robots.registry import robot_class
 from timely_robots.robot import Robot
 from timely_robots.segments import MotionError, SegmentOrder, SegmentResult, SilentListener
@@ -88,7 +87,7 @@ class StandaloneRobot:
     def __init__(self, robot: Robot, skill_set: str, speed: float, name: str) -> None:
         self.robot = robot
         self._skill_set, self._speed = skill_set, speed
-        self._executor = SegmentExecutor(PlanRunner(robot), robot.clock, name=name)
+        self._executor = SegmentExecutor(robot, name=name)
         self._task, self._index = "", 0
 
     @property

@@ -20,7 +20,6 @@ from timely_robots.execution import SegmentExecutor
 from timely_robots.failsafe import Conditions, FailsafeMonitor
 from timely_robots.lease import Lease
 from timely_robots.operators import Operators
-from timely_robots.plan_runner import PlanRunner
 from timely_robots.robot import Robot, RobotStatus
 from timely_robots.ros.driver_settings import declare_driver_parameters, driver_store
 from timely_robots.ros.lifecycle import ManagedNode
@@ -197,10 +196,7 @@ class DriverNode(ManagedNode):
         """End all motion; a new executor is there for failsafe actions, and for segments once the driver is active."""
         self._end_work()
         self._segment_executor = SegmentExecutor(
-            PlanRunner(self.robot, self._safety),
-            self.robot.clock,
-            name=self.get_namespace(),
-            store=self._store,
+            self.robot, self._safety, name=self.get_namespace(), store=self._store
         )
 
     def _end_work(self) -> None:

@@ -15,8 +15,8 @@ from timely_interfaces.srv import AcquireLease, ConfirmSkill, ResetStop
 
 from timely.core.errors import InvalidInput, NotAllowed
 from timely_robots.error_codes import ErrorCode
-from timely_robots.execution import HALT_S, SegmentExecutor
-from timely_robots.halter import Halter
+from timely_robots.execution import SegmentExecutor
+from timely_robots.halter import HALT_S, Halter
 from timely_robots.operators import Operators
 from timely_robots.robot import Robot
 from timely_robots.ros.rclpy_utils import SENSOR_QOS, create_ros_helper_node
