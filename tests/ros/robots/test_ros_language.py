@@ -124,15 +124,13 @@ def test_what_cannot_be_executed_is_a_typed_error(segment: str) -> None:
 def test_a_plan_that_never_ends_does_not_begin(segments: list[str], why: str) -> None:
     hands = Hands()
     with pytest.raises(MotionError, match=why) as caught:
-        PlanInterpreter(load_skill_set("drone"), hands).run(segments[0])
+        hands.execute(PlanInterpreter(load_skill_set("drone")), segments[0])
     assert caught.value.code == ErrorCode.SEGMENT_INVALID
     assert hands.calls == []
 
 
 def test_a_loop_with_as_many_calls_as_are_allowed_runs() -> None:
-    hands, plan, _ = run(["1000{5{mf(20);", "mb(20);", "}}"])
-    assert len(hands.calls) == 10_000
-    assert not plan.ended
+    assert len(run(["1000{5{mf(20);", "mb(20);", "}}"]).calls) == 10_000
 
 
 def test_prose_is_read_out_in_one_piece() -> None:
