@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from timely_bridge import node
 from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet import check_bridge_server_url, load_bridge_fleet, parse_bridge_fleet
 from timely_bridge.run_fleet import start_bridge_fleet
 from timely_bridge.task_player import _read_task_script
+from timely_robots.ros import driver_node
 from timely_robots.ros.spinner import isolated_ros_context
 
 from timely.core.errors import InvalidInput, UnknownName
@@ -46,19 +48,34 @@ def test_a_fleet_becomes_parameters() -> None:
     }
 
 
-def test_a_misspelt_parameter_is_refused(domain_id: int, tmp_path: Path) -> None:
-    """It would be ignored: the robot would move as if the line were not there."""
+def refuse_threads(*_: object, **__: object) -> None:
+    raise AssertionError("a thread would start")
+
+
+def test_a_misspelt_parameter_is_refused(
+    domain_id: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be ignored: the robot would move as if the line were not there.
+
+    It is refused before a thread starts. Such a thread could not end while rclpy destroys the node: 5 s each.
+    """
     misspelt = parse_bridge_fleet({"robots": {"drone1": {**ROBOT, "parameters": {"seeed": 3}}}})
     with pytest.raises(UnknownName, match=r"unknown parameter 'seeed'; known: .*\bseed\b"):
         DriverProcesses(misspelt, tmp_path)
-    with pytest.raises(UnknownName, match="seeed"):
-        start_bridge_fleet(misspelt, domain_id=domain_id)
+    with monkeypatch.context() as patched:
+        patched.setattr(driver_node, "SafetyServices", refuse_threads)
+        with pytest.raises(UnknownName, match="seeed"):
+            start_bridge_fleet(misspelt, domain_id=domain_id)
     wrong_type = parse_bridge_fleet({"robots": {"drone1": {**ROBOT, "parameters": {"seed": "3"}}}})
     with pytest.raises(InvalidInput, match="parameters of drone1, seed: must be of type int, got '3'"):
         DriverProcesses(wrong_type, tmp_path)
     bridge = parse_bridge_fleet({"robots": {"drone1": ROBOT}, "bridge": {"on_bsuy": "reject"}})
+    monkeypatch.setattr(node, "FleetStop", refuse_threads)
     with pytest.raises(UnknownName, match=r"unknown parameter 'on_bsuy'; known: .*\bon_busy\b"):
         start_bridge_fleet(bridge, domain_id=domain_id)
+    wrong_type = parse_bridge_fleet({"robots": {"drone1": ROBOT}, "bridge": {"heartbeat_misses": "two"}})
+    with pytest.raises(InvalidInput, match=r"parameters of the fleet: .*heartbeat_misses"):
+        start_bridge_fleet(wrong_type, domain_id=domain_id)
     spelt = {"seed": 3, "task_silence_s": 2.0, "wake_latency_us": 5, "use_sim_time": False}
     DriverProcesses(parse_bridge_fleet({"robots": {"drone1": {**ROBOT, "parameters": spelt}}}), tmp_path)
 

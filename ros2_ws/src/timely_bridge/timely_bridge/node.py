@@ -74,6 +74,8 @@ class BridgeNode(ManagedNode):
         overrides: dict[str, Any] | None = None,
         client_factory: ClientFactory = bridge_client,
     ) -> None:
+        # Before anything can fail: a node whose constructor fails is destroyed, too.
+        self._fleet_stop: FleetStop | None = None
         self._system_clock = SystemClock()
         self._client_factory = client_factory
         self._settings: BridgeSettings | None = None
@@ -88,13 +90,21 @@ class BridgeNode(ManagedNode):
         self._owner = ""
         super().__init__(name, context=context, overrides=overrides)
         declare_bridge_parameters(self)
-        self.fleet_stop = FleetStop(
+        self.start_automatically()
+        self._fleet_stop = FleetStop(
             self.context,
             self.get_fully_qualified_name(),
             self._on_fleet_stop,
             Operators(str(self.get_parameter("principals").value)),
         )
-        self.start_automatically()
+
+    @property
+    def fleet_stop(self) -> FleetStop:
+        """The stop of all robots, which is there as long as the node."""
+        assert (
+            self._fleet_stop is not None
+        )  # for the type checker: only a constructor that failed leaves it out
+        return self._fleet_stop
 
     # --- Life cycle ---
 
@@ -155,7 +165,7 @@ class BridgeNode(ManagedNode):
     def destroy_node(self) -> None:
         """Also end the threads of the fleet's stop."""
         super().destroy_node()
-        if not self.fleet_stop.close():
+        if self._fleet_stop is not None and not self._fleet_stop.close():
             self.get_logger().error("a thread of the fleet's stop did not end in time")
 
     def settle(self, timeout_s: float) -> bool:
@@ -194,7 +204,8 @@ class BridgeNode(ManagedNode):
         stop_loop, self._stop_loop = self._stop_loop, None
         if stop_loop is not None and not stop_loop.close(CLOSE_S):
             self.get_logger().error("the loop that follows the server's stop did not end in time")
-        self.fleet_stop.clear_robots()
+        if self._fleet_stop is not None:
+            self._fleet_stop.clear_robots()
         for robot in self._robots.values():
             robot.destroy()
         self._robots = {}

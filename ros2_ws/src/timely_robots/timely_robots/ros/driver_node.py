@@ -84,6 +84,7 @@ class DriverNode(ManagedNode):
         super().__init__(name, namespace=namespace, context=context, overrides=overrides)
         robot.log = self.get_logger()
         declare_driver_parameters(self, robot)
+        self.start_automatically()
         self._store = driver_store(self, robot)
         self._watchdog = TaskWatchdog(Task.PLANNED, Task.ENDED, float(self.value("task_silence_s")))
         self._failsafe = FailsafeMonitor(Failsafe())
@@ -110,7 +111,6 @@ class DriverNode(ManagedNode):
             is_connected=lambda: self._connected,
             on_change=self.publish_state,
         )
-        self.start_automatically()
 
     @property
     def segments(self) -> ExecutorState:

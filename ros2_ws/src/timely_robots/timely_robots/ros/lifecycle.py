@@ -20,8 +20,9 @@ AUTOSTART_AGAIN_S = 5.0
 class ManagedNode(LifecycleNode):
     """A lifecycle node that releases everything on cleanup, on shutdown, on errors and when it is destroyed.
 
-    A subclass overrides ``configure`` and ``release``, which must be safe to call twice. It calls
-    ``start_automatically`` at the end of its constructor.
+    A subclass overrides ``configure`` and ``release``, which must be safe to call twice. Its constructor declares the
+    parameters, calls ``start_automatically``, and starts threads last. When a constructor fails, rclpy destroys the
+    node under a lock of the context. A thread that spins needs this lock to end.
 
     Args:
         overrides: parameter values. A name with a dot may be declared when the node is configured.
