@@ -24,7 +24,9 @@ settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
 # There are workers enough for all processors: a second thread of torch would spin on that of another worker.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Numba, which looks n-grams up for vLLM, sets the number of threads for torch, too.
+for threads in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")
 
 
 @cache

@@ -121,6 +121,9 @@ def test_forced_tokens_of_a_plan_take_no_step(
 
 
 def test_laps_sd_with_ngram_drafts(reciting_model: str, new_engine: Callable[..., Any]) -> None:
+    import torch
+
+    threads = torch.get_num_threads()
     plain = served(new_engine(model=reciting_model))
     engine = new_engine(
         model=reciting_model,
@@ -175,6 +178,8 @@ def test_laps_sd_with_ngram_drafts(reciting_model: str, new_engine: Callable[...
     scheduler.schedule = noting
     drafted = served(engine)
 
+    # Numba's threads would be torch's, and those of all later tests of this worker.
+    assert torch.get_num_threads() == threads
     assert drafted == plain, "drafts change when tokens come, not which"
     assert all(len(tokens) == TOKENS for tokens in drafted.values())
     rounds = {name: [(d, a) for who, d, a in heard if who.startswith(name)] for name in PROMPTS}

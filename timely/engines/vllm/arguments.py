@@ -105,6 +105,15 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     for name in ("discipline", "mode"):
         if name in ((own.additional_config or {}).get("timely") or {}):
             raise InvalidInput(f"the {name} is set with --{name}", where="--additional-config")
+    for name, value in vars(own).items():
+        if FRONT_END.fullmatch(name) and value != parser.get_default(name):
+            # An abbreviation comes here, too. Without effect it would promise what nothing keeps.
+            raise InvalidInput(
+                "it is of vLLM's HTTP server, which does not run here; see timely serve --help",
+                where=f"--{name.replace('_', '-')}",
+            )
+    if own.stream_interval != 1:
+        raise InvalidInput("must be 1: segments go out with their tokens", where="--stream-interval")
     apart = own.enable_lora
     model = str(resolve_model(options.model, planner=NO_PLANNER if apart else options.planner))
     arguments = [
@@ -116,15 +125,6 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
         SCHEDULER,
     ]
     namespace = parser.parse_args(arguments)
-    for name, value in vars(namespace).items():
-        if FRONT_END.fullmatch(name) and value != parser.get_default(name):
-            # An abbreviation comes here, too. Without effect it would promise what nothing keeps.
-            raise InvalidInput(
-                "it is of vLLM's HTTP server, which does not run here; see timely serve --help",
-                where=f"--{name.replace('_', '-')}",
-            )
-    if namespace.stream_interval != 1:
-        raise InvalidInput("must be 1: segments go out with their tokens", where="--stream-interval")
     _load_parser_plugins(namespace)
     _validate_as_vllm(namespace)
     if namespace.enable_log_requests and not hasattr(namespace, "log_level"):
