@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ LIVE = {
 }
 
 
-def capacity() -> dict[str, Any]:
+def capacity() -> Iterator[dict[str, Any]]:
+    """Two calls, of different systems."""
     rows = {
         system: {
             "load_99": load,
@@ -43,16 +44,22 @@ def capacity() -> dict[str, Any]:
         }
         for system, load in (("timely", 4.0), ("edf", 2.0), ("vllm", 1.0))
     }
-    command = "timely bench capacity --json 'a b.json'"
-    return {"command": command, "profile": "any", "seeds": 1, "workloads": {"wid1": rows}}
+    for names in (["timely", "vllm"], ["edf"]):
+        yield {
+            "command": f"timely bench capacity --systems {','.join(names)} --json 'a b.json'",
+            "profile": "any",
+            "seeds": 1,
+            "workloads": {"wid1": {name: rows[name] for name in names}},
+        }
 
 
 def run(folder: Path, **files: Any) -> int:
     words = ["bench", "results", "--page", str(folder / "results.md")]
-    for name, value in {"capacity": capacity(), "cross": CROSS, "live": LIVE, **files}.items():
-        path = folder / f"{name}.json"
-        path.write_text(json.dumps(value))
-        words += [f"--{name}", str(path)]
+    for name, value in {"capacity": [*capacity()], "cross": [CROSS], "live": [LIVE], **files}.items():
+        for number, result in enumerate(value):
+            path = folder / f"{name}{number}.json"
+            path.write_text(json.dumps(result))
+            words += [f"--{name}", str(path)]
     return run_timely_command(words)
 
 
@@ -62,7 +69,8 @@ def test_the_page_and_its_five_pictures(tmp_path: Path) -> None:
     assert run(tmp_path) == 0
     text = (tmp_path / "results.md").read_text()
     assert "| `wid1` | 100 (50 to 150) | `edf` | 50 (25 to 75) | 2.00 |" in text
-    assert "\n.venv/bin/timely bench capacity --json 'a b.json'\n" in text
+    call = ".venv/bin/timely bench capacity --systems {} --json 'a b.json'\n"
+    assert f"```bash\n{call.format('timely,vllm')}{call.format('edf')}```" in text
     assert "`timely` is worst on spikes up to 100, with 0.50 of the best." in text
     assert "Within 5% on all of them: `fcfs`." in text
     assert "Mean error of response times 3.0%, worst 10.0%." in text
@@ -75,7 +83,7 @@ def test_the_page_and_its_five_pictures(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_a_file_of_another_benchmark_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
-    assert run(tmp_path, cross={"seeds": 1}) == 2
+    assert run(tmp_path, cross=[{"seeds": 1}]) == 2
     assert "is no result of `timely bench cross --json`" in capsys.readouterr().err
 
 

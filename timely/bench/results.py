@@ -1,7 +1,7 @@
 """The page of results: five pictures out of the JSON files of other benchmarks, each with the command it comes from."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,15 @@ FRONTIERS = (
 NEAR_BEST = 0.95
 
 
-def write_results_page(page: Path, capacity: Value, cross: Value, live: Value, ours: str = "timely") -> None:
+def write_results_page(
+    page: Path, capacity: Sequence[Value], cross: Value, live: Value, ours: str = "timely"
+) -> None:
     """Write the page, and its pictures into the folder ``images`` beside it.
 
     Each file names the command that wrote it.
 
     Args:
-        capacity: what ``timely bench capacity --json`` wrote.
+        capacity: what ``timely bench capacity --json`` wrote, by call: of all workloads, or some systems of some.
         cross: what ``timely bench cross --json`` wrote.
         live: what ``timely bench live --json`` wrote.
         ours: the discipline whose row and lines stand out.
@@ -43,28 +45,46 @@ def write_results_page(page: Path, capacity: Value, cross: Value, live: Value, o
     """
     images = page.parent / "images"
     images.mkdir(parents=True, exist_ok=True)
-    sections: tuple[tuple[str, Value, Callable[[], list[str]]], ...] = (
+    sections: tuple[tuple[str, Sequence[Value], Callable[[], list[str]]], ...] = (
         ("capacity", capacity, lambda: _robots(images, capacity, ours)),
         ("capacity", capacity, lambda: _share_over_load(images, capacity, ours)),
-        ("cross", cross, lambda: _cross_table(images, cross, ours)),
-        ("live", live, lambda: _simulated_and_measured(images, live)),
-        ("cross", cross, lambda: _frontier(images, cross, ours)),
+        ("cross", [cross], lambda: _cross_table(images, cross, ours)),
+        ("live", [live], lambda: _simulated_and_measured(images, live)),
+        ("cross", [cross], lambda: _frontier(images, cross, ours)),
     )
     lines = ["# Results", "", "Five pictures, and the command behind each.", ""]
-    for benchmark, result, section in sections:
-        lines += [*_section_or_note(benchmark, result, section), ""]
+    commands: set[str] = set()
+    for benchmark, results, section in sections:
+        lines += [*_section(benchmark, results, section, is_first=benchmark not in commands), ""]
+        commands.add(benchmark)
     core_write_file(page, "\n".join(lines).rstrip() + "\n")
 
 
-def _section_or_note(benchmark: str, result: Value, section: Callable[[], list[str]]) -> list[str]:
+def _section(
+    benchmark: str, results: Sequence[Value], section: Callable[[], list[str]], *, is_first: bool
+) -> list[str]:
+    """The section and its commands; a later one of the same benchmark refers to those."""
     try:
-        return [*section(), "", "```bash", f".venv/bin/{result['command']}", "```"]
+        commands = [f".venv/bin/{result['command']}" for result in results]
+        text = section()
     except (KeyError, TypeError, IndexError) as error:
         raise InvalidInput(f"is no result of `timely bench {benchmark} --json`", where=benchmark) from error
+    if is_first:
+        return [*text, "", "```bash", *commands, "```"]
+    return [*text, f"The values are of the runs of `timely bench {benchmark}` above."]
 
 
-def _robots(images: Path, capacity: Value, ours: str) -> list[str]:
-    workloads: Mapping[str, Value] = capacity["workloads"]
+def _workloads(capacity: Sequence[Value]) -> dict[str, dict[str, Value]]:
+    """The rows of all results, by workload and system."""
+    workloads: dict[str, dict[str, Value]] = {}
+    for result in capacity:
+        for name, rows in result["workloads"].items():
+            workloads.setdefault(name, {}).update(rows)
+    return workloads
+
+
+def _robots(images: Path, capacity: Sequence[Value], ours: str) -> list[str]:
+    workloads = _workloads(capacity)
     plots.plot_ranked_bars(
         images / "results-robots.png", "Robots on one machine with 99% of the urgent tasks in time",
         {
@@ -78,7 +98,7 @@ def _robots(images: Path, capacity: Value, ours: str) -> list[str]:
         "",
         "![Robots that each system carries, by workload](images/results-robots.png)",
         "",
-        f"Simulated, profile `{capacity['profile']}`, {capacity['seeds']} seeds.",
+        f"Simulated, profile `{capacity[0]['profile']}`, {capacity[0]['seeds']} seeds.",
         "Each system has the token budget that suits it; see [capacity](capacity.md).",
         "In brackets is the 95% interval over the seeds.",
         "",
@@ -99,9 +119,9 @@ def _cell(interval: Interval) -> str:
     return f"{robots:.0f} ({low:.0f} to {high:.0f})"
 
 
-def _share_over_load(images: Path, capacity: Value, ours: str) -> list[str]:
+def _share_over_load(images: Path, capacity: Sequence[Value], ours: str) -> list[str]:
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for name, rows in capacity["workloads"].items():
+    for name, rows in _workloads(capacity).items():
         ranking = sorted(rows, key=lambda system: (-rows[system]["load_99"], -rows[system]["load_90"]))
         best = [system for system in ranking if system not in STOCK][: CURVES - len(STOCK)]
         curves = dict.fromkeys([ours, *best, *(system for system in STOCK if system in rows)])

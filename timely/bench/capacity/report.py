@@ -108,7 +108,7 @@ def _round(value: float) -> float:
     return round(value, 4)
 
 
-def best_rival_ratio(rows: Mapping[str, Result], ours: str = "timely") -> tuple[float, str] | None:
+def best_rival_ratio(rows: Mapping[str, Mapping[str, Any]], ours: str = "timely") -> tuple[float, str] | None:
     """``load_99`` of ``ours`` over that of the best system of others, and its name; None if none carries any."""
     others = {name: float(row["load_99"]) for name, row in rows.items() if name not in (ours, *OURS)}
     if ours not in rows or not others:

@@ -9,10 +9,14 @@ from timely.cli.bench.options import require_cli_package
 from timely.core.files import core_read_json
 
 File = Annotated[Path, typer.Option(metavar="FILE", help="Its JSON.", exists=True, dir_okay=False)]
+Files = Annotated[
+    list[Path],
+    typer.Option(metavar="FILE", help="Its JSON; again for each call.", exists=True, dir_okay=False),
+]
 
 
 def command(
-    capacity: File,
+    capacity: Files,
     cross: File,
     live: File,
     page: Annotated[Path, typer.Option(help="The page to write; pictures go beside it.")] = Path(
@@ -27,5 +31,7 @@ def command(
     require_cli_package("matplotlib")
     from timely.bench.results import write_results_page
 
-    write_results_page(page, core_read_json(capacity), core_read_json(cross), core_read_json(live), ours)
+    write_results_page(
+        page, [core_read_json(file) for file in capacity], core_read_json(cross), core_read_json(live), ours
+    )
     typer.echo(f"timely: {page}")
