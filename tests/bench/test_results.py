@@ -38,6 +38,7 @@ def capacity() -> Iterator[dict[str, Any]]:
     rows = {
         system: {
             "load_99": load,
+            "all_90": 8 / load,
             "interval_99": [0.5 * load, 1.5 * load],
             "load_90": 2 * load,
             "curve": [(0.5, 1.0), (load, 0.99), (8.0, 0.2)],
@@ -68,7 +69,7 @@ def test_the_page_and_its_five_pictures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert run(tmp_path) == 0
     text = (tmp_path / "results.md").read_text()
-    assert "| `wid1` | 100 (50 to 150) | `edf` | 50 (25 to 75) | 2.00 |" in text
+    assert "| `wid1` | 100 (50 to 150) | `edf` | 50 (25 to 75) | 2.00 | 0.25 (`vllm`) |" in text
     call = ".venv/bin/timely bench capacity --systems {} --json 'a b.json'\n"
     assert f"```bash\n{call.format('timely,vllm')}{call.format('edf')}```" in text
     assert "`timely` is worst on spikes up to 100, with 0.50 of the best." in text

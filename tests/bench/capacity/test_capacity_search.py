@@ -148,3 +148,11 @@ def test_systems_are_tuned_and_compared(monkeypatch: pytest.MonkeyPatch) -> None
     assert ratio == pytest.approx(2.0, rel=0.01)
     assert rival == "vllm"
     assert lines == [f"wid2: timely carries {rows['timely']['robots_99']:.0f} robots"]
+
+
+def test_a_rival_is_another_projects_system_and_bears_the_lowest_load() -> None:
+    loads = {"timely": 6.0, "timely-jump-ahead": 9.0, "weighted-tardiness": 7.0, "vllm": 0.01}
+    rows = {name: {"load_99": load, "all_90": 8.0} for name, load in loads.items()}
+    assert best_rival_ratio(rows) is None
+    assert best_rival_ratio({**rows, "jitserve": {"load_99": 2.0}}) == (3.0, "jitserve")
+    assert best_rival_ratio(rows, load="all_90") == (1.0, "vllm")

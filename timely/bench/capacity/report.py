@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from timely.bench.capacity.search import TARGETS, CapacityRun, LoadGrid, SystemLoads
+from timely.bench.capacity.search import FINE, TARGETS, CapacityRun, LoadGrid, SystemLoads
 from timely.bench.capacity.workloads import find_capacity_workload
 from timely.bench.papers import plots
 from timely.bench.papers.seed_statistics import Interval, paper_interval
 
 HEADLINE_TARGET = 0.99
 
-OURS = ("timely", "weighted-tardiness")
+OURS = ("timely", "timely-jump-ahead", "weighted-tardiness")
 """Systems that are no rivals of each other."""
 
 BESIDE = ("urgent", "all", "utility_urgent", "utility_all", "served", "waiting_s")
@@ -108,13 +108,16 @@ def _round(value: float) -> float:
     return round(value, 4)
 
 
-def best_rival_ratio(rows: Mapping[str, Mapping[str, Any]], ours: str = "timely") -> tuple[float, str] | None:
-    """``load_99`` of ``ours`` over that of the best system of others, and its name; None if none carries any."""
-    others = {name: float(row["load_99"]) for name, row in rows.items() if name not in (ours, *OURS)}
-    if ours not in rows or not others:
+def best_rival_ratio(
+    rows: Mapping[str, Mapping[str, Any]], ours: str = "timely", load: str = "load_99"
+) -> tuple[float, str] | None:
+    """A load of ``ours`` over that of the best system of others, and its name; None if none bears the lowest load."""
+    lowest = FINE.load(FINE.lowest)
+    rivals = [name for name, row in rows.items() if name not in (ours, *OURS) and row[load] >= lowest]
+    if ours not in rows or not rivals:
         return None
-    rival = max(others, key=lambda name: others[name])
-    return (float(rows[ours]["load_99"]) / others[rival], rival) if others[rival] > 0.0 else None
+    rival = max(rivals, key=lambda name: float(rows[name][load]))
+    return float(rows[ours][load]) / float(rows[rival][load]), rival
 
 
 def owner_ratio(workload: str, rows: Mapping[str, Result]) -> tuple[float, str] | None:
