@@ -34,6 +34,15 @@ def test_without_any_robot_the_stop_is_no_success(served: Fleet) -> None:
     assert "timely_fleet_stopped 0.0" in served.http.get("/metrics").text
 
 
+@pytest.mark.parametrize("headers", [{}, {"Content-Type": "application/x-www-form-urlencoded"}])
+def test_a_stop_needs_no_body(served: Fleet, headers: dict[str, str]) -> None:
+    """``curl -X POST`` must do in an emergency."""
+    answer = served.http.post("/v1/stop", headers=headers, timeout=WAIT_S)
+    assert (answer.status_code, answer.json()["stopped"]) == (200, True)
+    other = {**headers, "Origin": "http://elsewhere"}
+    assert served.http.post("/v1/stop", headers=other).status_code == 403
+
+
 def test_every_robot_acknowledges_or_is_unknown(served: Fleet) -> None:
     with client(served) as timely, client(served) as bridge:
         orders = bridge.stop_orders(["drone-1", "drone-2", "drone-3"])

@@ -25,8 +25,8 @@ def stop_router(service: TaskService) -> APIRouter:
     @routes.post("", openapi_extra=body_schema(StopBody))
     async def stop(request: Request) -> JSONResponse:
         """Stop every robot. The response has each robot's state: ``halted``, ``at_rest``, or ``unknown`` without an
-        acknowledgement in time. ``success`` needs at least one robot and none that is unknown."""
-        body = await read_body(request, StopBody)
+        acknowledgement in time. ``success`` needs at least one robot and none that is unknown. A stop needs no body."""
+        body = await read_body(request, StopBody) if await request.body() else StopBody()
         return JSONResponse(await stops.stop(http_request_principal(request), body.reason, body.deadline_s))
 
     @routes.get("")
