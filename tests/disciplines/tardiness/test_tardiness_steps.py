@@ -365,6 +365,18 @@ def test_nobody_rides_in_a_step_with_somebody_late() -> None:
     assert scene.compose(3.0).tokens == {"late": 1}
 
 
+@pytest.mark.parametrize(("utility", "rides"), [(NORMAL, True), (URGENT, False)])
+def test_while_memory_is_short_plans_ride_beside_late_normal_tasks(
+    utility: TimeUtility, *, rides: bool
+) -> None:
+    """In lasting overload each step has a late member, and plans that wait are evicted and computed again."""
+    scene = Scene()
+    scene.free_blocks = 5
+    scene.parked("parked", due_s=60.0, resume_s=59.0)
+    scene.job("late", utility, arrival_s=0.0, running=True)
+    assert ("parked" in scene.compose(3.0).tokens) is rides
+
+
 def test_riders_take_no_blocks_from_anybody() -> None:
     scene = Scene()
     scene.parked("parked", due_s=6.0, resume_s=5.0)

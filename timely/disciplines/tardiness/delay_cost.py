@@ -50,6 +50,11 @@ class DelayCost:
         """No member loses anything by a delay."""
         return not self._timely and not self._in_bulk and self.late_weight == 0.0
 
+    @property
+    def steepest_late(self) -> float:
+        """Utility that a second of delay costs that late member which loses most; 0 without any."""
+        return max(self._late, default=0.0)
+
     def room_s(self, already_s: float) -> float:
         """Further delay that makes no member late, seconds."""
         self.settle(already_s)

@@ -34,11 +34,11 @@ order of an index. Each joins only if it gains at least what the members lose:
   in vLLM. They wait only for jobs that lose utility faster: a normal task's segment interrupts no answer.
 * **Opportunistic decode.** A parked generation joins a step that runs anyway if that delays no member too much.
   Decoding it with others is nearly free; decoding it alone later costs a whole step a token. It never starts a step
-  before its robot is about to run dry. While less KV cache is free than in use, all parked generations join. A complete
-  plan gives its memory back; a waiting one is evicted and computed again. Otherwise reporting robots fill the step up
-  to ``MAX_RIDERS`` sequences, and at least one more joins at each decision. More would close their segments together,
-  and these would leave one after the other. Of robots that do not report all join: far ahead they bear that their
-  execution times are wrong.
+  before its robot is about to run dry. While less KV cache is free than in use, all parked generations join, beside
+  late normal tasks too, not beside late urgent ones. A complete plan gives its memory back; a waiting one is evicted
+  and computed again, which delays all. Otherwise reporting robots fill the step up to ``MAX_RIDERS`` sequences, and at
+  least one more joins at each decision. More would close their segments together, and these would leave one after the
+  other. Of robots that do not report all join: far ahead they bear that their execution times are wrong.
 * **Eviction.** A new job takes the memory of others only if it gains at least what they lose by it, their
   recomputation included. Where one that is not parked must lose its cache, it is one that has the time, with the least
   to be computed again.
@@ -327,7 +327,7 @@ class WeightedTardiness(KeyedDiscipline):
             plan.limited_by = step.limited_by or ("batch" if builder.slots <= 0 else "tokens")
         if self.RIDE_HORIZON_S > 0.0 and plan.tokens:
             riders, short = self._riders(table, now, limits.free_blocks)
-            if riders and (step.in_time or step.is_cheap):
+            if riders and (step.in_time or step.is_cheap or (short and step.is_mild)):
                 step.decode_early(riders, all_join=short or step.is_cheap)
         self._settle(builder, step, all_join=all_join)
         builder.worth = None  # builder and step would stay until a garbage collection

@@ -132,6 +132,12 @@ class Step:
         return self._all.late_weight
 
     @property
+    def is_mild(self) -> bool:
+        """No late member loses utility faster than a normal task."""
+        self._all.settle(self._delay_s)
+        return self._all.steepest_late <= -NORMAL.alpha
+
+    @property
     def is_cheap(self) -> bool:
         """A delay costs the late members less than it costs those of other steps."""
         return False
