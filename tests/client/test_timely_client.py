@@ -483,3 +483,19 @@ def test_a_server_that_is_gone_hides_no_error_of_the_program(leaves_by: type[Bas
         with pytest.raises(leaves_by or EngineFailed):
             leave()
         assert plan.ended
+
+
+@pytest.mark.parametrize("token", ["two words-of-a-file", "schlüssel-der-flotte", "a-token\nHost: elsewhere"])
+def test_a_token_that_no_header_carries_is_refused_without_showing_it(token: str) -> None:
+    with pytest.raises(InvalidInput, match="TIMELY_TOKEN") as caught:
+        TimelyClient(token=token)
+    assert token not in str(caught.value)
+
+
+def test_a_token_out_of_a_file_may_end_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={"sent": request.headers["Authorization"]})
+
+    monkeypatch.setenv("TIMELY_TOKEN", "the-token\n")
+    with TimelyClient(transport=httpx.MockTransport(answer)) as timely:
+        assert timely.stats() == {"sent": "Bearer the-token"}

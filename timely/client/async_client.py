@@ -58,7 +58,7 @@ class AsyncTimelyClient:
             transport=transport,
             limits=CONNECTIONS,
             verify=client_tls(verify),
-            headers=bearer_header(token or os.environ.get(TOKEN_VARIABLE) or None),
+            headers=bearer_header(token or os.environ.get(TOKEN_VARIABLE)),
         )
         self._connection = AsyncConnection(url, http, silence_s, reconnect_s, clock or SystemClock(), sleep)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import zlib
 from collections.abc import Iterable, Sequence
@@ -10,7 +11,8 @@ from urllib.parse import quote
 from weakref import WeakSet
 
 from timely.client.events import Segment
-from timely.core.errors import EngineFailed
+from timely.client.problems import TOKEN_VARIABLE
+from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.reports import ExecutionReport, ReportKind
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 
@@ -113,8 +115,15 @@ def reports_body(
 
 
 def bearer_header(token: str | None) -> dict[str, str]:
-    """The header that identifies the principal."""
-    return {} if token is None else {"Authorization": f"Bearer {token}"}
+    """The header that identifies the principal. A line feed at the end, as of a file, is left out.
+
+    Raises:
+        InvalidInput: no header can carry it; the message does not show it.
+    """
+    token = (token or "").strip()
+    if not re.fullmatch(r"[!-~]*", token):
+        raise InvalidInput("has spaces or no ASCII", where=f"token, {TOKEN_VARIABLE}")
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _task_token(token: str | None) -> dict[str, str]:

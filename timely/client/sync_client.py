@@ -59,7 +59,7 @@ class TimelyClient:
             transport=transport,
             limits=CONNECTIONS,
             verify=client_tls(verify),
-            headers=bearer_header(token or os.environ.get(TOKEN_VARIABLE) or None),
+            headers=bearer_header(token or os.environ.get(TOKEN_VARIABLE)),
         )
         self._connection = Connection(url, http, silence_s, reconnect_s, clock or SystemClock(), sleep)
 
