@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from timely.plans.skill_library import load_skill_set
+from timely.core.errors import EngineFailed
+from timely.plans.skill_library import PATH_VARIABLE, find_skill_set, find_skill_set_copy, load_skill_set
 
 ROVER = """\
 name: rover
@@ -95,6 +96,15 @@ def test_a_change_of_meaning_changes_it(tmp_path: Path, old: str, new: str) -> N
     changed = ROVER.replace(old, new, 1).replace("example: dr(50)", "example: drive(50)")
     assert changed != ROVER.replace("example: dr(50)", "example: drive(50)")
     assert fingerprint(tmp_path, ROVER) != fingerprint(tmp_path, changed)
+
+
+def test_a_program_may_ask_for_one_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rover.yaml").write_text(ROVER, encoding="utf-8")
+    monkeypatch.setenv(PATH_VARIABLE, str(tmp_path))
+    rover = find_skill_set("rover")
+    assert find_skill_set_copy("rover", "") is find_skill_set_copy("rover", rover.fingerprint) is rover
+    with pytest.raises(EngineFailed, match=f"rover is {rover.fingerprint} here, 0123456789abcdef where"):
+        find_skill_set_copy("rover", "0123456789abcdef")
 
 
 def test_prose_counts_by_its_boundaries(tmp_path: Path) -> None:

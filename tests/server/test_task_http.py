@@ -12,6 +12,7 @@ import httpx
 import pytest
 from fleet import DRONE, WAIT_S, Fleet, Reader, body, events_of, fleet
 
+from timely.engines.base import GenerationRequest
 from timely.engines.scripts import Script, ScriptedSegment
 
 SO_ATTACH_FILTER = 26
@@ -106,6 +107,24 @@ def test_duplicate_and_out_of_order_reports_change_nothing(served: Fleet) -> Non
         served.run_for(4.0)
         names = [(name, data.get("index")) for _, name, data in reader.rest()]
         assert names == [("segment", 0), ("segment", 1), ("result", None)]
+
+
+def test_the_engine_gets_the_fingerprint_of_the_skill_set() -> None:
+    requests: list[GenerationRequest] = []
+
+    def plan(request: GenerationRequest) -> Script:
+        requests.append(request)
+        return ["mu(50);"]
+
+    with (
+        fleet(engine={"planner": plan}) as served,
+        served.http.stream("POST", "/v1/tasks", json=body("not listed")) as response,
+    ):
+        reader = Reader(response)
+        reader.next()
+        served.run_for(5.0)
+        assert reader.next()[2]["text"] == "mu(50);"
+    assert [request.skill_set_fingerprint for request in requests] == [DRONE.fingerprint]
 
 
 def test_a_report_for_a_segment_that_was_not_sent_is_a_conflict(served: Fleet) -> None:

@@ -146,6 +146,8 @@ class GenerationRequest:
         keep_prompt: the prompt's blocks are the last that the prefix cache gives up.
         history: a plan that was begun before a restart, which goes on behind its segments.
         arrival_s: when the task arrived, seconds on the engine's clock; None: on its arrival in the engine.
+        skill_set_fingerprint: of the copy by which the segments are checked; an engine that reads another copy refuses
+            the plan. Empty: it is not compared.
     """
 
     task_id: str
@@ -163,6 +165,7 @@ class GenerationRequest:
     keep_prompt: bool = False
     history: PlanHistory | None = None
     arrival_s: float | None = None
+    skill_set_fingerprint: str = ""
 
     @property
     def words(self) -> str:

@@ -10,7 +10,7 @@ from timely.engines.base import GenerationRequest
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.robot_profiles import RobotProfile, find_plan_robot_profile
-from timely.plans.skill_library import find_skill_set
+from timely.plans.skill_library import find_skill_set_copy
 from timely.plans.skill_set import SkillSet
 from timely.plans.timing import segment_execution_s
 
@@ -93,8 +93,9 @@ def nearest_script(request: GenerationRequest) -> Script:
 
     Raises:
         UnknownName: no such skill set or robot. InvalidInput: the skill set has no example to play.
+        EngineFailed: plans of the skill set are checked by another copy.
     """
-    skill_set = find_skill_set(request.skill_set)
+    skill_set = find_skill_set_copy(request.skill_set, request.skill_set_fingerprint)
     robot = request.robot or skill_set.profile
     profile = find_plan_robot_profile(robot) if robot else None
     if skill_set.language == "text" and not skill_set.examples:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from lrtrace.errors import BadInput
 from lrtrace.yaml_file import YamlFile, read_lrtrace_yaml
-from timely.core.errors import InvalidInput, UnknownName
+from timely.core.errors import EngineFailed, InvalidInput, UnknownName
 from timely.plans.language.parser import parse_plan
 from timely.plans.skill_set import NAME, SkillSet
 
@@ -53,6 +53,25 @@ def find_skill_set(name: str) -> SkillSet:
                     )
                 return skill_set
     raise UnknownName("skill set", name, skill_set_names(), where="skill_set")
+
+
+def find_skill_set_copy(name: str, fingerprint: str) -> SkillSet:
+    """The skill set of that name, where another program checks plans by its own copy.
+
+    Args:
+        fingerprint: of that copy; empty takes any.
+
+    Raises:
+        EngineFailed: this program would read another copy. UnknownName, InvalidInput: as ``find_skill_set``.
+    """
+    skill_set = find_skill_set(name)
+    if fingerprint not in ("", skill_set.fingerprint):
+        raise EngineFailed(
+            f"skill set {name} is {skill_set.fingerprint} here, {fingerprint} where its plans are checked: "
+            "its file was changed, so start the server again",
+            where="skill_set",
+        )
+    return skill_set
 
 
 def load_skill_set(name_or_path: str | Path) -> SkillSet:

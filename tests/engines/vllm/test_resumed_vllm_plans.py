@@ -118,6 +118,17 @@ def test_a_value_that_filled_the_context_ends_a_plan_that_would_go_on() -> None:
     assert (end.reason, end.text, end.tokens) == ("length", "go();" * 3, 12)
 
 
+def test_an_engine_process_with_another_copy_of_the_skill_set_refuses_a_plan() -> None:
+    scene = Scene()
+    own = vllm_skill_set("arm").fingerprint
+    for name, fingerprint in (("other", "0123456789abcdef"), ("same", own)):
+        params = {"task_id": name, "skill_set": "arm", "skill_set_fingerprint": fingerprint}
+        scene.add(name, PROMPT, 2, params)
+    scene.run()
+    assert scene.finished == {"other": "error", "same": "length"}
+    scene.check_empty()
+
+
 def test_a_word_that_the_limit_of_tokens_cut_off_is_no_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     from timely.engines.vllm.request_intake import RequestIntake
 

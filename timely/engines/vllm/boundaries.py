@@ -14,7 +14,7 @@ from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import TimelyError
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
-from timely.plans.skill_library import find_skill_set
+from timely.plans.skill_library import find_skill_set_copy
 from timely.plans.skill_set import SkillSet
 from timely.plans.timing import plan_segment_max_tokens, segment_execution_s
 
@@ -129,9 +129,9 @@ class CountedBoundaries:
 
 
 @cache
-def vllm_skill_set(name: str) -> SkillSet:
-    """The skill set of that name, read once a process."""
-    return find_skill_set(name)
+def vllm_skill_set(name: str, fingerprint: str = "") -> SkillSet:
+    """The skill set of that name, read once a process and copy; see ``find_skill_set_copy``."""
+    return find_skill_set_copy(name, fingerprint)
 
 
 @cache
@@ -149,10 +149,10 @@ class SegmentBounds:
 
     def tokens(self, skill_set: SkillSet) -> int:
         """Tokens of the longest segment that the skill set can produce."""
-        bound = self._tokens.get(skill_set.name)
+        bound = self._tokens.get(skill_set.fingerprint)
         if bound is None:
             bound = plan_segment_max_tokens(
                 skill_set, lambda text: list(self._tokenizer.encode(text, add_special_tokens=False))
             )
-            self._tokens[skill_set.name] = bound
+            self._tokens[skill_set.fingerprint] = bound
         return bound

@@ -46,6 +46,7 @@ from timely.engines.vllm.arguments import (
     set_vllm_environment,
     vllm_engine_features,
 )
+from timely.engines.vllm.boundaries import vllm_skill_set
 from timely.engines.vllm.engine_choice import VllmEngineChoice
 from timely.engines.vllm.engine_events import (
     vllm_engine_stats,
@@ -343,11 +344,12 @@ class VllmEngine(Engine):
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-        rules = self._grammar(request.skill_set) if request.constrained and not request.forced else ""
+        rules = self._grammar(request) if request.constrained and not request.forced else ""
         timely: dict[str, Any] = {
             **vllm_hint_params(request.hints),
             "task_id": request.task_id,
             "skill_set": request.skill_set,
+            "skill_set_fingerprint": request.skill_set_fingerprint,
             "robot": request.robot,
             # The task's own words: predictors were trained on these, not on the scene around them.
             "text": request.words[:TEXT_CHARS],
@@ -377,12 +379,13 @@ class VllmEngine(Engine):
             **sampling_keywords(timely, trace_replay=self._args.enable_trace_replay),
         )
 
-    def _grammar(self, skill_set: str) -> str:
-        if not skill_set:
+    def _grammar(self, request: GenerationRequest) -> str:
+        if not request.skill_set:
             return ""
-        if skill_set not in self._grammars:
-            self._grammars[skill_set] = plan_grammar(find_skill_set(skill_set))
-        return self._grammars[skill_set]
+        skill_set = vllm_skill_set(request.skill_set, request.skill_set_fingerprint)
+        if skill_set.fingerprint not in self._grammars:
+            self._grammars[skill_set.fingerprint] = plan_grammar(skill_set)
+        return self._grammars[skill_set.fingerprint]
 
     # ------------------------------------------------------------------ control
 

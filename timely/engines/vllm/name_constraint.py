@@ -114,7 +114,8 @@ class PromptNames:
             vocabulary = self.vocabulary(request_id)
             if vocabulary is None:
                 return None
-            plan.guide = NameGuide(plan.names, vllm_skill_set(plan.params.skill_set), vocabulary)
+            skill_set = vllm_skill_set(plan.params.skill_set, plan.params.skill_set_fingerprint)
+            plan.guide = NameGuide(plan.names, skill_set, vocabulary)
         return plan.guide
 
 

@@ -64,6 +64,8 @@ class TimelyParams(BaseModel):
     task_id: str | None = Field(None, max_length=200)
     tuf: TufParams | None = None
     skill_set: str = Field("", max_length=100)
+    skill_set_fingerprint: str = Field("", max_length=64)
+    """Of the copy by which the plan's segments are checked; an engine with another copy refuses the plan."""
     robot: str = Field("", max_length=100)
     agent: str = Field("", max_length=200)
     app: str | None = Field(None, max_length=200)

@@ -225,7 +225,7 @@ def _validating(process: Callable[..., Any]) -> Callable[..., Any]:
             if timely is not None and from_client:
                 params.extra_args[KEY] = {**params.extra_args.get(KEY, {}), "awaits_values": False}
             if timely is not None and timely.skill_set:
-                vllm_skill_set(timely.skill_set)
+                vllm_skill_set(timely.skill_set, timely.skill_set_fingerprint)
                 if isinstance(prompt, Mapping) and prompt.get("prompt_embeds") is not None:
                     # A robot's value is appended to token ids.
                     raise InvalidInput(

@@ -48,6 +48,7 @@ class RequestIntake:
 
         Raises:
             InvalidInput: unknown skill set or robot, or segments without a tokenizer.
+            EngineFailed: plans of its skill set are checked by another copy than this process has.
         """
         boundaries, segment_tokens = self._boundaries(request, params)
         lora = request.lora_request
@@ -93,7 +94,7 @@ class RequestIntake:
             return CountedBoundaries(params.forced), params.segment_tokens or longest
         if not params.skill_set:
             return None, self._settings.plain_segment_tokens
-        skill_set = vllm_skill_set(params.skill_set)
+        skill_set = vllm_skill_set(params.skill_set, params.skill_set_fingerprint)
         profile = vllm_robot_profile(params.robot) if params.robot else None
         detokenizer = IncrementalDetokenizer.from_new_request(
             self.tokenizer, _bare(request, params.resumed_tokens)

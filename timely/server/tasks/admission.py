@@ -180,6 +180,7 @@ class Admission:
             system=prompt.system,
             task=request.task,
             skill_set=task.skill_set.name,
+            skill_set_fingerprint=task.skill_set.fingerprint,
             robot=task.profile.name,
             hints=RequestHints(
                 utility=request.tuf,
