@@ -16,7 +16,15 @@ import pytest
 import pytest_asyncio
 from hints import with_hints
 
-from timely.core.errors import Conflict, EngineDied, InvalidInput, TooLarge, UnknownName, Unsupported
+from timely.core.errors import (
+    Conflict,
+    EngineDied,
+    EngineFailed,
+    InvalidInput,
+    TooLarge,
+    UnknownName,
+    Unsupported,
+)
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT
 from timely.engines.base import (
@@ -101,6 +109,7 @@ async def test_a_real_plan_of_the_real_model_is_executable(engine: VllmEngine) -
         prompt=prompt.user,
         system=prompt.system,
         skill_set="drone",
+        skill_set_fingerprint=skill_set.fingerprint,
         robot="tello",
         max_tokens=128,
     )
@@ -216,6 +225,11 @@ async def test_bad_requests_are_refused_and_the_engine_lives_on(engine: VllmEngi
         await collect(engine, GenerationRequest(task_id="big", prompt="word " * 5000))
     with pytest.raises(InvalidInput, match="skill set"):
         await collect(engine, GenerationRequest(task_id="set", prompt="x", skill_set="nonsense"))
+    other = GenerationRequest(
+        task_id="copy", prompt="x", skill_set="drone", skill_set_fingerprint="0123456789abcdef"
+    )
+    with pytest.raises(EngineFailed, match="skill set drone is .* here, 0123456789abcdef where its plans"):
+        await collect(engine, other)
     live = engine.generate(planned("twice", 60.0))
     await asyncio.wait_for(anext(live), 20)
     with pytest.raises(Conflict):
