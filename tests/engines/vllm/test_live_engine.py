@@ -228,7 +228,7 @@ async def test_bad_requests_are_refused_and_the_engine_lives_on(engine: VllmEngi
     other = GenerationRequest(
         task_id="copy", prompt="x", skill_set="drone", skill_set_fingerprint="0123456789abcdef"
     )
-    with pytest.raises(EngineFailed, match="skill set drone is .* here, 0123456789abcdef where its plans"):
+    with pytest.raises(EngineFailed, match=r"skill set drone is .* here, 0123456789abcdef where its plans"):
         await collect(engine, other)
     live = engine.generate(planned("twice", 60.0))
     await asyncio.wait_for(anext(live), 20)
