@@ -499,3 +499,11 @@ def test_a_token_out_of_a_file_may_end_its_line(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TIMELY_TOKEN", "the-token\n")
     with TimelyClient(transport=httpx.MockTransport(answer)) as timely:
         assert timely.stats() == {"sent": "Bearer the-token"}
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:8000", "", "http://", "http://[::1", "http://h:99999", "http://h:1\n", "ftp://h"]
+)
+def test_an_address_without_a_server_is_refused_at_once(url: str) -> None:
+    with pytest.raises(InvalidInput, match=r"url: must be like http://127\.0\.0\.1:8000"):
+        TimelyClient(url)

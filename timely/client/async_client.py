@@ -18,6 +18,7 @@ from timely.client.problems import TOKEN_VARIABLE
 from timely.client.protocol import Utility, bearer_header, reports_body, task_body, v1_url_path
 from timely.client.tls import client_tls
 from timely.core.clock import Clock, SystemClock
+from timely.core.http_url import check_http_url
 from timely.core.reports import ExecutionReport
 
 
@@ -34,6 +35,9 @@ class AsyncTimelyClient:
         token: bearer token of this program's principal; by default the environment variable ``TIMELY_TOKEN``.
         verify: certificates for TLS, as for httpx; by default with those of the environment, as ``client_tls`` says.
         transport: replaces the network in tests.
+
+    Raises:
+        InvalidInput: no server can be at the URL, or no header can carry the token.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class AsyncTimelyClient:
         clock: Clock | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        check_http_url(url, "http://127.0.0.1:8000", where="url")
         self.agent = agent
         self.url = url
         http = httpx.AsyncClient(

@@ -19,6 +19,7 @@ from timely.client.sync_stop import StopStream
 from timely.client.sync_stream import TaskStream
 from timely.client.tls import client_tls
 from timely.core.clock import Clock, SystemClock
+from timely.core.http_url import check_http_url
 from timely.core.reports import ExecutionReport
 
 
@@ -35,6 +36,9 @@ class TimelyClient:
         token: bearer token of this program's principal; by default the environment variable ``TIMELY_TOKEN``.
         verify: certificates for TLS, as for httpx; by default with those of the environment, as ``client_tls`` says.
         transport: replaces the network in tests.
+
+    Raises:
+        InvalidInput: no server can be at the URL, or no header can carry the token.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class TimelyClient:
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        check_http_url(url, "http://127.0.0.1:8000", where="url")
         self.agent = agent
         self.url = url
         http = httpx.Client(

@@ -1,5 +1,6 @@
 """URLs that a user gives of a server."""
 
+import re
 from urllib.parse import urlsplit
 
 from timely.core.errors import InvalidInput
@@ -12,7 +13,8 @@ def check_http_url(url: object, example: str, *, where: str) -> None:
         InvalidInput: it cannot; the message has ``example``.
     """
     try:
-        parts = urlsplit(url) if isinstance(url, str) else None
+        # A line feed at the end would be left out here, and would be an error of the HTTP library later.
+        parts = urlsplit(url) if isinstance(url, str) and not re.search(r"[\s\x00-\x1f]", url) else None
         is_usable = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)
         is_usable = is_usable and (parts is None or parts.port != 0)
     except ValueError:
