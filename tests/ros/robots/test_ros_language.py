@@ -277,7 +277,7 @@ ODDITIES = (
     *("'", '"', "\\", "\n", ",", ";", "{", "}", "(", ")", "->", ":", "?", "_1", "#", "&&", "."),
     *("e9", "1e400", "-0", "00", "nan", "inf", "True", "0.", "-", "9" * 14, "9" * 16, "50cm"),
 )
-DRIVER_ONLY = ("in a block", "has no value yet", "without a")
+DRIVER_ONLY = ("in a block", "has no value yet", "without a", "makes more than", "takes more than")
 """Errors that the driver sees only when it interprets the segment behind those before it."""
 
 

@@ -290,9 +290,10 @@ class VllmEngine(Engine):
         if history is not None:
             segments = account["segments"]
             text = "".join([history.text, *(part["text"] for part in segments), account.get("tail", "")])
+        done = vllm_generation_done(request, last, account, text)
         if whole and account["segments"]:
-            yield vllm_merged_segment(request.task_id, account["segments"], text)
-        yield vllm_generation_done(request, last, account, text)
+            yield vllm_merged_segment(account, done)
+        yield done
 
     def _stream(
         self, request: GenerationRequest, token_ids: list[int], resumed_tokens: int, engine: int | None

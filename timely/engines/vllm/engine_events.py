@@ -56,12 +56,13 @@ def _fastest_paces(engines: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return paces
 
 
-def vllm_merged_segment(task_id: str, segments: Sequence[Mapping[str, Any]], text: str) -> SegmentReady:
-    """Mode ``whole``: the finished plan as one segment."""
+def vllm_merged_segment(account: Mapping[str, Any], done: GenerationDone) -> SegmentReady:
+    """Mode ``whole``: the finished plan as one segment, without a rest that the limit of tokens cut off."""
+    segments: Sequence[Mapping[str, Any]] = account["segments"]
     return SegmentReady(
-        task_id=task_id,
+        task_id=done.task_id,
         index=0,
-        text=text,
+        text=done.text if done.reason == "complete" else done.text.removesuffix(done.tail),
         tokens=sum(segment["tokens"] for segment in segments),
         ready_s=segments[-1]["ready_s"],
         execution_s=sum(segment["execution_s"] for segment in segments),
