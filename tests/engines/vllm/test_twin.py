@@ -22,6 +22,7 @@ from manual_clock import ManualClock
 from timely.core.hints import RequestHints
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.registry import create_discipline
+from timely.engines.base import Mode
 from timely.engines.replay_estimates import ReplayEstimates
 from timely.engines.replay_types import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.scheduler_core import Controller
@@ -108,8 +109,11 @@ def simulated(
     blocks: int,
     closed_loop: bool = False,
     asynchronous: bool = False,
+    mode: Mode = "segmented",
 ) -> list[dict[str, Any]]:
-    options = ReplayOptions(discipline=discipline, closed_loop=closed_loop, journal=False, max_resident=64)
+    options = ReplayOptions(
+        discipline=discipline, closed_loop=closed_loop, journal=False, max_resident=64, mode=mode
+    )
     simulator = Simulator(options, profile(blocks, asynchronous), repeat_steps=False)
     journal: list[dict[str, Any]] = []
     simulator.controller.journal = lambda event: journal.append(dict(event))
@@ -125,13 +129,11 @@ def vllm_config() -> Any:
 
     from timely.engines.vllm.model import default_model
 
-    config = EngineArgs(
+    return EngineArgs(
         model=str(default_model()), dtype="float32", enforce_eager=True, block_size=BLOCK, max_model_len=1024,
         max_num_seqs=64, max_num_batched_tokens=BUDGET, enable_prefix_caching=True,
         scheduler_cls="timely.engines.vllm.scheduler.TimelyScheduler",
     ).create_engine_config()  # fmt: skip
-    config.additional_config = {"timely": {"max_batch": MAX_BATCH}}
-    return config
 
 
 class Twin:
@@ -147,6 +149,7 @@ class Twin:
         discipline: str,
         blocks: int,
         closed_loop: bool = False,
+        mode: Mode = "segmented",
     ) -> None:
         import torch
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -158,6 +161,7 @@ class Twin:
         # One block is vLLM's own null block.
         vllm_config.cache_config.num_gpu_blocks = blocks + 1
         vllm_config.scheduler_config.async_scheduling = self.AT_ONCE > 1
+        vllm_config.additional_config = {"timely": {"max_batch": MAX_BATCH, "mode": mode}}
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
         cache = KVCacheConfig(
             num_blocks=blocks + 1, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
@@ -345,6 +349,24 @@ def test_the_same_decisions_composed_ahead(vllm_config: Any, discipline: str) ->
     for number, (ours, theirs) in enumerate(zip(live, simulation, strict=False)):
         assert ours == theirs, f"step {number}"
     assert len(live) == len(simulation)
+
+
+@pytest.mark.parametrize("mode", ["stream", "whole"])
+@pytest.mark.parametrize("discipline", ["timely", "weighted-tardiness", "pud", "edf"])
+def test_the_same_decisions_where_nothing_parks(vllm_config: Any, discipline: str, mode: Mode) -> None:
+    """In mode ``whole`` the live scheduler took each segment for sent, and its robot for busy."""
+    tasks = trace(seed=19, jobs=40)
+    live = Twin(vllm_config, tasks, discipline, blocks=4000, mode=mode).run()
+    simulation = simulated(tasks, discipline, blocks=4000, mode=mode)
+    for number, (ours, theirs) in enumerate(zip(steps(live), steps(simulation), strict=False)):
+        assert ours == theirs, f"step {number}"
+    assert len(steps(live)) == len(steps(simulation)) > 50
+    closed = [
+        sorted((str(e["job"]), e["index"], e["tokens"], e["t_s"]) for e in journal if e["event"] == "segment")
+        for journal in (live, simulation)
+    ]
+    assert closed[0] == closed[1]
+    assert len(closed[0]) == (40 if mode == "whole" else sum(len(task.plan) for task in tasks))
 
 
 def limited(tasks: list[PlannedTask]) -> list[PlannedTask]:

@@ -247,6 +247,15 @@ class Simulator:
     def _finish(self, lives: list[LiveTask], now: float) -> None:
         for live in lives:
             task = live.task
+            if self._whole and not task.plain:
+                # The plan is one segment, which its robot gets only now.
+                self.controller.close_segment(
+                    live.job,
+                    "".join(segment.text for segment in task.plan),
+                    sum(self.estimates.estimate_s(task, index) for index in range(len(task.plan))),
+                    now,
+                    last=True,
+                )
             if self._whole or task.plain:
                 # The complete answer leaves the engine at once.
                 for index in range(len(task.plan)):

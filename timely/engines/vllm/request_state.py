@@ -44,6 +44,40 @@ class RequestState:
     """Generated since the last boundary."""
     new_boundaries: list[tuple[ClosedText, int, Sequence[int]]] = field(default_factory=list)
     """Boundaries in the tokens of this step, each with its position among them and the tokens of its segment."""
+    is_whole: bool = False
+    """Mode ``whole``: the plan is one segment, which closes when the generation ends."""
+    parts: list[tuple[ClosedText, int]] = field(default_factory=list)
+    """Mode ``whole``: the segments so far, and how many of ``token_ids`` there were at the end of each."""
+
+    def note_boundary(self, closed_text: ClosedText, position: int) -> None:
+        """A boundary behind the newest of ``token_ids``; ``position`` is its place in the tokens of this step."""
+        if self.is_whole:
+            self.parts.append((closed_text, len(self.token_ids)))
+            return
+        self.new_boundaries.append((closed_text, position, self.token_ids))
+        self.token_ids = []
+
+    def take_boundaries(
+        self, step_tokens: int, *, finished: bool, truncated: bool
+    ) -> list[tuple[ClosedText, int, Sequence[int]]]:
+        """The segments to close after a step of so many tokens.
+
+        Args:
+            finished: the generation ends with it.
+            truncated: it does so before the plan does.
+        """
+        if finished and self.boundaries is not None:
+            rest = self.boundaries.finish(truncated=truncated)
+            if rest is not None:
+                self.note_boundary(rest, step_tokens)
+        boundaries, self.new_boundaries = self.new_boundaries, []
+        if finished and self.parts:
+            texts, count = [part for part, _ in self.parts], self.parts[-1][1]
+            plan = ClosedText(
+                "".join(part.text for part in texts), sum(part.execution_s for part in texts), False
+            )
+            boundaries.append((plan, step_tokens - len(self.token_ids) + count, self.token_ids[:count]))
+        return boundaries
 
     def record(self, segment: Segment, token_ids: Sequence[int], *, ends: bool, last: bool) -> None:
         """A segment was closed.

@@ -167,6 +167,7 @@ class TimelyScheduler(ChunkCaps):
             boundaries,
             cached_blocks=cached_blocks,
             has_account=boundaries is not None or params.awaits_values,
+            is_whole=self.settings.mode == "whole",
         )
         self.live.add(state)
         self._names.begin(request.request_id, params)

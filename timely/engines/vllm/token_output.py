@@ -38,8 +38,7 @@ def append_vllm_tokens(
         kept_count += 1
         state.token_ids.append(token_id)
         for closed_text in state.boundaries.feed(token_id):
-            state.new_boundaries.append((closed_text, kept_count, state.token_ids))
-            state.token_ids = []
+            state.note_boundary(closed_text, kept_count)
             if closed_text.blocking and state.job.spec.segmented and not stopped:
                 state.awaits_value = True
     del token_ids[kept_count:]
@@ -120,11 +119,8 @@ class TokenOutput:
         count = len(output.new_token_ids)
         if count:
             self._names.wrote(output.request_id, output.new_token_ids)
-        boundaries, state.new_boundaries = state.new_boundaries, []
-        if finished and state.boundaries is not None:
-            truncated = output.finish_reason is not FinishReason.STOP
-            if (rest := state.boundaries.finish(truncated=truncated)) is not None:
-                boundaries.append((rest, count, state.token_ids))
+        truncated = output.finish_reason is not FinishReason.STOP
+        boundaries = state.take_boundaries(count, finished=finished, truncated=truncated)
         for number, (closed_text, position, token_ids) in enumerate(boundaries, 1):
             is_last = finished and number == len(boundaries)
             self._close(state, closed_text, token_ids, count - position, now, ends=finished, last=is_last)
