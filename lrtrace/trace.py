@@ -46,12 +46,14 @@ class Trace:
     The constructor reads ``header``. Each iteration reads the jobs anew.
 
     Raises:
-        BadInput: the file is unreadable, the header is broken or, while iterating, a job is broken. The message is
-            ``FILE:LINE: FIELD: REASON``.
+        BadInput: the file is unreadable or a pipe, the header is broken or, while iterating, a job is broken. The
+            message is ``FILE:LINE: FIELD: REASON``.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        if self.path.is_fifo():
+            raise BadInput("a pipe: a trace is read more than once, so it has to be a file", where=str(path))
         with closing(read_jsonl(self.path)) as lines:
             for number, raw in lines:
                 try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import tracemalloc
 from pathlib import Path
@@ -192,6 +193,14 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         Trace(tmp_path / "none.jsonl")
     with pytest.raises(BadInput, match=r"cannot write it: No such file"):
         write_trace(tmp_path / "none" / "x.jsonl", Header(), [])
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    """Its header was read, and then no job: a replay of nothing, without an error."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(BadInput, match="a pipe: a trace is read more than once"):
+        Trace(pipe)
 
 
 def test_writer_leaves_no_half_file(tmp_path: Path) -> None:
