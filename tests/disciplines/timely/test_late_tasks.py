@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from step_driver import Machine, StepDriver, Work
 from utility_scene import SPEED, dated, join, limits, make_resident
 
-from timely.core.job import JobSpec, JobTable
+from timely.core.job import JobSpec, JobTable, Segment
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.timely.discipline import Timely
 from timely.engines.step_time.learned import FixedSpeed
@@ -23,6 +24,25 @@ def test_a_task_that_can_be_in_time_goes_before_a_late_equal() -> None:
     assert list(discipline.compose(table, limits(max_batch=1)).tokens) == ["in-time"]
     table.remove("in-time")
     assert list(discipline.compose(table, limits(max_batch=1)).tokens) == ["late"]
+
+
+def test_a_task_whose_first_segment_may_be_short_goes_before_a_late_equal() -> None:
+    """First segments have 4 tokens or 16, so up to 16 are expected; with the mean the task would be in time."""
+    table, discipline = JobTable(), Timely()
+    for number in range(100):
+        (job,) = join(table, discipline, replace(dated(str(number), NORMAL), segment_tokens=20))
+        job.segments.append(Segment(0, "s", 4 if number % 2 else 16, 0.0, 0.0))
+        table.segment[job.row] = 1
+        discipline.finished(job, 0.0)
+        table.remove(job.job_id)
+    waiting = [
+        replace(dated(name, NORMAL, prompt=prompt, arrival_s=arrival_s), segment_tokens=20)
+        for name, arrival_s, prompt in (("late", -3.0, 90), ("maybe", -0.75, 100))
+    ]
+    rows = np.array([job.row for job in join(table, discipline, *waiting)])
+    slack_s = discipline._numbers(table, limits(max_batch=1)).slack_s[rows]
+    assert slack_s.max() < 0.0
+    assert list(discipline.compose(table, limits(max_batch=1)).tokens) == ["maybe"]
 
 
 def promised(name: str, arrival_s: float = 0.0) -> JobSpec:

@@ -55,7 +55,7 @@ from typing import ClassVar
 import numpy as np
 
 from timely.core.job import Job, JobId, JobTable
-from timely.core.utility import NORMAL
+from timely.core.utility import NORMAL, URGENT_ERT_S
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, StepPlan
 from timely.disciplines.output_length import COMPLETE_OUTCOMES
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder, discipline_next_wake_s
@@ -216,8 +216,13 @@ class WeightedTardiness(KeyedDiscipline):
         horizon_s = self.LOOK_AHEAD * max(float(share_s.sum()) / len(rows), step_s)
         index = weight / share_s * np.exp(np.maximum(slack_s, 0.0) / -horizon_s)
         if self.IN_TIME_S:
-            # The slack is cautious by a step, so a job that is late by less may still be in time.
-            index *= 1.0 + self.IN_TIME_S / horizon_s * np.exp(np.minimum(slack_s, 0.0) / step_s)
+            # The slack is cautious by a step and by a long segment, so a job that is late by less may be in time.
+            caution_s = np.full(len(rows), step_s)
+            is_first = first & ~plain
+            caution_s[is_first] += step_s * self._segments.first_caution_tokens(
+                table.rank[every][is_first], table.ert_s[every][is_first] < URGENT_ERT_S
+            )
+            index *= 1.0 + self.IN_TIME_S / horizon_s * np.exp(np.minimum(slack_s, 0.0) / caution_s)
         for queue in queues:
             index[queue] = np.sort(index[queue])[::-1]
         ordinary = np.zeros_like(plain)
@@ -327,8 +332,9 @@ class WeightedTardiness(KeyedDiscipline):
             plan.limited_by = step.limited_by or ("batch" if builder.slots <= 0 else "tokens")
         if self.RIDE_HORIZON_S > 0.0 and plan.tokens:
             riders, short = self._riders(table, now, limits.free_blocks)
-            if riders and (step.in_time or step.is_cheap or (short and step.is_mild)):
-                step.decode_early(riders, all_join=short or step.is_cheap)
+            all_ride = short or step.is_cheap
+            if riders and (step.in_time or (all_ride and step.is_mild)):
+                step.decode_early(riders, all_join=all_ride)
         self._settle(builder, step, all_join=all_join)
         builder.worth = None  # builder and step would stay until a garbage collection
         return plan

@@ -1,10 +1,12 @@
 """How long segments and plain answers turn out to be: learned online, so that nothing is profiled beforehand."""
 
+import math
 from bisect import bisect_right
 from typing import ClassVar
 
 import numpy as np
 
+from timely.core.arrays import Bools
 from timely.core.job import Job, JobSpec
 from timely.disciplines.base import Floats, Rows
 
@@ -49,6 +51,12 @@ class SegmentLengths:
         bound = float(spec.segment_tokens)
         mean = self._means.get((index == 0, spec.hints.utility.urgent))
         return UNKNOWN_SHARE * bound if mean is None else min(bound, mean[0] + CAUTION * mean[1])
+
+    def first_caution_tokens(self, expected_tokens: Floats, is_urgent: Bools) -> Floats:
+        """By how much these expected lengths of first segments exceed the mean, tokens."""
+        normal, urgent = (self._means.get((True, kind), (math.inf, 0.0))[0] for kind in (False, True))
+        caution: Floats = np.maximum(expected_tokens - np.where(is_urgent, urgent, normal), 0.0)
+        return caution
 
 
 class AnswerLengths:

@@ -26,7 +26,8 @@ before its late equals.
 * **Composition.** As in ``weighted-tardiness``: a request joins a step unless the members with deadlines lose more by
   it. Left out it delays another step instead, and what that costs is taken off.
   Where robots are late all the time, answers in progress join them, but not for the price of an urgent task.
-* **Plans ahead.** Where a delay costs the late members less than those of recent steps, parked plans decode ahead.
+* **Plans ahead.** Where a delay costs the late members less than those of recent steps, and none of them is urgent,
+  parked plans decode ahead.
 
 vLLM's own ``priority`` stands above the index. Nothing is set by workload.
 """
