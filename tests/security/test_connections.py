@@ -25,6 +25,7 @@ from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.scripted import ScriptedEngine
 from timely.server.http import connections
 from timely.server.http.body_limit import SMALL_BODY_BYTES, BodyLimit
+from timely.server.http.unread import UnreadTime
 from timely.server.listener import TlsFiles, tls_files
 from timely.server.run import serve_engine
 from timely.server.settings import ServerSettings
@@ -113,6 +114,31 @@ def test_a_message_that_is_logged_again_says_how_many_were_left_out() -> None:
     record.created = 990.0  # the clock was set back
     assert limit.filter(record)
     assert record.getMessage() == "no HTTP from here (2 more were left out)"
+
+
+@pytest.mark.process
+def test_a_client_that_does_not_read_its_responses_loses_its_connection() -> None:
+    """Without a token it may ask for the live page, again and again."""
+    page = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with fleet(send_timeout_s=0.1) as served, connected(served) as connection:
+        open_connections = served.server._server.server_state.connections
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(page * 500)
+        served.until(lambda: bool(open_connections), "the connection is open")
+        served.until(lambda: not open_connections, "the connection has ended")
+
+
+def test_a_client_that_reads_a_little_now_and_then_has_a_limit_too() -> None:
+    unread = UnreadTime(30.0)
+    unread.begin(0.0, 1_000)
+    assert not unread.is_over(30.0, 900)
+    unread.end(40.0)
+    unread.begin(100.0, 5_000)
+    looks = [unread.is_over(100.0 + 30.0 * look, 5_000 - look) for look in range(1, 10)]
+    assert looks == [False] * 8 + [True], "after 300 s of waits"
+    idle = UnreadTime(30.0)
+    idle.begin(0.0, 1_000)
+    assert idle.is_over(30.0, 1_000)
 
 
 def test_connections_over_the_limit_get_503() -> None:

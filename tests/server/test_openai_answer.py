@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import math
 import socket
 
 import pytest
 from fleet import WAIT_S, Fleet, fleet
-from manual_clock import ManualClock
 from starlette.responses import JSONResponse, StreamingResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from timely.server.http.bounded_send import FULL_TIMES, BoundedSend
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 PAYLOAD = {"model": "m", "messages": [], "stream": True}
 FAILED = 'data: {"error": {"message": "EngineCore encountered an issue", "code": 500}}\n\ndata: [DONE]\n\n'
@@ -61,20 +56,6 @@ def test_a_client_that_does_not_read_its_answer_loses_its_place() -> None:
             assert connection.recv(20).startswith(b"HTTP/1.1 200")
             served.until(lambda: not served.service.tasks.places(), "the place is free")
         assert served.http.get("/healthz").status_code == 200
-
-
-async def test_a_client_that_reads_little_at_a_time_loses_its_place_too() -> None:
-    clock = ManualClock(0.0)
-
-    async def slow_client(message: Message) -> None:
-        await asyncio.sleep(0)
-        clock.advance(0.9)
-
-    send = BoundedSend(slow_client, 1.0, clock)
-    for _ in range(math.ceil(FULL_TIMES / 0.9)):
-        await send({"type": "http.response.body"})
-    with pytest.raises(TimeoutError):
-        await send({"type": "http.response.body"})
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import re
 import socket
@@ -16,8 +17,11 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from timely.server.http.unread import UnreadTime
 from timely.server.problems import MEDIA_TYPE, Problem, http_header_problem, problem_details
 from timely.server.settings import ServerSettings
+
+log = logging.getLogger(__name__)
 
 USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 """Linux's option that ends a connection whose data is not acknowledged."""
@@ -38,7 +42,8 @@ SPARE_PATHS = re.compile(r"^/v1/stop(/|$)|^/(healthz?|livez|readyz)$")
 def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
     """Uvicorn's HTTP protocol with limits that it lacks.
 
-    A connection that acknowledges nothing ends after ``ack_timeout_s`` seconds.
+    A connection that acknowledges nothing ends after ``ack_timeout_s`` seconds. One whose client does not read what was
+    sent ends after ``send_timeout_s``, also if the response is complete: it would keep its place for good.
     A connection without a complete header is ended after ``header_timeout_s`` seconds. So is one whose incomplete
     header is longer than ``max_header_bytes``. A connection over ``max_connections``, or over
     ``max_client_connections`` of its address, gets one answer: to a stop or a question about health, else 503.
@@ -58,10 +63,13 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
             self._address = ""
             self._is_spare = False
             self._connection: asyncio.Transport | None = None
+            self._unread = UnreadTime(settings.send_timeout_s)
+            self._unread_timer: asyncio.TimerHandle | None = None
 
         def take_place(self, connection: asyncio.Transport) -> None:
             """Count the TCP connection, on which TLS may have to begin."""
             self._connection = connection
+            connection.set_write_buffer_limits(1, 0)
             if USER_TIMEOUT is not None:
                 # Nothing tells that a client's network is gone, but the lack of acknowledgements.
                 milliseconds = math.ceil(1e3 * settings.ack_timeout_s)
@@ -85,6 +93,7 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
 
         def leave_place(self) -> None:
             """Count the connection no more."""
+            self._stop_waiting()
             if self._connection is None:
                 return
             self._connection = None
@@ -101,6 +110,7 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
+            transport.set_write_buffer_limits(1, 0)  # TLS has a buffer of its own
             if self._connection is None:
                 self.take_place(transport)
 
@@ -122,6 +132,31 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
                     self.transport.close()
                 elif self._header_timer is None:
                     self._start_timer(settings.header_timeout_s)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._unread.begin(self.loop.time(), self.transport.get_write_buffer_size())
+            self._await_reader()
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._unread.end(self.loop.time())
+            self._stop_waiting()
+
+        def _await_reader(self) -> None:
+            self._unread_timer = self.loop.call_later(settings.send_timeout_s, self._check_reader)
+
+        def _check_reader(self) -> None:
+            if self._unread.is_over(self.loop.time(), self.transport.get_write_buffer_size()):
+                log.info("%s does not read what was sent: its connection ends", self._address)
+                self.end_connection()
+            else:
+                self._await_reader()
+
+        def _stop_waiting(self) -> None:
+            if self._unread_timer is not None:
+                self._unread_timer.cancel()
+                self._unread_timer = None
 
         def send_400_response(self, msg: str) -> None:
             self.transport.write(no_http)

@@ -20,7 +20,6 @@ from timely.disciplines.predictors.request_annotator import Arrival
 from timely.server.access.principals import Principal
 from timely.server.http.access_control import http_scope_principal
 from timely.server.http.bodies import decode_http_body
-from timely.server.http.bounded_send import BoundedSend
 from timely.server.http.foreign_hints import foreign_http_hints
 from timely.server.http.openai_answer import OpenAIAnswer
 from timely.server.http.openai_request import (
@@ -129,14 +128,11 @@ class OpenAIEndpoints:
         """
         supervisor = self._service.engine.supervisor
         deaths = supervisor.deaths
-        send = BoundedSend(send, self._service.settings.send_timeout_s, self._service.clock)
         answer = OpenAIAnswer(send, lambda: supervisor.died_since(deaths))
         try:
             await inner(scope, receive, answer.send)
         except Exception:
-            if answer.unread:
-                log.info("%s: a client does not read its answer", scope["path"])
-            elif not answer.refuse_if_dead():
+            if not answer.refuse_if_dead():
                 raise
         if answer.refused:
             raise supervisor.restarting()

@@ -13,17 +13,15 @@ class OpenAIAnswer:
     """Passes an answer on, its head together with its first body.
 
     Args:
-        send: of the client, for as long as it reads.
+        send: of the client.
         engine_died: whether the engine has died since the request was passed on.
 
     Attributes:
         refused: the answer was an error of the dead engine, and nothing of it was sent.
-        unread: the client has stopped reading.
     """
 
     def __init__(self, send: Send, engine_died: Callable[[], bool]) -> None:
         self.refused = False
-        self.unread = False
         self._send = send
         self._engine_died = engine_died
         self._head: Message | None = None
@@ -42,14 +40,9 @@ class OpenAIAnswer:
                 self.refused = True
                 return
             self._has_begun = True
-        try:
-            if head is not None:
-                await self._send(head)
-            await self._send(message)
-        except TimeoutError:
-            # The application takes it for a client that has left, and cancels the generation.
-            self.unread = True
-            raise
+        if head is not None:
+            await self._send(head)
+        await self._send(message)
 
     def refuse_if_dead(self) -> bool:
         """After an error of the application: refuse if the engine died before anything was sent."""

@@ -12,7 +12,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from timely.core.errors import InvalidInput
-from timely.server.http.bounded_send import BoundedSend
 from timely.server.tasks.service import TaskService
 from timely.server.tasks.task import Task
 from timely.server.tasks.task_events import TaskEvents
@@ -56,13 +55,10 @@ class _Stream(Response):
                 watcher.cancel()
                 results = await asyncio.gather(sender, watcher, return_exceptions=True)
         error = results[0]
-        if isinstance(error, TimeoutError):
-            log.info("%s: a reader does not read its events", scope["path"])
-        elif isinstance(error, Exception) and not isinstance(error, OSError):
+        if isinstance(error, Exception) and not isinstance(error, OSError):
             raise error
 
     async def _send(self, chunks: AsyncIterator[bytes], send: Send) -> None:
-        send = BoundedSend(send, self._service.settings.send_timeout_s, self._service.clock)
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async for chunk in chunks:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
