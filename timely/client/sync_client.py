@@ -29,7 +29,7 @@ class TimelyClient:
     Args:
         url: of the server, ``http://HOST:PORT``.
         agent: name of this robot, unless a task names another.
-        timeout_s: longest wait for a response, seconds.
+        timeout_s: longest wait for a response, seconds; for the first event of a stream it is ``silence_s``.
         silence_s: longest silence of an event stream before the connection counts as lost, seconds; more than the
             server's keep-alive interval.
         reconnect_s: how long a stream tries to reconnect, seconds.
