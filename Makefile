@@ -29,9 +29,9 @@ setup: ## Make the environment .venv, or bring it up to date.
 demo: setup ## A minute of drones and an arm planning with a real model over ROS 2.
 	@$(BIN)/timely demo $(ARGS)
 
-# Three workers for two processors: the robots keep real time and wait a lot. See tests/conftest.py.
+# Four workers for two processors: the robots keep real time and wait a lot. See tests/conftest.py.
 test: lint ## Lint, then every test but the long ones: real engine and ROS 2.
-	@$(PYTEST) -m "not long" -n 3 --no-loadscope-reorder --durations 25 $(ARGS)
+	@$(PYTEST) -m "not long" -n 4 --no-loadscope-reorder --durations 25 $(ARGS)
 
 test-long: setup ## The long tests: paper claims over seeds, soak, faults.
 	@$(BIN)/python -m pytest -m long $(ARGS)

@@ -45,20 +45,23 @@ def tls_context(verify: Any = True, cert: Any = None, trust_env: bool = True) ->
 httpx._transports.default.create_ssl_context = tls_context  # type: ignore[attr-defined]
 
 SERVED = ("live_engine", "offered_disciplines", "stock_server", "vllm_model")
+ROBOTS = ("ros drivers", "ros")
 TOGETHER = {
+    "tests/ros/robots": "ros drivers",
     "tests/ros": "ros",
     **{f"tests/engines/vllm/test_{name}.py": "served engine" for name in SERVED},
     "tests/cli/test_terminal.py": "served engine",
     "tests/engines/vllm": "engine",
 }
-"""Paths that one worker runs with all below them: they share addresses of emulated drones, or an engine and its memory.
+"""Paths that one worker runs with all below them: robots in real time, or tests that share an engine and its memory.
 
-The robots keep real time, and leave a processor free most of it. So they come first, beside the engine that runs in the
-worker itself and the engines with processes of their own: three workers for two processors.
+The robots leave a processor free most of the time. So their two scopes come first, beside the engine that runs in the
+worker itself and the engines with processes of their own: four workers for two processors. Locks of the machine give
+each worker its own ROS domains and its own addresses of emulated robots.
 """
 
 FIRST = (
-    "ros",
+    *ROBOTS,
     "engine",
     "served engine",
     "tests/planner/test_planner_paper.py",
@@ -132,13 +135,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPath | None:
-    """For ``pytest -n 3 --dist loadscope``."""
+    """For ``pytest -n 4 --dist loadscope``."""
     return ByPath(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Workers that run no robots leave the processors to the one that does."""
-    if "PYTEST_XDIST_WORKER" in os.environ and scope_of(item.nodeid) != "ros" and os.nice(0) == 0:
+    """Workers that run no robots leave the processors to those that do."""
+    if "PYTEST_XDIST_WORKER" in os.environ and scope_of(item.nodeid) not in ROBOTS and os.nice(0) == 0:
         os.nice(5)
 
 
