@@ -124,6 +124,7 @@ def test_unusable_hints_of_an_openai_request_are_refused(timely: object) -> None
         openai_http_hints({"timely": timely}, LOCAL)
 
 
+@pytest.mark.process
 @pytest.mark.asyncio
 async def test_what_our_own_server_says_beside_the_body_reaches_the_scheduler() -> None:
     """Objectives of gateways and hints of Dynamo become priorities; a client of ``vllm serve`` may name none.

@@ -281,6 +281,7 @@ DRIVER_ONLY = ("in a block", "has no value yet", "without a", "makes more than",
 """Errors that the driver sees only when it interprets the segment behind those before it."""
 
 
+@pytest.mark.process
 @settings(max_examples=300, deadline=None)
 @given(
     random_minispec_plans(),
