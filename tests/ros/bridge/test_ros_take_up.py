@@ -126,6 +126,16 @@ async def test_a_bridge_that_dies_before_its_other_plan_began_asks_for_that_plan
         assert len(here.server.replans) == 1, "the server had accepted it"
 
 
+async def test_a_failure_before_the_bridge_died_counts_as_an_attempt() -> None:
+    server = FakeServer({"go": PLAN, "replan": DETOUR})
+    async with world(server, fails=("tc(90);", "mf(50);")) as here:
+        life = Life(here, attempts=1)
+        await here.until(begun(here, 0, "t1-r1"))
+        end = await here.end_of(Life(here, await life.die(), attempts=1).task)
+        assert (end.outcome, end.code) == ("failed", ErrorCode.MOTION_FAILED)
+        assert [request["id"] for request in here.server.replans] == ["t1-r1"]
+
+
 async def test_a_goal_that_the_server_never_got_is_submitted() -> None:
     async with world() as here:
         past = PastPlan("secret", False, 0, {})

@@ -71,8 +71,6 @@ class GoalRun:
     """Plans that followed the first."""
     plan: PlanRun | None = None
     """The plan in progress, or the last one."""
-    _failures: int = 0
-    """Plans that followed a failure."""
     _next_replan: tuple[str, str | None] | None = None
     """Reason and scene of a plan that was requested."""
     _cancellation: tuple[int, str] | None = None
@@ -137,10 +135,9 @@ class GoalRun:
             return None
         if self._next_replan is not None:
             return self.plan.replan(*self._next_replan)
-        if end.code not in REPLANNED_CODES or not end.began or self._failures >= self.attempts:
+        if end.code not in REPLANNED_CODES or not end.began or self.plan.failures >= self.attempts:
             return None
-        self._failures += 1
-        return self.plan.replan(end.message)
+        return self.plan.replan(end.message, after_failure=True)
 
 
 def _join(before: TaskEnd, end: TaskEnd) -> TaskEnd:

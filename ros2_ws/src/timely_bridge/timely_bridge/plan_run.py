@@ -73,13 +73,18 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True)
 class Replan:
-    """A plan that replaces another: the task that it replaces, the reason, and the scene now."""
+    """A plan that replaces another: the task that it replaces, the reason, and the scene now.
+
+    Attributes:
+        failures: plans of the goal that followed a failure, this one included.
+    """
 
     task_id: str
     reason: str
     scene: str | None = None
     token: str | None = None
     executed: str | None = None
+    failures: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -138,12 +143,24 @@ class PlanRun:
         elif not self._cancellation.done():
             self._cancellation.set_result(early_end)
 
-    def replan(self, reason: str, scene: str | None = None) -> Replan:
+    @property
+    def failures(self) -> int:
+        """Plans of the goal that followed a failure, up to this one."""
+        return self.replaces.failures if self.replaces is not None else 0
+
+    def replan(self, reason: str, scene: str | None = None, *, after_failure: bool = False) -> Replan:
         """The description of a plan that replaces this one; without a scene, with this plan's scene."""
         if scene is None and self.replaces is not None:
             scene = self.replaces.scene
         executed_text = "".join(self.timeline.executed)[-MAX_EXECUTED_CHARS:]
-        return Replan(self.task_id, reason[:MAX_REASON_CHARS], scene, self.token, executed_text or None)
+        return Replan(
+            self.task_id,
+            reason[:MAX_REASON_CHARS],
+            scene,
+            self.token,
+            executed_text or None,
+            self.failures + after_failure,
+        )
 
     @property
     def executing(self) -> int:
