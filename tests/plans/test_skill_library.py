@@ -120,6 +120,7 @@ WRONG = [
             "type: float, choices: [0.00001, 2.0]",
             "type: int, choices: [1, 100000000000000000000]",
             'type: str, choices: ["a\\rb"]',
+            'type: str, choices: ["a\\u3164b"]',
             "type: str, choices: [too long], max_chars: 2",
             "type: object, choices: ['!?']",
         )

@@ -24,6 +24,8 @@ from pydantic import (
     model_validator,
 )
 
+from timely.plans.untrusted_text import hidden_character
+
 Language = Literal["minispec", "calls", "text"]
 """``minispec``: TypeFly's plan language (calls, conditionals, loops, variables). ``calls``: a flat list of calls.
 ``text``: prose for a reader."""
@@ -103,7 +105,7 @@ class Argument(_Part):
         """A plan can have this choice, and the check of its segments lets it pass."""
         if not isinstance(value, str):
             return abs(value) <= MAX_BOUND and "e" not in repr(value)
-        if len(value) > self.chars or not value.isprintable():
+        if len(value) > self.chars or not value.isprintable() or hidden_character(value) is not None:
             return False
         return self.type != "object" or OBJECT_NAME.fullmatch(value) is not None
 
