@@ -40,7 +40,6 @@ class OpenAIAnswer:
                 self.refused = True
                 return
             self._has_begun = True
-        if head is not None:
             await self._send(head)
         await self._send(message)
 
