@@ -19,6 +19,7 @@ from timely.engines.base import (
     EngineEvent,
     GenerationDone,
     GenerationRequest,
+    Mode,
     PastReport,
     PlanHistory,
     SegmentReady,
@@ -49,11 +50,17 @@ def history(task: str, sent: int, *reports: ExecutionReport) -> PlanHistory:
 
 
 async def resumed(
-    past: PlanHistory, task: str = "many", *, discipline: str = "timely", others: int = 0, **report: Any
+    past: PlanHistory,
+    task: str = "many",
+    *,
+    discipline: str = "timely",
+    mode: Mode = "segmented",
+    others: int = 0,
+    **report: Any,
 ) -> list[EngineEvent]:
     """The events of the rest of a plan, beside new plans; the robot never reports but for ``report``."""
     clock = ManualClock(NOW_S)
-    engine = ScriptedEngine(PLANS, clock=clock, token_s=0.01, discipline=discipline)
+    engine = ScriptedEngine(PLANS, clock=clock, token_s=0.01, discipline=discipline, mode=mode)
     await engine.start()
     events: list[EngineEvent] = []
 
@@ -89,6 +96,15 @@ async def test_every_discipline_goes_on_behind_what_was_sent(discipline: str) ->
     ]
     assert isinstance(done, GenerationDone)
     assert done.reason == "complete"
+    assert done.text == "".join(f"tc({n});" for n in range(1, 6))
+
+
+async def test_mode_whole_sends_only_what_follows_the_segments_of_another_mode() -> None:
+    segment, done = await resumed(history("many", 2), mode="whole")
+    assert isinstance(segment, SegmentReady)
+    assert (segment.index, segment.text) == (2, "tc(3);tc(4);tc(5);")
+    assert (segment.tokens, segment.execution_s) == (12, 3.0)
+    assert isinstance(done, GenerationDone)
     assert done.text == "".join(f"tc({n});" for n in range(1, 6))
 
 

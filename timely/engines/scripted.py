@@ -476,10 +476,12 @@ class ScriptedEngine(Engine):
             if not last:
                 job.table.segment_tokens[job.row] = 0
                 return
-            job.table.segment_tokens[job.row] = sum(segment.length for segment in live.script)
+            # Before a restart in this mode, segments may have left in another.
+            history = live.request.history
+            rest = live.script[len(history.own_segments) if history is not None else 0 :]
+            job.table.segment_tokens[job.row] = sum(segment.length for segment in rest)
             part = ScriptedSegment(
-                "".join(segment.text for segment in live.script),
-                sum(segment.execution_s for segment in live.script),
+                "".join(segment.text for segment in rest), sum(segment.execution_s for segment in rest)
             )
         segment = self._controller.close_segment(
             job, part.text, part.execution_s, now, blocking=part.blocking, last=last

@@ -292,7 +292,7 @@ class VllmEngine(Engine):
             text = "".join([history.text, *(part["text"] for part in segments), account.get("tail", "")])
         done = vllm_generation_done(request, last, account, text)
         if whole and account["segments"]:
-            yield vllm_merged_segment(account, done)
+            yield vllm_merged_segment(account, done, history.text if history is not None else "")
         yield done
 
     def _stream(

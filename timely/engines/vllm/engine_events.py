@@ -56,13 +56,20 @@ def _fastest_paces(engines: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return paces
 
 
-def vllm_merged_segment(account: Mapping[str, Any], done: GenerationDone) -> SegmentReady:
-    """Mode ``whole``: the finished plan as one segment, without a rest that the limit of tokens cut off."""
+def vllm_merged_segment(
+    account: Mapping[str, Any], done: GenerationDone, sent_text: str = ""
+) -> SegmentReady:
+    """Mode ``whole``: the finished plan as one segment, without a rest that the limit of tokens cut off.
+
+    Args:
+        sent_text: of the segments that left in another mode before a restart.
+    """
     segments: Sequence[Mapping[str, Any]] = account["segments"]
+    text = done.text if done.reason == "complete" else done.text.removesuffix(done.tail)
     return SegmentReady(
         task_id=done.task_id,
-        index=0,
-        text=done.text if done.reason == "complete" else done.text.removesuffix(done.tail),
+        index=segments[0]["index"],
+        text=text.removeprefix(sent_text),
         tokens=sum(segment["tokens"] for segment in segments),
         ready_s=segments[-1]["ready_s"],
         execution_s=sum(segment["execution_s"] for segment in segments),
