@@ -328,15 +328,18 @@ def steps(journal: list[dict[str, Any]]) -> list[tuple[float, dict[str, int], li
     ]
 
 
+def check_same_steps(live: list[Any], simulation: list[Any], *, more_than: int = 100) -> None:
+    for number, (ours, theirs) in enumerate(zip(live, simulation, strict=False)):
+        assert ours == theirs, f"step {number}"
+    assert len(live) == len(simulation) > more_than
+
+
 @pytest.mark.parametrize("discipline", ["timely", "pud", "edf", "fcfs"])
 def test_the_same_decisions_step_by_step(vllm_config: Any, discipline: str) -> None:
     tasks = trace(seed=5, jobs=40)
     live = steps(Twin(vllm_config, tasks, discipline, blocks=4000).run())
     simulation = steps(simulated(tasks, discipline, blocks=4000))
-    assert len(live) > 100
-    for number, (ours, theirs) in enumerate(zip(live, simulation, strict=False)):
-        assert ours == theirs, f"step {number}"
-    assert len(live) == len(simulation)
+    check_same_steps(live, simulation)
 
 
 @pytest.mark.parametrize("discipline", ["timely", "pud", "edf", "fcfs"])
@@ -345,10 +348,7 @@ def test_the_same_decisions_composed_ahead(vllm_config: Any, discipline: str) ->
     tasks = trace(seed=5, jobs=40)
     live = steps(AsynchronousTwin(vllm_config, tasks, discipline, 4000).run())
     simulation = steps(simulated(tasks, discipline, 4000, asynchronous=True))
-    assert len(live) > 100
-    for number, (ours, theirs) in enumerate(zip(live, simulation, strict=False)):
-        assert ours == theirs, f"step {number}"
-    assert len(live) == len(simulation)
+    check_same_steps(live, simulation)
 
 
 @pytest.mark.parametrize("mode", ["stream", "whole"])
@@ -358,9 +358,7 @@ def test_the_same_decisions_where_nothing_parks(vllm_config: Any, discipline: st
     tasks = trace(seed=19, jobs=40)
     live = Twin(vllm_config, tasks, discipline, blocks=4000, mode=mode).run()
     simulation = simulated(tasks, discipline, blocks=4000, mode=mode)
-    for number, (ours, theirs) in enumerate(zip(steps(live), steps(simulation), strict=False)):
-        assert ours == theirs, f"step {number}"
-    assert len(steps(live)) == len(steps(simulation)) > 50
+    check_same_steps(steps(live), steps(simulation), more_than=50)
     closed = [
         sorted((str(e["job"]), e["index"], e["tokens"], e["t_s"]) for e in journal if e["event"] == "segment")
         for journal in (live, simulation)
@@ -381,10 +379,7 @@ def test_the_same_decisions_composed_ahead_where_some_lengths_are_known(
     tasks = limited(with_chats(trace(seed=17, jobs=40)))
     live = steps(AsynchronousTwin(vllm_config, tasks, discipline, 4000).run())
     simulation = steps(simulated(tasks, discipline, 4000, asynchronous=True))
-    assert len(live) > 100
-    for number, (ours, theirs) in enumerate(zip(live, simulation, strict=False)):
-        assert ours == theirs, f"step {number}"
-    assert len(live) == len(simulation)
+    check_same_steps(live, simulation)
 
 
 def with_chats(tasks: list[PlannedTask]) -> list[PlannedTask]:
@@ -409,10 +404,7 @@ def test_the_same_decisions_with_plain_requests(vllm_config: Any, discipline: st
     tasks = with_chats(trace(seed=15, jobs=40))
     live = steps(Twin(vllm_config, tasks, discipline, blocks=4000).run())
     simulation = steps(simulated(tasks, discipline, blocks=4000))
-    assert len(live) > 100
-    for number, (ours, theirs) in enumerate(zip(live, simulation, strict=False)):
-        assert ours == theirs, f"step {number}"
-    assert len(live) == len(simulation)
+    check_same_steps(live, simulation)
 
 
 @pytest.mark.parametrize("discipline", ["timely", "pud"])
@@ -421,9 +413,7 @@ def test_the_same_decisions_with_a_cached_prefix(vllm_config: Any, discipline: s
     tasks = trace(seed=7, jobs=40, shared=320)
     live = steps(Twin(vllm_config, tasks, discipline, blocks=4000).run())
     simulation = steps(simulated(tasks, discipline, blocks=4000))
-    for number, (ours, theirs) in enumerate(zip(live, simulation, strict=False)):
-        assert ours == theirs, f"step {number}"
-    assert len(live) == len(simulation) > 100
+    check_same_steps(live, simulation)
 
 
 @pytest.mark.parametrize("discipline", ["timely", "pud"])
@@ -433,9 +423,7 @@ def test_the_same_decisions_with_robots_that_report(vllm_config: Any, discipline
     twin = Twin(vllm_config, tasks, discipline, blocks=4000, closed_loop=True)
     live = twin.run()
     simulation = simulated(tasks, discipline, blocks=4000, closed_loop=True)
-    for number, (ours, theirs) in enumerate(zip(steps(live), steps(simulation), strict=False)):
-        assert ours == theirs, f"step {number}"
-    assert len(steps(live)) == len(steps(simulation)) > 100
+    check_same_steps(steps(live), steps(simulation))
     paces = [
         [event.get("pace", 1.0) for event in journal if event["event"] == "segment"]
         for journal in (live, simulation)
@@ -495,9 +483,7 @@ def test_composed_ahead_with_robots_that_report(vllm_config: Any, discipline: st
     tasks = mistaken(trace(seed=11, jobs=60, shared=320))
     live = steps(AsynchronousTwin(vllm_config, tasks, discipline, 4000, True).run())
     simulation = steps(simulated(tasks, discipline, 4000, closed_loop=True, asynchronous=True))
-    for number, (ours, theirs) in enumerate(zip(live, simulation, strict=False)):
-        assert ours == theirs, f"step {number}"
-    assert len(live) == len(simulation) > 100
+    check_same_steps(live, simulation)
 
 
 def test_composed_ahead_under_memory_pressure(vllm_config: Any) -> None:

@@ -14,6 +14,9 @@ from timely.core.errors import EngineFailed, Unsupported
 
 SUPPORTED_VERSIONS = ">=0.32,<0.34"
 
+PLACEHOLDER = -1
+"""vLLM's draft token that stands for one that is not known yet, or for none."""
+
 SCHEDULER_METHODS: dict[str, tuple[str, ...]] = {
     "schedule": ("throttle_prefills",),
     "update_from_output": ("scheduler_output", "model_runner_output"),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from timely.engines.vllm.compatibility import PLACEHOLDER
 from timely.engines.vllm.name_constraint import PromptNames
 from timely.plans.forced_text import MOST_DRAFTS, forced_plan_text
 
@@ -28,10 +29,6 @@ SPECULATIVE_CONFIG = {
     "num_speculative_tokens": MOST_DRAFTS,
 }
 """vLLM's ``--speculative-config`` for an engine whose only drafts are forced tokens."""
-
-
-PLACEHOLDER = -1
-"""vLLM's draft token that is none."""
 
 
 class NoDrafts:
@@ -92,8 +89,8 @@ class ForcedDrafts:
     def take_out(self, step: SchedulerOutput) -> None:
         """Take the drafts out of a step that an engine on a CPU would verify wrongly, or for nothing.
 
-        There vLLM 0.32 verifies drafts wrongly beside a temperature above 0, also those of greedy requests: its kernel
-        leaves temperatures unwritten. And it pads the last token of a prompt with placeholders, for CUDA graphs.
+        There vLLM 0.32 and 0.33 verify drafts wrongly beside a temperature above 0, also those of greedy requests: a
+        kernel leaves temperatures unwritten. And it pads the last token of a prompt with placeholders, for CUDA graphs.
         """
         drafts = step.scheduled_spec_decode_tokens
         if not (self._on_cpu and drafts):

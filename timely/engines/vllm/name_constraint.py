@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from timely.engines.vllm.boundaries import vllm_skill_set
+from timely.engines.vllm.compatibility import PLACEHOLDER
 from timely.engines.vllm.params import TimelyParams
 from timely.plans.name_mask import NameGuide, Vocabulary
 from timely.plans.object_names import allowed_names, object_names_in
@@ -80,8 +81,8 @@ class PromptNames:
                 text = self._plans[request_id].text(guide.vocabulary)
                 for count in range(len(drafts) + 1):
                     if count:
-                        if drafts[count - 1] == -1:
-                            break  # padding, not a draft
+                        if drafts[count - 1] == PLACEHOLDER:
+                            break
                         text += guide.vocabulary.tokens[drafts[count - 1]]
                     guide.narrow(text.decode(errors="replace"), output.grammar_bitmask[row + count])
             row += most_rows if has_most_rows else len(drafts) + 1

@@ -304,7 +304,10 @@ class TimelyScheduler(ChunkCaps):
         if self.num_spec_tokens:
             request_tokens = scheduler_output.num_scheduled_tokens
             for request in self.running:
-                if -1 in request.spec_token_ids and request.request_id not in request_tokens:
+                if (
+                    compatibility.PLACEHOLDER in request.spec_token_ids
+                    and request.request_id not in request_tokens
+                ):
                     request.spec_token_ids = []
 
     def _handle_blocked_waiting_request(self, request: Request) -> bool:

@@ -101,9 +101,8 @@ class BridgeNode(ManagedNode):
     @property
     def fleet_stop(self) -> FleetStop:
         """The stop of all robots, which is there as long as the node."""
-        assert (
-            self._fleet_stop is not None
-        )  # for the type checker: only a constructor that failed leaves it out
+        # For the type checker: only a constructor that failed leaves it out.
+        assert self._fleet_stop is not None
         return self._fleet_stop
 
     # --- Life cycle ---
