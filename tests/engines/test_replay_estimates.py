@@ -9,7 +9,6 @@ import pytest
 from timely.engines.replay_estimates import ReplayEstimates
 from timely.engines.replay_types import (
     PLAIN_MAX_TOKENS,
-    PLAN_MAX_TOKENS,
     JobRecord,
     PlannedSegment,
     PlannedTask,
@@ -17,7 +16,7 @@ from timely.engines.replay_types import (
 )
 from timely.engines.sim.simulator import Simulator
 from timely.plans.skill_library import find_skill_set
-from timely.plans.skill_set import SkillSet
+from timely.plans.skill_set import PLAN_MAX_TOKENS, SkillSet
 
 
 def planned(*tokens: int, job: int | str = 0, skill_set: str = "", **fields: object) -> PlannedTask:

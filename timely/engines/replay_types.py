@@ -15,6 +15,7 @@ from timely.core.execution import waiting_time_s
 from timely.core.hints import NO_HINTS, RequestHints
 from timely.engines.base import Mode
 from timely.plans.skill_library import find_skill_set
+from timely.plans.skill_set import PLAN_MAX_TOKENS
 
 Outcome = Literal["complete", "refused", "unfinished", "cancelled", "failed"]
 """``refused``: could never fit into the engine. ``unfinished``: the run ended (or was interrupted) before it did."""
@@ -43,9 +44,6 @@ class PlannedSegment:
 
 PLAIN_MAX_TOKENS = 4096
 """Most output tokens of a plain request that names no limit."""
-
-PLAN_MAX_TOKENS = 256
-"""Most output tokens of a plan of an unknown skill set; a file of a skill set that names no limit has as many."""
 
 
 @cache

@@ -26,6 +26,9 @@ from pydantic import (
 
 from timely.plans.untrusted_text import hidden_character
 
+PLAN_MAX_TOKENS = 256
+"""Most output tokens of a plan whose skill set names no limit."""
+
 Language = Literal["minispec", "calls", "text"]
 """``minispec``: TypeFly's plan language (calls, conditionals, loops, variables). ``calls``: a flat list of calls.
 ``text``: prose for a reader."""
@@ -270,7 +273,7 @@ class SkillSet(_Part):
     skills: tuple[Skill, ...] = Field(default=(), validate_default=True)
     examples: tuple[Example, ...] = ()
     max_statements: StrictInt = Field(default=10, ge=1, le=200)
-    max_tokens: StrictInt = Field(default=256, ge=1, le=100_000)
+    max_tokens: StrictInt = Field(default=PLAN_MAX_TOKENS, ge=1, le=100_000)
     network_s: Annotated[float, Field(ge=0, le=60)] = 0.008
     text: TextRules | None = None
 
