@@ -4,12 +4,14 @@ All times are seconds from the trace's origin. The constructors check every fiel
 Unknown fields stay in ``extra`` and are written back.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn, Self
 
 from lrtrace.errors import BadInput
+from lrtrace.jsonl import is_utf8_text
 
 VERSION = 1
 MAX_NUMBER = 2**53
@@ -45,11 +47,17 @@ def _integer(name: str, value: object, low: int, high: int = MAX_NUMBER) -> None
 def _text(name: str, value: object) -> None:
     if not isinstance(value, str):
         _fail(name, "text", value)
-    try:
-        if not value.isascii():
-            value.encode()
-    except UnicodeEncodeError:
+    if not is_utf8_text(value):
         _fail(name, "text that can be written as UTF-8", value)
+
+
+def _check_extra(values: Mapping[str, Any]) -> None:
+    """Raise BadInput for a field whose value a reader of JSON cannot get back."""
+    for name, value in values.items():
+        try:
+            json.dumps({name: value}, ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError):
+            _fail(name, "JSON that can be written as UTF-8", value)
 
 
 RESPONSE_S = 1.0
@@ -77,6 +85,7 @@ class Tuf:
             _fail("alpha", "zero or negative", self.alpha)
         if _number("beta", self.beta, 0.0, "positive") == 0:
             _fail("beta", "positive", self.beta)
+        _check_extra(self.extra)
 
     @property
     def urgent(self) -> bool:
@@ -121,6 +130,7 @@ class PlanSegment:
         _text("text", self.text)
         _integer("tokens", self.tokens, 1)
         _number("execution_s", self.execution_s, 0.0, "zero or more seconds")
+        _check_extra(self.extra)
 
     def to_dict(self) -> dict[str, Any]:
         return {"text": self.text, "tokens": self.tokens, "execution_s": self.execution_s, **self.extra}
@@ -181,6 +191,7 @@ class Job:
             expected = "a share from 0 to 1"
             if _number("acceptance", self.acceptance, 0.0, expected) > 1:
                 _fail("acceptance", expected, self.acceptance)
+        _check_extra(self.extra)
 
     @property
     def tokens(self) -> int:
@@ -265,6 +276,7 @@ class Header:
         if self.seed is not None:
             _integer("seed", self.seed, 0, 2**64 - 1)
         _number("network_s", self.network_s, 0.0, "zero or more seconds")
+        _check_extra(self.extra)
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:

@@ -72,6 +72,16 @@ def is_finite_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= MAX_FLOAT
 
 
+def is_utf8_text(value: object) -> TypeGuard[str]:
+    """Whether a value from JSON is a text that can be written again; half of a surrogate pair cannot."""
+    if not isinstance(value, str):
+        return False
+    try:
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number in JSON")
 

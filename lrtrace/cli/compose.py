@@ -134,6 +134,8 @@ def _read_arrivals_s(path: Path) -> list[float]:
             ) from None
         if not 0 <= times[-1] < 1e9 or (len(times) > 1 and times[-1] < times[-2]):
             raise BadInput("must be zero or more and not before the line above", where=f"{path}:{number}")
+    if not times:
+        raise BadInput("no arrivals", where=str(path))
     return times
 
 

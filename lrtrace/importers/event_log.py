@@ -124,9 +124,9 @@ def _task(raw: dict[str, Any], at_s: float, where: str) -> RecordedTask:
         skill_set=_text(raw, "skill_set", ""),
         task=_text(raw, "task", ""),
         scene=_text(raw, "scene", ""),
-        tuf=NORMAL if tuf is None else Tuf.from_dict(tuf),
+        tuf=NORMAL if tuf is None else _utility(tuf),
         urgency=raw.get("urgency"),
-        network_s=None if raw.get("network_s") is None else _time(raw, "network_s"),
+        network_s=None if raw.get("network_s") is None else _delay(raw, "network_s"),
         hints={name: _hint(raw, name) for name in HINTS if raw.get(name)},
     )
 
@@ -194,6 +194,20 @@ def _time(raw: dict[str, Any], name: str) -> float:
     if not is_finite_number(value):
         raise BadInput(f"{name}: must be a number of seconds, got {str(value)[:40]}")
     return float(value)
+
+
+def _delay(raw: dict[str, Any], name: str) -> float:
+    delay_s = _time(raw, name)
+    if delay_s < 0.0:
+        raise BadInput(f"{name}: must be zero or more seconds, got {delay_s}")
+    return delay_s
+
+
+def _utility(raw: dict[str, Any]) -> Tuf:
+    try:
+        return Tuf.from_dict(raw)
+    except BadInput as error:
+        raise BadInput(f"tuf.{error.message}") from error
 
 
 def _count(raw: dict[str, Any], name: str) -> int:

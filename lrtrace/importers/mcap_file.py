@@ -35,7 +35,7 @@ def read_mcap(path: str | Path, *more: str | Path) -> list[RecordedTask]:
         for topic, kind, at_s, message in _messages(part, frozenset(recording.handlers)):
             try:
                 recording.handlers[kind](topic, at_s, message)
-            except AttributeError as error:
+            except (AttributeError, TypeError) as error:
                 raise BadInput(f"{kind} has another form: {error}", where=f"{part}, {topic}") from error
     if not recording.tasks:
         raise BadInput("no Segment or Task message of timely_interfaces in it", where=str(path))
@@ -69,11 +69,15 @@ def _messages(path: Path, kinds: frozenset[str]) -> Iterator[tuple[str, str, flo
             package, _, kind = ("", "", "") if schema is None else schema.name.rpartition("/")
             if not package.startswith(PACKAGE) or kind not in kinds:
                 continue
+            where = f"{path}, {channel.topic}"
             decode = factory.decoder_for(channel.message_encoding, schema)
             if decode is None:
-                where = f"{path}, {channel.topic}"
                 raise BadInput(f"{kind} is recorded in an encoding other than CDR", where=where)
-            yield channel.topic, kind, message.log_time / 1e9, decode(message.data)
+            try:
+                content = decode(message.data)
+            except Exception as error:  # the library raises errors of many kinds
+                raise BadInput(f"{kind} cannot be decoded: {error}", where=where) from error
+            yield channel.topic, kind, message.log_time / 1e9, content
 
 
 class _Recording:

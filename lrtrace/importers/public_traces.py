@@ -103,17 +103,23 @@ class Import:
             if self._limit is not None and tally.jobs == self._limit:
                 return
             origin = row.time_s if math.isnan(origin) else origin
-            yield Job(
-                tally.jobs,
-                round((row.time_s - origin) / self._speed, 6),
-                row.prompt_tokens,
-                (PlanSegment("", row.output_tokens),),
-                agent=row.agent,
-                shared_prefix_tokens=min(row.shared_tokens, row.prompt_tokens),
-                tuf=self._tuf,
-                extra=row.extra,
-            )
+            try:
+                yield self._job(row, (row.time_s - origin) / self._speed)
+            except BadInput as error:
+                raise BadInput(error.message, where=f"{self.path}:{row.line}") from error
             tally.jobs += 1
+
+    def _job(self, row: TraceRequest, arrival_s: float) -> Job:
+        return Job(
+            self.tally.jobs,
+            round(arrival_s, 6),
+            row.prompt_tokens,
+            (PlanSegment("", row.output_tokens),),
+            agent=row.agent,
+            shared_prefix_tokens=min(row.shared_tokens, row.prompt_tokens),
+            tuf=self._tuf,
+            extra=row.extra,
+        )
 
 
 def _number(path: Path, line: int, name: str, value: object, most: float, expected: str) -> float:

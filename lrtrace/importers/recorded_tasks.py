@@ -10,7 +10,7 @@ from typing import Any
 from lrtrace.errors import BadInput
 from lrtrace.job import NORMAL, Header, Job, PlanSegment, Tuf
 from lrtrace.plan_text import TraceCall, parse_trace_calls
-from lrtrace.record.samples import Sample
+from lrtrace.record.samples import Sample, recorded_argument
 from lrtrace.robot_profile import RobotProfile
 
 MIN_RUN_S = 0.05
@@ -220,6 +220,7 @@ def _sample(task: RecordedTask, segment: RecordedSegment, call: TraceCall, profi
     try:
         skill = profile.skill_name(call.skill)
         args, units = profile.sample_args(skill, call.args)
+        values = {name: recorded_argument(name, value) for name, value in args.items()}
     except BadInput as error:
         raise BadInput(f"segment {segment.index}: {error}", where=task.where) from error
-    return Sample(profile.name, skill, args, round(segment.elapsed_s, 6), units)
+    return Sample(profile.name, skill, values, round(segment.elapsed_s, 6), units)

@@ -71,13 +71,13 @@ def open_robot_to_record(fleet: str | Path, name: str, speed: float) -> Recordab
         BadInput: no such robot, the ROS 2 side is not installed, or the driver does not start.
     """
     file = read_lrtrace_yaml(Path(fleet))
-    robots = file.value.get("robots")
+    robots, where = file.value.get("robots"), f"{fleet}:{file.line(('robots',)) or 1}"
     if not isinstance(robots, Mapping):
-        raise BadInput("robots: must be a mapping", where=str(fleet))
+        raise BadInput("robots: must be a mapping", where=where)
     if not name and len(robots) == 1:
         name = next(iter(robots))
     if name not in robots:
-        raise UnknownName("robot", name, robots, where=str(fleet))
+        raise UnknownName("robot", name, robots, where=where)
     openers = list(entry_points(group=DRIVERS))
     if not openers:
         raise BadInput(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lrtrace.errors import BadInput
-from lrtrace.jsonl import is_finite_number, read_jsonl, write_jsonl
+from lrtrace.jsonl import is_finite_number, is_utf8_text, read_jsonl, write_jsonl
 
 Value = float | str
 
@@ -52,7 +52,7 @@ def read_recorded_samples(path: str | Path) -> Iterator[Sample]:
         if raw.get("outcome", "done") != "done":
             continue
         for name in ("robot", "skill"):
-            if not isinstance(raw.get(name), str) or not raw[name]:
+            if not is_utf8_text(raw.get(name)) or not raw[name]:
                 raise BadInput(f"{name}: must be a name, got {raw.get(name)!r}", where=where)
         elapsed_s = raw.get("elapsed_s")
         if (
@@ -67,15 +67,19 @@ def read_recorded_samples(path: str | Path) -> Iterator[Sample]:
         units = raw.get("units", {})
         if not isinstance(units, dict) or not all(isinstance(unit, str) for unit in units.values()):
             raise BadInput(f"units: must be an object of texts, got {units!r}", where=where)
-        values = {name: _value(name, value, where) for name, value in args.items()}
+        try:
+            values = {name: recorded_argument(name, value) for name, value in args.items()}
+        except BadInput as error:
+            raise BadInput(error.message, where=where) from error
         yield Sample(raw["robot"], raw["skill"], values, float(elapsed_s), units, where)
 
 
-def _value(name: str, value: object, where: str) -> Value:
-    if isinstance(value, str):
+def recorded_argument(name: str, value: object) -> Value:
+    """An argument of a run as a fit takes it. Raises BadInput for one that is no number or text."""
+    if is_utf8_text(value):
         return value
     if not is_finite_number(value) or abs(value) > MAX_ARGUMENT:
-        raise BadInput(f"args.{name}: must be a number or text, got {str(value)[:40]}", where=where)
+        raise BadInput(f"args.{name}: must be a number or text, got {str(value)[:40]!a}")
     return float(value)
 
 

@@ -264,6 +264,11 @@ def bad_inputs() -> list[tuple[str, tuple[object, ...], str]]:
             "none: cannot read it",
         ),
         (
+            "no arrivals",
+            ("compose", "--workload", "wid1", "-o", "x", "--arrivals", "empty"),
+            "empty: no arrivals",
+        ),
+        (
             "execution",
             ("compose", "--workload", "wid1", "-o", "x", "--execution", "slow"),
             "unknown execution 'slow'",
@@ -293,6 +298,16 @@ def bad_inputs() -> list[tuple[str, tuple[object, ...], str]]:
         ),
         ("long name", ("sort", "good.lrtrace.jsonl", "-o", "x" * 300), "cannot write it: File name too long"),
         ("no folder", ("tasks", "--json", "none/x"), "none/x: cannot write it"),
+        (
+            "import speed",
+            ("import", "mooncake", "requests.jsonl", "-o", "x", "--speed", "1e-320"),
+            "requests.jsonl:2: arrival_s: must be",
+        ),
+        (
+            "fit skill",
+            ("fit", "surrogate.samples.jsonl", "-o", "x.yaml"),
+            "surrogate.samples.jsonl:1: skill: must be a name",
+        ),
         (
             "import format",
             ("import", "csv", "times.txt", "-o", "x"),
@@ -339,6 +354,11 @@ def broken_files(tmp_path: Path) -> None:
     (tmp_path / "broken.samples.jsonl").write_text('{"robot": "a", "skill": "b"}\n')
     (tmp_path / "empty").write_text("")
     (tmp_path / "times.txt").write_text("1\nsoon\n")
+    request = {"timestamp": 0, "input_length": 1, "output_length": 1}
+    rows = [request, request | {"timestamp": 1000}]
+    (tmp_path / "requests.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = {"robot": "a", "skill": "\ud800", "elapsed_s": 1.0}
+    (tmp_path / "surrogate.samples.jsonl").write_text(6 * (json.dumps(run) + "\n"))
 
 
 @pytest.mark.parametrize(("what", "arguments", "says"), bad_inputs())

@@ -279,7 +279,9 @@ def test_a_log_that_goes_on_after_a_tear_is_readable(
         ([OPENED, {"t_s": 1.0}], 2, "event: must be a name"),
         ([OPENED, task(1.0, "a") | {"t_s": "x"}], 2, "t_s: must be a number of seconds"),
         ([OPENED, task(1.0, "a") | {"task_id": 3}], 2, "task_id: must be text"),
-        ([OPENED, task(1.0, "a", tuf={"alpha": 1})], 2, "alpha: must be zero or negative"),
+        ([OPENED, task(1.0, "a", tuf={"alpha": 1})], 2, "tuf.alpha: must be zero or negative"),
+        ([OPENED, task(1.0, "a", network_s=-0.5)], 2, "network_s: must be zero or more seconds, got -0.5"),
+        ([OPENED, task(1.0, "a"), task(2.0, "b", network_s=-0.5)], 3, "network_s: must be zero or more"),
         ([OPENED, task(1.0, "a"), segment(1.0, "a", -1, "x")], 3, "index: must be an integer"),
         ([OPENED, task(1.0, "a"), segment(1.0, "a", 0, "x", tokens=None)], 3, "tokens: must be an integer"),
         ([OPENED, task(1.0, "a") | {"t_s": 10**400}], 2, "t_s: must be a number of seconds"),
@@ -293,6 +295,31 @@ def test_broken_logs_are_named(tmp_path: Path, events: list[dict[str, Any]], lin
         read_event_log(path)
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [task(1.0, "\ud800"), segment(1.2, "\ud800", 0, "mu(40);")],
+        [task(1.0, "a"), segment(1.2, "a", 0, "mu(40);"), settled(2.0, "a", "\ud800")],
+    ],
+    ids=["task_id", "outcome"],
+)
+def test_a_text_that_no_trace_can_hold_is_named(tmp_path: Path, events: list[dict[str, Any]]) -> None:
+    with pytest.raises(BadInput, match=r"events\.jsonl:2: (task_id|outcome): must be JSON"):
+        trace_of(write(tmp_path, [OPENED, *events]))
+
+
+@pytest.mark.parametrize("argument", ["1e999", "nan", "1e13", "'\ud800'"])
+def test_an_argument_that_a_fit_would_refuse_is_named(tmp_path: Path, argument: str) -> None:
+    events = [
+        OPENED,
+        task(1.0, "a"),
+        segment(1.2, "a", 0, f"mu({argument});"),
+        report(1.3, "a", 0, "done", elapsed_s=2.0),
+    ]
+    with pytest.raises(BadInput, match=r"events\.jsonl:2: segment 0: args\.distance: must be"):
+        samples_of(write(tmp_path, events))
 
 
 def test_a_broken_line_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -480,6 +507,35 @@ def test_mcap_that_was_cut_off(bag: Bag, tmp_path: Path) -> None:
     whole = len(read_mcap(path))
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
     assert 0 < len(read_mcap(path)) < whole == 2000
+
+
+def test_a_message_that_is_broken_is_named(bag: Bag, tmp_path: Path) -> None:
+    bag.add("/d/segments", "Segment", 1.0, **vars(bag.segment("a", 0, "tp();")))
+    data = b"\x00\x01\x00\x00\xff"
+    writer = bag.writer._writer
+    writer.add_message(1, log_time=2, data=data, publish_time=2)
+    bag.close()
+    with pytest.raises(BadInput, match=r"day\.mcap, /d/segments: Segment cannot be decoded: "):
+        read_mcap(tmp_path / "day.mcap")
+
+
+def test_a_message_of_another_form_is_named(bag: Bag, tmp_path: Path) -> None:
+    bag.schemas["Segment"] = bag.writer.register_msgdef(
+        "timely_interfaces/msg/Segment",
+        "string task_id\nstring index\nstring text\nint32 tokens\nstring execution_s\nbool blocking\n",
+    )
+    fields = {
+        "task_id": "a",
+        "index": "0",
+        "text": "tp();",
+        "tokens": 4,
+        "execution_s": "2",
+        "blocking": False,
+    }
+    bag.add("/d/segments", "Segment", 1.0, **fields)
+    bag.close()
+    with pytest.raises(BadInput, match=r"day\.mcap, /d/segments: Segment has another form: "):
+        read_mcap(tmp_path / "day.mcap")
 
 
 def test_files_that_are_no_recording(bag: Bag, tmp_path: Path) -> None:
