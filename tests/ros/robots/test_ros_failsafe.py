@@ -14,6 +14,7 @@ from timely_robots.lease import Lease
 from timely_robots.robot import RobotStatus
 from timely_robots.segments import Motion, MotionError, SegmentOrder, SkillCall
 from timely_robots.task_watchdog import TaskWatchdog
+from virtual_tello import safety_guard
 
 from lrtrace.robot_profile import Failsafe
 
@@ -90,19 +91,6 @@ def test_without_an_action_a_robot_may_wait_for_its_next_task_away_from_its_base
 
 def test_a_robot_that_does_not_observe_its_motion_is_not_at_rest() -> None:
     assert not RobotStatus().at_rest
-
-
-def safety_guard(store: DriverStore, lease: Lease, watchdog: TaskWatchdog) -> safety.SafetyGuard:
-    return safety.SafetyGuard(
-        store,
-        lease,
-        watchdog,
-        FailsafeMonitor(Failsafe()),
-        safety.ProximityGate(0.0, 0.0),
-        safety.Confirmation(1.0),
-        safety.PauseGate(0.5),
-        lambda: 1.0,
-    )
 
 
 @pytest.mark.parametrize("bridge", ["ended the task", "is alive", "is gone"])

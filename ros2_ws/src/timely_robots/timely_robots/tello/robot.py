@@ -81,6 +81,8 @@ class TelloRobot(DroneRobot):
     def __init__(self, settings: Mapping[str, Any] | None = None, clock: RobotClock | None = None) -> None:
         super().__init__(settings, clock)
         self._link: TelloLink | None = None
+        self._sent_s = math.inf
+        """When the drone got the command that it carries out; infinite if it never began."""
 
     def connect(self, timeout_s: float) -> None:
         self.open_detector()
@@ -203,12 +205,12 @@ class TelloRobot(DroneRobot):
         x, y = here.after(ahead, left)
         if not self.in_geofence(x, y, max(0.0, link.state.height_m + up)):
             raise MotionError(f"{flight.text} leaves the geofence", ErrorCode.OUT_OF_LIMITS)
-        begin_s, share = self.clock.now(), 0.0
+        share = 0.0
         try:
             self._carry_out(flight, link, motion)
             share = 1.0
         except (MotionError, MotionCancelled):
-            share = min(1.0, max(0.0, (self.clock.now() - begin_s) / flight.expected_s))
+            share = min(1.0, max(0.0, (self.clock.now() - self._sent_s) / flight.expected_s))
             raise
         finally:
             x, y = here.after(share * ahead, share * left)
@@ -238,9 +240,9 @@ class TelloRobot(DroneRobot):
 
     def _try(self, flight: Flight, link: TelloLink, motion: Motion) -> bool:
         """Send it once and wait for its end; False if the drone never began."""
-        before = link.state
+        before, self._sent_s = link.state, math.inf
         link.begin(flight.text, motion.sleep, motion.permit)
-        begin_s = self.clock.now()
+        self._sent_s = begin_s = self.clock.now()
         began, certain = False, True
         while True:
             looked_s = self.clock.now()
@@ -277,6 +279,7 @@ class TelloRobot(DroneRobot):
                     raise MotionError("the drone has landed by itself", ErrorCode.MOTION_FAILED)
                 return True
             if certain and not began and at_rest and elapsed_s >= UNSTARTED_S:
+                self._sent_s = math.inf
                 return False
             shows_nothing = not began and at_rest and elapsed_s >= max(UNSTARTED_S, flight.expected_s)
             if shows_nothing or elapsed_s > SLACK * flight.expected_s + MARGIN_S:

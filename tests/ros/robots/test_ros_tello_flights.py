@@ -1,0 +1,90 @@
+"""Flights of a Tello's driver on a bad network, in virtual time: nothing moves twice, and each end is typed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from emulated_robots import BRISK
+from timely_interfaces.msg import Task
+from timely_robots.error_codes import ErrorCode
+from virtual_tello import VirtualTello
+
+from timely.emulators.network import NetworkFaults
+
+pytestmark = pytest.mark.ros
+
+
+@pytest.fixture
+def tello(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(closing(VirtualTello(monkeypatch, **options)))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_network_that_loses_and_repeats_a_fifth_never_moves_a_drone_twice(tello: Any, seed: int) -> None:
+    faults = NetworkFaults(loss=0.2, duplicate=0.2, delay_s=0.005, jitter_s=0.03)
+    plan = ["mf(21);", "tc(31);", "mu(22);", "mb(23);", "tu(32);", "ml(24);", "md(25);", "mr(26);"]
+    expected = ["forward 21", "cw 31", "up 22", "back 23", "ccw 32", "left 24", "down 25", "right 26"]
+    flight = tello(faults=faults, seed=seed)
+    outcomes = []
+    for text in plan:
+        done = flight.fly(text)
+        assert (done.outcome == "done") == (done.code == ErrorCode.NONE)
+        assert done.outcome == "done" or (done.code and done.message)
+        outcomes.append(done.outcome)
+    flown = [command for command in flight.drone.flown if command != "takeoff"]
+    assert flown == [command for command in expected if command in flown], "twice, or out of order"
+    done = [command for command, outcome in zip(expected, outcomes, strict=True) if outcome == "done"]
+    assert set(done) <= set(flown), "reported as done, and never flown"
+    assert len(done) >= 5, outcomes
+
+
+@pytest.mark.parametrize("orphaned", [False, True])
+def test_a_lost_command_is_sent_again_unless_its_task_is_orphaned(tello: Any, orphaned: bool) -> None:
+    flight, lost = tello(), list[str]()
+    assert flight.fly("mf(20);").outcome == "done"
+
+    def lose_the_first(text: str) -> bool:
+        if text != "forward 33" or lost:
+            return False
+        lost.append(text)
+        heard_s = time.monotonic() - (2.0 * flight.watchdog.silence_s if orphaned else 0.0)
+        flight.watchdog.observe("lost", Task.PLANNED, 1, heard_s)
+        return True
+
+    flight.drone.loses = lose_the_first
+    done = flight.fly("mf(33);", "lost")
+    assert lost == ["forward 33"]
+    if orphaned:
+        assert (done.outcome, done.code) == ("failed", ErrorCode.SEGMENT_CANCELLED)
+        assert "no message of the task" in done.message
+    else:
+        assert done.outcome == "done"
+    assert ("forward 33" in flight.drone.flown) != orphaned
+    assert flight.robot.here().x == pytest.approx(0.2 if orphaned else 0.53)
+
+
+def test_a_drone_that_never_got_its_command_is_where_it_was(tello: Any) -> None:
+    """The fence counts from there, so that a way which was not flown must not be added."""
+    flight = tello()
+    assert flight.fly("mf(20);").outcome == "done"
+    flight.drone.loses = lambda text: text in ("forward 300", "stop")
+    done = flight.fly("mf(300);")
+    assert (done.outcome, done.code) == ("failed", ErrorCode.MOTION_TIMEOUT)
+    assert "did not begin" in done.message
+    assert flight.robot.here().x == pytest.approx(0.2)
+    flight.drone.loses = lambda text: False
+    assert flight.fly("mb(20);").outcome == "done"
+    assert flight.robot.here().x == pytest.approx(0.0)
+
+
+def test_a_drone_that_waits_is_kept_in_the_air(tello: Any) -> None:
+    flight = tello(physics=replace(BRISK, silence_s=6.5))
+    for text in ("mf(20);", "d(30);", "mb(20);"):
+        assert flight.fly(text).outcome == "done"
+    assert flight.drone.flown == ["takeoff", "forward 20", "back 20"]
