@@ -85,6 +85,15 @@ runs: [{do: ["mf({cm})", "mb({cm})"], with: {cm: [100]}}]
             {"driver": "sim", "profile": "sim-arm", "parameters": {"speed": 0.0}},
             "speed: must be 0.01 to 1000",
         ),
+        (
+            {"driver": "sim", "profile": "sim-arm", "parameters": {"connect_timeout_s": "soon"}},
+            "connect_timeout_s: must be of type float",
+        ),
+        (
+            {"driver": "sim", "profile": "sim-arm", "parameters": {"queue_limit": 0}},
+            "queue_limit: must be 1 to 10000",
+        ),
+        ({"driver": "sim", "profile": "sim-arm", "parameters": ["speed"]}, "parameters: must be a mapping"),
         ({"driver": "sim", "profile": "no-such", "skill_set": "drone"}, "unknown robot profile 'no-such'"),
         ({"driver": "mujoco", "profile": "mujoco-arm", "parameters": {"body": "horse"}}, "body: 'horse'"),
         ({"driver": "mujoco", "profile": "mujoco-arm", "parameters": {"things": ["cup"]}}, "'cup' is not"),

@@ -16,7 +16,7 @@ from lrtrace.profiles import load_profile
 from lrtrace.record.recorder import RecordedExecution
 from lrtrace.robot_profile import RobotProfile
 from timely.core.clock import SystemClock
-from timely.core.errors import TimelyError, Unsupported
+from timely.core.errors import InvalidInput, TimelyError, Unsupported
 from timely_robots import language
 from timely_robots.clock import RobotClock, SteppedClock
 from timely_robots.driver_parameters import (
@@ -30,7 +30,6 @@ from timely_robots.registry import robot_class
 from timely_robots.robot import Robot
 from timely_robots.segments import MotionError, SegmentOrder, SegmentResult, SilentListener
 
-CONNECT_S = 10.0
 GRACE_S = 10.0
 KEYS = ("driver", "profile", "skill_set", "parameters")
 
@@ -51,8 +50,8 @@ def open_standalone_robot(name: str, entry: Mapping[str, Any], speed: float = 1.
         kind = robot_class(str(entry.get("driver", "sim")))
         is_stepped = kind.drives_clock and speed != 1.0
         clock: RobotClock = SteppedClock(speed) if is_stepped else SystemClock(speed)
-        parameters = entry.get("parameters") or {}
-        robot = kind(_settings(kind, parameters), clock)
+        settings, driver = _check_parameters(kind, entry.get("parameters") or {})
+        robot = kind(settings, clock)
     except TimelyError as error:
         raise ValueError(str(error)) from error
     try:
@@ -60,25 +59,29 @@ def open_standalone_robot(name: str, entry: Mapping[str, Any], speed: float = 1.
         skill_set = str(entry.get("skill_set", ""))
         if skill_set:
             language.robot_executor_skill_set(skill_set)
-        robot.connect(float(parameters.get("connect_timeout_s", CONNECT_S)))
+        robot.connect(driver["connect_timeout_s"])
     except (LRTraceError, MotionError) as error:
         raise RuntimeError(str(error)) from error
     return StandaloneRobot(robot, skill_set, speed, name)
 
 
-def _settings(kind: type[Robot], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a driver that are settings of its robot.
+def _check_parameters(kind: type[Robot], parameters: object) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parameters of a driver that are settings of its robot, and the values of all others.
 
     Raises:
-        InvalidInput: no driver has such a parameter. Unsupported: the robot would move without its proximity gate.
+        InvalidInput: no driver has such a parameter, or its value is wrong.
+        Unsupported: the robot would move without its proximity gate.
     """
+    if not isinstance(parameters, Mapping):
+        raise InvalidInput("must be a mapping", where="parameters")
     settings = {setting.name for setting in kind.SETTINGS}
     driver_names = {setting.name for setting in DRIVER_PARAMETERS}
     check_ros_parameter_names(parameters, {*MANAGED_PARAMETERS, *driver_names, *settings}, "parameters")
+    driver = {one.name: one.check(parameters.get(one.name, one.default)) for one in DRIVER_PARAMETERS}
     for gate in PROXIMITY_PARAMETERS:
-        if gate.check(parameters.get(gate.name, 0.0)) > 0.0:
+        if driver[gate.name] > 0.0:
             raise Unsupported("only a driver's node has a proximity gate: leave it out", where=gate.name)
-    return {name: value for name, value in parameters.items() if name in settings}
+    return {name: value for name, value in parameters.items() if name in settings}, driver
 
 
 class StandaloneRobot:
