@@ -68,6 +68,31 @@ def test_the_logs_of_several_lives_are_one(tmp_path: Path) -> None:
     assert reader.read() == RobotLog([1.5, 3.0, 4.0], [(1.0, 2.0)])
 
 
+@pytest.mark.parametrize(
+    ("command", "outcome"), [("forward 200", "accepted"), ("MoveL(450,-100,220,180,0,180 v=60 a=100)", "ok")]
+)
+def test_a_motion_that_goes_on_refutes_a_stop(tmp_path: Path, command: str, outcome: str) -> None:
+    """The log has the motion when it is over, perhaps long after the verdict."""
+    files, tally = [tmp_path / "0.jsonl"], StopTally()
+    reader = RobotLogReader(files)
+    with CommandLog(files[0]) as log:
+        log.write(8.0, "command", command, outcome)
+        tally.add("robot", StopClaim(10.0, 10.1, "halted"), reader.read())
+        assert "no braking command" in tally.cases[-1]
+        log.write(10.05, "command", "StopMotion", "ok")
+        tally.add("robot", StopClaim(10.0, 10.1, "halted"), reader.read())
+        assert len(tally.cases) == 1
+        tally.add("robot", StopClaim(10.0, 10.1, "at_rest"), reader.read())
+        assert "it moves on" in tally.cases[-1]
+        log.write(10.6, "motion", command, "stopped", start_s=8.0, end_s=10.6)
+        tally.add("robot", StopClaim(11.0, 11.1, "at_rest"), reader.read())
+        log.write(12.0, "command", command, outcome)
+    assert (tally.false_success, tally.at_rest_s) == (2, [])
+    files.append(tmp_path / "1.jsonl")
+    files[1].touch()
+    assert reader.read().motions == [(8.0, 10.6)], "a motion ends with its robot"
+
+
 def test_a_tally_goes_on_where_it_was(tmp_path: Path) -> None:
     file = tmp_path / "stops.partial"
     tally = StopTally.load(file, ["tello1"], 3)

@@ -21,7 +21,10 @@ REST_TOLERANCE_S = 0.15
 
 @dataclass(frozen=True, slots=True)
 class RobotLog:
-    """Times of one robot's log, seconds on the monotonic clock: braking commands, and motions as (start, end)."""
+    """Times of one robot's log, seconds on the monotonic clock: braking commands, and motions as (start, end).
+
+    A motion that goes on ends at infinity.
+    """
 
     brakes: Sequence[float]
     motions: Sequence[tuple[float, float]]
@@ -66,7 +69,8 @@ class StopTally:
             return
         self.acknowledged += 1
         if moving and not claim.faulty:
-            self.at_rest_s.append(max(moving) - claim.called_s)
+            if math.isfinite(max(moving)):
+                self.at_rest_s.append(max(moving) - claim.called_s)
             if math.isfinite(brake_s):
                 self.first_command_s.append(brake_s - claim.called_s)
         if reason := _falsehood(claim, brake_s, moving):
@@ -103,7 +107,8 @@ def _falsehood(claim: StopClaim, brake_s: float, moving: Sequence[float]) -> str
     if moving and brake_s > claim.answered_s:
         return "no braking command came before the answer"
     if claim.state == "at_rest" and moving and max(moving) > claim.answered_s + REST_TOLERANCE_S:
-        return f"it moved for another {max(moving) - claim.answered_s:.2f} s"
+        further_s = max(moving) - claim.answered_s
+        return f"it moved for another {further_s:.2f} s" if math.isfinite(further_s) else "it moves on"
     return ""
 
 
@@ -119,23 +124,33 @@ class RobotLogReader:
         self._read_bytes: dict[Path, int] = {}
         self._brakes: list[float] = []
         self._motions: list[tuple[float, float]] = []
+        self._under_way: tuple[str, float] | None = None
+        """Command and time of a motion whose end is not in the log."""
 
     def read(self) -> RobotLog:
         """The log until now. An incomplete last line is left for the next call."""
         for path in self._files:
             if not path.exists():
                 continue
+            if path not in self._read_bytes:
+                self._read_bytes[path], self._under_way = 0, None
             with path.open("rb") as file:
-                file.seek(self._read_bytes.get(path, 0))
+                file.seek(self._read_bytes[path])
                 text = file.read()
             complete = text[: text.rfind(b"\n") + 1]
-            self._read_bytes[path] = self._read_bytes.get(path, 0) + len(complete)
+            self._read_bytes[path] += len(complete)
             for line in complete.splitlines():
                 self._take(json.loads(line))
-        return RobotLog(self._brakes, self._motions)
+        under_way = [(self._under_way[1], math.inf)] if self._under_way is not None else []
+        return RobotLog(self._brakes, [*self._motions, *under_way])
 
     def _take(self, record: dict[str, Any]) -> None:
-        if record["event"] == "command" and record["command"].split("(")[0] in BRAKES:
-            self._brakes.append(record["t_s"])
-        elif record["event"] == "motion":
+        command, outcome = record["command"], record["outcome"]
+        if record["event"] == "motion":
             self._motions.append((record["start_s"], record["end_s"]))
+            if self._under_way is not None and self._under_way[0] == command:
+                self._under_way = None
+        elif command.split("(")[0] in BRAKES:
+            self._brakes.append(record["t_s"])
+        elif outcome == "accepted" or (outcome == "ok" and command.startswith("Move")):
+            self._under_way = command, record["t_s"]
