@@ -36,6 +36,7 @@ from timely_robots.ros.actions import send_ros_goal
 from timely_robots.ros.spinner import isolated_ros_context
 
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError, UnknownName, UnsafeSegment
+from timely.core.utility import NORMAL
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
@@ -45,6 +46,7 @@ PICK = (FakeSegment("pick('cup');", 3.0), FakeSegment("place('table');", 3.0))
 SCRIPTS = {
     "fly": PLAN,
     "wait": LONG,
+    "stay": LONG[:1] * 20,
     "tidy": PICK,
     "blocked": (FakeSegment("rp();", 0.5, blocking=True), *PLAN[:1]),
 }
@@ -115,9 +117,9 @@ def test_a_task_comes_back_as_a_plan_that_was_executed(world: World) -> None:
         (index, part.text) for index, part in enumerate(PLAN)
     ]
     assert segments[1].segment.execution_s == pytest.approx(1.5)
-    assert 0.0 < result.response < 1.0
-    assert 0.0 <= result.waiting < 1.0
-    assert result.utility == pytest.approx(1.0)
+    assert 0.0 < result.response < AT_ONCE_S
+    assert 0.0 <= result.waiting < AT_ONCE_S
+    assert result.utility == pytest.approx(NORMAL.value(result.response))
     task_id = segments[0].segment.task_id
     assert world.server.kinds(task_id) == [
         (what, index) for index in range(3) for what in ("started", "done")
@@ -141,12 +143,11 @@ def test_a_task_comes_back_as_a_plan_that_was_executed(world: World) -> None:
 def test_tasks_of_all_robots_run_at_once(world: World) -> None:
     goals = {
         robot: world.task(robot, task)
-        for robot, task in (("drone1", "wait"), ("drone2", "fly"), ("arm1", "tidy"))
+        for robot, task in (("drone1", "stay"), ("drone2", "fly"), ("arm1", "tidy"))
     }
     assert goals["drone2"].result().outcome == "complete"
     assert goals["arm1"].result().plan == "pick('cup');place('table');"
     assert not goals["drone1"].ended, "the long one is still flying"
-    assert goals["drone1"].result().outcome == "complete"
 
 
 def test_cancel_is_answered_at_once_while_the_robot_moves(world: World) -> None:
@@ -349,7 +350,8 @@ def test_tasks_segments_and_reports_can_be_recorded(world: World) -> None:
     assert [news.phase for news in tasks] == sorted(news.phase for news in tasks)
     assert {news.phase for news in tasks} == {TaskNews.PLANNING, TaskNews.PLANNED, TaskNews.ENDED}
     assert (last.task, last.scene, last.robot, last.segments) == ("fly", "a room", "drone1", 3)
-    assert (last.outcome, last.error_code, last.utility) == ("complete", 0, pytest.approx(1.0))
+    utility = NORMAL.value(goal.result().response)
+    assert (last.outcome, last.error_code, last.utility) == ("complete", 0, pytest.approx(utility))
     assert [(part.index, part.text) for part in segments] == [
         (index, part.text) for index, part in enumerate(PLAN)
     ]
@@ -395,9 +397,9 @@ def test_a_task_nobody_speaks_of_any_more_goes_no_further(domain_id: int) -> Non
     world = World(domain_id, fleet, FakeServer(SCRIPTS))
     try:
         driver = world.fleet.drivers["drone1"]
-        driver._watchdog.silence_s = 1.2
+        driver._watchdog.silence_s = 600.0
         driver._watchdog.observe("mine", TaskNews.PLANNING, 0, time.monotonic())
-        texts = ["d(1.6);", "d(0.1);", "d(0.1);"]
+        texts = ["d(3);", "d(0.1);", "d(0.1);"]
         goals = [
             world.program.send(
                 ExecuteSegment,
@@ -410,9 +412,11 @@ def test_a_task_nobody_speaks_of_any_more_goes_no_further(domain_id: int) -> Non
             )
             for index, text in enumerate(texts)
         ]
+        eventually(lambda: driver.segments.executing and driver.segments.queued_segments == 2)
+        driver._watchdog.silence_s = 0.0
         results = [goal.result() for goal in goals]
         assert [result.outcome for result in results] == ["done", "cancelled", "cancelled"], results
-        assert 1.5 < results[0].elapsed_s < 1.6 + AT_ONCE_S
+        assert 2.9 < results[0].elapsed_s < 3.0 + AT_ONCE_S
         assert "no message of the task" in results[1].error_msg
     finally:
         world.close()
@@ -537,9 +541,10 @@ def test_a_script_of_tasks_is_played_robot_by_robot(
             {"at_s": 0.1, "robot": "drone1", "task": "fly", "urgency": 4},
             {"at_s": 0.0, "robot": "arm1", "task": "tidy", "scene": "a cup"},
             {"at_s": 0.0, "robot": "drone2", "task": ""},
-            {"at_s": 60.0, "robot": "drone2", "task": "fly"},
         ]
-        assert play_bridge_tasks(tasks, threading.Event(), until_s=2.0, domain_id=domain_id)
+        late = [{"at_s": 60.0, "robot": "drone2", "task": "fly"}]
+        assert play_bridge_tasks(tasks, threading.Event(), domain_id=domain_id)
+        assert play_bridge_tasks(late, threading.Event(), until_s=0.1, domain_id=domain_id)
         ended = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
         assert sorted((one["robot"], one["task"], one["outcome"]) for one in ended) == [
             ("arm1", "tidy", "complete"),
