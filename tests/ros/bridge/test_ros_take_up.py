@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from bridge_doubles import FakeSegment, FakeServer
 from manual_clock import settle_clock_tasks
-from test_ros_plan_run import PLAN, TEXT, World, world
+from test_ros_plan_run import GENEROUS, PLAN, TEXT, World, world
+from timely_bridge import past_plan
 from timely_bridge.error_codes import BridgeTakeUpError
 from timely_bridge.goal_run import AWAY, GoalRun, PastGoal
 from timely_bridge.goals import TaskGoal
 from timely_bridge.interfaces import SegmentExecution
-from timely_bridge.outcome import TaskEnd, Timeline
+from timely_bridge.outcome import Deadlines, TaskEnd, Timeline
 from timely_bridge.past_plan import PastPlan
 from timely_bridge.plan_run import PlanRun, Replan
 from timely_interfaces.msg import ErrorCode, SegmentReport
@@ -26,8 +28,14 @@ DETOUR = (FakeSegment("ml(60);", 1.0), FakeSegment("mf(50);", 1.0))
 class Life:
     """One life of the bridge with one goal; its journal is kept by ``World``."""
 
-    def __init__(self, here: World, past: PastGoal | None = None, attempts: int = 0) -> None:
-        self.here = here
+    def __init__(
+        self,
+        here: World,
+        past: PastGoal | None = None,
+        attempts: int = 0,
+        deadlines: Deadlines = GENEROUS,
+    ) -> None:
+        self.here, self.deadlines = here, deadlines
         self.plans: dict[str, PlanRun] = {}
         goal = TaskGoal("go", "", "drone", "sim-drone", NORMAL, "drone1", None, None)
         timeline = past.before if past is not None else Timeline()
@@ -38,7 +46,14 @@ class Life:
         self, run: GoalRun, task_id: str, replaces: Replan | None, past: PastPlan | None
     ) -> PlanRun:
         plan = PlanRun(
-            task_id, run.goal, self.here.context(), self.here, replaces, run.claim, run.timeline, past=past
+            task_id,
+            run.goal,
+            self.here.context(self.deadlines),
+            self.here,
+            replaces,
+            run.claim,
+            run.timeline,
+            past=past,
         )
         self.plans[task_id] = plan
         return plan
@@ -143,6 +158,43 @@ async def test_a_goal_that_the_server_never_got_is_submitted() -> None:
         end = await here.end_of(Life(here, goal).task)
         assert (end.outcome, end.plan) == ("complete", TEXT)
         assert (here.server.submitted[0]["id"], here.server.submitted[0]["report_token"]) == ("t1", "secret")
+
+
+async def test_a_goal_waits_for_a_server_that_was_killed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine takes longer to start than the time in which a server accepts a task."""
+    monkeypatch.setattr(past_plan, "RETRY_S", 0.0)
+    async with world() as here:
+        life = Life(here)
+        await here.until(begun(here, 1))
+        past = await life.die()
+        here.server.down = True
+        life = Life(here, past, deadlines=replace(GENEROUS, submit_s=0.0))
+        await settle_clock_tasks()
+        here.server.down = False
+        end = await here.end_of(life.task)
+        assert (end.outcome, end.code, end.plan) == ("complete", 0, TEXT)
+
+
+async def test_a_pause_of_the_bridge_does_not_end_its_wait_to_be_activated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its deadlines are over when it runs again, and its activation is still to come."""
+    looks = iter([False, False, True])
+    loop = asyncio.get_running_loop()
+    now_s = loop.time
+
+    def pause() -> bool:
+        monkeypatch.setattr(loop, "time", lambda: now_s() + 2.0 * GENEROUS.driver_s)
+        return next(looks)
+
+    async with world() as here:
+        life = Life(here)
+        await here.until(begun(here, 1))
+        past = await life.die()
+        patient = replace(GENEROUS, segment_s=600.0, task_s=600.0)
+        life = Life(here, replace(past, plan=replace(past.plan, active=pause)), deadlines=patient)
+        end = await here.end_of(life.task)
+        assert (end.outcome, end.code, end.plan) == ("complete", 0, TEXT)
 
 
 async def stopped(here: World) -> None:

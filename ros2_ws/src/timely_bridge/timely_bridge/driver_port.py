@@ -36,7 +36,7 @@ from timely_bridge.loop_thread import LoopThread
 from timely_bridge.robot_lease import RobotLease
 
 READY_PERIOD_S = 0.05
-"""How often a waiting task checks for the driver."""
+"""How often a waiting task looks for the driver."""
 
 CHECK_PERIOD_S = 0.2
 UNANSWERED_S = 0.3
@@ -44,6 +44,15 @@ UNANSWERED_S = 0.3
 
 REPEATS = 5
 """How often the result of an earlier life's segment is requested before its driver shows that it has it."""
+
+
+async def wait_in_looks(what: Callable[[], bool], timeout_s: float) -> bool:
+    """Wait until ``what`` holds; False in the end. A pause of this process shortens the wait by one look only."""
+    for _ in range(math.ceil(timeout_s / READY_PERIOD_S)):
+        if what():
+            return True
+        await asyncio.sleep(READY_PERIOD_S)
+    return what()
 
 
 @dataclass(slots=True)
@@ -128,12 +137,7 @@ class DriverPort:
         return self.alive and self.state is not None and self.state.mode not in inactive
 
     async def ready(self, timeout_s: float) -> bool:
-        # A pause of this process shortens the wait by one look only.
-        for _ in range(math.ceil(timeout_s / READY_PERIOD_S)):
-            if self.alive:
-                return True
-            await asyncio.sleep(READY_PERIOD_S)
-        return self.alive
+        return await wait_in_looks(lambda: self.alive, timeout_s)
 
     async def forward(self, segments: AsyncIterable[Segment], admit: Admit) -> None:
         async for segment in segments:

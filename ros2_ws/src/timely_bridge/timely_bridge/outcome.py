@@ -19,7 +19,8 @@ class Deadlines:
 
     Attributes:
         submit_s: until the server has accepted the task.
-        segment_s: until the next segment, from when the robot has nothing left to do.
+        segment_s: until the next segment, from when the robot has nothing left to do. A bridge that was started again
+            waits so long for the server, too.
         task_s: for the whole task; the server gets this deadline, too.
         driver_s: until a driver appears, and until it begins a segment.
         cancel_s: until a driver says that a cancelled motion has ended.

@@ -9,7 +9,7 @@ from timely_interfaces.msg import ErrorCode
 
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed, Overloaded, UnknownName
-from timely_bridge.driver_port import READY_PERIOD_S
+from timely_bridge.driver_port import wait_in_looks
 from timely_bridge.error_codes import BridgeTakeUpError, BridgeTaskError
 from timely_bridge.interfaces import BridgeSegment, Driver, PlanStream, SegmentExecution
 
@@ -49,12 +49,8 @@ class PastPlan:
             BridgeTakeUpError: the bridge is not active, the robot was stopped, its driver was restarted, or the server
                 has no such task.
         """
-        try:
-            async with asyncio.timeout(driver_s):
-                while not self.active():  # noqa: ASYNC110 - set by another thread, once
-                    await asyncio.sleep(READY_PERIOD_S)
-        except TimeoutError:
-            raise BridgeTakeUpError("it was not activated") from None
+        if not await wait_in_looks(self.active, driver_s):
+            raise BridgeTakeUpError("it was not activated")
         if self.began:
             if not await driver.ready(driver_s):
                 raise BridgeTakeUpError(str(driver.refusal or "its driver does not answer"))

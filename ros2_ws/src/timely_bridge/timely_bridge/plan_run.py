@@ -229,7 +229,9 @@ class PlanRun:
         if self.context.lock.policy == "reject":
             await self.context.lock.acquire(self._claim)
         self.submitted = True
-        async with asyncio.timeout(self.context.deadlines.submit_s):
+        deadlines = self.context.deadlines
+        # A plan of an earlier life waits for a killed server as long as one of this life does.
+        async with asyncio.timeout(deadlines.submit_s if self.past is None else deadlines.segment_s):
             stream = await (self._submit() if self.past is None else self._take_up(self.past))
         self._stream = self._reports.stream = stream
         self.token = stream.token or self.token
