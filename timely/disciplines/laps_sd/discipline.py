@@ -6,6 +6,11 @@ Section 4 of the paper. Where it is vague or slips, this is decided here:
   On a live engine a decoding step is a whole round, so the measured time of a step stands for both times.
 * A perceptible request moves to the queue whose range holds its *perceived* service.
   That is its attained service plus Eq. 6 for the rest. A non-perceptible request only ever moves down.
+* Attained service is the time of all steps that a request took part in, those of its prompt included.
+  The paper serves one request at a time; in a batch each member of a step is charged the whole step.
+* Within a queue the least time left goes first, not the least in all. Eq. 6 leaves the prompt out.
+  Here the time of prompt tokens still to compute is added, and of a robot's plan only the segment in generation counts.
+* ``n`` of Eq. 6 is the mean number of drafts in the request's rounds.
 * A request that becomes perceptible competes in its queue once more (the paper's event "stabilized").
   As soon as it is chosen as a perceptible one, it is not preempted until it ends or parks (section 4.1).
   Non-perceptible requests are preempted whenever the order says so: their caches are small.

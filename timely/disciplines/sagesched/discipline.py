@@ -7,8 +7,13 @@ The index of a running request is renewed at bucket boundaries from what is left
 The constants are the paper's (``constants``). Where the paper leaves something open, this is decided here:
 
 * Without a similar past request, the paper draws on public datasets.
-  There are none here, so the latest 256 requests stand in, and before there are any a prior.
-* Of similar past requests the latest 256 count.
+  There are none here, so a length that the request brings (``expected_tokens``) stands in.
+  Else the latest 256 requests do, and before there are any a prior.
+* Of similar past requests the latest 256 count. Requests that did not run to their end are not remembered.
+* No length is predicted above the request's limit.
+* The paper does not name its sentence embeddings; these are WordLlama's.
+* Section 3.3 refreshes the index at ten even parts of a request's cost, and section 4.1 has buckets of 200.
+  Here it is refreshed every 200 output tokens.
 * A request that outlives its whole distribution is expected to last 1.25 to 3 times its length so far.
 """
 
@@ -77,7 +82,8 @@ class SageSched(HistoryLearner, KeyedDiscipline):
         cost: ``hybrid``, or the ablations ``output`` and ``overall``.
         order: ``gittins``, or the ablation ``mean`` (expected total cost, never refreshed).
         bucket_tokens: output tokens between two refreshes; ``inf`` never refreshes.
-        noise: weight of a uniform distribution mixed into the belief (the paper's test: 0.2, that is 1:4).
+        noise: weight of a uniform distribution mixed into the belief (the paper's test: 0.2, that is 1:4). The paper
+            does not say over what; it is over the output lengths up to the longest one predicted.
 
     Raises:
         ValueError: a value makes no sense.
