@@ -74,8 +74,8 @@ class CheckedSimulator(Simulator):
         pool, table = self.memory.pool, self.controller.table
         assert 0 <= pool.used_blocks <= pool.capacity
         held = sum(live.holding.private for live in self.live.values())
-        prefixes = {live.holding.prefix for live in self.live.values() if live.holding.holder}
-        held += sum(prefix.deepest for prefix in prefixes if prefix is not None)
+        holders = [live.holding for live in self.live.values() if live.holding.holder]
+        held += sum(part.deepest for part in {part for holding in holders for part in holding.path})
         assert pool.used_blocks == held
         assert len(table) == len(self.live)
         for live in self.live.values():

@@ -42,8 +42,18 @@ class PlannedSegment:
     forced: tuple[bool, ...] = ()
 
 
+BLOCK_ID_TOKENS = 512
+"""Tokens of a block that ``PlannedTask.block_ids`` names, as in Mooncake's traces."""
+
 PLAIN_MAX_TOKENS = 4096
 """Most output tokens of a plain request that names no limit."""
+
+
+def replay_limit_tokens(limit_tokens: int, output_tokens: int) -> int:
+    """A request's limit, doubled until the recorded answer fits."""
+    while limit_tokens < output_tokens:
+        limit_tokens *= 2
+    return limit_tokens
 
 
 @cache
@@ -71,6 +81,9 @@ class PlannedTask:
     prompt_tokens: int = 1
     shared_prefix_tokens: int = 0
     prefix: str = ""
+    block_ids: tuple[int, ...] = ()
+    """Of an imported trace: names of the prompt's blocks of ``BLOCK_ID_TOKENS`` tokens, the last one perhaps shorter.
+    Prompts whose first blocks have the same names begin alike; ``prefix`` then says nothing."""
     hints: RequestHints = NO_HINTS
     robot: str = ""
     skill_set: str = ""
@@ -84,10 +97,21 @@ class PlannedTask:
     after_s: float = 0.0
     plain: bool = False
     """An ordinary request: its one segment is the whole answer, whose length the engine does not know."""
+    by_first_token: bool = False
+    """An ordinary request whose time-utility function is about its first token, not about the whole answer."""
     whole_answer: bool = False
     """No ordinary request, but its one segment is the whole answer all the same: no skill set bounds it."""
     admission_s: float | None = None
     """What this one takes to the engine (simulator); None: what ``ReplayOptions`` says."""
+
+    @property
+    def prefix_path(self) -> tuple[tuple[str | int, int], ...]:
+        """The beginning of its prompt in parts that other prompts may have too: name, and position of the end."""
+        if self.block_ids:
+            return tuple(
+                (name, BLOCK_ID_TOKENS * number) for number, name in enumerate(self.block_ids, start=1)
+            )
+        return ((self.prefix, self.shared_prefix_tokens),) if self.shared_prefix_tokens else ()
 
     @property
     def output_tokens(self) -> int:
@@ -100,9 +124,7 @@ class PlannedTask:
         The length of the plan is not theirs to know, and a live server does not know it either.
         """
         limit = self.max_tokens or (PLAIN_MAX_TOKENS if self.plain else _plan_max_tokens(self.skill_set))
-        while limit < self.output_tokens:
-            limit *= 2
-        return limit
+        return replay_limit_tokens(limit, self.output_tokens)
 
 
 @dataclass(slots=True)
@@ -136,7 +158,9 @@ class JobRecord:
 
     @property
     def response_time_s(self) -> float:
-        """Arrival to the start of the first action, seconds; nan before that."""
+        """Arrival to the start of the first action, or to the first token at its reader, seconds; nan before that."""
+        if self.task.by_first_token:
+            return self.first_token_s + self.task.hints.network_s - self.arrived_s
         return self.start_s[0] - self.arrived_s if self.start_s else math.nan
 
     @property
@@ -146,8 +170,10 @@ class JobRecord:
 
     def utility(self, now: float) -> float:
         """Utility of its response time; a task without a response counts with its age at ``now``."""
-        latency = self.response_time_s if self.start_s else max(0.0, now - self.arrived_s)
-        return self.task.hints.utility.value(latency)
+        latency = self.response_time_s
+        return self.task.hints.utility.value(
+            max(0.0, now - self.arrived_s) if math.isnan(latency) else latency
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import cast
@@ -67,6 +68,9 @@ def replay_through_engine(
             raise InvalidInput(f"must be from 0 to {most:g}, got {value}", where=name)
     if options.until_s is not None and not options.until_s >= 0.0:
         raise InvalidInput(f"must be 0 s or more, got {options.until_s}", where="until")
+    if options.mode == "whole":
+        # A reader gets the first token with the last one.
+        tasks = (replace(task, by_first_token=False) for task in tasks)
     backend = load_replay_backend(engine)
     begin_s = time.perf_counter()
     run = backend.replay(tasks, options, progress)

@@ -11,12 +11,23 @@ from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.core.utility import TimeUtility
 from timely.disciplines.justitia.app_groups import MOST_REQUESTS
-from timely.engines.replay_types import PlannedSegment, PlannedTask
+from timely.engines.replay_types import (
+    PLAIN_MAX_TOKENS,
+    PlannedSegment,
+    PlannedTask,
+    replay_limit_tokens,
+)
 
 Number = TypeVar("Number", int, float)
 
 MAX_TOKENS = 10_000_000
 """Largest length of an answer, tokens."""
+
+MAX_PACE_S = 60
+"""Longest pace of a reader, as in a request over HTTP."""
+
+MILESTONES = ("first_token", "first_segment", "last_token")
+"""Events that a time-utility function may be about."""
 
 MAX_NUMBER = 1e9
 """Largest time, seconds, and priority of the fields that the trace format does not define."""
@@ -49,19 +60,28 @@ def replay_task_from_job(job: Job, network_s: float = 0.0) -> PlannedTask:
     """
     tuf = job.tuf
     where = f"job {job.job}"
+    plan = tuple(_segment(segment, where) for segment in job.plan)
+    milestone = _milestone(job, where)
+    max_tokens = _number(job, "max_tokens", int, MAX_TOKENS)
+    segment_bound = _number(job, "segment_tokens", int, MAX_TOKENS)
+    whole_answer = milestone == "last_token"
+    if whole_answer:
+        # Its length is not told: the only segment may be as long as the limit.
+        max_tokens = segment_bound = replay_limit_tokens(max_tokens or PLAIN_MAX_TOKENS, job.tokens)
     return PlannedTask(
         job=job.job,
         arrival_s=job.arrival_s,
-        plan=tuple(_segment(segment, where) for segment in job.plan),
+        plan=plan,
         prompt_tokens=job.prompt_tokens,
         shared_prefix_tokens=job.shared_prefix_tokens,
         prefix=f"{job.skill_set}/{job.robot}",
+        block_ids=_block_ids(job, where),
         robot=job.robot,
         skill_set=job.skill_set,
         task=job.task,
         scene=job.scene,
         acceptance=job.acceptance,
-        segment_bound=_number(job, "segment_tokens", int, MAX_TOKENS),
+        segment_bound=segment_bound,
         hints=RequestHints(
             utility=TimeUtility(tuf.ert_s, tuf.alpha, tuf.beta),
             network_s=network_s,
@@ -71,12 +91,41 @@ def replay_task_from_job(job: Job, network_s: float = 0.0) -> PlannedTask:
             priority=_bounded(job.extra, "priority", where, -MAX_NUMBER) or 0.0,
             app_requests=_number(job, "app_requests", int, MOST_REQUESTS),
             expected_tokens=_number(job, "expected_tokens", float, MAX_TOKENS),
+            pace_s=_number(job, "pace_s", float, MAX_PACE_S),
         ),
-        max_tokens=_number(job, "max_tokens", int, MAX_TOKENS),
+        max_tokens=max_tokens,
         after=_after(job, where),
         after_s=_bounded(job.extra, "after_s", where) or 0.0,
-        plain=not job.skill_set and len(job.plan) == 1,
+        plain=_is_plain(job) and not whole_answer,
+        by_first_token=milestone == "first_token",
+        whole_answer=whole_answer,
     )
+
+
+def _is_plain(job: Job) -> bool:
+    return not job.skill_set and len(job.plan) == 1
+
+
+def _milestone(job: Job, where: str) -> str:
+    """What the job's time-utility function is about: as it says, or by its pace; empty: by its first segment.
+
+    Raises:
+        InvalidInput: no such milestone, or a plan that is not about its first segment.
+    """
+    has_pace = job.extra.get("pace_s") is not None
+    milestone = job.tuf.extra.get("milestone", "first_token" if has_pace else "")
+    if milestone not in ("", *MILESTONES):
+        raise InvalidInput(
+            f"tuf.milestone must be one of {', '.join(MILESTONES)}, got {milestone!r:.40}", where=where
+        )
+    if milestone in ("first_token", "last_token") and not _is_plain(job):
+        raise InvalidInput(
+            f"tuf.milestone is {milestone}: that of a plan is its first_segment, and it has no pace_s",
+            where=where,
+        )
+    if has_pace and milestone != "first_token":
+        raise InvalidInput(f"pace_s goes with tuf.milestone first_token, got {milestone}", where=where)
+    return str(milestone)
 
 
 def _number(job: Job, name: str, kind: type[Number], most: int) -> Number | None:
@@ -113,6 +162,13 @@ def _after(job: Job, where: str) -> tuple[int, ...]:
     value = job.extra.get("after", [])
     if not isinstance(value, list) or not all(type(other) is int for other in value):
         raise InvalidInput(f"after must be a list of job numbers, got {value!r:.40}", where=where)
+    return tuple(value)
+
+
+def _block_ids(job: Job, where: str) -> tuple[int, ...]:
+    value = job.extra.get("hash_ids", [])
+    if not isinstance(value, list) or not all(type(name) is int for name in value):
+        raise InvalidInput(f"hash_ids must be a list of whole numbers, got {value!r:.40}", where=where)
     return tuple(value)
 
 

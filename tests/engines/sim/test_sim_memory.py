@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from sim_cases import profile, random_tasks, run, task
 
-from timely.engines.replay_types import PlannedTask
+from lrtrace.importers.public_traces import MOONCAKE_BLOCK_TOKENS
+from lrtrace.job import Job, PlanSegment
+from timely.engines.replay_types import BLOCK_ID_TOKENS, PlannedTask
 from timely.engines.sim.kv import BlockPool
+from timely.replay.trace import replay_task_from_job
 
 approx = pytest.approx
 
@@ -40,6 +45,54 @@ def test_prefix_is_shared_by_tasks_that_arrive_together() -> None:
 def test_prefixes_of_different_names_are_apart() -> None:
     tasks = [task(k, prompt_tokens=100, shared_prefix_tokens=80, prefix=f"p{k}") for k in range(3)]
     assert all(r.cached_tokens == 0 for r in run(tasks, discipline="fcfs").records)
+
+
+def conversations(*prompts: tuple[float, int, list[int]]) -> list[PlannedTask]:
+    """Tasks of an imported trace: arrival, tokens of the prompt, and its blocks."""
+    return [
+        replay_task_from_job(
+            Job(number, arrival_s, tokens, (PlanSegment("", 4),), extra={"hash_ids": block_ids})
+        )
+        for number, (arrival_s, tokens, block_ids) in enumerate(prompts)
+    ]
+
+
+def test_conversations_of_an_imported_trace_share_the_blocks_that_they_name() -> None:
+    """All were taken for one conversation, and the first request of each stored nothing."""
+    tasks = conversations(
+        (0.0, 1200, [0, 1, 2]),
+        (1.0, 1100, [0, 1, 7]),
+        (2.0, 600, [0, 5]),
+        (3.0, 600, [9, 5]),
+        (4.0, 2000, [0, 1, 2, 3]),
+        (5.0, 600, [0, 5]),
+    )
+    run_ = run(tasks, discipline="fcfs")
+    assert [r.cached_tokens for r in run_.records] == [0, 1024, 512, 0, 1184, 592]
+    assert BLOCK_ID_TOKENS == MOONCAKE_BLOCK_TOKENS
+
+
+def test_prompts_of_a_trace_are_not_warm_from_the_start() -> None:
+    tasks = conversations((0.0, 1200, [0, 1, 2]), (1.0, 900, [4, 5]), (2.0, 1200, [0, 1, 2]))
+    warm = run(tasks, discipline="fcfs", warm_prefixes=True)
+    assert [r.cached_tokens for r in warm.records] == [0, 0, 1184]
+
+
+@pytest.mark.parametrize("discipline", ["fcfs", "timely", "las"])
+@pytest.mark.parametrize("block_tokens", [16, 24, 700])
+def test_branching_conversations_keep_the_books(discipline: str, block_tokens: int) -> None:
+    draw = random.Random(7)
+    prompts: list[list[int]] = []
+    rows = []
+    for number in range(60):
+        stem = draw.choice(prompts)[: draw.randrange(6)] if prompts else []
+        prompts.append([*stem, *range(10 * number, 10 * number + draw.randrange(1, 4))])
+        tokens = 512 * len(prompts[-1]) - draw.randrange(512)
+        rows.append((0.05 * number, tokens, prompts[-1]))
+    blocks = 9000 // block_tokens
+    run_ = run(conversations(*rows), profile(blocks=blocks, block_tokens=block_tokens), discipline=discipline)
+    assert all(record.outcome == "complete" for record in run_.records)
+    assert run_.counters["cached_tokens"] > 0
 
 
 def test_a_prompt_that_is_all_prefix_still_computes_its_last_token() -> None:
@@ -124,12 +177,12 @@ def test_books_balance_under_pressure(seed: int, discipline: str) -> None:
 
 def test_pool_reuses_the_longest_idle_first_and_tails_before_heads() -> None:
     pool = BlockPool(10, 16)
-    first, second = pool.holding("a", 0, 64), pool.holding("b", 0, 64)
+    first, second = pool.holding((), 64), pool.holding((), 64)
     assert pool.grow(first, 64)
     assert pool.grow(second, 64)
     pool.evict(first, 64)
     pool.evict(second, 64)
-    third = pool.holding("c", 0, 80)
+    third = pool.holding((), 80)
     assert pool.grow(third, 80)  # two blocks never used, then three of the first's four, its tail
     assert (pool.hit_blocks(first), pool.hit_blocks(second)) == (1, 4)
     assert pool.admit(first) == 16
@@ -138,59 +191,80 @@ def test_pool_reuses_the_longest_idle_first_and_tails_before_heads() -> None:
 
 def test_pool_refuses_what_it_does_not_have() -> None:
     pool = BlockPool(2, 16)
-    holding = pool.holding("a", 0, 64)
+    holding = pool.holding((), 64)
     assert not pool.grow(holding, 64)
     assert pool.free == 2
 
 
 def test_prefix_stays_findable_until_its_blocks_are_needed() -> None:
     pool = BlockPool(6, 16)
-    first = pool.holding("p", 64, 70)
+    first = pool.holding([("p", 64)], 70)
     pool.admit(first)
     assert pool.grow(first, 70)
     assert pool.publish(first, 70)
     pool.release(first)
-    again = pool.holding("p", 64, 70)
+    again = pool.holding([("p", 64)], 70)
     assert pool.hit_blocks(again) == 4
-    other = pool.holding("q", 0, 48)
+    other = pool.holding((), 48)
     assert pool.grow(other, 48)
     assert pool.hit_blocks(again) == 3
 
 
 def test_a_prefix_is_held_only_as_deep_as_somebody_reaches() -> None:
     pool = BlockPool(6, 16)
-    deep, shallow = pool.holding("p", 64, 70), pool.holding("p", 16, 20)
+    deep, shallow = pool.holding([("p", 64)], 70), pool.holding([("p", 16)], 20)
     pool.admit(deep)
     assert pool.grow(deep, 70)
     assert pool.publish(deep, 70)
     assert pool.admit(shallow) == 16
-    assert (deep.prefix.depths if deep.prefix else None) == (4, 1)
+    assert [part.depths for part in deep.path] == [(4, 1)]
     assert pool.used_blocks == 5, "four of the prefix and one of its own"
     pool.release(deep)
     assert (pool.used_blocks, pool.free) == (1, 5)
     # What nobody reaches is still found until it is taken, the deepest blocks first; what is held stays.
-    other = pool.holding("q", 0, 64)
+    other = pool.holding((), 64)
     assert pool.grow(other, 64)
-    assert pool.hit_blocks(pool.holding("p", 64, 70)) == 2
+    assert pool.hit_blocks(pool.holding([("p", 64)], 70)) == 2
     assert pool.grow(other, 80)
-    assert pool.hit_blocks(pool.holding("p", 64, 70)) == 1
+    assert pool.hit_blocks(pool.holding([("p", 64)], 70)) == 1
     assert not pool.grow(other, 96)
+
+
+def test_branches_share_their_stem_and_are_reused_before_it() -> None:
+    pool = BlockPool(12, 16)
+    stem, left, right = ("stem", 32), ("left", 64), ("right", 64)
+    first, second = pool.holding([stem, left], 70), pool.holding([stem, right], 70)
+    for branch, cached_tokens in ((first, 0), (second, 32)):
+        assert pool.admit(branch) == cached_tokens
+        assert pool.grow(branch, 70)
+        assert pool.publish(branch, 70)
+    assert pool.used_blocks == 8, "two of the stem, two of each branch, and one of each job"
+    # A name says nothing without those before it.
+    assert pool.hit_blocks(pool.holding([("other", 32), left], 70)) == 0
+    pool.release(first)
+    pool.release(second)
+    assert pool.hit_blocks(first) == pool.hit_blocks(second) == 4
+    other = pool.holding((), 128)
+    assert pool.grow(other, 96)
+    assert (pool.hit_blocks(first), pool.hit_blocks(second)) == (3, 4)
+    assert pool.grow(other, 160)
+    assert pool.hit_blocks(first) == pool.hit_blocks(second) == 2, "the stem outlives its branches"
 
 
 @pytest.mark.parametrize(("keeps", "cached_tokens"), [(False, 0), (True, 64)])
 def test_kept_prefixes_are_reused_last(keeps: bool, cached_tokens: int) -> None:
-    pool = BlockPool(10, 16, keep_prefixes=keeps)
-    first = pool.holding("drone", 64, 80)
+    pool = BlockPool(10, 16)
+    first = pool.holding([("drone", 64)], 80, keep=keeps)
     pool.admit(first)
     assert pool.grow(first, 80)
     assert pool.publish(first, 80)
     pool.release(first)
     for _ in range(3):
-        chat = pool.holding("", 0, 96)
+        chat = pool.holding((), 96)
         pool.admit(chat)
         assert pool.grow(chat, 96)
         pool.release(chat)
-    assert pool.admit(pool.holding("drone", 64, 80)) == cached_tokens
+    assert pool.admit(pool.holding([("drone", 64)], 80)) == cached_tokens
 
 
 def test_warm_prefixes_are_there_from_the_start() -> None:

@@ -119,6 +119,26 @@ async def test_two_runs_share_the_prefix_and_nothing_else() -> None:
     assert first[30:] != second[30:]
 
 
+async def test_prompts_of_an_imported_trace_share_the_blocks_that_they_name() -> None:
+    """All were taken for one conversation."""
+    engine = FakeEngine()
+    plan = PlannedSegment("", 3, 0.0)
+    tasks = [
+        replace(task(job, plan, prompt_tokens=tokens, plain=True), block_ids=block_ids)
+        for job, tokens, block_ids in (("a", 700, (0, 1)), ("b", 800, (0, 2)), ("c", 900, (0, 1)))
+    ]
+    for _ in range(2):
+        await backend(engine).run(tasks, ReplayOptions())
+    prompts = [list(_forced(request).prompt_token_ids or ()) for request in engine.requests]
+    assert len(prompts) == 8, "one of each warm-up: no server has these prompts from the start"
+    first, second, third = prompts[1:4]
+    assert [len(prompt) for prompt in (first, second, third)] == [700, 800, 900]
+    assert first[:512] == second[:512]
+    assert first[512:] != second[512:700]
+    assert first == third[:700]
+    assert first[:3] != prompts[5][:3], "another run has prompts of its own"
+
+
 async def test_tasks_that_arrive_together_come_in_the_order_of_the_trace() -> None:
     engine = FakeEngine()
     tasks = [

@@ -1,21 +1,28 @@
 """KV blocks of the simulated engine, counted as vLLM counts them: shared prefixes, references, LRU reuse.
 
 Blocks are counted, not named. A prompt's shared prefix is stored once; each job that uses it references it as deep as
-its own prompt goes. Blocks without a reference keep their content until they are needed for something else. The
-longest unused go first, and of one owner the last blocks first. So an evicted job finds again what was not reused.
+its own prompt goes. Prefixes may branch: then a prompt goes along a path of parts, each with the ones before it.
+Blocks without a reference keep their content until they are needed for something else. The longest unused go first,
+and of one owner the last blocks first, behind all parts that follow it. So an evicted job finds again what was not
+reused.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from weakref import WeakValueDictionary
+
+PrefixPath = Sequence[tuple[Hashable, int]]
+"""The beginning of a prompt in parts: name, and position of the end, tokens."""
 
 
 class Prefix:
-    """A shared beginning of prompts: how many of its blocks are stored, and how deep resident jobs reach into it."""
+    """A shared part of prompts: how many of its blocks are stored, and how deep resident jobs reach into it."""
 
-    __slots__ = ("_depths", "blocks", "deepest", "key", "second")
+    __slots__ = ("__weakref__", "_depths", "begin", "blocks", "deepest", "second")
 
-    def __init__(self, key: Hashable) -> None:
-        self.key = key
+    def __init__(self, begin: int) -> None:
+        self.begin = begin
+        """Blocks of the parts before it."""
         self.blocks = 0
         self._depths: dict[int, int] = {}
         self.deepest = 0
@@ -62,10 +69,15 @@ class Prefix:
 class Holding:
     """The blocks of one job: ``shared_blocks`` from its prefix, ``private`` its own."""
 
-    __slots__ = ("holder", "idle", "idle_shared", "prefix", "prefix_blocks", "private", "shared_blocks")
+    __slots__ = (
+        "_spans", "holder", "idle", "idle_shared", "path", "prefix_blocks", "private", "shared_blocks",
+    )  # fmt: skip
 
-    def __init__(self, prefix: Prefix | None, prefix_blocks: int) -> None:
-        self.prefix = prefix
+    def __init__(self, path: tuple[Prefix, ...], prefix_blocks: int) -> None:
+        self.path = path
+        """The parts of its prefix, each complete but the last one."""
+        ends = [*(part.begin for part in path[1:]), prefix_blocks]
+        self._spans = [(part, part.begin, end - part.begin) for part, end in zip(path, ends, strict=False)]
         self.prefix_blocks = prefix_blocks
         """Whole blocks of its prompt that belong to the prefix."""
         self.shared_blocks = 0
@@ -81,6 +93,18 @@ class Holding:
     def blocks(self) -> int:
         return self.shared_blocks + self.private
 
+    def depths(self, blocks: int) -> list[tuple[Prefix, int]]:
+        """The parts of its prefix, and how deep so many of its blocks from the first on reach into each."""
+        return [(part, min(max(0, blocks - begin), length)) for part, begin, length in self._spans]
+
+    @property
+    def stored_blocks(self) -> int:
+        """Blocks of its prefix that are stored, from the first on."""
+        for part, begin, length in self._spans:
+            if part.blocks < length:
+                return begin + part.blocks
+        return self.prefix_blocks
+
 
 class BlockPool:
     """All KV blocks of the engine.
@@ -88,23 +112,30 @@ class BlockPool:
     Args:
         capacity: blocks in all.
         block_tokens: tokens a block holds.
-        keep_prefixes: prefixes are reused last.
     """
 
     __slots__ = (
-        "_idle", "_idle_blocks", "_keeps_prefixes", "_prefixes", "_unused_blocks", "block_tokens", "capacity",
-    )  # fmt: skip
+        "_idle",
+        "_idle_blocks",
+        "_kept_parts",
+        "_parts",
+        "_unused_blocks",
+        "block_tokens",
+        "capacity",
+    )
 
-    def __init__(self, capacity: int, block_tokens: int, *, keep_prefixes: bool = False) -> None:
+    def __init__(self, capacity: int, block_tokens: int) -> None:
         self.capacity = capacity
-        self._keeps_prefixes = keep_prefixes
         self.block_tokens = block_tokens
         self._unused_blocks = capacity
         # Owner -> blocks, longest idle first. An owner is a Prefix, a Holding (evicted), or an object(). The blocks
         # of the last kind hold nothing of use, but they wait in the same queue.
         self._idle: OrderedDict[object, int] = OrderedDict()
         self._idle_blocks = 0
-        self._prefixes: dict[Hashable, Prefix] = {}
+        self._parts: WeakValueDictionary[tuple[Prefix | None, Hashable], Prefix] = WeakValueDictionary()
+        """By the part before it, and its name. One that is neither stored nor referenced is forgotten."""
+        self._kept_parts: dict[Prefix, None] = {}
+        """Prefixes that are reused last, in the order in which they came."""
 
     @property
     def free(self) -> int:
@@ -115,44 +146,53 @@ class BlockPool:
     def used_blocks(self) -> int:
         return self.capacity - self._unused_blocks - self._idle_blocks
 
-    def holding(self, prefix_key: Hashable, prefix_tokens: int, prompt_tokens: int) -> Holding:
-        """An empty holding for a new job. As in vLLM at least the prompt's last token is always computed."""
-        whole = min(prefix_tokens, max(0, prompt_tokens - 1)) // self.block_tokens
-        if whole == 0:
-            return Holding(None, 0)
-        prefix = self._prefixes.get(prefix_key)
-        if prefix is None:
-            prefix = self._prefixes[prefix_key] = Prefix(prefix_key)
-        return Holding(prefix, whole)
+    def holding(self, path: PrefixPath, prompt_tokens: int, *, keep: bool = False) -> Holding:
+        """An empty holding for a new job. As in vLLM at least the prompt's last token is always computed.
+
+        Args:
+            keep: the prefix is reused last.
+        """
+        parts: list[Prefix] = []
+        most, end = max(0, prompt_tokens - 1) // self.block_tokens, 0
+        before: Prefix | None = None
+        for name, end_tokens in path:
+            if end >= most:
+                break
+            part = self._parts.get((before, name))
+            if part is None:
+                part = self._parts[before, name] = Prefix(end)
+            parts.append(part)
+            before, end = part, end_tokens // self.block_tokens
+        whole = min(end, most)
+        while parts and parts[-1].begin == whole:
+            parts.pop()
+        if keep:
+            self._kept_parts.update(dict.fromkeys(parts))
+        return Holding(tuple(parts), whole)
 
     def warm(self, holding: Holding) -> None:
         """Store the job's prefix as if an earlier job had left it, unless some of it is stored or room is short."""
-        prefix = holding.prefix
-        if (
-            prefix is None
-            or prefix.blocks
-            or prefix.is_referenced
-            or holding.prefix_blocks > self._unused_blocks
+        if holding.prefix_blocks > self._unused_blocks or any(
+            part.blocks or part.is_referenced for part in holding.path
         ):
             return
-        prefix.blocks = holding.prefix_blocks
-        self._unused_blocks -= prefix.blocks
-        self._settle(prefix)
+        for part, depth in holding.depths(holding.prefix_blocks):
+            part.blocks = depth
+        self._unused_blocks -= holding.prefix_blocks
+        self._settle(holding)
 
     def hit_blocks(self, holding: Holding) -> int:
         """Blocks that an admission of this job would find stored now."""
-        prefix = holding.prefix
-        shared_blocks = min(holding.prefix_blocks, prefix.blocks) if prefix is not None else 0
+        shared_blocks = holding.stored_blocks
         return shared_blocks + (holding.idle if shared_blocks == holding.idle_shared else 0)
 
     def admit(self, holding: Holding) -> int:
         """Reference what is stored of the job's context; returns the tokens found."""
-        prefix = holding.prefix
-        if prefix is not None:
-            holding.shared_blocks = min(holding.prefix_blocks, prefix.blocks)
-            holding.holder = True
-            prefix.enter(holding.shared_blocks)
-            self._settle(prefix)
+        holding.shared_blocks = holding.stored_blocks
+        holding.holder = True
+        for part, depth in holding.depths(holding.shared_blocks):
+            part.enter(depth)
+        self._settle(holding)
         if holding.idle and holding.shared_blocks == holding.idle_shared:
             # Its own blocks are still there and join on to the prefix it found.
             holding.private = holding.idle
@@ -173,25 +213,27 @@ class BlockPool:
         holding.private += new_blocks
         return True
 
-    def publish(self, holding: Holding, context_tokens: int) -> bool:
+    def publish(self, holding: Holding, context_tokens: int) -> list[Prefix]:
         """``context_tokens`` of the job are computed: whole blocks of its prefix become usable by others.
 
         Only the job at the frontier publishes; what others compute of the same prefix meanwhile stays their own.
-        Returns whether more of the prefix is stored than before.
+        Returns the parts of which more is stored than before.
         """
-        prefix = holding.prefix
-        if prefix is None or holding.shared_blocks != prefix.blocks:
-            return False
+        before = holding.shared_blocks
         whole = min(holding.prefix_blocks, context_tokens // self.block_tokens)
-        new_blocks = whole - holding.shared_blocks
-        if new_blocks <= 0:
-            return False
-        # No job holds more of the prefix than this one: every stored block is pinned before and after.
-        prefix.leave(holding.shared_blocks)
-        prefix.enter(whole)
-        prefix.blocks = holding.shared_blocks = whole
-        holding.private -= new_blocks
-        return True
+        if whole <= before or holding.stored_blocks != before:
+            return []
+        grown = []
+        # No job holds more of these parts than this one: every stored block is pinned before and after.
+        for (part, old), (_, depth) in zip(holding.depths(before), holding.depths(whole), strict=True):
+            if depth > old:
+                part.leave(old)
+                part.enter(depth)
+                part.blocks = depth
+                grown.append(part)
+        holding.shared_blocks = whole
+        holding.private -= whole - before
+        return grown
 
     def evict(self, holding: Holding, context_tokens: int) -> int:
         """Take the job's blocks away; its whole blocks stay findable until reused. Returns blocks freed."""
@@ -221,39 +263,36 @@ class BlockPool:
             self._idle[object()] = blocks
             self._idle_blocks += blocks
 
-    def _settle(self, prefix: Prefix) -> None:
-        """What is stored of a prefix beyond its deepest job waits for reuse."""
-        idle, before = prefix.blocks - prefix.deepest, self._idle.get(prefix, 0)
-        if idle == before:
-            return
-        self._idle_blocks += idle - before
-        if not idle:
-            del self._idle[prefix]
-            return
-        self._idle[prefix] = idle
-        if idle > before:
-            self._idle.move_to_end(prefix)
+    def _settle(self, holding: Holding) -> None:
+        """What is stored of its prefix beyond the deepest job waits for reuse, its last part first."""
+        for part in reversed(holding.path):
+            idle, before = part.blocks - part.deepest, self._idle.get(part, 0)
+            if idle == before:
+                continue
+            self._idle_blocks += idle - before
+            if not idle:
+                del self._idle[part]
+                continue
+            self._idle[part] = idle
+            if idle > before:
+                self._idle.move_to_end(part)
 
     def _unreference(self, holding: Holding) -> None:
-        depth, holding.shared_blocks = holding.shared_blocks, 0
-        if not holding.holder:
-            return
-        holding.holder = False
-        prefix = holding.prefix
-        if prefix is None:
-            return
-        prefix.leave(depth)
-        self._settle(prefix)
+        if holding.holder:
+            for part, depth in holding.depths(holding.shared_blocks):
+                part.leave(depth)
+            self._settle(holding)
+        holding.holder, holding.shared_blocks = False, 0
 
     def _take(self, blocks: int) -> None:
         fresh = min(blocks, self._unused_blocks)
         self._unused_blocks -= fresh
         blocks -= fresh
         self._idle_blocks -= blocks
-        if blocks and self._keeps_prefixes:
-            for prefix in self._prefixes.values():
-                if prefix in self._idle:
-                    self._idle.move_to_end(prefix)
+        if blocks:
+            for part in self._kept_parts:
+                if part in self._idle:
+                    self._idle.move_to_end(part)
         while blocks:
             owner, idle_blocks = next(iter(self._idle.items()))
             reused_blocks = min(blocks, idle_blocks)

@@ -68,12 +68,12 @@ class Memory:
         options: ReplayOptions,
         controller: Controller,
     ) -> None:
-        self.pool = BlockPool(capacity, profile.kv.block_tokens, keep_prefixes=options.keep_prefixes)
+        self.pool = BlockPool(capacity, profile.kv.block_tokens)
         self.block_tokens = profile.kv.block_tokens
         self._terms = profile.step_s
         self._rate = profile.kv.swap_s_per_token
         self._eviction = options.eviction
-        self._warm = options.warm_prefixes
+        self._keeps, self._warm = options.keep_prefixes, options.warm_prefixes
         self._warm_prefixes: set[Prefix] = set()
         self._controller = controller
         self._users: dict[Prefix, set[LiveTask]] = {}
@@ -95,9 +95,13 @@ class Memory:
 
     def holding(self, task: PlannedTask) -> tuple[Holding, int]:
         """An empty holding for a new job, and the prompt tokens it would find stored now."""
-        holding = self.pool.holding(task.prefix, task.shared_prefix_tokens, task.prompt_tokens)
-        if self._warm and holding.prefix is not None and holding.prefix not in self._warm_prefixes:
-            self._warm_prefixes.add(holding.prefix)
+        # The blocks of an imported trace are of users' prompts: no server has them from the start, or keeps them.
+        is_stored_prompt = not task.block_ids
+        holding = self.pool.holding(
+            task.prefix_path, task.prompt_tokens, keep=self._keeps and is_stored_prompt
+        )
+        if self._warm and is_stored_prompt and not self._warm_prefixes.issuperset(holding.path):
+            self._warm_prefixes.update(holding.path)
             self.pool.warm(holding)
         return holding, self._cached_tokens(holding, task.prompt_tokens)
 
@@ -110,16 +114,14 @@ class Memory:
 
     def arrive(self, live: LiveTask) -> None:
         """A job joined: note which blocks of its prompt others hold anyway."""
-        prefix = live.holding.prefix
-        if prefix is not None:
-            self._users.setdefault(prefix, set()).add(live)
-            self._share((live,), prefix)
+        for part in live.holding.path:
+            self._users.setdefault(part, set()).add(live)
+        self._share((live,))
 
     def admit(self, live: LiveTask, now: float) -> None:
         """Give a job its slot and whatever of its context is still stored, here or in host memory."""
         table, row, record, holding = self.table, live.job.row, live.record, live.holding
-        prefix = holding.prefix
-        before = prefix.depths if prefix is not None else None
+        before = _depths(holding)
         cached_tokens = min(self.pool.admit(holding), live.tokens - 1)
         if record.admitted_s != record.admitted_s:
             record.admitted_s = now
@@ -131,8 +133,7 @@ class Memory:
         # A job of which only the newest token is missing simply decodes on.
         table.prefill_left[row] = 0 if tokens_left == 1 and live.output else tokens_left
         live.computed_tokens = max(live.computed_tokens, cached_tokens)
-        if prefix is not None:
-            self._share((live,) if prefix.depths == before else self._users[prefix], prefix)
+        self._share(self._users_of(live, before))
 
     def _load(self, live: LiveTask, cached_tokens: int) -> int:
         """Bring back what was saved and is not found anyway; returns how many tokens.
@@ -174,17 +175,17 @@ class Memory:
 
     def publish(self, live: LiveTask, context_tokens: int) -> None:
         """``context_tokens`` of the job are computed: others may find more of their prefix stored."""
-        holding = live.holding
-        prefix = holding.prefix
-        if prefix is None or not self.pool.publish(holding, context_tokens):
+        grown = self.pool.publish(live.holding, context_tokens)
+        if not grown:
             return
         table = self.table
-        users = self._users[prefix]
+        # All that go along a part go along the ones before it.
+        users = self._users[grown[0]]
         for other in users:
             row = other.job.row
             if not table.resident[row] and not other.swapped_tokens:
                 table.prefill_left[row] = other.tokens - self._cached_tokens(other.holding, other.tokens)
-        self._share(users, prefix)
+        self._share(users)
 
     def evict(self, plan: StepPlan, live_of: Iterable[LiveTask], now: float) -> None:
         """Take KV caches away as the plan says."""
@@ -194,8 +195,7 @@ class Memory:
             holding = live.holding
             context = int(table.context_tokens[row])
             saved_tokens = self._tokens_to_save(plan, live, context)
-            prefix = holding.prefix
-            before = prefix.depths if prefix is not None else None
+            before = _depths(holding)
             # Behind a gap nothing can be found again by its beginning.
             self.pool.evict(holding, context - live.loaded_tokens)
             if saved_tokens:
@@ -209,8 +209,7 @@ class Memory:
             else:
                 self._controller.evict(live.job, live.tokens - self._cached_tokens(holding, live.tokens), now)
             live.loaded_tokens = 0
-            if prefix is not None:
-                self._share((live,) if prefix.depths == before else self._users[prefix], prefix)
+            self._share(self._users_of(live, before))
 
     def _tokens_to_save(self, plan: StepPlan, live: LiveTask, context: int) -> int:
         """Context tokens that go to host memory rather than being computed again."""
@@ -230,14 +229,14 @@ class Memory:
     def release(self, live: LiveTask) -> None:
         """The job is over (and still in the table)."""
         holding = live.holding
-        prefix = holding.prefix
-        before = prefix.depths if prefix is not None else None
+        before = _depths(holding)
         self.pool.release(holding)
-        if prefix is not None:
-            users = self._users[prefix]
-            users.discard(live)
-            if prefix.depths != before:
-                self._share(users, prefix)
+        users = self._users_of(live, before)
+        for part in holding.path:
+            self._users[part].discard(live)
+            if not self._users[part]:
+                del self._users[part]
+        self._share(user for user in users if user is not live)
 
     def take_moved_tokens(self) -> int:
         """Tokens moved to or from host memory since the last call, which the next call does not count again."""
@@ -245,14 +244,28 @@ class Memory:
         self.swapped_tokens += tokens
         return tokens
 
-    def _share(self, lives: Iterable[LiveTask], prefix: Prefix) -> None:
+    def _users_of(self, live: LiveTask, before: list[tuple[int, int]]) -> Iterable[LiveTask]:
+        """The job, and all along the first part of its prefix that is held more or less deeply than ``before``."""
+        for part, depths in zip(live.holding.path, before, strict=True):
+            if part.depths != depths:
+                return self._users[part]
+        return (live,)
+
+    def _share(self, lives: Iterable[LiveTask]) -> None:
         """Count the blocks of each job that another job holds, too: they cost nothing, and its eviction frees none."""
         table = self.table
         for live in lives:
-            row, holding = live.job.row, live.holding
-            if holding.holder:
-                table.shared_blocks[row] = min(
-                    holding.shared_blocks, prefix.blocks_held_without(holding.shared_blocks)
-                )
-            else:
-                table.shared_blocks[row] = min(holding.prefix_blocks, prefix.deepest)
+            holding, shared = live.holding, 0
+            for part, depth in holding.depths(
+                holding.shared_blocks if holding.holder else holding.prefix_blocks
+            ):
+                others = part.blocks_held_without(depth) if holding.holder else part.deepest
+                shared += min(depth, others)
+                if others < depth:
+                    break
+            table.shared_blocks[live.job.row] = shared
+
+
+def _depths(holding: Holding) -> list[tuple[int, int]]:
+    """How deep jobs reach into each part of its prefix."""
+    return [part.depths for part in holding.path]

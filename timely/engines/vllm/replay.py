@@ -6,6 +6,7 @@ segment, and the engine does not know its length before a stop token ends it.
 """
 
 import asyncio
+import itertools
 import random
 import tempfile
 import time
@@ -21,6 +22,7 @@ from timely.engines.base import ForcedPlan, GenerationDone, GenerationRequest, S
 from timely.engines.journal_reader import engine_replay_journal
 from timely.engines.replay_estimates import ReplayEstimates
 from timely.engines.replay_types import (
+    BLOCK_ID_TOKENS,
     Backend,
     BackendRun,
     JobRecord,
@@ -212,7 +214,9 @@ class _Run:
 
     async def _warm_up(self) -> None:
         """First steps of an engine are slow, and shared prefixes are in the cache of any server that runs."""
-        prefixes = {(task.prefix, task.shared_prefix_tokens): task for task in self.tasks}
+        prefixes = {
+            None if task.block_ids else (task.prefix, task.shared_prefix_tokens): task for task in self.tasks
+        }
         for number, task in enumerate(prefixes.values()):
             # One token: a whole plan would wait for values that no robot returns.
             short = replace(task, job=f"warm-up-{number}", plan=(PlannedSegment("", 1, 0.0),))
@@ -396,14 +400,14 @@ async def _sleep_until(when: float) -> None:
 def _prompt(task: PlannedTask, run: float) -> list[int]:
     """A prompt of the recorded length that shares exactly the recorded prefix.
 
-    The rest is another in every ``run``: an engine that replays a trace twice must not find the first run's prompts in
-    its prefix cache.
+    The rest is another in every ``run``, as are the blocks of an imported trace. An engine that replays a trace twice
+    must not find the first run's prompts in its prefix cache.
     """
-    shared_tokens = min(task.shared_prefix_tokens, task.prompt_tokens)
-    own = task.prompt_tokens - shared_tokens
-    return vllm_dummy_token_ids(f"prefix/{task.prefix}", shared_tokens) + vllm_dummy_token_ids(
-        f"prompt/{task.job}/{run}", own
-    )
+    parts = [(f"block/{name}/{run}", BLOCK_ID_TOKENS) for name in task.block_ids]
+    parts = parts or [(f"prefix/{task.prefix}", task.shared_prefix_tokens)]
+    shared = itertools.chain.from_iterable(vllm_dummy_token_ids(name, tokens) for name, tokens in parts)
+    prompt = list(itertools.islice(shared, task.prompt_tokens))
+    return prompt + vllm_dummy_token_ids(f"prompt/{task.job}/{run}", task.prompt_tokens - len(prompt))
 
 
 def _output(task: PlannedTask) -> list[int]:
