@@ -79,7 +79,7 @@ def parse_workload_trace_ids(text: str) -> tuple[int, ...]:
     ids: list[int] = []
     for part in text.strip().strip("[]").split(","):
         match = re.fullmatch(r"\s*(\d{1,3})\s*(?:-\s*(\d{1,3})\s*)?", part)
-        if match is None:
+        if match is None or (match[2] and int(match[2]) < int(match[1])):
             raise BadInput(f"cannot read the trace ids {part.strip()!r}; write 1-8 or 1,2,9")
         first = int(match[1])
         ids.extend(range(first, int(match[2] or first) + 1))

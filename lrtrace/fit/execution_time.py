@@ -131,10 +131,12 @@ def fit_samples(
 
     Raises:
         TooFewSamples: a skill has too few runs, or there are no runs. UnknownName: ``kinds`` or ``method`` has an
-            unknown name. BadInput: runs of several robots, or no argument varies for a linear model.
+            unknown name. BadInput: runs of several robots or in several units, or no argument varies for a linear
+            model.
     """
     _check_options(method, level, kinds or {})
     groups: dict[str, list[Sample]] = {}
+    units: dict[tuple[str, str], str] = {}
     robot = ""
     last = ""
     for sample in samples:
@@ -144,7 +146,13 @@ def fit_samples(
                 where=sample.where,
             )
         robot, last = sample.robot, sample.where
-        groups.setdefault(_full_name(sample, base), []).append(sample)
+        skill = _full_name(sample, base)
+        for name, unit in sample.units.items():
+            if (earlier_unit := units.setdefault((skill, name), unit)) != unit:
+                raise BadInput(
+                    f"units.{name}: is {unit!r}, above it was {earlier_unit!r}", where=sample.where
+                )
+        groups.setdefault(skill, []).append(sample)
     if not groups:
         raise TooFewSamples("no run that was done", where=last)
     for name in (*(kinds or {}), *variable):

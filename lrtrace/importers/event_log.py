@@ -149,8 +149,9 @@ def _report(task: RecordedTask, raw: dict[str, Any]) -> None:
     kind = raw.get("kind")
     if kind == "failed":
         segment.failed = True
-    segment.done = segment.done or kind in ("done", "value")
-    if kind == "done" and raw.get("elapsed_s") is not None:
+    is_end = kind in ("done", "value")
+    segment.done = segment.done or is_end
+    if is_end and raw.get("elapsed_s") is not None:
         segment.elapsed_s = max(0.0, _time(raw, "elapsed_s"))
 
 

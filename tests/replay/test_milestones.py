@@ -13,6 +13,7 @@ from timely.disciplines.timely.discipline import Timely
 from timely.engines.replay_types import PLAIN_MAX_TOKENS, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
+from timely.replay.explain import explain_job, explanation_text
 from timely.replay.results import Result
 from timely.replay.run import replay_through_engine
 from timely.replay.trace import replay_task_from_job
@@ -62,6 +63,14 @@ def test_a_chat_without_a_token_counts_with_its_age() -> None:
     result = replay_through_engine([task], ReplayOptions(profile="unit", until_s=0.005))
     assert result["jobs"][0]["utility"] == 1.0
     assert result["jobs"][0]["response_time_s"] is None
+
+
+def test_a_chat_that_is_cut_off_behind_its_first_token_is_explained() -> None:
+    task = replay_task_from_job(chat(tuf={"milestone": "first_token"}))
+    result = replay_through_engine([task], ReplayOptions(profile="unit", until_s=0.1))
+    text = explanation_text(explain_job(result, "0"))
+    assert "response 0.010 s (in time)" in text
+    assert "in all" not in text
 
 
 class Recording(Timely):

@@ -191,8 +191,10 @@ def explanation_text(explanation: Explanation) -> str:
     if job["response_time_s"] is not None:
         late = job["response_time_s"] - job.get("ert_s", 0.0)
         verdict = f"{late:.3f} s late" if late > 0 else "in time"
+        waiting_s = job["waiting_time_s"]  # none of a chat whose first token came, and its last one did not
         lines.append(
-            f"  response {job['response_time_s']:.3f} s ({verdict}), waiting {job['waiting_time_s']:.3f} s in all"
+            f"  response {job['response_time_s']:.3f} s ({verdict})"
+            + ("" if waiting_s is None else f", waiting {waiting_s:.3f} s in all")
         )
     lines.append(
         f"  prompt {job['prompt_tokens']} tokens, {job['cached_tokens']} of them cached;"

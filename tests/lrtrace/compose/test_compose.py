@@ -278,6 +278,8 @@ def test_ids_as_table_3_writes_them() -> None:
     assert parse_workload_trace_ids("0, 2,9-11") == (0, 2, 9, 10, 11)
     with pytest.raises(BadInput, match="cannot read the trace ids 'x'"):
         parse_workload_trace_ids("1,x")
+    with pytest.raises(BadInput, match="cannot read the trace ids '5-3'"):
+        parse_workload_trace_ids("1,5-3")
 
 
 def test_draws_are_plain_arithmetic_on_doubles() -> None:

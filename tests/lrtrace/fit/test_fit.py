@@ -188,7 +188,11 @@ def test_models_can_be_chosen() -> None:
     assert constant.skills["scan"].model.estimate_s({}) == 1.0
 
 
-def test_one_robot_at_a_time() -> None:
+def test_one_robot_and_one_unit_at_a_time() -> None:
+    centimetres = Sample("r", "go", {"d": 20.0}, 1.0, {"d": "cm"}, "runs:1")
+    metres = Sample("r", "go", {"d": 0.2}, 1.0, {"d": "m"}, "runs:2")
+    with pytest.raises(BadInput, match=r"^runs:2: units\.d: is 'm', above it was 'cm'"):
+        fit_samples([centimetres, metres] * 5)
     with pytest.raises(BadInput, match="fit one robot at a time"):
         fit_samples([*moves(5), Sample("arm", "pick", {}, 1.0)])
 

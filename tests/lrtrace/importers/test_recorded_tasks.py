@@ -153,6 +153,19 @@ def test_what_a_request_said_of_itself_is_in_the_trace(tmp_path: Path) -> None:
         trace_of(write(tmp_path, [OPENED, task(1.0, "a", priority="high")]))
 
 
+def test_the_stopwatch_of_a_robot_that_returns_a_value_counts(tmp_path: Path) -> None:
+    """The times at which reports came stood in for it; a recording of ROS 2 had it right."""
+    log = [
+        OPENED,
+        task(1.0, "a"),
+        segment(2.0, "a", 0, "?iv('book')==True{", blocking=True),
+        report(3.0, "a", 0, "value", value="True", elapsed_s=0.75),
+        settled(4.0, "a", "complete", (2.0, 3.0, True)),
+    ]
+    _, (job,), _ = trace_of(write(tmp_path, log))
+    assert job.plan[0].execution_s == 0.75
+
+
 def test_a_converted_log_is_a_valid_trace(tmp_path: Path) -> None:
     header, jobs, _ = trace_of(write(tmp_path, LOG))
     path = tmp_path / "day.lrtrace.jsonl"
