@@ -8,6 +8,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,11 @@ class VllmBench:
     def run(self, server: str, seed: int) -> Mapping[str, float]:
         try:
             if server not in self._running:
-                self._start(server, seed)
+                # Servers that stay start side by side.
+                for name in SERVERS if self._keep else (server,):
+                    self._start(name, seed)
+                for process, port in self._running.values():
+                    process.wait_until(partial(_is_healthy, port), START_S)
             return self._load(server, self._running[server][1], seed)
         finally:
             if not self._keep:
@@ -126,7 +131,6 @@ class VllmBench:
         process = ChildProcess(f"server {server}", self._command(server, port), environment, log=log)
         self._running[server] = process, port
         process.start()
-        process.wait_until(lambda: _is_healthy(port), START_S)
 
     def close(self) -> None:
         while self._running:

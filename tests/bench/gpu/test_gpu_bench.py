@@ -8,10 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from timely.bench.gpu import model_folder
 from timely.bench.gpu.live_points import (
     gpu_bench_measured_points,
     gpu_bench_point_name,
@@ -21,13 +19,14 @@ from timely.bench.gpu.live_points import (
 from timely.bench.gpu.model_folder import (
     MODEL_SIZES,
     ModelSize,
-    gpu_bench_model_tensors,
+    gpu_bench_model_configuration,
     write_gpu_bench_model,
 )
 from timely.bench.gpu.report import first_action_ratio, gpu_bench_prediction_error, write_gpu_page
 from timely.bench.gpu.stages import STAGES, GpuBench, GpuSettings, Stage, default_gpu_settings
 from timely.bench.live.runs import LiveRuns
 from timely.bench.papers import plots
+from timely.bench.plain import MEASURES
 from timely.cli.main import run_timely_command
 from timely.core.errors import InvalidInput, UnknownName
 from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
@@ -62,33 +61,20 @@ def test_the_sizes_are_those_of_the_models() -> None:
     assert billions["tiny"] < 0.05
 
 
-def test_a_model_folder_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_folder, "BLOCK_NUMBERS", 100)
-    monkeypatch.setattr(model_folder, "SHARD_BYTES", 500)
+def test_a_model_folder_is_a_configuration_and_a_tokenizer(tmp_path: Path) -> None:
     tokenizer = tmp_path / "tokenizer"
     tokenizer.mkdir()
-    (tokenizer / "tokenizer.json").write_text("{}")
-    (tokenizer / "config.json").write_text("{}")
+    for name in ("tokenizer.json", "config.json", "model.safetensors"):
+        (tokenizer / name).write_text("{}")
     folder = write_gpu_bench_model(tmp_path / "model", SMALL, tokenizer)
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "tokenizer.json"]
     assert json.loads((folder / "config.json").read_text())["hidden_size"] == 8
-    assert (folder / "tokenizer.json").exists()
-    index = json.loads((folder / "model.safetensors.index.json").read_text())
-    assert index["metadata"]["total_size"] == SMALL.weight_bytes
-    assert len(set(index["weight_map"].values())) > 1
-    safetensors = pytest.importorskip("safetensors")
-    shapes: dict[str, tuple[int, ...]] = {}
-    for file in sorted(set(index["weight_map"].values())):
-        with safetensors.safe_open(folder / file, "np") as weights:
-            shapes |= {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
-    assert shapes == dict(gpu_bench_model_tensors(SMALL))
-    # The last file ends with the norm, whose weights are 1, and the head, whose weights are random.
-    numbers = np.fromfile(folder / file, np.uint16)[-8 - 32 * 8 :]
-    values = (numbers.astype(np.uint32) << 16).view(np.float32)
-    assert set(values[:8]) == {1.0}
-    assert 0.0 < values[8:].std() < 0.1
-    (folder / "tokenizer.json").unlink()
-    write_gpu_bench_model(folder, SMALL, tokenizer)
-    assert not (folder / "tokenizer.json").exists(), "a whole folder was written again"
+
+
+def test_the_counted_weights_are_those_that_the_model_has(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    configuration = transformers.LlamaConfig(**gpu_bench_model_configuration(SMALL))
+    assert 2 * transformers.LlamaForCausalLM(configuration).num_parameters() == SMALL.weight_bytes
 
 
 # ---------------------------------------------------------------- stages
@@ -175,7 +161,11 @@ async def test_points_are_measured_beside_their_prediction_and_written(
         "overhead": {
             "segmented_over_unsegmented": {"median": 1.01, "p10": 1.0, "p90": 1.1, "pairs": 3}, "wall_s": 3.0
         },
-        "plain": {"throughput_ratio": {"plugged": 0.98, "served": 0.97}, "wall_s": 4.0},
+        "plain": {
+            **{name: {"plugged": 0.98, "served": 0.97} for name in MEASURES},
+            "medians": {"stock": dict.fromkeys(MEASURES.values(), 100.0)},
+            "wall_s": 4.0,
+        },
         "calibrate": {"profile": {"fit_error": {"decode_median": 0.01, "run": "one"}}, "wall_s": 5.0},
     }  # fmt: skip
     write_gpu_page(page, CPU, asdict(settings(loads=(1.0, 2.0))), results, ".venv/bin/timely bench gpu")
@@ -184,7 +174,7 @@ async def test_points_are_measured_beside_their_prediction_and_written(
         "no accelerator",
         "| 2 | `vllm-stream` |",
         "median 1.010",
-        "0.980 with our scheduler",
+        "| throughput | 0.980 | 0.970 | 100.0 tokens/s |",
         "times as long",
     ):
         assert part in text
@@ -213,4 +203,4 @@ def test_all_stages_on_processors(tmp_path: Path) -> None:
         assert status == 75
     bench = json.loads((folder / "live.json").read_text())
     assert set(bench["points"]["wid2@1"]) == {"timely", "vllm-stream", "vllm"}
-    assert "Throughput of ordinary requests" in (folder / "results-gpu.md").read_text()
+    assert "| throughput |" in (folder / "results-gpu.md").read_text()

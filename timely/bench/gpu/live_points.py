@@ -1,6 +1,10 @@
 """WID 2 at several loads as a live comparison: the runs, the folder and the prediction of ``timely bench live``."""
 
+import multiprocessing
+import os
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from timely.bench.live.prediction import Predictor
 from timely.bench.live.report import live_summary_values
@@ -28,15 +32,22 @@ def point_settings(
 
 
 def gpu_bench_predicted_points(runs: LiveRuns, profile: str) -> dict[str, dict[str, dict[str, float]]]:
-    """The simulator's prediction of each point, by workload and system, from a profile alone: no run is read."""
-    predictor = Predictor(runs, profile)
-    return {
-        workload: {
-            system: _mean_values(predictor.predict(system, workload, 0, {}))
-            for system in runs.settings.systems
-        }
-        for workload in runs.settings.workloads
-    }
+    """The simulator's prediction of each point, by workload and system, from a profile alone: no run is read.
+
+    Points are simulated side by side, each in a process.
+    """
+    points = [(system, workload) for workload in runs.settings.workloads for system in runs.settings.systems]
+    workers = min(len(points), os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        values = list(pool.map(partial(_predicted_point, runs, profile), points))
+    table: dict[str, dict[str, dict[str, float]]] = {}
+    for (system, workload), value in zip(points, values, strict=True):
+        table.setdefault(workload, {})[system] = value
+    return table
+
+
+def _predicted_point(runs: LiveRuns, profile: str, point: tuple[str, str]) -> dict[str, float]:
+    return _mean_values(Predictor(runs, profile).predict(*point, 0, {}))
 
 
 def _mean_values(summaries: Sequence[Result]) -> dict[str, float]:

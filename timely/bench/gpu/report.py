@@ -7,6 +7,7 @@ from typing import Any
 from timely.bench.gpu.live_points import GPU_SYSTEMS, gpu_bench_point_name
 from timely.bench.papers import plots
 from timely.bench.papers.seed_statistics import Measured
+from timely.bench.plain import MEASURES
 from timely.core.files import core_write_file
 
 FIRST_ACTION_REACH = 3.0
@@ -84,12 +85,24 @@ def _engine_lines(results: Mapping[str, Value]) -> list[str]:
             f" (p10 {cost['p10']:.3f}, p90 {cost['p90']:.3f})."
         )
     if "plain" in results:
-        plain = results["plain"]["throughput_ratio"]
-        lines.append(
-            f"Throughput of ordinary requests over stock `vllm serve`: {plain['plugged']:.3f} with our scheduler,"
-            f" {plain['served']:.3f} through `timely serve`."
-        )
+        lines += ["", *_plain_lines(results["plain"])]
     return [*lines, ""] if lines else []
+
+
+def _plain_lines(plain: Value) -> list[str]:
+    lines = [
+        "Ordinary requests, measured by `vllm bench serve`, over stock `vllm serve`:",
+        "",
+        "| | with our scheduler | through `timely serve` | stock |",
+        "|---|---|---|---|",
+    ]
+    for name, field in MEASURES.items():
+        ratio, stock = plain[name], plain["medians"]["stock"][field]
+        lines.append(
+            f"| {name.removesuffix('_ratio').replace('_', ' ')} | {ratio['plugged']:.3f}"
+            f" | {ratio['served']:.3f} | {stock:.1f} {'ms' if field.endswith('_ms') else 'tokens/s'} |"
+        )
+    return lines
 
 
 def _live_lines(measurements: Value, predictions: Value, loads: Sequence[float]) -> list[str]:

@@ -36,8 +36,16 @@ SETTINGS_FILE = "gpu.json"
 MEMORY_SHARE = 0.6
 """The weights may take so much of the accelerator's memory; the rest is KV cache and activations."""
 
-CPU_ARGUMENTS = ("--enforce-eager", "--max-model-len", "4096", "--block-size", "32", "--max-num-seqs", "64")
-GPU_ARGUMENTS = ("--max-model-len", "4096", "--max-num-seqs", "256")
+MODEL_ARGUMENTS = ("--load-format", "dummy", "--max-model-len", "4096")
+CPU_ARGUMENTS = (*MODEL_ARGUMENTS, "--enforce-eager", "--block-size", "32", "--max-num-seqs", "64")
+GPU_ARGUMENTS = (*MODEL_ARGUMENTS, "--max-num-seqs", "256")
+
+PLAIN_PROMPTS = 480
+"""Ordinary requests of a run on a GPU, where those of a CPU would take a second."""
+PLAIN_REPETITIONS = 3
+PLAIN_ARGUMENTS = ("--gpu-memory-utilization", "0.3", "--kv-cache-memory-bytes", str(2 << 30))
+"""Three servers share a GPU, and one that starts must not take its neighbour's memory for its own.
+On processors the first is the share of the machine's memory."""
 
 Value = dict[str, Any]
 Say = Callable[[str], None]
@@ -95,7 +103,7 @@ def default_gpu_settings(
     if not gpu and model_name != "tiny":
         raise InvalidInput("without an accelerator only the model tiny is measured", where="--size")
     return GpuSettings(
-        model_name, loads or ((1.0, 4.0, 8.0) if gpu else (0.5, 1.0, 2.0)), 30.0 if gpu else 20.0,
+        model_name, loads or ((1.0, 16.0, 48.0) if gpu else (0.5, 1.0, 2.0)), 20.0,
         rounds=2 if gpu else 1, pairs=9 if gpu else 3, gpu=gpu,
     )  # fmt: skip
 
@@ -260,7 +268,8 @@ def _predict(bench: GpuBench, left_s: float) -> Value:
 def _overhead(bench: GpuBench, left_s: float) -> Value:
     from timely.engines.vllm.overhead import vllm_segmentation_cost
 
-    cost = in_fresh_process(vllm_segmentation_cost, bench.settings.pairs, 1, str(bench.model), log=bench.log)
+    arguments = bench.settings.pairs, 1, str(bench.model), "dummy"
+    cost = in_fresh_process(vllm_segmentation_cost, *arguments, log=bench.log)
     return {"segmented_over_unsegmented": cost}
 
 
@@ -269,9 +278,13 @@ def _plain(bench: GpuBench, left_s: float) -> Value:
 
     folder = bench.folder / "plain"
     folder.mkdir(exist_ok=True)
-    servers = VllmBench(folder, str(bench.model), bench.settings.arguments, "timely", QUICK_PROMPTS)
+    gpu = bench.settings.gpu
+    servers = VllmBench(
+        folder, str(bench.model), (*bench.settings.arguments, *PLAIN_ARGUMENTS), "timely",
+        PLAIN_PROMPTS if gpu else QUICK_PROMPTS, keep=gpu,
+    )  # fmt: skip
     try:
-        return benchmark_plain_throughput(servers.run, 1, bench.say)
+        return benchmark_plain_throughput(servers.run, PLAIN_REPETITIONS if gpu else 1, bench.say)
     finally:
         servers.close()
 
@@ -298,11 +311,11 @@ def measure_live_in_process(folder: Path, settings: GpuSettings, left_s: float) 
 
 
 STAGES: dict[str, Stage] = {
-    "model": Stage(_write_model, 90.0),
-    "calibrate": Stage(_calibrate, 180.0),
+    "model": Stage(_write_model, 10.0),
+    "calibrate": Stage(_calibrate, 120.0),
     "predict": Stage(_predict, 60.0),
-    "overhead": Stage(_overhead, 120.0),
-    "live": Stage(_live, 300.0),
-    "plain": Stage(_plain, 420.0),
+    "overhead": Stage(_overhead, 60.0),
+    "live": Stage(_live, 330.0),
+    "plain": Stage(_plain, 240.0),
 }
 """In order: the prediction is registered before the runs that it predicts."""

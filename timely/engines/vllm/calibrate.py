@@ -25,8 +25,11 @@ from timely.engines.vllm.replay import vllm_dummy_token_ids
 BATCHES = (1, 2, 3, 4, 6, 8)
 CONTEXTS = (32, 400, 1200)
 PROMPTS = (16, 40, 80, 120, 200, 320, 480, 700, 1000)
+ACCELERATOR_BATCHES = (12, 16, 24, 32, 48, 64)
+"""In addition, where an accelerator serves so many at once."""
 MIXED_STEPS = ((2, 60), (2, 120), (2, 300), (6, 60), (6, 120), (6, 300), (4, 900))
 """(sequences that decode, tokens of a prompt that comes in between)."""
+ACCELERATOR_MIXED_STEPS = ((16, 120), (16, 500), (48, 120), (48, 500))
 DECODE_TOKENS = 14
 """Output tokens of each decoding sequence."""
 ROUNDS = 3
@@ -86,6 +89,10 @@ class _Bench:
         self._engine = engine
         self._longest = engine.max_prompt_tokens - 128
         self._count = 0
+        accelerator = _accelerator() is not None
+        batches = (*BATCHES, *ACCELERATOR_BATCHES) if accelerator else BATCHES
+        self._batches = tuple(batch for batch in batches if batch <= engine.sizes.max_batch)
+        self._mixed_steps = (*MIXED_STEPS, *ACCELERATOR_MIXED_STEPS) if accelerator else MIXED_STEPS
 
     async def warm_up(self) -> None:
         """The first steps of an engine are slow."""
@@ -97,11 +104,11 @@ class _Bench:
         for number in range(rounds):
             say(f"round {number + 1} of {rounds} ...")
             for context in CONTEXTS:
-                for batch in BATCHES:
+                for batch in self._batches:
                     await self._group([context] * batch, DECODE_TOKENS)
             for prompt in PROMPTS:
                 await self._group([prompt], 1)
-            for batch, prompt in MIXED_STEPS:
+            for batch, prompt in self._mixed_steps:
                 decoding = [asyncio.create_task(self._generate(200, 3 * DECODE_TOKENS)) for _ in range(batch)]
                 await asyncio.sleep(0)
                 for _ in range(3):
@@ -139,12 +146,16 @@ def _vllm() -> str:
     return "vLLM"
 
 
-def _machine() -> str:
-    """The accelerator's name, or the processor's and how many cores there are."""
+def _accelerator() -> str | None:
     import torch
 
-    if torch.cuda.is_available():
-        return str(torch.cuda.get_device_name(0))
+    return str(torch.cuda.get_device_name(0)) if torch.cuda.is_available() else None
+
+
+def _machine() -> str:
+    """The accelerator's name, or the processor's and how many cores there are."""
+    if accelerator := _accelerator():
+        return accelerator
     name = platform.processor() or platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
