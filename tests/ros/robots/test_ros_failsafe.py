@@ -172,6 +172,23 @@ def test_after_a_cut_messages_come_before_motions(bridge: str, monkeypatch: pyte
         assert 105.0 + safety.SETTLE_S <= now_s < 107.5
 
 
+def test_a_pause_of_the_driver_gives_its_lease_to_no_other_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renewals of the first one may come after the request of the second."""
+    now_s = 100.0
+    monkeypatch.setattr(safety, "time", SimpleNamespace(monotonic=lambda: now_s))
+    store = DriverStore()
+    guard = safety_guard(store, Lease(store.next_epoch, 3.0), TaskWatchdog(1, 2, 3.0))
+    guard.check(now_s)
+    epoch = guard.acquire("a") or 0
+    now_s = 110.0  # the process stood still
+    assert guard.acquire("b") is None
+    assert guard.acquire("a") == epoch, "its segments go on"
+    while now_s < 114.0:
+        now_s += 0.5
+        guard.check(now_s)
+    assert guard.acquire("b"), "the first one is gone"
+
+
 def test_a_repeated_request_of_the_owner_keeps_its_lease() -> None:
     store = DriverStore()
     lease = Lease(store.next_epoch, 3.0)

@@ -188,6 +188,12 @@ class SafetyGuard:
         self.renew(order.owner, order.epoch)
         self.admit(order)
 
+    def acquire(self, owner: str, *, take_over: bool = False) -> int | None:
+        """Grant the lease; see ``Lease.acquire``. A pause of this process is no silence of the owner before."""
+        now_s = time.monotonic()
+        self.check(now_s)
+        return self.lease.acquire(owner, now_s, take_over=take_over)
+
     def renew(self, owner: str, epoch: int, *, release: bool = False) -> None:
         """Renew or release the lease; without effect if it is not this owner's.
 

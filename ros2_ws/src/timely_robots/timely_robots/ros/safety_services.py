@@ -145,7 +145,7 @@ class SafetyServices:
         try:
             if request.take_over:
                 self._identify(request.token, "take a lease over")
-            epoch = lease.acquire(request.owner, time.monotonic(), take_over=request.take_over)
+            epoch = self._guard.acquire(request.owner, take_over=request.take_over)
             code = ErrorCode.LEASE_DENIED if epoch is None else ErrorCode.NONE
         except InvalidInput as error:
             epoch, code, response.message = None, ErrorCode.STORAGE_FAILED, str(error)
