@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 
+from rclpy.exceptions import ParameterException
 from timely_robots.ros.realtime import realtime_ros_process
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
@@ -19,10 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop = core_stop_event(with_parent=False)
     try:
         context = isolated_ros_context(args=ros_args)
-    except TimelyError as error:
+        node = BridgeNode(context=context)
+    except (TimelyError, ParameterException) as error:
         sys.stderr.write(f"timely_bridge: {error}\n")
         return 2
-    node = BridgeNode(context=context)
     spinner = Spinner(context, [node], name="bridge").start()
     with realtime_ros_process():
         spinner.wait(stop)

@@ -9,6 +9,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from rclpy.exceptions import ParameterException
+
 from timely.core.child_process import core_stop_event
 from timely.core.errors import InvalidInput, TimelyError
 from timely_robots.registry import ROBOTS, robot_class
@@ -39,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A remapping of the namespace would put all of them into one.
         if len({driver.get_namespace() for driver in drivers}) != len(drivers):
             raise InvalidInput("one namespace for several robots", where="__ns")
-    except TimelyError as error:
+    except (TimelyError, ParameterException) as error:
         sys.stderr.write(f"timely_driver: {error}\n")
         for driver in drivers:
             driver.destroy_node()
