@@ -73,6 +73,24 @@ def test_a_driver_starts_while_its_disk_is_full(tmp_path: Path, monkeypatch: pyt
     again.close()
 
 
+def test_the_list_of_begun_tasks_does_not_grow_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_store_module, "MAX_TASKS", 20)
+    monkeypatch.setattr(driver_store_module, "MAX_BYTES", 1000)
+    file, log = tmp_path / "arm1.json", tmp_path / "arm1.tasks"
+    store = DriverStore(file)
+    sizes_bytes = []
+    for number in range(300):
+        assert store.begin_task(f"task-{number}")
+        sizes_bytes.append(log.stat().st_size)
+    store.close()
+    assert 900 < max(sizes_bytes) <= 1000
+    again = DriverStore(file)
+    assert [again.has_begun(f"task-{number}") for number in (279, 280, 299)] == [False, True, True]
+    again.close()
+
+
 def test_a_stop_that_comes_while_a_reset_is_written_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

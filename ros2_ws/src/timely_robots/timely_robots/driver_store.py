@@ -18,6 +18,7 @@ from timely.core.files import append_file_line, core_write_file, file_ends_torn
 MAX_TASKS = 4096
 """Begun tasks that are kept; the oldest are dropped."""
 MAX_BYTES = 4_000_000
+"""Of a file. A longer list of begun tasks is written anew."""
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 """What a disk says that takes no more: full, a quota or limit of the process, read-only, defect."""
 
@@ -112,10 +113,12 @@ class DriverStore:
         with self._lock:
             if task_id in self._tasks:
                 return False
-            self._append(task_id)
+            size_bytes = self._append(task_id)
             self._tasks[task_id] = None
             while len(self._tasks) > MAX_TASKS:
                 del self._tasks[next(iter(self._tasks))]
+            if size_bytes > MAX_BYTES:
+                self._write_tasks()
             return True
 
     def has_begun(self, task_id: str) -> bool:
@@ -123,15 +126,16 @@ class DriverStore:
 
     @property
     def _log(self) -> Path | None:
-        """Tasks that began since the file was written, one JSON string a line."""
+        """Tasks that began, one JSON string a line."""
         return None if self._path is None else self._path.with_suffix(".tasks")
 
-    def _append(self, task_id: str) -> None:
+    def _append(self, task_id: str) -> int:
+        """Write that a task begins; returns the size of the file."""
         if self._log is None:
-            return
+            return 0
         try:
             separator = b"\n" if file_ends_torn(self._log) else b""
-            append_file_line(self._log, separator + json.dumps(task_id).encode(), flush=True)
+            return append_file_line(self._log, separator + json.dumps(task_id).encode(), flush=True)
         except OSError as error:
             raise InvalidInput(f"cannot write it: {error.strerror or error}", where=str(self._log)) from error
 
@@ -166,8 +170,13 @@ class DriverStore:
                 self._tasks[str(json.loads(line))] = None
             except ValueError:
                 continue  # a line that a crash cut off: its task never moved the robot
-        with suppress(InvalidInput):  # a driver must start on a full disk too: its robot may fly
-            core_write_file(log, "".join(json.dumps(task) + "\n" for task in self._tasks))
+        self._write_tasks()
+
+    def _write_tasks(self) -> None:
+        """Write the begun tasks anew, without those that were dropped."""
+        if self._log is not None:
+            with suppress(InvalidInput):  # a driver must start on a full disk too: its robot may fly
+                core_write_file(self._log, "".join(json.dumps(task) + "\n" for task in self._tasks))
 
 
 def is_storage_error(error: BaseException) -> bool:
