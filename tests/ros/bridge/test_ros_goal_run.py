@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from bridge_doubles import FakeSegment, FakeServer
-from test_ros_plan_run import PLAN, World, world
+from test_ros_plan_run import PLAN, TEXT, World, world
 from timely_bridge.goal_run import GoalRun
 from timely_bridge.goals import TaskGoal
 from timely_bridge.outcome import TaskEnd
@@ -80,6 +80,27 @@ async def test_a_new_scene_drops_the_rest_and_no_other_task_comes_in_between() -
         await here.end_of(second)
         began = [name for name, _, what in here.driver.log if what == "started"]
         assert began == ["t1", "t1", "t1-r1", "t1-r1", "t2", "t2", "t2"]
+
+
+@pytest.mark.parametrize("what", ["a new scene", "a cancellation"])
+async def test_what_comes_at_the_moment_of_the_end_is_too_late(what: str) -> None:
+    """All was executed. Another plan would move the robot for a task that is complete."""
+
+    def interrupt(_: object) -> None:
+        if what == "a new scene":
+            run.replan("a dog came", "dog")
+        else:
+            run.cancel(ErrorCode.CANCELLED, "enough")
+
+    async with world(server()) as here:
+        run, task = start(here)
+        await here.until(lambda: ("t1", 0, "started") in here.driver.log)
+        (work,) = (one for one in asyncio.all_tasks() if one.get_name() == "plan t1")
+        work.add_done_callback(interrupt)
+        end = await here.end_of(task)
+        assert (end.outcome, end.code, end.plan) == ("complete", 0, TEXT)
+        assert not here.server.replans
+        assert not here.server.cancelled
 
 
 async def test_new_scenes_take_no_attempt_from_a_failed_motion() -> None:

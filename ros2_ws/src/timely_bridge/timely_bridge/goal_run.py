@@ -131,7 +131,7 @@ class GoalRun:
 
     def _replan_after(self, end: TaskEnd) -> Replan | None:
         """What to re-plan now, if anything."""
-        if self._cancellation is not None or self.plan is None:
+        if self._cancellation is not None or self.plan is None or end.outcome == "complete":
             return None
         if self._next_replan is not None:
             return self.plan.replan(*self._next_replan)

@@ -202,6 +202,8 @@ class PlanRun:
                 self.context.lock.release(self._claim)
 
     def _early_end(self, work: asyncio.Task[None]) -> BridgeTaskError | None:
+        if work.done() and not work.cancelled() and work.exception() is None:
+            return None  # a cancellation that comes now is too late
         if self._cancellation is not None and self._cancellation.done():
             return self._cancellation.result()
         if not work.done():
@@ -209,7 +211,7 @@ class PlanRun:
                 ErrorCode.EXPIRED, f"not finished within {self.context.deadlines.task_s:g} s"
             )
         error = work.exception()
-        if error is None or isinstance(error, BridgeTaskError):
+        if isinstance(error, BridgeTaskError):
             return error
         if isinstance(error, UnknownName) and self._stream is not None:
             return BridgeTaskError(
