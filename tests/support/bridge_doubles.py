@@ -297,6 +297,9 @@ class FakeDriver:
             self._worker = asyncio.create_task(self._work())
         sent.on_sent()
 
+    def awaits_operator(self, segment: Segment) -> bool:
+        return False
+
     def cancel(self, sent: BridgeSegment) -> None:
         if self.stubborn:
             return

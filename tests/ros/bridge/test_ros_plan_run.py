@@ -17,6 +17,7 @@ import pytest
 from bridge_doubles import FakeDriver, FakeSegment, FakeServer
 from manual_clock import LeapingClock, ManualClock, settle_clock_tasks
 from timely_bridge import plan_run
+from timely_bridge.driver_port import DriverPort
 from timely_bridge.error_codes import BridgeTaskError
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
 from timely_bridge.interfaces import BridgeSegment, SegmentExecution
@@ -26,8 +27,8 @@ from timely_bridge.outcome import Deadlines, TaskEnd, Timeline
 from timely_bridge.plan_run import PlanRun, RunContext
 from timely_bridge.report_queue import ReportQueue
 from timely_bridge.robot_lock import RobotLock
-from timely_bridge.segment_run import SegmentRun
-from timely_interfaces.msg import ErrorCode, SegmentReport
+from timely_bridge.segment_run import LOOKS, SegmentRun
+from timely_interfaces.msg import ErrorCode, RobotState, SegmentReport
 
 from timely.client import Segment
 from timely.client.protocol import Backoff
@@ -450,6 +451,41 @@ async def test_the_rounds_of_a_loop_count_for_the_limit_of_its_last_segment() ->
     run = SegmentRun(sent, deadlines, ManualClock(0.0), Timeline(), reports, lambda report: None, 21.0)
     with pytest.raises(BridgeTaskError, match=r"segment 0 took more than 0\.3 s"):
         await run.run(None)
+
+
+async def test_an_operator_who_is_asked_takes_no_time_of_the_segment() -> None:
+    segment = Segment("t", 0, "open();", (), 1, 0.0, 1.0, 0.0)
+    sent = BridgeSegment(segment, "drone", lambda: None)
+    sent.started.set_result(0.0)
+    looks = 0
+
+    def awaits_operator() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 3 * LOOKS:
+            sent.ended.set_result(SegmentExecution("done"))
+        return True
+
+    deadlines = Deadlines(execution_factor=0.0, execution_margin_s=0.01)
+    reports = cast(ReportQueue, SimpleNamespace(put=lambda report, when_s: None))
+    run = SegmentRun(
+        sent, deadlines, ManualClock(0.0), Timeline(), reports, lambda report: None, 0.0, awaits_operator
+    )
+    await run.run(None)
+    assert looks == 3 * LOOKS
+
+
+@pytest.mark.parametrize(
+    ("state", "awaits"),
+    [
+        ({"task_id": "t", "segment": 2, "awaiting": "open()"}, True),
+        ({"task_id": "t", "segment": 1, "awaiting": "open()"}, False),
+        ({"task_id": "t", "segment": 2}, False),
+    ],
+)
+def test_a_driver_says_for_which_segment_it_asks(state: dict[str, Any], awaits: bool) -> None:
+    port = cast(DriverPort, SimpleNamespace(state=RobotState(**state), present=True))
+    assert DriverPort.awaits_operator(port, Segment("t", 2, "open();", (), 1, 0.0, 1.0, 0.0)) == awaits
 
 
 def test_the_rounds_of_nested_loops_multiply() -> None:

@@ -130,6 +130,12 @@ class DriverPort:
         state = self.state
         return state is not None and state.mode == RobotState.STOPPED
 
+    def awaits_operator(self, segment: Segment) -> bool:
+        state = self.state
+        if state is None or not self.present or not state.awaiting:
+            return False
+        return bool((state.task_id, state.segment) == (segment.task_id, segment.index))
+
     @property
     def ready_now(self) -> bool:
         """The driver is active: it takes segments, or keeps a stop."""

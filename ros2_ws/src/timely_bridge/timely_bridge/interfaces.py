@@ -110,6 +110,10 @@ class Driver(Protocol):
         """
         ...
 
+    def awaits_operator(self, segment: Segment) -> bool:
+        """A skill of the segment waits for an operator's confirmation."""
+        ...
+
     def cancel_task(self, task_id: str) -> None:
         """End the segment of a task that is in motion, and the rest of the task."""
         ...

@@ -379,7 +379,14 @@ class PlanRun:
         publish = self.observer.reported if not done_before else lambda report: None
         further_s = further_loop_rounds_s(each.segment for each in self.sent_segments)
         run = SegmentRun(
-            sent_segment, context.deadlines, context.clock, self.timeline, self._reports, publish, further_s
+            sent_segment,
+            context.deadlines,
+            context.clock,
+            self.timeline,
+            self._reports,
+            publish,
+            further_s,
+            partial(context.driver.awaits_operator, sent_segment.segment),
         )
         execution = asyncio.create_task(run.run(previous), name=f"segment {sent_segment.segment.index}")
         executions.add(execution)

@@ -33,6 +33,7 @@ class SegmentRun:
 
     Attributes:
         further_s: of the rounds of a loop that the segment may take beyond its expected time, seconds.
+        awaits_operator: a skill of the segment waits for a confirmation, which has a limit of its own at the driver.
     """
 
     sent_segment: BridgeSegment
@@ -42,6 +43,7 @@ class SegmentRun:
     reports: ReportQueue
     publish: Callable[[SegmentReport], None]
     further_s: float = 0.0
+    awaits_operator: Callable[[], bool] = lambda: False
 
     async def run(self, previous: BridgeSegment | None) -> None:
         """Return when the segment is done; raises BridgeTaskError when it does not succeed."""
@@ -64,7 +66,7 @@ class SegmentRun:
             sent_segment.progress = self._make_progress()
         expected_s = sent_segment.segment.execution_s + self.further_s
         limit_s = expected_s * self.deadlines.execution_factor + self.deadlines.execution_margin_s
-        await _wait_for_any((sent_segment.ended,), limit_s)
+        await _wait_for_any((sent_segment.ended,), limit_s, self.awaits_operator)
         if not sent_segment.ended.done():
             raise BridgeTaskError(
                 ErrorCode.SEGMENT_TIMEOUT, f"segment {index} took more than {limit_s:.1f} s"
@@ -138,6 +140,11 @@ class SegmentRun:
         self.reports.put(report, when_s)
 
 
-async def _wait_for_any(futures: Sequence[asyncio.Future[Any]], timeout_s: float) -> None:
-    for _ in range(LOOKS):
+async def _wait_for_any(
+    futures: Sequence[asyncio.Future[Any]], timeout_s: float, is_free: Callable[[], bool] = lambda: False
+) -> None:
+    """Wait until one is done, or for ``timeout_s`` without the time in which ``is_free`` holds."""
+    looks = 0
+    while looks < LOOKS and not any(future.done() for future in futures):
         await asyncio.wait(futures, timeout=timeout_s / LOOKS, return_when=asyncio.FIRST_COMPLETED)
+        looks += not is_free()
