@@ -166,6 +166,9 @@ class VirtualTello:
         assert end.result is not None
         return end.result
 
+    def wait(self, seconds: float) -> None:
+        self._run(partial(self.clock.wait, threading.Event(), seconds))
+
     def close(self) -> None:
         assert self.work.close(LIMIT_S), "the motion thread did not end"
         self._run(self.robot.disconnect)

@@ -88,3 +88,15 @@ def test_a_drone_that_waits_is_kept_in_the_air(tello: Any) -> None:
     for text in ("mf(20);", "d(30);", "mb(20);"):
         assert flight.fly(text).outcome == "done"
     assert flight.drone.flown == ["takeoff", "forward 20", "back 20"]
+
+
+def test_a_drone_is_at_rest_when_it_was_seen_so_after_its_stop(tello: Any) -> None:
+    """A motion that was sent a moment before does not show yet."""
+    flight = tello()
+    assert flight.fly("mf(20);").outcome == "done"
+    flight.wait(1.0)
+    assert flight.robot.status().at_rest
+    flight.robot.halt()
+    assert not flight.robot.status().at_rest
+    flight.wait(0.5)
+    assert flight.robot.status().at_rest

@@ -142,7 +142,7 @@ class TelloRobot(DroneRobot):
             where.orientation,
             link.state.battery,
             detail,
-            at_rest=not (silent or link.taking_off)
+            at_rest=not (silent or link.taking_off or link.halting)
             and link.silent_s <= LARGEST_GAP_S
             and self.clock.now() - link.state.rest_s >= REST_S,
             away=link.away,
