@@ -127,7 +127,7 @@ class VirtualDrone(TelloDrone):
             self._state = {name: float(value) for name, value in fields}
 
 
-class _End(SilentListener):
+class End(SilentListener):
     result: SegmentResult | None = None
 
     def on_end(self, result: SegmentResult) -> None:
@@ -160,11 +160,22 @@ class VirtualTello:
 
     def fly(self, text: str, task: str = "") -> SegmentResult:
         """Execute a segment as the first of its task."""
-        end = _End()
+        return self.end_of(self.begin(text, task))
+
+    def begin(self, text: str, task: str = "") -> End:
+        end = End()
         self.work.submit(SegmentOrder(task or f"task{next(self._tasks)}", 0, text, "drone", 1.0), end)
-        self._advance_until(lambda: end.result is not None)
+        return end
+
+    def end_of(self, end: End) -> SegmentResult:
+        self.advance_until(lambda: end.result is not None)
         assert end.result is not None
         return end.result
+
+    def stand_still(self, seconds: float, threads: int) -> None:
+        """Let the driver's process neither run nor receive, once so many of its threads wait."""
+        assert self.clock.until_waiting(threads)
+        self.clock.advance(seconds)
 
     def wait(self, seconds: float) -> None:
         self._run(partial(self.clock.wait, threading.Event(), seconds))
@@ -177,10 +188,10 @@ class VirtualTello:
         """Call a function that waits for virtual time."""
         with ThreadPoolExecutor(1) as pool:
             call = pool.submit(function)
-            self._advance_until(call.done)
+            self.advance_until(call.done)
             call.result()
 
-    def _advance_until(self, is_over: Callable[[], bool]) -> None:
+    def advance_until(self, is_over: Callable[[], bool]) -> None:
         limit_s = time.monotonic() + LIMIT_S
         while not is_over():
             assert time.monotonic() < limit_s, "it never ended"

@@ -12,6 +12,7 @@ import pytest
 from emulated_robots import BRISK
 from timely_interfaces.msg import Task
 from timely_robots.error_codes import ErrorCode
+from timely_robots.tello.robot import SETTLE_S, UNSTARTED_S
 from virtual_tello import VirtualTello
 
 from timely.emulators.network import NetworkFaults
@@ -100,3 +101,29 @@ def test_a_drone_is_at_rest_when_it_was_seen_so_after_its_stop(tello: Any) -> No
     assert not flight.robot.status().at_rest
     flight.wait(0.5)
     assert flight.robot.status().at_rest
+
+
+def test_a_pause_of_the_driver_is_no_stop_without_effect(tello: Any) -> None:
+    flight = tello()
+    assert flight.fly("mf(20);").outcome == "done"
+    flight.robot.halt()
+    end = flight.begin("mb(20);")
+    flight.stand_still(2.0 * SETTLE_S, threads=3)  # link, stop and motion
+    assert flight.end_of(end).outcome == "done"
+
+
+def test_a_pause_of_the_driver_is_no_silence_of_its_drone(tello: Any) -> None:
+    """The answer to the stop between two attempts came during the pause."""
+    flight, lost = tello(), list[str]()
+    assert flight.fly("mf(20);").outcome == "done"
+
+    def lose_the_first(text: str) -> bool:
+        is_first = text == "forward 33" and not lost
+        lost.extend([text] * (is_first or (text == "stop" and bool(lost))))
+        return is_first
+
+    flight.drone.loses = lose_the_first
+    end = flight.begin("mf(33);")
+    flight.advance_until(lambda: "stop" in lost)
+    flight.stand_still(2.0 * UNSTARTED_S, threads=2)
+    assert flight.end_of(end).outcome == "done"

@@ -12,7 +12,6 @@ HALT_FIRST_S = 0.05
 """The work after a stop waits so long for the robot's halt: both need the processor and the interpreter."""
 PENDING_HALTS_S = 3.0
 """A motion waits so long for earlier halts to return."""
-HALT_POLL_S = 0.02
 MAX_OPEN = 8
 """Halts that hang at most. Each has a thread, and a stop is repeated without end."""
 
@@ -82,9 +81,6 @@ class Halter:
 
     def wait(self, motion: Motion) -> None:
         """Return when no halt is pending; raises MotionError if one takes too long."""
-        end_s = motion.clock.now() + PENDING_HALTS_S
-        while self.pending:
-            if motion.clock.now() >= end_s:
-                raise MotionError("an earlier halt of the robot has not returned", ErrorCode.MOTION_TIMEOUT)
-            motion.sleep(HALT_POLL_S)
+        if not motion.wait_for(lambda: not self.pending, PENDING_HALTS_S):
+            raise MotionError("an earlier halt of the robot has not returned", ErrorCode.MOTION_TIMEOUT)
         motion.check()

@@ -10,6 +10,9 @@ from timely.plans.units import convert_plan_unit
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
 
+LOOK_S = 0.02
+"""How often a waiting motion looks."""
+
 Outcome = Literal["done", "failed", "cancelled", "refused"]
 
 SkillValue = bool | int | float | str | None
@@ -165,6 +168,14 @@ class Motion:
                 raise MotionCancelled
             self.progress(max(0.0, end - self.clock.now()))
         self.check()
+
+    def wait_for(self, what: Callable[[], bool], limit_s: float) -> bool:
+        """Wait until ``what`` holds; False in the end. A pause of this process shortens the wait by one look only."""
+        for _ in range(math.ceil(limit_s / LOOK_S)):
+            if what():
+                return True
+            self.sleep(LOOK_S)
+        return what()
 
     def progress(self, remaining_s: float) -> None:
         """Report that the current motion takes another ``remaining_s``; calls that come too often are dropped."""

@@ -280,11 +280,8 @@ class Indy7Robot(Robot):
 
     def _settle(self, link: Indy7Link, motion: Motion) -> None:
         """Let earlier stops end: the controller takes nothing new while it brakes."""
-        end = self.clock.now() + MARGIN_S
-        while link.halting or link.stops_pending or link.moving():
-            if self.clock.now() > end:
-                raise MotionError("the arm does not come to rest", ErrorCode.MOTION_TIMEOUT)
-            motion.sleep(POLL_S)
+        if not motion.wait_for(lambda: not (link.halting or link.stops_pending or link.moving()), MARGIN_S):
+            raise MotionError("the arm does not come to rest", ErrorCode.MOTION_TIMEOUT)
 
 
 def _quaternion(angles_deg: Sequence[float]) -> tuple[float, float, float, float]:

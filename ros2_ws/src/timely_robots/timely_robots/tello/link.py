@@ -43,7 +43,8 @@ HALT_FAULT_S = 3.0
 """A drone that was not observed at rest so long after a stop has a fault. The stop is repeated all the same."""
 HALT_SLOW_S = 0.5
 """Between two repetitions after a fault."""
-TRY_S = 0.5
+TRY_S, LOOKS = 0.5, 25
+"""An answer is waited for so long, in so many looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +164,17 @@ class TelloLink:
 
     def insist(self, text: str, timeout_s: float, wait: Callable[[float], None]) -> bool:
         """Send a command that may safely come twice until it is answered with ok; False if it never was."""
-        end = self._clock.now() + timeout_s
-        while self._clock.now() < end:
+        for _ in range(math.ceil(timeout_s / TRY_S)):
             self.begin(text, wait)
-            again = self._clock.now() + TRY_S
-            while self._clock.now() < min(again, end):
-                if (answer := self.answer()) is not None:
-                    if answer.lower() == "ok" or (text == "stop" and answer.lower() == FORCED_STOP):
-                        return True
-                    break
-                wait(0.02)
-            wait(max(0.0, min(again, end) - self._clock.now()))
+            for look in range(LOOKS):
+                # In looks, so that a pause of this process is no silence of the drone.
+                wait(TRY_S / LOOKS)
+                if (answer := self.answer()) is None:
+                    continue
+                if answer.lower() == "ok" or (text == "stop" and answer.lower() == FORCED_STOP):
+                    return True
+                wait((LOOKS - 1 - look) * TRY_S / LOOKS)
+                break
         return False
 
     def halt(self) -> str:

@@ -218,9 +218,7 @@ class TelloRobot(DroneRobot):
 
     def _is_in_air(self, link: TelloLink, motion: Motion) -> bool:
         """A drone at the height of its takeoff has landed a moment ago, or hovers there: its motors run on."""
-        end_s = self.clock.now() + MOTORS_S
-        while link.away and not link.flying and self.clock.now() < end_s:
-            motion.sleep(POLL_S)
+        motion.wait_for(lambda: link.flying or not link.away, MOTORS_S)
         return link.away
 
     def _carry_out(self, flight: Flight, link: TelloLink, motion: Motion) -> None:
@@ -346,15 +344,11 @@ class TelloRobot(DroneRobot):
         Otherwise the tail of a motion whose answer came early passes for the motion of the next command, even if that
         command was lost.
         """
-        end_s = self.clock.now() + SETTLE_S
-        while link.halting:
-            if self.clock.now() > end_s and not link.taking_off:
-                raise MotionError(link.fault or "the last stop has no effect", ErrorCode.MOTION_TIMEOUT)
-            motion.sleep(POLL_S)
+        motion.wait_for(lambda: not (link.halting and link.taking_off), TAKEOFF_S)
+        if not motion.wait_for(lambda: not link.halting, SETTLE_S):
+            raise MotionError(link.fault or "the last stop has no effect", ErrorCode.MOTION_TIMEOUT)
         self._outlast_takeoff(link, motion)
-        end_s = self.clock.now() + TAIL_S
-        while (link.state.speed > 0.0 or link.silent_s > LARGEST_GAP_S) and self.clock.now() < end_s:
-            motion.sleep(POLL_S)
+        motion.wait_for(lambda: link.state.speed == 0.0 and link.silent_s <= LARGEST_GAP_S, TAIL_S)
 
     def _outlast_takeoff(self, link: TelloLink, motion: Motion) -> None:
         """Let a takeoff end that was stopped or cancelled, and goes on.
