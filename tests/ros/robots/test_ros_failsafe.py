@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, Literal, cast
 
 import pytest
+from manual_robot_clock import ManualRobotClock
 from timely_robots import safety
 from timely_robots.driver_store import DriverStore
 from timely_robots.failsafe import Conditions, FailsafeMonitor
 from timely_robots.lease import Lease
 from timely_robots.robot import RobotStatus
-from timely_robots.segments import Motion, MotionError, SegmentOrder, SkillCall
+from timely_robots.segments import Motion, MotionError, SegmentOrder, SilentListener, SkillCall
 from timely_robots.task_watchdog import TaskWatchdog
 from virtual_tello import safety_guard
 
@@ -187,6 +189,19 @@ def test_a_pause_of_the_driver_gives_its_lease_to_no_other_bridge(monkeypatch: p
         now_s += 0.5
         guard.check(now_s)
     assert guard.acquire("b"), "the first one is gone"
+
+
+def test_a_pause_of_the_driver_is_no_silence_of_its_operator() -> None:
+    clock, confirmation = ManualRobotClock(), safety.Confirmation(30.0)
+    motion = Motion(SegmentOrder("t", 0, "", ""), SilentListener(), clock, 1e9)
+    with ThreadPoolExecutor(1) as pool:
+        question = pool.submit(confirmation.ask, SkillCall("open", (), "open()"), motion)
+        assert clock.until_waiting()
+        clock.advance(60.0)  # the answer was sent meanwhile
+        assert question.done() or clock.until_waiting()
+        assert confirmation.answer("t", 0, "open()", allow=True)
+        clock.advance(1.0)
+        assert question.result(5.0) is None
 
 
 def test_a_repeated_request_of_the_owner_keeps_its_lease() -> None:

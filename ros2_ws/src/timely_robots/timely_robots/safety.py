@@ -14,7 +14,6 @@ from timely_robots.lease import Lease
 from timely_robots.segments import Motion, MotionError, SegmentOrder, SkillCall
 from timely_robots.task_watchdog import TaskWatchdog
 
-CONFIRM_POLL_S = 0.05
 MAX_PROXIMITY_AGE_S = 1.0
 PAUSE_S, PAUSE_POLL_S = 1.0, 0.02
 """A shorter time without a check is no pause."""
@@ -141,12 +140,9 @@ class Confirmation:
         """Wait for the answer; raises MotionError (NOT_CONFIRMED) without consent."""
         order = motion.order
         self._question = question = _Question(order.task_id, order.index, call.text, threading.Event())
-        end_s = motion.clock.now() + self.timeout_s
         try:
-            while not question.answered.is_set():
-                if motion.clock.now() >= end_s:
-                    raise MotionError(f"{call.text}: not confirmed in time", ErrorCode.NOT_CONFIRMED)
-                motion.sleep(CONFIRM_POLL_S)
+            if not motion.wait_for(question.answered.is_set, self.timeout_s):
+                raise MotionError(f"{call.text}: not confirmed in time", ErrorCode.NOT_CONFIRMED)
         finally:
             self._question = None
         if not question.allow:
