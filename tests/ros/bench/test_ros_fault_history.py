@@ -138,6 +138,7 @@ PLANTS: dict[str, list[Callable[[FaultHistory], object]]] = {
     "after_stop": [
         lambda history: history.stops.append(StopRecord("arm1", 3.5, "halted")),
         lambda history: history.stops.append(StopRecord("arm1", 3.9, "at_rest", 4.1)),
+        lambda history: history.stops.append(StopRecord("arm1", 2.2, "halted", 3.5)),
         move_through_a_stop,
     ],
     "wrong_owner": [

@@ -9,7 +9,7 @@ before the motion began and has it in its plan. The rules:
 * ``unsent``: the server released its segment before.
 * ``after_end``: no motion begins after the end of its task.
 * ``after_orphan``: no motion begins when the driver has received nothing of the task for longer than its patience.
-* ``after_stop``: after an acknowledged stop no motion begins, and each motion ends, until the reset.
+* ``after_stop``: after an acknowledged stop no motion begins until the reset, and none comes to its usual end.
 * ``wrong_owner``: a motion begins only under the lease of the bridge that sent its task.
 """
 
@@ -208,8 +208,10 @@ class _RobotJudge:
                 continue
             if stop.answered_s < motion.start_s < stop.reset_s:
                 self._add("after_stop", motion, f"{stop.state} was claimed at {stop.answered_s:.2f} s")
-            elif motion.start_s <= stop.answered_s < motion.end_s - REST_S:
-                self._add("after_stop", motion, f"moved on for {motion.end_s - stop.answered_s:.1f} s")
+                continue
+            further_s = motion.end_s - stop.answered_s
+            if motion.start_s <= stop.answered_s and further_s > (SLACK_S if motion.done else REST_S):
+                self._add("after_stop", motion, f"moved on for {further_s:.1f} s")
 
     def _judge_owner(self, task: _Progress, motion: RobotMotion) -> None:
         owners = self._owners_at(motion.start_s)
