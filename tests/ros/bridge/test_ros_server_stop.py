@@ -32,7 +32,8 @@ class Order:
 class Server:
     """Sends orders, and takes acknowledgements after ``failures`` of them were lost."""
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, failures: int = 0, error: Exception | None = None) -> None:
+        self.error = error or EngineFailed("connection lost")
         self.orders: asyncio.Queue[Order] = asyncio.Queue()
         self.latched = ""
         self.states: list[tuple[str, str]] = []
@@ -48,7 +49,7 @@ class Server:
             raise Conflict("not latched", where="stop_id")
         if self.failures:
             self.failures -= 1
-            raise EngineFailed("connection lost")
+            raise self.error
         self.states.append((agent, state))
 
 
@@ -78,12 +79,14 @@ async def until(what: object) -> None:
             await asyncio.sleep(0.001)
 
 
-@pytest.mark.parametrize("failures", [0, 20])
+@pytest.mark.parametrize(
+    ("failures", "error"), [(0, None), (20, None), (20, ValueError("a proxy sent no gzip"))]
+)
 async def test_a_stop_is_acknowledged_robot_by_robot_with_every_change(
-    failures: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    failures: int, error: Exception | None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_stop, "FOLLOW_S", 0.01)
-    server, fleet = Server(failures), Fleet()
+    server, fleet = Server(failures, error), Fleet()
     following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1", "arm1"]).run())
     try:
         server.latched = "stop-1"

@@ -75,7 +75,7 @@ class ServerStop:
                     unheard_robots.discard(robot)
                 except Conflict:
                     return
-                except TimelyError as error:
+                except Exception as error:  # also of the client's library
                     if robot not in unheard_robots:  # It is tried again several times a second.
                         log.warning("the server did not take the acknowledgement of %s: %s", robot, error)
                     unheard_robots.add(robot)
