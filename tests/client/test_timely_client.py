@@ -365,6 +365,18 @@ def test_a_stream_that_cannot_be_read_is_an_error_of_the_server(content: bytes) 
         list(timely.submit("short", skill_set=SKILLS))
 
 
+def test_a_damaged_answer_is_a_lost_connection() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        """As a proxy that changes a body and keeps its header."""
+        return httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"no gzip"))
+
+    with (
+        TimelyClient(transport=httpx.MockTransport(answer)) as timely,
+        pytest.raises(EngineFailed, match="DecodingError"),
+    ):
+        timely.health()
+
+
 @pytest.mark.parametrize("replans", [False, True])
 @pytest.mark.parametrize(("wait_s", "attempts"), [(0.0, 1), (2.0, 1), (8.0, 3)])
 def test_a_refused_task_is_submitted_again_at_the_time_that_the_server_names(

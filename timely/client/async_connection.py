@@ -69,15 +69,15 @@ class AsyncConnection:
         """
         try:
             return await self._request(method, url, json, headers)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             if not (repeatable or isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)):
                 raise self._unreachable(error) from error
         try:
             return await self._request(method, url, json, headers)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise self._unreachable(error) from error
 
-    def _unreachable(self, error: httpx.TransportError) -> EngineFailed:
+    def _unreachable(self, error: httpx.RequestError) -> EngineFailed:
         return EngineFailed(f"{type(error).__name__}: {error}", where=self.url)
 
     async def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class AsyncConnection:
         """Open an event stream.
 
         Raises:
-            TimelyError: the server refused the request. httpx.TransportError: the connection broke.
+            TimelyError: the server refused the request. httpx.RequestError: the connection broke.
         """
         request = self.http.build_request(
             method, url, json=json, headers=headers, timeout=self._stream_timeout

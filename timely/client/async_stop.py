@@ -52,7 +52,7 @@ class AsyncStopStream:
                     order = client_stop_order(event)
                     if order is not None:
                         return order
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 cause = str(error)
             except (EngineFailed, Overloaded) as error:
                 # The server is there, and has no time for attempts in short succession.

@@ -77,7 +77,7 @@ class AsyncTaskStream:
             await self._post(url, body, headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             self._unanswered = True
             await self._retry_submit(url, body, headers, error)
         return self
@@ -94,7 +94,7 @@ class AsyncTaskStream:
         """Open the stream of a task that was submitted before; raises EngineFailed without a server."""
         try:
             await self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
         return self
 
@@ -106,7 +106,7 @@ class AsyncTaskStream:
             await self._pause(error)
             try:
                 await self._post(url, body, headers)
-            except httpx.TransportError as again:
+            except httpx.RequestError as again:
                 error = again
             else:
                 return
@@ -151,7 +151,7 @@ class AsyncTaskStream:
                             return segment
                         if self._ended:
                             raise StopAsyncIteration
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 cause = error
             if not self._ended:
                 await self._reconnect(cause)
@@ -171,7 +171,7 @@ class AsyncTaskStream:
         await self._pause(cause)
         try:
             await self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
-        except httpx.TransportError:
+        except httpx.RequestError:
             return
         except (EngineFailed, Overloaded):
             # The server has no time for attempts in short succession, or a proxy answers in its place.

@@ -76,7 +76,7 @@ class TaskStream:
             self._post(url, body, headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             self._unanswered = True
             self._retry_submit(url, body, headers, error)
         return self
@@ -93,7 +93,7 @@ class TaskStream:
         """Open the stream of a task that was submitted before; raises EngineFailed without a server."""
         try:
             self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
         return self
 
@@ -105,7 +105,7 @@ class TaskStream:
             self._pause(error)
             try:
                 self._post(url, body, headers)
-            except httpx.TransportError as again:
+            except httpx.RequestError as again:
                 error = again
             else:
                 return
@@ -150,7 +150,7 @@ class TaskStream:
                             return segment
                         if self._ended:
                             raise StopIteration
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 cause = error
             if not self._ended:
                 self._reconnect(cause)
@@ -170,7 +170,7 @@ class TaskStream:
         self._pause(cause)
         try:
             self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
-        except httpx.TransportError:
+        except httpx.RequestError:
             return
         except (EngineFailed, Overloaded):
             # The server has no time for attempts in short succession, or a proxy answers in its place.
