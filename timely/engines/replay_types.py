@@ -248,7 +248,7 @@ class BackendRun:
         partial: the run was interrupted.
         counters: steps, tokens and the like, all deterministic on the simulator.
         series: columns over time (``t_s``, ``waiting``, ``running``, ``parked``, ``kv_used`` ...).
-        journal: decisions in the compact form of ``timely.engines.sim.journal``; None when none was kept.
+        journal: decisions in the compact form of ``timely.engines.replay_journal``; None when none was kept.
     """
 
     records: list[JobRecord]

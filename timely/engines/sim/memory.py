@@ -44,8 +44,6 @@ class LiveTask:
         """Of the context in the cache, tokens that came from the host and lie behind a gap still to be computed."""
         self.gap_end = 0
         """Position of the first of them: where the gap ends."""
-        self.run: list[int] | None = None
-        """Its latest run of steps in the journal."""
 
     @property
     def tokens(self) -> int:

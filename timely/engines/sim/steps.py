@@ -7,16 +7,19 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from timely.core.errors import InvalidInput
 from timely.core.job import JobId
 from timely.disciplines.base import Discipline, StepLimits, StepPlan
+from timely.engines.decision_log import engine_scheduling_choice
+from timely.engines.replay_journal import ReplayJournal
 from timely.engines.replay_types import ReplayOptions
 from timely.engines.scheduler_core import Controller
 from timely.engines.sim.drafting import Drafting
 from timely.engines.sim.events import STEP_END, WAKE, Agenda
-from timely.engines.sim.journal import Journal, Series
 from timely.engines.sim.memory import LiveTask, Memory
+from timely.engines.sim.series import Series
 from timely.engines.sim.speculation import Speculation
 from timely.engines.step_time.profile import StepTime, StepTimeProfile
 
@@ -107,7 +110,7 @@ class Steps:
         self._repeats = (
             repeat_steps and not by_token and not speculation.drafts and not varies and not self._ahead
         )
-        self.journal = Journal() if options.journal else None
+        self.journal = ReplayJournal() if options.journal else None
         self.series = Series()
         self.computed_tokens = 0
         self.prefill_tokens = 0
@@ -148,7 +151,12 @@ class Steps:
         )  # fmt: skip
         plan = self._controller.compose(limits)
         if self.journal is not None:
-            self.journal.choice(plan, self._controller, limits)
+            for job_id in plan.evict:
+                self.journal.evict(job_id)
+            describe = partial(
+                engine_scheduling_choice, plan, self._controller.table, self._controller.discipline, limits
+            )
+            self.journal.choose(plan.limited_by, tuple(plan.tokens), describe)
         if plan.evict:
             memory.evict(plan, [self._live[job_id] for job_id in plan.evict], now)
         step = self._fill(plan, now)
@@ -287,7 +295,9 @@ class Steps:
         """A step that is composed begins; asynchronous: and the engine sees that at ``seen_s``."""
         self._in_flight = step
         if self.journal is not None:
-            self.journal.steps(now, step.times, step.members)
+            self.journal.steps(
+                now, step.times, [(live.task.job, tokens, prefill) for live, tokens, prefill in step.members]
+            )
         self.series.sample(now, self._controller.table, self._memory.pool, len(step.members))
         begin_s = now
         for time_s in step.times:

@@ -19,8 +19,8 @@ from pathlib import Path
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.reports import ExecutionReport
 from timely.engines.base import ForcedPlan, GenerationDone, GenerationRequest, SegmentReady
-from timely.engines.journal_reader import engine_replay_journal
 from timely.engines.replay_estimates import ReplayEstimates
+from timely.engines.replay_journal import live_replay_journal
 from timely.engines.replay_types import (
     BLOCK_ID_TOKENS,
     Backend,
@@ -102,7 +102,7 @@ class VllmBackend:
             files = sorted(journal.parent.iterdir())
             if len(files) == 1:
                 # (Several engines would have a journal each, and steps of their own.)
-                run.journal = engine_replay_journal(read_step_journal(files[0]), going.origin, going.requests)
+                run.journal = live_replay_journal(read_step_journal(files[0]), going.origin, going.requests)
             return run
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from timely.engines.journal_reader import engine_replay_journal
+from timely.engines.replay_journal import live_replay_journal
 from timely.replay.explain import explain_job, explanation_text
 
 JOBS = {"0-9.000": 0, "1-9.000": 1}
@@ -38,7 +38,7 @@ EVENTS = [
 
 
 def test_runs_evictions_and_choices() -> None:
-    journal = engine_replay_journal(EVENTS, 10.0, JOBS)
+    journal = live_replay_journal(EVENTS, 10.0, JOBS)
     assert journal["t_s"] == [0.0, 0.1, 0.2, 0.3, 0.5]
     assert [round(time, 6) for time in journal["step_s"]] == [0.1, 0.1, 0.1, 0.2, 0.1]
     assert journal["runs"] == {"0": [[1, 0, 0, 20], [0, 1, 2, 1]], "1": [[1, 3, 3, 30], [0, 4, 4, 1]]}
@@ -56,7 +56,7 @@ def test_it_explains_a_wait() -> None:
         "segments": [{"index": 0, "ready_s": 0.6, "start_s": 0.6, "end_s": 1.0}],
     }  # fmt: skip
     result = explain_job(
-        {"jobs": [job], "end_s": 1.0, "journal": engine_replay_journal(EVENTS, 10.0, JOBS)}, "1"
+        {"jobs": [job], "end_s": 1.0, "journal": live_replay_journal(EVENTS, 10.0, JOBS)}, "1"
     )
     wait = result.waits[0]
     assert (wait.queued_steps, wait.prompt_steps, wait.decode_steps) == (3, 1, 1)
