@@ -5,7 +5,7 @@ package; the first match wins. A profile may extend another one.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from lrtrace.errors import BadInput, UnknownName
 from lrtrace.robot_profile import NAME, RobotProfile
-from lrtrace.yaml_file import YamlFile, read_lrtrace_yaml
+from lrtrace.yaml_file import YamlFile, first_yaml_problem, read_lrtrace_yaml
 
 PATH_VARIABLE = "LRTRACE_PROFILES_PATH"
 MAX_EXTENDS = 8
@@ -70,10 +70,10 @@ def _load(path: Path) -> RobotProfile:
     try:
         profile = RobotProfile.model_validate(raw)
     except ValidationError as error:
-        raise _first_profile_error(error, files) from error
+        raise first_yaml_problem(error, files) from error
     if profile.name != path.stem:
         raise BadInput(
-            f"name is {profile.name!r} but the file is called {path.name}", where=_where(files, ("name",))
+            f"name is {profile.name!r} but the file is called {path.name}", where=files[0].where(("name",))
         )
     return profile
 
@@ -88,7 +88,7 @@ def _chain(path: Path) -> tuple[dict[str, Any], list[YamlFile]]:
         parent = layer.value.get("extends")
         following = None
         if parent is not None:
-            where = _where([layer], ("extends",))
+            where = layer.where(("extends",))
             if len(layers) > MAX_EXTENDS or any(file.path.stem == parent for file in layers):
                 raise BadInput(f"extends {parent!r} leads in a circle", where=where)
             beside = layer.path.parent / f"{parent}.yaml"
@@ -110,27 +110,3 @@ def _over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
         whole = key == "execution" or not (isinstance(old, Mapping) and isinstance(value, Mapping))
         result[key] = value if whole else _over(old or {}, value)
     return result
-
-
-def _where(files: Iterable[YamlFile], loc: Sequence[str | int]) -> str:
-    layers = list(files)
-    for file in layers:
-        if (line := file.line(loc)) is not None:
-            return f"{file.path}:{line}"
-    return f"{layers[0].path}:1"
-
-
-def _first_profile_error(error: ValidationError, files: Sequence[YamlFile]) -> BadInput:
-    """The first validation error as one line: file, line, field, reason."""
-    problem = error.errors(include_url=False)[0]
-    # The tag of a union ('linear') appears in pydantic's location but is no key of the file.
-    loc: list[str | int] = []
-    for part in problem["loc"]:
-        is_kind_tag = len(loc) > 0 and loc[-1] == "execution" and part in ("constant", "linear", "sampled")
-        if not is_kind_tag:
-            loc.append(part)
-    field = ".".join(str(part) for part in loc)
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "missing":
-        message = "is missing"
-    return BadInput(f"{field}: {message}" if field else message, where=_where(files, loc))

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
+from pydantic import BaseModel, ValidationError
 
 from lrtrace.errors import BadInput
 
@@ -26,6 +27,8 @@ TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 
 Loc = tuple[str | int, ...]
 
+Model = TypeVar("Model", bound=BaseModel)
+
 
 @dataclass(frozen=True, slots=True)
 class YamlFile:
@@ -41,6 +44,32 @@ class YamlFile:
             if (line := self.lines.get(tuple(loc[:end]))) is not None:
                 return line
         return None
+
+    def where(self, loc: Sequence[str | int]) -> str:
+        return f"{self.path}:{self.line(loc) or 1}"
+
+    def validate(self, model: type[Model]) -> Model:
+        """The content as a model. Raises BadInput of the first problem: file, line, field and reason."""
+        try:
+            return model.model_validate(self.value)
+        except ValidationError as error:
+            raise first_yaml_problem(error, [self]) from error
+
+
+def first_yaml_problem(error: ValidationError, files: Sequence[YamlFile]) -> BadInput:
+    """The first problem of values in some files, of which an earlier one has precedence."""
+    problem = error.errors(include_url=False)[0]
+    is_missing = problem["type"] == "missing"
+    # The tag of a union ('linear') appears in pydantic's location but is no key of a file.
+    loc: Loc = ()
+    for part in problem["loc"]:
+        if any((*loc, part) in file.lines for file in files):
+            loc = (*loc, part)
+    if is_missing:
+        loc = (*loc, problem["loc"][-1])
+    reason = "is missing" if is_missing else problem["msg"].removeprefix("Value error, ")
+    file = next((file for file in files if file.line(loc) is not None), files[0])
+    return BadInput(": ".join(filter(None, (".".join(map(str, loc)), reason))), where=file.where(loc))
 
 
 def read_lrtrace_yaml(path: Path) -> YamlFile:

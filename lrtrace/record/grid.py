@@ -18,16 +18,16 @@ import hashlib
 import itertools
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from lrtrace.errors import BadInput
-from lrtrace.yaml_file import YamlFile, read_lrtrace_yaml
+from lrtrace.yaml_file import read_lrtrace_yaml
 
-KEYS = ("repetitions", "begin", "runs")
-RUN_KEYS = ("do", "with")
 MAX_RUNS = 100_000
 
 
@@ -67,6 +67,48 @@ class Grid:
         return runs
 
 
+class _Runs(BaseModel):
+    """An entry of ``runs``; ``points`` are its sets of values."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    do: Annotated[
+        tuple[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)], ...],
+        Field(min_length=1),
+    ]
+    points: Annotated[list[dict[str, Any]], Field(alias="with", min_length=1)] = [{}]
+
+    @field_validator("points", mode="before")
+    @classmethod
+    def _combine(cls, values: Any) -> Any:
+        """All combinations of a mapping of lists; a list of mappings as it is."""
+        if not isinstance(values, Mapping):
+            return [{}] if values is None else values
+        if not all(isinstance(column, list) and column for column in values.values()):
+            raise ValueError("must give a list of values for each name")
+        points = itertools.product(*values.values())
+        # One more than are allowed: a few lists can have more combinations than fit into memory.
+        return [dict(zip(values, point, strict=True)) for point in itertools.islice(points, MAX_RUNS + 1)]
+
+    def units(self, where: str) -> Iterator[Unit]:
+        for values in self.points:
+            try:
+                calls = tuple(text.format_map(values) for text in self.do)
+            except KeyError as error:
+                raise BadInput(f"do: no value for {error}", where=where) from error
+            except (LookupError, ValueError, AttributeError, TypeError, MemoryError, OverflowError) as error:
+                raise BadInput(f"do: cannot fill in {list(self.do)}: {error}", where=where) from error
+            yield Unit(" ".join(calls), calls)
+
+
+class _GridFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    repetitions: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
+    begin: str = ""
+    runs: Annotated[tuple[_Runs, ...], Field(min_length=1)]
+
+
 def read_grid(path: str | Path) -> Grid:
     """The grid of a YAML file.
 
@@ -74,74 +116,14 @@ def read_grid(path: str | Path) -> Grid:
         BadInput: the file is absent or broken; the message names file, line and field.
     """
     file = read_lrtrace_yaml(Path(path))
-    top = file.value
-    _check_keys(file, top, (), KEYS)
-    repetitions = top.get("repetitions", 1)
-    if isinstance(repetitions, bool) or not isinstance(repetitions, int) or not 1 <= repetitions <= 1000:
-        raise BadInput(
-            f"repetitions: must be 1 to 1000, got {repetitions!r}", where=_at(file, ("repetitions",))
-        )
-    runs = top.get("runs")
-    if not isinstance(runs, list) or not runs:
-        raise BadInput("runs: must be a list of calls", where=_at(file, ("runs",)))
+    content = file.validate(_GridFile)
     units: dict[str, Unit] = {}
-    for number, raw in enumerate(runs):
-        for unit in _units(file, number, raw):
+    for number, runs in enumerate(content.runs):
+        for unit in runs.units(file.where(("runs", number, "do"))):
             if unit.key in units:
-                raise BadInput(f"runs: {unit.key} comes twice", where=_at(file, ("runs", number)))
+                raise BadInput(f"runs: {unit.key} comes twice", where=file.where(("runs", number)))
             units[unit.key] = unit
-    if len(units) * repetitions > MAX_RUNS:
-        raise BadInput(f"runs: {len(units) * repetitions} are over {MAX_RUNS}", where=_at(file, ("runs",)))
-    begin = top.get("begin", "")
-    if not isinstance(begin, str):
-        raise BadInput(f"begin: must be text, got {begin!r}", where=_at(file, ("begin",)))
-    return Grid(tuple(units.values()), repetitions, begin.strip())
-
-
-def _units(file: YamlFile, number: int, raw: Any) -> list[Unit]:
-    at = ("runs", number)
-    _check_keys(file, raw, at, RUN_KEYS)
-    texts = raw.get("do")
-    if (
-        not isinstance(texts, list)
-        or not texts
-        or not all(isinstance(text, str) and text.strip() for text in texts)
-    ):
-        raise BadInput("do: must be a list of texts", where=_at(file, (*at, "do")))
-    units = []
-    for values in _points(file, raw.get("with"), (*at, "with")):
-        try:
-            calls = tuple(text.strip().format_map(values) for text in texts)
-        except KeyError as error:
-            raise BadInput(f"do: no value for {error}", where=_at(file, (*at, "do"))) from error
-        except (LookupError, ValueError, AttributeError, TypeError, MemoryError, OverflowError) as error:
-            raise BadInput(f"do: cannot fill in {texts}: {error}", where=_at(file, (*at, "do"))) from error
-        units.append(Unit(" ".join(calls), calls))
-    return units
-
-
-def _points(file: YamlFile, values: Any, at: tuple[str | int, ...]) -> list[dict[str, Any]]:
-    """Sets of values: all combinations of a mapping of lists, or the entries of a list of mappings."""
-    if values is None:
-        return [{}]
-    if isinstance(values, Mapping):
-        if not all(isinstance(column, list) and column for column in values.values()):
-            raise BadInput("with: must give a list of values for each name", where=_at(file, at))
-        points = itertools.product(*values.values())
-        # One more than are allowed: a few lists can have more combinations than fit into memory.
-        return [dict(zip(values, point, strict=True)) for point in itertools.islice(points, MAX_RUNS + 1)]
-    if isinstance(values, list) and values and all(isinstance(point, Mapping) for point in values):
-        return [dict(point) for point in values]
-    raise BadInput("with: must be a mapping of lists, or a list of mappings", where=_at(file, at))
-
-
-def _check_keys(file: YamlFile, raw: Any, at: tuple[str | int, ...], keys: Sequence[str]) -> None:
-    if not isinstance(raw, Mapping):
-        raise BadInput(f"must be a mapping with {', '.join(keys)}", where=_at(file, at))
-    for key in raw:
-        if key not in keys:
-            raise BadInput(f"unknown key {key!r}; known: {', '.join(keys)}", where=_at(file, (*at, key)))
-
-
-def _at(file: YamlFile, loc: Sequence[str | int]) -> str:
-    return f"{file.path}:{file.line(loc) or 1}"
+    count = len(units) * content.repetitions
+    if count > MAX_RUNS:
+        raise BadInput(f"runs: {count} are over {MAX_RUNS}", where=file.where(("runs",)))
+    return Grid(tuple(units.values()), content.repetitions, content.begin.strip())

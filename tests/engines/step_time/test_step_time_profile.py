@@ -69,7 +69,7 @@ def test_own_file(tmp_path: Path) -> None:
         ("base: 0.01", "base: -1", r"p\.yaml:3: step_s\.base: .*greater than or equal to 0"),
         ("base: 0.01", "base: fast", r"p\.yaml:3: step_s\.base: .*number"),
         ("blocks: 10", "blocks: 0", r"p\.yaml:4: kv\.blocks"),
-        ("limits: {max_batch: 4, token_budget: 100}\n", "", r"p\.yaml: limits: is missing"),
+        ("limits: {max_batch: 4, token_budget: 100}\n", "", r"p\.yaml:1: limits: is missing"),
         ("source: a test", "source: a test\nspeed: 9", r"p\.yaml:3: speed: .*not permitted"),
         ("name: mine", "name: [", r"p\.yaml:\d+: not valid YAML"),
         ("base: 0.01", "base: .nan", r"p\.yaml:3: step_s\.base"),

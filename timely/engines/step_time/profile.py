@@ -1,11 +1,10 @@
 """Step-time profiles: how long one step of a machine and model takes, as coefficients in a YAML file."""
 
 from bisect import bisect_right
-from collections.abc import Iterable
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import (
     BaseModel,
@@ -15,12 +14,11 @@ from pydantic import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
-    ValidationError,
     model_validator,
 )
 
 from lrtrace.errors import BadInput
-from lrtrace.yaml_file import YamlFile, read_lrtrace_yaml
+from lrtrace.yaml_file import read_lrtrace_yaml
 from timely.core.errors import InvalidInput, UnknownName
 from timely.engines.step_time.learned import FixedSpeed
 
@@ -257,20 +255,6 @@ def load_step_profile(name_or_file: str | Path) -> StepTimeProfile:
 
 def _read(path: Path) -> StepTimeProfile:
     try:
-        file = read_lrtrace_yaml(path)
+        return read_lrtrace_yaml(path).validate(StepTimeProfile)
     except BadInput as error:
         raise InvalidInput(error.message, where=error.where) from error
-    try:
-        return StepTimeProfile.model_validate(file.value)
-    except ValidationError as error:
-        raise InvalidInput(*_first(error.errors(), file)) from error
-
-
-def _first(errors: Iterable[Any], file: YamlFile) -> tuple[str]:
-    """The first problem in one line: file, line, field, reason."""
-    problem = next(iter(errors))
-    field = ".".join(str(part) for part in problem["loc"])
-    line = file.line(problem["loc"])
-    reason = "is missing" if problem["type"] == "missing" else problem["msg"].removeprefix("Value error, ")
-    where = str(file.path) if line is None else f"{file.path}:{line}"
-    return (f"{where}: {field or 'profile'}: {reason}",)
