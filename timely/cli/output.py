@@ -1,10 +1,8 @@
 """``--json FILE`` of every command: its option and the form of the data."""
 
-import dataclasses
 import json
-import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,7 +51,7 @@ def cli_say(json_file: Path | None) -> Callable[[str], None]:
 def write_cli_json(path: Path | None, data: object) -> None:
     """Write ``data`` to ``path`` as JSON; None writes nothing, ``-`` writes to standard output.
 
-    Dataclasses, numpy numbers and arrays, sets and paths are converted.
+    Dataclasses, numpy numbers and arrays, sets (in no order) and paths are converted.
     NaN and infinity, which JSON does not have, become null.
     A regular file appears whole or not at all.
 
@@ -68,22 +66,14 @@ def write_cli_json(path: Path | None, data: object) -> None:
     core_write_file(path, text)
 
 
-def plain_cli_json(data: Any) -> Any:
+def plain_cli_json(data: object) -> Any:
     """Convert ``data`` to JSON's own types; raises TypeError where there is no such form."""
-    if data is None or (isinstance(data, (bool, int, str)) and not isinstance(data, np.generic)):
-        return data
-    if isinstance(data, np.generic | np.ndarray):
-        return plain_cli_json(data.tolist())
-    if isinstance(data, float):
-        return data if math.isfinite(data) else None
-    if dataclasses.is_dataclass(data) and not isinstance(data, type):
-        return {field.name: plain_cli_json(getattr(data, field.name)) for field in dataclasses.fields(data)}
-    if isinstance(data, Mapping):
-        return {str(key): plain_cli_json(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [plain_cli_json(value) for value in data]
-    if isinstance(data, set | frozenset):
-        return sorted(plain_cli_json(value) for value in data)
-    if isinstance(data, Path):
-        return str(data)
-    raise TypeError(f"no JSON form for {type(data).__name__}: {data!r}")
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(data, inf_nan_mode="null", fallback=_plain_numbers)
+
+
+def _plain_numbers(value: object) -> object:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"no JSON form for {type(value).__name__}: {value!r}")
