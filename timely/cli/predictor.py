@@ -18,6 +18,7 @@ from timely.disciplines.predictors.embedding import prompt_embedder as embedder_
 from timely.disciplines.predictors.length_bucket import BUCKETS, LENGTH_BUCKETS, LengthBucketPredictor
 from timely.disciplines.predictors.predictor_file import predictor_kind
 from timely.disciplines.predictors.urgency import CAUTION, UrgencyPredictor
+from timely.disciplines.requirements import LEVELS
 from timely.predictor_training import labelled_texts
 from timely.predictor_training.from_traces import predictor_history_from_traces, train_costs
 
@@ -57,10 +58,12 @@ def predictor_urgency_command(
     embedder = _embedder(space)
     begin_s = time.perf_counter()
     training, held_back = samples.split(seed)
-    scores = labelled_texts.judge_urgency(
-        UrgencyPredictor(labelled_texts.train_urgency(training, embedder)), held_back
-    )
-    labelled_texts.train_urgency(samples, embedder).save(output)
+
+    def train(examples: labelled_texts.LabelledTexts) -> TextClassifier:
+        return TextClassifier.train(examples.texts, examples.labels, LEVELS, embedder=embedder)
+
+    scores = labelled_texts.judge_urgency(UrgencyPredictor(train(training)), held_back)
+    train(samples).save(output)
     _show("urgency", len(samples), time.perf_counter() - begin_s, scores, json_file)
 
 
@@ -81,10 +84,14 @@ def predictor_lengths_command(
     embedder = _embedder(space)
     begin_s = time.perf_counter()
     training, held_back = samples.split(seed)
-    scores = labelled_texts.judge_lengths(
-        labelled_texts.train_lengths(training, buckets, embedder), held_back
-    )
-    labelled_texts.train_lengths(samples, buckets, embedder).save(output)
+
+    def train(examples: labelled_texts.LabelledTexts) -> LengthBucketPredictor:
+        return LengthBucketPredictor.train(
+            examples.texts, examples.labels, buckets=buckets, embedder=embedder
+        )
+
+    scores = labelled_texts.judge_lengths(train(training), held_back)
+    train(samples).save(output)
     _show("lengths", len(samples), time.perf_counter() - begin_s, scores, json_file)
 
 

@@ -1,4 +1,4 @@
-"""Reads labelled texts from CSV, JSON lines or traces, and trains and judges predictors of requests with them."""
+"""Reads labelled texts from CSV, JSON lines or traces, and judges predictors of requests by them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from lrtrace.csv_rows import read_csv_rows
 from lrtrace.jsonl import read_jsonl
 from lrtrace.trace import Trace
 from timely.core.errors import InvalidInput
-from timely.disciplines.predictors.classifier import TextClassifier
-from timely.disciplines.predictors.embedding import Embedder
 from timely.disciplines.predictors.length_bucket import LengthBucketPredictor
 from timely.disciplines.predictors.urgency import UrgencyPredictor
 from timely.disciplines.requirements import LEVELS
@@ -111,40 +109,20 @@ def _lines(path: Path, what: str) -> Iterator[tuple[str, Any, Any]]:
         yield where, row.get("text"), row[name]
 
 
-# ---------------------------------------------------------------------- training and judging
-
-
-def train_urgency(examples: LabelledTexts, embedder: Embedder | None = None) -> TextClassifier:
-    """A classifier of urgency levels.
-
-    Raises:
-        InvalidInput: a level has no text.
-    """
-    return TextClassifier.train(examples.texts, examples.labels, LEVELS, embedder=embedder)
-
-
-def train_lengths(
-    examples: LabelledTexts, buckets: int, embedder: Embedder | None = None
-) -> LengthBucketPredictor:
-    """A predictor of length buckets.
-
-    Raises:
-        InvalidInput: too few or too uniform lengths for so many buckets.
-    """
-    return LengthBucketPredictor.train(examples.texts, examples.labels, buckets=buckets, embedder=embedder)
+# ---------------------------------------------------------------------- judging
 
 
 def judge_urgency(predictor: UrgencyPredictor, examples: LabelledTexts) -> dict[str, float]:
     """Shares of the texts whose level is right, at most one off, and rated too low (less urgent than it is)."""
-    levels = np.array([guess.level for guess in predictor.predict(examples.texts)])
+    guesses = predictor.predict(examples.texts)
+    levels = np.array([guess.level for guess in guesses])
     truth = np.array(examples.labels)
-    confidence = [guess.confidence for guess in predictor.predict(examples.texts)]
     return {
         "texts": float(len(examples)),
         "right": float(np.mean(levels == truth)),
         "within_one": float(np.mean(np.abs(levels - truth) <= 1)),
         "too_low": float(np.mean(levels > truth)),
-        "confidence": float(np.mean(confidence)),
+        "confidence": float(np.mean([guess.confidence for guess in guesses])),
     }
 
 

@@ -33,6 +33,10 @@ def _us(seconds: float) -> float:
     return round(seconds * 1e6, 3)
 
 
+def _thread(process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "pid": process, "tid": thread, "name": "thread_name", "args": {"name": name}}
+
+
 def _slice(
     process: int, thread: int, name: str, begin: float, end: float, **arguments: object
 ) -> dict[str, Any]:
@@ -64,8 +68,7 @@ def _requests(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     journal = result.get("journal") or {}
     begins, times = journal.get("t_s", []), journal.get("step_s", [])
     for thread, job in enumerate(result["jobs"]):
-        label = f"job {job['job']} {job['class']}"
-        yield {"ph": "M", "pid": REQUESTS, "tid": thread, "name": "thread_name", "args": {"name": label}}
+        yield _thread(REQUESTS, thread, f"job {job['job']} {job['class']}")
         spans = []
         for kind, first, last, tokens in journal.get("runs", {}).get(str(job["job"]), []):
             spans += _contiguous(kind, first, last, tokens, begins, times)
@@ -107,13 +110,7 @@ def _robots(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         agent = job["agent"] or f"job {job['job']}"
         if agent not in threads:
             threads[agent] = len(threads)
-            yield {
-                "ph": "M",
-                "pid": ROBOTS,
-                "tid": threads[agent],
-                "name": "thread_name",
-                "args": {"name": agent},
-            }
+            yield _thread(ROBOTS, threads[agent], agent)
         thread, free = threads[agent], job["arrival_s"]
         for segment in job["segments"]:
             if segment["start_s"] > free:

@@ -33,17 +33,8 @@ def predictor_kind(path: Path) -> str:
     Raises:
         InvalidInput: it cannot be read, or is no predictor file.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if archive.getinfo("meta.npy").file_size > MAX_RECORD_BYTES:
-                raise ValueError("its record is too large")
-        with np.load(path, allow_pickle=False) as data:
-            meta = json.loads(data["meta"].tobytes())
-    except OSError as error:
-        raise InvalidInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
-    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InvalidInput(f"not a predictor file ({error})", where=str(path)) from error
-    kind = meta.get("format") if isinstance(meta, dict) else None
+    meta = _load(path, "predictor", ()).meta
+    kind = meta.get("format")
     if not isinstance(kind, str):
         raise InvalidInput("not a predictor file", where=str(path))
     return f"{kind}:{meta['unit']}" if "unit" in meta else kind
@@ -82,24 +73,32 @@ def read_predictor_arrays(path: Path, kind: str, names: tuple[str, ...] | None =
         InvalidInput: missing, too large, damaged, of another kind, or an array is missing, not of numbers or
             not finite.
     """
+    out = _load(path, kind, names)
+    if out.meta.get("format") != kind or out.meta.get("version") != _VERSION:
+        raise InvalidInput(f"not a {kind} file of version {_VERSION}", where=str(path))
+    for name, array in out.items():
+        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+            raise InvalidInput(f"array {name!r} of this {kind} file holds no finite numbers", where=str(path))
+    return out
+
+
+def _load(path: Path, kind: str, names: tuple[str, ...] | None) -> ArrayFile:
+    """These arrays, or all, and the record, after a look at their sizes."""
     out = ArrayFile()
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
-        if size > MAX_BYTES:
+            record_size = archive.getinfo("meta.npy").file_size
+        if size > MAX_BYTES or record_size > MAX_RECORD_BYTES:
             raise InvalidInput(f"a {kind} file of {size} bytes is too large", where=str(path))
         with np.load(path, allow_pickle=False) as data:
-            meta = json.loads(data["meta"].tobytes())
-            for name in names if names is not None else [n for n in data.files if n != "meta"]:
+            out.meta = json.loads(data["meta"].tobytes())
+            for name in [n for n in data.files if n != "meta"] if names is None else names:
                 out[name] = data[name]
     except OSError as error:
         raise InvalidInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidInput(f"not a {kind} file ({error})", where=str(path)) from error
-    if not isinstance(meta, dict) or meta.get("format") != kind or meta.get("version") != _VERSION:
-        raise InvalidInput(f"not a {kind} file of version {_VERSION}", where=str(path))
-    for name, array in out.items():
-        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-            raise InvalidInput(f"array {name!r} of this {kind} file holds no finite numbers", where=str(path))
-    out.meta = meta
+    if not isinstance(out.meta, dict):
+        raise InvalidInput(f"not a {kind} file", where=str(path))
     return out
