@@ -6,8 +6,6 @@ import contextlib
 import logging
 import os
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -63,22 +61,12 @@ class Terminal:
             self.say(title)
             yield
             return
-        from rich.status import Status
+        from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 
-        begin_s, over = time.monotonic(), threading.Event()
-        with Status(f"timely: {title}", console=console) as status:
-
-            def tick() -> None:
-                while not over.wait(1.0):
-                    status.update(f"timely: {title} {time.monotonic() - begin_s:.0f} s")
-
-            ticker = threading.Thread(target=tick, daemon=True)
-            ticker.start()
-            try:
-                yield
-            finally:
-                over.set()
-                ticker.join()
+        columns = SpinnerColumn(), "timely: {task.description}", TimeElapsedColumn()
+        with Progress(*columns, console=console, transient=True) as progress:
+            progress.add_task(title, total=None)
+            yield
 
 
 class _OneLine(logging.Formatter):
