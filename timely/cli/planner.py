@@ -96,10 +96,10 @@ def planner_train_command(
         next(_command_cases(skills, "train", seed))
     if start is not None:
         read_card(start)
+    _libraries()
     folder = _base(base)
     if start is not None:
         check_base(read_card(start), folder, start)
-    _libraries()
     for skills in sets:
         check_training_examples(skills)
     names = {
@@ -229,9 +229,9 @@ def planner_eval_command(
     sets = _skill_sets(skill_set)
     tasks = {skills.name: list(islice(_command_cases(skills, "test", seed), number)) for skills in sets}
     card = read_card(adapter)
+    _libraries()
     folder = _base(base)
     check_base(card, folder, adapter)
-    _libraries()
     from timely.planner.batch_decode import Answerer
     from timely.planner.evaluate import judge_plans
 
