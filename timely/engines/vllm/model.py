@@ -170,18 +170,12 @@ def vllm_model_with_planner(base: Path, adapter: Path, *, progress: Progress | N
         / f"{NAME}-planner-{card.base_sha256[:8]}-{card.adapter_sha256[:12]}-{FORMAT}"
     )
     check_base(card, base, adapter)
-    if _intact(folder):
-        return folder
 
     def build(target: Path) -> None:
         _process(["merge", str(base), str(adapter), str(target)], f"merging {adapter.name}")
         shutil.copyfile(adapter / CARD, target / CARD)
 
-    try:
-        _make(folder, build, progress, f"merging the planner into {folder} (once, about 10 s)")
-    except OSError as error:
-        raise EngineFailed(f"{error}; TIMELY_CACHE may name another folder", where="model") from error
-    return folder
+    return _make(folder, build, progress, f"merging the planner into {folder} (once, about 10 s)")
 
 
 def default_model(*, progress: Progress | None = None) -> Path:
@@ -195,42 +189,41 @@ def default_model(*, progress: Progress | None = None) -> Path:
     """
     gguf, version = _packaged_weights()
     folder = vllm_cache_folder() / "models" / f"{NAME}-{version}-{FORMAT}"
-    if _intact(folder):
-        return folder
+    message = f"converting the small default model into {folder} (once, about 15 s)"
+    return _make(folder, lambda target: _convert(gguf, target), progress, message)
+
+
+def _make(folder: Path, build: Callable[[Path], None], progress: Progress | None, message: str) -> Path:
+    """Build in a temporary folder, then give it its name, so that no reader sees an incomplete folder."""
+    models = folder.parent
     try:
-        _make(
-            folder,
-            lambda target: _convert(gguf, target),
-            progress,
-            f"converting the small default model into {folder} (once, about 15 s)",
-        )
+        if _intact(folder):
+            return folder
+        models.mkdir(parents=True, exist_ok=True)
+        with _lock(models / f"{folder.name}.lock"):
+            if not _intact(folder):  # else another process made it while this one waited
+                if progress:
+                    progress(message)
+                _build(folder, build)
     except OSError as error:
         raise EngineFailed(f"{error}; TIMELY_CACHE may name another folder", where="model") from error
     return folder
 
 
-def _make(folder: Path, build: Callable[[Path], None], progress: Progress | None, message: str) -> None:
-    """Build in a temporary folder, then give it its name, so that no reader sees an incomplete folder."""
-    models = folder.parent
-    models.mkdir(parents=True, exist_ok=True)
-    with _lock(models / f"{folder.name}.lock"):
-        if _intact(folder):  # another process made it while this one waited
-            return
-        # Only the holder of the lock builds, so temporary folders are leftovers of a killed process.
-        for leftover in models.glob(f"{folder.name}.tmp-*"):
-            shutil.rmtree(leftover)
-        if progress:
-            progress(message)
-        temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}.tmp-", dir=models))
-        try:
-            build(temporary)
-            (temporary / MANIFEST).write_text(json.dumps(_fingerprint(temporary), indent=1) + "\n")
-            temporary.chmod(0o755)
-            if folder.exists():
-                shutil.rmtree(folder)
-            temporary.rename(folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+def _build(folder: Path, build: Callable[[Path], None]) -> None:
+    # Only the holder of the lock builds, so temporary folders are leftovers of a killed process.
+    for leftover in folder.parent.glob(f"{folder.name}.tmp-*"):
+        shutil.rmtree(leftover)
+    temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}.tmp-", dir=folder.parent))
+    try:
+        build(temporary)
+        (temporary / MANIFEST).write_text(json.dumps(_fingerprint(temporary), indent=1) + "\n")
+        temporary.chmod(0o755)
+        if folder.exists():
+            shutil.rmtree(folder)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _packaged_weights() -> tuple[Path, str]:
