@@ -7,7 +7,7 @@ import typer
 
 from timely.cli.output import JsonFile, write_cli_json
 from timely.cli.serve import ENGINES
-from timely.core.errors import UnknownName
+from timely.core.errors import check_name
 from timely.core.files import STDOUT
 from timely.disciplines import registry
 
@@ -34,8 +34,7 @@ def command(
     from timely.demo.run import DemoOptions, run_demo
 
     registry.load_discipline(discipline)
-    if engine not in ENGINES:
-        raise UnknownName("engine", engine, ENGINES, where="--engine")
+    check_name("engine", engine, ENGINES, where="--engine")
     console = Console(stderr=json_file == STDOUT)
     result = run_demo(DemoOptions(seconds, seed, out, discipline, engine, tuple(context.args)), console)
     write_cli_json(json_file, result)

@@ -16,7 +16,7 @@ import typer
 
 from timely.cli.output import JsonFile, cli_say, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
-from timely.core.errors import InvalidInput, UnknownName, Unsupported
+from timely.core.errors import InvalidInput, Unsupported, check_name
 from timely.planner.cases.case import Case
 from timely.planner.cases.from_examples import cases_of
 from timely.planner.cases.generate import GENERATORS, generate_cases
@@ -224,8 +224,7 @@ def planner_eval_command(
     """
     names = ways.split(",")
     for way in names:
-        if way not in WAYS:
-            raise UnknownName("way", way, WAYS, where="--ways")
+        check_name("way", way, WAYS, where="--ways")
     sets = _skill_sets(skill_set)
     tasks = {skills.name: list(islice(_command_cases(skills, "test", seed), number)) for skills in sets}
     card = read_card(adapter)

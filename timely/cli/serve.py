@@ -17,7 +17,7 @@ import typer
 from timely.cli import serve_options as options
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.clock import SystemClock
-from timely.core.errors import InvalidInput, UnknownName, Unsupported
+from timely.core.errors import InvalidInput, UnknownName, Unsupported, check_name
 from timely.core.files import check_folder_writable
 from timely.core.http_url import check_http_url
 from timely.disciplines import registry
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from timely.engines.vllm.arguments import VllmOptions
     from timely.server.access.principals import PrincipalRegistry
 
-MODES: tuple[Mode, ...] = ("segmented", "stream", "whole")
 ENGINES = ("vllm", "scripted")
 
 INTERRUPTED = 130
@@ -92,8 +91,7 @@ def command(
     from timely.server.run import serve_engine
     from timely.server.settings import ServerSettings
 
-    if predict not in get_args(Batching):
-        raise UnknownName("prediction mode", predict, get_args(Batching), where="--predict")
+    check_name("prediction mode", predict, get_args(Batching), where="--predict")
     predictors = Predictors.read(predictor or ())
     if otlp_endpoint is not None:
         check_http_url(otlp_endpoint, "http://127.0.0.1:4318/v1/traces", where="--otlp-endpoint")
@@ -199,8 +197,7 @@ def make_cli_engine(name: str, options: VllmOptions) -> Engine:
         InvalidInput: the engine does not take these options.
     """
     registry.load_discipline(options.discipline)
-    if options.mode not in MODES:
-        raise UnknownName("mode", options.mode, MODES, where="--mode")
+    check_name("mode", options.mode, get_args(Mode), where="--mode")
     if name == "scripted":
         from timely.engines.scripted import ScriptedEngine
 

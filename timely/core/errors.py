@@ -3,7 +3,7 @@
 HTTP and ROS 2 map them to their codes in one place each. The docstring of each class says what it stands for.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class TimelyError(Exception):
@@ -43,6 +43,12 @@ class UnknownName(InvalidInput):
     def __init__(self, kind: str, name: object, valid_names: Iterable[str], *, where: str = "") -> None:
         names_text = ", ".join(sorted(valid_names)) or "none"
         super().__init__(f"unknown {kind} {name!r}; known: {names_text}", where=where)
+
+
+def check_name(kind: str, name: str, valid_names: Collection[str], *, where: str = "") -> None:
+    """Raise UnknownName for a name that does not exist."""
+    if name not in valid_names:
+        raise UnknownName(kind, name, valid_names, where=where)
 
 
 class TooLarge(InvalidInput):

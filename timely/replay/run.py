@@ -5,17 +5,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
-from typing import cast
+from typing import cast, get_args
 
-from timely.core.errors import InvalidInput, UnknownName, Unsupported
+from timely.core.errors import InvalidInput, Unsupported, check_name
 from timely.disciplines import registry
+from timely.engines.base import Mode
 from timely.engines.replay_types import Backend, PlannedTask, Progress, ReplayOptions
 from timely.replay import results
 
 BACKENDS: dict[str, str] = {"sim": "timely.engines.sim.simulator", "vllm": "timely.engines.vllm.replay"}
 """Engine name -> module whose ``replay_backend()`` gives a ``Backend``. Only the one asked for is imported."""
 
-MODES = ("segmented", "stream", "whole")
 EVICTIONS = ("discipline", "recompute", "swap", "auto")
 
 MOST = {"estimate_factor": 1000.0, "estimate_noise": 10.0}
@@ -29,8 +29,7 @@ def load_replay_backend(engine: str) -> Backend:
         UnknownName: no such engine.
         Unsupported: it is not installed; says how to get it.
     """
-    if engine not in BACKENDS:
-        raise UnknownName("engine", engine, BACKENDS, where="engine")
+    check_name("engine", engine, BACKENDS, where="engine")
     try:
         if engine == "vllm" and find_spec("vllm") is None:
             raise ModuleNotFoundError("no module named 'vllm'", name="vllm")
@@ -58,10 +57,8 @@ def replay_through_engine(
         InvalidInput: another option or the profile is unusable. EngineFailed: the engine died.
     """
     registry.load_discipline(options.discipline)
-    if options.mode not in MODES:
-        raise UnknownName("mode", options.mode, MODES, where="mode")
-    if options.eviction not in EVICTIONS:
-        raise UnknownName("eviction", options.eviction, EVICTIONS, where="eviction")
+    check_name("mode", options.mode, get_args(Mode), where="mode")
+    check_name("eviction", options.eviction, EVICTIONS, where="eviction")
     for name, most in MOST.items():
         value = getattr(options, name)
         if not 0.0 <= value <= most:

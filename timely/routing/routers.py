@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from timely.core.errors import UnknownName
+from timely.core.errors import check_name
 from timely.core.job import JobSpec
 from timely.routing.forecast import EngineLoad, QueueColumns, forecast
 
@@ -113,7 +113,5 @@ ROUTERS: Mapping[str, Callable[[], Router]] = {
 
 def create_router(name: str) -> Router:
     """The router of that name; raises UnknownName without one."""
-    try:
-        return ROUTERS[name]()
-    except KeyError:
-        raise UnknownName("router", name, ROUTERS, where="router") from None
+    check_name("router", name, ROUTERS, where="router")
+    return ROUTERS[name]()

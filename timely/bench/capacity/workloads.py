@@ -23,7 +23,7 @@ from timely.bench.capacity.lengths import (
     limited_lengths,
     poisson_arrivals,
 )
-from timely.core.errors import InvalidInput, UnknownName
+from timely.core.errors import InvalidInput, check_name
 from timely.engines.replay_types import PlannedSegment, PlannedTask
 from timely.replay.trace import replay_task_from_job
 
@@ -84,10 +84,8 @@ class CapacityWorkload:
 
 def find_capacity_workload(name: str) -> CapacityWorkload:
     """The workload of that name; raises UnknownName without one."""
-    try:
-        return CAPACITY_WORKLOADS[name]
-    except KeyError:
-        raise UnknownName("workload", name, CAPACITY_WORKLOADS, where="--workloads") from None
+    check_name("workload", name, CAPACITY_WORKLOADS, where="--workloads")
+    return CAPACITY_WORKLOADS[name]
 
 
 def capacity_tasks(

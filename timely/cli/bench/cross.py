@@ -16,7 +16,7 @@ from timely.cli.bench.options import (
 )
 from timely.cli.bench.tables import show_bench_result
 from timely.cli.output import JsonFile
-from timely.core.errors import UnknownName
+from timely.core.errors import check_name
 
 NEAR = 0.01
 """Values within this share of a column's best are set in bold."""
@@ -45,8 +45,7 @@ def command(
         registry.load_discipline(name)
     workload_names = split_cli_names(workloads) or list(cross.WORKLOADS)
     for name in workload_names:
-        if name not in cross.WORKLOADS:
-            raise UnknownName("workload", name, cross.WORKLOADS, where="--workloads")
+        check_name("workload", name, cross.WORKLOADS, where="--workloads")
     with resumable_cli_checkpoints(resume, budget, jobs) as checkpoints:
         values = cross.benchmark_cross_table(
             names, workload_names, list(range(1, seeds + 1)), checkpoints, print_cli_progress

@@ -37,11 +37,10 @@ def command(
     The attacks come by families; both counts must be 0.
     """
     require_cli_package("vllm")
-    from timely.core.errors import UnknownName
+    from timely.core.errors import check_name
 
     ways = {"both": (True, False), "on": (True,), "off": (False,)}
-    if grammar not in ways:
-        raise UnknownName("choice", grammar, ways, where="--grammar")
+    check_name("choice", grammar, ways, where="--grammar")
     with (
         resumable_cli_checkpoints(resume, budget) as checkpoints,
         quiet_cli_terminal("bench-injection", verbose=verbose) as terminal,

@@ -16,7 +16,7 @@ from timely.cli.bench.options import (
 from timely.cli.output import JsonFile, cli_say, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.cpu_latency import processors_awake, wake_latency_for_measurement
-from timely.core.errors import InvalidInput, UnknownName
+from timely.core.errors import InvalidInput, check_name
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -65,8 +65,7 @@ def command(
 
     names = split_cli_names(systems)
     for name in names:
-        if name not in SYSTEMS and name not in ABLATIONS:
-            raise UnknownName("system", name, [*SYSTEMS, *ABLATIONS], where="--systems")
+        check_name("system", name, [*SYSTEMS, *ABLATIONS], where="--systems")
     if not names:
         raise InvalidInput("names no system", where="--systems")
     settings = Settings(

@@ -17,7 +17,7 @@ from timely.cli.bench.options import (
 )
 from timely.cli.bench.tables import format_cli_number, make_cli_console, show_table
 from timely.cli.output import JsonFile, write_cli_json
-from timely.core.errors import UnknownName
+from timely.core.errors import check_name
 
 PAPERS = {
     "timelyllm": "timely.bench.papers.timelyllm.evaluation",
@@ -58,8 +58,7 @@ def command(
 
     The first table holds the paper's own algorithm against its paper, the second ours against that algorithm.
     """
-    if name not in PAPERS:
-        raise UnknownName("paper", name, PAPERS, where="paper")
+    check_name("paper", name, PAPERS, where="paper")
     module = import_module(PAPERS[name])
     console = make_cli_console(json_file)
     target = out / name

@@ -10,7 +10,7 @@ import typer
 from timely.cli.bench.options import print_cli_progress, require_cli_package
 from timely.cli.bench.tables import format_cli_number, show_bench_result
 from timely.cli.output import JsonFile
-from timely.core.errors import InvalidInput, UnknownName
+from timely.core.errors import InvalidInput, check_name
 
 Hours = Annotated[
     float, typer.Option(min=0.001, max=1000, help="Simulated time; each phase takes a quarter of an hour.")
@@ -71,8 +71,7 @@ def command(
 def _measure_live(engine: str, hours: float, seed: int) -> dict[str, Any]:
     from timely.bench.surge_live import ENGINES, measure_live_surge
 
-    if engine not in ENGINES:
-        raise UnknownName("engine", engine, ENGINES, where="--live")
+    check_name("engine", engine, ENGINES, where="--live")
     if engine == "vllm":
         require_cli_package(engine)
     with tempfile.TemporaryDirectory() as folder:

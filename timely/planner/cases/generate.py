@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from lrtrace.compose.tasks import TASKS
 from lrtrace.profiles import find_robot_profile
-from timely.core.errors import EngineFailed, TimelyError, UnknownName
+from timely.core.errors import EngineFailed, TimelyError, check_name
 from timely.planner.cases import arm_tasks, drone_tasks
 from timely.planner.cases.case import Case, case_failure
 from timely.planner.cases.sampler import Sampler
@@ -44,8 +44,7 @@ def generate_cases(
         UnknownName: no generator for that skill set.
         EngineFailed: a generated plan does not do its own task, which is a mistake in a generator.
     """
-    if skill_set not in GENERATORS:
-        raise UnknownName("skill set with a generator", skill_set, GENERATORS, where="skill_set")
+    check_name("skill set with a generator", skill_set, GENERATORS, where="skill_set")
     skills = find_skill_set(skill_set)
     profile = find_robot_profile(skills.profile)
     # A text seeds the same on every machine and Python; the halves must not share their draws.
