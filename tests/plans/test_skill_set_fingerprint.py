@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from timely.core.errors import EngineFailed
 from timely.plans.skill_library import PATH_VARIABLE, find_skill_set, find_skill_set_copy, load_skill_set
+from timely.plans.skill_set import Argument, Skill, SkillSet, TextRules
 
 ROVER = """\
 name: rover
@@ -114,3 +116,61 @@ def test_prose_counts_by_its_boundaries(tmp_path: Path) -> None:
     assert prose() == prose("text: {min_words: 3}\n")
     assert prose() != prose("text: {min_words: 4}\n")
     assert prose() != prose("text: {unit: paragraph}\n")
+
+
+class LaterArgument(Argument):
+    hint: str = ""
+
+
+class LaterSkill(Skill):
+    arguments: tuple[LaterArgument, ...] = ()
+    cooldown_s: float = 0.0
+
+
+class LaterTextRules(TextRules):
+    max_chars: int | None = None
+
+
+class LaterSkillSet(SkillSet):
+    """As a later release may have it: every part has a further field."""
+
+    skills: tuple[LaterSkill, ...] = ()
+    text: LaterTextRules | None = None
+    dialect: str = ""
+
+
+def rover_data(skill: dict[str, Any] | None = None, argument: dict[str, Any] | None = None) -> dict[str, Any]:
+    arguments = [{"name": "distance", "type": "int", **(argument or {})}]
+    return {
+        "name": "rover",
+        "language": "calls",
+        "skills": [{"name": "drive", "arguments": arguments, **(skill or {})}],
+    }
+
+
+PROSE = {"name": "rover", "language": "text", "text": {"min_words": 4}}
+
+
+@pytest.mark.parametrize("data", [rover_data(), PROSE, {**PROSE, "text": None}])
+def test_a_field_that_a_later_release_adds_keeps_it(data: dict[str, Any]) -> None:
+    """Server and drivers of two releases compare fingerprints of one file."""
+    assert LaterSkillSet.model_validate(data).fingerprint == SkillSet.model_validate(data).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("data", "changed"),
+    [
+        (rover_data(), {**rover_data(), "dialect": "x"}),
+        (rover_data(), rover_data(skill={"cooldown_s": 1.0})),
+        (rover_data(), rover_data(argument={"hint": "x"})),
+        (PROSE, {**PROSE, "text": {"min_words": 4, "max_chars": 9}}),
+    ],
+)
+def test_a_later_field_with_a_value_changes_it(data: dict[str, Any], changed: dict[str, Any]) -> None:
+    own = LaterSkillSet.model_validate(data).fingerprint
+    assert own != LaterSkillSet.model_validate(changed).fingerprint
+
+
+def test_it_stays_what_it_was_in_earlier_releases(tmp_path: Path) -> None:
+    assert fingerprint(tmp_path, ROVER) == "d4e58bd593b08f37"
+    assert fingerprint(tmp_path, "name: rover\nlanguage: text\n") == "79c45c57c10c4f12"

@@ -51,6 +51,10 @@ Number = StrictInt | StrictFloat
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    def changed_fields(self, exclude: set[str] | None = None) -> dict[str, Any]:
+        """Fields that differ from their default: one that a later release adds counts for no fingerprint until then."""
+        return self.model_dump(mode="json", exclude=exclude, exclude_defaults=True)
+
 
 class Argument(_Part):
     """One argument of a skill.
@@ -120,10 +124,13 @@ class Argument(_Part):
     @property
     def meaning(self) -> dict[str, Any]:
         """What counts for ``SkillSet.fingerprint``: 20 and 20.0 are the same, and so is a default written out."""
-        content = self.model_dump(mode="json", exclude={"description"})
-        bounds = {name: None if content[name] is None else float(content[name]) for name in ("min", "max")}
-        choices = self.choices and sorted(str(_exact(choice)) for choice in self.choices)
-        return content | bounds | {"choices": choices, "max_chars": self.chars}
+        return self.changed_fields({"description"}) | {
+            "unit": self.unit,
+            "min": None if self.min is None else float(self.min),
+            "max": None if self.max is None else float(self.max),
+            "choices": self.choices and sorted(str(_exact(choice)) for choice in self.choices),
+            "max_chars": self.chars,
+        }
 
     @property
     def pattern(self) -> str:
@@ -189,9 +196,11 @@ class Skill(_Part):
     @property
     def meaning(self) -> dict[str, Any]:
         """What counts for ``SkillSet.fingerprint``, with defaults written out."""
-        content = self.model_dump(mode="json", exclude={"in_a_row", "description", "example"})
-        arguments = [argument.meaning for argument in self.arguments]
-        return content | {"abbr": self.word, "arguments": arguments}
+        return self.changed_fields({"in_a_row", "description", "example"}) | {
+            "abbr": self.word,
+            "arguments": [argument.meaning for argument in self.arguments],
+            **{name: getattr(self, name) for name in ("returns", "blocks", "pure", "confirm", "pattern")},
+        }
 
     @property
     def call_pattern(self) -> str:
@@ -237,6 +246,12 @@ class TextRules(_Part):
         if self.min_words > self.max_words:
             raise ValueError("min_words is over max_words")
         return self
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """What counts for ``SkillSet.fingerprint``."""
+        own = {name: getattr(self, name) for name in ("unit", "min_words", "max_words")}
+        return self.changed_fields() | own
 
 
 _NO_MEANING = {
@@ -311,9 +326,11 @@ class SkillSet(_Part):
 
         Texts of the prompt, limits of a generation and the order of the skills do not count.
         """
-        content = self.model_dump(mode="json", exclude=_NO_MEANING)
-        content["skills"] = {skill.name: skill.meaning for skill in self.skills}
-        content["text"] = self.text_rules.model_dump() if self.language == "text" else None
+        content = self.changed_fields(_NO_MEANING) | {
+            "version": self.version,
+            "skills": {skill.name: skill.meaning for skill in self.skills},
+            "text": self.text_rules.meaning if self.language == "text" else None,
+        }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     @cached_property
