@@ -37,6 +37,8 @@ from timely.engines.base import (
 )
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.step_time.journal import read_step_journal, steps_from_events
+from timely.engines.vllm import boundaries
+from timely.engines.vllm import engine as vllm_engine
 from timely.engines.vllm.arguments import VllmOptions
 from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.forced_decoding import engine_arguments
@@ -44,6 +46,7 @@ from timely.engines.vllm.replay import VllmBackend
 from timely.plans.object_names import names_of_plan
 from timely.plans.prompt import build_prompt
 from timely.plans.skill_library import find_skill_set
+from timely.plans.skill_set import SkillSet
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
@@ -236,6 +239,23 @@ async def test_bad_requests_are_refused_and_the_engine_lives_on(engine: VllmEngi
         await collect(engine, planned("twice", 60.0))
     await live.aclose()
     assert (await collect(engine, planned("after", 0.01)))[-1].reason == "complete"
+
+
+async def test_an_error_of_the_engine_process_reaches_the_task_with_its_kind(
+    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other_copy(name: str, fingerprint: str = "") -> SkillSet:
+        return find_skill_set(name)
+
+    monkeypatch.setattr(vllm_engine, "vllm_skill_set", other_copy)
+    monkeypatch.setattr(boundaries, "vllm_skill_set", other_copy)
+    other = GenerationRequest(
+        task_id="engine-copy", prompt="x", skill_set="drone", skill_set_fingerprint="0123456789abcdef"
+    )
+    with pytest.raises(EngineFailed, match=r"skill set drone is .* here, 0123456789abcdef where") as raised:
+        await collect(engine, other)
+    assert raised.value.where == "skill_set"
+    assert (await collect(engine, planned("after-it", 0.01)))[-1].reason == "complete"
 
 
 async def test_an_engine_error_in_an_openai_request_gets_the_answer_of_vllm(

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from vllm_scheduler import Scene
 
-from timely.core.errors import Conflict
+from timely.core.errors import Conflict, EngineFailed
 from timely.core.reports import ExecutionReport
 from timely.engines.base import GenerationRequest, PastReport, PlanHistory, SegmentReady
 from timely.engines.vllm.boundaries import TextBoundaries, vllm_skill_set
-from timely.engines.vllm.engine_events import vllm_segment_ready
+from timely.engines.vllm.engine_events import vllm_error_from_data, vllm_segment_ready
 from timely.engines.vllm.resumed_plan import vllm_resumed_context, vllm_resumed_end
 from timely.plans.robot_values import value_text
 
@@ -95,6 +95,7 @@ def test_tokens_that_give_other_segments_are_refused() -> None:
     scene = resume(wrong)
     scene.run()
     assert scene.finished == {"plan": "error"}
+    assert scene.accounts["plan"]["error"]["code"] == Conflict.code
     scene.check_empty()
     with pytest.raises(Conflict, match="not recorded"):
         resume(PlanHistory(0.0, (SegmentReady("plan", 0, "go();", 4, 1.0, 0.05, 1.05),)))
@@ -126,6 +127,8 @@ def test_an_engine_process_with_another_copy_of_the_skill_set_refuses_a_plan() -
         scene.add(name, PROMPT, 2, params)
     scene.run()
     assert scene.finished == {"other": "error", "same": "length"}
+    with pytest.raises(EngineFailed, match=f"arm is {own} here, 0123456789abcdef where"):
+        raise vllm_error_from_data(scene.accounts["other"]["error"])
     scene.check_empty()
 
 

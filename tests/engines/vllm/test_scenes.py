@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import pytest
+from packaging.version import Version
 
 pytest.importorskip("vllm")
 
@@ -507,14 +509,18 @@ def test_only_drafts_that_a_request_has_are_taken_of_the_budget() -> None:
 
 def test_a_refused_request_never_runs() -> None:
     scene = Scene()
-    scene.add("refused", 20, 4, {"skill_set": "nonsense"})
+    scene.add("plan", 20, 4, {"skill_set": "nonsense"})
+    scene.add("stock", 20, 4, extra={"timely_skill_set": "nonsense"})
     scene.add("plain", 20, 4)
     scene.run()
-    assert not any("refused" in step for step in scene.steps)
-    assert scene.finished["refused"] == "error"
-    if "refused" in scene.errors:  # since vLLM 0.33
-        assert scene.errors["refused"].code == "validation_error"
-        assert "nonsense" in scene.errors["refused"].message
+    assert scene.steps[0].keys() == {"plain"}
+    assert scene.finished == {"plan": "error", "stock": "error", "plain": "length"}
+    assert "nonsense" in scene.accounts["plan"]["error"]["message"]
+    assert "stock" not in scene.accounts
+    if Version(version("vllm")) >= Version("0.33"):
+        assert scene.errors.keys() == {"stock"}
+        assert scene.errors["stock"].code == "validation_error"
+        assert "nonsense" in scene.errors["stock"].message
     scene.check_empty()
 
 

@@ -15,6 +15,7 @@ from timely.disciplines.base import Discipline
 from timely.disciplines.requirements import check_queue_discipline_needs
 from timely.engines.base import JobView, Mode
 from timely.engines.scheduler_core import Controller
+from timely.engines.vllm.engine_events import vllm_error_data
 from timely.engines.vllm.request_state import LiveRequests, RequestState
 from timely.engines.vllm.settings import SchedulerSettings
 
@@ -89,10 +90,7 @@ class ControlEvents:
                 raise InvalidInput(f"unknown control event {kind!r}", where="kind")
             return self._answers[str(kind)](event, now)
         except TimelyError as error:
-            return {
-                "known": not isinstance(error, InvalidInput),
-                "error": {"code": error.code, "message": error.message, "where": error.where},
-            }
+            return {"known": not isinstance(error, InvalidInput), "error": vllm_error_data(error)}
 
     def _report(self, event: Mapping[str, Any], now: float) -> Answer:
         report = _with_age(ExecutionReport(**event["report"]), now - event.get("sent_s", now))

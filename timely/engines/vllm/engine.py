@@ -286,6 +286,8 @@ class VllmEngine(Engine):
         finally:
             del self._live[request.task_id]
             self._joining.discard(request.task_id)
+        if "error" in account:
+            raise vllm_error_from_data(account["error"])
         text = last.outputs[0].text if last is not None and last.outputs else ""
         if history is not None:
             segments = account["segments"]

@@ -101,6 +101,11 @@ def vllm_generation_done(
     )
 
 
+def vllm_error_data(error: TimelyError) -> dict[str, str]:
+    """What ``vllm_error_from_data`` makes the exception of, in another process."""
+    return {"code": error.code, "message": error.message, "where": error.where}
+
+
 def vllm_error_from_data(error: Mapping[str, str]) -> TimelyError:
     """The exception behind an error that came back as data."""
     kinds: dict[str, type[TimelyError]] = {kind.code: kind for kind in (Conflict, EngineFailed, Unsupported)}

@@ -40,7 +40,7 @@ from timely.engines.vllm.decode_slots import has_plain_blocks, skip_vllm_slots_i
 from timely.engines.vllm.forced_drafts import ForcedDrafts
 from timely.engines.vllm.kept_prefixes import KeptPrefixes
 from timely.engines.vllm.name_constraint import PromptNames
-from timely.engines.vllm.params import TimelyParams, parse_extra_args
+from timely.engines.vllm.params import KEY, TimelyParams, parse_extra_args
 from timely.engines.vllm.parking import Parking
 from timely.engines.vllm.planned_queue import PlannedQueue
 from timely.engines.vllm.readiness import Readiness
@@ -54,7 +54,13 @@ from timely.engines.vllm.resumed_plan import (
 from timely.engines.vllm.settings import SchedulerSettings, open_vllm_journal
 from timely.engines.vllm.step_room import StepRoom
 from timely.engines.vllm.step_timing import StepTiming, record_vllm_scheduled
-from timely.engines.vllm.token_output import AppendTokens, TokenOutput, append_vllm_tokens, end_full_vllm_plan
+from timely.engines.vllm.token_output import (
+    AppendTokens,
+    TokenOutput,
+    append_vllm_tokens,
+    end_full_vllm_plan,
+    refuse_vllm_plan,
+)
 from timely.engines.vllm.value_injection import RobotValues
 
 logger = init_logger(__name__)
@@ -128,7 +134,7 @@ class TimelyScheduler(ChunkCaps):
         self._freed_requests: dict[str, str] | None = None
         """During an update: how requests ended."""
         self._ends: list[tuple[int, EngineCoreOutput]] = []
-        """Client and last output of plans that ended outside a step; they leave with the next one."""
+        """Client and last output of plans that ended outside a step, or were refused; they leave with the next step."""
         self._idle_until_s = -math.inf
         """Set when the discipline chose no runnable request: when it wants to be asked again."""
         logger.info("Timely schedules: discipline %s, mode %s", self.settings.discipline, self.settings.mode)
@@ -149,6 +155,15 @@ class TimelyScheduler(ChunkCaps):
             self._track(request, params or TimelyParams.model_validate({"awaits_values": False}))
         except TimelyError as error:
             logger.warning("request %s refused: %s", request.request_id, error)
+            self._refuse(request, error)
+
+    def _refuse(self, request: Request, error: TimelyError) -> None:
+        """End a request that cannot be served; a plan of our own server gets the error as data."""
+        own_fields = (request.sampling_params.extra_args or {}).get(KEY)
+        if isinstance(own_fields, Mapping) and own_fields.get("awaits_values", True):
+            self._ends.append((request.client_index, refuse_vllm_plan(request, error)))
+            self.finish_requests(request.request_id, RequestStatus.FINISHED_ERROR)
+        else:
             compatibility.end_with_vllm_error(self, request.request_id, str(error))
 
     def _track(self, request: Request, params: TimelyParams) -> None:

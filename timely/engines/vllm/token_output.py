@@ -7,8 +7,10 @@ import numpy as np
 from vllm.v1.engine import EngineCoreOutput, FinishReason
 from vllm.v1.request import Request
 
+from timely.core.errors import TimelyError
 from timely.engines.scheduler_core import Controller
 from timely.engines.vllm.boundaries import ClosedText
+from timely.engines.vllm.engine_events import vllm_error_data
 from timely.engines.vllm.name_constraint import PromptNames
 from timely.engines.vllm.request_state import LiveRequests, RequestState
 
@@ -150,6 +152,18 @@ class TokenOutput:
             last=ends,
         )
         state.record(segment, token_ids, ends=ends, last=last)
+
+
+def refuse_vllm_plan(request: Request, error: TimelyError) -> EngineCoreOutput:
+    """The only output of a plan that cannot be generated: the account has the error, which vLLM 0.32 does not carry."""
+    return EngineCoreOutput(
+        request.request_id,
+        [],
+        finish_reason=FinishReason.ERROR,
+        kv_transfer_params={"timely": {"segments": [], "error": vllm_error_data(error)}},
+        events=request.take_events(),
+        trace_headers=request.trace_headers,
+    )
 
 
 def end_full_vllm_plan(state: RequestState, now: float) -> EngineCoreOutput:
