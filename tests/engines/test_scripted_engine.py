@@ -142,6 +142,18 @@ async def test_every_mode_gives_the_same_text(mode: str) -> None:
         assert plan.done.suspensions == (19 if mode == "segmented" else 0)
 
 
+async def test_in_mode_whole_a_plan_is_one_segment_for_its_discipline_too() -> None:
+    async with running(mode="whole") as (engine, clock):
+        plan = Generation(engine, "many")
+        await clock.run_for(0.5)
+        table = engine._controller.table
+        assert table.whole_answer.tolist() == [True]
+        assert table.segment_tokens.tolist() == table.output_tokens.tolist() != [0]
+        await clock.run_for(100.0)
+        assert plan.done is not None
+        assert (await engine.stats()).segments == 1
+
+
 async def test_cancel_and_a_closed_iterator_free_everything() -> None:
     async with running() as (engine, clock):
         cancelled, closed = Generation(engine, "many", "cancelled"), Generation(engine, "many", "closed")

@@ -49,6 +49,9 @@ def engine_job_spec(
         mode: only ``segmented`` parks at boundaries, and plain requests have none.
         segment_tokens: None for a plain request, whose segments disciplines only assume.
     """
+    if mode == "whole" and not plain:
+        # The plan is one segment: of how long it is, only its limit says anything.
+        whole_answer, segment_tokens = True, max_tokens
     return JobSpec(
         job_id=job_id,
         arrival_s=arrival_s,

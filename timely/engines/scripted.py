@@ -46,6 +46,7 @@ from timely.engines.scripts import (
     Script,
     ScriptedSegment,
     count_script_tokens,
+    joined_script,
     nearest_script,
     script_segments,
 )
@@ -343,6 +344,9 @@ class ScriptedEngine(Engine):
         )
         self._live[request.task_id] = live
         live.closed_segments = live.suspensions = len(sent_segments)
+        if self._mode == "whole" and (rest := script[len(sent_segments) :]):
+            # Before a restart in this mode, segments may have left in another.
+            script[len(sent_segments) :] = [joined_script(rest)]
         if live.closed_segments == len(script):
             self._finish(request.task_id, "complete")
         self._wake.set()
@@ -472,17 +476,6 @@ class ScriptedEngine(Engine):
         live.closed_segments += 1
         self._closed_segments += 1
         last = live.closed_segments == len(live.script)
-        if self._mode == "whole":
-            if not last:
-                job.table.segment_tokens[job.row] = 0
-                return
-            # Before a restart in this mode, segments may have left in another.
-            history = live.request.history
-            rest = live.script[len(history.own_segments) if history is not None else 0 :]
-            job.table.segment_tokens[job.row] = sum(segment.length for segment in rest)
-            part = ScriptedSegment(
-                "".join(segment.text for segment in rest), sum(segment.execution_s for segment in rest)
-            )
         segment = self._controller.close_segment(
             job, part.text, part.execution_s, now, blocking=part.blocking, last=last
         )

@@ -83,6 +83,15 @@ def script_segments(
     return segments
 
 
+def joined_script(segments: Sequence[ScriptedSegment]) -> ScriptedSegment:
+    """Mode ``whole``: the segments as one."""
+    return ScriptedSegment(
+        "".join(segment.text for segment in segments),
+        sum(segment.execution_s for segment in segments),
+        sum(segment.length for segment in segments),
+    )
+
+
 def count_script_tokens(text: str) -> int:
     """Rough length of a text, tokens."""
     return math.ceil(len(text) / CHARS_A_TOKEN)

@@ -318,7 +318,7 @@ class VllmEngine(Engine):
             return None
         if self._following is None or self._following.done():
             self._following = asyncio.create_task(self._choice.follow(self._live))
-        return self._choice.choose(request, token_ids, time.monotonic())
+        return self._choice.choose(request, token_ids, self.options.mode, time.monotonic())
 
     def _prompt_ids(self, request: GenerationRequest) -> list[int]:
         forced_plan = request.forced

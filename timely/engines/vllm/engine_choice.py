@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from timely.core.errors import EngineFailed
 from timely.core.job import JobSpec
-from timely.engines.base import GenerationRequest, engine_job_spec
+from timely.engines.base import GenerationRequest, Mode, engine_job_spec
 from timely.routing.forecast import EngineLoad, ReportedQueue
 from timely.routing.reported_load import read_load
 from timely.routing.routers import LeastLoss
@@ -60,7 +60,7 @@ class VllmEngineChoice:
         for _, engine, spec in self._sent_jobs:
             self._queue(engine).add(spec)
 
-    def choose(self, request: GenerationRequest, prompt: Sequence[int], now: float) -> int | None:
+    def choose(self, request: GenerationRequest, prompt: Sequence[int], mode: Mode, now: float) -> int | None:
         """The engine of a task that is sent now; None before the first report, for vLLM to choose."""
         if not self._loads:
             return None
@@ -68,7 +68,8 @@ class VllmEngineChoice:
             request.task_id,
             now,
             request.hints,
-            "segmented",
+            mode,
+            plain=not (request.skill_set or (request.forced and request.forced.segments)),
             prompt_tokens=len(prompt),
             cached_tokens=0,
             max_tokens=request.max_tokens,
