@@ -189,6 +189,21 @@ def test_pool_reuses_the_longest_idle_first_and_tails_before_heads() -> None:
     assert pool.used_blocks == 6
 
 
+def test_blocks_that_are_not_complete_are_reused_first() -> None:
+    """They hold nothing that a prompt could find: vLLM puts them before all others, the simulator put them behind."""
+    pool = BlockPool(8, 16)
+    first, second = pool.holding((), 64), pool.holding((), 64)
+    assert pool.grow(first, 64)
+    assert pool.grow(second, 64)
+    pool.evict(first, 64)
+    pool.release(second, 40)
+    third = pool.holding((), 64)
+    assert pool.grow(third, 32)
+    assert pool.hit_blocks(first) == 4
+    assert pool.grow(third, 48)
+    assert pool.hit_blocks(first) == 3
+
+
 def test_pool_refuses_what_it_does_not_have() -> None:
     pool = BlockPool(2, 16)
     holding = pool.holding((), 64)
@@ -202,7 +217,7 @@ def test_prefix_stays_findable_until_its_blocks_are_needed() -> None:
     pool.admit(first)
     assert pool.grow(first, 70)
     assert pool.publish(first, 70)
-    pool.release(first)
+    pool.release(first, 70)
     again = pool.holding([("p", 64)], 70)
     assert pool.hit_blocks(again) == 4
     other = pool.holding((), 48)
@@ -219,7 +234,7 @@ def test_a_prefix_is_held_only_as_deep_as_somebody_reaches() -> None:
     assert pool.admit(shallow) == 16
     assert [part.depths for part in deep.path] == [(4, 1)]
     assert pool.used_blocks == 5, "four of the prefix and one of its own"
-    pool.release(deep)
+    pool.release(deep, 70)
     assert (pool.used_blocks, pool.free) == (1, 5)
     # What nobody reaches is still found until it is taken, the deepest blocks first; what is held stays.
     other = pool.holding((), 64)
@@ -241,11 +256,11 @@ def test_branches_share_their_stem_and_are_reused_before_it() -> None:
     assert pool.used_blocks == 8, "two of the stem, two of each branch, and one of each job"
     # A name says nothing without those before it.
     assert pool.hit_blocks(pool.holding([("other", 32), left], 70)) == 0
-    pool.release(first)
-    pool.release(second)
+    pool.release(first, 70)
+    pool.release(second, 70)
     assert pool.hit_blocks(first) == pool.hit_blocks(second) == 4
     other = pool.holding((), 128)
-    assert pool.grow(other, 96)
+    assert pool.grow(other, 112)
     assert (pool.hit_blocks(first), pool.hit_blocks(second)) == (3, 4)
     assert pool.grow(other, 160)
     assert pool.hit_blocks(first) == pool.hit_blocks(second) == 2, "the stem outlives its branches"
@@ -258,12 +273,12 @@ def test_kept_prefixes_are_reused_last(keeps: bool, cached_tokens: int) -> None:
     pool.admit(first)
     assert pool.grow(first, 80)
     assert pool.publish(first, 80)
-    pool.release(first)
+    pool.release(first, 80)
     for _ in range(3):
         chat = pool.holding((), 96)
         pool.admit(chat)
         assert pool.grow(chat, 96)
-        pool.release(chat)
+        pool.release(chat, 96)
     assert pool.admit(pool.holding([("drone", 64)], 80)) == cached_tokens
 
 

@@ -10,6 +10,7 @@ import heapq
 import itertools
 import math
 import os
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -22,6 +23,7 @@ from manual_clock import ManualClock
 from timely.core.hints import RequestHints
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.registry import create_discipline
+from timely.engines import replay_types
 from timely.engines.base import Mode
 from timely.engines.replay_estimates import ReplayEstimates
 from timely.engines.replay_types import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
@@ -248,9 +250,10 @@ class Twin:
             stop_token_ids=[STOP],
             extra_args={"timely": fields},
         )
-        shared = task.shared_prefix_tokens
-        own = [(task.job + 1) * (n >= shared) for n in range(task.prompt_tokens)]  # type: ignore[operator]
-        ids = [1000 + (7919 * job + 31 * n) % 40000 for n, job in enumerate(own)]
+        names = [-name for name in task.block_ids for _ in range(NAMED_TOKENS)]
+        names = names or [0] * task.shared_prefix_tokens
+        names += [int(task.job) + 1] * (task.prompt_tokens - len(names))
+        ids = [1000 + (7919 * name + 31 * n) % 40000 for n, name in enumerate(names[: task.prompt_tokens])]
         request = Request(str(task.job), ids, parameters, None, block_hasher=self.hasher)
         self.scheduler.add_request(request)
 
@@ -413,6 +416,45 @@ def test_the_same_decisions_with_a_cached_prefix(vllm_config: Any, discipline: s
     tasks = trace(seed=7, jobs=40, shared=320)
     live = steps(Twin(vllm_config, tasks, discipline, blocks=4000).run())
     simulation = steps(simulated(tasks, discipline, blocks=4000))
+    check_same_steps(live, simulation)
+
+
+NAMED_TOKENS = 80
+"""Tokens of a block that a trace names; short ones, since prompts are short here, and no multiple of ``BLOCK``."""
+
+
+def conversations(tasks: list[PlannedTask]) -> list[PlannedTask]:
+    """The same tasks; each chat takes up some blocks of an earlier chat's prompt and goes on by itself."""
+    draw = random.Random(5)
+    prompts: list[tuple[int, ...]] = [(1,)]
+    for task in tasks:
+        if task.plain:
+            stem = draw.choice(prompts)[: draw.randrange(7)]
+            prompts.append((*stem, *(10 * int(task.job) + 2 + n for n in range(draw.randrange(1, 4)))))
+    names = iter(prompts[1:])
+    return [
+        replace(
+            task,
+            prompt_tokens=NAMED_TOKENS * len(block_ids) - draw.randrange(NAMED_TOKENS),
+            shared_prefix_tokens=0,
+            block_ids=block_ids,
+        )
+        if task.plain and (block_ids := next(names))
+        else task
+        for task in tasks
+    ]
+
+
+@pytest.mark.parametrize("blocks", [4000, 100])
+@pytest.mark.parametrize("discipline", ["timely", "fcfs"])
+def test_the_same_decisions_with_conversations_that_branch(
+    vllm_config: Any, discipline: str, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prompt finds what an earlier one with the same first blocks left, in both engines."""
+    monkeypatch.setattr(replay_types, "BLOCK_ID_TOKENS", NAMED_TOKENS)
+    tasks = conversations(with_chats(trace(seed=21, jobs=80, shared=64)))
+    live = steps(Twin(vllm_config, tasks, discipline, blocks=blocks).run())
+    simulation = steps(simulated(tasks, discipline, blocks=blocks))
     check_same_steps(live, simulation)
 
 

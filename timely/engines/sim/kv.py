@@ -2,9 +2,9 @@
 
 Blocks are counted, not named. A prompt's shared prefix is stored once; each job that uses it references it as deep as
 its own prompt goes. Prefixes may branch: then a prompt goes along a path of parts, each with the ones before it.
-Blocks without a reference keep their content until they are needed for something else. The longest unused go first,
-and of one owner the last blocks first, behind all parts that follow it. So an evicted job finds again what was not
-reused.
+Complete blocks without a reference keep their content until they are needed for something else. Blocks that are not
+complete are reused before them. Then the longest unused go first, and of one owner the last blocks first, behind all
+parts that follow it. So an evicted job finds again what was not reused.
 """
 
 from collections import OrderedDict
@@ -66,11 +66,21 @@ class Prefix:
             self.second = max((depth for depth in self._depths if depth != self.deepest), default=0)
 
 
+class Leftover:
+    """Complete blocks that a job left: evicted, it may find them again."""
+
+    __slots__ = ("blocks",)
+
+    def __init__(self, blocks: int) -> None:
+        self.blocks = blocks
+        """Those that are not reused yet."""
+
+
 class Holding:
     """The blocks of one job: ``shared_blocks`` from its prefix, ``private`` its own."""
 
     __slots__ = (
-        "_spans", "holder", "idle", "idle_shared", "path", "prefix_blocks", "private", "shared_blocks",
+        "_spans", "holder", "leftover", "leftover_begin", "path", "prefix_blocks", "private", "shared_blocks",
     )  # fmt: skip
 
     def __init__(self, path: tuple[Prefix, ...], prefix_blocks: int) -> None:
@@ -84,10 +94,10 @@ class Holding:
         self.private = 0
         self.holder = False
         """It counts among the prefix's references."""
-        self.idle = 0
-        """Own blocks that outlived an eviction and are not reused yet."""
-        self.idle_shared = 0
-        """How deep into the prefix the job's own blocks began when it was evicted."""
+        self.leftover: Leftover | None = None
+        """Own blocks that outlived an eviction."""
+        self.leftover_begin = 0
+        """How deep into the prefix they began."""
 
     @property
     def blocks(self) -> int:
@@ -96,6 +106,12 @@ class Holding:
     def depths(self, blocks: int) -> list[tuple[Prefix, int]]:
         """The parts of its prefix, and how deep so many of its blocks from the first on reach into each."""
         return [(part, min(max(0, blocks - begin), length)) for part, begin, length in self._spans]
+
+    def leftover_blocks(self, shared_blocks: int) -> int:
+        """Own blocks that outlived an eviction and join on to so many blocks of its prefix."""
+        if self.leftover is None or shared_blocks != self.leftover_begin:
+            return 0
+        return self.leftover.blocks
 
     @property
     def stored_blocks(self) -> int:
@@ -128,9 +144,8 @@ class BlockPool:
         self.capacity = capacity
         self.block_tokens = block_tokens
         self._unused_blocks = capacity
-        # Owner -> blocks, longest idle first. An owner is a Prefix, a Holding (evicted), or an object(). The blocks
-        # of the last kind hold nothing of use, but they wait in the same queue.
-        self._idle: OrderedDict[object, int] = OrderedDict()
+        self._idle: OrderedDict[Prefix | Leftover, int] = OrderedDict()
+        """Owner -> complete blocks without a reference, longest idle first."""
         self._idle_blocks = 0
         self._parts: WeakValueDictionary[tuple[Prefix | None, Hashable], Prefix] = WeakValueDictionary()
         """By the part before it, and its name. One that is neither stored nor referenced is forgotten."""
@@ -184,7 +199,7 @@ class BlockPool:
     def hit_blocks(self, holding: Holding) -> int:
         """Blocks that an admission of this job would find stored now."""
         shared_blocks = holding.stored_blocks
-        return shared_blocks + (holding.idle if shared_blocks == holding.idle_shared else 0)
+        return shared_blocks + holding.leftover_blocks(shared_blocks)
 
     def admit(self, holding: Holding) -> int:
         """Reference what is stored of the job's context; returns the tokens found."""
@@ -193,13 +208,10 @@ class BlockPool:
         for part, depth in holding.depths(holding.shared_blocks):
             part.enter(depth)
         self._settle(holding)
-        if holding.idle and holding.shared_blocks == holding.idle_shared:
-            # Its own blocks are still there and join on to the prefix it found.
-            holding.private = holding.idle
-            self._idle_blocks -= self._idle.pop(holding)
-        elif holding.idle:
-            self._idle[object()] = self._idle.pop(holding)
-        holding.idle = 0
+        holding.private = holding.leftover_blocks(holding.shared_blocks)
+        if holding.private and holding.leftover is not None:
+            self._idle_blocks -= self._idle.pop(holding.leftover)
+        holding.leftover = None
         return holding.blocks * self.block_tokens
 
     def grow(self, holding: Holding, context_tokens: int) -> bool:
@@ -238,30 +250,31 @@ class BlockPool:
     def evict(self, holding: Holding, context_tokens: int) -> int:
         """Take the job's blocks away; its whole blocks stay findable until reused. Returns blocks freed."""
         before = self.free
-        whole = context_tokens // self.block_tokens - holding.shared_blocks
-        idle_blocks = max(0, min(holding.private, whole))
-        self._discard(holding.private - idle_blocks)
-        if idle_blocks:
-            self._idle[holding] = idle_blocks
-            self._idle_blocks += idle_blocks
-        holding.idle, holding.idle_shared = idle_blocks, holding.shared_blocks
-        holding.private = 0
-        self._unreference(holding)
+        holding.leftover_begin = holding.shared_blocks
+        holding.leftover = self._leave(holding, context_tokens)
         return self.free - before
 
-    def release(self, holding: Holding) -> None:
+    def release(self, holding: Holding, context_tokens: int) -> None:
         """Free the blocks of a job that has ended; its own blocks are never looked for again."""
-        self._discard(holding.private)
-        holding.private = 0
-        if holding.idle:
-            self._idle[object()] = self._idle.pop(holding)
-            holding.idle = 0
-        self._unreference(holding)
+        self._leave(holding, context_tokens)
+        holding.leftover = None
 
-    def _discard(self, blocks: int) -> None:
-        if blocks:
-            self._idle[object()] = blocks
-            self._idle_blocks += blocks
+    def _leave(self, holding: Holding, context_tokens: int) -> Leftover | None:
+        """Reference nothing any more. ``context_tokens`` fill the blocks that are complete, if there are any."""
+        whole = context_tokens // self.block_tokens - holding.shared_blocks
+        complete = max(0, min(holding.private, whole))
+        self._unused_blocks += holding.private - complete
+        leftover = Leftover(complete) if complete else None
+        if leftover is not None:
+            self._idle[leftover] = complete
+            self._idle_blocks += complete
+        holding.private = 0
+        if holding.holder:
+            for part, depth in holding.depths(holding.shared_blocks):
+                part.leave(depth)
+            self._settle(holding)
+        holding.holder, holding.shared_blocks = False, 0
+        return leftover
 
     def _settle(self, holding: Holding) -> None:
         """What is stored of its prefix beyond the deepest job waits for reuse, its last part first."""
@@ -276,13 +289,6 @@ class BlockPool:
             self._idle[part] = idle
             if idle > before:
                 self._idle.move_to_end(part)
-
-    def _unreference(self, holding: Holding) -> None:
-        if holding.holder:
-            for part, depth in holding.depths(holding.shared_blocks):
-                part.leave(depth)
-            self._settle(holding)
-        holding.holder, holding.shared_blocks = False, 0
 
     def _take(self, blocks: int) -> None:
         fresh = min(blocks, self._unused_blocks)
@@ -302,7 +308,4 @@ class BlockPool:
                 self._idle[owner] = blocks_left
             else:
                 del self._idle[owner]
-            if isinstance(owner, Prefix):
-                owner.blocks -= reused_blocks
-            elif isinstance(owner, Holding):
-                owner.idle = blocks_left
+            owner.blocks -= reused_blocks

@@ -228,7 +228,7 @@ class Memory:
         """The job is over (and still in the table)."""
         holding = live.holding
         before = _depths(holding)
-        self.pool.release(holding)
+        self.pool.release(holding, int(self.table.context_tokens[live.job.row]) - live.loaded_tokens)
         users = self._users_of(live, before)
         for part in holding.path:
             self._users[part].discard(live)
