@@ -16,15 +16,18 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+import uvicorn
 from fleet import PLANS, WAIT_S, Fleet, Reader, body, catalogue, fleet
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
 
 from timely.client import AsyncTimelyClient, TimelyClient
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.scripted import ScriptedEngine
 from timely.server.http import connections
 from timely.server.http.body_limit import SMALL_BODY_BYTES, BodyLimit
+from timely.server.http.connections import bounded_http_protocol
 from timely.server.http.unread import UnreadTime
 from timely.server.listener import TlsFiles, tls_files
 from timely.server.run import serve_engine
@@ -133,12 +136,21 @@ def test_a_client_that_reads_a_little_now_and_then_has_a_limit_too() -> None:
     unread.begin(0.0, 1_000)
     assert not unread.is_over(30.0, 900)
     unread.end(40.0)
-    unread.begin(100.0, 5_000)
-    looks = [unread.is_over(100.0 + 30.0 * look, 5_000 - look) for look in range(1, 10)]
+    unread.begin(50.0, 5_000)
+    looks = [unread.is_over(50.0 + 30.0 * look, 5_000 - look) for look in range(1, 10)]
     assert looks == [False] * 8 + [True], "after 300 s of waits"
     idle = UnreadTime(30.0)
     idle.begin(0.0, 1_000)
     assert idle.is_over(30.0, 1_000)
+
+
+def test_waits_of_a_long_life_do_not_add_up() -> None:
+    """An event stream of days meets a full buffer now and then."""
+    unread = UnreadTime(30.0)
+    for hour in range(100):
+        unread.begin(3600.0 * hour, 1_000)
+        assert not unread.is_over(3600.0 * hour + 20.0, 900)
+        unread.end(3600.0 * hour + 20.0)
 
 
 def test_connections_over_the_limit_get_503() -> None:
@@ -423,6 +435,66 @@ async def test_a_tls_handshake_that_does_not_end_is_ended(tmp_path: Path, start:
         writer.write(start)
         with suppress(ConnectionResetError):
             await reader.read()
+        writer.close()
+
+
+LARGE = 32 * 1024 * 1024
+"""Bytes of a response that the buffers of no socket hold."""
+
+
+@asynccontextmanager
+async def serving_large_responses(
+    files: TlsFiles | None, **limits: Any
+) -> AsyncIterator[tuple[int, set[Any]]]:
+    """Port and open connections of a server that answers with ``LARGE`` bytes, over TLS if it has files."""
+    settings = ServerSettings(**limits)
+    config = uvicorn.Config(
+        Response(bytes(LARGE)), http=bounded_http_protocol(settings), timeout_keep_alive=2 * round(WAIT_S)
+    )
+    config.load()
+    state, protocol = ServerState(), config.http_protocol_class
+    if files is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(files.certificate, files.key)
+        protocol = connections.http_protocol_over_tls(protocol, context)  # type: ignore[assignment]
+    server = await asyncio.get_running_loop().create_server(
+        lambda: protocol(config=config, server_state=state, app_state={}),  # type: ignore[call-arg]
+        "127.0.0.1",
+    )
+    async with server, asyncio.timeout(WAIT_S):
+        yield server.sockets[0].getsockname()[1], state.connections
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("over_tls", [False, True])
+async def test_a_client_that_does_not_read_one_large_response_loses_its_connection(
+    tmp_path: Path, over_tls: bool
+) -> None:
+    """TLS gives all of it to the transport at once, and its own buffer stays empty."""
+    files = certificate(tmp_path) if over_tls else None
+    context = ssl.create_default_context(cafile=files.certificate) if files else None
+    async with serving_large_responses(files, send_timeout_s=0.1) as (port, open_connections):
+        reader, writer = await asyncio.open_connection("localhost", port, ssl=context)
+        writer.write(HEAD + b"\r\n")
+        await reader.readexactly(1)
+        while open_connections:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        writer.transport.abort()
+
+
+@pytest.mark.process
+async def test_a_large_response_over_tls_is_not_cut_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time for the end of TLS begins when its client has read the response."""
+    monkeypatch.setattr(connections, "TLS_SHUTDOWN_S", 0.005)
+    files = certificate(tmp_path)
+    context = ssl.create_default_context(cafile=files.certificate)
+    async with serving_large_responses(files) as (port, _):
+        reader, writer = await asyncio.open_connection("localhost", port, ssl=context)
+        writer.write(HEAD + b"Connection: close\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        assert len(await reader.read()) == LARGE
         writer.close()
 
 

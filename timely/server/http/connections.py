@@ -17,7 +17,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from timely.server.http.unread import UnreadTime
+from timely.server.http.unread import UnreadWatch
 from timely.server.problems import MEDIA_TYPE, Problem, http_header_problem, problem_details
 from timely.server.settings import ServerSettings
 
@@ -30,7 +30,7 @@ SPARE_HEADER_S = 1.0
 """How long a connection over the limit may take to send its header, seconds."""
 
 TLS_SHUTDOWN_S = 2.0
-"""How long a connection waits for its client to end TLS, seconds."""
+"""How long a connection waits for its client to end TLS when all was read, seconds."""
 
 MAX_SPARE_CONNECTIONS = 256
 """Connections over the limit without a complete header; a further one takes the place of the oldest."""
@@ -63,13 +63,11 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
             self._address = ""
             self._is_spare = False
             self._connection: asyncio.Transport | None = None
-            self._unread = UnreadTime(settings.send_timeout_s)
-            self._unread_timer: asyncio.TimerHandle | None = None
 
         def take_place(self, connection: asyncio.Transport) -> None:
             """Count the TCP connection, on which TLS may have to begin."""
             self._connection = connection
-            connection.set_write_buffer_limits(1, 0)
+            self.unread = UnreadWatch(connection, settings.send_timeout_s, self._give_up)
             if USER_TIMEOUT is not None:
                 # Nothing tells that a client's network is gone, but the lack of acknowledgements.
                 milliseconds = math.ceil(1e3 * settings.ack_timeout_s)
@@ -93,10 +91,10 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
 
         def leave_place(self) -> None:
             """Count the connection no more."""
-            self._stop_waiting()
             if self._connection is None:
                 return
             self._connection = None
+            self.unread.stop()
             spare.pop(self, None)
             if not self._is_spare:
                 clients[self._address] -= 1
@@ -135,28 +133,17 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._unread.begin(self.loop.time(), self.transport.get_write_buffer_size())
-            self._await_reader()
+            if self.transport is self._connection:
+                self.unread.begin()
 
         def resume_writing(self) -> None:
             super().resume_writing()
-            self._unread.end(self.loop.time())
-            self._stop_waiting()
+            if self.transport is self._connection:
+                self.unread.end()
 
-        def _await_reader(self) -> None:
-            self._unread_timer = self.loop.call_later(settings.send_timeout_s, self._check_reader)
-
-        def _check_reader(self) -> None:
-            if self._unread.is_over(self.loop.time(), self.transport.get_write_buffer_size()):
-                log.info("%s does not read what was sent: its connection ends", self._address)
-                self.end_connection()
-            else:
-                self._await_reader()
-
-        def _stop_waiting(self) -> None:
-            if self._unread_timer is not None:
-                self._unread_timer.cancel()
-                self._unread_timer = None
+        def _give_up(self) -> None:
+            log.info("%s does not read what was sent: its connection ends", self._address)
+            self.end_connection()
 
         def send_400_response(self, msg: str) -> None:
             self.transport.write(no_http)
@@ -201,6 +188,23 @@ def http_protocol_over_tls(
         def connection_lost(self, exc: BaseException | None) -> None:
             self._http.leave_place()
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            self._http.unread.begin()
+            super().pause_writing()
+
+        def resume_writing(self) -> None:
+            self._http.unread.end()
+            super().resume_writing()
+
+        def _check_shutdown_timeout(self) -> None:
+            """The end of TLS waits for a client that still reads."""
+            if self._http.unread.is_waiting:
+                self._shutdown_timeout_handle = self._loop.call_later(
+                    TLS_SHUTDOWN_S, self._check_shutdown_timeout
+                )
+            else:
+                super()._check_shutdown_timeout()  # type: ignore[misc]
 
     return TlsProtocol
 

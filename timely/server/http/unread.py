@@ -1,5 +1,7 @@
-"""How long a client may leave what was sent to it unread. Time is an argument."""
+"""How long a client may leave what was sent to it unread."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 ALTOGETHER = 10.0
@@ -8,10 +10,10 @@ ALTOGETHER = 10.0
 
 @dataclass(slots=True)
 class UnreadTime:
-    """The time in which bytes for one client wait in this process, because it does not read.
+    """The time in which bytes for one client wait in this process, because it does not read. Time is an argument.
 
     A client that reads a little now and then makes progress. Without the limit of all times together it would keep its
-    place for hours.
+    place for hours. The sum falls again while no bytes wait, as fast as it rose.
 
     Args:
         limit_s: longest time without progress, seconds.
@@ -24,6 +26,7 @@ class UnreadTime:
 
     def begin(self, now: float, unread_bytes: int) -> None:
         """The first bytes wait."""
+        self._total_s = max(0.0, self._total_s - (now - self._since_s))
         self._since_s, self._unread_bytes = now, unread_bytes
 
     def is_over(self, now: float, unread_bytes: int) -> bool:
@@ -35,3 +38,49 @@ class UnreadTime:
     def end(self, now: float) -> None:
         """No bytes wait any more."""
         self._total_s += now - self._since_s
+        self._since_s = now
+
+
+class UnreadWatch:
+    """Ends a connection whose client does not read.
+
+    Args:
+        connection: the TCP connection. TLS above it has a buffer of its own, which grows only while this one is full.
+        limit_s: as of ``UnreadTime``.
+        give_up: called once, when the client has had its time.
+    """
+
+    def __init__(self, connection: asyncio.Transport, limit_s: float, give_up: Callable[[], None]) -> None:
+        self._connection, self._limit_s, self._give_up = connection, limit_s, give_up
+        self._loop = asyncio.get_running_loop()
+        self._time = UnreadTime(limit_s)
+        self._timer: asyncio.TimerHandle | None = None
+        connection.set_write_buffer_limits(1, 0)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._timer is not None
+
+    def begin(self) -> None:
+        """Bytes wait: ``pause_writing`` of the connection's protocol."""
+        self._time.begin(self._loop.time(), self._connection.get_write_buffer_size())
+        self._look_later()
+
+    def end(self) -> None:
+        """No bytes wait any more: ``resume_writing`` of the connection's protocol."""
+        self._time.end(self._loop.time())
+        self.stop()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look_later(self) -> None:
+        self._timer = self._loop.call_later(self._limit_s, self._look)
+
+    def _look(self) -> None:
+        if self._time.is_over(self._loop.time(), self._connection.get_write_buffer_size()):
+            self._give_up()
+        else:
+            self._look_later()
