@@ -55,7 +55,7 @@ def test_every_robot_acknowledges(world: World) -> None:
     assert response.success, response.message
     assert list(response.robots) == ["drone1", "arm1"]
     assert set(response.states) <= {StopFleet.Response.HALTED, StopFleet.Response.AT_REST}
-    assert goal.result().error_code in (ErrorCode.FLEET_STOPPED, ErrorCode.DRIVER_STOPPED)
+    assert goal.result().error_code == ErrorCode.FLEET_STOPPED
     assert world.program.call(ResetStop, RESET).success
     eventually(lambda: world.task("drone1", "fly").result().outcome == "complete")
 

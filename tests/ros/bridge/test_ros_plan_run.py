@@ -50,6 +50,7 @@ class World:
         self.server = server
         self.driver = FakeDriver(self.time.now, self.time.sleep, **driver)
         self.lock = RobotLock(policy)
+        self.fleet_stopped = False
         self.feedback: list[Segment] = []
         self.begun: list[str] = []
         self.notes: list[SegmentReport] = []
@@ -57,7 +58,13 @@ class World:
 
     def context(self, deadlines: Deadlines = GENEROUS) -> RunContext:
         return RunContext(
-            cast(Any, self.server), self.driver, self.lock, deadlines, self.time, "http://server"
+            cast(Any, self.server),
+            self.driver,
+            self.lock,
+            deadlines,
+            self.time,
+            "http://server",
+            lambda: self.fleet_stopped,
         )
 
     def plan_changed(self, run: PlanRun, end: TaskEnd | None) -> None:
@@ -230,6 +237,20 @@ async def test_a_segment_that_comes_together_with_the_cancellation_is_not_execut
         assert end.code == ErrorCode.CANCELLED
         await here.time.run_for(10.0)
         assert ("t1", 1, "done") not in here.driver.log
+
+
+@pytest.mark.parametrize("fleet_stopped", [True, False])
+async def test_a_stop_of_the_fleet_has_one_code_whoever_says_it_first(fleet_stopped: bool) -> None:
+    """Drivers end their segments before the bridge ends its goals."""
+    async with world() as here:
+        run, task = here.run()
+        await here.until(lambda: bool(here.feedback))
+        here.fleet_stopped = fleet_stopped
+        stopped = SegmentExecution("cancelled", ErrorCode.DRIVER_STOPPED, "~/stop was called")
+        run.sent_segments[0].ended.set_result(stopped)
+        end = await here.end_of(task)
+        expected = ("cancelled", ErrorCode.FLEET_STOPPED) if fleet_stopped else ("failed", stopped.code)
+        assert (end.outcome, end.code) == expected
 
 
 async def test_cancel_before_the_server_has_answered() -> None:

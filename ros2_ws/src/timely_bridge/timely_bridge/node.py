@@ -127,6 +127,7 @@ class BridgeNode(ManagedNode):
             admit=self._admit,
             on_task=lambda: self.cpu_latency.want(True),
             active=lambda: self._active,
+            fleet_stopped=lambda: self.fleet_stop.latch.set,
         )
         self.fleet_stop.set_robots(settings.robots, settings.driver_silence_s, latch)
         if hasattr(self._client, "stop_orders"):

@@ -11,7 +11,7 @@ import logging
 import math
 import re
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -41,6 +41,9 @@ WAIT_SHARE = 0.8
 
 log = logging.getLogger(__name__)
 
+STOP_CODES = (ErrorCode.DRIVER_STOPPED, ErrorCode.CANCELLED)
+"""What drivers and the server say of a stop of the fleet, if they do so before the bridge ends its goals."""
+
 MAX_EXECUTED_CHARS = 4_000
 """Limit of the server."""
 
@@ -69,6 +72,7 @@ class RunContext:
     deadlines: Deadlines
     clock: Clock
     server_url: str = ""
+    fleet_stopped: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +216,8 @@ class PlanRun:
             )
         error = work.exception()
         if isinstance(error, BridgeTaskError):
+            if error.code in STOP_CODES and self.context.fleet_stopped():
+                return BridgeTaskError(ErrorCode.FLEET_STOPPED, "the fleet was stopped")
             return error
         if isinstance(error, UnknownName) and self._stream is not None:
             return BridgeTaskError(

@@ -69,6 +69,7 @@ class Connection:
     admit: Callable[[], None]
     on_task: Callable[[], None]
     active: Callable[[], bool]
+    fleet_stopped: Callable[[], bool]
 
 
 class RobotServer:
@@ -94,6 +95,7 @@ class RobotServer:
             deadlines=settings.deadlines,
             clock=connection.clock,
             server_url=settings.server_url,
+            fleet_stopped=connection.fleet_stopped,
         )
         self._scenes = node.create_subscription(String, f"{entry.name}/new_scene", self._on_scene, 1)
         self._server: ActionServer | None = ActionServer(
