@@ -95,7 +95,7 @@ class VirtualDrone(TelloDrone):
             self._advance(when_s)
             deliver()
         self._advance(now_s)
-        if now_s >= self._state_due_s and self.body.awake:
+        if now_s >= self._state_due_s and self.body.awake and not self.body.dead:
             self._state_due_s = now_s + STATE_EVERY_S
             self._post(partial(self._receive_state, self.body.state()))
 
@@ -144,10 +144,13 @@ class VirtualTello:
         physics: TelloPhysics = BRISK,
         faults: NetworkFaults | None = None,
         seed: int = 0,
+        battery: float = 100.0,
+        **settings: Any,
     ) -> None:
         self.clock = ManualRobotClock()
         self.drone = VirtualDrone(self.clock, physics, faults or NetworkFaults(), seed)
-        self.robot = TelloRobot(clock=self.clock)
+        self.drone.body.battery = battery
+        self.robot = TelloRobot(settings, self.clock)
         self.robot.profile = load_profile("tello")
         self.watchdog = TaskWatchdog(Task.PLANNED, Task.ENDED, 3.0)
         store = DriverStore()

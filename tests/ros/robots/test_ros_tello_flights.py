@@ -84,6 +84,16 @@ def test_a_drone_that_never_got_its_command_is_where_it_was(tello: Any) -> None:
     assert flight.robot.here().x == pytest.approx(0.0)
 
 
+def test_a_battery_that_runs_out_is_a_typed_failure_with_the_drone_on_the_ground(tello: Any) -> None:
+    flight = tello(physics=replace(BRISK, hover_drain=5.0), battery=30.0, battery_reserve=0.0)
+    outcomes = [flight.fly("mf(100);") for _ in range(4)]
+    assert outcomes[0].outcome == "done"
+    failed = next(done for done in outcomes if done.outcome != "done")
+    assert failed.code in (ErrorCode.MOTION_FAILED, ErrorCode.MOTION_TIMEOUT)
+    flight.wait(5.0)
+    assert not flight.drone.body.flying
+
+
 def test_a_drone_that_waits_is_kept_in_the_air(tello: Any) -> None:
     flight = tello(physics=replace(BRISK, silence_s=6.5))
     for text in ("mf(20);", "d(30);", "mb(20);"):
