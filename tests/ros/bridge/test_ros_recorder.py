@@ -158,6 +158,19 @@ def test_a_full_recording_goes_on_in_the_next_file_and_forgets_the_oldest(tmp_pa
     assert all(path.stat().st_size < 400_000 for path in tmp_path.iterdir())
 
 
+def test_a_recording_that_is_started_again_keeps_what_was_recorded(tmp_path: Path) -> None:
+    """The program may have crashed, and its last messages say why."""
+    (tmp_path / "day_old.mcap").write_text("another's")
+    for number in range(9, 12):
+        (tmp_path / f"day_{number}.mcap").write_text("before")
+    files = McapFiles(tmp_path / "day.mcap", Bounds(files=3))
+    assert files.close()
+    assert [path.name for path in files.files] == ["day_12.mcap"]
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["day_10.mcap", "day_11.mcap", "day_12.mcap", "day_old.mcap"]
+    assert (tmp_path / "day_11.mcap").read_text() == "before"
+
+
 def test_the_files_of_one_recording_are_one_day(tmp_path: Path) -> None:
     """A task that began in one file and ended in the next is one task."""
     from rclpy.serialization import serialize_message

@@ -10,6 +10,7 @@ alike.
 import argparse
 import contextlib
 import queue
+import re
 import sys
 import threading
 import time
@@ -93,6 +94,8 @@ class Bounds:
 class McapFiles:
     """A recording on disk, on a thread of its own; ``write`` never waits for the disk.
 
+    One that is started again goes on behind the last file, and the files before count for its bounds.
+
     Raises:
         Unsupported: the package mcap is not installed. InvalidInput: the file cannot be written.
     """
@@ -109,7 +112,7 @@ class McapFiles:
         self.message_count = self.dropped_count = 0
         self.files: list[Path] = []
         self.failure = ""
-        self._count = 0
+        self._files_by_number = _recorded_files(path)
         self._queue: queue.Queue[tuple[str, str, str, int, bytes] | None] = queue.Queue(QUEUE_MESSAGES)
         self._file: IO[bytes] | None = None
         self._writer: Any = None
@@ -167,24 +170,34 @@ class McapFiles:
         self.message_count += 1
 
     def _next_file(self) -> None:
-        path = self._path.with_name(f"{self._path.stem}_{self._count}{self._path.suffix}")
-        self._count += 1
+        number = max(self._files_by_number, default=-1) + 1
+        path = self._path.with_name(f"{self._path.stem}_{number}{self._path.suffix}")
         try:
             self._file = path.open("wb")
         except OSError as error:
             raise InvalidInput(f"cannot be written: {error.strerror or error}", where=str(path)) from error
+        self._files_by_number[number] = path
         self.files.append(path)
         self._writer = self._mcap.Writer(self._file, chunk_size=CHUNK_BYTES)
         self._writer.start(profile="ros2", library="timely")
         self._channels = {}
-        while len(self.files) > self._bounds.files:
-            self.files.pop(0).unlink(missing_ok=True)
+        while len(self._files_by_number) > self._bounds.files:
+            oldest = self._files_by_number.pop(min(self._files_by_number))
+            oldest.unlink(missing_ok=True)
+            self.files = [file for file in self.files if file != oldest]
 
     def _end_file(self) -> None:
         if self._file is not None:
             self._writer.finish()
             self._file.close()
             self._file = None
+
+
+def _recorded_files(path: Path) -> dict[int, Path]:
+    """The files of a recording by number, those of an earlier start."""
+    name = re.compile(re.escape(path.stem) + r"_(\d+)" + re.escape(path.suffix))
+    matches = [(name.fullmatch(file.name), file) for file in path.parent.glob(f"*{path.suffix}")]
+    return {int(match[1]): file for match, file in matches if match is not None}
 
 
 class RecorderNode(Node):
