@@ -80,6 +80,18 @@ class VirtualDrone(TelloDrone):
         if not self.loses(text):
             self._post(partial(self._hear, text))
 
+    def send_late(self, after_s: float, *, answer: str = "", state: str = "") -> None:
+        """Bring an answer or a state that was sent before to the driver, seconds from now."""
+
+        def deliver() -> None:
+            if answer:
+                self.answers.append(answer.encode())
+            else:
+                self._receive_state(state)
+
+        with self._lock:
+            heapq.heappush(self._datagrams, (self._clock.now() + after_s, next(self._order), deliver))
+
     def new_state(self) -> dict[str, Any]:
         with self._lock:
             state, self._state = self._state, {}

@@ -16,6 +16,7 @@ from timely_robots.tello.robot import SETTLE_S, UNSTARTED_S
 from virtual_tello import VirtualTello
 
 from timely.emulators.network import NetworkFaults
+from timely.emulators.tello_motions import TelloPhysics
 
 pytestmark = pytest.mark.ros
 
@@ -31,7 +32,7 @@ def test_a_network_that_loses_and_repeats_a_fifth_never_moves_a_drone_twice(tell
     faults = NetworkFaults(loss=0.2, duplicate=0.2, delay_s=0.005, jitter_s=0.03)
     plan = ["mf(21);", "tc(31);", "mu(22);", "mb(23);", "tu(32);", "ml(24);", "md(25);", "mr(26);"]
     expected = ["forward 21", "cw 31", "up 22", "back 23", "ccw 32", "left 24", "down 25", "right 26"]
-    flight = tello(faults=faults, seed=seed)
+    flight = tello(physics=TelloPhysics(), faults=faults, seed=seed)
     outcomes = []
     for text in plan:
         done = flight.fly(text)
@@ -68,6 +69,24 @@ def test_a_lost_command_is_sent_again_unless_its_task_is_orphaned(tello: Any, or
         assert done.outcome == "done"
     assert ("forward 33" in flight.drone.flown) != orphaned
     assert flight.robot.here().x == pytest.approx(0.2 if orphaned else 0.53)
+
+
+@pytest.mark.parametrize("late", ["answer", "state"])
+def test_what_is_late_on_its_way_is_no_sign_of_the_next_motion(tello: Any, late: str) -> None:
+    flight, lost = tello(), list[str]()
+    assert flight.fly("mf(20);").outcome == "done"
+    texts = {"answer": "ok", "state": flight.drone.body.state().replace("vgx:0", "vgx:5")}
+
+    def lose_the_first(text: str) -> bool:
+        if text != "forward 33" or lost:
+            return False
+        lost.append(text)
+        flight.drone.send_late(0.2, **{late: texts[late]})
+        return True
+
+    flight.drone.loses = lose_the_first
+    assert flight.fly("mf(33);").outcome == "done"
+    assert flight.drone.flown == ["takeoff", "forward 20", "forward 33"]
 
 
 def test_a_drone_that_never_got_its_command_is_where_it_was(tello: Any) -> None:

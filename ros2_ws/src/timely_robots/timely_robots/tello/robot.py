@@ -32,6 +32,8 @@ UNDERWAY_M_PER_S = 0.3
 """A drone that is this fast has not ended its motion, whatever an ``ok`` that comes now belongs to."""
 FASTEST_M_PER_S, FASTEST_DEG_PER_S = 1.5, 180.0
 """No motion is faster, so an ``ok`` that comes sooner belongs to something else."""
+LATE_S = 0.3
+"""Answers and states may be so late on their way: what is heard sooner after a command may be of what was before."""
 TAKEOFF_S, QUICKEST_TAKEOFF_S = 6.0, 0.5
 LAND_S = 8.0
 LAND_UNHEARD_S = 2.0
@@ -255,7 +257,7 @@ class TelloRobot(DroneRobot):
             motion.progress(max(POLL_S, flight.expected_s - elapsed_s))
             answer = (link.answer() or "").lower()
             underway = state.speed >= UNDERWAY_M_PER_S and self.clock.now() - state.heard_s <= LARGEST_GAP_S
-            if answer == "ok" and elapsed_s >= flight.quickest_s and not underway:
+            if answer == "ok" and elapsed_s >= max(flight.quickest_s, LATE_S) and not underway:
                 return True
             if answer and answer != "ok" and not any(word in answer for word in flight.deaf_to):
                 link.halt()
@@ -265,7 +267,7 @@ class TelloRobot(DroneRobot):
                 link.halt()
                 raise MotionError("nothing is heard of the drone any more", ErrorCode.CONNECTION_LOST)
             began = began or (
-                state.heard_s > begin_s
+                state.heard_s > begin_s + LATE_S
                 and (
                     state.speed > 0.0 or (state.yaw_deg, state.height_m) != (before.yaw_deg, before.height_m)
                 )
