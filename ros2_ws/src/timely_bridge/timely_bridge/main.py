@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 
-from rclpy.exceptions import ParameterException
 from timely_robots.ros.realtime import realtime_ros_process
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
@@ -21,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         context = isolated_ros_context(args=ros_args)
         node = BridgeNode(context=context)
-    except (TimelyError, ParameterException) as error:
+    except TimelyError as error:
         sys.stderr.write(f"timely_bridge: {error}\n")
         return 2
     spinner = Spinner(context, [node], name="bridge").start()

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import TransitionCallbackReturn
 from timely_robots.driver_parameters import DEFAULT_STATE_DIR, STATE_DIR_VARIABLE
 from timely_robots.registry import robot_class
@@ -113,8 +112,8 @@ def start_bridge_fleet(
                 raise InvalidInput(f"a fleet has no namespace of its own, got {namespace!r}", where="__ns")
             if recording is not None:
                 nodes.append(RecorderNode([robot.name for robot in fleet.robots], recording, context=context))
-        except (ParameterException, ValueError, TypeError) as error:
-            # rclpy's own complaint about a parameter's type or range.
+        except (ValueError, TypeError) as error:
+            # Of a value that is no parameter's.
             raise InvalidInput(str(error), where="parameters of the fleet") from error
         lifecycle_nodes: list[Any] = [*drivers.values(), bridge]
         for node in lifecycle_nodes:

@@ -9,8 +9,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from rclpy.exceptions import ParameterException
-
 from timely.core.child_process import core_stop_event
 from timely.core.errors import InvalidInput, TimelyError
 from timely_robots.registry import ROBOTS, robot_class
@@ -41,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A remapping of the namespace would put all of them into one.
         if len({driver.get_namespace() for driver in drivers}) != len(drivers):
             raise InvalidInput("one namespace for several robots", where="__ns")
-    except (TimelyError, ParameterException) as error:
+    except TimelyError as error:
         sys.stderr.write(f"timely_driver: {error}\n")
         for driver in drivers:
             driver.destroy_node()

@@ -6,10 +6,12 @@ from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.context import Context
+from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
 
 from timely.core import cpu_latency
+from timely.core.errors import InvalidInput
 from timely_robots.driver_parameters import check_ros_parameter_names
 from timely_robots.ros.rclpy_utils import describe_ros_parameter, steady_ros_clock
 
@@ -66,6 +68,13 @@ class ManagedNode(LifecycleNode):
         array = DiagnosticArray(status=list(parts))
         array.header.stamp = self.get_clock().now().to_msg()
         self._diagnostics.publish(array)
+
+    def declare_parameter(self, *arguments: Any, **options: Any) -> Any:
+        """See ``rclpy.node.Node``; raises InvalidInput for an override of a wrong type or out of bounds."""
+        try:
+            return super().declare_parameter(*arguments, **options)
+        except ParameterException as error:
+            raise InvalidInput(str(error), where="parameters") from error
 
     def value(self, name: str) -> Any:
         return self.get_parameter(name).value
