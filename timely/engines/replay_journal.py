@@ -38,11 +38,11 @@ class ReplayJournal:
     def evict(self, job: JobId) -> None:
         self._evictions.append((len(self._t_s), job))
 
-    def choose(self, held: str, members: tuple[JobId, ...], describe: Callable[[], dict[str, Any]]) -> None:
-        """Note a choice if it leaves a job out (``held`` says why) and differs from the one before."""
-        repeated = self._latest == (held, members)
-        self._latest = held, members
-        if not held or repeated:
+    def choose(self, reason: str, members: tuple[JobId, ...], describe: Callable[[], dict[str, Any]]) -> None:
+        """Note a choice if it leaves a job out (for a ``reason``) and differs from the one before."""
+        repeated = self._latest == (reason, members)
+        self._latest = reason, members
+        if not reason or repeated:
             return
         if len(self._choices) >= MAX_CHOICES:
             self._dropped_choices += 1
