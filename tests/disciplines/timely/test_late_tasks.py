@@ -45,6 +45,16 @@ def test_a_task_whose_first_segment_may_be_short_goes_before_a_late_equal() -> N
     assert list(discipline.compose(table, limits(max_batch=1)).tokens) == ["maybe"]
 
 
+@pytest.mark.parametrize(("age_s", "joins"), [(0.0, False), (0.88, True)])
+def test_a_prompt_that_may_be_late_by_waiting_joins_late_members(age_s: float, joins: bool) -> None:
+    """The member is late and has 40 ms of work; the prompt adds 10 ms and has 50 ms left, or nearly a second."""
+    table, discipline = JobTable(), Timely()
+    (member,) = join(table, discipline, dated("member", NORMAL, arrival_s=-3.0))
+    make_resident(member)
+    join(table, discipline, dated("new", NORMAL, arrival_s=-age_s))
+    assert ("new" in discipline.compose(table, limits()).tokens) is joins
+
+
 def promised(name: str, arrival_s: float = 0.0) -> JobSpec:
     spec = dated(name, URGENT, arrival_s=arrival_s)
     return replace(spec, hints=replace(spec.hints, promised=True))

@@ -159,10 +159,14 @@ class DelayCost:
         cost = (1.0 - early) * loss + (early * all_weight - self.price) * delay_s
         # Left out it would wait until the members that it delays are done; before its deadline that costs little.
         until_s = share * wait / late_weight if late_weight > 0.0 else 0.0
-        gain_s = (1.0 - early) * max(0.0, until_s - max(0.0, slack_s))
+        gain_s = (1.0 - early) * self._lateness_s(until_s, slack_s)
         if all_weight > 0.0:
             gain_s += early * share * all_work / all_weight
         return weight * gain_s >= cost
+
+    def _lateness_s(self, until_s: float, slack_s: float) -> float:
+        """What a wait of ``until_s`` costs a candidate with that slack, as seconds of lateness."""
+        return max(0.0, until_s - max(0.0, slack_s))
 
     def worth_together(
         self, delays_s: Floats, weights: Floats, slacks_s: Floats, lates_s: Floats, already_s: float

@@ -53,6 +53,10 @@ class Rules(Protocol):
         """Share of the slope that counts before the deadline."""
 
     @property
+    def IN_TIME_S(self) -> float:
+        """Being late at all counts as so many seconds of lateness."""
+
+    @property
     def MAX_RIDERS(self) -> int:
         """Sequences in a step beyond which only one opportunistic decode of a reporting robot joins at a decision."""
 

@@ -14,6 +14,28 @@ from timely.disciplines.tardiness.step import Rules, Step
 from timely.disciplines.timely.delayed import DelayedMembers
 
 
+class ExpectedDelayCost(DelayCost):
+    """What a delay costs, where a candidate that is left out waits for a time that is not known.
+
+    As in the index, it is exponential, with the mean that the members need. So a candidate may be late whatever slack
+    it has, and being late at all counts, too.
+
+    Args:
+        in_time_s: being late at all counts as so many seconds of lateness.
+    """
+
+    __slots__ = ("_in_time_s",)
+
+    def __init__(self, early_share: float, in_time_s: float) -> None:
+        super().__init__(early_share)
+        self._in_time_s = in_time_s
+
+    def _lateness_s(self, until_s: float, slack_s: float) -> float:
+        if slack_s <= 0.0 or until_s == 0.0:
+            return until_s
+        return (until_s + self._in_time_s) * math.exp(-slack_s / until_s)
+
+
 class UtilityStep(Step):
     """A step whose requests without a deadline take memory from each other by worth.
 
@@ -44,6 +66,9 @@ class UtilityStep(Step):
         super().__init__(rules, builder, numbers, parked_slack_s)
         # Requests without a deadline wait for members that would be late, not for early ones to end earlier.
         self._heeded_cost = DelayCost(0.0)
+        if not self._promises.hold:
+            # With promises a wait is known: tasks that come meanwhile are admitted only if the promises hold.
+            self._all = ExpectedDelayCost(rules.EARLY_SHARE, rules.IN_TIME_S)
         self._all.price = price
         self._delayed_members = DelayedMembers(numbers.sequence_s)
         self._apps = apps
