@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -20,6 +21,9 @@ from timely.emulators.tello_motions import TelloPhysics
 
 pytestmark = pytest.mark.ros
 
+PLAN = ["mf(21);", "tc(31);", "mu(22);", "mb(23);", "tu(32);", "ml(24);", "md(25);", "mr(26);"]
+COMMANDS = ["forward 21", "cw 31", "up 22", "back 23", "ccw 32", "left 24", "down 25", "right 26"]
+
 
 @pytest.fixture
 def tello(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
@@ -27,21 +31,35 @@ def tello(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield lambda **options: stack.enter_context(closing(VirtualTello(monkeypatch, **options)))
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_pauses_of_the_driver_make_no_motion_false_and_none_twice(tello: Any, seed: int) -> None:
+    rng, flight, done = random.Random(seed), tello(physics=TelloPhysics()), list[str]()
+    for text, command in zip(PLAN, COMMANDS, strict=True):
+        end, pause_s = flight.begin(text), flight.clock.now() + rng.uniform(0.0, 4.0)
+        flight.advance_until(lambda: end.result is not None or flight.clock.now() >= pause_s)  # noqa: B023
+        if flight.clock.until_waiting(2, 1.0 if end.result is None else 0.0):
+            flight.clock.advance(rng.choice([0.3, 0.7, 1.5, 4.0, 8.0]))
+        if flight.end_of(end).outcome == "done":
+            done.append(command)
+    flown = flight.drone.flown[1:]
+    assert flown == [command for command in COMMANDS if command in flown], "twice, or out of order"
+    assert set(done) <= set(flown), "reported as done, and never flown"
+    assert len(done) >= 4
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_network_that_loses_and_repeats_a_fifth_never_moves_a_drone_twice(tello: Any, seed: int) -> None:
     faults = NetworkFaults(loss=0.2, duplicate=0.2, delay_s=0.005, jitter_s=0.03)
-    plan = ["mf(21);", "tc(31);", "mu(22);", "mb(23);", "tu(32);", "ml(24);", "md(25);", "mr(26);"]
-    expected = ["forward 21", "cw 31", "up 22", "back 23", "ccw 32", "left 24", "down 25", "right 26"]
     flight = tello(physics=TelloPhysics(), faults=faults, seed=seed)
     outcomes = []
-    for text in plan:
+    for text in PLAN:
         done = flight.fly(text)
         assert (done.outcome == "done") == (done.code == ErrorCode.NONE)
         assert done.outcome == "done" or (done.code and done.message)
         outcomes.append(done.outcome)
     flown = [command for command in flight.drone.flown if command != "takeoff"]
-    assert flown == [command for command in expected if command in flown], "twice, or out of order"
-    done = [command for command, outcome in zip(expected, outcomes, strict=True) if outcome == "done"]
+    assert flown == [command for command in COMMANDS if command in flown], "twice, or out of order"
+    done = [command for command, outcome in zip(COMMANDS, outcomes, strict=True) if outcome == "done"]
     assert set(done) <= set(flown), "reported as done, and never flown"
     assert len(done) >= 5, outcomes
 
