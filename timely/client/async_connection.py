@@ -67,18 +67,15 @@ class AsyncConnection:
         Raises:
             TimelyError: the server refused the request. EngineFailed: there is no server, or its answer was lost.
         """
-        try:
-            return await self._request(method, url, json, headers)
-        except httpx.RequestError as error:
-            if not (repeatable or isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)):
-                raise self._unreachable(error) from error
-        try:
-            return await self._request(method, url, json, headers)
-        except httpx.RequestError as error:
-            raise self._unreachable(error) from error
-
-    def _unreachable(self, error: httpx.RequestError) -> EngineFailed:
-        return EngineFailed(f"{type(error).__name__}: {error}", where=self.url)
+        repeats = 1
+        while True:
+            try:
+                return await self._request(method, url, json, headers)
+            except httpx.RequestError as error:
+                was_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+                if repeats == 0 or (was_sent and not repeatable):
+                    raise EngineFailed(f"{type(error).__name__}: {error}", where=self.url) from error
+            repeats -= 1
 
     async def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
         response = await self.http.request(method, url, json=json, headers=headers)

@@ -73,14 +73,17 @@ class AsyncTaskStream:
     async def _submit_once(
         self, body: Mapping[str, Any], url: str, headers: Headers | None
     ) -> AsyncTaskStream:
-        try:
-            await self._post(url, body, headers)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
-        except httpx.RequestError as error:
-            self._unanswered = True
-            await self._retry_submit(url, body, headers, error)
-        return self
+        """Send the request, again where its answer was lost: the id tells whether the server has the task."""
+        while True:
+            try:
+                await self._post(url, body, headers)
+                return self
+            except httpx.RequestError as error:
+                was_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+                if not (was_sent or self._unanswered):
+                    raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
+                self._unanswered = True
+                await self._pause(error)
 
     async def _post(self, url: str, body: Mapping[str, Any], headers: Headers | None) -> None:
         try:
@@ -97,19 +100,6 @@ class AsyncTaskStream:
         except httpx.RequestError as error:
             raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
         return self
-
-    async def _retry_submit(
-        self, url: str, body: Mapping[str, Any], headers: Headers | None, error: Exception
-    ) -> None:
-        """Repeat a request whose response was lost; the id tells whether the server has the task."""
-        while True:
-            await self._pause(error)
-            try:
-                await self._post(url, body, headers)
-            except httpx.RequestError as again:
-                error = again
-            else:
-                return
 
     async def _connect(
         self, method: str, url: str, body: Mapping[str, Any] | None, extra: Headers | None = None

@@ -72,14 +72,17 @@ class TaskStream:
                 self._connection.sleep(max(error.eta_s, SHORTEST_WAIT_S))
 
     def _submit_once(self, body: Mapping[str, Any], url: str, headers: Headers | None) -> TaskStream:
-        try:
-            self._post(url, body, headers)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
-        except httpx.RequestError as error:
-            self._unanswered = True
-            self._retry_submit(url, body, headers, error)
-        return self
+        """Send the request, again where its answer was lost: the id tells whether the server has the task."""
+        while True:
+            try:
+                self._post(url, body, headers)
+                return self
+            except httpx.RequestError as error:
+                was_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+                if not (was_sent or self._unanswered):
+                    raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
+                self._unanswered = True
+                self._pause(error)
 
     def _post(self, url: str, body: Mapping[str, Any], headers: Headers | None) -> None:
         try:
@@ -96,19 +99,6 @@ class TaskStream:
         except httpx.RequestError as error:
             raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
         return self
-
-    def _retry_submit(
-        self, url: str, body: Mapping[str, Any], headers: Headers | None, error: Exception
-    ) -> None:
-        """Repeat a request whose response was lost; the id tells whether the server has the task."""
-        while True:
-            self._pause(error)
-            try:
-                self._post(url, body, headers)
-            except httpx.RequestError as again:
-                error = again
-            else:
-                return
 
     def _connect(
         self, method: str, url: str, body: Mapping[str, Any] | None, extra: Headers | None = None
