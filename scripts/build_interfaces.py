@@ -101,6 +101,10 @@ def uv(python: Path) -> list[str]:
     return [executable]
 
 
+def install(python: Path, *arguments: str) -> None:
+    run([*uv(python), "pip", "install", "--python", str(python), "--no-deps", *arguments])
+
+
 def build_wheel(tool: list[str], python: Path, target: Path) -> Path:
     """Build the interface wheel into ``target`` from a copy of its sources; nothing is written beside them."""
     if shutil.which("cc") is None and shutil.which("gcc") is None and "CC" not in os.environ:
@@ -160,18 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not wheels:
                 print("Building the ROS 2 interfaces (half a minute) ...", flush=True)
                 wheels = [build_wheel(uv(python), python, folder)]
-            run(
-                [
-                    *uv(python),
-                    "pip",
-                    "install",
-                    "--python",
-                    str(python),
-                    "--no-deps",
-                    "--reinstall",
-                    str(wheels[0]),
-                ]
-            )
+            install(python, "--reinstall", str(wheels[0]))
             stamp.write_text(state)
         sources = {name.replace("_", "-"): SOURCES / name for name in PYTHON_PACKAGES}
         stale_paths = [
@@ -183,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             editable = [part for path in stale_paths for part in ("-e", str(path))]
             # A plain path in a .pth file: type checkers understand it, and files may come and go.
             plain = ["--config-settings", "editable_mode=compat"]
-            run([*uv(python), "pip", "install", "--python", str(python), "--no-deps", *plain, *editable])
+            install(python, *plain, *editable)
     except Failed as error:
         sys.stderr.write(f"build_interfaces: {error}\n")
         return 1

@@ -41,16 +41,8 @@ def synchronous(source: str) -> str:
 
 
 def _ruff(arguments: list[str], source: str) -> str:
-    command = [
-        sys.executable,
-        "-m",
-        "ruff",
-        *arguments,
-        "--quiet",
-        "--stdin-filename",
-        str(CLIENT / "x.py"),
-        "-",
-    ]
+    stdin = ["--quiet", "--stdin-filename", str(CLIENT / "x.py"), "-"]
+    command = [sys.executable, "-m", "ruff", *arguments, *stdin]
     return subprocess.run(
         command, input=source, capture_output=True, text=True, check=True, timeout=60
     ).stdout

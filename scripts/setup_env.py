@@ -33,6 +33,7 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
@@ -176,14 +177,13 @@ def raise_interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-class Step:
+class Step(NamedTuple):
     """One step: a name, the key of what it is made from, one line for the user, and what to do."""
 
-    def __init__(self, name: str, key: str, line: str, act: object) -> None:
-        self.name = name
-        self.key = key
-        self.line = line
-        self.act = act
+    name: str
+    key: str
+    line: str
+    act: Callable[[], None]
 
 
 def main_environment(folder: str = ".venv") -> Environment:
@@ -193,24 +193,22 @@ def main_environment(folder: str = ".venv") -> Environment:
         env = Environment(folder, "lock.txt", ["overrides.txt", "overrides-cpu.txt"], accel)
     else:
         env = Environment(folder, "lock-cuda.txt", ["overrides.txt"], accel)
-    env.steps = common_steps(env)
     vendors = REQUIREMENTS / "robots-beside-vllm.txt"
-    env.steps.append(
+    env.steps = [
+        *common_steps(env),
         Step(
             "vendor libraries",
             digest(env.lock, vendors),
             "the robots' vendor libraries, for the tests of their drivers",
             lambda: env.run([env.uv, "pip", "install", "--no-deps", "-r", vendors], **package_source(env)),
-        )
-    )
-    env.steps.append(
+        ),
         Step(
             "model",
             digest(env.lock),
             "the small default model, converted once (15 s)",
             lambda: env.run([env.python, "-m", "timely.engines.vllm.model"]),
-        )
-    )
+        ),
+    ]
     return env
 
 
@@ -224,21 +222,16 @@ def robots_environment() -> Environment:
 def vllm_environment(version: str) -> Environment:
     """``.venv-vllm``: the lock's packages under another version of vLLM, for the tests of the plug-in."""
     env = main_environment(".venv-vllm")
-    env.steps = [
-        step for step in env.steps if step.name in ("python", "tools", "packages", "project", "model")
-    ]
-    env.steps.append(
-        Step(
-            "vllm", digest(env.lock) + version, f"vLLM {version}", lambda: install_vllm(env, version),
-        )
-    )  # fmt: skip
+    kept_names = ("python", "tools", "packages", "project", "model")
+    vllm = Step("vllm", digest(env.lock) + version, f"vLLM {version}", lambda: install_vllm(env, version))
+    env.steps = [*(step for step in env.steps if step.name in kept_names), vllm]
     return env
 
 
 def common_steps(env: Environment) -> list[Step]:
     """From an empty folder to the project and its ROS 2 messages installed."""
     packages = sum(1 for line in env.lock.read_text().splitlines() if "==" in line)
-    steps = [
+    return [
         Step("python", f"{ROOT} {env.accel}", f"environment {env.folder.name}", lambda: make_venv(env)),
         Step("tools", pinned_version(env.lock, "uv"), "uv, which installs the rest", lambda: install_uv(env)),
         Step(
@@ -256,8 +249,6 @@ def common_steps(env: Environment) -> list[Step]:
                 **package_source(env),
             ),
         ),
-    ]
-    steps.append(
         Step(
             "ros packages",
             digest(
@@ -267,9 +258,8 @@ def common_steps(env: Environment) -> list[Step]:
             ),
             "the ROS 2 packages (half a minute of compiling at the first time)",
             lambda: env.run([env.python, BUILD_INTERFACES], **package_source(env)),
-        )
-    )
-    return steps
+        ),
+    ]
 
 
 # --- The steps -------------------------------------------------------------------------------------------------------
@@ -297,7 +287,7 @@ def set_up(env: Environment) -> None:
         began = time.monotonic()
         for number, step in enumerate(todo, 1):
             say(f"setup {number}/{len(todo)}: {step.line}")
-            step.act()  # type: ignore[operator]
+            step.act()
             env.mark(step)
         say(f"setup: {env.folder.name} is ready ({time.monotonic() - began:.0f} s)")
 
@@ -594,7 +584,7 @@ def digest(*paths: Path) -> str:
     return total.hexdigest()
 
 
-def wait_for_lock(file: object) -> None:
+def wait_for_lock(file: IO[str]) -> None:
     """Let only one set-up work here at a time; the lock goes with the process.
 
     Raises:
@@ -604,7 +594,7 @@ def wait_for_lock(file: object) -> None:
     is_announced = False
     while True:
         try:
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[attr-defined]
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             if time.monotonic() > deadline:
                 raise SetupFailed(f"another set-up has been at work for {STEP_TIMEOUT_S} s") from None
