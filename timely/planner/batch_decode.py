@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from timely.plans.name_mask import NameGuide, Vocabulary
 from timely.plans.object_names import allowed_names
 from timely.plans.skill_set import SkillSet
 
-BATCH = 64
+BATCH = 32
 MAX_NEW_TOKENS = 96
 
 
@@ -85,8 +85,7 @@ class Answerer:
         prompts = [training_prompt_ids(self.tokenizer, prompt.system, prompt.user) for prompt in case_prompts]
         # A batch of similar lengths needs less padding.
         order = sorted(range(len(cases)), key=lambda index: len(prompts[index]))
-        common = common_training_prefix_tokens(prompts)
-        prefix = self._prefix(prompts[0][:common])
+        prefix = self._prefix(prompts[0][: common_training_prefix_tokens(prompts)])
         rules = self.compile_grammar(skills) if constrained else None
         guides = [
             self._names(skills, prompt.user) if constrained and named else None for prompt in case_prompts
@@ -94,9 +93,10 @@ class Answerer:
         plans: dict[int, str] = {}
         for start in range(0, len(order), BATCH):
             batch = order[start : start + BATCH]
-            suffixes = [prompts[index][common:] for index in batch]
-            batch_guides = [guides[index] for index in batch]
-            plans.update(zip(batch, self._batch(prefix, common, suffixes, rules, batch_guides), strict=True))
+            answers = self._batch(
+                prefix, [prompts[index] for index in batch], rules, [guides[index] for index in batch]
+            )
+            plans.update(zip(batch, answers, strict=True))
         return [plans[index] for index in range(len(cases))]
 
     def _names(self, skills: SkillSet, prompt: str) -> NameGuide | None:
@@ -106,185 +106,94 @@ class Answerer:
         names = allowed_names(prompt, self.names[skills.name])
         return None if names is None else NameGuide(names, skills, self._vocabulary)
 
-    def _prefix(self, ids: list[int]) -> SharedPrefix:
-        """Keys and values of the common start of all prompts, computed once."""
+    def _prefix(self, ids: list[int]) -> Any:
+        """Keys and values of the common start of all prompts, computed once; None without one."""
         import torch
 
-        shared = SharedPrefix([], torch.ones(1, 0, dtype=torch.bool, device=self.device))
-        if ids:
-            self._forward(
-                torch.tensor([ids], device=self.device),
-                torch.arange(len(ids), device=self.device)[None],
-                shared,
-            )
-        return shared
-
-    def _forward(self, ids: Any, positions: Any, shared: SharedPrefix) -> Any:
-        """Last hidden states (B, T, hidden). Keys and values stay in ``shared``."""
-        import torch
-
+        if not ids:
+            return None
         with torch.inference_mode():
-            shared.begin(ids.shape[1])
-            # A mask of four dimensions keeps transformers from making its own.
-            mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device)
-            outputs = self.model.model(
-                input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=False, shared=shared
-            )
-            return outputs.last_hidden_state
+            return self.model.model(torch.tensor([ids], device=self.device), use_cache=True).past_key_values
 
     def _batch(
-        self,
-        prefix: SharedPrefix,
-        common: int,
-        suffixes: list[list[int]],
-        rules: Any,
-        names: Sequence[NameGuide | None],
+        self, prefix: Any, prompts: Sequence[list[int]], rules: Any, names: Sequence[NameGuide | None]
     ) -> list[str]:
         import torch
 
-        count, width = len(suffixes), max(map(len, suffixes))
+        common = 0 if prefix is None else prefix.get_seq_length()
+        width = max(map(len, prompts))
         eos = self.tokenizer.eos_token_id
-        padding = torch.tensor([width - len(row) for row in suffixes], device=self.device)
-        ids = torch.tensor([[eos] * (width - len(row)) + row for row in suffixes], device=self.device)
-        columns = torch.arange(width, device=self.device)[None]
-        shared = SharedPrefix(prefix.own, columns >= padding[:, None])
-        positions = common + (columns - padding[:, None]).clamp(min=0)
-        guide = _Guide(rules, count, self.model.config.vocab_size) if rules is not None else None
-        token_rows: list[list[int]] = [[] for _ in suffixes]
-        live = [True] * count
-        for _ in range(MAX_NEW_TOKENS):
-            hidden_states = self._forward(ids, positions, shared)[:, -1]
-            with torch.inference_mode():
-                logits = self.model.lm_head(hidden_states).float()
-            if guide is not None:
-                guide.restrict(logits, live, names, token_rows)
-            next_tokens = logits.argmax(-1).tolist()
-            for row, token in enumerate(next_tokens):
-                if not live[row]:
-                    continue
-                live[row] = token != eos and not (guide is not None and guide.take(row, token))
-                if token != eos:
-                    token_rows[row].append(token)
-            if not any(live):
-                break
-            ids = torch.tensor([[token] for token in next_tokens], device=self.device)
-            positions = positions[:, -1:] + 1
-        return [self.tokenizer.decode(tokens, skip_special_tokens=True) for tokens in token_rows]
-
-
-@dataclass(slots=True)
-class SharedPrefix:
-    """Keys and values of a batch with a common start: the start once, the rest for each sequence.
-
-    Attributes:
-        prefix: per layer, keys and values (1, kv heads, P, d). real: (B, T), false where ``own`` is padding.
-        own: per layer, keys and values (B, kv heads, T, d), growing.
-    """
-
-    prefix: list[tuple[Any, Any]]
-    real: Any
-    own: list[tuple[Any, Any]] = field(default_factory=list)
-    mask: Any = None
-
-    def begin(self, new: int) -> None:
-        """Set the attention mask of ``own`` before ``new`` tokens of each sequence are computed."""
-        import torch
-
-        had = self.own[0][0].shape[2] if self.own else 0
-        extra = had + new - self.real.shape[1]
-        if extra > 0:
-            rows = self.real.shape[0]
-            self.real = torch.cat(
-                [self.real, torch.ones(rows, extra, dtype=torch.bool, device=self.real.device)], 1
+        # Padded behind the common start, whose keys and values stand in front of all.
+        rows = [[*prompt[:common], *[eos] * (width - len(prompt)), *prompt[common:]] for prompt in prompts]
+        mask = [
+            [at < common or at >= common + width - len(prompt) for at in range(width)] for prompt in prompts
+        ]
+        cache = copy.deepcopy(prefix)
+        if cache is not None:
+            cache.batch_repeat_interleave(len(prompts))
+        with torch.inference_mode():
+            answers = self.model.generate(
+                torch.tensor(rows, device=self.device),
+                attention_mask=torch.tensor(mask, dtype=torch.long, device=self.device),
+                past_key_values=cache,
+                max_new_tokens=MAX_NEW_TOKENS,
+                do_sample=False,
+                pad_token_id=eos,
+                logits_processor=[] if rules is None else [_Guide(rules, names, width)],
             )
-        causal = torch.ones(new, had + new, dtype=torch.bool, device=self.real.device).tril(had)
-        mask = ~(causal[None] & self.real[:, None, :])
-        # A padded column looks at itself, so that no row is empty: its result is not used.
-        mask[:, torch.arange(new), had + torch.arange(new)] = False
-        self.mask = mask
-
-    def take(self, layer: int, key: Any, value: Any) -> tuple[Any, Any]:
-        """Append to ``own`` and return all of it."""
-        import torch
-
-        if layer == len(self.own):
-            self.own.append((key, value))
-        else:
-            before = self.own[layer]
-            self.own[layer] = (torch.cat([before[0], key], 2), torch.cat([before[1], value], 2))
-        return self.own[layer]
+        plans: list[str] = self.tokenizer.batch_decode(answers[:, width:], skip_special_tokens=True)
+        return plans
 
 
 def register_attention() -> str:
-    from transformers import AttentionInterface
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask
 
-    AttentionInterface.register("timely_shared", shared_attention)
-    return "timely_shared"
+    AttentionInterface.register("timely_grouped", grouped_attention)
+    AttentionMaskInterface.register("timely_grouped", eager_mask)
+    return "timely_grouped"
 
 
-def shared_attention(
-    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, *, shared: SharedPrefix, **_: Any
+def grouped_attention(
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, *, scaling: float, **_: Any
 ) -> tuple[Any, None]:
-    """Attention to a common start, stored once, and to the rest of each sequence.
+    """Attention with one product for the heads that share keys; torch's own copies the keys for each head.
 
     Args:
-        query: (B, heads, T, d); key and value (B, kv heads, T, d).
+        query: (B, heads, T, d); key and value (B, kv heads, L, d); attention_mask (B, 1, T, L).
     """
-    import torch
-
     batch, heads, new, width = query.shape
-    kv = key.shape[1]
-    key, value = shared.take(module.layer_idx, key, value)
-    # (kv, B * group * T, d): with the common beginning it is one product a head, not one a sequence.
-    scaled_query = query * module.scaling
-    grouped_query = scaled_query.view(batch, kv, heads // kv, new, width)
-    own = (grouped_query.reshape(batch, kv, -1, width) @ key.transpose(2, 3)).view(
-        batch, kv, heads // kv, new, -1
-    )
-    own = own.masked_fill(shared.mask[:, None, None], float("-inf"))
-    if not shared.prefix:
-        weights = own.softmax(-1)
-        result = (weights.view(batch, kv, -1, own.shape[-1]) @ value).view(batch, heads, new, width)
-        return result.transpose(1, 2).contiguous(), None
-    pk, pv = shared.prefix[module.layer_idx]
-    flat = grouped_query.transpose(0, 1).reshape(kv, -1, width)
-    first = (flat @ pk[0].transpose(1, 2)).view(kv, batch, heads // kv, new, -1).transpose(0, 1)
-    weights = torch.cat([first, own], -1).softmax(-1)
-    common = first.shape[-1]
-    part = weights[..., :common].transpose(0, 1).reshape(kv, -1, common) @ pv[0]
-    part = part.view(kv, batch, heads // kv, new, width).transpose(0, 1)
-    rest = (weights[..., common:].reshape(batch, kv, -1, own.shape[-1]) @ value).view(part.shape)
-    result = (part + rest).reshape(batch, heads, new, width)
-    return result.transpose(1, 2).contiguous(), None
+    shared = (batch, key.shape[1], -1)
+    scores = (query * scaling).reshape(*shared, width) @ key.transpose(2, 3)
+    weights = (scores.view(*shared, new, key.shape[2]) + attention_mask[:, :, None]).softmax(-1)
+    result = weights.view(*shared, key.shape[2]) @ value
+    return result.view(batch, heads, new, width).transpose(1, 2).contiguous(), None
 
 
 class _Guide:
-    """Keeps each sequence of a batch inside the grammar."""
+    """Keeps each sequence of a batch inside the grammar, and to the names that its guide allows."""
 
-    def __init__(self, rules: Any, count: int, vocabulary: int) -> None:
+    def __init__(self, rules: Any, names: Sequence[NameGuide | None], width: int) -> None:
         import xgrammar
 
         self.xgrammar = xgrammar
-        self.matchers = [xgrammar.GrammarMatcher(rules) for _ in range(count)]
-        self.bits = xgrammar.allocate_token_bitmask(count, vocabulary)
+        self.matchers = [xgrammar.GrammarMatcher(rules) for _ in names]
+        self.names = names
+        self.width = width
 
-    def restrict(
-        self,
-        logits: Any,
-        live: Sequence[bool],
-        names: Sequence[NameGuide | None],
-        token_rows: Sequence[Sequence[int]],
-    ) -> None:
-        """Mask the tokens that the grammar or the names do not allow next."""
-        rows = [row for row, alive in enumerate(live) if alive]
-        for row in rows:
-            self.matchers[row].fill_next_token_bitmask(self.bits, row)
-            guide = names[row]
+    def __call__(self, ids: Any, logits: Any) -> Any:
+        """Mask the tokens that may not come next; ``ids`` are the prompts, ``width`` tokens each, and the answers."""
+        bits = self.xgrammar.allocate_token_bitmask(*logits.shape)
+        live = []
+        for row, tokens in enumerate(ids[:, self.width :].tolist()):
+            matcher, guide = self.matchers[row], self.names[row]
+            if tokens and not matcher.is_terminated():
+                matcher.accept_token(tokens[-1])
+            if matcher.is_terminated():
+                continue
+            live.append(row)
+            matcher.fill_next_token_bitmask(bits, row)
             if guide is not None:
-                guide.narrow(guide.vocabulary.text(token_rows[row]), self.bits[row].numpy())
-        self.xgrammar.apply_token_bitmask_inplace(logits, self.bits.to(logits.device), indices=rows)
-
-    def take(self, row: int, token: int) -> bool:
-        """Accept the token; True if the sequence is over."""
-        self.matchers[row].accept_token(token)
-        return bool(self.matchers[row].is_terminated())
+                guide.narrow(guide.vocabulary.text(tokens), bits[row].numpy())
+        self.xgrammar.apply_token_bitmask_inplace(logits, bits.to(logits.device), indices=live)
+        return logits
