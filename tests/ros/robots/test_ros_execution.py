@@ -429,6 +429,21 @@ def test_halts_that_hang_take_a_few_threads_only(bench: Bench, monkeypatch: pyte
         hung.set()
 
 
+def test_a_process_that_gets_no_more_threads_halts_its_robot_all_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    first, second = bench.send(0, "a"), bench.send(1, "b")
+    assert first.began.wait(LIMIT_S)
+    monkeypatch.setattr(halter.HaltCall, "start", refuse)
+    bench.work.stop()
+    assert bench.body.halts >= 1
+    bench.run_until(first.ended.is_set)
+    assert [one.result().code for one in (first, second)] == [ErrorCode.DRIVER_STOPPED] * 2
+
+
 def test_the_robot_brakes_before_the_end_of_its_segments_is_published(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

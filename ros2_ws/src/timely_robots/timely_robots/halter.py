@@ -1,5 +1,6 @@
 """Calls a robot's halt on threads of its own, because a vendor's call may hang. Times are seconds."""
 
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -35,6 +36,11 @@ class HaltCall(threading.Thread):
         finally:
             self._free.release()
 
+    def join(self, timeout: float | None = None) -> None:
+        """See ``Thread``; a call that had no thread is over."""
+        if self.ident is not None:
+            super().join(timeout)
+
     @property
     def error(self) -> Exception | None:
         """Why it is not certain that the robot was commanded to halt; None if it is."""
@@ -59,8 +65,11 @@ class Halter:
     def begin(self) -> HaltCall:
         call = HaltCall(self._halt, self._free)
         with self._lock:
-            call.start()
+            with contextlib.suppress(RuntimeError):  # the system gives this process no more threads
+                call.start()
             self._calls = [*(one for one in self._calls if one.is_alive()), call]
+        if call.ident is None:
+            call.run()  # it may hang the caller, but no halt at all is worse
         return call
 
     @property
