@@ -97,80 +97,35 @@ def packed_attention(
 ) -> tuple[Any, None]:
     """Attention of a pack: the common beginning to itself, each example to the beginning and to itself.
 
+    For such small blocks torch's own CPU kernel takes most of a training step.
+
     Args:
         query: (1, heads, L, d); key and value (1, kv heads, L, d).
         spans: where the examples begin, and L.
     """
-    lengths = (spans[0], *(end - start for start, end in pairwise(spans)))
-    output = _attend().apply(query, key[0], value[0], module.scaling, lengths)
-    return output, None
-
-
-@lru_cache(maxsize=1)
-def _attend() -> Any:
-    """The attention of a pack as one function, forwards and backwards.
-
-    For such small blocks torch's own CPU kernel takes most of a training step. Its automatic gradient makes, for
-    every slice, a tensor as long as the whole pack, nearly all zeros.
-    """
     import torch
 
-    class Attend(torch.autograd.Function):  # type: ignore[misc]
-        @staticmethod
-        def forward(context: Any, query: Any, key: Any, value: Any, scaling: float, lengths: Any) -> Any:
-            heads, length, size = key.shape
-            groups = query.shape[1] // heads
-            queries = (query.view(heads, groups, length, size) * scaling).split(lengths, 2)
-            keys, values = key.split(lengths, 1), value.split(lengths, 1)
-            tensors, parts = [], []
-            for index, q in enumerate(queries):
-                own, before = lengths[index], lengths[0] if index else 0
-                k, v = keys[index], values[index]
-                if before:
-                    k, v = torch.cat([keys[0], k], 1), torch.cat([values[0], v], 1)
-                rows = q.reshape(heads, groups * own, size)
-                scores = (rows @ k.transpose(1, 2)).view(heads, groups, own, before + own)
-                scores[..., before:].masked_fill_(_causal_mask(own, q.device), float("-inf"))
-                weights = scores.softmax(-1).view(heads, groups * own, before + own)
-                parts.append((weights @ v).view(q.shape))
-                tensors += [rows, k, v, weights]
-            context.save_for_backward(*tensors)
-            context.scaling, context.lengths = scaling, lengths
-            return torch.cat(parts, 2).view(query.shape).transpose(1, 2).contiguous()
-
-        @staticmethod
-        def backward(context: Any, *gradients: Any) -> Any:
-            tensors, lengths = context.saved_tensors, context.lengths
-            shape = gradients[0].transpose(1, 2).shape
-            heads, size = tensors[1].shape[0], shape[3]
-            groups = shape[1] // heads
-            slices = gradients[0].transpose(1, 2).view(heads, groups, *shape[2:]).split(lengths, 2)
-            shared_k, shared_v = torch.zeros_like(tensors[1]), torch.zeros_like(tensors[2])
-            g_queries, g_keys, g_values = [], [], []
-            # The last first, as automatic differentiation adds them up.
-            for index in reversed(range(len(lengths))):
-                rows, k, v, weights = tensors[4 * index : 4 * index + 4]
-                own, before = lengths[index], lengths[0] if index else 0
-                g = slices[index].reshape(heads, groups * own, size)
-                # Where a weight is zero this is, too: what was hidden stays so.
-                g_scores = torch._softmax_backward_data(g @ v.transpose(1, 2), weights, -1, weights.dtype)
-                g_k = (rows.transpose(1, 2) @ g_scores).transpose(1, 2)
-                g_v = weights.transpose(1, 2) @ g
-                shared_k += g_k[:, :before] if index else g_k
-                shared_v += g_v[:, :before] if index else g_v
-                g_queries.append((g_scores @ k).view(heads, groups, own, size))
-                g_keys.append(g_k[:, before:] if index else shared_k)
-                g_values.append(g_v[:, before:] if index else shared_v)
-            g_query = torch.cat(g_queries[::-1], 2) * context.scaling
-            g_key, g_value = torch.cat(g_keys[::-1], 1), torch.cat(g_values[::-1], 1)
-            return g_query.view(shape), g_key, g_value, None, None
-
-    return Attend
+    heads, length, size = key.shape[1:]
+    groups = query.shape[1] // heads
+    lengths = (spans[0], *(end - start for start, end in pairwise(spans)))
+    # Split, not sliced: the gradient of a slice is a tensor as long as the whole pack.
+    queries = (query.view(heads, groups, length, size) * module.scaling).split(lengths, 2)
+    keys, values = key[0].split(lengths, 1), value[0].split(lengths, 1)
+    parts = []
+    for index, q in enumerate(queries):
+        k = torch.cat([keys[0], keys[index]], 1) if index else keys[0]
+        v = torch.cat([values[0], values[index]], 1) if index else values[0]
+        own, key_count = q.shape[2], k.shape[1]
+        rows = q.reshape(heads, groups * own, size)
+        scores = (rows @ k.transpose(1, 2)).view(heads, groups, own, key_count)
+        weights = scores.masked_fill(_causal_mask(own, key_count, q.device), float("-inf")).softmax(-1)
+        parts.append((weights.view(heads, groups * own, key_count) @ v).view(q.shape))
+    return torch.cat(parts, 2).view(query.shape).transpose(1, 2).contiguous(), None
 
 
 @lru_cache(maxsize=256)
-def _causal_mask(own: int, device: Any) -> Any:
-    """What each of so many places must not see of themselves: (own, own), boolean."""
+def _causal_mask(own: int, key_count: int, device: Any) -> Any:
+    """What each of the last ``own`` of ``key_count`` places must not see: (own, key_count), boolean."""
     import torch
 
-    return torch.ones(own, own, dtype=torch.bool, device=device).triu(1)
+    return torch.ones(own, key_count, dtype=torch.bool, device=device).triu(1 + key_count - own)
