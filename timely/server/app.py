@@ -80,15 +80,11 @@ def create_task_app(
     app.state.names = {}
     app.openapi = lambda: http_openapi_document(app)  # type: ignore[method-assign]
     install_problem_handlers(app)
-    sessions = Sessions(registry, service.clock)
+    sessions = app.state.sessions = Sessions(registry, service.clock)
+    app.state.registry = registry
     app.state.authenticated = registry is not None
-    for router in (
-        task_routes.task_router(service),
-        stop_routes.stop_router(service),
-        info_routes.info_router(service),
-        session_routes.session_router(registry, sessions, service.recorder),
-    ):
-        app.router.routes.extend(router.routes)  # include_router would make every route anew
+    for module in (task_routes, stop_routes, info_routes, session_routes):
+        app.router.routes.extend(module.router.routes)  # include_router would make every route anew
     app.add_middleware(OpenAIEndpoints, service=service)
     app.add_middleware(BodyLimit, settings=settings)
     app.add_middleware(

@@ -113,8 +113,8 @@ def validate_body(model: TypeAdapter[Model], value: object) -> Model:
 
 
 @cache
-def body_schema(model: type[object], *, many: int = 0) -> dict[str, Any]:
-    """The OpenAPI of a body that the route reads itself: one, or a list of up to ``many``."""
+def body_schema(model: type[object], *, many: bool = False) -> dict[str, Any]:
+    """The OpenAPI of a body that the route reads itself: one, or with ``many`` a list of them, too."""
     schema = TypeAdapter(model).json_schema()
     if model is ReportBody:
         schema["anyOf"] = [
@@ -126,7 +126,7 @@ def body_schema(model: type[object], *, many: int = 0) -> dict[str, Any]:
             {"properties": {"kind": {"const": "value"}, "value": {"type": "string"}}, "required": ["value"]},
         ]
     if many:
-        schema = {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1, "maxItems": many}]}
+        schema = {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1}]}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 

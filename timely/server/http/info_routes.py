@@ -10,6 +10,7 @@ from timely.core.errors import EngineFailed
 from timely.server.catalogue import look_up_catalogue_entry
 from timely.server.http.access_control import http_request_principal
 from timely.server.http.bodies import body_schema, read_body
+from timely.server.http.request_state import http_request_service
 from timely.server.http.status import status_snapshot
 from timely.server.problems import problem_details
 from timely.server.tasks.request import DisciplineBody
@@ -24,99 +25,116 @@ METRICS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def info_router(service: TaskService) -> APIRouter:
-    routes = APIRouter(tags=["server"])
-    catalogue = service.catalogue
+router = APIRouter(tags=["server"])
 
-    @routes.get("/v1/skill_sets")
-    async def skill_sets() -> JSONResponse:
-        """Names of the skill sets."""
-        return JSONResponse({"skill_sets": list(await catalogue.skill_set_names())})
 
-    @routes.get("/v1/skill_sets/{name}")
-    async def skill_set(name: str) -> JSONResponse:
-        """One skill set: skills, arguments, units, the fixed parts of its prompt, its fingerprint."""
-        skill_set = await look_up_catalogue_entry(catalogue.skill_set(name), "path.name")
-        return JSONResponse({**skill_set.model_dump(mode="json"), "fingerprint": skill_set.fingerprint})
+@router.get("/v1/skill_sets")
+async def skill_sets(request: Request) -> JSONResponse:
+    """Names of the skill sets."""
+    catalogue = http_request_service(request).catalogue
+    return JSONResponse({"skill_sets": list(await catalogue.skill_set_names())})
 
-    @routes.get("/v1/robot_profiles")
-    async def robot_profiles() -> JSONResponse:
-        """Names of the robot profiles."""
-        return JSONResponse({"robot_profiles": list(await catalogue.profile_names())})
 
-    @routes.get("/v1/robot_profiles/{name}")
-    async def robot_profile(name: str) -> JSONResponse:
-        """One robot profile: limits and execution times."""
-        return JSONResponse(
-            (await look_up_catalogue_entry(catalogue.profile(name), "path.name")).model_dump(mode="json")
-        )
+@router.get("/v1/skill_sets/{name}")
+async def skill_set(name: str, request: Request) -> JSONResponse:
+    """One skill set: skills, arguments, units, the fixed parts of its prompt, its fingerprint."""
+    catalogue = http_request_service(request).catalogue
+    skill_set = await look_up_catalogue_entry(catalogue.skill_set(name), "path.name")
+    return JSONResponse({**skill_set.model_dump(mode="json"), "fingerprint": skill_set.fingerprint})
 
-    async def discipline_list() -> JSONResponse:
-        infos = await service.engine.disciplines()
-        stats, _ = await service.engine.last_stats()
-        return JSONResponse({"current": stats.discipline, "disciplines": infos})
 
-    @routes.get("/v1/disciplines")
-    async def disciplines() -> JSONResponse:
-        """The queue disciplines and the one in use."""
-        return await discipline_list()
+@router.get("/v1/robot_profiles")
+async def robot_profiles(request: Request) -> JSONResponse:
+    """Names of the robot profiles."""
+    catalogue = http_request_service(request).catalogue
+    return JSONResponse({"robot_profiles": list(await catalogue.profile_names())})
 
-    @routes.put("/v1/disciplines", openapi_extra=body_schema(DisciplineBody))
-    @routes.post("/v1/disciplines", openapi_extra=body_schema(DisciplineBody))
-    async def switch(request: Request) -> JSONResponse:
-        """Switch the discipline while serving; body ``{"name": ...}``. Nothing is lost or repeated."""
-        body = await read_body(request, DisciplineBody)
-        await service.set_discipline(body.name, http_request_principal(request))
-        return await discipline_list()
 
-    @routes.get("/v1/status")
-    async def status(request: Request) -> JSONResponse:
-        """What the live page shows, as data; of tasks, those that the principal may see."""
-        return JSONResponse(await status_snapshot(service, http_request_principal(request)))
+@router.get("/v1/robot_profiles/{name}")
+async def robot_profile(name: str, request: Request) -> JSONResponse:
+    """One robot profile: limits and execution times."""
+    catalogue = http_request_service(request).catalogue
+    return JSONResponse(
+        (await look_up_catalogue_entry(catalogue.profile(name), "path.name")).model_dump(mode="json")
+    )
 
-    @routes.get("/metrics", response_class=Response, responses=METRICS)
-    async def metrics(request: Request) -> Response:
-        """For Prometheus, with the engine's own metrics. Without an engine, the server's own numbers."""
-        http_request_principal(request).require("viewer", "operator", action="read the metrics")
-        try:
-            stats = await service.engine.stats()
-        except EngineFailed:
-            stats = None
-        own = service.recorder.metrics
-        own.unsaved.set(bool(service.log.problem))
-        own.stopped.set(service.fleet_stop.latch.is_latched)
-        page = await asyncio.to_thread(own.page, stats)
-        if stats is not None:
-            page += await asyncio.to_thread(service.engine.engine.metrics_page)
-        return Response(page, media_type=CONTENT_TYPE)
 
-    @routes.get("/livez")
-    async def live() -> JSONResponse:
-        """200 while the server answers at all. It starts a dead engine itself, so only another answer calls for a
-        restart."""
-        return JSONResponse({"status": "ok", "engine_deaths": service.engine.supervisor.deaths})
+async def _discipline_list(service: TaskService) -> JSONResponse:
+    infos = await service.engine.disciplines()
+    stats, _ = await service.engine.last_stats()
+    return JSONResponse({"current": stats.discipline, "disciplines": infos})
 
-    @routes.get("/readyz")
-    async def ready() -> Response:
-        """200 while tasks are taken, else 503: ``draining`` while the last plans finish, ``shutting_down`` at the end,
-        ``overloaded`` while the engine is started again."""
-        if service.stopping:
-            return problem_details("shutting_down", "the server is shutting down").response()
-        service.check_ready()
-        return JSONResponse({"status": "ok"})
 
-    @routes.get("/health")
-    @routes.get("/healthz")
-    async def health() -> Response:
-        """200 while tasks are taken and the engine answers, else 503. vLLM has it at ``/health``."""
-        if service.stopping:
-            return problem_details("shutting_down", "the server is shutting down").response()
-        try:
-            stats = await service.engine.stats()
-        except EngineFailed as error:
-            problem = problem_details("engine_failed", error.message, error.where)
-            return problem.with_status(503).response()
-        service.check_ready()
-        return JSONResponse({"status": "ok", "engine": stats.engine, "uptime_s": round(service.uptime_s, 3)})
+@router.get("/v1/disciplines")
+async def disciplines(request: Request) -> JSONResponse:
+    """The queue disciplines and the one in use."""
+    return await _discipline_list(http_request_service(request))
 
-    return routes
+
+@router.put("/v1/disciplines", openapi_extra=body_schema(DisciplineBody))
+@router.post("/v1/disciplines", openapi_extra=body_schema(DisciplineBody))
+async def switch(request: Request) -> JSONResponse:
+    """Switch the discipline while serving; body ``{"name": ...}``. Nothing is lost or repeated."""
+    service = http_request_service(request)
+    body = await read_body(request, DisciplineBody)
+    await service.set_discipline(body.name, http_request_principal(request))
+    return await _discipline_list(service)
+
+
+@router.get("/v1/status")
+async def status(request: Request) -> JSONResponse:
+    """What the live page shows, as data; of tasks, those that the principal may see."""
+    return JSONResponse(await status_snapshot(http_request_service(request), http_request_principal(request)))
+
+
+@router.get("/metrics", response_class=Response, responses=METRICS)
+async def metrics(request: Request) -> Response:
+    """For Prometheus, with the engine's own metrics. Without an engine, the server's own numbers."""
+    service = http_request_service(request)
+    http_request_principal(request).require("viewer", "operator", action="read the metrics")
+    try:
+        stats = await service.engine.stats()
+    except EngineFailed:
+        stats = None
+    own = service.recorder.metrics
+    own.unsaved.set(bool(service.log.problem))
+    own.stopped.set(service.fleet_stop.latch.is_latched)
+    page = await asyncio.to_thread(own.page, stats)
+    if stats is not None:
+        page += await asyncio.to_thread(service.engine.engine.metrics_page)
+    return Response(page, media_type=CONTENT_TYPE)
+
+
+@router.get("/livez")
+async def live(request: Request) -> JSONResponse:
+    """200 while the server answers at all. It starts a dead engine itself, so only another answer calls for a
+    restart."""
+    service = http_request_service(request)
+    return JSONResponse({"status": "ok", "engine_deaths": service.engine.supervisor.deaths})
+
+
+@router.get("/readyz")
+async def ready(request: Request) -> Response:
+    """200 while tasks are taken, else 503: ``draining`` while the last plans finish, ``shutting_down`` at the end,
+    ``overloaded`` while the engine is started again."""
+    service = http_request_service(request)
+    if service.stopping:
+        return problem_details("shutting_down", "the server is shutting down").response()
+    service.check_ready()
+    return JSONResponse({"status": "ok"})
+
+
+@router.get("/health")
+@router.get("/healthz")
+async def health(request: Request) -> Response:
+    """200 while tasks are taken and the engine answers, else 503. vLLM has it at ``/health``."""
+    service = http_request_service(request)
+    if service.stopping:
+        return problem_details("shutting_down", "the server is shutting down").response()
+    try:
+        stats = await service.engine.stats()
+    except EngineFailed as error:
+        problem = problem_details("engine_failed", error.message, error.where)
+        return problem.with_status(503).response()
+    service.check_ready()
+    return JSONResponse({"status": "ok", "engine": stats.engine, "uptime_s": round(service.uptime_s, 3)})

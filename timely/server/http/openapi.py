@@ -1,5 +1,6 @@
 """The OpenAPI document with every problem that a request may get."""
 
+import copy
 from typing import Any
 
 from fastapi import FastAPI
@@ -68,8 +69,9 @@ PROBLEM = {
 def http_openapi_document(app: FastAPI) -> dict[str, Any]:
     """The document of an application; written once."""
     if app.openapi_schema is None:
-        schema = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
+        # A copy: every application has the same routes, with names and limits of its own.
+        schema = copy.deepcopy(
+            get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         )
         components = schema.setdefault("components", {})
         schemas = components.setdefault("schemas", {})
@@ -83,15 +85,20 @@ def http_openapi_document(app: FastAPI) -> dict[str, Any]:
                 statuses = ALWAYS if method == "get" else ALWAYS | WITH_BODY
                 for status, description in sorted(statuses.items()):
                     operation["responses"][str(status)] = {"description": description, "content": content}
-        _describe_tasks(schema["paths"])
+        _describe_tasks(schema["paths"], app.state.service.settings.max_reports)
         for field, names in app.state.names.items():
             _list_names(schema["paths"], field, names)
         app.openapi_schema = schema
     return app.openapi_schema
 
 
-def _describe_tasks(paths: dict[str, Any]) -> None:
-    """Add the header of a task's owner, and links from a new task to what may be done with it."""
+def _describe_tasks(paths: dict[str, Any], max_reports: int) -> None:
+    """Add the header of a task's owner, links from a new task to what may be done with it, and the limit of reports."""
+    content = paths["/v1/tasks/{task_id}/reports"]["post"]["requestBody"]["content"]
+    (report_list,) = (
+        form for form in content["application/json"]["schema"]["anyOf"] if form.get("type") == "array"
+    )
+    report_list["maxItems"] = max_reports
     for path, method in OWNED_PATHS.items():
         paths[path][method]["parameters"].append(TASK_TOKEN)
     task_id = {"task_id": "$response.header.Timely-Task-Id"}

@@ -5,11 +5,14 @@ from importlib.resources import files
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
-from timely.server.access.principals import PrincipalRegistry
-from timely.server.access.sessions import COOKIE, LIFETIME_S, Sessions
+from timely.server.access.sessions import COOKIE, LIFETIME_S
 from timely.server.http.bodies import body_schema, read_body
+from timely.server.http.request_state import (
+    http_request_registry,
+    http_request_service,
+    http_request_sessions,
+)
 from timely.server.problems import problem_details
-from timely.server.tasks.recorder import TaskRecorder
 from timely.server.tasks.request import SessionBody
 
 PAGE_HEADERS = {
@@ -21,44 +24,44 @@ PAGE_HEADERS = {
 }
 
 
-def session_router(
-    registry: PrincipalRegistry | None, sessions: Sessions, recorder: TaskRecorder
-) -> APIRouter:
-    """The routes of one server; without a registry the page needs no token."""
-    routes = APIRouter(tags=["session"])
-    live_page = files("timely.server.http").joinpath("live.html").read_text(encoding="utf-8")
+LIVE_PAGE = files("timely.server.http").joinpath("live.html").read_text(encoding="utf-8")
 
-    @routes.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def live(request: Request) -> HTMLResponse:
-        """The live page; on loopback without principals it starts a session at once."""
-        response = HTMLResponse(live_page, headers=PAGE_HEADERS)
-        if registry is None and sessions.find(request.cookies.get(COOKIE, "")) is None:
-            _set(response, sessions.create(None), request)
-        return response
+router = APIRouter(tags=["session"])
 
-    @routes.post("/v1/session", openapi_extra=body_schema(SessionBody))
-    async def begin(request: Request) -> Response:
-        """Exchange a principal's token for a session cookie of the live page."""
-        body = await read_body(request, SessionBody)
-        principal = registry.find(body.token) if registry is not None else None
-        if principal is None:
-            recorder.audit_anonymous("session", "")
-            refusal = problem_details("not_authenticated", "no principal has this token", "token")
-            return refusal.response({"WWW-Authenticate": "Bearer"})
-        recorder.audit(principal.name, "session", "")
-        response = JSONResponse({"principal": principal.name, "roles": sorted(principal.roles)})
-        _set(response, sessions.create(body.token), request)
-        return response
 
-    @routes.delete("/v1/session")
-    async def end(request: Request) -> JSONResponse:
-        """End the session."""
-        sessions.end(request.cookies.get(COOKIE, ""))
-        response = JSONResponse({"ended": True})
-        response.delete_cookie(COOKIE)
-        return response
+@router.get("/", response_class=HTMLResponse, include_in_schema=False)
+async def live(request: Request) -> HTMLResponse:
+    """The live page; on loopback without principals it starts a session at once."""
+    registry, sessions = http_request_registry(request), http_request_sessions(request)
+    response = HTMLResponse(LIVE_PAGE, headers=PAGE_HEADERS)
+    if registry is None and sessions.find(request.cookies.get(COOKIE, "")) is None:
+        _set(response, sessions.create(None), request)
+    return response
 
-    return routes
+
+@router.post("/v1/session", openapi_extra=body_schema(SessionBody))
+async def begin(request: Request) -> Response:
+    """Exchange a principal's token for a session cookie of the live page."""
+    body = await read_body(request, SessionBody)
+    registry, recorder = http_request_registry(request), http_request_service(request).recorder
+    principal = registry.find(body.token) if registry is not None else None
+    if principal is None:
+        recorder.audit_anonymous("session", "")
+        refusal = problem_details("not_authenticated", "no principal has this token", "token")
+        return refusal.response({"WWW-Authenticate": "Bearer"})
+    recorder.audit(principal.name, "session", "")
+    response = JSONResponse({"principal": principal.name, "roles": sorted(principal.roles)})
+    _set(response, http_request_sessions(request).create(body.token), request)
+    return response
+
+
+@router.delete("/v1/session")
+async def end(request: Request) -> JSONResponse:
+    """End the session."""
+    http_request_sessions(request).end(request.cookies.get(COOKIE, ""))
+    response = JSONResponse({"ended": True})
+    response.delete_cookie(COOKIE)
+    return response
 
 
 def _set(response: HTMLResponse | JSONResponse, cookie: str, request: Request) -> None:

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from timely.server.http.access_control import http_request_principal
 from timely.server.http.bodies import body_schema, read_body
+from timely.server.http.request_state import http_request_service
 from timely.server.http.sse import EVENTS, StopEvents
 from timely.server.tasks.request import LABEL_PATTERN, AcknowledgementBody, StopBody
-from timely.server.tasks.service import TaskService
 
 Agents = Annotated[
     list[Annotated[str, Field(min_length=1, pattern=LABEL_PATTERN)]],
@@ -18,48 +18,55 @@ Agents = Annotated[
 ]
 
 
-def stop_router(service: TaskService) -> APIRouter:
-    routes = APIRouter(prefix="/v1/stop", tags=["stop"])
-    stops = service.fleet_stop
+router = APIRouter(prefix="/v1/stop", tags=["stop"])
 
-    @routes.post("", openapi_extra=body_schema(StopBody))
-    async def stop(request: Request) -> JSONResponse:
-        """Stop every robot. The response has each robot's state: ``halted``, ``at_rest``, or ``unknown`` without an
-        acknowledgement in time. ``success`` needs at least one robot and none that is unknown. A stop needs no body."""
-        body = await read_body(request, StopBody) if await request.body() else StopBody()
-        return JSONResponse(await stops.stop(http_request_principal(request), body.reason, body.deadline_s))
 
-    @routes.get("")
-    async def show(request: Request) -> JSONResponse:
-        """The latched stop with every robot's state."""
-        return JSONResponse(stops.view(http_request_principal(request)))
+@router.post("", openapi_extra=body_schema(StopBody))
+async def stop(request: Request) -> JSONResponse:
+    """Stop every robot. The response has each robot's state: ``halted``, ``at_rest``, or ``unknown`` without an
+    acknowledgement in time. ``success`` needs at least one robot and none that is unknown. A stop needs no body."""
+    stops = http_request_service(request).fleet_stop
+    body = await read_body(request, StopBody) if await request.body() else StopBody()
+    return JSONResponse(await stops.stop(http_request_principal(request), body.reason, body.deadline_s))
 
-    @routes.post("/reset")
-    async def reset(request: Request) -> JSONResponse:
-        """Release the latched stop. Bridges and drivers keep their own latches until they hear of the reset."""
-        return JSONResponse(await stops.reset(http_request_principal(request)))
 
-    @routes.delete("/robots")
-    async def remove(request: Request, agent: Agents) -> JSONResponse:
-        """Expect robots no longer that are out of service. Any stop without an acknowledgement of them is no
-        success before that. It needs the role operator."""
-        return JSONResponse(await stops.remove_robots(http_request_principal(request), agent))
+@router.get("")
+async def show(request: Request) -> JSONResponse:
+    """The latched stop with every robot's state."""
+    stops = http_request_service(request).fleet_stop
+    return JSONResponse(stops.view(http_request_principal(request)))
 
-    @routes.get("/events", response_class=Response, responses=EVENTS)
-    async def events(request: Request, agent: Agents) -> Response:
-        """Follow the stop as a bridge: ``stop``, ``reset`` or ``clear``, the present state first. The server expects
-        an acknowledgement of every robot named here, also after the stream has ended. The first event
-        and each stop have the ``stream_token``, which proves acknowledgements."""
-        principal = http_request_principal(request)
-        stops.admit_follower(principal, agent)
-        return StopEvents(service, principal.name, agent)
 
-    @routes.post("/acknowledgements", openapi_extra=body_schema(AcknowledgementBody))
-    async def acknowledge(request: Request) -> JSONResponse:
-        """Say what is known of one stopped robot. It needs the ``stream_token`` of an open stream with this robot,
-        or a named operator."""
-        body = await read_body(request, AcknowledgementBody)
-        stops.acknowledge(http_request_principal(request), body)
-        return JSONResponse({"stop_id": body.stop_id, "agent": body.agent, "state": body.state})
+@router.post("/reset")
+async def reset(request: Request) -> JSONResponse:
+    """Release the latched stop. Bridges and drivers keep their own latches until they hear of the reset."""
+    stops = http_request_service(request).fleet_stop
+    return JSONResponse(await stops.reset(http_request_principal(request)))
 
-    return routes
+
+@router.delete("/robots")
+async def remove(request: Request, agent: Agents) -> JSONResponse:
+    """Expect robots no longer that are out of service. Any stop without an acknowledgement of them is no
+    success before that. It needs the role operator."""
+    stops = http_request_service(request).fleet_stop
+    return JSONResponse(await stops.remove_robots(http_request_principal(request), agent))
+
+
+@router.get("/events", response_class=Response, responses=EVENTS)
+async def events(request: Request, agent: Agents) -> Response:
+    """Follow the stop as a bridge: ``stop``, ``reset`` or ``clear``, the present state first. The server expects
+    an acknowledgement of every robot named here, also after the stream has ended. The first event
+    and each stop have the ``stream_token``, which proves acknowledgements."""
+    service, principal = http_request_service(request), http_request_principal(request)
+    service.fleet_stop.admit_follower(principal, agent)
+    return StopEvents(service, principal.name, agent)
+
+
+@router.post("/acknowledgements", openapi_extra=body_schema(AcknowledgementBody))
+async def acknowledge(request: Request) -> JSONResponse:
+    """Say what is known of one stopped robot. It needs the ``stream_token`` of an open stream with this robot,
+    or a named operator."""
+    stops = http_request_service(request).fleet_stop
+    body = await read_body(request, AcknowledgementBody)
+    stops.acknowledge(http_request_principal(request), body)
+    return JSONResponse({"stop_id": body.stop_id, "agent": body.agent, "state": body.state})
