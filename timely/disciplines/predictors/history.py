@@ -7,6 +7,7 @@ lengths of similar stored ones. The result is a distribution, not a number.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -155,9 +156,13 @@ class HistoryPredictor:
         self._shares: Floats = SMOOTH_SHARES if smooth else np.ones(1)
         self._outputs: Floats = np.zeros(window)
         self._inputs: Floats = np.zeros(window)
-        self._vectors: Vectors | None = (
-            np.zeros((window, self.embedder.dim), dtype=np.float32) if by == "prompt" else None
-        )
+
+    @cached_property
+    def _vectors(self) -> Vectors | None:
+        """Embeddings of the prompts: ten megabytes, which only a history that remembers a request takes."""
+        if self.by != "prompt":
+            return None
+        return np.zeros((self.window, self.embedder.dim), dtype=np.float32)
 
     @classmethod
     def from_file(cls, path: Path, **settings: Any) -> HistoryPredictor:
@@ -204,7 +209,7 @@ class HistoryPredictor:
 
     def cosines(self, vector: Vectors) -> Vectors:
         """Similarity of a prompt to each remembered one, shape ``(len(self),)``; 0 without embeddings."""
-        if self._vectors is None:
+        if not len(self) or self._vectors is None:
             return np.zeros(len(self), dtype=np.float32)
         result: Vectors = np.einsum("ij,j->i", self._vectors[: len(self)], vector)
         return result
