@@ -48,18 +48,18 @@ def submitted(guarded: Guarded, name: str, **fields: Any) -> str:
         ("POST", "/v1/chat/completions"), ("GET", "/v1/models"), ("PUT", "/v1/tasks/x/urgency"),
     ],
 )  # fmt: skip
-def test_a_stranger_reads_health_and_nothing_else(guarded: Guarded, method: str, path: str) -> None:
-    assert httpx.get(guarded.fleet.url + "/healthz").status_code == 200
+def test_a_stranger_reads_health_and_nothing_else(common_guarded: Guarded, method: str, path: str) -> None:
+    assert httpx.get(common_guarded.fleet.url + "/healthz").status_code == 200
     for headers in ({}, {"Authorization": f"Bearer {TOKENS['stranger']}"}, {"Cookie": "timely_session=x"}):
-        answer = httpx.request(method, guarded.fleet.url + path, headers=headers, json={})
+        answer = httpx.request(method, common_guarded.fleet.url + path, headers=headers, json={})
         assert (answer.status_code, answer.json()["code"]) == (401, "not_authenticated")
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_every_endpoint_but_health_needs_a_principal(guarded: Guarded) -> None:
-    with guarded.as_("ops") as http:
+def test_every_endpoint_but_health_needs_a_principal(common_guarded: Guarded) -> None:
+    with common_guarded.as_("ops") as http:
         endpoints = http.get("/openapi.json").json()["paths"]
-    with httpx.Client(base_url=guarded.fleet.url) as stranger:
+    with httpx.Client(base_url=common_guarded.fleet.url) as stranger:
         answers = {
             (method, path): stranger.request(method, re.sub(r"\{\w+\}", "x", path)).status_code
             for path, methods in endpoints.items()
@@ -71,11 +71,11 @@ def test_every_endpoint_but_health_needs_a_principal(guarded: Guarded) -> None:
 
 
 def test_a_program_without_a_token_reads_where_it_belongs(
-    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+    common_guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TIMELY_TOKEN", raising=False)
     for token in (None, "of-nobody"):
-        with TimelyClient(guarded.fleet.url, token=token) as timely:
+        with TimelyClient(common_guarded.fleet.url, token=token) as timely:
             with pytest.raises(NotAllowed, match="TIMELY_TOKEN"):
                 timely.stats()
             with pytest.raises(NotAllowed, match="TIMELY_TOKEN"):
@@ -350,9 +350,9 @@ def test_a_stranger_to_a_task_cannot_steer_it_on_loopback(served: Fleet) -> None
         {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
     ],
 )
-def test_a_page_of_another_origin_is_refused(served: Fleet, headers: dict[str, str]) -> None:
+def test_a_page_of_another_origin_is_refused(common: Fleet, headers: dict[str, str]) -> None:
     for method, path in (("GET", "/v1/status"), ("POST", "/v1/tasks"), ("GET", "/")):
-        answer = served.http.request(method, path, headers=headers, json=body())
+        answer = common.http.request(method, path, headers=headers, json=body())
         assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
 
 
@@ -385,8 +385,8 @@ def test_a_link_on_another_sites_page_leads_to_the_live_page_only(served: Fleet)
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST:80"])
-def test_the_names_of_this_machine_are_accepted(served: Fleet, host: str) -> None:
-    assert served.http.get("/v1/status", headers={"Host": host}).status_code == 200
+def test_the_names_of_this_machine_are_accepted(common: Fleet, host: str) -> None:
+    assert common.http.get("/v1/status", headers={"Host": host}).status_code == 200
 
 
 def test_the_live_page_needs_a_principals_token_where_there_are_principals(guarded: Guarded) -> None:

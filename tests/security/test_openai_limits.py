@@ -119,38 +119,38 @@ def ask(http: httpx.Client, **fields: Any) -> httpx.Response:
     ],
 )
 def test_a_field_that_reaches_around_is_refused(
-    served: Fleet, fields: dict[str, Any], status: int, where: str
+    common: Fleet, fields: dict[str, Any], status: int, where: str
 ) -> None:
-    with inner(served) as seen:
-        answer = ask(served.http, **fields)
+    with inner(common) as seen:
+        answer = ask(common.http, **fields)
     assert answer.status_code == status, answer.text
     assert answer.json().get("where", "") == where
     assert len(seen) == (status == 200)
 
 
 @pytest.mark.parametrize("path", ["/tokenize", "/detokenize"])
-def test_a_body_to_tokenize_has_the_same_limit_of_values(served: Fleet, path: str) -> None:
-    with inner(served) as seen:
-        assert served.http.post(path, json={"tokens": [1] * 20_000, "messages": USER}).status_code == 200
-        answer = served.http.post(path, json={"messages": [{}] * 20_000})
+def test_a_body_to_tokenize_has_the_same_limit_of_values(common: Fleet, path: str) -> None:
+    with inner(common) as seen:
+        assert common.http.post(path, json={"tokens": [1] * 20_000, "messages": USER}).status_code == 200
+        answer = common.http.post(path, json={"messages": [{}] * 20_000})
         assert (answer.status_code, answer.json()["where"]) == (413, "body")
     assert len(seen) == 1
 
 
-def test_the_engine_reads_the_body_that_was_checked(served: Fleet) -> None:
+def test_the_engine_reads_the_body_that_was_checked(common: Fleet) -> None:
     twice = b'{"messages": [], "n": 1, "n": 50}'
-    with inner(served) as seen:
-        answer = served.http.post(
+    with inner(common) as seen:
+        answer = common.http.post(
             "/v1/chat/completions", content=twice, headers={"Content-Type": "application/json"}
         )
         assert (answer.status_code, answer.json()["where"]) == (400, "body")
-        assert served.http.post("/v1/completions", content=b"[]").status_code == 400
+        assert common.http.post("/v1/completions", content=b"[]").status_code == 400
     assert seen == []
 
 
-def test_an_integral_number_is_an_integer_and_the_id_is_the_servers(served: Fleet) -> None:
-    with inner(served) as seen:
-        assert ask(served.http, timely={"urgency": 1.0}).status_code == 200
+def test_an_integral_number_is_an_integer_and_the_id_is_the_servers(common: Fleet) -> None:
+    with inner(common) as seen:
+        assert ask(common.http, timely={"urgency": 1.0}).status_code == 200
     (passed,) = seen
     assert repr(passed["timely"]["urgency"]) == "1"
     assert passed["timely"]["task_id"].startswith("chatcmpl-")
@@ -225,39 +225,39 @@ def test_vllms_header_for_priorities_claims_no_more_than_the_field(guarded: Guar
         (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', "fields"),
     ],
 )
-def test_what_no_engine_could_read_is_refused(content: bytes, where: str) -> None:
-    with fleet() as served, inner(served) as seen:
-        answer = served.http.post("/v1/chat/completions", content=content, headers=JSON)
+def test_what_no_engine_could_read_is_refused(common: Fleet, content: bytes, where: str) -> None:
+    with inner(common) as seen:
+        answer = common.http.post("/v1/chat/completions", content=content, headers=JSON)
         assert (answer.json()["where"], seen) == (where, [])
         assert answer.status_code == 422
         pair = b'{"messages": [{"role": "user", "content": "\\ud83d\\ude00"}]}'
-        assert served.http.post("/v1/chat/completions", content=pair, headers=JSON).status_code == 200
+        assert common.http.post("/v1/chat/completions", content=pair, headers=JSON).status_code == 200
 
 
 @pytest.mark.parametrize(
     "fields", [b'{"messages": [{"role": "user", "content": %s%s}]}', b'{"metadata": %s%s}']
 )
-def test_no_depth_of_nesting_is_an_error_of_the_server(served: Fleet, fields: bytes) -> None:
+def test_no_depth_of_nesting_is_an_error_of_the_server(common: Fleet, fields: bytes) -> None:
     """Reading JSON, replacing special tokens and writing it again end at different depths."""
-    with inner(served):
+    with inner(common):
         for depth in (10, *range(700, 1_020, 2), 5_000):
             content = fields % (b"[" * depth, b"]" * depth)
-            answer = served.http.post("/v1/chat/completions", content=content, headers=JSON)
+            answer = common.http.post("/v1/chat/completions", content=content, headers=JSON)
             assert answer.status_code in (200, 400), (depth, answer.text)
     assert answer.json()["detail"] == "nested too deeply"
 
 
 @pytest.mark.parametrize("item", [b"[],", b"1,", b'{"a":1},', b'"a",'])
-def test_a_body_of_too_many_values_is_413_before_it_is_read(served: Fleet, item: bytes) -> None:
+def test_a_body_of_too_many_values_is_413_before_it_is_read(common: Fleet, item: bytes) -> None:
     """One of 16 MiB took three seconds, in which the server did nothing else, and 800 MB."""
-    with inner(served) as seen:
+    with inner(common) as seen:
         content = b'{"prompt": [%s 1]}' % (item * 200_001)
-        answer = served.http.post("/v1/completions", content=content, headers=JSON)
+        answer = common.http.post("/v1/completions", content=content, headers=JSON)
         assert (answer.status_code, answer.json()["where"], seen) == (413, "body", [])
         text = json.dumps({"prompt": '[{",' * 400_000 + "\\"}).encode()
-        assert served.http.post("/v1/completions", content=text, headers=JSON).status_code == 200
+        assert common.http.post("/v1/completions", content=text, headers=JSON).status_code == 200
         ids = b'{"prompt": [%s 1]}' % (b"1," * 100_000)
-        assert served.http.post("/v1/completions", content=ids, headers=JSON).status_code == 200
+        assert common.http.post("/v1/completions", content=ids, headers=JSON).status_code == 200
 
 
 class Alarmed:

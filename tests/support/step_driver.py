@@ -9,9 +9,9 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -32,12 +32,12 @@ def snapshot(table: JobTable) -> list[bytes]:
     return [store[:, : len(table)].tobytes() for store in table._stores.values()]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Work:
     """What a job will turn out to be: segments of (tokens, execution seconds, blocking)."""
 
     spec: JobSpec
-    segments: list[tuple[int, float, bool]]
+    segments: Sequence[tuple[int, float, bool]]
     cancel_s: float = math.inf
 
     @property
@@ -83,7 +83,7 @@ class StepDriver:
     def __init__(
         self,
         name: str,
-        works: list[Work],
+        works: Sequence[Work],
         machine: Machine | None = None,
         *,
         seed: int = 0,
@@ -314,7 +314,8 @@ def check_plan(table: JobTable, limits: StepLimits, plan: StepPlan) -> None:
 UTILITIES = (NORMAL, URGENT, TimeUtility(3.0, -0.5, 1.0), TimeUtility(1.0, 0.0, 1.0))
 
 
-def random_works(seed: int, jobs: int, *, span_s: float = 8.0, most_prompt: int = 300) -> list[Work]:
+@cache
+def random_works(seed: int, jobs: int, *, span_s: float = 8.0, most_prompt: int = 300) -> tuple[Work, ...]:
     """Robots' plans and ordinary requests, with everything any discipline may ask to know."""
     rng = np.random.default_rng(seed)
     apps = [f"app{index}" for index in range(1 + jobs // 4)]
@@ -356,4 +357,4 @@ def random_works(seed: int, jobs: int, *, span_s: float = 8.0, most_prompt: int 
         )
         cancel = arrival + float(rng.uniform(0.1, 5.0)) if rng.random() < 0.1 else math.inf
         works.append(Work(spec, segments, cancel))
-    return works
+    return tuple(works)

@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
+from functools import cache
 from itertools import islice, pairwise, product
 
 import pytest
@@ -23,9 +25,12 @@ from timely.plans.skill_library import find_skill_set
 MANY = 600
 
 
-def made(skill_set: str, split: Split, count: int = MANY, seed: int = 3) -> list[Case]:
+def made_anew(skill_set: str, split: Split, count: int = MANY, seed: int = 3) -> tuple[Case, ...]:
     # Each is parsed, checked and carried out as it is generated: a wrong one raises.
-    return list(islice(generate_cases(skill_set, split, seed), count))
+    return tuple(islice(generate_cases(skill_set, split, seed), count))
+
+
+made = cache(made_anew)
 
 
 @pytest.mark.parametrize("skill_set", sorted(GENERATORS))
@@ -41,9 +46,9 @@ def test_every_family_is_drawn_and_right(skill_set: str, split: Split) -> None:
 
 @pytest.mark.parametrize("skill_set", sorted(GENERATORS))
 def test_the_same_seed_gives_the_same_cases(skill_set: str) -> None:
-    first = [(case.task, case.scene, case.plan) for case in made(skill_set, "train", 50)]
-    assert first == [(case.task, case.scene, case.plan) for case in made(skill_set, "train", 50)]
-    assert first != [(case.task, case.scene, case.plan) for case in made(skill_set, "train", 50, seed=4)]
+    first = [(case.task, case.scene, case.plan) for case in made_anew(skill_set, "train", 50)]
+    assert first == [(case.task, case.scene, case.plan) for case in made_anew(skill_set, "train", 50)]
+    assert first != [(case.task, case.scene, case.plan) for case in made_anew(skill_set, "train", 50, seed=4)]
 
 
 PRINT_HASH = """
@@ -90,11 +95,11 @@ def test_the_held_out_test_is_still_the_one_scores_were_measured_on(
 def test_coined_names_are_names_of_no_table(skill_set: str) -> None:
     """And the plans that copy them are right; without a share of them nothing is drawn."""
     coined = list(islice(generate_cases(skill_set, "train", 3, coin_share=0.5), 200))
-    plain = made(skill_set, "train", 200)
+    plain = made(skill_set, "train")[:200]
     assert [case.task for case in coined] != [case.task for case in plain]
     table_words = set(re.findall("[a-z]+", f"{WORDS} {PHRASES}"))
 
-    def unknown(cases: list[Case]) -> int:
+    def unknown(cases: Sequence[Case]) -> int:
         return sum(bool(set(re.findall(r"'([a-z]+)'", case.plan)) - table_words) for case in cases)
 
     assert unknown(coined) > unknown(plain) + 20
@@ -171,7 +176,7 @@ def test_a_pattern_is_written_out() -> None:
 @pytest.mark.parametrize("skill_set", sorted(GENERATORS))
 def test_another_case_s_plan_is_wrong(skill_set: str) -> None:
     skills = find_skill_set(skill_set)
-    cases = made(skill_set, "test", 150)
+    cases = made(skill_set, "test")[:150]
     wrong = [bool(case_failure(case, other.plan, skills)) for case, other in pairwise(cases)]
     assert sum(wrong) > 0.9 * len(wrong)
 
@@ -180,7 +185,7 @@ def test_another_case_s_plan_is_wrong(skill_set: str) -> None:
 def test_doing_nothing_or_refusing_is_no_way_to_succeed(skill_set: str) -> None:
     skills = find_skill_set(skill_set)
     refusal = next(case.plan for case in made(skill_set, "train") if case.family == "unsafe")
-    tasks = [case for case in made(skill_set, "test", 200) if not case.refusal]
+    tasks = [case for case in made(skill_set, "test")[:200] if not case.refusal]
     assert all(case_failure(case, refusal, skills) for case in tasks)
 
 
@@ -196,7 +201,7 @@ def test_a_plan_in_other_words_that_does_the_same_succeeds() -> None:
 def test_first_segments_are_short() -> None:
     for skill_set in GENERATORS:
         segments = []
-        for case in made(skill_set, "train", 200):
+        for case in made(skill_set, "train")[:200]:
             segmenter = Segmenter(find_skill_set(skill_set))
             segments.append([*segmenter.feed(case.plan), *segmenter.close()][0].text)
         assert max(map(len, segments)) <= 60
