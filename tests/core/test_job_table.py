@@ -76,7 +76,7 @@ class TableAgainstDictionary(RuleBasedStateMachine):
                 assert held == value or (math.isnan(held) and math.isnan(value)), name
 
 
-TestTableAgainstDictionary = TableAgainstDictionary.TestCase
+TestTableAgainstDictionary = pytest.mark.process(TableAgainstDictionary.TestCase)
 TestTableAgainstDictionary.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 

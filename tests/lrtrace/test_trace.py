@@ -261,6 +261,7 @@ def job_lists(draw: st.DrawFn) -> list[Job]:
     ]
 
 
+@pytest.mark.process
 @given(job_lists(), st.integers(0, 2**64 - 1), texts)
 def test_written_traces_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, jobs: list[Job], seed: int, name: str

@@ -91,6 +91,7 @@ def test_every_composed_plan_has_its_forced_tokens(name: str) -> None:
     assert all(0.2 < sum(each) / len(each) < 0.5 for each in shares.values())
 
 
+@pytest.mark.process
 def test_jumping_ahead_saves_steps_and_loses_no_task() -> None:
     plain, ahead = (
         measure_capacity_point("wid3", system, 512, 1, 20.0, "rtx4090-llama3-8b", 1, "")

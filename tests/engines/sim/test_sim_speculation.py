@@ -174,6 +174,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert text(1) != text(2)
 
 
+@pytest.mark.process
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 10_000), st.sampled_from(["laps-sd", "fcfs", "semantic", "timely", "sagesched"]),

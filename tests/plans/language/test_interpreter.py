@@ -222,6 +222,7 @@ class Answers:
         return answers[skill.returns]
 
 
+@pytest.mark.process
 @settings(max_examples=300, deadline=None)
 @given(
     random_minispec_plans().map(lambda plan: ("drone", plan))

@@ -5,6 +5,7 @@ A benchmark of another package is an entry point of the group ``timely.bench``: 
 """
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 
@@ -75,4 +76,9 @@ def __getattr__(name: str) -> typer.Typer:
     """``app``, made when the command runs: a package that adds commands imports this one for its options."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _installed_app()
+
+
+@cache
+def _installed_app() -> typer.Typer:
     return make_app({entry.name: entry.load() for entry in entry_points(group=GROUP)})
