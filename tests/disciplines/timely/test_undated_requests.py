@@ -238,6 +238,44 @@ def test_predictions_of_waiting_requests_follow_the_answers_of_others() -> None:
     assert keys(discipline, table)["waiting"] > 1.5 * before
 
 
+def test_prompts_are_read_only_when_their_lengths_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrivals and ends lie between two steps of the engine; a burst of chats must not delay the next one."""
+    table, discipline = JobTable(), Timely()
+    texts: list[str] = []
+    embedder = discipline.knowledge().embedder
+    embed = embedder.embed
+    monkeypatch.setattr(embedder, "embed", lambda words: texts.extend(words) or embed(words))
+    jobs = join(table, discipline, *(replace(ordinary(str(n), expected=None), text=str(n)) for n in range(12)))
+    discipline.compose(table, limits(1.0))
+    assert texts == [], "they start in the order of their arrival"
+    for job in jobs:
+        make_resident(job, 2)
+        job.outcome = "complete"
+        discipline.finished(job, 1.0)
+        table.remove(job.job_id)
+    assert texts == []
+    discipline.maintain(table, limits(1.0))
+    assert 0 < len(texts) < 12, "some while a step is computed"
+    assert len(discipline.knowledge()) == len(texts) == 12
+
+
+def test_decisions_do_not_depend_on_when_an_engine_learns() -> None:
+    def rank(maintains: bool) -> float:
+        table, discipline = JobTable(), Timely()
+        for number in range(10):
+            (job,) = join(table, discipline, ordinary(str(number), expected=None))
+            make_resident(job, 2)
+            job.outcome = "complete"
+            discipline.finished(job, 0.0)
+            table.remove(job.job_id)
+            if maintains:
+                discipline.maintain(table, limits(0.0))
+        join(table, discipline, ordinary("last", expected=None))
+        return keys(discipline, table)["last"]
+
+    assert rank(maintains=True) == rank(maintains=False)
+
+
 def test_memory_goes_to_the_better_index_unless_recomputing_costs_more() -> None:
     def evicts(output_tokens: int, prompt: int) -> list[object]:
         table, discipline = JobTable(), Timely()

@@ -60,7 +60,7 @@ from timely.disciplines.tardiness.job_numbers import Numbers
 from timely.disciplines.tardiness.step import Step
 from timely.disciplines.timely.index import Machine, timely_step_slots
 from timely.disciplines.timely.price import DelayPrice
-from timely.disciplines.timely.requests import UndatedRequests, is_discipline_job_undated
+from timely.disciplines.timely.requests import LEARNED_A_STEP, UndatedRequests, is_discipline_job_undated
 from timely.disciplines.timely.step import UtilityStep
 
 SLOPE = -0.1 * NORMAL.alpha
@@ -135,9 +135,11 @@ class Timely(WeightedTardiness):
         return cls(HistoryPredictor.from_file(path))
 
     def knowledge(self) -> HistoryPredictor:
+        self._requests.learn()
         return self._requests.answers.history
 
     def recall(self, knowledge: object) -> None:
+        self._requests.learn()
         self._requests.answers.history = cast(HistoryPredictor, knowledge)
 
     # ------------------------------------------------------------------ hooks
@@ -167,6 +169,10 @@ class Timely(WeightedTardiness):
         super().finished(job, now)
         if is_discipline_job_undated(job):
             self._requests.finished(job, now)
+
+    def maintain(self, table: JobTable, limits: StepLimits) -> None:
+        super().maintain(table, limits)
+        self._requests.learn(LEARNED_A_STEP)
 
     def _unsettle(self, now: float) -> None:
         if self._steady_jobs:

@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 
 from timely.core.arrays import Floats, Ints
-from timely.core.job import Job, JobId, JobTable
+from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.core.utility import NORMAL
 from timely.disciplines.output_length import COMPLETE_OUTCOMES
 from timely.disciplines.predictors.app_cost import AppCosts
@@ -35,6 +35,9 @@ RENEWALS_PER_ANSWER = 4
 
 RENEWED_TOGETHER, RENEWED_S = 16, 0.1
 """Most predictions that are renewed at a time, and the least time from one time to the next, seconds."""
+
+LEARNED_A_STEP, MOST_UNLEARNED = 8, 256
+"""Answers that are learned from while a step is computed, and how many may wait for that."""
 
 
 @dataclass(slots=True)
@@ -74,6 +77,10 @@ class UndatedRequests:
         self._places: dict[JobId, int] = {}
         self._beliefs: dict[JobId, Belief] = {}
         """The oldest prediction first."""
+        self._newcomers: dict[JobId, Job] = {}
+        """Not predicted yet: many a request ends before its length matters to any decision."""
+        self._ended: list[tuple[JobSpec, Belief | None, int]] = []
+        """Answers to learn from and their tokens, before the next prediction."""
         self._renewals = 0
         """Predictions to renew for the answers since the last time, at most."""
         self._renewed_s = -math.inf
@@ -104,12 +111,13 @@ class UndatedRequests:
     # ------------------------------------------------------------------ hooks
 
     def arrived(self, job: Job, now: float) -> None:
-        """Predict its length and, with an application's first request, the application's cost."""
+        """With an application's first request, predict the application's cost."""
         if not self._free:
             self._grow()
         place = self._free.pop()
         self._places[job.job_id] = place
-        self._predict([job], [self.answers.embed(job.spec)])
+        self._seen_prompt[place] = -1
+        self._newcomers[job.job_id] = job
         self.own_tokens[place] = self.own_rounds[place] = 0.0
         self.tags[place], self.apps[place] = math.nan, 0
         if job.spec.hints.app:
@@ -118,6 +126,7 @@ class UndatedRequests:
 
     def _predict(self, jobs: Sequence[Job], vectors: Sequence[Vectors | None]) -> None:
         """Predict their lengths; indices from earlier predictions are void."""
+        self.learn()
         places = [self._places[job.job_id] for job in jobs]
         self.lengths[places] = self.answers.predict([job.spec for job in jobs], vectors)
         self._seen_prompt[places] = -1
@@ -128,6 +137,7 @@ class UndatedRequests:
         """Renew the oldest predictions, some at a time, if enough answers have come since."""
         if not self._renewals or now < self._renewed_s + RENEWED_S:
             return
+        self.learn()
         oldest = islice(self._beliefs.values(), min(self._renewals, RENEWED_TOGETHER))
         self._renewals, self._renewed_s = 0, now
         least = self.answers.answer_count / (1.0 + MORE_ANSWERS)
@@ -147,15 +157,24 @@ class UndatedRequests:
         self._round_tokens.learn(tokens)
 
     def finished(self, job: Job, now: float) -> None:
-        """Learn from a request that is about to leave the table."""
+        """Note the answer of a request that is about to leave the table."""
         self._free.append(self._places.pop(job.job_id))
-        vector = self._beliefs.pop(job.job_id).vector
+        self._newcomers.pop(job.job_id, None)
+        belief = self._beliefs.pop(job.job_id, None)
         output = int(job.table.output_tokens[job.row])
         if job.outcome in COMPLETE_OUTCOMES and output > 0:
-            self.answers.learn(job.spec, vector, output)
+            self._ended.append((job.spec, belief, output))
             self._renewals += RENEWALS_PER_ANSWER
+            if len(self._ended) >= MOST_UNLEARNED:
+                self.learn()
         if job.spec.hints.app:
             self.applications.leave(job, now)
+
+    def learn(self, most: int = MOST_UNLEARNED) -> None:
+        """Learn from so many answers that have ended; decisions are the same whenever it is called."""
+        for spec, belief, output in self._ended[:most]:
+            self.answers.learn(spec, belief.vector if belief else self.answers.embed(spec), output)
+        del self._ended[:most]
 
     # ------------------------------------------------------------------ numbers
 
@@ -193,6 +212,10 @@ class UndatedRequests:
             places: those of the rows in the columns.
             prompt_token: use of a prompt token, as rounds of each request, shape ``(len(rows),)``.
         """
+        if self._newcomers:
+            jobs = list(self._newcomers.values())
+            self._newcomers.clear()
+            self._predict(jobs, [self.answers.embed(job.spec) for job in jobs])
         output, prompt = table.output_tokens[rows], table.prefill_left[rows]
         stale = (prompt != self._seen_prompt[places]) | (output >= self._seen_output[places] + REFRESH_TOKENS)
         if stale.any():

@@ -1,7 +1,8 @@
 """Processor time of our scheduler beside vLLM's own, on the same queue and without a model.
 
 A stub takes the place of the executor: it returns a token for every request that decodes.
-Only ``schedule`` and ``update_from_output`` are measured, the scheduler's share of every step of the engine.
+``schedule`` and ``update_from_output`` are measured, the scheduler's share of every step of the engine, and what a
+request that arrives takes.
 """
 
 import gc
@@ -37,7 +38,8 @@ def measure_vllm_steps(
         timer: seconds of processor time.
 
     Returns:
-        ``{"stock_us", "timely_us", "stock_schedule_us", "timely_schedule_us", "ratio"}``: medians, microseconds a step.
+        ``{"stock_us", "timely_us", "stock_schedule_us", "timely_schedule_us", "ratio", "stock_arrival_us",
+        "timely_arrival_us"}``: medians, microseconds a step, and a request.
     """
     queues = {name: _Queue(name == "stock", running, waiting, timer) for name in ("stock", "timely")}
     gc.collect()
@@ -55,6 +57,7 @@ def measure_vllm_steps(
     for name, steps in costs.items():
         result[f"{name}_us"] = 1e6 * statistics.median(schedule + update for schedule, update in steps)
         result[f"{name}_schedule_us"] = 1e6 * statistics.median(schedule for schedule, _ in steps)
+        result[f"{name}_arrival_us"] = 1e6 * statistics.median(queues[name].arrivals_s)
     return {**result, "ratio": result["timely_us"] / result["stock_us"]}
 
 
@@ -65,6 +68,8 @@ class _Queue:
         self._timer = timer
         self._scheduler, self._hasher = _make_scheduler(stock, running)
         self._arrivals = 0
+        self.arrivals_s: list[float] = []
+        """What each request took as it arrived, seconds."""
         for _ in range(running + waiting):
             self._arrive()
 
@@ -76,16 +81,17 @@ class _Queue:
         self._arrivals += 1
         # The answers of the first batch end at different steps.
         tokens = OUTPUT_TOKENS if number >= MAX_RUNNING else 1 + number % OUTPUT_TOKENS
-        self._scheduler.add_request(
-            Request(
-                str(number),
-                [1000 + number] * PROMPT_TOKENS,
-                SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True),
-                None,
-                arrival_time=float(number),
-                block_hasher=self._hasher,
-            )
+        request = Request(
+            str(number),
+            [1000 + number] * PROMPT_TOKENS,
+            SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True),
+            None,
+            arrival_time=float(number),
+            block_hasher=self._hasher,
         )
+        begin_s = self._timer()
+        self._scheduler.add_request(request)
+        self.arrivals_s.append(self._timer() - begin_s)
 
     def run(self, steps: int) -> list[tuple[float, float]]:
         """Do some steps; the seconds of ``schedule`` and of ``update_from_output`` in each."""
