@@ -245,7 +245,10 @@ def test_prompts_are_read_only_when_their_lengths_matter(monkeypatch: pytest.Mon
     embedder = discipline.knowledge().embedder
     embed = embedder.embed
     monkeypatch.setattr(embedder, "embed", lambda words: texts.extend(words) or embed(words))
-    jobs = join(table, discipline, *(replace(ordinary(str(n), expected=None), text=str(n)) for n in range(12)))
+    discipline.compose(table, limits(0.9))
+    jobs = join(
+        table, discipline, *(replace(ordinary(str(n), expected=None), text=str(n)) for n in range(12))
+    )
     discipline.compose(table, limits(1.0))
     assert texts == [], "they start in the order of their arrival"
     for job in jobs:

@@ -68,10 +68,25 @@ def command(
         )
     if "waiting_us" in result:
         rows = [
-            (length, f"{cost['stock_us']:.0f}", f"{cost['timely_us']:.0f}", f"{cost['ratio']:.2f}")
+            (
+                length,
+                f"{cost['stock_us']:.0f}",
+                f"{cost['timely_us']:.0f}",
+                f"{cost['ratio']:.2f}",
+                f"{cost['stock_arrival_us']:.0f}",
+                f"{cost['timely_arrival_us']:.0f}",
+            )
             for length, cost in result["waiting_us"].items()
         ]
-        show_table(console, ("waiting", "vLLM's scheduler, µs a step", "Timely's, µs", "ratio"), rows)
+        headings = (
+            "waiting",
+            "vLLM's scheduler, µs a step",
+            "Timely's, µs",
+            "ratio",
+            "an arrival, µs",
+            "Timely's, µs",
+        )
+        show_table(console, headings, rows)
 
 
 def _measure_queues(lengths: list[int]) -> dict[str, Any]:

@@ -151,7 +151,8 @@ class Timely(WeightedTardiness):
 
     def arrived(self, job: Job, now: float) -> None:
         if is_discipline_job_undated(job):
-            self._requests.arrived(job, now)
+            # In the order of arrival lengths do not matter, and a burst must not delay the next step.
+            self._requests.arrived(job, now, predicts=not self._by_arrival)
         super().arrived(job, now)
 
     @property

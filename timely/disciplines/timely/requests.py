@@ -110,19 +110,31 @@ class UndatedRequests:
 
     # ------------------------------------------------------------------ hooks
 
-    def arrived(self, job: Job, now: float) -> None:
-        """With an application's first request, predict the application's cost."""
+    def arrived(self, job: Job, now: float, *, predicts: bool) -> None:
+        """With an application's first request, predict the application's cost.
+
+        Args:
+            predicts: predict its length at once, not when a decision needs it first.
+        """
         if not self._free:
             self._grow()
         place = self._free.pop()
         self._places[job.job_id] = place
         self._seen_prompt[place] = -1
         self._newcomers[job.job_id] = job
+        if predicts:
+            self._predict_newcomers()
         self.own_tokens[place] = self.own_rounds[place] = 0.0
         self.tags[place], self.apps[place] = math.nan, 0
         if job.spec.hints.app:
             app = self.applications.join(job, now)
             self.tags[place], self.apps[place] = app.tag, app.number
+
+    def _predict_newcomers(self) -> None:
+        if self._newcomers:
+            jobs = list(self._newcomers.values())
+            self._newcomers.clear()
+            self._predict(jobs, [self.answers.embed(job.spec) for job in jobs])
 
     def _predict(self, jobs: Sequence[Job], vectors: Sequence[Vectors | None]) -> None:
         """Predict their lengths; indices from earlier predictions are void."""
@@ -212,10 +224,7 @@ class UndatedRequests:
             places: those of the rows in the columns.
             prompt_token: use of a prompt token, as rounds of each request, shape ``(len(rows),)``.
         """
-        if self._newcomers:
-            jobs = list(self._newcomers.values())
-            self._newcomers.clear()
-            self._predict(jobs, [self.answers.embed(job.spec) for job in jobs])
+        self._predict_newcomers()
         output, prompt = table.output_tokens[rows], table.prefill_left[rows]
         stale = (prompt != self._seen_prompt[places]) | (output >= self._seen_output[places] + REFRESH_TOKENS)
         if stale.any():
