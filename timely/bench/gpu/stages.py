@@ -312,10 +312,10 @@ def measure_live_in_process(folder: Path, settings: GpuSettings, left_s: float) 
 
 STAGES: dict[str, Stage] = {
     "model": Stage(_write_model, 10.0),
-    "calibrate": Stage(_calibrate, 120.0),
-    "predict": Stage(_predict, 60.0),
+    "calibrate": Stage(_calibrate, 150.0),
+    "predict": Stage(_predict, 30.0),
     "overhead": Stage(_overhead, 60.0),
-    "live": Stage(_live, 330.0),
-    "plain": Stage(_plain, 240.0),
+    "live": Stage(_live, 350.0),
+    "plain": Stage(_plain, 260.0),
 }
 """In order: the prediction is registered before the runs that it predicts."""
