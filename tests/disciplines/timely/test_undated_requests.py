@@ -256,8 +256,10 @@ def test_prompts_are_read_only_when_their_lengths_matter(monkeypatch: pytest.Mon
         job.outcome = "complete"
         discipline.finished(job, 1.0)
         table.remove(job.job_id)
-    assert texts == []
-    discipline.maintain(table, limits(1.0))
+    join(table, discipline, replace(ordinary("next", expected=None), arrival_s=2.0))
+    discipline.compose(table, limits(2.0))
+    assert texts == [], "nor is an answer learned from between two steps"
+    discipline.maintain(table, limits(2.0))
     assert 0 < len(texts) < 12, "some while a step is computed"
     assert len(discipline.knowledge()) == len(texts) == 12
 

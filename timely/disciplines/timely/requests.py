@@ -149,10 +149,9 @@ class UndatedRequests:
         """Renew the oldest predictions, some at a time, if enough answers have come since."""
         if not self._renewals or now < self._renewed_s + RENEWED_S:
             return
-        self.learn()
         oldest = islice(self._beliefs.values(), min(self._renewals, RENEWED_TOGETHER))
         self._renewals, self._renewed_s = 0, now
-        least = self.answers.answer_count / (1.0 + MORE_ANSWERS)
+        least = (self.answers.answer_count + len(self._ended)) / (1.0 + MORE_ANSWERS)
         stale = [belief for belief in oldest if belief.answers < least]
         for belief in stale:
             del self._beliefs[belief.job.job_id]
