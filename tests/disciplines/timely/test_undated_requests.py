@@ -18,6 +18,7 @@ from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.predictors.app_cost import OnlineAppCosts, TrainedAppCosts, predictor_kv_token_time
+from timely.disciplines.predictors.embedding import Vectors
 from timely.disciplines.predictors.history import HistoryPredictor
 from timely.disciplines.timely.applications import Applications
 from timely.disciplines.timely.discipline import Timely
@@ -244,7 +245,12 @@ def test_prompts_are_read_only_when_their_lengths_matter(monkeypatch: pytest.Mon
     texts: list[str] = []
     embedder = discipline.knowledge().embedder
     embed = embedder.embed
-    monkeypatch.setattr(embedder, "embed", lambda words: texts.extend(words) or embed(words))
+
+    def embed_and_note(words: list[str]) -> Vectors:
+        texts.extend(words)
+        return embed(words)
+
+    monkeypatch.setattr(embedder, "embed", embed_and_note)
     discipline.compose(table, limits(0.9))
     jobs = join(
         table, discipline, *(replace(ordinary(str(n), expected=None), text=str(n)) for n in range(12))

@@ -78,15 +78,13 @@ def command(
             )
             for length, cost in result["waiting_us"].items()
         ]
-        headings = (
-            "waiting",
-            "vLLM's scheduler, µs a step",
-            "Timely's, µs",
-            "ratio",
-            "an arrival, µs",
-            "Timely's, µs",
-        )
-        show_table(console, headings, rows)
+        show_table(
+            console,
+            (
+                "waiting", "vLLM's scheduler, µs a step", "Timely's, µs", "ratio", "an arrival, µs", "Timely's, µs",
+            ),
+            rows,
+        )  # fmt: skip
 
 
 def _measure_queues(lengths: list[int]) -> dict[str, Any]:
