@@ -365,6 +365,21 @@ def test_a_stream_that_cannot_be_read_is_an_error_of_the_server(content: bytes) 
         list(timely.submit("short", skill_set=SKILLS))
 
 
+def test_an_event_stream_is_not_compressed_on_its_way() -> None:
+    """Caddy, for one, compresses every text that a client takes so, and events were waited for in vain."""
+    encodings: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        encodings.append(request.headers["accept-encoding"])
+        content = b"id: 1\nevent: accepted\ndata: {}\n\n"
+        return httpx.Response(200, stream=httpx.ByteStream(content))
+
+    with TimelyClient(transport=httpx.MockTransport(answer)) as timely:
+        timely.submit("short", skill_set=SKILLS)
+        timely.resume("t").close()
+    assert encodings == ["identity"] * 2
+
+
 def test_a_damaged_answer_is_a_lost_connection() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         """As a proxy that changes a body and keeps its header."""

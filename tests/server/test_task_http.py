@@ -23,6 +23,7 @@ def test_a_plan_comes_in_segments_each_when_the_robot_needs_it(served: Fleet) ->
     with served.http.stream("POST", "/v1/tasks", json=body(tuf="urgent")) as response:
         reader = Reader(response)
         assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.headers["cache-control"] == "no-store, no-transform"
         event_id, name, accepted = reader.next()
         assert (event_id, name) == (1, "accepted")
         assert accepted["robot"] == "tiny"

@@ -95,6 +95,8 @@ class AsyncConnection:
         Raises:
             TimelyError: the server refused the request. httpx.RequestError: the connection broke.
         """
+        # The events are read as they come, so no proxy may compress them.
+        headers = {"Accept-Encoding": "identity", **headers}
         request = self.http.build_request(
             method, url, json=json, headers=headers, timeout=self._stream_timeout
         )

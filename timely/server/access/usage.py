@@ -91,10 +91,15 @@ class Usage:
             end_s: expected time until one of the principal's generations ends, seconds; None: not known.
 
         Raises:
-            RateLimited: the principal is over its limits.
+            TooLarge: the request alone is over the limit. RateLimited: the principal is over its limits.
         """
         now = self._requested_s[principal.name] = self._clock.now()
         limits = principal.limits
+        if limits.live_plans is not None and generations > limits.live_plans:
+            raise TooLarge(
+                f"{generations} generations; {principal.name} may have {limits.live_plans}",
+                where="live_plans",
+            )
         if limits.live_plans is not None and live_plans + generations > limits.live_plans:
             raise RateLimited(
                 f"{principal.name} has {live_plans} plans in generation; its limit is {limits.live_plans}",

@@ -35,7 +35,9 @@ class _Stream(Response):
     media_type = EVENT_STREAM
 
     def __init__(self, service: TaskService, headers: dict[str, str]) -> None:
-        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers})
+        # No proxy may keep events back, to compress them for example.
+        own = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
+        super().__init__(headers={**own, **headers})
         # The length of a stream is not known in advance.
         del self.headers["content-length"]
         self._service = service

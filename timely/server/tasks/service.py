@@ -274,7 +274,7 @@ class TaskService:
         """Count a request for generations.
 
         Raises:
-            RateLimited: the principal is over its limits.
+            RateLimited, TooLarge: the principal is over its limits.
         """
         live_plans = self.tasks.live_of(principal.name)
         self.usage.count_request(principal, live_plans, generations, self.tasks.next_place_s(principal.name))
