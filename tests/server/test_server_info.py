@@ -201,6 +201,8 @@ def test_health_and_openapi(served: Fleet) -> None:
     document = served.http.get("/openapi.json").json()
     schema = document["paths"]["/v1/tasks"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert schema["required"] == ["task", "skill_set"]
+    bodies = {path: document["paths"][path]["post"]["requestBody"] for path in ("/v1/tasks", "/v1/stop")}
+    assert [body["required"] for body in bodies.values()] == [True, False]
     names, fields = schema["properties"]["tuf"]["anyOf"]
     assert names["enum"] == ["normal", "urgent"]
     assert fields["properties"]["ert_s"]["minimum"] == 0

@@ -113,7 +113,7 @@ def validate_body(model: TypeAdapter[Model], value: object) -> Model:
 
 
 @cache
-def body_schema(model: type[object], *, many: bool = False) -> dict[str, Any]:
+def body_schema(model: type[object], *, many: bool = False, required: bool = True) -> dict[str, Any]:
     """The OpenAPI of a body that the route reads itself: one, or with ``many`` a list of them, too."""
     schema = TypeAdapter(model).json_schema()
     if model is ReportBody:
@@ -127,7 +127,7 @@ def body_schema(model: type[object], *, many: bool = False) -> dict[str, Any]:
         ]
     if many:
         schema = {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1}]}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -21,7 +21,7 @@ Agents = Annotated[
 router = APIRouter(prefix="/v1/stop", tags=["stop"])
 
 
-@router.post("", openapi_extra=body_schema(StopBody))
+@router.post("", openapi_extra=body_schema(StopBody, required=False))
 async def stop(request: Request) -> JSONResponse:
     """Stop every robot. The response has each robot's state: ``halted``, ``at_rest``, or ``unknown`` without an
     acknowledgement in time. ``success`` needs at least one robot and none that is unknown. A stop needs no body."""
