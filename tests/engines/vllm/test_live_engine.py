@@ -274,6 +274,13 @@ async def test_an_engine_error_in_an_openai_request_gets_the_answer_of_vllm(
     assert (answer.status_code, answer.json()["error"]["type"]) == (500, "InternalServerError")
 
 
+async def test_an_eager_engine_compiles_nothing_while_it_serves(engine: VllmEngine) -> None:
+    """The first chat with log-probabilities kept all robots waiting for a compiler, 24 s here."""
+    (process,) = engine._llm.engine_core.resources.engine_manager.processes
+    environment = await asyncio.to_thread(Path(f"/proc/{process.pid}/environ").read_bytes)
+    assert b"TORCHDYNAMO_DISABLE=1" in environment.split(b"\0")
+
+
 async def test_a_chat_has_a_grammar_of_its_own_beside_a_plan(engine: VllmEngine) -> None:
     schema = {
         "type": "object",

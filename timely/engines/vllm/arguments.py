@@ -249,3 +249,14 @@ def set_vllm_environment(options: VllmOptions) -> None:
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     if options.model is None or Path(options.model).is_dir():
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def keep_torch_from_compiling(arguments: Any) -> None:
+    """Let an eager engine on a CPU compile nothing, in the processes that are started from here on.
+
+    vLLM compiles what log-probabilities need at the first request for them. All generations would wait for seconds.
+    """
+    from vllm.platforms import current_platform
+
+    if arguments.enforce_eager and current_platform.is_cpu():
+        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")

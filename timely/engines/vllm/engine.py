@@ -42,6 +42,7 @@ from timely.engines.base import (
 from timely.engines.vllm.arguments import (
     EngineSizes,
     VllmOptions,
+    keep_torch_from_compiling,
     parse_vllm_arguments,
     set_vllm_environment,
     vllm_engine_features,
@@ -144,6 +145,7 @@ class VllmEngine(Engine):
 
             register_vllm_plugin()
             self._args = parse_vllm_arguments(self.options)
+            keep_torch_from_compiling(self._args)
         card = self._planner_card()
         self._identity = await asyncio.to_thread(self._identify)
         self.planner_skill_sets = frozenset(card.skill_sets if card else ())
