@@ -95,7 +95,7 @@ def test_tokens_that_give_other_segments_are_refused() -> None:
     scene = resume(wrong)
     scene.run()
     assert scene.finished == {"plan": "error"}
-    assert scene.accounts["plan"]["error"]["code"] == Conflict.code
+    assert scene.accounts["plan"]["error"]["where"] == "timely.history"
     scene.check_empty()
     with pytest.raises(Conflict, match="not recorded"):
         resume(PlanHistory(0.0, (SegmentReady("plan", 0, "go();", 4, 1.0, 0.05, 1.05),)))
