@@ -124,7 +124,8 @@ def fuzz(schemathesis: Path, seconds: int, seed: int, phases: str, more: list[st
         command = [
             str(schemathesis), "run", f"{server.url}/openapi.json", "--phases", phases, "--checks", "all",
             # ``DELETE`` of a task cancels it, and it can still be read.
-            "--exclude-checks", "use_after_free", "--max-time", str(seconds), "--seed", str(seed), "--continue-on-failure", "--request-timeout", "10",
+            "--exclude-checks", "use_after_free",
+            "--max-time", str(seconds), "--seed", str(seed), "--continue-on-failure", "--request-timeout", "10",
             "--no-color", *more,
         ]  # fmt: skip
         environment = {**os.environ, "COLUMNS": "120", "NO_PROXY": "*", "PYTHONPATH": ""}
