@@ -74,7 +74,7 @@ def test_a_misspelt_parameter_is_refused(
     with pytest.raises(UnknownName, match=r"unknown parameter 'on_bsuy'; known: .*\bon_busy\b"):
         start_bridge_fleet(bridge, domain_id=domain_id)
     wrong_type = parse_bridge_fleet({"robots": {"drone1": ROBOT}, "bridge": {"heartbeat_misses": "two"}})
-    with pytest.raises(InvalidInput, match=r"parameters of the fleet: .*heartbeat_misses"):
+    with pytest.raises(InvalidInput, match=r"parameters of /timely_bridge: .*heartbeat_misses"):
         start_bridge_fleet(wrong_type, domain_id=domain_id)
     spelt = {"seed": 3, "task_silence_s": 2.0, "wake_latency_us": 5, "use_sim_time": False}
     DriverProcesses(parse_bridge_fleet({"robots": {"drone1": {**ROBOT, "parameters": spelt}}}), tmp_path)

@@ -74,7 +74,8 @@ class ManagedNode(LifecycleNode):
         try:
             return super().declare_parameter(*arguments, **options)
         except ParameterException as error:
-            raise InvalidInput(str(error), where="parameters") from error
+            where = f"parameters of {self.get_fully_qualified_name()}"
+            raise InvalidInput(str(error), where=where) from error
 
     def value(self, name: str) -> Any:
         return self.get_parameter(name).value
