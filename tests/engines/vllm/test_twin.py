@@ -419,6 +419,17 @@ def test_the_same_decisions_with_a_cached_prefix(vllm_config: Any, discipline: s
     check_same_steps(live, simulation)
 
 
+@pytest.mark.parametrize("discipline", ["las", "priority"])
+def test_the_same_decisions_where_a_shared_prefix_fits_and_whole_prompts_do_not(
+    vllm_config: Any, discipline: str
+) -> None:
+    """Newcomers bring few blocks of their own. Taken for whole prompts they evicted parked plans for nothing."""
+    tasks = trace(seed=1110, jobs=50, shared=320)
+    live = steps(Twin(vllm_config, tasks, discipline, blocks=60).run())
+    simulation = steps(simulated(tasks, discipline, blocks=60))
+    check_same_steps(live, simulation)
+
+
 NAMED_TOKENS = 80
 """Tokens of a block that a trace names; short ones, since prompts are short here, and no multiple of ``BLOCK``."""
 

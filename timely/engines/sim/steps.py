@@ -196,7 +196,8 @@ class Steps:
         partial: list[JobId] = []
         prefill_tokens = context = 0
         squares = 0.0
-        for job_id, share in plan.tokens.items():
+        # As in vLLM, newcomers come last: they find what the others are about to compute of their prefix.
+        for job_id, share in sorted(plan.tokens.items(), key=self._is_newcomer):
             live = self._live[job_id]
             row = live.job.row
             if ahead and _ends(live):
@@ -235,6 +236,9 @@ class Steps:
                 else:
                     live.pending += 1
         return SimStep(members, prefill_tokens, squares, context, frozenset(partial))
+
+    def _is_newcomer(self, share: tuple[JobId, int]) -> bool:
+        return not self._controller.table.resident[self._live[share[0]].job.row]
 
     def _time_s(
         self, now: float, step: SimStep, decodes: int, prefills: int, drafts: int, moved_tokens: int

@@ -62,14 +62,20 @@ class BlockManager:
         return blocks
 
     def look_up_prefixes(self, free_blocks: int) -> None:
-        """Refresh what waiting requests would find cached, and while memory is short, how many blocks are shared."""
+        """Refresh what waiting requests would find cached, and while memory is short, how many blocks are shared.
+
+        It is short, too, while there is no room for the first waiting ones with all of their blocks.
+        """
         table = self._controller.table
         short = free_blocks < SHORTAGE * self._pool.num_gpu_blocks
         if not short and bool(table.resident.all()):
             return
+        waiting = self._scheduler.waiting.first(PREFIX_LOOK_UPS + LATER_LOOK_UPS)
+        # Taken for whole prompts, the next to come would seem to need an eviction.
+        tokens = sum(request.num_tokens + self.block_tokens for request in waiting[:PREFIX_LOOK_UPS])
+        short = short or tokens > free_blocks * self.block_tokens
         if short and self._any_cached:
             self._count_shared()
-        waiting = self._scheduler.waiting.first(PREFIX_LOOK_UPS + LATER_LOOK_UPS)
         get, holds = self._live.get, self._prefix.holds
         self._turn = (self._turn + 1) % 3
         for request in waiting[:PREFIX_LOOK_UPS] + waiting[PREFIX_LOOK_UPS + self._turn :: 3]:

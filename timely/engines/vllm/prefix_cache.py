@@ -4,6 +4,7 @@ vLLM looks a prefix up when it admits a request. The discipline needs the answer
 is cached costs a fraction. Evicting a job frees only the blocks that no other request holds.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
 
@@ -62,14 +63,17 @@ class PrefixView:
         return [blocks[0] for blocks in cached_blocks if blocks and blocks[0].ref_cnt == 0]
 
     def held_by_others(self, request: Any, cached_blocks: int) -> int:
-        """Of the ``cached_blocks`` of a waiting request, those that running ones hold: they cost no free block."""
-        count = 0
-        for block_hash in request.block_hashes[:cached_blocks]:
-            blocks = self._pool.get_cached_block(block_hash, [0])
-            if not blocks or blocks[0].ref_cnt == 0:
-                break
-            count += 1
-        return count
+        """Of the ``cached_blocks`` of a waiting request, those that running ones hold: they cost no free block.
+
+        A request that holds a block holds all blocks before it, so these come first.
+        """
+        hashes = request.block_hashes
+
+        def is_free(place: int) -> bool:
+            blocks = self._pool.get_cached_block(hashes[place], [0])
+            return not blocks or blocks[0].ref_cnt == 0
+
+        return bisect_left(range(cached_blocks), True, key=is_free)
 
     def shared_blocks(self, request: Any, estimate: int = 0) -> int:
         """Of the blocks of a running request, those that others hold too: its eviction would not free them.
