@@ -26,7 +26,7 @@ class ServerSettings:
             meanwhile.
         keepalive_s: silence after which an event stream carries a comment, seconds.
         send_timeout_s: how long a client may leave what was sent unread at a time, seconds; altogether ten times as
-            long.
+            long, less the time in which it has read all.
         ack_timeout_s: how long a client's machine may acknowledge nothing before its connection ends, seconds; longer
             than a robot's client tries to come back.
         body_timeout_s: how long a request body may take to arrive, seconds.
