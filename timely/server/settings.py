@@ -25,8 +25,8 @@ class ServerSettings:
         drain_s: how long plans and answers in generation may finish after SIGTERM, seconds; no task is admitted
             meanwhile.
         keepalive_s: silence after which an event stream carries a comment, seconds.
-        send_timeout_s: how long a client may leave what was sent unread at a time, seconds; altogether ten times as
-            long, less the time in which it has read all.
+        send_timeout_s: how long a client may leave what was sent unread at a time, seconds. Altogether it may do so ten
+            times as long, less the time in which it has read all.
         ack_timeout_s: how long a client's machine may acknowledge nothing before its connection ends, seconds; longer
             than a robot's client tries to come back.
         body_timeout_s: how long a request body may take to arrive, seconds.
