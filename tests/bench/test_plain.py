@@ -12,7 +12,7 @@ import pytest
 from timely.bench import plain
 from timely.bench.plain import MEASURES, SERVERS, VllmBench, benchmark_plain_throughput
 from timely.cli.main import run_timely_command
-from timely.core.errors import InvalidInput
+from timely.core.errors import EngineFailed, InvalidInput
 
 SPEED = {"stock": 100.0, "plugged": 90.0, "served": 80.0}
 
@@ -37,6 +37,7 @@ class FakeProcess:
     """A server that starts at once."""
 
     events: ClassVar[list[str]] = []
+    broken: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, name: str, *arguments: object, **more: object) -> None:
         self.name = name
@@ -44,7 +45,9 @@ class FakeProcess:
     def start(self) -> None:
         self.events.append(f"start {self.name}")
 
-    def wait_until(self, healthy: object, seconds: float) -> None: ...
+    def wait_until(self, healthy: object, seconds: float) -> None:
+        if self.name in self.broken:
+            raise EngineFailed("ended with 1", where=self.name)
 
     def stop(self) -> None:
         self.events.append(f"stop {self.name}")
@@ -65,6 +68,35 @@ def test_kept_servers_are_started_once(
     events = FakeProcess.events
     assert sum(event.startswith("start") for event in events) == starts
     assert sum(event.startswith("stop") for event in events) == starts
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("arguments", [("--kv-cache-memory-bytes", "2000000000"), ()])
+def test_servers_start_side_by_side_only_if_none_measures_the_free_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keep: bool, arguments: tuple[str, ...]
+) -> None:
+    """On a GPU vLLM refuses to start while another server takes memory, unless it is told the size of its cache."""
+    monkeypatch.setattr(plain, "ChildProcess", FakeProcess)
+    monkeypatch.setattr(FakeProcess, "events", [])
+    bench = VllmBench(tmp_path, "/model", arguments, "timely", 48, keep)
+    monkeypatch.setattr(bench, "_load", lambda server, *rest: FakeProcess.events.append("load"))
+    bench.run("plugged", 0)
+    before = FakeProcess.events[: FakeProcess.events.index("load")]
+    together = [f"start server {server}" for server in SERVERS]
+    assert before == (together if keep and arguments else ["start server plugged"])
+    bench.close()
+
+
+def test_a_server_that_does_not_start_ends_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(plain, "ChildProcess", FakeProcess)
+    monkeypatch.setattr(FakeProcess, "events", [])
+    monkeypatch.setattr(FakeProcess, "broken", ("server served",))
+    bench = VllmBench(tmp_path, "/model", ("--kv-cache-memory-bytes", "1"), "timely", 48, keep=True)
+    with pytest.raises(EngineFailed, match="ended with 1"):
+        bench.run("stock", 0)
+    assert {f"stop server {server}" for server in SERVERS} <= set(FakeProcess.events)
 
 
 def test_ratios_are_of_medians_over_stock_and_servers_take_turns() -> None:

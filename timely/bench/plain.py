@@ -91,7 +91,8 @@ class VllmBench:
         arguments: of vLLM, the same for all servers.
         discipline: of the servers with our scheduler.
         prompts: requests of a run.
-        keep: start each server once and leave it idle between its runs. All must fit into memory together.
+        keep: start each server once and leave it idle between its runs. All must fit into memory together. They start
+            side by side if ``arguments`` have the size of the cache; else vLLM measures the memory that is free.
     """
 
     def __init__(
@@ -109,17 +110,22 @@ class VllmBench:
         self._discipline = discipline
         self._prompts = prompts
         self._keep = keep
+        self._together = keep and "--kv-cache-memory-bytes" in self._arguments
         self._running: dict[str, tuple[ChildProcess, int]] = {}
 
     def run(self, server: str, seed: int) -> Mapping[str, float]:
         try:
             if server not in self._running:
-                # Servers that stay start side by side.
-                for name in SERVERS if self._keep else (server,):
+                names = SERVERS if self._together else (server,)
+                for name in names:
                     self._start(name, seed)
-                for process, port in self._running.values():
+                for name in names:
+                    process, port = self._running[name]
                     process.wait_until(partial(_is_healthy, port), START_S)
             return self._load(server, self._running[server][1], seed)
+        except BaseException:
+            self.close()
+            raise
         finally:
             if not self._keep:
                 self.close()
