@@ -138,6 +138,7 @@ class Answerer:
                 past_key_values=cache,
                 max_new_tokens=MAX_NEW_TOKENS,
                 do_sample=False,
+                eos_token_id=eos,
                 pad_token_id=eos,
                 logits_processor=[] if rules is None else [_Guide(rules, names, width)],
             )

@@ -164,6 +164,18 @@ def test_answers_together_are_those_of_one_by_one(base: Path, constrained: bool)
         assert answerer.tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True) == plan
 
 
+@pytest.mark.process
+def test_an_answer_ends_with_its_tokenizers_token_whatever_the_model_names(base: Path) -> None:
+    """Behind the end of the grammar every token is allowed."""
+    from timely.planner import batch_decode
+
+    answerer = batch_decode.Answerer(base, None)
+    answerer.compile_grammar(find_skill_set("arm"))
+    answerer.model.generation_config.eos_token_id = 5
+    rules = answerer._compiler.compile_grammar('root ::= "a"')
+    assert answerer._batch(None, [[1, 2, 3]], rules, [None]) == ["a"]
+
+
 def run(
     base: Path, out: Path, steps: int, *, seed: int = 0, stop_at: int | None = None, rate: float = 1e-3
 ) -> None:
