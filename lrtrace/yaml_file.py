@@ -27,6 +27,9 @@ TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 
 Loc = tuple[str | int, ...]
 
+REASONS = {"missing": "is missing", "model_type": "must be a mapping"}
+"""Instead of pydantic's own, by the type of its error: they are for programmers."""
+
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -59,15 +62,14 @@ class YamlFile:
 def first_yaml_problem(error: ValidationError, files: Sequence[YamlFile]) -> BadInput:
     """The first problem of values in some files, of which an earlier one has precedence."""
     problem = error.errors(include_url=False)[0]
-    is_missing = problem["type"] == "missing"
     # The tag of a union ('linear') appears in pydantic's location but is no key of a file.
     loc: Loc = ()
     for part in problem["loc"]:
         if any((*loc, part) in file.lines for file in files):
             loc = (*loc, part)
-    if is_missing:
+    if problem["type"] == "missing":
         loc = (*loc, problem["loc"][-1])
-    reason = "is missing" if is_missing else problem["msg"].removeprefix("Value error, ")
+    reason = REASONS.get(problem["type"], problem["msg"].removeprefix("Value error, "))
     file = next((file for file in files if file.line(loc) is not None), files[0])
     return BadInput(": ".join(filter(None, (".".join(map(str, loc)), reason))), where=file.where(loc))
 

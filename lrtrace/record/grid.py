@@ -73,7 +73,7 @@ class _Runs(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     do: Annotated[
-        tuple[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)], ...],
+        list[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]],
         Field(min_length=1),
     ]
     points: Annotated[list[dict[str, Any]], Field(alias="with", min_length=1)] = [{}]
@@ -97,7 +97,7 @@ class _Runs(BaseModel):
             except KeyError as error:
                 raise BadInput(f"do: no value for {error}", where=where) from error
             except (LookupError, ValueError, AttributeError, TypeError, MemoryError, OverflowError) as error:
-                raise BadInput(f"do: cannot fill in {list(self.do)}: {error}", where=where) from error
+                raise BadInput(f"do: cannot fill in {self.do}: {error}", where=where) from error
             yield Unit(" ".join(calls), calls)
 
 
@@ -106,7 +106,7 @@ class _GridFile(BaseModel):
 
     repetitions: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
     begin: str = ""
-    runs: Annotated[tuple[_Runs, ...], Field(min_length=1)]
+    runs: Annotated[list[_Runs], Field(min_length=1)]
 
 
 def read_grid(path: str | Path) -> Grid:
