@@ -28,6 +28,23 @@ def give_value(scene: Scene, task_id: str, value: str = "box") -> None:
     assert scene.report(task_id, 0, "value", value=value) == {"known": True}
 
 
+# ---------------------------------------------------------------------- shared blocks
+
+
+@pytest.mark.parametrize(
+    ("holders", "held_blocks"),
+    [([1, 1, 1, 0, 0], 3), ([1, 1], 2), ([], 0), ([0, 0], 0), ([0, 0, 0, 1, 1, 1, 1, 1], 0)],
+)
+def test_blocks_that_others_hold_cost_no_room(holders: list[int], held_blocks: int) -> None:
+    """Requests that came together have a copy each: of one that ended the tail may be gone, not the head."""
+    view = object.__new__(type(Scene().scheduler.blocks._prefix))
+    view._pool = SimpleNamespace(
+        get_cached_block=lambda place, groups: [SimpleNamespace(ref_cnt=holders[place])]
+    )
+    request = SimpleNamespace(block_hashes=list(range(len(holders))))
+    assert view.held_by_others(request, len(holders) + 1) == held_blocks
+
+
 # ---------------------------------------------------------------------- values
 
 

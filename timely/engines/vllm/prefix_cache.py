@@ -65,15 +65,15 @@ class PrefixView:
     def held_by_others(self, request: Any, cached_blocks: int) -> int:
         """Of the ``cached_blocks`` of a waiting request, those that running ones hold: they cost no free block.
 
-        A request that holds a block holds all blocks before it, so these come first.
+        A request that holds a block holds all blocks before it, so these come first. Copies of one block may differ.
         """
-        hashes = request.block_hashes
+        hashes = request.block_hashes[:cached_blocks]
 
-        def is_free(place: int) -> bool:
-            blocks = self._pool.get_cached_block(hashes[place], [0])
+        def is_free(block_hash: bytes) -> bool:
+            blocks = self._pool.get_cached_block(block_hash, [0])
             return not blocks or blocks[0].ref_cnt == 0
 
-        return bisect_left(range(cached_blocks), True, key=is_free)
+        return 0 if not hashes or is_free(hashes[0]) else bisect_left(hashes, True, key=is_free)
 
     def shared_blocks(self, request: Any, estimate: int = 0) -> int:
         """Of the blocks of a running request, those that others hold too: its eviction would not free them.
