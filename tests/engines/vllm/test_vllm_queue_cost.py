@@ -26,16 +26,21 @@ def test_both_schedulers_keep_the_batch_full_and_replace_finished_requests() -> 
         assert 4 <= len(queue._scheduler.running) <= 8  # some may just have finished
         assert len(queue._scheduler.requests) == 28
         assert queue._arrivals > 28
+        assert queue.arrivals_s == [1] * queue._arrivals
 
 
 def test_the_command_writes_a_ratio_for_each_queue(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(
-        queue_cost, "measure_vllm_steps", lambda n: {"stock_us": 2.0, "timely_us": n / 100, "ratio": n / 200}
-    )
+    def measure(waiting: int) -> dict[str, float]:
+        arrivals = {"stock_arrival_us": 31.0, "timely_arrival_us": 72.0}
+        return {"stock_us": 2.0, "timely_us": waiting / 100, "ratio": waiting / 200, **arrivals}
+
+    monkeypatch.setattr(queue_cost, "measure_vllm_steps", measure)
     target = tmp_path / "overhead.json"
     arguments = ["--no-engine", "--waiting", "200", "400", "--json", str(target)]
     assert run_timely_command(["bench", "overhead", *arguments]) == 0
     assert json.loads(target.read_text())["waiting"] == {"200": 1.0, "400": 2.0}
-    assert "400" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "400" in output
+    assert "72" in output

@@ -316,6 +316,6 @@ STAGES: dict[str, Stage] = {
     "predict": Stage(_predict, 30.0),
     "overhead": Stage(_overhead, 60.0),
     "live": Stage(_live, 350.0),
-    "plain": Stage(_plain, 260.0),
+    "plain": Stage(_plain, 330.0),
 }
 """In order: the prediction is registered before the runs that it predicts."""

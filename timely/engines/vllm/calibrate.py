@@ -92,7 +92,8 @@ class _Bench:
         accelerator = _accelerator() is not None
         batches = (*BATCHES, *ACCELERATOR_BATCHES) if accelerator else BATCHES
         self._batches = tuple(batch for batch in batches if batch <= engine.sizes.max_batch)
-        self._mixed_steps = (*MIXED_STEPS, *ACCELERATOR_MIXED_STEPS) if accelerator else MIXED_STEPS
+        mixed_steps = (*MIXED_STEPS, *ACCELERATOR_MIXED_STEPS) if accelerator else MIXED_STEPS
+        self._mixed_steps = tuple(step for step in mixed_steps if step[0] < engine.sizes.max_batch)
 
     async def warm_up(self) -> None:
         """The first steps of an engine are slow."""
