@@ -171,8 +171,8 @@ def test_a_stop_answers_while_the_executor_is_held_up(domain_id: int, tmp_path: 
         assert answer.success, answer.message
         assert bench.robot.halts[-1] - begin_s < AT_ONCE_S
         held.set()
-        state = bench.until(lambda s: s.mode == RobotState.STOPPED and s.halted)
-        assert state.at_rest
+        # The last reading of the robot may be from before the halt.
+        bench.until(lambda s: s.mode == RobotState.STOPPED and s.halted and s.at_rest)
 
 
 def test_a_stop_of_a_robot_whose_halt_hangs_is_no_success(domain_id: int, tmp_path: Path) -> None:
