@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sim_cases import Recording
 
 from lrtrace.job import Job
 from timely.core.errors import InvalidInput
-from timely.core.job import JobSpec
-from timely.disciplines.timely.discipline import Timely
 from timely.engines.replay_types import PLAIN_MAX_TOKENS, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
@@ -71,17 +70,6 @@ def test_a_chat_that_is_cut_off_behind_its_first_token_is_explained() -> None:
     text = explanation_text(explain_job(result, "0"))
     assert "response 0.010 s (in time)" in text
     assert "in all" not in text
-
-
-class Recording(Timely):
-    """Keeps the specs that it gets."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.specs: list[JobSpec] = []
-
-    def check(self, spec: JobSpec) -> None:
-        self.specs.append(spec)
 
 
 @pytest.mark.parametrize("tokens", [40, PLAIN_MAX_TOKENS + 1])

@@ -7,10 +7,23 @@ from typing import Any
 import numpy as np
 from hints import with_hints
 
+from timely.core.job import JobSpec
 from timely.core.utility import NORMAL, URGENT
+from timely.disciplines.timely.discipline import Timely
 from timely.engines.replay_types import BackendRun, PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import KvCache, ProfileLimits, StepTerms, StepTimeProfile
+
+
+class Recording(Timely):
+    """Keeps the specs that it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.specs: list[JobSpec] = []
+
+    def check(self, spec: JobSpec) -> None:
+        self.specs.append(spec)
 
 
 def profile(

@@ -47,6 +47,13 @@ def make_resident(job: Job, output_tokens: int = 0) -> None:
     table.context_tokens[row], table.blocks[row] = context, -(-context // 16)
 
 
+def complete(table: JobTable, discipline: Discipline, job: Job, now: float) -> None:
+    """The request ends by itself and leaves."""
+    job.outcome = "complete"
+    discipline.finished(job, now)
+    table.remove(job.job_id)
+
+
 def keys(discipline: Timely, table: JobTable, now: float = 0.0, **changes: int) -> dict[object, float]:
     values = discipline.keys(table, limits(now, **changes))
     return {job.job_id: float(values[job.row]) for job in table}

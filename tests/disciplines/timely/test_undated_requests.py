@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from step_driver import Machine as Engine
 from step_driver import StepDriver, random_works
-from utility_scene import dated, join, keys, limits, make_resident, ordinary
+from utility_scene import complete, dated, join, keys, limits, make_resident, ordinary
 
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
@@ -232,9 +232,7 @@ def test_predictions_of_waiting_requests_follow_the_answers_of_others() -> None:
     for number in range(10):
         (job,) = join(table, discipline, ordinary(str(number), expected=None))
         make_resident(job, 2)
-        job.outcome = "complete"
-        discipline.finished(job, 0.0)
-        table.remove(job.job_id)
+        complete(table, discipline, job, 0.0)
     discipline.compose(table, limits(1.0))
     assert keys(discipline, table)["waiting"] > 1.5 * before
 
@@ -259,9 +257,7 @@ def test_prompts_are_read_only_when_their_lengths_matter(monkeypatch: pytest.Mon
     assert texts == [], "they start in the order of their arrival"
     for job in jobs:
         make_resident(job, 2)
-        job.outcome = "complete"
-        discipline.finished(job, 1.0)
-        table.remove(job.job_id)
+        complete(table, discipline, job, 1.0)
     join(table, discipline, replace(ordinary("next", expected=None), arrival_s=2.0))
     discipline.compose(table, limits(2.0))
     assert texts == [], "nor is an answer learned from between two steps"
@@ -276,9 +272,7 @@ def test_decisions_do_not_depend_on_when_an_engine_learns() -> None:
         for number in range(10):
             (job,) = join(table, discipline, ordinary(str(number), expected=None))
             make_resident(job, 2)
-            job.outcome = "complete"
-            discipline.finished(job, 0.0)
-            table.remove(job.job_id)
+            complete(table, discipline, job, 0.0)
             if maintains:
                 discipline.maintain(table, limits(0.0))
         join(table, discipline, ordinary("last", expected=None))
@@ -316,9 +310,7 @@ def test_columns_are_reused() -> None:
     table, discipline = JobTable(), Timely()
     for number in range(300):
         (job,) = join(table, discipline, ordinary(str(number)))
-        job.outcome = "complete"
-        discipline.finished(job, 0.0)
-        table.remove(job.job_id)
+        complete(table, discipline, job, 0.0)
     assert len(discipline._requests.apps) == 64
     assert discipline.state() == {"without_deadline": 0, "apps": 0}
 

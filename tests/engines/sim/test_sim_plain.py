@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sim_cases import task
+from sim_cases import Recording, task
 
-from timely.core.job import PLAIN_SEGMENT_TOKENS, JobSpec
+from timely.core.job import PLAIN_SEGMENT_TOKENS
 from timely.core.utility import NORMAL, URGENT, TimeUtility
-from timely.disciplines.timely.discipline import Timely
 from timely.engines.replay_types import PLAIN_MAX_TOKENS, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
@@ -18,17 +17,6 @@ from timely.engines.step_time.profile import load_step_profile
 
 def chat(job: int, arrival_s: float, tokens: int, **fields: object) -> PlannedTask:
     return replace(task(job, arrival_s, ((tokens, 0.0),), **fields), plain=True)
-
-
-class Recording(Timely):
-    """Keeps the specs that it gets."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.specs: list[JobSpec] = []
-
-    def check(self, spec: JobSpec) -> None:
-        self.specs.append(spec)
 
 
 def test_the_discipline_gets_what_it_would_get_live() -> None:
