@@ -11,6 +11,7 @@ import json
 import os
 import zlib
 from collections.abc import Mapping
+from dataclasses import fields
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,11 @@ def read_record_log(path: Path) -> tuple[list[dict[str, Any]], int]:
         else:
             torn_lines += 1
     return records, torn_lines
+
+
+def known_record_fields(kind: type, record: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a dataclass out of a record, which a later release may have written with further ones."""
+    return {field.name: record[field.name] for field in fields(kind) if field.name in record}
 
 
 class RecordFile:

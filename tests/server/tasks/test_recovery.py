@@ -12,9 +12,8 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,7 @@ from fleet import (
     fleet,
 )
 from guarded import Guarded, write_principals
+from killed_server import cut, report, rest, server, whole
 from manual_clock import ManualClock
 
 from timely.core.errors import EngineFailed
@@ -61,59 +61,6 @@ from timely.server.tasks.task_log import TaskLog
 def text_of(event: bytes) -> str | None:
     text: str | None = json.loads(event.splitlines()[2].removeprefix(b"data: ")).get("text")
     return text
-
-
-Events = list[tuple[int, str, dict[str, Any]]]
-
-
-@contextmanager
-def server(folder: Path, now: float = 100.0, plans: dict[str, Script] | None = None) -> Iterator[Fleet]:
-    with fleet(plans, clock=ManualClock(now), state_dir=folder) as served:
-        yield served
-
-
-def report(served: Fleet, segment: int, kind: str, **fields: Any) -> dict[str, Any]:
-    response = served.http.post("/v1/tasks/one/reports", json={"segment": segment, "kind": kind, **fields})
-    assert response.status_code == 200, response.text
-    data: dict[str, Any] = response.json()
-    return data
-
-
-def cut(tmp_path: Path, task: str, *, seconds: float, **reports: str) -> tuple[Path, Events]:
-    """The state of a server that was killed after ``seconds`` of a task, and the events that its client has."""
-    with (
-        server(tmp_path / "first") as served,
-        served.http.stream("POST", "/v1/tasks", json=body(task, id="one")) as stream,
-    ):
-        reader = Reader(stream)
-        events = [reader.next()]
-        served.run_for(seconds)
-        for index, kind in reports.items():
-            report(served, int(index[1:]), kind, value="True" if kind == "value" else None)
-        served.run_for(0.0)  # what follows from them is in the log
-        assert "timely_state_unsaved 0.0" in served.http.get("/metrics").text
-        sent = len(served.service.tasks.get("one").events)
-        events += [reader.next() for _ in range(sent - 1)]
-        shutil.copytree(tmp_path / "first", tmp_path / "killed")
-    return tmp_path / "killed", events
-
-
-def rest(served: Fleet, after: int, seconds: float = 60.0) -> Events:
-    """The events after ``after``; the robot never reports."""
-    headers = {"Last-Event-ID": str(after)}
-    with served.http.stream("GET", "/v1/tasks/one/events", headers=headers) as stream:
-        served.run_for(seconds)
-        return Reader(stream).rest()
-
-
-def whole(tmp_path: Path, task: str) -> list[str]:
-    """The segments of an undisturbed task."""
-    with (
-        server(tmp_path / "undisturbed") as served,
-        served.http.stream("POST", "/v1/tasks", json=body(task, id="one")) as stream,
-    ):
-        served.run_for(60.0)
-        return [data["text"] for _, name, data in Reader(stream).rest() if name == "segment"]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.5])

@@ -5,9 +5,10 @@ import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from timely.core.errors import InvalidInput
+from timely.core.errors import InvalidInput, TimelyError
 from timely.core.hints import RequestHints
 from timely.disciplines.predictors.request_annotator import Arrival
 from timely.engines.base import GenerationRequest
@@ -104,13 +105,15 @@ class Admission:
     async def restore(self, request: TaskRequest, **fields: Any) -> Task:
         """A task of an earlier life of the server, as it was admitted.
 
+        Where its skill set or robot cannot be read any more, ``replan`` says why, and no plan goes on.
+
         Args:
             fields: of ``Task``, beside those that follow from the request.
-
-        Raises:
-            InvalidInput: its skill set or robot is no longer there.
         """
-        robot = await self.look_up_robot(request)
+        try:
+            robot = await self.look_up_robot(request)
+        except TimelyError:
+            robot = _robot_by_name(request)
         return self._task(request, robot, self._prompt(request, robot.skill_set), **fields)
 
     def _prompt(self, request: TaskRequest, skill_set: SkillSet) -> Prompt:
@@ -138,8 +141,9 @@ class Admission:
             self.engine.engine.identity,
             prompt.system,
             prompt.user,
-            self._once("skill set", skill_set, skill_set.model_dump_json),
-            self._once("profile", profile, profile.model_dump_json),
+            # Without defaults: a field that a release adds gives no plan another fingerprint.
+            self._once("skill set", skill_set, partial(skill_set.model_dump_json, exclude_defaults=True)),
+            self._once("profile", profile, partial(profile.model_dump_json, exclude_defaults=True)),
         )
         return hashlib.sha256("\0".join(source).encode()).hexdigest()
 
@@ -159,8 +163,9 @@ class Admission:
         """Give a task a new prompt, which says what was sent of its plan and why that plan is over.
 
         Raises:
-            TooLarge: the prompt is too long.
+            TooLarge: the prompt is too long. Others: as ``look_up_robot``.
         """
+        await self.look_up_robot(task.request)
         self.set_history(task, sent_plan_history(task, reason))
         await self.engine.check_length(task.prompt.system + task.prompt.user)
 
@@ -216,3 +221,10 @@ class Admission:
         if network_s is None:
             network_s = profile.network_s or skill_set.network_s
         return TaskRobot(skill_set, profile, network_s)
+
+
+def _robot_by_name(request: TaskRequest) -> TaskRobot:
+    """Names without descriptions, for a task of an earlier life of the server whose files are gone."""
+    skill_set = SkillSet.model_construct(name=request.skill_set, language="text", max_tokens=MAX_TOKENS)
+    profile = RobotProfile.model_construct(name=request.robot or "", robot="", source="", skills={})
+    return TaskRobot(skill_set, profile, 0.0)

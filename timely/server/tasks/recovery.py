@@ -2,19 +2,21 @@
 
 Segments that were sent keep their event ids and are not sent again. A plan in generation goes on behind them, from its
 recorded tokens, if prompt, skill set, robot and model are the same. Otherwise the same task gets a new plan, whose
-prompt says what was sent: the robot executes that. Inside an open loop or branch no other plan can go on, nor behind
-segments that use skills which are gone. That plan ends with the code ``interrupted``, and its client may re-plan.
+prompt says what was sent: the robot executes that. Inside an open loop or branch no other plan can go on. Nor can it
+behind segments whose skills are gone, or without its skill set or robot. That plan ends with the code ``interrupted``,
+and its client may re-plan.
 """
 
 import gc
 import logging
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from timely.core.errors import Conflict, TimelyError
 from timely.core.job import Segment
+from timely.core.record_log import known_record_fields
 from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
 from timely.disciplines.predictors.request_annotator import Annotation
@@ -128,11 +130,13 @@ class Recovery:
         """A task and the fingerprint of its plan's source."""
         first = records[0]
         # It was checked on its arrival, and the principal's limits and a re-plan have changed it since.
-        fields: dict[str, Any] = first["request"]
-        request = TaskRequest.model_construct(**fields | {"tuf": TimeUtility(**fields["tuf"])})
+        own: dict[str, Any] = first["request"]
+        request = TaskRequest.model_construct(
+            **own | {"tuf": TimeUtility(**known_record_fields(TimeUtility, own["tuf"]))}
+        )
         annotation = None
         if first["annotation"] is not None:
-            level, source, confidence, expected_tokens = first["annotation"]
+            level, source, confidence, expected_tokens = first["annotation"][:4]
             annotation = Annotation(Assignment(level, source, confidence), expected_tokens)
         task = await self.admission.restore(
             request,
@@ -156,20 +160,24 @@ class Recovery:
                 if sent_count is None or record["data"]["index"] < sent_count:
                     _segment(task, record, shift_s, goes_on=sent_count is None)
             elif record["kind"] == "report":
-                _report(task, ExecutionReport(**record["report"]), record["at_s"] + shift_s)
+                _report(
+                    task,
+                    ExecutionReport(**known_record_fields(ExecutionReport, record["report"])),
+                    record["at_s"] + shift_s,
+                )
             elif record["kind"] == "replanned":
                 self.admission.set_history(task, record["history"])
                 fingerprint, task.ending = record["fingerprint"], None
             elif record["kind"] == "urgency" and task.annotation is not None:
                 task.annotation = replace(task.annotation, urgency=Assignment(record["level"], "operator"))
             elif record["kind"] == "ending":
-                task.ending = Ending(*record["ending"])
+                task.ending = _ending(record["ending"])
             elif record["kind"] == "generated":
                 _restore_generation(task, record, shift_s)
             elif record["kind"] == "settled":
                 task.state, task.settled_s = "ended", record["at_s"] + shift_s
                 if record.get("ending") is not None:
-                    task.ending = Ending(*record["ending"])
+                    task.ending = _ending(record["ending"])
         if task.state != "ended" and task.track.failed is not None:
             task.ending = _failure(task)
         if task.state == "ended" and not task.events.closed:
@@ -231,6 +239,10 @@ def _report(task: Task, report: ExecutionReport, at_s: float) -> None:
     task.remember(report, at_s)
 
 
+def _ending(values: list[Any]) -> Ending:
+    return Ending(*values[: len(fields(Ending))])
+
+
 def _failure(task: Task) -> Ending:
     """The ending of a plan whose robot had reported a failure."""
     reports = [event.report for event in task.past if isinstance(event, PastReport)]
@@ -242,7 +254,7 @@ def _restore_generation(task: Task, record: Record, shift_s: float) -> None:
     if done is not None:
         for name in ("first_token_s", "last_token_s"):
             done[name] = None if done[name] is None else done[name] + shift_s
-        task.done = GenerationDone(**done)
-    task.ending = Ending(*record["ending"])
+        task.done = GenerationDone(**known_record_fields(GenerationDone, done))
+    task.ending = _ending(record["ending"])
     task.state, task.generated_s = "executing", record["at_s"] + shift_s
     task.events.append(record["name"], record["data"], last=True)

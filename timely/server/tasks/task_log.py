@@ -25,6 +25,10 @@ refused until then, which bounds them.
 A file is closed at ``FILE_BYTES`` and deleted when all its tasks are forgotten, unless an earlier file that stays names
 one of them too. So the log is bounded by the tasks of the last minutes. One server at a time may use a folder. A server
 whose folder cannot be used keeps no tasks.
+
+A release may add kinds of records, fields, and places at the end of a list. An older server leaves them out, so tasks
+must be restored without them. Whatever it adds has a default for records of older servers. Any other change of the
+format raises ``VERSION``.
 """
 
 import asyncio
@@ -33,7 +37,7 @@ import logging
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
@@ -61,6 +65,10 @@ FILE_BYTES = 4 * 1024 * 1024
 MEASURED_SEGMENTS = 1000
 TIMES = ("now_s", "arrival_s", "ready_s", "at_s")
 """Fields of records on the server's clock."""
+
+KINDS = frozenset(
+    ("task", "segment", "replanned", "report", "urgency", "ending", "generated", "settled", "forgotten")
+)
 
 CATCH_UP_S = 1.0
 """Records that the disk refused are tried again so often."""
@@ -181,6 +189,7 @@ class TaskLog:
             log.error("tasks are not kept, a restart would lose them: %s", error)
             return []
         records: list[Record] = []
+        other_kinds: Counter[str] = Counter()
         starts: dict[str, _MachineStart] = {}
         for path in sorted(folder.glob(LOG_FILES)):
             self._number = int(path.stem)
@@ -192,8 +201,14 @@ class TaskLog:
             start = starts.setdefault(header["boot"], _MachineStart())
             start.add(header, file_records)
             for record in file_records[1:]:
+                if record["kind"] not in KINDS:
+                    other_kinds[record["kind"]] += 1
+                    continue
                 records.append({**record, "boot": header["boot"]})
                 self._note(record, path)
+        if other_kinds:
+            counts = ", ".join(f"{count} {kind}" for kind, count in other_kinds.items())
+            log.warning("%s: records of a later release are left out: %s", folder, counts)
         self._delete_files()
         self._open_folder = folder
         shifts_s = {boot: self._shift_s(boot, start) for boot, start in starts.items()}
