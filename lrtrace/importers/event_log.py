@@ -1,8 +1,8 @@
 """Reads the event log of a Timely server (JSON lines, format version 1) into recorded tasks.
 
 Each line has ``t_s`` (seconds since the start of the log) and ``event``; events of a task have ``task_id``. The reader
-uses the events ``opened`` (start of a server run; a file may hold several), ``task``, ``segment``, ``report``,
-``generated`` and ``settled``. It ignores other events and unknown fields.
+uses the events ``opened``, ``task``, ``segment``, ``report``, ``generated`` and ``settled``, and ignores other events
+and unknown fields. A file may hold several server runs, each from its ``opened`` on, and a run may go on in another file.
 """
 
 import logging
@@ -93,6 +93,8 @@ def _event(log: _Log, number: int, raw: dict[str, Any]) -> None:
     if event == "opened":
         if raw.get("timely_events") != VERSION:
             raise BadInput(f"timely_events: must be {VERSION}, got {raw.get('timely_events')!r}")
+        if log.opened and raw.get("continues") is True:
+            return
         log.origin_s = log.latest_s + RESTART_GAP_S if log.opened else 0.0
         log.opened = True
         return

@@ -305,6 +305,64 @@ def test_a_signal_ends_the_process_in_good_order(number: signal.Signals) -> None
     assert err == ""
 
 
+OWN_TERMINAL = """
+import fcntl, os, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+"""
+"""Makes the terminal at standard input that of the process, as in a window."""
+
+
+@pytest.mark.process
+def test_a_terminal_that_closes_ends_the_server_in_good_order() -> None:
+    program = OWN_TERMINAL + PROGRAM.format(folder=str(Path(__file__).parents[1] / "support"))
+    window, terminal = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            os.close(terminal)
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            with httpx.stream("POST", url + "/v1/tasks", json=body("ask"), timeout=WAIT_S) as response:
+                reader = Reader(response)
+                reader.next()
+                os.close(window)
+                assert reader.rest()[-1][2]["code"] == "shutting_down"
+            out, err = process.communicate(timeout=WAIT_S)
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (0, "")
+    assert out.strip() == f"ended by {int(signal.SIGTERM)}"
+
+
+@pytest.mark.process
+def test_a_server_without_a_terminal_takes_no_notice_of_a_hangup() -> None:
+    """Service managers and logrotate send SIGHUP for "read your files again", which the server does by itself."""
+    program = PROGRAM.format(folder=str(Path(__file__).parents[1] / "support"))
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            os.kill(process.pid, signal.SIGHUP)
+            assert httpx.get(url + "/livez", timeout=WAIT_S).status_code == 200
+            os.kill(process.pid, signal.SIGTERM)
+            out, _ = process.communicate(timeout=WAIT_S)
+        finally:
+            process.kill()
+    assert out.strip() == f"ended by {int(signal.SIGTERM)}"
+
+
 @pytest.mark.process
 def test_tasks_are_served_without_an_http_library_until_the_application_is_made() -> None:
     program = (

@@ -42,8 +42,11 @@ OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. Exits 0 on success, 2 on bad input, 1 when an engine failed, 130 on Ctrl-C or SIGTERM."""
-    # By default SIGTERM ends Python without cleaning up, and an engine's processes would go on.
+    # By default SIGTERM ends Python without cleaning up, and so does a terminal that closes. An engine's processes
+    # would go on.
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # and no nohup
+        signal.signal(signal.SIGHUP, _interrupt)
     code = run_timely_command(sys.argv[1:] if arguments is None else arguments)
     # Python remembers a Ctrl-C that came while it ran a program from a string, as dataclasses do. Under ``python -m``
     # it then dies of SIGINT in place of returning our code. Running another such program makes it forget.

@@ -6,6 +6,7 @@ The engine starts and goes on with the plans of an earlier start while another t
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable
@@ -49,7 +50,8 @@ async def serve_engine(
     SIGTERM first lets plans finish for ``drain_s`` of the settings, in which no task is admitted. Then, and at once
     after SIGINT or a second signal, live streams end with the error ``shutting_down`` and the engine is stopped. A
     further signal does not wait for readers. All return within ``stop_timeout_s`` plus the deadlines of the engine in
-    ``ServerSettings``.
+    ``ServerSettings``. A terminal that closes is a SIGTERM. Without a terminal SIGHUP is ignored: programs that rotate
+    logs send it, and the logs need none.
 
     The first arguments are those of ``create_app``. The application is made in another thread while the engine starts.
 
@@ -85,9 +87,14 @@ async def serve_engine(
 
     loop = asyncio.get_running_loop()
     in_main = threading.current_thread() is threading.main_thread()
+    at_hangup = signal.getsignal(signal.SIGHUP)
     if in_main:
         for number in HANDLED_SIGNALS:
             loop.add_signal_handler(number, on_signal, number)
+        if not _has_terminal():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        elif at_hangup is not signal.SIG_IGN:
+            loop.add_signal_handler(signal.SIGHUP, on_signal, signal.SIGTERM)
     loading = asyncio.create_task(asyncio.to_thread(new_http_server))
     serving: asyncio.Task[None] | None = None
     try:
@@ -114,8 +121,18 @@ async def serve_engine(
         await service.stop()
         listener.close()
         if in_main:
-            for number in HANDLED_SIGNALS:
+            for number in (*HANDLED_SIGNALS, signal.SIGHUP):
                 loop.remove_signal_handler(number)
+            signal.signal(signal.SIGHUP, at_hangup or signal.SIG_DFL)
+
+
+def _has_terminal() -> bool:
+    """Whether this process would be told that a terminal closes."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 async def _until(work: Coroutine[Any, Any, None], event: asyncio.Event) -> bool:

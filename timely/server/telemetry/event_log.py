@@ -5,7 +5,7 @@ server's monotonic clock. Every line has ``t_s`` and ``event``; lines of a task 
 fields:
 
 - ``opened``: ``timely_events`` (format version, 1), ``wall_time`` (ISO 8601, UTC), ``engine``, ``discipline``,
-  ``mode``.
+  ``mode``. In a file that was begun in the midst of a run: ``continues`` (true), and ``t_s`` goes on.
 - ``task``, on admission: ``agent``, ``app``, ``robot``, ``skill_set``, ``task``, ``scene``, ``history``, ``replans``
   (the task it replaces), ``tuf`` (``ert_s``, ``alpha``, ``beta``), ``urgency`` (null or 0..4), ``priority``,
   ``network_s``.
@@ -27,14 +27,19 @@ fields:
 - ``engine_died``, before it is started again: ``detail``.
 - ``lost``, lines that the disk was too slow for or refused: ``lines``.
 - ``closed``: the server ended in good order.
+
+A log follows its name. Where its file was renamed, removed or emptied, the next lines begin a new one.
 """
 
 import json
 import logging
+import os
 import queue
+import stat
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -67,29 +72,21 @@ class EventLog:
         self._origin_s = clock.now()
         self._waiting: queue.Queue[str | None] = queue.Queue(MAX_WAITING)
         self._lost_lines = 0
+        self._header: dict[str, Any] | None = None
         self._thread: threading.Thread | None = None
         if path is None:
             return
+        self._path = path.absolute()
         try:
-            self._file = path.open("ab", buffering=0)
-            if file_ends_torn(path):
-                self._file.write(b"\n")
-                log.warning("%s: its last line was torn by the end of a server", path)
+            self._file = self._open_file()
         except OSError as error:
             raise InvalidInput(f"cannot open the event log: {error.strerror}", where=str(path)) from error
         self._thread = threading.Thread(target=self._write, name="event-log", daemon=True)
         self._thread.start()
 
     def write_header(self, engine: str, discipline: str, mode: str) -> None:
-        wall_time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self.write(
-            "opened",
-            timely_events=VERSION,
-            wall_time=wall_time,
-            engine=engine,
-            discipline=discipline,
-            mode=mode,
-        )
+        self._header = {"timely_events": VERSION, "engine": engine, "discipline": discipline, "mode": mode}
+        self.write("opened", wall_time=_wall_time(), **self._header)
 
     def since_s(self, when_s: float | None) -> float | None:
         """A time of the clock as ``t_s``; None stays None."""
@@ -125,8 +122,8 @@ class EventLog:
 
     def _write(self) -> None:
         """Write the waiting lines together, until the last one; count those that the disk refuses."""
-        refused_lines, is_last = 0, False
-        with self._file:
+        refused_lines, is_last, is_new = 0, False, False
+        try:
             while not is_last:
                 lines = [self._waiting.get()]
                 while not self._waiting.empty():
@@ -135,15 +132,52 @@ class EventLog:
                 own_lines = [line for line in lines if line is not None]
                 lost_lines = [self._lost_line(refused_lines)] if refused_lines else []
                 try:
-                    append_whole(self._file, "".join(lost_lines + own_lines).encode())
-                    refused_lines = 0
+                    is_new |= self._follow_name()
+                    header = self._later_header() if is_new else []
+                    self._bytes = append_whole(self._file, "".join(header + lost_lines + own_lines).encode())
+                    refused_lines, is_new = 0, False
                 except OSError as error:
                     if not refused_lines:
                         log.error("event log: lines are lost from here on: %s", error)
                     refused_lines += len(own_lines)
+        finally:
+            self._file.close()
+
+    def _open_file(self) -> FileIO:
+        file = self._path.open("ab", buffering=0)
+        if file_ends_torn(self._path):
+            file.write(b"\n")
+            log.warning("%s: its last line was torn by the end of a server", self._path)
+        self._bytes = 0
+        return file
+
+    def _follow_name(self) -> bool:
+        """Open the file of the log's name if it is another one by now; true if it is, or was emptied."""
+        own = os.fstat(self._file.fileno())
+        if not stat.S_ISREG(own.st_mode):
+            return False
+        try:
+            if os.path.samestat(os.stat(self._path), own):
+                return own.st_size < self._bytes
+        except FileNotFoundError:
+            pass
+        file, self._file = self._file, self._open_file()
+        file.close()
+        return True
+
+    def _later_header(self) -> list[str]:
+        """The first line of a file that goes on with a run; none for a log without a header."""
+        if self._header is None:
+            return []
+        fields = {"t_s": self.since_s(self._clock.now()), "event": "opened", "wall_time": _wall_time()}
+        return [_line({**fields, **self._header, "continues": True})]
 
     def _lost_line(self, lines: int) -> str:
         return _line({"t_s": self.since_s(self._clock.now()), "event": "lost", "lines": lines})
+
+
+def _wall_time() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _line(fields: Mapping[str, Any]) -> str:
