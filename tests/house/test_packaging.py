@@ -1,9 +1,10 @@
-"""The built wheel, installed with its base dependencies only, works away from the repository."""
+"""The built wheel works away from the repository: with its base dependencies only, and with one extra."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -56,15 +57,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.fixture(scope="module")
-def place(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ``bin`` folder of a scratch environment with the wheel and what it requires, at the locked versions."""
-    folder = tmp_path_factory.mktemp("elsewhere") / "env"
+def install(wheel: Path, folder: Path, extra: str = "") -> Path:
+    """The ``bin`` folder of a new environment with the wheel and what it requires, at the locked versions."""
     run(UV, "venv", "--quiet", "--python", sys.executable, folder, cwd=folder.parent)
     lock = ROOT / "requirements" / "lock.txt"
     python = folder / "bin" / "python"
-    run(UV, "pip", "install", "--quiet", "--python", python, "--constraint", lock, wheel, cwd=folder.parent)
+    wanted = f"timely-serving{extra} @ {wheel.as_uri()}"
+    run(UV, "pip", "install", "--quiet", "--python", python, "--constraint", lock, wanted, cwd=folder.parent)
     return python.parent
+
+
+@pytest.fixture(scope="module")
+def place(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ``bin`` folder of a scratch environment with the base install."""
+    return install(wheel, tmp_path_factory.mktemp("elsewhere") / "env")
 
 
 def names_in(folder: str) -> list[str]:
@@ -114,3 +120,37 @@ def test_skill_sets_and_profiles_are_found_elsewhere(place: Path, tmp_path: Path
     assert report["skills"] == names_in("skills") != []
     assert report["profiles"] == names_in("robot_profiles") != []
     assert report["heavy"] == []
+
+
+@pytest.mark.process
+@pytest.mark.timeout(LIMIT_S)
+def test_the_base_install_says_what_a_server_needs(place: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [place / "timely", "serve", "--engine", "scripted", "--port", "0"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(r"timely: \w+ is not installed; install timely-serving\[server\]\n", done.stderr)
+
+
+@pytest.mark.process
+@pytest.mark.timeout(LIMIT_S)
+def test_the_server_extra_is_enough_for_a_scripted_server(wheel: Path, tmp_path: Path) -> None:
+    timely = install(wheel, tmp_path / "env", "[server]") / "timely"
+    server = subprocess.Popen(
+        [timely, "serve", "--engine", "scripted", "--port", "0"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline().startswith("timely: serving on http://127.0.0.1:")
+    finally:
+        server.terminate()
+        server.communicate(timeout=LIMIT_S)

@@ -7,10 +7,11 @@ Only the module of the command that runs is imported, so ``timely --help`` never
 
 import errno
 import gc
+import re
 import signal
 import sys
 from collections.abc import Sequence
-from importlib import import_module
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Annotated, Any
@@ -76,6 +77,11 @@ def run_timely_command(arguments: Sequence[str]) -> int:
         return _complain(error, BAD_INPUT)
     except typer.TyperException as error:
         return _refuse(error)
+    except ModuleNotFoundError as error:
+        extra = _extra_of(error.name or "")
+        if extra is None:
+            raise
+        return _complain(f"{error.name} is not installed; install timely-serving[{extra}]", BAD_INPUT)
     except BrokenPipeError:
         # The reader of the output has closed it (`timely ... | head`).
         return _drop_output()
@@ -192,6 +198,15 @@ def _refuse(error: typer.TyperException) -> int:
         return BAD_INPUT
     where = context.command_path.removeprefix("timely").strip() if context else ""
     return _complain(f"{where}: {message}" if where else message, error.exit_code)
+
+
+def _extra_of(module: str) -> str | None:
+    """The first extra of ours that brings a module under its own name; None where there is none."""
+    for line in metadata.requires("timely-serving") or ():
+        match = re.fullmatch(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", line)
+        if match and match[1].replace("-", "_") == module.partition(".")[0]:
+            return match[2]
+    return None
 
 
 def _drop_output() -> int:

@@ -7,9 +7,6 @@ changed shows as one clear line, not as a bug of ours.
 import inspect
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion
-
 from timely.core.errors import EngineFailed, Unsupported
 
 SUPPORTED_VERSIONS = ">=0.32,<0.34"
@@ -170,6 +167,10 @@ def end_with_vllm_error(scheduler: Any, request_id: str, message: str) -> None:
 
 
 def _is_supported(version: str) -> bool:
+    # vLLM needs this package; a server without vLLM has none.
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion
+
     try:
         return SpecifierSet(SUPPORTED_VERSIONS).contains(version, prereleases=True)
     except InvalidVersion:
