@@ -62,8 +62,8 @@ def install(wheel: Path, folder: Path, extra: str = "") -> Path:
     run(UV, "venv", "--quiet", "--python", sys.executable, folder, cwd=folder.parent)
     lock = ROOT / "requirements" / "lock.txt"
     python = folder / "bin" / "python"
-    wanted = f"timely-serving{extra} @ {wheel.as_uri()}"
-    run(UV, "pip", "install", "--quiet", "--python", python, "--constraint", lock, wanted, cwd=folder.parent)
+    requirement = f"timely-serving{extra} @ {wheel.as_uri()}"
+    run(UV, "pip", "install", "--quiet", "--python", python, "--constraint", lock, requirement, cwd=folder.parent)
     return python.parent
 
 
