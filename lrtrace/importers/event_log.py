@@ -2,7 +2,7 @@
 
 Each line has ``t_s`` (seconds since the start of the log) and ``event``; events of a task have ``task_id``. The reader
 uses the events ``opened``, ``task``, ``segment``, ``report``, ``generated`` and ``settled``, and ignores other events
-and unknown fields. A file may hold several server runs, each from its ``opened`` on, and a run may go on in another file.
+and unknown fields. A file may hold several server runs, each from its ``opened`` on. A run may go on in another file.
 """
 
 import logging

@@ -92,7 +92,8 @@ def command(
     tasks = Tasks(trace)
     with quiet_cli_terminal("replay", verbose=verbose or engine != "vllm") as terminal:
         terminal.name_log()
-        with _progress(terminal, f"{tasks.name} on {engine}") as progress:
+        title = f"{tasks.name} on {engine}"
+        with _progress(terminal, title) as progress, tasks.errors_with_lines():
             result = replay_through_engine(tasks, options, engine=engine, trace=tasks.name, progress=progress)
     if json_file is not None:
         core_write_file(json_file, result_text(result))

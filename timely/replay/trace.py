@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from lrtrace.job import Job, PlanSegment
+from lrtrace.jsonl import read_jsonl
 from lrtrace.trace import Trace
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
@@ -32,6 +34,9 @@ MILESTONES = ("first_token", "first_segment", "last_token")
 MAX_NUMBER = 1e9
 """Largest time, seconds, and priority of the fields that the trace format does not define."""
 
+_JOB = re.compile(r"job (\d+)")
+"""How an error about a job begins."""
+
 _ARRIVAL = re.compile(rb'"arrival_s"\s*:\s*([-+0-9.eE]+)')
 
 
@@ -50,6 +55,20 @@ class Tasks:
         network_s = self.trace.header.network_s
         jobs = self.trace.jobs() if _in_order(self.trace.path) else self.trace.jobs_by_arrival()
         return (replay_task_from_job(job, network_s) for job in jobs)
+
+    @contextmanager
+    def errors_with_lines(self) -> Iterator[None]:
+        """Add file and line to an error about a job, also to one that an engine raises."""
+        try:
+            yield
+        except InvalidInput as error:
+            if (match := _JOB.match(error.where)) is not None:
+                error.where = f"{self._line_of(int(match[1]))}: {error.where}"
+            raise
+
+    def _line_of(self, job: int) -> str:
+        path = self.trace.path
+        return next((f"{path}:{line}" for line, raw in read_jsonl(path) if raw.get("job") == job), str(path))
 
 
 def replay_task_from_job(job: Job, network_s: float = 0.0) -> PlannedTask:
