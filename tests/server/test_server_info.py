@@ -291,7 +291,10 @@ def test_the_event_log_tells_the_whole_story(tmp_path: Path) -> None:
 
 
 def test_an_event_log_that_cannot_be_opened_is_said_at_start(tmp_path: Path) -> None:
-    with pytest.raises(EngineFailed, match="event log"), fleet(event_log=tmp_path / "no" / "such" / "folder"):
+    with (
+        pytest.raises(EngineFailed, match="cannot be appended to"),
+        fleet(event_log=tmp_path / "no" / "such" / "folder"),
+    ):
         pass
 
 

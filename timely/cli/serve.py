@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
@@ -53,7 +54,7 @@ def command(
     predictor: options.PredictorFiles = None,
     predict: options.Predict = "immediate",
     predict_batch: options.PredictBatch = 64,
-    predict_wait: options.PredictWait = 0.1,
+    predict_wait: options.PredictWait = None,
     mode: options.ModeName = "segmented",
     engine: options.EngineName = "vllm",
     host: options.Host = "127.0.0.1",
@@ -92,23 +93,36 @@ def command(
     from timely.server.settings import ServerSettings
 
     check_name("prediction mode", predict, get_args(Batching), where="--predict")
+    if predict_wait is not None and predict != "full":
+        raise InvalidInput("only --predict full waits", where="--predict-wait")
+    if engine != "vllm" and client_grammars:
+        raise InvalidInput("needs --engine vllm", where="--client-grammars")
+    objectives = _objectives(objective or [])
+    if engine != "vllm" and objectives:
+        raise InvalidInput("needs --engine vllm", where="--objective")
+    _check_files_differ({"--event-log": event_log, "--audit-log": audit_log, "--journal": journal})
     predictors = Predictors.read(predictor or ())
     if otlp_endpoint is not None:
         check_http_url(otlp_endpoint, "http://127.0.0.1:4318/v1/traces", where="--otlp-endpoint")
+    state_folder = _state_folder(state_dir, port)
+    if flush_segments and state_folder is None:
+        raise InvalidInput(
+            "a server on a free port keeps no tasks; name a --state-dir", where="--flush-segments"
+        )
     settings = ServerSettings(
         event_log=event_log,
         audit_log=audit_log,
         otlp_endpoint=otlp_endpoint,
-        state_dir=_state_folder(state_dir, port),
+        state_dir=state_folder,
         flush_segments=flush_segments,
         refuse_below=refuse_below,
         drain_s=drain,
         engine_hang_s=hang_limit,
         client_grammars=client_grammars,
-        objectives=dict(_objective(text) for text in objective or ()),
+        objectives=objectives,
         prediction_batching=cast(Batching, predict),
         prediction_batch=predict_batch,
-        prediction_max_wait_s=predict_wait,
+        prediction_max_wait_s=0.1 if predict_wait is None else predict_wait,
     )
     principal_registry = _principals(principals, api_key)
     engine_options = VllmOptions(
@@ -154,12 +168,24 @@ def _names(hosts: list[str]) -> list[str]:
     return hosts
 
 
-def _objective(text: str) -> tuple[str, int]:
-    """``NAME=PRIORITY``."""
-    name, _, priority = text.partition("=")
-    if not name or OBJECTIVE_PRIORITY.fullmatch(priority) is None:
-        raise InvalidInput(f"write NAME=PRIORITY, not {text[:140]!r}", where="--objective")
-    return name, int(priority)
+def _objectives(texts: list[str]) -> dict[str, int]:
+    """Priorities of the form ``NAME=PRIORITY``, by name."""
+    priorities: dict[str, int] = {}
+    for text in texts:
+        name, _, priority = text.partition("=")
+        if not name or OBJECTIVE_PRIORITY.fullmatch(priority) is None:
+            raise InvalidInput(f"write NAME=PRIORITY, not {text[:140]!r}", where="--objective")
+        if name in priorities:
+            raise InvalidInput(f"{name[:140]} has two priorities", where="--objective")
+        priorities[name] = int(priority)
+    return priorities
+
+
+def _check_files_differ(files: Mapping[str, Path | None]) -> None:
+    options_by_file: dict[Path, str] = {}
+    for option, path in files.items():
+        if path is not None and (other := options_by_file.setdefault(path.resolve(), option)) != option:
+            raise InvalidInput(f"{path} is that of {other}", where=option)
 
 
 def _state_folder(folder: Path | None, port: int) -> Path | None:
@@ -170,9 +196,10 @@ def _state_folder(folder: Path | None, port: int) -> Path | None:
     """
     if folder is None and port == 0:
         return None
-    is_named = folder is not None or STATE_DIR_VARIABLE in os.environ
+    named_folder = os.environ.get(STATE_DIR_VARIABLE)
+    is_named = folder is not None or bool(named_folder)
     if folder is None:
-        folder = Path(os.environ.get(STATE_DIR_VARIABLE, DEFAULT_STATE_DIR)).expanduser() / f"server-{port}"
+        folder = Path(named_folder or DEFAULT_STATE_DIR).expanduser() / f"server-{port}"
     if is_named:
         check_folder_writable(folder)
     return folder
@@ -183,9 +210,11 @@ def _principals(path: Path | None, api_key: str | None) -> PrincipalRegistry | N
 
     # The engine's own OpenAI application would compare every request with this key alone.
     os.environ.pop("VLLM_API_KEY", None)
-    if path is None and not api_key:
+    if api_key == "":
+        raise InvalidInput("is empty", where="--api-key")
+    if path is None and api_key is None:
         return None
-    return PrincipalRegistry(path, api_key or None, SystemClock())
+    return PrincipalRegistry(path, api_key, SystemClock())
 
 
 def make_cli_engine(name: str, options: VllmOptions) -> Engine:

@@ -29,7 +29,10 @@ Predict = Annotated[
 ]
 PredictBatch = Annotated[int, typer.Option(min=1, help="Most requests in one call of a predictor.")]
 PredictWait = Annotated[
-    float, typer.Option(min=0, metavar="SECONDS", help="Longest that full waits for a batch to fill.")
+    float | None,
+    typer.Option(
+        min=0, metavar="SECONDS", help="Longest that full waits for a batch to fill, 0.1 unless given."
+    ),
 ]
 ModeName = Annotated[str, typer.Option(help="segmented, or for comparison stream or whole.")]
 EngineName = Annotated[str, typer.Option(help="vllm; or scripted: no model, to try a fleet.")]

@@ -4,7 +4,9 @@ import ipaddress
 import logging
 import socket
 import ssl
+import stat
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from timely.core.errors import InvalidInput
@@ -75,9 +77,51 @@ def tls_files(certificate: Path | None, key: Path | None, client_ca: Path | None
         return None
     if certificate is None or key is None:
         raise InvalidInput("TLS needs a certificate and a key", where="--ssl-certfile, --ssl-keyfile")
+    for path in filter(None, (certificate, key, client_ca)):
+        _check_readable(path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
-        context.load_cert_chain(certificate, key)
+        context.load_cert_chain(certificate, key, password=partial(_refuse_pass_phrase, key))
     except OSError as error:
         raise InvalidInput(f"unusable: {error}", where=f"{certificate}, {key}") from error
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
+    except OSError as error:
+        raise InvalidInput(f"unusable: {error}", where=str(client_ca)) from error
+    if problem := _client_complaint(context, certificate):
+        # No error: the clock of a robot's computer may be wrong after its start.
+        log.warning("%s: clients will refuse it: %s", certificate, problem)
+    if key.stat().st_mode & stat.S_IROTH:
+        log.warning("%s: every user of this machine can read it", key)
     return TlsFiles(certificate, key, client_ca)
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path)) from error
+
+
+def _refuse_pass_phrase(key: Path) -> bytes:
+    """OpenSSL would ask at the terminal, and a service has none."""
+    raise InvalidInput("has a pass phrase; give a key without one", where=str(key))
+
+
+def _client_complaint(server_context: ssl.SSLContext, certificate: Path) -> str:
+    """What a client says of a certificate that it trusts; empty if it takes it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(certificate)
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(to_client, to_server)
+    server = server_context.wrap_bio(to_server, to_client, server_side=True)
+    for end in (client, server, client):
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLCertVerificationError as error:
+            return error.verify_message
+    return ""

@@ -80,7 +80,7 @@ class EventLog:
         try:
             self._file = self._open_file()
         except OSError as error:
-            raise InvalidInput(f"cannot open the event log: {error.strerror}", where=str(path)) from error
+            raise InvalidInput(f"cannot be appended to: {error.strerror}", where=str(path)) from error
         self._thread = threading.Thread(target=self._write, name="event-log", daemon=True)
         self._thread.start()
 

@@ -154,7 +154,7 @@ def bridge_state_folder(fleet_file: str) -> Path:
     """The default folder of the bridge's stop and goals: one for each fleet file, or another path."""
     path = Path(fleet_file).absolute()
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
-    base = Path(os.environ.get(STATE_DIR_VARIABLE, DEFAULT_STATE_DIR)).expanduser()
+    base = Path(os.environ.get(STATE_DIR_VARIABLE) or DEFAULT_STATE_DIR).expanduser()
     return base / "fleets" / f"{path.stem}-{digest}"
 
 

@@ -56,5 +56,5 @@ def driver_store(node: LifecycleNode, robot: Robot) -> DriverStore:
     """
     folder = str(node.get_parameter("state_dir").value)
     if not folder and not robot.simulated:
-        folder = os.environ.get(STATE_DIR_VARIABLE, DEFAULT_STATE_DIR)
+        folder = os.environ.get(STATE_DIR_VARIABLE) or DEFAULT_STATE_DIR
     return DriverStore(robot_store_path(folder, node.get_namespace()) if folder else None)
