@@ -8,7 +8,7 @@ from timely.bench.capacity.measure import capacity_point
 from timely.bench.capacity.search import LoadGrid, search_crossing
 from timely.bench.capacity.workloads import capacity_tasks, find_capacity_workload
 from timely.bench.checkpoints import Checkpoints
-from timely.bench.papers.seed_statistics import paper_interval
+from timely.bench.papers.seed_statistics import paper_range
 from timely.engines.replay_types import ReplayOptions
 from timely.engines.sim.fleet import SimFleet
 from timely.engines.step_time.profile import Curve, StepTimeProfile, load_step_profile
@@ -65,7 +65,7 @@ def measure_routing(
             loads = checkpoints.map("routing", measure_routing_load, arguments)
             rules: Result = {}
             for place, router in enumerate(ROUTERS):
-                mean, low, high = paper_interval(loads[place * len(seeds) :][: len(seeds)])
+                mean, low, high = paper_range(loads[place * len(seeds) :][: len(seeds)])
                 rules[router] = [round(robots * value, 1) for value in (mean, low, high)]
             rival = max((name for name in rules if name != OURS), key=lambda name: float(rules[name][0]))
             gain = round(rules[OURS][0] / rules[rival][0], 4)

@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from timely.bench.papers import claims
-from timely.bench.papers.claims import Rule, near_paper_number, paper_at_least, paper_at_most, paper_claim
+from timely.bench.papers.claims import (
+    Rule,
+    near_paper_number,
+    paper_above,
+    paper_at_least,
+    paper_at_most,
+    paper_below,
+    paper_claim,
+)
 from timely.bench.papers.seed_statistics import (
     paper_half_width,
     paper_percent_lower,
@@ -54,7 +63,14 @@ pytestmark = pytest.mark.paper
         (paper_at_most(1.0), (0.9, 0.8, 1.01), "not met"),
         (paper_at_most(1.0, neutral=2.0), (1.5, 1.4, 1.6), "direction only"),
         (paper_at_most(1.0), (1.0, 1.0, 1.0), "met"),
+        # Two systems that do the same: neither is ahead.
+        (paper_below(1.0), (1.0, 1.0, 1.0), "not met"),
+        (paper_below(1.0), (0.9, 0.8, 0.99), "met"),
+        (paper_above(0.0), (0.0, 0.0, 0.0), "not met"),
+        (paper_above(0.0), (0.2, 0.1, 0.3), "met"),
+        (paper_above(0.0), (0.1, -0.1, 0.3), "not met"),
         (paper_at_least(1.0), (math.nan, math.nan, math.nan), "not exercised"),
+        (paper_at_least(1.0), (2.0, math.nan, math.nan), "not exercised"),  # one seed has no interval
         (claims.BY_CONSTRUCTION, (1.0, 1.0, 1.0), "by construction"),
         (claims.NOT_EXERCISED, (1.0, 1.0, 1.0), "not exercised"),
     ],
@@ -63,6 +79,17 @@ def test_the_verdict_follows_from_the_whole_interval(
     rule: Rule, interval: tuple[float, float, float], verdict: str
 ) -> None:
     assert rule.judge(interval) == verdict
+
+
+@pytest.mark.parametrize("rule", [near_paper_number, paper_at_least, paper_at_most])
+def test_a_paper_s_number_that_is_no_effect_has_no_direction(rule: Callable[..., Rule]) -> None:
+    with pytest.raises(ValueError, match="no direction"):
+        rule(1.0, neutral=1.0)
+
+
+def test_one_seed_gives_no_verdict() -> None:
+    row = paper_claim("a", "b", 1.0, [1.0], "s", near_paper_number(1.0))
+    assert (row["ours"], row["interval"], row["verdict"]) == (1.0, None, "not exercised")
 
 
 def test_a_claim_has_the_agreed_form() -> None:
@@ -97,8 +124,9 @@ def test_a_ratio_of_means_has_the_interval_of_its_seeds() -> None:
     above = 2.0 * below + rng.standard_normal((2000, 10))
     intervals = [paper_ratio_of_means(a, b) for a, b in zip(above.tolist(), below.tolist(), strict=True)]
     assert 0.94 <= sum(low <= 2.0 <= high for _, low, high in intervals) / len(intervals) <= 0.96
-    assert paper_ratio_of_means([3.0], [2.0]) == (1.5, 1.5, 1.5)
-    for bad in (([1.0, 2.0], [-1.0, 0.5]), ([], [])):
+    assert paper_ratio_of_means([3.0], [2.0])[0] == 1.5
+    # The last: by its interval the mean below may be zero, so the ratio may be any number.
+    for bad in (([1.0, 2.0], [-1.0, 0.5]), ([], []), ([1.0, 2.0, 3.0], [0.1, 0.2, 1.5])):
         assert all(math.isnan(value) for value in paper_ratio_of_means(*bad))
 
 

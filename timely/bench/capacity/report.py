@@ -9,7 +9,7 @@ import numpy as np
 from timely.bench.capacity.search import FINE, TARGETS, CapacityRun, LoadGrid, SystemLoads
 from timely.bench.capacity.workloads import find_capacity_workload
 from timely.bench.papers import plots
-from timely.bench.papers.seed_statistics import Interval, paper_interval
+from timely.bench.papers.seed_statistics import Interval, paper_mean, paper_range
 
 HEADLINE_TARGET = 0.99
 
@@ -56,9 +56,9 @@ def _row(workload: str, grid: LoadGrid, search: SystemLoads) -> Result:
     kind = "urgent" if any(key == "urgent" for key, _ in loads) else "all"
     row: Result = {"of": kind}
     for target in TARGETS:
-        row[f"load_{target * 100:.0f}"] = _round(paper_interval(loads[kind, target])[0])
-        row[f"all_{target * 100:.0f}"] = _round(paper_interval(loads["all", target])[0])
-    mean, low, high = paper_interval(loads[kind, HEADLINE_TARGET])
+        row[f"load_{target * 100:.0f}"] = _round(paper_mean(loads[kind, target]))
+        row[f"all_{target * 100:.0f}"] = _round(paper_mean(loads["all", target]))
+    mean, low, high = paper_range(loads[kind, HEADLINE_TARGET])
     row["interval_99"] = [_round(max(0.0, low)), _round(high)]
     row["robots_99"] = round(mean * robots, 1)
     row["by_seed_99"] = [_round(load) for load in loads[kind, HEADLINE_TARGET]]

@@ -33,6 +33,7 @@ class Rule:
         low, high: the claim is met when the whole interval lies within and shows the direction, if there is one.
         neutral: the value that shows no effect; None where the claim has no direction.
         least: the mean with the least effect that counts as a direction, beyond ``neutral``.
+        strict: the interval may not touch ``low`` or ``high`` either.
         verdict: the verdict itself, where no number decides.
     """
 
@@ -40,16 +41,19 @@ class Rule:
     high: float = math.inf
     neutral: float | None = None
     least: float = 0.0
+    strict: bool = False
     verdict: Verdict | None = None
 
     def judge(self, interval: Interval) -> Verdict:
-        """The verdict on a mean with its interval; a mean that is not finite was not exercised."""
+        """The verdict on a mean with its interval; without a finite interval it was not exercised."""
         middle, low, high = interval
         if self.verdict is not None:
             return self.verdict
-        if not math.isfinite(middle):
+        if not all(map(math.isfinite, interval)):
             return "not exercised"
         is_within = self.low <= low and high <= self.high
+        if self.strict:
+            is_within = self.low < low and high < self.high
         if self.neutral is None:
             return "met" if is_within else "not met"
         rising = self.least >= self.neutral
@@ -76,11 +80,23 @@ def paper_at_most(threshold: float, neutral: float | None = None) -> Rule:
     return _direction_rule(threshold, neutral, high=threshold)
 
 
+def paper_above(threshold: float) -> Rule:
+    """Met when the whole interval lies above the threshold: a lead, which equality is not."""
+    return Rule(low=threshold, strict=True)
+
+
+def paper_below(threshold: float) -> Rule:
+    """Met when the whole interval lies below the threshold."""
+    return Rule(high=threshold, strict=True)
+
+
 def _direction_rule(
     paper: float, neutral: float | None, low: float = -math.inf, high: float = math.inf
 ) -> Rule:
     if neutral is None:
         return Rule(low, high)
+    if neutral == paper:
+        raise ValueError(f"a paper's number of {paper:g} has no direction from {neutral:g}")
     return Rule(low, high, neutral, neutral + LEAST_EFFECT * (paper - neutral))
 
 

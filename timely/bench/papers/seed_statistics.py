@@ -39,9 +39,15 @@ def _student_t(degrees: int) -> float:
 
 
 def paper_interval(values: Sequence[float]) -> Interval:
-    """Mean and 95% confidence interval over seeds."""
+    """Mean and 95% confidence interval over seeds; one seed has no bounds (``nan``)."""
     middle, width = paper_mean(values), paper_half_width(values)
-    return (middle, middle, middle) if math.isnan(width) else (middle, middle - width, middle + width)
+    return (middle, middle - width, middle + width)
+
+
+def paper_range(values: Sequence[float]) -> Interval:
+    """The same to be shown: without bounds the mean stands for them."""
+    middle, low, high = paper_interval(values)
+    return (middle, middle, middle) if math.isnan(low) else (middle, low, high)
 
 
 def interval_of_measured(value: Measured) -> Interval:
@@ -58,12 +64,12 @@ def paper_ratios(numerators: Sequence[float], denominators: Sequence[float]) -> 
 
 
 def paper_ratio_of_means(numerators: Sequence[float], denominators: Sequence[float]) -> Interval:
-    """Ratio of the means with its 95% interval; nan where the mean denominator is not positive.
+    """Ratio of the means with its 95% interval; nan where the mean denominator may not be positive.
 
     The interval is that of the mean of ``(a - ratio b) / mean of b``, seed by seed: the ratio is taken as linear.
     """
-    below = paper_mean(denominators)
-    if not below > 0.0:
+    below, least, _ = paper_interval(denominators)
+    if not below > 0.0 or least <= 0.0:
         return (math.nan, math.nan, math.nan)
     ratio = paper_mean(numerators) / below
     residuals = [(a - ratio * b) / below for a, b in zip(numerators, denominators, strict=True)]

@@ -146,8 +146,8 @@ def measure_paper_elephant(name: str, count: int, parts: int, seed: int) -> floa
 def paper_starvation(evaluation: Evaluation) -> Iterator[Claim]:
     """Fig. 11: an elephant among mice, with costs known.
 
-    An elephant of the usual size is served no sooner by fair sharing itself, so it shows nothing.
-    One of ``ELEPHANT_PARTS`` parts shows the figure's shape.
+    An elephant of the usual size (12 to 36 parts) is served no sooner by fair sharing itself.
+    So the figure is drawn with one of ``ELEPHANT_PARTS`` parts, and the claim is judged for both sizes.
     """
 
     def elephants(parts: int, counts: Sequence[int], name: str) -> list[list[float]]:
@@ -163,12 +163,19 @@ def paper_starvation(evaluation: Evaluation) -> Iterator[Claim]:
         for name, column in times_s.items()
     )
     evaluation.say(f"starvation: {times_text}")
+    usual_s = elephants(0, MICE[-2:], "justitia")
+    usual_text = f"{paper_mean(usual_s[0]):.0f} to {paper_mean(usual_s[1]):.0f} s"
+    for key, column, size, note in (
+        ("bounded", times_s["justitia"], f"{ELEPHANT_PARTS} parts", times_text),
+        ("bounded.usual", usual_s, "the usual size", usual_text),
+    ):
+        yield paper_claim(
+            f"fig11.{key}", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[-2]}, Justitia, {size}",
+            1.0, paper_ratios(column[-1], column[-2]), "ratio", paper_at_most(1.05), note,
+        )  # fmt: skip
     yield paper_claim(
-        "fig11.bounded", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[-2]}, Justitia", 1.0,
-        paper_ratios(times_s["justitia"][-1], times_s["justitia"][-2]), "ratio", paper_at_most(1.05), times_text,
-    )  # fmt: skip
-    yield paper_claim(
-        "fig11.starves", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[0]}, SRJF", 5.0,
+        "fig11.starves",
+        f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[0]}, SRJF, {ELEPHANT_PARTS} parts", 5.0,
         paper_ratios(times_s["srjf"][-1], times_s["srjf"][0]), "ratio", near_paper_number(5.0, neutral=1.0),
         "the paper's number is read off its figure",
     )  # fmt: skip
@@ -219,7 +226,7 @@ def paper_prediction(evaluation: Evaluation) -> Iterator[Claim]:
     errors_text = ", ".join(f"{kind} {100 * error:.0f}" for kind, error in errors.items())
     yield paper_claim(
         "table2.error", "Table II: mean relative error of the MLP's cost prediction", 53.0,
-        100.0 * paper_average_error(errors), "%", paper_at_most(53.0),
+        100.0 * paper_average_error(errors), "%", BY_CONSTRUCTION,
         f"{INSTANCES} new instances of each class, which counts by its share of the mix:"
         f" {errors_text}; with equal shares {paper_mean(percent):.1f}%;"
         " the synthetic texts hold words of their difficulty, which real texts need not",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, Claim, near_paper_number, paper_at_least, paper_claim
+from timely.bench.papers.claims import CONTEXT, Claim, near_paper_number, paper_above, paper_claim
 from timely.bench.papers.laps_sd import real_texts
 from timely.bench.papers.laps_sd.setting import (
     LENGTH_ERROR,
@@ -59,7 +59,7 @@ def _rows(name: str, label: str, latency_s: dict[str, list[float]]) -> Iterator[
     )  # fmt: skip
     yield paper_claim(
         f"{name}.prior", f"laps-sd-prior lower than laps-sd, {VARIATION_REQUESTS} requests, {label}", None,
-        paper_percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%", paper_at_least(0.0), subject="ours",
+        paper_percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%", paper_above(0.0), subject="ours",
     )  # fmt: skip
 
 
