@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,9 @@ def test_the_container_is_built_from_files_that_exist() -> None:
     assert "make setup" in text
     assert re.search(r"^USER timely$", text, re.MULTILINE), "a server does not run as root"
     assert (DEPLOY / "fleet.yaml").is_file()
+
+
+def test_no_environment_of_this_machine_gets_into_the_image() -> None:
+    ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()}
+    excluded = {line.removeprefix("**/") for line in (ROOT / ".dockerignore").read_text().splitlines()}
+    assert not [name for name in ignored if not any(fnmatch(name, pattern) for pattern in excluded)]
