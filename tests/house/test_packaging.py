@@ -63,7 +63,18 @@ def install(wheel: Path, folder: Path, extra: str = "") -> Path:
     lock = ROOT / "requirements" / "lock.txt"
     python = folder / "bin" / "python"
     requirement = f"timely-serving{extra} @ {wheel.as_uri()}"
-    run(UV, "pip", "install", "--quiet", "--python", python, "--constraint", lock, requirement, cwd=folder.parent)
+    run(
+        UV,
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        python,
+        "--constraint",
+        lock,
+        requirement,
+        cwd=folder.parent,
+    )
     return python.parent
 
 

@@ -15,6 +15,7 @@ from timely.server.catalogue import Catalogue
 from timely.server.http import info_routes, session_routes, stop_routes, task_routes
 from timely.server.http.access_control import AccessControl
 from timely.server.http.body_limit import BodyLimit
+from timely.server.http.head_requests import HeadLikeGet
 from timely.server.http.openai import OpenAIEndpoints
 from timely.server.http.openapi import http_openapi_document
 from timely.server.http.problem_handlers import install_problem_handlers
@@ -75,6 +76,8 @@ def create_task_app(
         # FastAPI's documentation pages load scripts from other sites; /openapi.json stays.
         docs_url=None,
         redoc_url=None,
+        # Many programs take a redirect for a success, and one to /v1/stop would stop no robot.
+        redirect_slashes=False,
     )
     app.state.service = service
     app.state.names = {}
@@ -86,6 +89,7 @@ def create_task_app(
     for module in (task_routes, stop_routes, info_routes, session_routes):
         app.router.routes.extend(module.router.routes)  # include_router would make every route anew
     app.add_middleware(OpenAIEndpoints, service=service)
+    app.add_middleware(HeadLikeGet)
     app.add_middleware(BodyLimit, settings=settings)
     app.add_middleware(
         AccessControl,

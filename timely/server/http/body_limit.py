@@ -19,7 +19,10 @@ OPENAI_PATHS = ("/v1/chat/", "/v1/completions", "/v1/models")
 
 
 class BodyLimit:
-    """ASGI middleware: 413 for bodies over their limit, 408 for slow ones, 503 when all of them are too much."""
+    """ASGI middleware: 413 for bodies over their limit, 408 for slow ones, 415 for compressed ones.
+
+    Others get 503 while all bodies are too much.
+    """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self._app = app
@@ -41,6 +44,13 @@ class BodyLimit:
             async with asyncio.timeout(settings.body_timeout_s):
                 if not await body.read(receive):
                     return
+                _check_encoding(scope)
+        except _Compressed as error:
+            refusal = Problem(
+                "unsupported_media_type", str(error), "Content-Encoding", 415, "Compressed body"
+            )
+            await refusal.response({"Accept-Encoding": "identity"})(scope, receive, send)
+            return
         except TimeoutError:
             detail = f"the body did not arrive within {settings.body_timeout_s:g} s"
             timeout = Problem("timeout", detail, "body", 408, "Request timeout")
@@ -75,6 +85,17 @@ class BodyLimit:
         if size > 0 and self._buffered_bytes + size > self._settings.max_buffered_bytes:
             raise Overloaded("too many request bodies at once", where="body")
         self._buffered_bytes += size
+
+
+class _Compressed(Exception):
+    """A body is compressed, so that nothing limits its size."""
+
+
+def _check_encoding(scope: Scope) -> None:
+    """Raise _Compressed for a body that is; not for a stop, which needs none."""
+    encoding: bytes = next((value for name, value in scope["headers"] if name == b"content-encoding"), b"")
+    if encoding.lower() not in (b"", b"identity") and scope["path"] != "/v1/stop":
+        raise _Compressed(f"send the body without Content-Encoding: {encoding[:40].decode('latin-1')}")
 
 
 class _Body:

@@ -43,6 +43,8 @@ def _allowed_methods(app: FastAPI, request: Request) -> list[str]:
     for route in app.routes:
         if isinstance(route, Route) and route.path_regex.match(request.url.path):
             methods |= route.methods or set()
+    if "GET" in methods and not request.url.path.endswith("/events"):
+        methods.add("HEAD")
     return sorted(methods)
 
 

@@ -5,7 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
+from starlette.exceptions import HTTPException
 
+from timely.core.errors import TimelyError
 from timely.server.http.access_control import http_request_principal
 from timely.server.http.bodies import body_schema, read_body
 from timely.server.http.request_state import http_request_service
@@ -24,10 +26,17 @@ router = APIRouter(prefix="/v1/stop", tags=["stop"])
 @router.post("", openapi_extra=body_schema(StopBody, required=False))
 async def stop(request: Request) -> JSONResponse:
     """Stop every robot. The response has each robot's state: ``halted``, ``at_rest``, or ``unknown`` without an
-    acknowledgement in time. ``success`` needs at least one robot and none that is unknown. A stop needs no body."""
+    acknowledgement in time. ``success`` needs at least one robot and none that is unknown. A stop needs no body, and
+    one that cannot be used stops the robots all the same: ``ignored`` says why."""
     stops = http_request_service(request).fleet_stop
-    body = await read_body(request, StopBody) if await request.body() else StopBody()
-    return JSONResponse(await stops.stop(http_request_principal(request), body.reason, body.deadline_s))
+    body, answer = StopBody(), {}
+    try:
+        if await request.body():
+            body = await read_body(request, StopBody)
+    except (TimelyError, HTTPException) as error:
+        answer = {"ignored": error.detail if isinstance(error, HTTPException) else str(error)}
+    answer |= await stops.stop(http_request_principal(request), body.reason, body.deadline_s)
+    return JSONResponse(answer)
 
 
 @router.get("")
