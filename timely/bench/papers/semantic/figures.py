@@ -7,7 +7,9 @@ from timely.bench.papers.claims import Claim, near_paper_number, paper_below, pa
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import paper_mean, paper_ratios
 from timely.bench.papers.semantic.spikes import (
+    GAP_S,
     MAIN,
+    SCRIPT_GAP_S,
     WORKLOADS_A_SEED,
     Levels,
     measure_paper_spike,
@@ -138,12 +140,14 @@ WRONG = {
 
 
 def paper_wrong_predictions(evaluation: Evaluation) -> Iterator[Claim]:
-    """Fig. 2a and 2b, at five requests at once."""
+    """Fig. 2a and 2b, at five requests at once, also with the gap of the published scripts."""
     names = [f"urgency {level}" for level in range(URGENCY_LEVELS)] + ["all"]
+
+    def runs(what: str, rate: float, gap_s: float) -> list[Levels]:
+        return evaluation.each("wrong", measure_paper_wrong, what, rate, CONCURRENT_REQUESTS, gap_s)
+
     for what, (figure, paper_waits_s) in WRONG.items():
-        cells = [
-            evaluation.each("wrong", measure_paper_wrong, what, rate, CONCURRENT_REQUESTS) for rate in RATES
-        ]
+        cells = [runs(what, rate, GAP_S) for rate in RATES]
         plots.paper_line_plot(
             evaluation.out / f"{figure}.png", f"Semantic Fig. {figure[3:]}: errors of predicted {what}", RATES,
             {
@@ -152,16 +156,19 @@ def paper_wrong_predictions(evaluation: Evaluation) -> Iterator[Claim]:
             },
             "error rate", "normalized waiting, s a token",
         )  # fmt: skip
-        first, last = cells[0], cells[-1]
-        for level, (low_s, high_s) in paper_waits_s.items():
-            name, paper = names[level], high_s / low_s
-            yield paper_claim(
-                f"{figure}.{name.replace(' ', '')}",
-                f"Fig. {figure[3:]}: {name}, waiting at an error of 0.9 over that at 0.1", paper,
-                paper_slowdown(last, first, level, each=True), "times",
-                near_paper_number(paper, neutral=None if paper == 1.0 else 1.0),
-                f"{paper_mean(paper_level_waiting(first, level, True)):.3f} and"
-                f" {paper_mean(paper_level_waiting(last, level, True)):.3f} s a token"
-                f" (paper {low_s:.2f} and {high_s:.2f}); up to {CONCURRENT_REQUESTS} at once,"
-                f" {WORKLOADS_A_SEED} workloads a seed",
-            )  # fmt: skip
+        script = [runs(what, rate, SCRIPT_GAP_S) for rate in (RATES[0], RATES[-1])]
+        terms = (("", "", cells), (".script", f", {SCRIPT_GAP_S:g} s between arrivals", script))
+        for key, where, curve in terms:
+            first, last = curve[0], curve[-1]
+            for level, (low_s, high_s) in paper_waits_s.items():
+                name, paper = names[level], high_s / low_s
+                yield paper_claim(
+                    f"{figure}.{name.replace(' ', '')}{key}",
+                    f"Fig. {figure[3:]}: {name}, waiting at an error of 0.9 over that at 0.1{where}", paper,
+                    paper_slowdown(last, first, level, each=True), "times",
+                    near_paper_number(paper, neutral=None if paper == 1.0 else 1.0),
+                    f"{paper_mean(paper_level_waiting(first, level, True)):.3f} and"
+                    f" {paper_mean(paper_level_waiting(last, level, True)):.3f} s a token"
+                    f" (paper {low_s:.2f} and {high_s:.2f}); up to {CONCURRENT_REQUESTS} at once,"
+                    f" {WORKLOADS_A_SEED} workloads a seed",
+                )  # fmt: skip
