@@ -1,9 +1,9 @@
 """Fits a robot's execution-time models to recorded runs and measures their prediction errors.
 
-A skill with a varying numeric argument gets a linear model. Otherwise a skill whose runs differ little (a coefficient
-of variation up to ``CONSTANT_SPREAD``) gets a constant model. All others get a sampled model, and schedulers plan with
-its minimum (TimelyLLM, sections 4.3 and 6). Each model keeps the quantiles of its residuals, so that simulated robots
-vary like the real one.
+A skill with a numeric argument that goes with its time gets a linear model. Otherwise a skill whose runs differ little
+(a coefficient of variation up to ``CONSTANT_SPREAD``) gets a constant model. All others get a sampled model, and
+schedulers plan with its minimum (TimelyLLM, sections 4.3 and 6). Each model keeps the quantiles of its residuals, so
+that simulated robots vary like the real one.
 """
 
 import math
@@ -33,6 +33,13 @@ CONSTANT_SPREAD = 0.06
 LEVELS = 11
 """Number of quantiles of a distribution: levels 0, 0.1, ... 1."""
 FOLDS = 5
+LEAST_RANKS, FEW_RANKS, CHANCE = 0.4, 0.8, 2.2
+"""Rank correlation of an argument with the time from which there is a line; few runs need more, since chance gives it.
+
+An argument that tells nothing exceeds ``CHANCE / sqrt(runs - 1)`` in 3 of 100 cases.
+"""
+LEAST_TIME_S = 1e-3
+"""Errors are shares of the measured time, and of this at least: no schedule depends on less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +168,7 @@ def fit_samples(
     min_count = (
         max(min_samples, math.ceil(1 / min(level, 1 - level))) if method == "quantile" else min_samples
     )
+    min_count = max(2, min_count)  # one run cannot be held out
     skill_fits: dict[str, SkillFit] = {}
     for skill, group in groups.items():
         if len(group) < min_count:
@@ -188,13 +196,13 @@ def check_fit(fit: Fit, samples: Iterable[Sample], base: RobotProfile | None = N
         skill = _full_name(sample, base)
         if skill not in fit.skills:
             continue
-        model, elapsed_s = fit.skills[skill].model, max(sample.elapsed_s, 1e-9)
+        model, elapsed_s = fit.skills[skill].model, sample.elapsed_s
         try:
             estimate_s = model.estimate_s(sample.args)
         except BadInput as error:
             raise BadInput(error.message, where=sample.where) from error
         error_s = max(0.0, estimate_s - elapsed_s) if model.variable else abs(estimate_s - elapsed_s)
-        errors.setdefault(skill, []).append(error_s / elapsed_s)
+        errors.setdefault(skill, []).append(error_s / max(elapsed_s, LEAST_TIME_S))
     return {skill: float(np.mean(shares)) for skill, shares in errors.items()}
 
 
@@ -217,10 +225,10 @@ def _full_name(sample: Sample, base: RobotProfile | None) -> str:
         raise BadInput(f"skill: {error.message}", where=sample.where) from error
 
 
-def _varying(group: Sequence[Sample]) -> str | None:
-    """The varying numeric argument of all runs that correlates most with the times; None without one."""
+def _varying(group: Sequence[Sample]) -> tuple[str | None, float]:
+    """The varying numeric argument of all runs whose ranks correlate most with the times', and by how much."""
     best, strongest = None, -1.0
-    y = np.array([sample.elapsed_s for sample in group])
+    y = _times_s(group)
     for name in group[0].args:
         values = [sample.args.get(name) for sample in group]
         if not all(isinstance(value, float) for value in values):
@@ -230,10 +238,17 @@ def _varying(group: Sequence[Sample]) -> str | None:
             x = np.abs(x)
         if x.min() == x.max():
             continue
-        strength = 0.0 if y.min() == y.max() else abs(float(np.corrcoef(x, y)[0, 1]))
+        # Ranks: a few runs that were held up do not hide what the argument tells.
+        strength = 0.0 if y.min() == y.max() else abs(float(np.corrcoef(_ranks(x), _ranks(y))[0, 1]))
         if strength > strongest:
             best, strongest = name, strength
-    return best
+    return best, strongest
+
+
+def _ranks(values: Floats) -> Floats:
+    """The place of each value in order; equal values share the middle of theirs."""
+    ascending = np.sort(values)
+    return (np.searchsorted(ascending, values, "left") + np.searchsorted(ascending, values, "right")) / 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,36 +266,42 @@ class _Recipe:
 
 def _recipe(skill: str, group: Sequence[Sample], kind: Kind | None, method: Method, level: float) -> _Recipe:
     """The model and method for these runs, or for the requested ``kind``."""
-    argument = _varying(group)
-    if kind is None:
-        y = np.array([sample.elapsed_s for sample in group])
-        spread = float(y.std() / y.mean()) if y.mean() > 0 else 0.0
-        kind = "linear" if argument else ("constant" if spread <= CONSTANT_SPREAD else "sampled")
-    if kind != "linear":
-        return _Recipe(kind, method, level)
-    if argument is None:
+    y = _times_s(group)
+    argument, strength = _varying(group) if kind in (None, "linear") else (None, 0.0)
+    least = max(LEAST_RANKS, min(FEW_RANKS, CHANCE / math.sqrt(len(group) - 1)))
+    if argument is not None and (kind == "linear" or strength >= least):
+        unit = next((sample.units[argument] for sample in group if argument in sample.units), "")
+        is_signed = any(float(sample.args[argument]) < 0.0 for sample in group)
+        measure: Measure = "magnitude" if is_signed else "value"
+        return _Recipe("linear", method, level, argument, unit, measure=measure)
+    if kind == "linear":
         raise BadInput(
             f"{skill}: no numeric argument varies, so there is no line to fit", where=group[-1].where
         )
-    unit = next((sample.units[argument] for sample in group if argument in sample.units), "")
-    is_signed = any(float(sample.args[argument]) < 0.0 for sample in group)
-    return _Recipe(kind, method, level, argument, unit, measure="magnitude" if is_signed else "value")
+    spread = float(y.std() / y.mean()) if y.mean() > 0 else 0.0
+    return _Recipe(kind or ("constant" if spread <= CONSTANT_SPREAD else "sampled"), method, level)
+
+
+def _times_s(group: Sequence[Sample]) -> Floats:
+    return np.array([sample.elapsed_s for sample in group])
+
+
+def _values(group: Sequence[Sample], argument: str) -> Floats:
+    return np.array([float(sample.args[argument]) for sample in group])
 
 
 def _fit_skill(skill: str, group: Sequence[Sample], recipe: _Recipe) -> SkillFit:
-    y = np.array([sample.elapsed_s for sample in group])
-    x = np.full(len(group), np.nan)
-    if recipe.argument:
-        x = np.array([float(sample.args[recipe.argument]) for sample in group])
+    y = _times_s(group)
+    x = _values(group, recipe.argument) if recipe.argument else np.full(len(group), np.nan)
     model = _fit_model(recipe, x, y)
     errors, early = _held_out(recipe, x, y)
     return SkillFit(
         skill,
         model,
         np.column_stack([x, y, _predict(model, x)]),
-        float((errors / np.maximum(y, 1e-9)).mean()),
+        float((errors / np.maximum(y, LEAST_TIME_S)).mean()),
         float(errors.mean()),
-        float((early / np.maximum(y, 1e-9)).mean()),
+        float((early / np.maximum(y, LEAST_TIME_S)).mean()),
         _argument_ranges(group),
     )
 
@@ -341,7 +362,7 @@ def _held_out(recipe: _Recipe, x: Floats, y: Floats) -> tuple[Floats, Floats]:
 def _argument_ranges(group: Sequence[Sample]) -> dict[str, dict[str, Any]]:
     """Unit and range of each argument as limits of a profile. Values outside the runs are not allowed."""
     ranges: dict[str, dict[str, Any]] = {}
-    for name in group[0].args:
+    for name in dict.fromkeys(name for sample in group for name in sample.args):
         values = [sample.args[name] for sample in group if name in sample.args]
         unit = next((sample.units[name] for sample in group if name in sample.units), "")
         numbers = [value for value in values if isinstance(value, float)]

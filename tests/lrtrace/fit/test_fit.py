@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lrtrace.errors import BadInput, TooFewSamples, UnknownName
 from lrtrace.fit import fitted_profile
-from lrtrace.fit.execution_time import Fit, fit_samples
+from lrtrace.fit.execution_time import Fit, check_fit, fit_samples
 from lrtrace.fit.fitted_profile import plot_residuals, robot_profile_from_fit, write_fitted_profile
 from lrtrace.fit.regression import fit_execution_least_squares, fit_execution_quantile, pinball_fit_loss
 from lrtrace.models import ConstantModel, LinearModel, SampledModel
@@ -78,6 +78,44 @@ def test_a_signed_argument_is_fitted_by_its_magnitude() -> None:
     assert model.measure == "magnitude"
     assert (model.intercept_s, model.per_unit_s) == pytest.approx((0.1, 0.01))
     assert np.abs(fit.skills["turn"].residuals_s).max() < 1e-6
+
+
+def test_an_argument_that_tells_nothing_of_the_time_gets_no_line() -> None:
+    """With a line a schedule would plan with the mean: late half of the time (TimelyLLM section 4.3)."""
+    rng = np.random.default_rng(3)
+    times = 2.0 + 8.0 * rng.random(30)
+    searches = [
+        Sample("drone", "search", {"volume": float(number % 10)}, float(time))
+        for number, time in enumerate(times)
+    ]
+    model = fit_samples(searches).skills["search"].model
+    assert isinstance(model, SampledModel)
+    assert model.estimate_s({"volume": 3.0}) == pytest.approx(float(times.min()), abs=1e-6)
+    steady = [
+        Sample("drone", "beep", {"volume": float(n % 10)}, 1.0 + 0.01 * rng.random()) for n in range(30)
+    ]
+    assert isinstance(fit_samples(steady).skills["beep"].model, ConstantModel)
+    assert isinstance(fit_samples(searches, kinds={"search": "linear"}).skills["search"].model, LinearModel)
+    assert isinstance(fit_samples(moves(30, noise=0.4)).skills["move_forward"].model, LinearModel)
+
+
+def test_a_run_too_short_to_be_measured_does_not_make_the_error_endless() -> None:
+    logs = runs("log", [0.0, *(0.001 for _ in range(9))])
+    fit = fit_samples(logs, kinds={"log": "constant"})
+    assert fit.skills["log"].held_out < 0.5
+    assert check_fit(fit, runs("log", [0.0]))["log"] < 1.0
+
+
+def test_one_run_cannot_be_held_out() -> None:
+    with pytest.raises(TooFewSamples, match="takeoff: 1 samples, a fit needs at least 2"):
+        fit_samples(runs("takeoff", [4.5]), min_samples=1)
+    assert fit_samples(runs("takeoff", [4.5, 4.6]), min_samples=1).run_count == 2
+
+
+def test_arguments_of_any_run_are_in_the_profile() -> None:
+    calls = [Sample("drone", "say", {}, 1.0)]
+    calls += [Sample("drone", "say", {"text": "hi"}, 1.0) for _ in range(5)]
+    assert set(fit_samples(calls).skills["say"].args) == {"text"}
 
 
 def test_held_out_error_is_that_of_unseen_runs() -> None:
