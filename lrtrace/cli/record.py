@@ -166,7 +166,7 @@ def _profiles(tasks: Sequence[RecordedTask], options: Sequence[str]) -> dict[str
             by_robot[robot] = load_profile(name)
         else:
             other = load_profile(name)
-    for robot in {task.robot for task in tasks} - set(by_robot):
+    for robot in sorted({task.robot for task in tasks} - set(by_robot)):
         if other is not None:
             by_robot[robot] = other
         elif robot in profile_names():

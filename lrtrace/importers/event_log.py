@@ -77,7 +77,7 @@ def read_event_log(path: str | Path) -> list[RecordedTask]:
         messages.warning("%s; it is left out", tear)
     if not log.opened:
         raise BadInput("empty: an event log starts with the event 'opened'", where=f"{path}:1")
-    return log.tasks
+    return sorted(log.tasks, key=lambda task: task.arrival_s)
 
 
 def _after_tear(line: bytes) -> tuple[bytes, bool]:

@@ -268,6 +268,11 @@ def test_a_reused_task_id_is_another_task(tmp_path: Path) -> None:
     assert [(job.arrival_s, len(job.plan)) for job in jobs] == [(0.0, 1), (6.0, 1)]
 
 
+def test_tasks_come_by_arrival_also_from_a_log_whose_clock_went_back(tmp_path: Path) -> None:
+    log = write(tmp_path, [OPENED, task(2.0, "second"), task(1.0, "first"), task(2.0, "third")])
+    assert [one.task_id for one in read_event_log(log)] == ["first", "second", "third"]
+
+
 def test_a_killed_server_leaves_a_readable_log(tmp_path: Path) -> None:
     path = write(tmp_path, LOG[:5], end='\n{"t_s": 9.0, "event": "segm')
     assert [len(tasks.segments) for tasks in read_event_log(path)] == [1]
