@@ -100,13 +100,16 @@ def test_jitserve_prefers_goodput_for_little_service() -> None:
 
 def test_jitserve_batches_neighbours_in_length(monkeypatch: pytest.MonkeyPatch) -> None:
     table, discipline = JobTable(), create_discipline("jitserve")
-    monkeypatch.setattr(
-        jitserve.JitServe, "keys", lambda self, table, limits: np.array([9.0, 8.0, 7.0, 6.0, 0.0])
-    )
-    for name, prompt in zip("abcde", (1000, 20, 21, 22, 23), strict=True):
+    priorities = np.array([8.3, 8.2, 8.1, 8.0, 7.0])
+    monkeypatch.setattr(jitserve.JitServe, "keys", lambda self, table, limits: priorities)
+    for name, prompt in zip("abcde", (1000, 20, 900, 21, 22), strict=True):
         add(table, discipline, name, prompt=prompt)
-    # "a" has the highest priority and no neighbour of its length; "e" is no candidate for a batch of two.
-    assert list(composed(discipline, table, limits(max_batch=2)).tokens) == ["b", "c"]
+    # A batch of three is cut at 0.95 of 8.1, so "e" is no candidate; its length would fit best.
+    # By length the candidates are b, d, c, a: "a" has the highest priority, and its neighbours are d and c.
+    assert list(composed(discipline, table, limits(max_batch=3)).tokens) == ["a", "c", "d"]
+    # A request whose next token is due goes along whatever its length.
+    priorities[4] += jitserve.PRESSED_PRIORITY
+    assert list(composed(discipline, table, limits(max_batch=3)).tokens) == ["e", "a", "c"]
 
 
 # ---------------------------------------------------------------- SLOs-Serve

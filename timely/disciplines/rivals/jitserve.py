@@ -3,9 +3,9 @@
 * **Margin.** A request's priority is the goodput it still brings over the service time that it still needs. Goodput is
   counted in tokens, an output token as ``OUTPUT_WEIGHT`` prompt tokens. It is scaled down by how far the predicted end
   lies beyond the deadline.
-* **Groups.** Where more requests wait than a batch holds, those of the highest priority are candidates, as many as
-  ``CANDIDATES`` batches hold. They are sorted by length. The batch is the run of neighbours with the highest sum: equal
-  lengths make even steps.
+* **Groups.** Where more requests wait than a batch of ``B`` holds, all are candidates whose priority is at least
+  ``CUTOFF`` times that of the ``B``-th. They are sorted by length. The batch is the run of neighbours with the highest
+  sum of priorities: equal lengths make even steps.
 
 Our reading, and where it is kinder than the paper:
 
@@ -13,8 +13,10 @@ Our reading, and where it is kinder than the paper:
   Later tokens count without a deadline.
 * The just enough service of a request that names a pace is a token by each time that the pace gives. So it goes first
   where its next token would be late after a full step. Where the token is late already its goodput is lost.
+* Such requests have a place in the batch before the groups are formed.
+* Length is that of prompt and output so far, as in the published artefact. Its candidates fill some batches instead.
 * The paper decides anew every 50 steps, which is longer than an urgent task has. Here every step decides.
-* LengthEstimates are predicted by a running mean instead of quantile regression forests, unless the request brings one.
+* Lengths are predicted by a running mean instead of quantile regression forests, unless the request brings one.
 * The service time counts the prompt as well, since prompts are most of a robot's work.
 """
 
@@ -29,8 +31,8 @@ from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder
 OUTPUT_WEIGHT = 8.0
 """Worth of an output token in prompt tokens."""
 
-CANDIDATES = 2
-"""Batches of requests that compete for a batch."""
+CUTOFF = 0.95
+"""Share of the priority of a batch's last request from which on requests compete for the batch."""
 
 LEAST_RATIO = 1e-6
 """Smallest factor of a goodput that comes too late."""
@@ -88,20 +90,22 @@ class JitServe(FirstSegmentLearner, KeyedDiscipline):
         # Where no job that holds memory can run, none would ever give it back.
         stuck = not (table.resident & (table.resume_s <= limits.now)).any()
         builder.worth = lambda row, victims: stuck or bool(keys[row] >= keys[victims].sum())
-        return super()._fill(builder, self._put_batch_first(builder, order))
+        return super()._fill(builder, self._put_batch_first(builder, order, keys))
 
-    def _put_batch_first(self, builder: StepBuilder, order: Rows) -> Rows:
+    @staticmethod
+    def _put_batch_first(builder: StepBuilder, order: Rows, keys: Floats) -> Rows:
         """The order with the chosen batch in front; ``order`` begins with the highest priority."""
-        table, batch = builder.table, builder.limits.max_batch
-        if order.size <= batch:
+        table, priority = builder.table, keys[order]
+        pressed = int(np.count_nonzero(priority >= PRESSED_PRIORITY))
+        places = builder.limits.max_batch - pressed
+        if places <= 0 or order.size <= builder.limits.max_batch:
             return order
-        candidates = order[: CANDIDATES * batch]
-        lengths = table.prompt_tokens[candidates] + table.output_tokens[candidates]
-        by_length = np.lexsort((np.arange(candidates.size), lengths))
-        # The sum of ranks stands for that of priorities, whose largest would decide alone.
-        worth = (candidates.size - np.arange(candidates.size))[by_length].astype(np.float64)
-        sums = np.convolve(worth, np.ones(batch), "valid")
+        rest, priority = order[pressed:], priority[pressed:]
+        candidates = int(np.count_nonzero(priority >= CUTOFF * priority[places - 1]))
+        lengths = table.prompt_tokens[rest[:candidates]] + table.output_tokens[rest[:candidates]]
+        by_length = np.lexsort((np.arange(candidates), lengths))
+        sums = np.convolve(priority[by_length], np.ones(places), "valid")
         begin = int(np.argmax(sums))
-        is_chosen = np.zeros(order.size, dtype=np.bool_)
-        is_chosen[by_length[begin : begin + batch]] = True
-        return np.concatenate((order[is_chosen], order[~is_chosen]))
+        is_chosen = np.zeros(rest.size, dtype=np.bool_)
+        is_chosen[by_length[begin : begin + places]] = True
+        return np.concatenate((order[:pressed], rest[is_chosen], rest[~is_chosen]))

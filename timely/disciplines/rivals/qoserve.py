@@ -8,7 +8,9 @@
 * **Eager relegation.** A prompt that can no longer meet its deadline, and has no KV cache yet, stands behind all
   others.
 
-The constants are those of the published artefact. Our reading, where the paper has other requests than ours:
+The constants and the relegation of prompts without a cache are those of the published artefact (its branch of
+Sarathi-Serve, ``deadline_scheduler.py``). There, too, only tokens of the prompt count in the hybrid priority, where
+Eq. 5 of the paper adds the time to decode. Our reading, where the paper has other requests than ours:
 
 * A robot's task is of the class whose deadline is the last token's, and that token is the first action's.
 * The prompt of such a task is due earlier by the time that its first segment decodes.

@@ -66,7 +66,8 @@ class Ltr(_Guessing):
     """Learning to rank (Fu et al. 2024): waiting and running requests by predicted rank, at every step.
 
     Only the order of the predictions counts. A request not served for ``starve_s`` seconds goes ahead of all
-    others for ``quantum_tokens`` tokens (the paper counts both in steps).
+    others for ``quantum_tokens`` tokens. The paper counts both in steps, and its scripts have 200 and 10.
+    Some seconds without service cost the mean more, so the defaults here are kinder to it.
     """
 
     info = DisciplineInfo(
