@@ -71,6 +71,7 @@ def test_the_stop_is_latched_until_an_operator_resets_it(served: Fleet) -> None:
         task_id = reader.next()[2]["task_id"]
         served.run_for(0.3)
         outcome = timely.stop_fleet(deadline_s=0.0)
+        assert reader.rest()[-1][2]["cause"] == "fleet_stop", "its reader may not know of the stop yet"
         assert outcome["robots"]["drone-1"]["state"] == "unknown", "a robot with a task and without a bridge"
         assert timely.task(task_id)["outcome"] == "cancelled"
         with pytest.raises(Conflict, match="stopped"):

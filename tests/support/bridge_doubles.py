@@ -113,7 +113,7 @@ class FakeServer:
             raise UnknownName("task", task_id, self.streams)
         before = self.streams[task_id]
         self.streams[task_id] = again = FakeStream(self, task_id, before._script)
-        again._settled, again.ended, again.unread = before._settled, before.ended, before.unread
+        again._settled, again.ended, again.cause = before._settled, before.ended, before.cause
         return again
 
     async def cancel(self, task_id: str, *, token: str | None = None) -> None:
@@ -156,13 +156,12 @@ class FakeStream:
         self._over = False
         self.ended = "complete"
         """The outcome of its result."""
-        self.unread = False
-        """The server ended it, since nothing read it."""
+        self.cause = ""
+        """Why the server ended it without a request for it."""
 
     @property
     def result(self) -> Any:
-        cause = {"cause": "no_reader"} if self.unread else {}
-        return SimpleNamespace(outcome=self.ended, data=cause)
+        return SimpleNamespace(outcome=self.ended, data={"cause": self.cause} if self.cause else {})
 
     async def _segments(self) -> AsyncIterator[Segment]:
         for index, part in enumerate(self._script):

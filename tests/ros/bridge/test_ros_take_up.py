@@ -121,7 +121,7 @@ async def test_a_plan_that_the_server_gave_up_meanwhile_is_followed_by_another()
         life = Life(here)
         await here.until(begun(here, 0))
         past = await life.die()
-        here.server.streams["t1"].ended, here.server.streams["t1"].unread = "cancelled", True
+        here.server.streams["t1"].ended, here.server.streams["t1"].cause = "cancelled", "no_reader"
         end = await here.end_of(Life(here, past).task)
         assert (end.outcome, end.plan) == ("complete", "mf(100);ml(60);mf(50);")
 

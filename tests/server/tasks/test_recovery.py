@@ -665,8 +665,9 @@ def test_a_plan_that_a_stop_ends_does_not_go_on_after_a_reset_and_a_kill(tmp_pat
     with server(tmp_path / "killed", now=104.0) as served:
         served.run_for(0.1)
         assert served.stats().jobs == ()
-        view = served.http.get("/v1/tasks/one").json()
-        assert view["outcome"] == "cancelled"
+        with served.http.stream("GET", "/v1/tasks/one/events") as response:
+            _, _, data = Reader(response).rest()[-1]
+        assert (data["outcome"], data["cause"]) == ("cancelled", "fleet_stop")
 
 
 @pytest.mark.parametrize("lost", [1, 2])

@@ -33,7 +33,7 @@ from timely.server.tasks.task_table import TaskTable
 
 log = logging.getLogger(__name__)
 
-STOPPED = Ending("cancelled", "", "the fleet was stopped")
+STOPPED = Ending("cancelled", "", "the fleet was stopped", cause="fleet_stop")
 OTHER_SOURCE = "the server was restarted with another model, skill set or robot profile"
 INSIDE_A_BLOCK = Ending("failed", "interrupted", f"{OTHER_SOURCE}, inside a loop or branch", "server")
 UNREADABLE = Ending("failed", "interrupted", f"{OTHER_SOURCE}, in which its segments are no plan", "server")

@@ -55,7 +55,7 @@ class StopService:
         # Robots come first, the disk second.
         saving = asyncio.create_task(self.latch.save())
         self.recorder.note("stop", stop_id=stop_id, principal=principal.name, reason=reason)
-        ending = Ending("cancelled", "", f"the fleet was stopped: {stop_id}")
+        ending = Ending("cancelled", "", f"the fleet was stopped: {stop_id}", cause="fleet_stop")
         ends = asyncio.gather(saving, *(self.lifecycle.discard(task, ending) for task in tasks))
         await self.latch.wait_for_answers(min(deadline_s, self.settings.max_stop_deadline_s))
         async with clock_timeout(ENDING_S):

@@ -35,8 +35,8 @@ class Ending:
     code: str = ""
     detail: str = ""
     where: str = ""
-    cause: Literal["", "no_reader"] = ""
-    """Why a plan was cancelled without a request."""
+    cause: Literal["", "no_reader", "fleet_stop"] = ""
+    """Why a plan was cancelled without a request for it."""
 
     @property
     def is_error(self) -> bool:

@@ -76,6 +76,11 @@ class BridgeTakeUpError(BridgeTaskError):
         super().__init__(int(ErrorCode.BRIDGE_INACTIVE), message)
 
 
+def fleet_stop_error() -> BridgeTaskError:
+    """The one end of a goal by a stop of the fleet, whichever part says it first."""
+    return BridgeTaskError(ErrorCode.FLEET_STOPPED, "the fleet was stopped")
+
+
 def bridge_error_code(error: TimelyError, *, server_url: str = "") -> int:
     """The ROS 2 code of an error. An EngineFailed at the server's URL means that the server cannot be reached."""
     if isinstance(error, EngineFailed) and server_url and error.where == server_url:

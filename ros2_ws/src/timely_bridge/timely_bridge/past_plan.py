@@ -10,7 +10,7 @@ from timely_interfaces.msg import ErrorCode
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed, Overloaded, UnknownName
 from timely_bridge.driver_port import wait_in_looks
-from timely_bridge.error_codes import BridgeTakeUpError, BridgeTaskError
+from timely_bridge.error_codes import BridgeTakeUpError, BridgeTaskError, fleet_stop_error
 from timely_bridge.interfaces import BridgeSegment, Driver, PlanStream, SegmentExecution
 
 RETRY_S = 0.5
@@ -87,6 +87,15 @@ class PastPlan:
         """A driver that was restarted no longer knows how far it executed the plan."""
         if driver.session != self.session:
             raise BridgeTakeUpError("its driver was started again")
+
+
+def check_plan_stop(result: Any) -> None:
+    """Raise BridgeTaskError if a stop of the fleet ended the plan: its motions end as well.
+
+    The order to stop has a connection of its own, which may be slower or cut.
+    """
+    if result.data.get("cause") == "fleet_stop":
+        raise fleet_stop_error()
 
 
 def check_plan_result(result: Any) -> None:
