@@ -18,13 +18,14 @@ from rclpy.task import Future
 from ros_harness import LIMIT_S, Program, eventually, principals
 from std_srvs.srv import Trigger
 from test_ros_bridge import SCRIPTS, World, a_fleet
-from timely_bridge import fleet_stop, stop_latch
+from timely_bridge import fleet_stop, goal_journal, stop_latch
 from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet_stop import ANSWER_S, TOKEN_VARIABLE
 from timely_bridge.node import BridgeNode
 from timely_bridge.stop_latch import StopLatch
 from timely_interfaces.msg import ErrorCode, RobotState, Task
 from timely_interfaces.srv import ResetStop, StopFleet
+from timely_robots.disk_thread import DiskThread
 from timely_robots.operators import PRINCIPALS_VARIABLE
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
@@ -102,10 +103,11 @@ def test_a_stop_during_a_reset_wins(world: World, monkeypatch: pytest.MonkeyPatc
     assert "unknown" not in stopped.stop(ANSWER_S).values()
     put = stopped.latch.put
 
-    def put_and_stop(latched: bool) -> None:
-        put(latched)
+    def put_and_stop(latched: bool) -> Any:
+        saving = put(latched)
         if not latched:
             stopped.stop(ANSWER_S)
+        return saving
 
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(stopped.latch, "put", put_and_stop)
@@ -295,27 +297,31 @@ def test_the_latch_survives_deactivation_and_a_restart(world: World, domain_id: 
     for step in ("deactivate", "activate"):
         world.fleet.spinner.call_and_wait(getattr(world.fleet.bridge, f"trigger_{step}"), LIMIT_S)
     assert world.task("drone1", "fly").result().error_code == ErrorCode.FLEET_STOPPED
-    assert StopLatch(tmp_path).set
+    assert saved_latch(tmp_path).set
     assert world.fleet.close()
     again = World(domain_id, a_fleet(1, 0, state_folder=str(tmp_path)), FakeServer(SCRIPTS, ahead=0))
     try:
         assert again.task("drone1", "fly").result().error_code == ErrorCode.FLEET_STOPPED
         assert again.program.call(ResetStop, RESET).success
         eventually(lambda: again.task("drone1", "fly").result().outcome == "complete")
-        assert not StopLatch(tmp_path).set
+        assert not saved_latch(tmp_path).set
     finally:
         again.close()
 
 
+def saved_latch(folder: Path) -> StopLatch:
+    return StopLatch(DiskThread("test"), folder)
+
+
 def test_a_latch_that_cannot_be_read_is_set(tmp_path: Path) -> None:
-    assert not StopLatch(tmp_path).set
+    assert not saved_latch(tmp_path).set
     (tmp_path / "stop.json").write_text('{"stop')
-    assert StopLatch(tmp_path).set
-    latch = StopLatch(tmp_path)
-    latch.put(False)
-    assert not StopLatch(tmp_path).set
-    full = StopLatch(Path("/proc/no-such-folder"))
-    full.put(True)
+    latch = saved_latch(tmp_path)
+    assert latch.set
+    latch.put(False).result(LIMIT_S)
+    assert not saved_latch(tmp_path).set
+    full = saved_latch(Path("/proc/no-such-folder"))
+    full.put(True).result(LIMIT_S)
     assert full.set
     assert full.problem
 
@@ -326,16 +332,45 @@ def test_a_latch_that_a_full_disk_refused_is_written_when_there_is_room(
     def full(*_: object) -> None:
         raise InvalidInput("No space left on device", where="stop.json")
 
-    latch = StopLatch(tmp_path)
+    latch = saved_latch(tmp_path)
     with monkeypatch.context() as disk:
         disk.setattr(stop_latch, "core_write_file", full)
-        latch.put(True)
-        latch.catch_up()
+        latch.put(True).result(LIMIT_S)
         assert latch.problem
-    assert not StopLatch(tmp_path).set
+    assert not saved_latch(tmp_path).set
     latch.catch_up()
-    assert not latch.problem
-    assert StopLatch(tmp_path).set
+    eventually(lambda: saved_latch(tmp_path).set and not latch.problem, "it was not written")
+
+
+def test_a_disk_that_hangs_delays_neither_stop_nor_heartbeats(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back = threading.Event()
+
+    def hang(*_: object, **__: object) -> int:
+        assert back.wait(LIMIT_S)
+        return 0
+
+    tasks = world.program.listen(Task, "/drone1/task", latched=True)
+    goal = world.task("drone1", "wait")
+    task_id = eventually(lambda: goal.feedback, "it never began")[0].segment.task_id
+    with monkeypatch.context() as disk:
+        disk.setattr(stop_latch, "core_write_file", hang)
+        disk.setattr(goal_journal, "append_file_line", hang)
+        disk.setattr(goal_journal, "core_write_file", hang)
+        disk.setattr(goal_journal.os, "pwrite", hang)
+        try:
+            before = len(tasks)
+            eventually(lambda: len(tasks) >= before + 3, "the drivers hear no more of the task")
+            assert tasks[-1].task_id == task_id
+            assert tasks[-1].phase != Task.ENDED
+            assert world.program.call(Trigger, STOP).success
+            eventually(lambda: tasks[-1].phase == Task.ENDED, "its task does not end")
+            assert tasks[-1].error_code == ErrorCode.FLEET_STOPPED
+            assert world.fleet.bridge.fleet_stop.latch.set
+        finally:
+            back.set()
+    assert goal.result().error_code == ErrorCode.FLEET_STOPPED
 
 
 def test_the_task_in_execution_has_its_heartbeat_however_many_are_queued(domain_id: int) -> None:

@@ -26,7 +26,7 @@ from timely_bridge.node import bridge_client
 from timely_bridge.outcome import Deadlines, TaskEnd, Timeline
 from timely_bridge.plan_run import PlanRun, RunContext
 from timely_bridge.report_queue import ReportQueue
-from timely_bridge.robot_lock import RobotLock
+from timely_bridge.robot_lock import RobotClaim, RobotLock
 from timely_bridge.segment_run import LOOKS, SegmentRun
 from timely_interfaces.msg import ErrorCode, RobotState, SegmentReport
 
@@ -53,6 +53,9 @@ class World:
         self.fleet_stopped = False
         self.feedback: list[Segment] = []
         self.begun: list[str] = []
+        self.disk = asyncio.Event()
+        """Is set while the disk takes what happens."""
+        self.disk.set()
         self.notes: list[SegmentReport] = []
         self.changes: list[tuple[str, bool, TaskEnd | None]] = []
 
@@ -72,6 +75,9 @@ class World:
 
     def beginning(self, run: PlanRun) -> None:
         self.begun.append(run.task_id)
+
+    async def flush(self) -> None:
+        await self.disk.wait()
 
     def segment_sent(self, segment: Segment) -> None:
         self.feedback.append(segment)
@@ -207,15 +213,43 @@ async def test_cancel_stops_robot_and_generation() -> None:
         assert not here.lock.busy
 
 
-@pytest.mark.parametrize("unread", [True, False])
-async def test_a_plan_that_was_cancelled_at_the_server_is_not_complete(unread: bool) -> None:
-    async with world() as here:
+@pytest.mark.parametrize(
+    ("cause", "outcome", "code"),
+    [
+        ("", "cancelled", ErrorCode.CANCELLED),
+        ("no_reader", "failed", ErrorCode.SEGMENT_CANCELLED),
+        ("fleet_stop", "cancelled", ErrorCode.FLEET_STOPPED),
+    ],
+)
+async def test_a_plan_that_was_cancelled_at_the_server_is_not_complete(
+    cause: str, outcome: str, code: int
+) -> None:
+    async with world(FakeServer({"go": PLAN}, ahead=0)) as here:
         _, task = here.run()
         await here.until(lambda: "t1" in here.server.streams)
-        here.server.streams["t1"].ended, here.server.streams["t1"].unread = "cancelled", unread
+        here.server.streams["t1"].ended, here.server.streams["t1"].cause = "cancelled", cause
         end = await here.end_of(task)
-        expected = ("failed", ErrorCode.SEGMENT_CANCELLED) if unread else ("cancelled", ErrorCode.CANCELLED)
-        assert (end.outcome, end.code) == expected
+        assert (end.outcome, end.code) == (outcome, code)
+
+
+async def test_a_plan_that_a_stop_of_the_fleet_ended_moves_nothing_on() -> None:
+    """The order to stop has a connection of its own, which may be slower or cut."""
+    async with world(FakeServer({"go": PLAN}, ahead=0)) as here:
+        run, task = here.run()
+        await here.until(lambda: bool(run.sent_segments) and run.sent_segments[0].started.done())
+        stream = here.server.streams["t1"]
+        stream.ended, stream.cause = "cancelled", "fleet_stop"
+        await stream.cancel()
+        end = await here.end_of(task)
+        assert end.code == ErrorCode.FLEET_STOPPED
+        assert here.driver.log[-1] == ("t1", 0, "cancelled")
+
+
+async def test_a_goal_that_the_server_refuses_because_the_fleet_is_stopped_says_so() -> None:
+    server = FakeServer({"go": [Conflict("the fleet is stopped", where="stop")]})
+    async with world(server) as here:
+        _, task = here.run()
+        assert (await here.end_of(task)).code == ErrorCode.FLEET_STOPPED
 
 
 @pytest.mark.parametrize("turns", range(5))
@@ -251,6 +285,35 @@ async def test_a_stop_of_the_fleet_has_one_code_whoever_says_it_first(fleet_stop
         end = await here.end_of(task)
         expected = ("cancelled", ErrorCode.FLEET_STOPPED) if fleet_stopped else ("failed", stopped.code)
         assert (end.outcome, end.code) == expected
+
+
+async def test_nothing_is_submitted_or_sent_before_the_disk_knows_of_it() -> None:
+    async with world(FakeServer({"go": PLAN}, ahead=0)) as here:
+        other = RobotClaim(False, lambda code, message: None)
+        await here.lock.acquire(other)
+        here.disk.clear()
+        _, task = here.run()
+        await here.time.run_for(3.0)
+        assert here.server.submitted == []
+        here.disk.set()
+        await here.until(lambda: here.lock.queue_length == 1)
+        here.disk.clear()
+        here.lock.release(other)
+        await here.time.run_for(3.0)
+        assert here.feedback == []
+        here.disk.set()
+        assert (await here.end_of(task)).outcome == "complete"
+
+
+async def test_a_goal_whose_disk_hangs_ends_at_once_when_it_is_cancelled() -> None:
+    async with world() as here:
+        here.disk.clear()
+        run, task = here.run()
+        await here.time.run_for(1.0)
+        run.cancel(ErrorCode.FLEET_STOPPED, "the fleet was stopped")
+        await here.time.run_for(0.1)
+        assert task.result().code == ErrorCode.FLEET_STOPPED
+        assert here.driver.log == []
 
 
 async def test_cancel_before_the_server_has_answered() -> None:

@@ -22,7 +22,7 @@ from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import Lease, RobotState, Task
 from timely_interfaces.srv import AcquireLease, ConfirmSkill, ResetStop
-from timely_robots import safety
+from timely_robots import driver_store, safety
 from timely_robots.error_codes import ErrorCode
 from timely_robots.indy7.robot import Indy7Robot
 from timely_robots.mujoco.robot import MujocoRobot
@@ -274,6 +274,34 @@ def test_a_stop_that_the_disk_refuses_holds_and_says_so(domain_id: int, tmp_path
         assert "cannot write" in answer.message
         assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
         folder.mkdir()
+
+
+def test_a_stop_of_a_driver_whose_disk_hangs_is_a_success_and_says_so(
+    domain_id: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The robot is halted, and nothing moves until a reset."""
+    back = threading.Event()
+
+    def hang(*_: object) -> None:
+        assert back.wait(LIMIT_S)
+
+    with bench_of(domain_id, tmp_path) as bench:
+        motion = bench.send("mf(500);")
+        bench.until(lambda state: state.mode == RobotState.EXECUTING)
+        with monkeypatch.context() as disk:
+            disk.setattr(driver_store, "core_write_file", hang)
+            try:
+                answers = [bench.call(Trigger, "stop") for _ in range(10)]
+                assert all(answer.success for answer in answers), (
+                    "a stop that hangs must not exhaust the next"
+                )
+                assert "the disk does not have the stop yet" in answers[0].message
+                assert motion.result().error_code == ErrorCode.DRIVER_STOPPED
+                bench.until(lambda state: state.halted)
+            finally:
+                back.set()
+        answer = bench.call(Trigger, "stop")
+        assert (answer.success, answer.message) == (True, "halted; call ~/reset to go on")
 
 
 def test_a_reset_that_the_disk_refuses_leaves_the_stop_and_says_so(domain_id: int, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from timely_robots.ros.driver_settings import driver_store
 from timely.core.errors import InvalidInput
 from timely.core.files import core_write_file
 
+WAIT_S = 20.0
+
 
 @pytest.mark.parametrize(
     ("state_dir", "simulated", "kept"), [("", False, "own"), ("", True, ""), ("named", True, "named")]
@@ -30,7 +32,7 @@ def test_the_memory_of_a_robot_that_moves_is_on_the_disk(
     robot: Any = SimpleNamespace(simulated=simulated)
     store = driver_store(node, robot)
     with store.stopping("a test"):
-        store.save()
+        store.save().result(WAIT_S)
     files = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json")]
     assert files == ([f"{kept}/arm1.json"] if kept else [])
     store.close()
@@ -42,7 +44,7 @@ def test_the_memory_of_a_robot_has_one_driver_at_a_time(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="another driver uses it"):
         DriverStore(file)
     with first.stopping("a test"):
-        first.save()
+        first.save().result(WAIT_S)
     first.close()
     second = DriverStore(file)
     assert second.stop_reason == "a test"
@@ -97,7 +99,7 @@ def test_a_stop_that_comes_while_a_reset_is_written_wins(
     file = tmp_path / "arm1.json"
     store = DriverStore(file)
     with store.stopping("first"):
-        store.save()
+        store.save().result(WAIT_S)
     stop = store.stopping("second")
 
     def write_and_stop(path: Path, text: str) -> None:
@@ -108,7 +110,7 @@ def test_a_stop_that_comes_while_a_reset_is_written_wins(
         meanwhile.setattr(driver_store_module, "core_write_file", write_and_stop)
         with pytest.raises(InvalidInput, match="being stopped"):
             store.clear_stop()
-    store.save()
+    store.save().result(WAIT_S)
     stop.__exit__(None, None, None)
     assert store.stop_reason == "second"
     store.close()
@@ -116,4 +118,25 @@ def test_a_stop_that_comes_while_a_reset_is_written_wins(
     reasons = [again.stop_reason]
     again.clear_stop()
     assert [*reasons, again.stop_reason] == ["second", None]
+    again.close()
+
+
+def test_a_stop_that_the_disk_refused_is_saved_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, text: str) -> None:
+        raise InvalidInput("cannot write it: No space left on device", where=str(path))
+
+    file = tmp_path / "arm1.json"
+    store = DriverStore(file)
+    with store.stopping("a test"), monkeypatch.context() as full:
+        full.setattr(driver_store_module, "core_write_file", refuse)
+        with pytest.raises(InvalidInput):
+            store.save().result(WAIT_S)
+    assert store.stop_unsaved
+    store.catch_up()
+    store.close()
+    assert not store.stop_unsaved
+    again = DriverStore(file)
+    assert again.stop_reason == "a test"
     again.close()

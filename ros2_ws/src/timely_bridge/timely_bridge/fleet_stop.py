@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
 from std_srvs.srv import Trigger
 from timely_interfaces.msg import RobotState
 from timely_interfaces.srv import ResetStop, StopFleet
+from timely_robots.disk_thread import DiskThread
 from timely_robots.operators import Operators
 from timely_robots.ros.rclpy_utils import LATCHED_QOS, create_ros_helper_node, steady_ros_clock
 from timely_robots.ros.realtime import mark_ros_stop_thread
@@ -35,6 +37,8 @@ TOKEN_VARIABLE = "TIMELY_OPERATOR_TOKEN"
 ANSWER_S = 1.0
 """Deadline of ``~/stop`` and ``~/reset`` for the drivers' answers."""
 MAX_DEADLINE_S = 30.0
+SAVE_S = 0.25
+"""A stop waits so long for the disk to take the latch."""
 REPEAT_S = 0.25
 """How often a latched stop is sent again to a driver that has answered without acknowledging it."""
 DRIVERS_FIRST_S = 0.1
@@ -76,15 +80,21 @@ class FleetStop:
         bridge: full name of the bridge's node, which the services belong to.
         on_stop: is called at each stop, on a thread of this object, after the drivers were called and could answer.
         operators: may reset.
+        disk: writes the latch.
 
     Attributes:
         server_stop: id of the server's stop that was followed since the last reset; empty without one.
     """
 
     def __init__(
-        self, context: Context, bridge: str, on_stop: Callable[[], None], operators: Operators
+        self,
+        context: Context,
+        bridge: str,
+        on_stop: Callable[[], None],
+        operators: Operators,
+        disk: DiskThread,
     ) -> None:
-        self.latch = StopLatch()
+        self.latch = StopLatch(disk)
         self.server_stop = ""
         self._on_stop_call, self._operators = on_stop, operators
         self._robots: dict[str, _RobotStop] = {}
@@ -146,12 +156,11 @@ class FleetStop:
         """
         deadline_s = time.monotonic() + deadline_s
         self._stops += 1
-        self.latch.set_in_memory()
+        saving = self.latch.put(True)
         robots = dict(self._robots)
         for robot in robots.values():
             robot.acknowledged = False
             self._send_stop(robot)
-        self.latch.put(True)
         with self._changed:
             # To end all goals takes the processor for a while, which the drivers need now.
             self._changed.wait_for(
@@ -169,6 +178,9 @@ class FleetStop:
                 lambda: all(robot.outcome(self._silence_s) in enough for robot in robots.values()),
                 max(0.0, deadline_s - time.monotonic()),
             )
+        with suppress(TimeoutError):
+            # Robots come first. A slow disk delays the answer a little, and no halt.
+            saving.result(min(SAVE_S, max(0.0, deadline_s - time.monotonic())))
         return {name: robot.outcome(self._silence_s) for name, robot in robots.items()}
 
     def reset(self, token: str | None = None, deadline_s: float = ANSWER_S) -> dict[str, str]:

@@ -93,7 +93,8 @@ class GoalJournal:
     A full disk refuses lines. The file then gets the name ``BEHIND``, and is written anew when there is room. A bridge
     that starts with such a file takes no goal up: the goal may have ended or been cancelled since.
 
-    All calls come from one thread. The folder belongs to one bridge at a time, which ``close`` ends.
+    All calls may wait for the disk, and come from one thread. The folder belongs to one bridge at a time, which
+    ``close`` ends.
 
     Args:
         folder: where the journal is kept; None keeps nothing.

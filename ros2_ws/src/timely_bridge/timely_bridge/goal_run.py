@@ -60,7 +60,7 @@ class GoalRun:
     lock: RobotLock
     make_run: MakeRun
     attempts: int = 0
-    on_cancel: Callable[[], None] = lambda: None
+    on_cancel: Callable[[], object] = lambda: None
     past: PastGoal | None = None
     """What an earlier life of the bridge left of it."""
     task: asyncio.Task[None] | None = None

@@ -9,6 +9,7 @@ from typing import Any
 from rclpy.context import Context
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from timely_interfaces.msg import ErrorCode, RobotState
+from timely_robots.disk_thread import DiskThread
 from timely_robots.operators import Operators
 from timely_robots.ros.lifecycle import ManagedNode
 from timely_robots.ros.realtime import mark_ros_stop_thread
@@ -87,6 +88,9 @@ class BridgeNode(ManagedNode):
         self._robots: dict[str, RobotServer] = {}
         self._active = False
         self._journal = GoalJournal()
+        self._disk = DiskThread("bridge disk")
+        self._living: Future[None] | None = None
+        """The last note in the journal that the bridge lives, perhaps on its way to the disk."""
         self._owner = ""
         super().__init__(name, context=context, overrides=overrides)
         declare_bridge_parameters(self)
@@ -96,6 +100,7 @@ class BridgeNode(ManagedNode):
             self.get_fully_qualified_name(),
             self._on_fleet_stop,
             Operators(str(self.get_parameter("principals").value)),
+            self._disk,
         )
 
     @property
@@ -113,7 +118,7 @@ class BridgeNode(ManagedNode):
         self._journal = journal = GoalJournal(settings.state_folder, self._system_clock.now())
         self._loop = loop = LoopThread("timely bridge")
         self._client, self._health = loop.submit(self._connect(settings)).result(CLOSE_S)
-        latch = StopLatch(settings.state_folder)
+        latch = StopLatch(self._disk, settings.state_folder)
         own_name = f"{self.get_name()}-{secrets.token_hex(8)}"
         take_up = bool(journal.unfinished_goals) and journal.silence_s < settings.take_up_s and not latch.set
         self._owner = journal.owner if take_up else own_name
@@ -124,6 +129,7 @@ class BridgeNode(ManagedNode):
             self._system_clock,
             owner=self._owner,
             journal=journal,
+            disk=self._disk,
             admit=self._admit,
             on_task=lambda: self.cpu_latency.want(True),
             active=lambda: self._active,
@@ -136,7 +142,7 @@ class BridgeNode(ManagedNode):
             self._stop_loop.submit(self._follow_server_stop(settings))
         for entry in settings.robots:
             self._robots[entry.name] = RobotServer(self, entry, connection)
-        loop.call(journal.live, self._owner, self._system_clock.now())
+        self._note_life()
         goals_to_end = self._take_up_goals(journal, own_name) if take_up else list(journal.unfinished_goals)
         if latch.set:
             # A stop that came meanwhile has ended the goals that were there then.
@@ -167,6 +173,7 @@ class BridgeNode(ManagedNode):
         super().destroy_node()
         if self._fleet_stop is not None and not self._fleet_stop.close():
             self.get_logger().error("a thread of the fleet's stop did not end in time")
+        self._disk.close(CLOSE_S)
 
     def settle(self, timeout_s: float) -> bool:
         """End every task and wait until robots and server know; False if that took longer.
@@ -211,7 +218,10 @@ class BridgeNode(ManagedNode):
         self._robots = {}
         if loop is not None and not loop.close(CLOSE_S):
             self.get_logger().error("the bridge's loop did not end in time")
-        self._journal.close()
+        try:
+            self._disk.submit(self._journal.close).result(CLOSE_S)
+        except TimeoutError:
+            self.get_logger().error("the disk did not take the bridge's last lines in time")
 
     async def _connect(self, settings: BridgeSettings) -> tuple[Any, ServerHealth]:
         client = self._client_factory(settings.server_url)
@@ -265,7 +275,7 @@ class BridgeNode(ManagedNode):
         for name, goal in goals.items():
             for task_id, plan in goal.plans.items():
                 await self._cancel_at_server(task_id, plan.token)
-            journal.end(name)
+            self._disk.submit(journal.end, name)
 
     async def _cancel_at_server(self, task_id: str, token: str) -> None:
         """Cancel a task; repeated while the server cannot be reached."""
@@ -328,11 +338,15 @@ class BridgeNode(ManagedNode):
 
     def _repeat_tasks(self) -> None:
         if self._loop is not None:
-            # On the loop's thread, so that drivers get no heartbeat from a loop that hangs.
-            self._loop.call(lambda: self._journal.live(self._owner, self._system_clock.now()))
-            self._loop.call(self.fleet_stop.latch.catch_up)
+            self._note_life()
+            self.fleet_stop.latch.catch_up()
             for robot in self._robots.values():
+                # On the loop's thread, so that drivers get no heartbeat from a loop that hangs.
                 self._loop.call(robot.publish_tasks)
+
+    def _note_life(self) -> None:
+        if self._living is None or self._living.done():
+            self._living = self._disk.submit(self._journal.live, self._owner, self._system_clock.now())
 
     def _check_drivers(self) -> None:
         for robot in self._robots.values():

@@ -20,15 +20,15 @@ from timely_interfaces.msg import ErrorCode, SegmentReport
 
 from timely.client import AsyncTimelyClient, Segment
 from timely.core.clock import Clock
-from timely.core.errors import TimelyError, UnknownName
+from timely.core.errors import Conflict, TimelyError, UnknownName
 from timely.core.reports import MAX_REASON_CHARS
 from timely.core.utility import URGENT
-from timely_bridge.error_codes import BridgeTaskError, bridge_error_code, bridge_error_owner
+from timely_bridge.error_codes import BridgeTaskError, bridge_error_code, bridge_error_owner, fleet_stop_error
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
 from timely_bridge.interfaces import BridgeSegment, Driver, PlanStream
 from timely_bridge.loop_rounds import further_loop_rounds_s
 from timely_bridge.outcome import CANCEL_CODES, Deadlines, TaskEnd, Timeline
-from timely_bridge.past_plan import PastPlan, check_plan_result
+from timely_bridge.past_plan import PastPlan, check_plan_result, check_plan_stop
 from timely_bridge.report_queue import ReportQueue
 from timely_bridge.robot_lock import RobotClaim, RobotLock
 from timely_bridge.segment_run import SegmentRun
@@ -40,9 +40,6 @@ WAIT_SHARE = 0.8
 """Share of the time for the submission in which a refused task is submitted again."""
 
 log = logging.getLogger(__name__)
-
-STOP_CODES = (ErrorCode.DRIVER_STOPPED, ErrorCode.CANCELLED)
-"""What drivers and the server say of a stop of the fleet, if they do so before the bridge ends its goals."""
 
 MAX_EXECUTED_CHARS = 4_000
 """Limit of the server."""
@@ -57,6 +54,10 @@ class PlanObserver(Protocol):
 
     def beginning(self, run: PlanRun) -> None:
         """The first segment is about to be sent to the driver."""
+        ...
+
+    async def flush(self) -> None:
+        """Return when another life of the bridge would know all of the above."""
         ...
 
     def segment_sent(self, segment: Segment) -> None: ...
@@ -216,9 +217,11 @@ class PlanRun:
             )
         error = work.exception()
         if isinstance(error, BridgeTaskError):
-            if error.code in STOP_CODES and self.context.fleet_stopped():
-                return BridgeTaskError(ErrorCode.FLEET_STOPPED, "the fleet was stopped")
-            return error
+            # Drivers may answer a stop of the fleet before the bridge ends its goals.
+            is_fleet_stop = error.code == ErrorCode.DRIVER_STOPPED and self.context.fleet_stopped()
+            return fleet_stop_error() if is_fleet_stop else error
+        if isinstance(error, Conflict) and error.where == "stop":
+            return fleet_stop_error()
         if isinstance(error, UnknownName) and self._stream is not None:
             return BridgeTaskError(
                 ErrorCode.ENGINE_FAILED, "the server no longer has the task; was it restarted?"
@@ -236,6 +239,7 @@ class PlanRun:
         """Read the plan, send its segments, wait for the last one."""
         if self.context.lock.policy == "reject":
             await self.context.lock.acquire(self._claim)
+        await self.observer.flush()
         self.submitted = True
         deadlines = self.context.deadlines
         # A plan of an earlier life waits for a killed server as long as one of this life does.
@@ -247,6 +251,8 @@ class PlanRun:
         reading = asyncio.create_task(self._forward(stream, executions), name=f"segments {self.task_id}")
         try:
             failure = await self._wait_for_plan(reading)
+            if failure is None:
+                check_plan_stop(stream.result)
             self.planned = True
             self.observer.plan_changed(self, None)
             # The driver's segments are executed to their end, also when the plan breaks off.
@@ -366,11 +372,12 @@ class PlanRun:
                 raise BridgeTaskError(
                     ErrorCode.DRIVER_UNAVAILABLE, f"no driver took the segment within {driver_s:g} s"
                 )
+            if not self.sent_segments and (self.past is None or not self.past.began):
+                self.observer.beginning(self)
+                await self.observer.flush()
             if self.over:
                 # The plan is being abandoned: nothing would cancel a segment that is sent now.
                 raise asyncio.CancelledError
-            if not self.sent_segments and (self.past is None or not self.past.began):
-                self.observer.beginning(self)
         except BaseException:
             self._segment_over()
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from rclpy.serialization import deserialize_message, serialize_message
 from std_msgs.msg import String
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, SegmentReport
+from timely_robots.disk_thread import DiskThread
 from timely_robots.ros.actions import (
     adopt_ros_goal,
     finish_ros_goal,
@@ -45,6 +47,8 @@ MAX_QUEUED_HEARTBEATS = 8
 """Queued tasks that are published again; their drivers have no segments of them."""
 TASK_PREFIX = "ros-"
 """Before the id of a ROS 2 goal, in the id of its task."""
+SAVE_S = 2.0
+"""A goal's result waits so long for the disk, so that another life of the bridge does not go on with the goal."""
 RESULT_STATES = {"complete": "succeeded", "cancelled": "canceled"}
 """Outcome -> state of the ROS 2 goal; all others are aborted."""
 
@@ -55,6 +59,7 @@ class Connection:
 
     Attributes:
         owner: the name of the bridge's leases. Goals of an earlier life are taken up under the name of that life.
+        journal: of the goals; all its calls go through ``disk``, so that none of them holds up the loop.
         admit: raises BridgeTaskError when the bridge takes no further goal.
         on_task: is called when a goal begins.
         active: the bridge takes goals.
@@ -66,6 +71,7 @@ class Connection:
     clock: Clock
     owner: str
     journal: GoalJournal
+    disk: DiskThread
     admit: Callable[[], None]
     on_task: Callable[[], None]
     active: Callable[[], bool]
@@ -164,7 +170,7 @@ class RobotServer:
             lock=self.lock,
             make_run=partial(self._make_plan_run, _GoalObserver(self, connection, handle)),
             attempts=int(self._node.get_parameter("replan_attempts").value),
-            on_cancel=partial(connection.journal.cancel, _task_id(handle)),
+            on_cancel=partial(connection.disk.submit, connection.journal.cancel, _task_id(handle)),
             past=past,
             timeline=past.before if past is not None else Timeline(),
         )
@@ -255,9 +261,13 @@ class RobotServer:
             try:
                 end = await run.run()
             finally:
-                del self.runs[run.task_id]
-                self._connection.journal.end(run.task_id)
-                finish(end)
+                journal, disk = self._connection.journal, self._connection.disk
+                ending = asyncio.wrap_future(disk.submit(journal.end, run.task_id))
+                try:
+                    await asyncio.wait((ending,), timeout=SAVE_S)
+                finally:
+                    del self.runs[run.task_id]
+                    finish(end)
 
         run.task = asyncio.get_running_loop().create_task(work(), name=run.task_id)
 
@@ -285,19 +295,21 @@ class _GoalObserver:
 
     def plan_changed(self, run: PlanRun, end: TaskEnd | None) -> None:
         if end is None and not run.planned:
-            self.connection.journal.put(
-                _task_id(self.handle),
-                self.robot.entry.name,
-                run.task_id,
-                run.token,
+            put = partial(
+                self.connection.journal.put,
                 request=serialize_message(self.handle.request),
                 replaces=asdict(run.replaces) if run.replaces is not None else None,
-                before=run.timeline,
+                before=deepcopy(run.timeline),
             )
+            self._keep(put, self.robot.entry.name, run.task_id, run.token)
         self.robot.publisher.task(run, end)
 
     def beginning(self, run: PlanRun) -> None:
-        self.connection.journal.begin(_task_id(self.handle), run.task_id, self.robot.port.session)
+        self._keep(self.connection.journal.begin, run.task_id, self.robot.port.session)
+
+    async def flush(self) -> None:
+        # What waits for the disk may be cancelled, and the disk goes on.
+        await asyncio.shield(asyncio.wrap_future(self.connection.disk.submit(int)))
 
     def segment_sent(self, segment: Segment) -> None:
         message = self.robot.publisher.segment(segment)
@@ -309,7 +321,10 @@ class _GoalObserver:
         if report.kind in (SegmentReport.DONE, SegmentReport.VALUE):
             end_s = self.connection.clock.now()
             execution = SegmentExecution("done", elapsed_s=report.elapsed_s, end_s=end_s, value=report.value)
-            self.connection.journal.finish(_task_id(self.handle), report.task_id, report.segment, execution)
+            self._keep(self.connection.journal.finish, report.task_id, report.segment, execution)
+
+    def _keep(self, write: Callable[..., None], *arguments: Any) -> None:
+        self.connection.disk.submit(write, _task_id(self.handle), *arguments)
 
 
 def _task_id(handle: ServerGoalHandle) -> str:

@@ -2,7 +2,10 @@
 
 import json
 import threading
+from concurrent.futures import Future
 from pathlib import Path
+
+from timely_robots.disk_thread import DiskThread
 
 from timely.core.errors import InvalidInput
 from timely.core.files import core_write_file
@@ -11,16 +14,18 @@ FILE = "stop.json"
 
 
 class StopLatch:
-    """True from a stop until a reset. Thread-safe.
+    """True from a stop until a reset. Thread-safe, and no call waits for the disk.
 
     Args:
+        disk: writes the latch.
         folder: where the latch is kept; None keeps it in memory only. A file that cannot be read counts as set.
 
     Attributes:
         problem: why the latch could not be written last; empty if it could.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, disk: DiskThread, folder: Path | None = None) -> None:
+        self._disk = disk
         self._file = folder / FILE if folder is not None else None
         self._lock = threading.Lock()
         self.problem = ""
@@ -30,31 +35,27 @@ class StopLatch:
     def set(self) -> bool:
         return self._set
 
-    def put(self, stopped: bool) -> None:
-        """Set or clear the latch; on disk when it returns, unless there is a ``problem``."""
+    def put(self, stopped: bool) -> Future[None]:
+        """Set or clear the latch at once; it is on the disk when the future is done, unless there is a ``problem``."""
         with self._lock:
             self._set = stopped
-            self._write()
+            return self._disk.submit(self._write, stopped)
 
     def catch_up(self) -> None:
         """Write the latch again if the disk refused it; to be called about once a second."""
-        if self.problem:
-            with self._lock:
-                self._write()
+        with self._lock:
+            if self.problem:
+                self._disk.submit(self._write, self._set)
 
-    def _write(self) -> None:
+    def _write(self, stopped: bool) -> None:
         if self._file is None:
             return
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            core_write_file(self._file, json.dumps({"stopped": self._set}))
+            core_write_file(self._file, json.dumps({"stopped": stopped}))
             self.problem = ""
         except (OSError, InvalidInput) as error:
             self.problem = str(error)
-
-    def set_in_memory(self) -> None:
-        """Set the latch before the disk is written, because writing may take long."""
-        self._set = True
 
     def _read(self) -> bool:
         if self._file is None or not self._file.exists():

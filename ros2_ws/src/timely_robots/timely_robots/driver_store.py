@@ -1,6 +1,7 @@
 """What a driver must know after a restart: the stop latch, the tasks that have begun, the last lease epoch.
 
 Without a folder the store lives as long as the process. With one, every change is on the disk before the call returns.
+Only a stop does not wait for the disk.
 """
 
 import errno
@@ -8,17 +9,20 @@ import fcntl
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from timely.core.errors import InvalidInput
 from timely.core.files import append_file_line, core_write_file, file_ends_torn
+from timely_robots.disk_thread import DiskThread
 
 MAX_TASKS = 4096
 """Begun tasks that are kept; the oldest are dropped."""
 MAX_BYTES = 4_000_000
 """Of a file. A longer list of begun tasks is written anew."""
+CLOSE_S = 5.0
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 """What a disk says that takes no more: full, a quota or limit of the process, read-only, defect."""
 
@@ -29,6 +33,9 @@ class DriverStore:
     Args:
         path: the file; None keeps everything in memory.
 
+    Attributes:
+        stop_unsaved: the disk does not have the last stop yet.
+
     Raises:
         InvalidInput: the file cannot be read or is damaged, or another driver uses it. A driver must not start then,
             because it cannot know whether its robot was stopped.
@@ -38,6 +45,9 @@ class DriverStore:
         self._path = path
         self._lock_file = _open_lock_file(path.with_suffix(".lock")) if path is not None else None
         self._lock = threading.Lock()
+        self._disk = DiskThread("driver disk")
+        self.stop_unsaved = False
+        self._catching_up: Future[None] | None = None
         self._stop_reason: str | None = None
         self._stop_lock = threading.Lock()
         """Held for moments, so that a stop never waits for the disk."""
@@ -55,6 +65,7 @@ class DriverStore:
 
     def close(self) -> None:
         """Let another driver use the file."""
+        self._disk.close(CLOSE_S)
         if self._lock_file is not None:
             self._lock_file.close()
 
@@ -71,6 +82,7 @@ class DriverStore:
         """
         with self._stop_lock:
             self._stop_reason = reason
+            self.stop_unsaved = True
             self._stops += 1
             self._open_stops += 1
         try:
@@ -79,10 +91,22 @@ class DriverStore:
             with self._stop_lock:
                 self._open_stops -= 1
 
-    def save(self) -> None:
-        """Bring stop and epoch to the disk. Raises InvalidInput if the disk refuses."""
+    def save(self) -> Future[None]:
+        """Bring stop and epoch to the disk, which may take long; the future raises InvalidInput if it refuses."""
+        return self._disk.submit(self._save)
+
+    def catch_up(self) -> None:
+        """Save a stop again that the disk has refused; to be called about once a second."""
+        if self.stop_unsaved and (self._catching_up is None or self._catching_up.done()):
+            self._catching_up = self.save()
+
+    def _save(self) -> None:
         with self._lock:
-            self._write(self._stop_reason)
+            with self._stop_lock:
+                stops, reason = self._stops, self._stop_reason
+            self._write(reason)
+            with self._stop_lock:
+                self.stop_unsaved = self.stop_unsaved and stops != self._stops
 
     def clear_stop(self) -> None:
         """Forget the stop; on the disk first.
@@ -99,7 +123,7 @@ class DriverStore:
                 if stopping or self._stops != stops:
                     # A stop that came during the write saves itself afterwards.
                     raise InvalidInput("the robot is being stopped")
-                self._stop_reason = None
+                self._stop_reason, self.stop_unsaved = None, False
 
     def next_epoch(self) -> int:
         """A lease epoch higher than every earlier one. Raises InvalidInput if the disk refuses."""

@@ -6,8 +6,10 @@ next segment begins when the previous one ends. Accepting, cancelling and stoppi
 
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -154,23 +156,22 @@ class SegmentExecutor:
         The halt runs on a thread of its own, so a vendor's call that hangs delays neither the latch nor the refusals.
 
         Raises:
-            MotionError: the halt did not return in time, or failed. InvalidInput: the disk did not take the latch.
-            The stop holds in this process either way.
+            MotionError: the halt did not return in time, or failed. InvalidInput: the disk refused the latch.
+            The stop holds in this process either way. A slow disk delays no halt, see ``DriverStore.stop_unsaved``.
         """
         with self._store.stopping(why):
+            end_s = time.monotonic() + halter.HALT_S
             result = SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, why)
             removals = self._end_everything(result)
             halt = self._halter.begin()
             halt.join(halter.HALT_FIRST_S)
             _finish(removals, result)
-            save_error: InvalidInput | None = None
-            try:
-                self._store.save()
-            except InvalidInput as error:
-                save_error = error
-            halt.join(halter.HALT_S - halter.HALT_FIRST_S)
-            if (problem := halt.error or save_error) is not None:
-                raise problem
+            saving = self._store.save()
+            halt.join(end_s - time.monotonic())
+            if halt.error is not None:
+                raise halt.error
+            with suppress(TimeoutError):
+                saving.result(max(0.0, end_s - time.monotonic()))
 
     def reset(self) -> None:
         """Take segments again after ``stop``; stopped tasks stay refused. Raises as ``DriverStore.clear_stop``."""

@@ -334,6 +334,7 @@ class DriverNode(ManagedNode):
         self._state_publisher.publish(message)
 
     def _publish_diagnostics(self) -> None:
+        self._store.catch_up()
         name = self.get_fully_qualified_name().removeprefix("/")
         hardware_id = self.get_namespace().removeprefix("/")
         self.publish_diagnostics([driver_diagnostic_status(self._state(), name, hardware_id)])

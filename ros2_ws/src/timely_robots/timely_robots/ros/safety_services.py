@@ -5,6 +5,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
@@ -99,12 +100,15 @@ class SafetyServices:
             executor.stop(reason)
         else:
             with store.stopping(reason):
+                end_s = time.monotonic() + HALT_S
                 halt = self._halter.begin() if self._is_connected() else None
-                store.save()
+                saving = store.save()
                 if halt is not None:
                     halt.join(HALT_S)
-                    if (error := halt.error) is not None:
-                        raise error
+                    if halt.error is not None:
+                        raise halt.error
+                with suppress(TimeoutError):
+                    saving.result(max(0.0, end_s - time.monotonic()))
         if not self._is_connected():
             raise MotionError("the driver is not connected to its robot", ErrorCode.CONNECTION_LOST)
         if self._robot.status().link_lost:
@@ -116,7 +120,8 @@ class SafetyServices:
     def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         stop = self._stopper.begin()
         stop.join(ANSWER_S)
-        response.success, response.message = True, "halted; call ~/reset to go on"
+        disk_note = ", the disk does not have the stop yet" if self._guard.store.stop_unsaved else ""
+        response.success, response.message = True, f"halted{disk_note}; call ~/reset to go on"
         if (error := stop.error) is not None:
             response.success, response.message = False, f"unknown: {str(error) or repr(error)}"
         return response
