@@ -296,6 +296,34 @@ def test_an_arm_takes_and_puts_what_it_was_told_of_and_refuses_the_rest(domain_i
         assert rig.one("look('plate');").value == "cup, plate"
 
 
+@pytest.mark.parametrize("comes_through", [True, False])
+def test_an_arm_whose_gripper_answers_late_knows_what_it_holds(
+    domain_id: int, monkeypatch: pytest.MonkeyPatch, comes_through: bool
+) -> None:
+    back = threading.Event()
+    with fast_indy7(next(_hosts)) as arm, arm_at_work(arm.host, domain_id, call_timeout_s=0.3) as rig:
+        vendor, robot = rig.driver.robot._link._arm, rig.driver.robot
+        set_do = vendor.set_do
+
+        def answer_late(signals: Any) -> Any:
+            answer = set_do(signals) if comes_through else {}
+            assert back.wait(40.0)
+            return answer
+
+        with monkeypatch.context() as slow:
+            slow.setattr(vendor, "set_do", answer_late)
+            done = rig.one("pick('cup');")
+        assert (done.outcome, done.code) == ("failed", ErrorCode.CONNECTION_LOST)
+        done = rig.one("place('plate');")
+        assert (done.code, done.message) == (ErrorCode.CONNECTION_LOST, "the gripper has not answered")
+        back.set()
+        placed = rig.one("place('plate');")
+        assert placed.outcome == ("done" if comes_through else "failed"), placed.message
+        picked = rig.one("pick('cup');")
+        assert picked.outcome == "done", picked.message
+        assert robot.status().holding == "cup"
+
+
 def test_an_arm_that_is_stopped_on_its_way_up_knows_what_it_holds(domain_id: int) -> None:
     with fast_indy7(next(_hosts)) as arm, arm_at_work(arm.host, domain_id, speed_percent=100.0) as rig:
 

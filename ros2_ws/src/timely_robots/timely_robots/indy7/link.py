@@ -72,6 +72,10 @@ class Indy7Link:
         self._calls = ThreadPoolExecutor(4, thread_name_prefix=f"indy7 {host}")
         self._stops = Halter(self._stop_motion)
         self._halt_s: float | None = None
+        self._setting = False
+        """An output is being set; the call may last longer than its caller waits."""
+        self._open_output: tuple[int, bool, Callable[[], None]] | None = None
+        """Address, value and callback of the output that may be set or not."""
         self._halt_lock = threading.Lock()
         """Held for moments: the end of an earlier stop must not end a new one."""
         self._halting = threading.Event()
@@ -253,8 +257,38 @@ class Indy7Link:
         """Begin a move of the joints (degrees)."""
         self._tell("MoveJ", lambda arm: arm.movej(list(target), vel_ratio=percent))
 
-    def output(self, address: int, on: bool) -> None:
-        self._tell("SetDO", lambda arm: arm.set_do([(address, int(on))]))
+    def output(self, address: int, on: bool, on_set: Callable[[], None]) -> None:
+        """Set a digital output; ``on_set`` is called when it is set, perhaps after an error; see ``output_open``."""
+
+        def set_output(arm: Any) -> Any:
+            self._setting = True
+            try:
+                return arm.set_do([(address, int(on))])
+            finally:
+                self._setting = False
+
+        try:
+            self._tell("SetDO", set_output)
+        except MotionError as error:
+            if error.code == ErrorCode.CONNECTION_LOST:
+                self._open_output = (address, on, on_set)
+            raise
+        on_set()
+
+    @property
+    def output_open(self) -> bool:
+        """Whether the last output is set is not known: the controller answers late, or not at all."""
+        return self._open_output is not None
+
+    def _read_open_output(self) -> None:
+        """Read an output whose answer was late, when nothing can set it any more."""
+        if self._open_output is None or self._setting:
+            return
+        address, on, on_set = self._open_output
+        signals = self._call(lambda arm: arm.get_do())["signals"]
+        if any(int(one.get("address", 0)) == address and bool(one.get("state", 0)) == on for one in signals):
+            on_set()
+        self._open_output = None
 
     def _tell(self, what: str, call: Callable[[Any], Any]) -> None:
         answer = self._call(call)
@@ -292,6 +326,7 @@ class Indy7Link:
                 if self.complaint:
                     self._until_ready(self._timeout_s)
                 self.read_pose()
+                self._read_open_output()
                 self.at_rest = not self.moving() and not self._halting.is_set()
                 self.complaint = ""
             except (

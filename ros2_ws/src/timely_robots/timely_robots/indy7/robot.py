@@ -101,6 +101,7 @@ class Indy7Robot(Robot):
             self._release(link, motion)
 
     def _release(self, link: Indy7Link, motion: Motion) -> None:
+        self._wait_for_gripper(link, motion)
         pose, table = link.pose, self._table
 
         def put_here() -> None:
@@ -114,6 +115,7 @@ class Indy7Robot(Robot):
         link, table = self._link, self._table
         if link is None:
             raise MotionError("the arm is not connected", ErrorCode.CONNECTION_LOST)
+        self._wait_for_gripper(link, motion)
         target = str(call.args[0]) if call.args else ""
         match call.skill:
             case "home":
@@ -173,9 +175,13 @@ class Indy7Robot(Robot):
         """Close or open the gripper; ``on_grip`` notes at once what it holds then: a stop may end the skill."""
         self._check_controller(link)
         motion.permit()
-        link.output(self.settings["gripper_output"], close)
-        on_grip()
+        link.output(self.settings["gripper_output"], close, on_grip)
         motion.sleep(GRIPPER_S)
+
+    def _wait_for_gripper(self, link: Indy7Link, motion: Motion) -> None:
+        """Return when it is known what the gripper holds. It may have closed or opened although it answered late."""
+        if not motion.wait_for(lambda: not link.output_open, MARGIN_S):
+            raise MotionError("the gripper has not answered", ErrorCode.CONNECTION_LOST)
 
     def _percent(self) -> float:
         percent = float(self.settings["speed_percent"])
