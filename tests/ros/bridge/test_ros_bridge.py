@@ -700,10 +700,12 @@ def test_a_bridge_whose_configuration_fails_half_way_is_undone(domain_id: int, t
     overrides = {"robots": ["drone1"], "state_folder": str(tmp_path)}
     bridge = BridgeNode(context=context, overrides=overrides, client_factory=no_client)
     try:
-        threads = threading.active_count()
         assert bridge.trigger_configure() == TransitionCallbackReturn.FAILURE
         assert "no such scheme" in bridge._fault
-        eventually(lambda: threading.active_count() == threads, "a loop is left behind")
+        eventually(
+            lambda: "timely bridge" not in {thread.name for thread in threading.enumerate()},
+            "a loop is left behind",
+        )
         assert bridge.trigger_configure() == TransitionCallbackReturn.SUCCESS, "its folder is not given up"
     finally:
         bridge.destroy_node()

@@ -358,7 +358,7 @@ def test_a_disk_that_hangs_delays_neither_stop_nor_heartbeats(
         disk.setattr(stop_latch, "core_write_file", hang)
         disk.setattr(goal_journal, "append_file_line", hang)
         disk.setattr(goal_journal, "core_write_file", hang)
-        disk.setattr(goal_journal.os, "pwrite", hang)
+        disk.setattr(os, "pwrite", hang)
         try:
             before = len(tasks)
             eventually(lambda: len(tasks) >= before + 3, "the drivers hear no more of the task")

@@ -298,10 +298,23 @@ def test_a_stop_of_a_driver_whose_disk_hangs_is_a_success_and_says_so(
                 assert "the disk does not have the stop yet" in answers[0].message
                 assert motion.result().error_code == ErrorCode.DRIVER_STOPPED
                 bench.until(lambda state: state.halted)
+                states = len(bench.states)
+                reset = bench.call(ResetStop, "reset", token=OPERATOR)
+                lease = bench.call(AcquireLease, "acquire_lease", owner="a")
+                assert (reset.success, lease.granted, lease.error_code) == (
+                    False,
+                    False,
+                    ErrorCode.STORAGE_FAILED,
+                )
+                assert "the disk has not answered" in reset.message
+                assert "the disk has not answered" in lease.message
+                eventually(lambda: len(bench.states) > states + 3, "its state is silent")
             finally:
                 back.set()
-        answer = bench.call(Trigger, "stop")
-        assert (answer.success, answer.message) == (True, "halted; call ~/reset to go on")
+        eventually(lambda: not bench.driver._store.stop_unsaved, "the stop is not saved")
+    with bench_of(domain_id, tmp_path) as bench:
+        assert bench.until(lambda state: state.mode == RobotState.STOPPED), "a late reset is none"
+        assert bench.call(ResetStop, "reset", token=OPERATOR).success
 
 
 def test_a_reset_that_the_disk_refuses_leaves_the_stop_and_says_so(domain_id: int, tmp_path: Path) -> None:

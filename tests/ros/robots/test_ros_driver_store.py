@@ -133,10 +133,10 @@ def test_a_stop_that_the_disk_refused_is_saved_when_there_is_room(
         full.setattr(driver_store_module, "core_write_file", refuse)
         with pytest.raises(InvalidInput):
             store.save().result(WAIT_S)
-    assert store.stop_unsaved
+    unsaved = [store.stop_unsaved]
     store.catch_up()
     store.close()
-    assert not store.stop_unsaved
+    assert [*unsaved, store.stop_unsaved] == [True, False]
     again = DriverStore(file)
     assert again.stop_reason == "a test"
     again.close()

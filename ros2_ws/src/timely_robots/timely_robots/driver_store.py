@@ -23,6 +23,8 @@ MAX_TASKS = 4096
 MAX_BYTES = 4_000_000
 """Of a file. A longer list of begun tasks is written anew."""
 CLOSE_S = 5.0
+DISK_S = 0.3
+"""Resets and leases wait so long for the disk: the driver publishes its state and runs its failsafe on their thread."""
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 """What a disk says that takes no more: full, a quota or limit of the process, read-only, defect."""
 
@@ -112,21 +114,46 @@ class DriverStore:
         """Forget the stop; on the disk first.
 
         Raises:
-            InvalidInput: a stop is not yet answered or comes meanwhile, or the disk refuses. The stop stays.
+            InvalidInput: a stop is not yet answered or comes meanwhile, or the disk refuses or is late. The stop stays.
         """
+        in_time = threading.Event()
+        in_time.set()
+        clearing = self._disk.submit(self._clear_stop, in_time)
+        try:
+            clearing.result(DISK_S)
+        except TimeoutError:
+            with self._stop_lock:
+                in_time.clear()
+                is_cleared = self._stop_reason is None
+            if not is_cleared:
+                raise self._late_error() from None
+
+    def _clear_stop(self, in_time: threading.Event) -> None:
         with self._lock:
             with self._stop_lock:
                 stops, stopping = self._stops, self._open_stops > 0
             if not stopping:
                 self._write(None)
             with self._stop_lock:
+                if not in_time.is_set():
+                    self.stop_unsaved = True
+                    raise self._late_error()
                 if stopping or self._stops != stops:
                     # A stop that came during the write saves itself afterwards.
                     raise InvalidInput("the robot is being stopped")
                 self._stop_reason, self.stop_unsaved = None, False
 
     def next_epoch(self) -> int:
-        """A lease epoch higher than every earlier one. Raises InvalidInput if the disk refuses."""
+        """A lease epoch higher than every earlier one. Raises InvalidInput if the disk refuses or is late."""
+        try:
+            return self._disk.submit(self._next_epoch).result(DISK_S)
+        except TimeoutError:
+            raise self._late_error() from None
+
+    def _late_error(self) -> InvalidInput:
+        return InvalidInput(f"the disk has not answered within {DISK_S:g} s", where=str(self._path))
+
+    def _next_epoch(self) -> int:
         with self._lock:
             self._epoch += 1
             self._write(self._stop_reason)
