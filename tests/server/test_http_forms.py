@@ -16,7 +16,9 @@ def served() -> Iterator[Fleet]:
         yield running
 
 
-@pytest.mark.parametrize("path", ["/livez", "/healthz", "/readyz", "/openapi.json", "/v1/status", "/v1/skill_sets"])
+@pytest.mark.parametrize(
+    "path", ["/livez", "/healthz", "/readyz", "/openapi.json", "/v1/status", "/v1/skill_sets"]
+)
 def test_head_is_get_without_a_body(served: Fleet, path: str) -> None:
     answer, whole = served.http.head(path), served.http.get(path)
     assert (answer.status_code, answer.content) == (200, b"")

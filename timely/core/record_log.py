@@ -7,6 +7,7 @@ mode with ``synchronous=FULL`` took 0.4 to 0.6 ms. After a pause of 1 ms a flush
 handed over first and flushed together later. SQLite has no call for that but a checkpoint, and a file has.
 """
 
+import errno
 import json
 import os
 import zlib
@@ -74,8 +75,10 @@ class RecordFile:
         """Hand a record to the operating system: it survives the end of this process, not that of the machine.
 
         Raises:
-            OSError: the disk refuses; the file is as before.
+            OSError: the disk refuses, and the file is as before; or the file was removed.
         """
+        if not os.fstat(self._file.fileno()).st_nlink:
+            raise FileNotFoundError(errno.ENOENT, "was removed", str(self.path))
         self.bytes = append_whole(self._file, record_log_line(record))
 
     def flush(self) -> None:

@@ -19,6 +19,7 @@ from timely.server.access.principals import PrincipalRegistry
 from timely.server.catalogue import Catalogue
 from timely.server.garbage import short_server_pauses
 from timely.server.listener import TlsFiles, bind_socket, server_socket_url
+from timely.server.open_files import settings_within_open_files
 from timely.server.settings import ServerSettings
 from timely.server.tasks.service import TaskService
 
@@ -63,6 +64,7 @@ async def serve_engine(
     Raises:
         InvalidInput: the address is not available. EngineFailed: the engine or uvicorn could not start.
     """
+    settings = settings_within_open_files(settings or ServerSettings())
     service = TaskService(engine, settings, clock, catalogue, predictors)
     listener = bind_socket(host, port, authenticated=registry is not None, insecure=insecure)
     stop_event = asyncio.Event()

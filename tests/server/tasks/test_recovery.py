@@ -784,3 +784,22 @@ def test_a_server_starts_on_a_full_disk_and_goes_on_with_its_tasks(
     assert caplog.text.count("tasks are not kept any more") == 1
     with server(tmp_path / "later", now=170.0) as served:
         assert served.http.get("/v1/tasks/one").json()["outcome"] == "complete"
+
+
+def test_a_folder_that_vanishes_admits_no_task(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The system still takes the records of a file without a name, and no later server would find them."""
+    state = tmp_path / "state"
+    with (
+        server(state) as served,
+        served.http.stream("POST", "/v1/tasks", json=body("long", id="one")) as stream,
+    ):
+        reader = Reader(stream)
+        reader.next()
+        shutil.rmtree(state)
+        served.run_for(1.0)
+        assert "timely_state_unsaved 1.0" in served.http.get("/metrics").text
+        refused = served.http.post("/v1/tasks", json=body("short"))
+        assert (refused.status_code, refused.json()["where"]) == (503, "state")
+        served.run_for(60.0)
+        assert reader.rest()[-1][1] == "result"
+    assert caplog.text.count("tasks are not kept any more") == 1

@@ -1,0 +1,35 @@
+"""Files that the server may open: each connection is one, and a stop and the task log need theirs at any time."""
+
+import logging
+import resource
+from dataclasses import replace
+
+from timely.server.settings import ServerSettings
+
+log = logging.getLogger(__name__)
+
+OTHER_FILES = 512
+"""Open files beside the connections within the limit: those over it, logs, and the engine's sockets."""
+
+FEWEST_CONNECTIONS = 64
+
+
+def settings_within_open_files(settings: ServerSettings) -> ServerSettings:
+    """Raise the process's limit of open files as far as the settings need; where it stays lower, limit connections.
+
+    Service managers start programs with a limit of 1,024 by default. A program at its limit accepts no connection.
+    """
+    needed = settings.max_connections + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return settings
+    if allowed > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed == needed:
+        return settings
+    connections = max(FEWEST_CONNECTIONS, allowed - OTHER_FILES)
+    log.warning(
+        "%d open files are allowed (ulimit -n), so connections are limited to %d", allowed, connections
+    )
+    return replace(settings, max_connections=connections)
