@@ -408,6 +408,35 @@ async def test_the_server_speaks_tls_and_the_client_checks_its_certificate(tmp_p
 
 
 @pytest.mark.process
+async def test_a_renewed_certificate_needs_no_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = certificate(tmp_path)
+    old = ssl.create_default_context(cafile=files.certificate)
+    async with serving_tls(files) as url:
+
+        async def is_trusted(context: ssl.SSLContext) -> bool:
+            try:
+                async with httpx.AsyncClient(verify=context) as http:
+                    return (await http.get(url + "/livez")).is_success
+            except httpx.ConnectError:
+                return False
+
+        renewed = certificate(tmp_path, "renewed")
+        new = ssl.create_default_context(cafile=renewed.certificate)
+        # A program that renews it replaces one file after the other, so for a moment they do not fit.
+        renewed.key.replace(files.key)
+        async with asyncio.timeout(WAIT_S):
+            while "the certificate stays as it was" not in caplog.text:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert await is_trusted(old)
+            renewed.certificate.replace(files.certificate)
+            while not await is_trusted(new):
+                pass
+        assert not await is_trusted(old)
+
+
+@pytest.mark.process
 async def test_a_connection_has_its_place_before_its_tls_handshake(tmp_path: Path) -> None:
     files = certificate(tmp_path)
     trusting = ssl.create_default_context(cafile=files.certificate)

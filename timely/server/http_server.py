@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from timely.core.errors import EngineFailed
 from timely.server.garbage import collect_idle_server_garbage
 from timely.server.http.connections import bounded_http_protocol, http_protocol_over_tls
-from timely.server.listener import TlsFiles
+from timely.server.listener import RenewedCertificate, TlsFiles
 from timely.server.tasks.service import TaskService
 from timely.server.telemetry.repeat_limit import RepeatLimit
 
@@ -25,9 +25,11 @@ READY_TIMEOUT_S = 30.0
 class HttpServer(uvicorn.Server):
     """Uvicorn whose shutdown first ends the live streams; its caller handles signals."""
 
-    def __init__(self, config: uvicorn.Config, service: TaskService) -> None:
+    def __init__(self, config: uvicorn.Config, service: TaskService, tls: TlsFiles | None = None) -> None:
         super().__init__(config)
         self._service = service
+        self._tls = tls
+        self._certificate: RenewedCertificate | None = None
         self.ready = asyncio.Event()
         self._exit = asyncio.Event()
 
@@ -48,6 +50,8 @@ class HttpServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if not self._service.tasks.generating():
             collect_idle_server_garbage()
+        if self._certificate is not None:
+            self._certificate.refresh()
         return await super().on_tick(counter)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -64,7 +68,8 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         context, self.config.ssl = self.config.ssl, None
-        if context is not None:
+        if context is not None and self._tls is not None:
+            self._certificate = RenewedCertificate(self._tls, context)
             self.config.http_protocol_class = http_protocol_over_tls(self.config.http_protocol_class, context)  # type: ignore[assignment]
         await super().startup(sockets)
         self.ready.set()
@@ -109,4 +114,4 @@ def new_server(app: FastAPI, stop_timeout_s: float, tls: TlsFiles | None = None)
         ssl_cert_reqs=ssl.CERT_REQUIRED if tls is not None and tls.client_ca is not None else ssl.CERT_NONE,
         timeout_graceful_shutdown=max(1, round(stop_timeout_s)),
     )
-    return HttpServer(config, service)
+    return HttpServer(config, service, tls)

@@ -96,6 +96,47 @@ def tls_files(certificate: Path | None, key: Path | None, client_ca: Path | None
     return TlsFiles(certificate, key, client_ca)
 
 
+class RenewedCertificate:
+    """Gives new connections the certificate as its files have it now. Files that cannot be used change nothing.
+
+    Args:
+        files: as the context has them.
+        context: of the server's connections.
+    """
+
+    def __init__(self, files: TlsFiles, context: ssl.SSLContext) -> None:
+        self._files = files
+        self._context = context
+        self._stamps = self._read_stamps()
+
+    def refresh(self) -> None:
+        """Look at the files; to be called about once a second."""
+        stamps = self._read_stamps()
+        if stamps == self._stamps:
+            return
+        self._stamps = stamps
+        files = self._files
+        try:
+            # First into another context: a key without its certificate would spoil this one.
+            tls_files(files.certificate, files.key, files.client_ca)
+            self._context.load_cert_chain(files.certificate, files.key)
+        except (OSError, InvalidInput) as error:
+            log.error("the certificate stays as it was: %s", error)
+        else:
+            log.warning("certificate read again from %s", files.certificate)
+
+    def _read_stamps(self) -> list[tuple[int, int, int] | None]:
+        return [_stamp(path) for path in (self._files.certificate, self._files.key)]
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
 def _check_readable(path: Path) -> None:
     try:
         path.read_bytes()
