@@ -19,17 +19,15 @@ def settings_within_open_files(settings: ServerSettings) -> ServerSettings:
 
     Service managers start programs with a limit of 1,024 by default. A program at its limit accepts no connection.
     """
-    needed = settings.max_connections + OTHER_FILES
+    target = settings.max_connections + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
+    files = target if hard == resource.RLIM_INFINITY else min(target, hard)
+    if soft == resource.RLIM_INFINITY or soft >= target:
         return settings
-    if allowed > soft:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed == needed:
+    if files > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    if files == target:
         return settings
-    connections = max(FEWEST_CONNECTIONS, allowed - OTHER_FILES)
-    log.warning(
-        "%d open files are allowed (ulimit -n), so connections are limited to %d", allowed, connections
-    )
+    connections = max(FEWEST_CONNECTIONS, files - OTHER_FILES)
+    log.warning("%d open files are allowed (ulimit -n), so connections are limited to %d", files, connections)
     return replace(settings, max_connections=connections)
