@@ -325,6 +325,16 @@ def test_a_stop_that_the_disk_refuses_holds_and_says_so(tmp_path: Path) -> None:
             timely.submit("short", skill_set="tiny-drone")
 
 
+def test_a_server_that_ends_with_a_stop_on_no_disk_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    with fleet(state_dir=tmp_path / "file") as served, client(served) as timely:
+        timely.stop_fleet(deadline_s=0.0)
+        assert "the next start will not have it" not in caplog.text
+    assert "the state of the stop: on no disk, so the next start will not have it" in caplog.text
+
+
 def test_what_the_disk_refused_of_a_stop_is_saved_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,6 +117,8 @@ class SavedState:
 
     async def close(self) -> None:
         await self.flush()
+        if self._has_changes:
+            log.critical("%s: on no disk, so the next start will not have it", self._name)
         if self._retry is not None:
             self._retry.cancel()
 
