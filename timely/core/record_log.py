@@ -20,6 +20,9 @@ from typing import Any
 from timely.core.errors import InvalidInput
 from timely.core.files import append_whole
 
+ROOM_BYTES = 4096
+"""At least as long as most records, and a block of most disks."""
+
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
@@ -77,9 +80,20 @@ class RecordFile:
         Raises:
             OSError: the disk refuses, and the file is as before; or the file was removed.
         """
+        self._append(record_log_line(record))
+
+    def check_room(self) -> None:
+        """Append empty lines, which readers skip, in place of a record.
+
+        Raises:
+            OSError: as ``append``.
+        """
+        self._append(b"\n" * ROOM_BYTES)
+
+    def _append(self, data: bytes) -> None:
         if not os.fstat(self._file.fileno()).st_nlink:
             raise FileNotFoundError(errno.ENOENT, "was removed", str(self.path))
-        self.bytes = append_whole(self._file, record_log_line(record))
+        self.bytes = append_whole(self._file, data)
 
     def flush(self) -> None:
         """Bring all records to the disk; blocks.

@@ -6,6 +6,7 @@ A killed server is one whose state folder is copied while it runs: the copy is w
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import math
 import os
@@ -41,6 +42,7 @@ from guarded import Guarded, write_principals
 from killed_server import cut, report, rest, server, whole
 from manual_clock import ManualClock
 
+from timely.core import record_log
 from timely.core.errors import EngineFailed
 from timely.core.record_log import RecordFile, read_record_log, record_log_line
 from timely.engines.base import PastReport
@@ -431,6 +433,29 @@ def test_a_full_disk_is_said_once_and_admits_no_task(
 
 def full(*_: object) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_an_idle_server_on_a_full_disk_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused task leaves no record that would be tried again."""
+    monkeypatch.setattr(task_log, "CATCH_UP_S", 0.01)
+    attempts = itertools.count()
+
+    def refuse(*_: object) -> None:
+        next(attempts)
+        full()
+
+    with server(tmp_path) as served:
+        assert served.http.get("/readyz").is_success
+        with monkeypatch.context() as disk:
+            disk.setattr(record_log, "append_whole", refuse)
+            assert served.http.post("/v1/tasks", json=body("short")).status_code == 503
+            served.until(lambda: next(attempts) > 10, "further attempts")
+            assert "timely_state_unsaved 1.0" in served.http.get("/metrics").text
+            ready = served.http.get("/readyz")
+            assert (ready.status_code, ready.json()["where"]) == (503, "state")
+        served.until(lambda: not served.service.log.problem, "there is room")
+        assert served.http.get("/readyz").is_success
+        assert "timely_state_unsaved 0.0" in served.http.get("/metrics").text
 
 
 def test_what_a_full_disk_refused_is_written_when_there_is_room(

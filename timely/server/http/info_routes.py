@@ -116,11 +116,11 @@ async def live(request: Request) -> JSONResponse:
 @router.get("/readyz")
 async def ready(request: Request) -> Response:
     """200 while tasks are taken, else 503: ``draining`` while the last plans finish, ``shutting_down`` at the end,
-    ``overloaded`` while the engine is started again."""
+    ``overloaded`` while the engine is started again or the disk refuses records of tasks."""
     service = http_request_service(request)
     if service.stopping:
         return problem_details("shutting_down", "the server is shutting down").response()
-    service.check_ready()
+    service.check_takes_tasks()
     return JSONResponse({"status": "ok"})
 
 
@@ -136,5 +136,5 @@ async def health(request: Request) -> Response:
     except EngineFailed as error:
         problem = problem_details("engine_failed", error.message, error.where)
         return problem.with_status(503).response()
-    service.check_ready()
+    service.check_takes_tasks()
     return JSONResponse({"status": "ok", "engine": stats.engine, "uptime_s": round(service.uptime_s, 3)})

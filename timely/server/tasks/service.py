@@ -155,8 +155,17 @@ class TaskService:
     def stopping(self) -> bool:
         return self._stopping
 
+    def check_takes_tasks(self) -> None:
+        """As ``check_ready``; also raises Overloaded while the disk refuses records of tasks."""
+        self.check_ready()
+        self._check_log()
+
+    def _check_log(self) -> None:
+        if self.log.problem:
+            raise Overloaded(f"tasks cannot be kept: {self.log.problem}", where="state")
+
     def check_ready(self) -> None:
-        """Check that the server takes tasks.
+        """Check that the server takes requests.
 
         Raises:
             Draining: it finishes its plans. Overloaded: it starts, shuts down or starts its engine again.
@@ -229,8 +238,7 @@ class TaskService:
                 task.executed_before = executed_text
                 task.replans = old_task.task_id if old_task is not None else None
                 self.log.task(task, self.usage.level(principal.name))
-                if self.log.problem:
-                    raise Overloaded(f"tasks cannot be kept: {self.log.problem}", where="state")
+                self._check_log()
                 self.tasks.add(task)
                 self.engine.note_admission()
         except TimelyError as error:

@@ -289,6 +289,8 @@ class TaskLog:
         """Begin the first file, and write all records that are not in a file yet."""
         try:
             file = self._file or self._new_file(folder)
+            if self.problem and not self._refused_records:
+                file.check_room()
             while self._refused_records:
                 if file.bytes > FILE_BYTES:
                     file = self._new_file(folder)
