@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
-from fleet import Fleet, Reader, body, fleet
+from fleet import WAIT_S, Fleet, Reader, body, fleet
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,29 @@ def test_head_opens_no_stream(served: Fleet) -> None:
     assert served.http.head("/v1/tasks").headers["allow"] == "POST"
     assert served.http.head("/v1/tasks/read").status_code == 200
     assert served.http.post("/livez").headers["allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize(
+    ("request_line", "host", "status", "detail"),
+    [
+        ("GET /livez HTTP/1.0", "", 200, ""),
+        ("GET /livez HTTP/1.0", "Host: 127.0.0.1", 200, ""),
+        ("GET /livez HTTP/1.0", "Host: evil.example", 403, "is no name of this server"),
+        ("GET /livez HTTP/1.0", "Host:", 403, "the header is missing"),
+        ("GET /livez HTTP/1.1", "", 403, "the header is missing"),
+        ("GET http://127.0.0.1/livez HTTP/1.1", "Host: 127.0.0.1", 200, ""),
+    ],
+)
+def test_a_host_is_named_but_by_http_1_0(
+    served: Fleet, request_line: str, host: str, status: int, detail: str
+) -> None:
+    url = urlsplit(served.url)
+    lines = [request_line, *filter(None, [host]), "Connection: close", "", ""]
+    with socket.create_connection((url.hostname, url.port), WAIT_S) as connection:
+        connection.sendall("\r\n".join(lines).encode())
+        answer = connection.makefile("rb").read().decode()
+    assert int(answer.split()[1]) == status
+    assert detail in answer
 
 
 @pytest.mark.parametrize("path", ["/v1/stop/", "/v1/tasks/", "/livez/"])

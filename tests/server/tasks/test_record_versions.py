@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from lrtrace.robot_profile import ArgumentLimit, RobotProfile, SkillProfile
 from timely.core.record_log import read_record_log, record_log_line
 from timely.plans.prompt import Prompt
 from timely.plans.skill_set import Argument, Skill, SkillSet
+from timely.server.tasks.stop_file import SavedStop, StopFile
 from timely.server.tasks.task_log import KINDS, Record
 
 RELEASED_LOG = Path(__file__).with_name("released_tasks.log")
@@ -177,3 +179,11 @@ def test_kinds_of_a_later_release_are_left_out(tmp_path: Path, caplog: pytest.Lo
     with server(state, now=1000.0) as served:
         assert restored(served) == STATES
     assert "records of a later release are left out: 1 paused, 2 quota" in caplog.text
+
+
+def test_a_stop_of_a_later_release_is_read(tmp_path: Path) -> None:
+    stop = {"stop_id": "stop-1", "reason": "smoke", "principal": "jane", "robots": ["drone-1"], "zone": 3}
+    (tmp_path / "stop.json").write_text(json.dumps(stop))
+    (tmp_path / "robots.json").write_text(json.dumps({"robots": ["drone-2"], "complete": True, "zones": {}}))
+    assert StopFile(tmp_path).read() == SavedStop("stop-1", "smoke", "jane", ("drone-1",))
+    assert StopFile(tmp_path).read_robots() == (("drone-2",), True)

@@ -115,8 +115,8 @@ async def live(request: Request) -> JSONResponse:
 
 @router.get("/readyz")
 async def ready(request: Request) -> Response:
-    """200 while tasks are taken, else 503: ``draining`` while the last plans finish, ``shutting_down`` at the end,
-    ``overloaded`` while the engine is started again or the disk refuses records of tasks."""
+    """200 while tasks are taken, else 503. ``draining``: the last plans finish. ``shutting_down``: the end is near.
+    ``overloaded``: the engine is started again, or the disk refuses records of tasks."""
     service = http_request_service(request)
     if service.stopping:
         return problem_details("shutting_down", "the server is shutting down").response()
