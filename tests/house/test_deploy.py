@@ -128,6 +128,13 @@ def test_containers_keep_their_state() -> None:
         assert "timely-state:/var/lib/timely" in service["volumes"]
 
 
+@pytest.mark.parametrize("file", [DEPLOY / "systemd" / "timely-server.service", DEPLOY / "compose.yaml"])
+def test_a_long_event_log_takes_no_room_from_the_tasks(file: Path) -> None:
+    (folder,) = re.findall(r"--event-log,? ([\w./-]+)/events.jsonl", file.read_text())
+    assert folder == "/var/log/timely"
+    assert f"{folder}/*.jsonl" in (DEPLOY / "logrotate" / "timely").read_text()
+
+
 @pytest.mark.process
 def test_systemd_and_compose_accept_the_files() -> None:
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
