@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.cookies
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -266,6 +267,24 @@ def test_principals_that_cannot_be_read_are_named(tmp_path: Path, text: str) -> 
     with pytest.raises(InvalidInput, match=r"principals\.yaml") as caught:
         PrincipalRegistry(path, None, ManualClock(0.0))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("claims.min_priority", math.nan),
+        ("claims.max_beta", math.inf),
+        ("limits.requests_per_s", math.inf),
+        ("limits.requests_per_s", 1e-320),
+        ("limits.plan_s", math.inf),
+    ],
+)
+def test_a_limit_that_limits_nothing_is_named(tmp_path: Path, field: str, value: float) -> None:
+    """No limit is written by leaving it out; compared with no number, a claim would pass."""
+    path, (part, name) = tmp_path / "principals.yaml", field.split(".")
+    write_principals(path, [{"name": "drones", "roles": ["robot"], part: {name: value}}])
+    with pytest.raises(InvalidInput, match=rf"principals\.yaml, 0\.{part}\.{name}: "):
+        PrincipalRegistry(path, None, ManualClock(0.0))
 
 
 def test_the_audit_log_names_the_principal(guarded: Guarded) -> None:

@@ -43,7 +43,7 @@ class Claims(BaseModel):
         most_urgent: smallest urgency level. min_priority: smallest (most important) priority.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     max_beta: Annotated[float, Field(gt=0)] = 1e6
     max_slope: Annotated[float, Field(ge=0)] = 1e6
@@ -77,9 +77,9 @@ class PrincipalLimits(BaseModel):
         value_wait_s: how long a plan waits for a value after the expected end of the skill that returns it, seconds.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    requests_per_s: Annotated[float | None, Field(gt=0)] = None
+    requests_per_s: Annotated[float | None, Field(ge=1e-6)] = None
     burst: Annotated[int, Field(ge=1)] = 10
     live_plans: Annotated[int | None, Field(ge=1)] = None
     kv_tokens: Annotated[int | None, Field(ge=1)] = None
