@@ -9,7 +9,7 @@ import time
 
 
 class Rover(socketserver.StreamRequestHandler):
-    """Takes lines; one motion at a time, ended by ``stop``."""
+    """Takes lines and answers each; one motion at a time, ended by ``stop``."""
 
     def handle(self) -> None:
         ready = selectors.DefaultSelector()
@@ -28,6 +28,7 @@ class Rover(socketserver.StreamRequestHandler):
             for word, _, amount in (line.decode().partition(" ") for line in lines):
                 print(word, amount, flush=True)
                 if word == "stop":
+                    self.wfile.write(b"error stopped\nstopped\n" if busy_until else b"stopped\n")
                     busy_until = 0.0
                 elif busy_until:
                     self.wfile.write(b"error busy\n")

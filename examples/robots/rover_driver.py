@@ -1,56 +1,51 @@
-"""A driver for a robot that takes lines of text over TCP: ``drive METRES``, ``turn DEGREES``, ``stop``.
+"""A driver for a robot that answers lines of text over TCP: ``drive METRES``, ``turn DEGREES``, ``stop``."""
 
-The robot answers each motion with ``done`` or ``error ...`` at its end. For your robot, replace the protocol.
-"""
-
-from __future__ import annotations
-
+import cmath
 import contextlib
 import math
 import socket
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
 from timely_robots.robot import Robot, RobotStatus, Setting
 from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
 
-POLL_S = 0.02
-LONGEST_S = 30.0
+POLL_S, LONGEST_S = 0.02, 30.0
 
 
 class Rover(Robot):
-    """One rover at ``host:port``."""
+    """It answers each line once: a motion at its end by ``done`` or ``error ...``, a stop by ``stopped``."""
 
     kind = "rover"
     SETTINGS = (Setting("host", "127.0.0.1"), Setting("port", 7777))
 
-    def __init__(self, settings: Mapping[str, Any] | None = None, clock: RobotClock | None = None) -> None:
+    def __init__(self, settings: Mapping[str, object] | None = None, clock: RobotClock | None = None) -> None:
         super().__init__(settings, clock)
         self._socket: socket.socket | None = None
-        self._sending = threading.Lock()
-        self._buffer = b""
-        self._x, self._y, self._yaw = 0.0, 0.0, 0.0
+        self._lock, self._answer, self._unanswered, self._is_lost = threading.Lock(), "", 0, False
+        self._place, self._yaw = 0j, 0.0
 
     def connect(self, timeout_s: float) -> None:
-        address = (self.settings["host"], self.settings["port"])
+        host, port = self.settings["host"], self.settings["port"]
         try:
-            self._socket = socket.create_connection(address, timeout_s)
-            self._socket.setblocking(False)
+            self._socket = socket.create_connection((host, port), timeout_s)
         except OSError as error:
-            raise MotionError(f"no rover at {address}: {error}", ErrorCode.CONNECTION_LOST) from error
+            raise MotionError(f"no rover at {host}:{port}: {error}", ErrorCode.CONNECTION_LOST) from error
+        self._socket.settimeout(None)
+        self._unanswered, self._is_lost = 0, False
+        threading.Thread(target=self._read, args=(self._socket.makefile(),), daemon=True).start()
 
     def disconnect(self) -> None:
         if self._socket is not None:
-            self._socket.close()
+            with contextlib.suppress(OSError), self._socket:
+                self._socket.shutdown(socket.SHUT_RDWR)  # ends the reader
             self._socket = None
 
     def halt(self) -> None:
         # From any thread, and without waiting: a few bytes into a socket.
-        if self._socket is not None:
-            self._send("stop")
+        self._send("stop")
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
         # Arguments come checked, in the units of the robot's profile: metres and degrees.
@@ -58,42 +53,47 @@ class Rover(Robot):
             self.log.info(str(call.args[0]))
             return None
         amount = float(str(call.args[0]))
-        self._answer()  # drops the answer of an earlier, cancelled motion
+        self._await_answers(motion)  # of an earlier, cancelled motion
         self._send(f"{call.skill} {amount:g}")
-        end = self.clock.now() + LONGEST_S
-        while (answer := self._answer()) is None:
-            motion.sleep(POLL_S)  # ends this motion at once when it is cancelled
-            if self.clock.now() > end:
-                self.halt()
-                raise MotionError(f"{call.text} took over {LONGEST_S:g} s", ErrorCode.MOTION_TIMEOUT)
-        if answer != "done":
-            raise MotionError(f"{call.text}: the rover says {answer!r}")
+        self._await_answers(motion)
+        if self._unanswered or self._answer != "done":
+            raise MotionError(f"{call.text}: the rover says {self._answer!r}")
         if call.skill == "turn":
             self._yaw += math.radians(amount)
         else:
-            self._x += amount * math.cos(self._yaw)
-            self._y += amount * math.sin(self._yaw)
+            self._place += cmath.rect(amount, self._yaw)
         return None
 
     def status(self) -> RobotStatus:
         return RobotStatus(
-            (self._x, self._y, 0.0), (0.0, 0.0, math.sin(self._yaw / 2), math.cos(self._yaw / 2))
+            (self._place.real, self._place.imag, 0.0),
+            (0.0, 0.0, math.sin(self._yaw / 2), math.cos(self._yaw / 2)),
+            at_rest=not (self._unanswered or self._is_lost),
+            link_lost=self._is_lost,
         )
 
-    def _send(self, line: str) -> None:
-        try:
-            with self._sending:
-                if self._socket is not None:
-                    self._socket.sendall(f"{line}\n".encode())
-        except OSError as error:
-            raise MotionError(f"the rover is gone: {error}", ErrorCode.CONNECTION_LOST) from error
+    def _await_answers(self, motion: Motion) -> None:
+        end_s = self.clock.now() + LONGEST_S
+        while self._unanswered and not self._is_lost:
+            motion.sleep(POLL_S)  # ends this motion at once when it is cancelled
+            if self.clock.now() > end_s:
+                self.halt()
+                raise MotionError(f"no answer within {LONGEST_S:g} s", ErrorCode.MOTION_TIMEOUT)
 
-    def _answer(self) -> str | None:
-        """The last whole line that came, without waiting."""
-        with contextlib.suppress(BlockingIOError):
-            data = self._socket.recv(4096) if self._socket is not None else b""
-            if not data:
-                raise MotionError("the rover closed the connection", ErrorCode.CONNECTION_LOST)
-            self._buffer += data
-        *lines, self._buffer = self._buffer.split(b"\n")
-        return lines[-1].decode() if lines else None
+    def _send(self, line: str) -> None:
+        with self._lock:
+            if self._socket is None or self._is_lost:
+                raise MotionError("the rover is gone", ErrorCode.CONNECTION_LOST)
+            self._unanswered += 1
+            try:
+                self._socket.sendall(f"{line}\n".encode())
+            except OSError as error:
+                raise MotionError(f"the rover is gone: {error}", ErrorCode.CONNECTION_LOST) from error
+
+    def _read(self, lines: Iterable[str]) -> None:
+        with contextlib.suppress(OSError):
+            for line in lines:
+                with self._lock:
+                    self._answer = line.strip()
+                    self._unanswered -= 1
+        self._is_lost = True

@@ -6,6 +6,7 @@ import rclpy
 from rclpy.action import ActionClient
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility
+from timely_robots.error_codes import ErrorCode
 
 robot, task = sys.argv[1:3]
 rclpy.init()
@@ -29,6 +30,7 @@ except KeyboardInterrupt:
 if not answer.done():
     sys.exit("no result")
 result = answer.result().result
-print(f"{result.outcome}: {result.plan}")
+print(f"{result.outcome}: {result.plan}", flush=True)
+if result.error_code:
+    sys.exit(f"error {result.error_code}, {ErrorCode(result.error_code).name}: {result.error_msg}")
 print(f"response {result.response:.2f} s, waiting {result.waiting:.2f} s, utility {result.utility:.2f}")
-sys.exit(f"error {result.error_code}: {result.error_msg}" if result.error_code else 0)

@@ -13,6 +13,7 @@ from timely_bridge.run_fleet import start_bridge_fleet
 from timely_bridge.task_player import _read_task_script
 from timely_robots.ros import driver_node
 from timely_robots.ros.spinner import isolated_ros_context
+from timely_robots.sim.robot import SimRobot
 
 from timely.core.errors import InvalidInput, UnknownName
 
@@ -78,6 +79,39 @@ def test_a_misspelt_parameter_is_refused(
         start_bridge_fleet(wrong_type, domain_id=domain_id)
     spelt = {"seed": 3, "task_silence_s": 2.0, "wake_latency_us": 5, "use_sim_time": False}
     DriverProcesses(parse_bridge_fleet({"robots": {"drone1": {**ROBOT, "parameters": spelt}}}), tmp_path)
+
+
+def test_a_whole_number_is_taken_for_one_with_a_fraction(domain_id: int) -> None:
+    """YAML reads ``speed: 2`` as an integer."""
+    fleet = parse_bridge_fleet(
+        {
+            "robots": {"drone1": {**ROBOT, "parameters": {"speed": 20, "task_silence_s": 2}}},
+            "bridge": {"segment_timeout_s": 30},
+        }
+    )
+    context = isolated_ros_context(domain_id, ["--ros-args", "-p", "connect_timeout_s:=5"])
+    bridge = node.BridgeNode(context=context, overrides=fleet.bridge_parameters())
+    driver = driver_node.DriverNode(
+        SimRobot(), context=context, overrides=fleet.driver_parameters(fleet.robots[0])
+    )
+    try:
+        assert bridge.value("segment_timeout_s") == 30.0
+        assert (driver.value("task_silence_s"), driver.value("connect_timeout_s")) == (2.0, 5.0)
+        assert driver.robot.settings["speed"] == 20.0
+    finally:
+        driver.destroy_node()
+        bridge.destroy_node()
+        context.try_shutdown()
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "variable"),
+    [("profile", "kitchen", "LRTRACE_PROFILES_PATH"), ("skill_set", "rover", "TIMELY_SKILLS_PATH")],
+)
+def test_a_file_in_place_of_a_name_is_told_where_it_belongs(key: str, name: str, variable: str) -> None:
+    """The server takes names only, so the first task would be refused."""
+    with pytest.raises(InvalidInput, match=f"give its name, {name}, and its folder in {variable}"):
+        parse_bridge_fleet({"robots": {"drone1": {**ROBOT, key: f"my/{name}.yaml"}}})
 
 
 def test_the_shipped_fleet_loads() -> None:

@@ -131,7 +131,8 @@ def test_the_example_flies_a_plan_of_the_real_server(
     assert lines[4].startswith("response ")
     refused = start("examples/ros/send_task.py", "drone2", "")
     assert refused.end() == 1
-    assert f"error {ErrorCode.INVALID_INPUT}: task: is empty" in refused.said()
+    assert "error 1000, INVALID_INPUT: task: is empty" in refused.said()
+    assert "nan" not in refused.said()
     fleet.process.send_signal(signal.SIGINT)
     assert fleet.end() == 0, fleet.said()
 
@@ -200,6 +201,16 @@ def test_a_node_with_a_wrong_parameter_says_so_in_one_line(
     (line,) = [line for line in node.said().splitlines() if line.startswith(f"{name}:")]
     assert parameter.partition(":")[0] in line
     assert "Traceback" not in node.said()
+
+
+def test_each_program_explains_itself(start: Start) -> None:
+    for module, name in (
+        ("timely_bridge.main", "timely_bridge"),
+        ("timely_bridge.run_fleet", "timely_fleet"),
+    ):
+        program = start("-m", module, "--help")
+        assert program.end(START_S) == 0
+        assert program.said().startswith(f"usage: {name} ")
 
 
 def test_a_fleet_without_a_folder_for_its_logs_says_so(

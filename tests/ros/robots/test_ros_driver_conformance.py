@@ -35,7 +35,10 @@ SUCCESS = TransitionCallbackReturn.SUCCESS
 
 @dataclass(frozen=True)
 class Subject:
-    """A kind of driver and plans for it: a short motion, a long one (seconds), a query, and what it must refuse."""
+    """A kind of driver and plans for it: a short motion, a long one (seconds), a query, and what it must refuse.
+
+    The kind of a robot of your own is ``module:class``; without skills that return a value its query is empty.
+    """
 
     kind: str
     parameters: dict[str, Any]
@@ -157,7 +160,7 @@ def bench(idle: Bench) -> Bench:
 
 
 def test_every_registered_kind_is_tested() -> None:
-    assert {subject.kind for subject in SUBJECTS.values()} == set(ROBOTS)
+    assert {subject.kind for subject in SUBJECTS.values()} >= set(ROBOTS)
 
 
 def test_unknown_kinds_list_the_known() -> None:
@@ -217,6 +220,8 @@ def test_segments_sent_ahead_follow_each_other_at_once(bench: Bench) -> None:
 
 
 def test_a_query_returns_a_value(bench: Bench) -> None:
+    if not bench.subject.query:
+        pytest.skip("no skill of this robot returns a value")
     result = bench.one(bench.subject.query)
     assert result.outcome == "done", result.error_msg
     assert result.has_value
@@ -285,7 +290,7 @@ def test_state_is_published_and_follows_what_happens(bench: Bench) -> None:
     now = eventually(lambda: next((state for state in heard if state.mode == RobotState.EXECUTING), None))
     assert (now.task_id, now.segment) == (task, 0)
     assert now.robot == bench.driver.robot.profile.name
-    assert now.driver == bench.subject.kind
+    assert now.driver == bench.driver.robot.kind
     moving.cancel()
     eventually(lambda: heard[-1].mode == RobotState.READY)
     bench.stop()
@@ -336,6 +341,6 @@ def test_a_profile_that_does_not_exist_is_a_failed_configuration(idle: Bench, do
 def test_many_segments_leave_nothing_behind(bench: Bench) -> None:
     task = bench.task()
     for index in range(40):
-        assert bench.send(index, bench.subject.query, task).result().outcome == "done"
+        assert bench.send(index, bench.subject.query or bench.subject.short, task).result().outcome == "done"
     client = next(iter(bench.program._clients.values()))
     eventually(lambda: len(client._futures) == 0, "rclpy keeps futures of goals that are long over")

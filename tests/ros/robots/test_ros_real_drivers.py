@@ -181,6 +181,7 @@ def test_the_robot_of_the_guide_is_driven_by_under_100_lines(domain_id: int, rov
         asked_s = far.cancel()
         assert far.result().outcome == "cancelled"
         assert far.ended_s - asked_s < AT_ONCE_S
+        eventually(lambda: fleet.drivers["rover1"].robot.status().at_rest, "it is not seen at rest")
         refused = program.send(ExecuteTask, "/rover1/execute_task", task="too far").result()
         assert refused.outcome == "failed", refused
         assert program.send(ExecuteTask, "/rover1/execute_task", task="go").result().outcome == "complete"

@@ -13,6 +13,8 @@ from timely.core.errors import InvalidInput
 from timely.core.http_url import check_http_url
 from timely_bridge.goals import NAME
 
+NAMES = {"profile": "LRTRACE_PROFILES_PATH", "skill_set": "TIMELY_SKILLS_PATH"}
+"""Key of a robot -> the variable with the folders of such files, which server and drivers read."""
 ROBOT_KEYS = ("driver", "profile", "skill_set", "parameters")
 FLEET_KEYS = ("server_url", "bridge", "robots")
 Scalar = (bool, int, float, str)
@@ -66,8 +68,12 @@ def parse_bridge_fleet(data: object, where: str = "fleet") -> Fleet:
         at = f"{where}.robots.{name}"
         check_robot_names([name], at)
         values = _mapping(entry, at, ROBOT_KEYS)
-        for key in ("profile", "skill_set"):
-            if not (isinstance(values.get(key), str) and NAME.fullmatch(values[key])):
+        for key, variable in NAMES.items():
+            value = values.get(key)
+            if isinstance(value, str) and value.endswith((".yaml", ".yml")):  # the server takes names only
+                message = f"give its name, {Path(value).stem}, and its folder in {variable}"
+                raise InvalidInput(message, where=f"{at}.{key}")
+            if not (isinstance(value, str) and NAME.fullmatch(value)):
                 raise InvalidInput("is missing, or no name", where=f"{at}.{key}")
         specs.append(
             RobotSpec(

@@ -1,5 +1,6 @@
 """Run the bridge alone as a ROS 2 node; drivers run elsewhere: ``ros2 run timely_bridge timely_bridge``."""
 
+import argparse
 import sys
 from collections.abc import Sequence
 
@@ -15,7 +16,15 @@ SETTLE_S = 5.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; takes ``--ros-args`` only. 2 on bad input."""
-    ros_args = list(sys.argv[1:] if arguments is None else arguments)
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    at = argv.index("--ros-args") if "--ros-args" in argv else len(argv)
+    parser = argparse.ArgumentParser(
+        prog="timely_bridge",
+        usage="%(prog)s [-h] [--ros-args ...]",
+        description="The bridge alone as a ROS 2 node; `timely_fleet` starts it together with the drivers.",
+    )
+    parser.parse_args(argv[:at])
+    ros_args = argv[at:]
     stop = core_stop_event(with_parent=False)
     try:
         context = isolated_ros_context(args=ros_args)

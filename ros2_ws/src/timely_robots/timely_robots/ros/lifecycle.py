@@ -69,10 +69,16 @@ class ManagedNode(LifecycleNode):
         array.header.stamp = self.get_clock().now().to_msg()
         self._diagnostics.publish(array)
 
-    def declare_parameter(self, *arguments: Any, **options: Any) -> Any:
-        """See ``rclpy.node.Node``; raises InvalidInput for an override of a wrong type or out of bounds."""
+    def declare_parameter(self, name: str, default: Any = None, *arguments: Any, **options: Any) -> Any:
+        """See ``rclpy.node.Node``; raises InvalidInput for an override of a wrong type or out of bounds.
+
+        A whole number is taken for a parameter with a fraction: YAML reads ``speed: 2`` as an integer.
+        """
+        override = self._parameter_overrides.get(name)
+        if isinstance(default, float) and override is not None and type(override.value) is int:
+            self._parameter_overrides[name] = Parameter(name, value=float(override.value))
         try:
-            return super().declare_parameter(*arguments, **options)
+            return super().declare_parameter(name, default, *arguments, **options)
         except ParameterException as error:
             where = f"parameters of {self.get_fully_qualified_name()}"
             raise InvalidInput(str(error), where=where) from error
