@@ -12,17 +12,17 @@ import httpx
 from timely.client.async_connection import AsyncConnection
 from timely.client.async_stop import AsyncStopStream
 from timely.client.async_stream import AsyncTaskStream
+from timely.client.endpoints import AsyncAnswer, Endpoints
 from timely.client.events import PlanState
 from timely.client.pool import CONNECTIONS
 from timely.client.problems import TOKEN_VARIABLE
-from timely.client.protocol import Utility, bearer_header, reports_body, task_body, v1_url_path
+from timely.client.protocol import Utility, bearer_header, task_body
 from timely.client.tls import client_tls
 from timely.core.clock import Clock, SystemClock
 from timely.core.http_url import check_http_url
-from timely.core.reports import ExecutionReport
 
 
-class AsyncTimelyClient:
+class AsyncTimelyClient(Endpoints[AsyncAnswer]):
     """Talks to one server; may be shared by the tasks of one loop.
 
     Args:
@@ -39,6 +39,8 @@ class AsyncTimelyClient:
     Raises:
         InvalidInput: no server can be at the URL, or no header can carry the token.
     """
+
+    _connection: AsyncConnection
 
     def __init__(
         self,
@@ -193,102 +195,7 @@ class AsyncTimelyClient:
         )
         return await stream.resume()
 
-    async def report(
-        self,
-        task_id: str,
-        reports: ExecutionReport | Iterable[ExecutionReport],
-        *,
-        agent: str | None = None,
-        token: str | None = None,
-    ) -> dict[str, Any]:
-        """Report the execution; repeats are harmless, and a lost connection is retried once.
-
-        Args:
-            agent: name of the robot, for the server to compare with the task's.
-            token: the task's; by default that of the task as this client submitted it.
-
-        Raises:
-            NotAllowed: the task belongs to another program. Conflict: no such segment was sent.
-            UnknownName: no such task.
-        """
-        url = v1_url_path("tasks", task_id, "reports")
-        headers = self._connection.task_tokens.header(task_id, token)
-        return await self._connection.request("POST", url, json=reports_body(reports, agent), headers=headers)
-
-    async def cancel(self, task_id: str, *, token: str | None = None) -> dict[str, Any]:
-        """Stop generating a plan; a second call changes nothing.
-
-        Args:
-            token: the task's, as for ``report``; an operator needs none.
-
-        Raises:
-            UnknownName: no such task. NotAllowed: it belongs to another program.
-        """
-        headers = self._connection.task_tokens.header(task_id, token)
-        return await self._connection.request("DELETE", v1_url_path("tasks", task_id), headers=headers)
-
-    async def task(self, task_id: str) -> dict[str, Any]:
-        """State, segments with their times, and measures of a task.
-
-        Raises:
-            UnknownName: no such task.
-        """
-        return await self._connection.request("GET", v1_url_path("tasks", task_id))
-
     # ------------------------------------------------------------------ the server
-
-    async def disciplines(self) -> dict[str, Any]:
-        """``current``, and ``disciplines``: name, summary, source, needs ... of each."""
-        return await self._connection.request("GET", "/v1/disciplines")
-
-    async def set_urgency(
-        self, task_id: str, urgency: int, *, operator: str, reason: str = ""
-    ) -> dict[str, Any]:
-        """An operator sets the urgency of a generation: 0 (most urgent) to 4, signed, kept in the event log.
-
-        Args:
-            task_id: of a task, or the ``id`` of a chat answer.
-
-        Raises:
-            UnknownName: no such generation. Conflict: its plan is complete.
-            InvalidInput: no such level, or no operator's name.
-        """
-        body = {"urgency": urgency, "operator": operator, "reason": reason}
-        return await self._connection.request("PUT", v1_url_path("tasks", task_id, "urgency"), json=body)
-
-    async def set_discipline(self, name: str) -> dict[str, Any]:
-        """Switch the queue discipline while serving; returns what ``disciplines`` does.
-
-        Raises:
-            UnknownName: no such discipline.
-        """
-        return await self._connection.request("PUT", "/v1/disciplines", json={"name": name})
-
-    # ------------------------------------------------------------------ the stop of all robots
-
-    async def stop_fleet(self, reason: str = "", *, deadline_s: float = 2.0) -> dict[str, Any]:
-        """Stop every robot and wait for the bridges' acknowledgements.
-
-        Returns ``success`` and, under ``robots``, each robot's ``state``: ``halted``, ``at_rest`` or ``unknown``.
-
-        Raises:
-            NotAllowed: the principal has no role for that.
-        """
-        body = {"reason": reason, "deadline_s": deadline_s}
-        return await self._connection.request("POST", "/v1/stop", json=body)
-
-    async def stop_state(self) -> dict[str, Any]:
-        """The latched stop with every robot's state."""
-        return await self._connection.request("GET", "/v1/stop")
-
-    async def reset_stop(self) -> dict[str, Any]:
-        """Release the latched stop. A lost answer is not asked for again: another stop may have come meanwhile.
-
-        Raises:
-            NotAllowed: the principal is no operator. Conflict: no stop is latched.
-            EngineFailed: no server, or its answer was lost; ``stop_state`` tells which.
-        """
-        return await self._connection.request("POST", "/v1/stop/reset", repeatable=False)
 
     async def remove_stop_robots(self, agents: Iterable[str]) -> list[str]:
         """Stops no longer expect these robots, which are out of service; returns those that were expected.
@@ -324,38 +231,10 @@ class AsyncTimelyClient:
         body["stream_token"] = self._connection.stop_tokens.get(agent, "")
         await self._connection.request("POST", "/v1/stop/acknowledgements", json=body)
 
-    async def stats(self) -> dict[str, Any]:
-        """What the live page shows: server, engine, robots, classes, recent tasks."""
-        return await self._connection.request("GET", "/v1/status")
-
     async def skill_sets(self) -> list[str]:
         """Names of the skill sets."""
         return list((await self._connection.request("GET", "/v1/skill_sets"))["skill_sets"])
 
-    async def skill_set(self, name: str) -> dict[str, Any]:
-        """One skill set.
-
-        Raises:
-            UnknownName: no such skill set.
-        """
-        return await self._connection.request("GET", v1_url_path("skill_sets", name))
-
     async def robot_profiles(self) -> list[str]:
         """Names of the robot profiles."""
         return list((await self._connection.request("GET", "/v1/robot_profiles"))["robot_profiles"])
-
-    async def robot_profile(self, name: str) -> dict[str, Any]:
-        """One robot profile.
-
-        Raises:
-            UnknownName: no such profile.
-        """
-        return await self._connection.request("GET", v1_url_path("robot_profiles", name))
-
-    async def health(self) -> dict[str, Any]:
-        """Whether tasks are admitted.
-
-        Raises:
-            Overloaded: the server is shutting down. EngineFailed: no server, or its engine is gone.
-        """
-        return await self._connection.request("GET", "/healthz")

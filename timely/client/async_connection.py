@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 from weakref import WeakSet
 
@@ -11,11 +11,9 @@ import httpx
 
 from timely.client.events import EventDecoder, ServerEvent
 from timely.client.problems import error_from_response
-from timely.client.protocol import Backoff, TaskTokens
+from timely.client.protocol import Backoff, Headers, TaskTokens
 from timely.core.clock import Clock
 from timely.core.errors import EngineFailed
-
-Headers = Mapping[str, str]
 
 
 class AsyncConnection:

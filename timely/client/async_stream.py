@@ -8,30 +8,31 @@ from typing import Any
 
 import httpx
 
-from timely.client.async_connection import AsyncConnection, AsyncEventResponse, Headers
-from timely.client.events import PlanState, Segment, ServerEvent, TaskResult
+from timely.client.async_connection import AsyncConnection, AsyncEventResponse
+from timely.client.endpoints import AsyncAnswer, PlanStream
+from timely.client.events import PlanState, Segment, ServerEvent
 from timely.client.protocol import (
     LONGEST_RECONNECT_S,
     Backoff,
-    make_report_body,
-    reports_body,
+    Headers,
     task_body,
     v1_url_path,
 )
 from timely.core.errors import Conflict, EngineFailed, Overloaded, TimelyError
-from timely.core.reports import ExecutionReport
 
 SHORTEST_WAIT_S = 0.1
 """Between a refusal and the next attempt, seconds."""
 
 
-class AsyncTaskStream:
+class AsyncTaskStream(PlanStream[AsyncAnswer]):
     """A plan: iterate for its segments. Reports may be made from any task of the loop.
 
     Attributes:
         task_id: the id of the task on the server.
         token: the task's token. It proves that reports come from the program that submitted the task.
     """
+
+    _connection: AsyncConnection
 
     def __init__(
         self, connection: AsyncConnection, task_id: str, agent: str, token: str | None, state: PlanState
@@ -170,26 +171,6 @@ class AsyncTaskStream:
             await self.close()
             raise
 
-    @property
-    def result(self) -> TaskResult:
-        """How the plan ended.
-
-        Raises:
-            Conflict: it has not ended; iterate to the end first.
-        """
-        if self._state.result is None:
-            raise Conflict("the plan has no result yet: iterate to its end", where=self.task_id)
-        return self._state.result
-
-    @property
-    def ended(self) -> bool:
-        return self._ended
-
-    @property
-    def last_event_id(self) -> int:
-        """For ``AsyncTimelyClient.resume``."""
-        return self._state.last_id
-
     async def replan(self, reason: str = "", *, wait_s: float = 0.0, **changes: Any) -> AsyncTaskStream:
         """Give up the rest of this plan and request another; see ``AsyncTimelyClient.replan``."""
         body = task_body(self._agent, reason=reason, **changes)
@@ -198,56 +179,6 @@ class AsyncTaskStream:
         )
         url = v1_url_path("tasks", self.task_id, "replan")
         return await stream.submit(body, url, self._proof, wait_s=wait_s)
-
-    # ------------------------------------------------------------------ reports
-
-    async def report(self, *reports: ExecutionReport) -> dict[str, Any]:
-        """Send reports of any kind; see ``AsyncTimelyClient.report``."""
-        url = v1_url_path("tasks", self.task_id, "reports")
-        return await self._connection.request("POST", url, json=reports_body(reports), headers=self._proof)
-
-    @property
-    def _proof(self) -> dict[str, str]:
-        return self._connection.task_tokens.header(self.task_id, self.token)
-
-    async def report_started(self, segment: Segment | int, *, age_s: float = 0.0) -> None:
-        """The robot began the segment ``age_s`` seconds ago."""
-        await self.report(make_report_body("started", segment, age_s=age_s))
-
-    async def report_progress(
-        self,
-        segment: Segment | int,
-        remaining_s: float,
-        *,
-        elapsed_s: float | None = None,
-        age_s: float = 0.0,
-    ) -> None:
-        """The robot expects to need ``remaining_s`` more seconds."""
-        await self.report(
-            make_report_body("progress", segment, remaining_s=remaining_s, elapsed_s=elapsed_s, age_s=age_s)
-        )
-
-    async def report_done(
-        self, segment: Segment | int, *, elapsed_s: float | None = None, age_s: float = 0.0
-    ) -> None:
-        """The robot executed the segment; ``elapsed_s`` is the measured execution time, seconds."""
-        await self.report(make_report_body("done", segment, elapsed_s=elapsed_s, age_s=age_s))
-
-    async def report_failed(
-        self, segment: Segment | int, reason: str, *, elapsed_s: float | None = None, age_s: float = 0.0
-    ) -> None:
-        """The segment could not be executed; the server stops generating this plan."""
-        await self.report(
-            make_report_body("failed", segment, reason=reason, elapsed_s=elapsed_s, age_s=age_s)
-        )
-
-    async def report_value(
-        self, segment: Segment | int, value: object, *, elapsed_s: float | None = None, age_s: float = 0.0
-    ) -> None:
-        """The value that a blocking segment returned; the generation continues with it."""
-        await self.report(
-            make_report_body("value", segment, value=str(value), elapsed_s=elapsed_s, age_s=age_s)
-        )
 
     async def cancel(self) -> None:
         """Stop the generation; the iteration then ends with outcome ``cancelled``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 from weakref import WeakSet
@@ -16,6 +16,7 @@ from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.reports import ExecutionReport, ReportKind
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 
+Headers = Mapping[str, str]
 Utility = TimeUtility | Literal["normal", "urgent"]
 FIRST_RECONNECT_S, LONGEST_RECONNECT_S = 0.05, 0.5
 """Waits between two attempts to reach a server that was lost a moment ago, and that is away for long, seconds."""

@@ -10,20 +10,20 @@ from typing import Any, Literal, Self
 
 import httpx
 
+from timely.client.endpoints import Answer, Endpoints
 from timely.client.events import PlanState
 from timely.client.pool import CONNECTIONS
 from timely.client.problems import TOKEN_VARIABLE
-from timely.client.protocol import Utility, bearer_header, reports_body, task_body, v1_url_path
+from timely.client.protocol import Utility, bearer_header, task_body
 from timely.client.sync_connection import Connection
 from timely.client.sync_stop import StopStream
 from timely.client.sync_stream import TaskStream
 from timely.client.tls import client_tls
 from timely.core.clock import Clock, SystemClock
 from timely.core.http_url import check_http_url
-from timely.core.reports import ExecutionReport
 
 
-class TimelyClient:
+class TimelyClient(Endpoints[Answer]):
     """Talks to one server; may be shared by threads.
 
     Args:
@@ -40,6 +40,8 @@ class TimelyClient:
     Raises:
         InvalidInput: no server can be at the URL, or no header can carry the token.
     """
+
+    _connection: Connection
 
     def __init__(
         self,
@@ -192,100 +194,7 @@ class TimelyClient:
         stream = TaskStream(self._connection, task_id, self.agent if agent is None else agent, token, state)
         return stream.resume()
 
-    def report(
-        self,
-        task_id: str,
-        reports: ExecutionReport | Iterable[ExecutionReport],
-        *,
-        agent: str | None = None,
-        token: str | None = None,
-    ) -> dict[str, Any]:
-        """Report the execution; repeats are harmless, and a lost connection is retried once.
-
-        Args:
-            agent: name of the robot, for the server to compare with the task's.
-            token: the task's; by default that of the task as this client submitted it.
-
-        Raises:
-            NotAllowed: the task belongs to another program. Conflict: no such segment was sent.
-            UnknownName: no such task.
-        """
-        url = v1_url_path("tasks", task_id, "reports")
-        headers = self._connection.task_tokens.header(task_id, token)
-        return self._connection.request("POST", url, json=reports_body(reports, agent), headers=headers)
-
-    def cancel(self, task_id: str, *, token: str | None = None) -> dict[str, Any]:
-        """Stop generating a plan; a second call changes nothing.
-
-        Args:
-            token: the task's, as for ``report``; an operator needs none.
-
-        Raises:
-            UnknownName: no such task. NotAllowed: it belongs to another program.
-        """
-        headers = self._connection.task_tokens.header(task_id, token)
-        return self._connection.request("DELETE", v1_url_path("tasks", task_id), headers=headers)
-
-    def task(self, task_id: str) -> dict[str, Any]:
-        """State, segments with their times, and measures of a task.
-
-        Raises:
-            UnknownName: no such task.
-        """
-        return self._connection.request("GET", v1_url_path("tasks", task_id))
-
     # ------------------------------------------------------------------ the server
-
-    def disciplines(self) -> dict[str, Any]:
-        """``current``, and ``disciplines``: name, summary, source, needs ... of each."""
-        return self._connection.request("GET", "/v1/disciplines")
-
-    def set_urgency(self, task_id: str, urgency: int, *, operator: str, reason: str = "") -> dict[str, Any]:
-        """An operator sets the urgency of a generation: 0 (most urgent) to 4, signed, kept in the event log.
-
-        Args:
-            task_id: of a task, or the ``id`` of a chat answer.
-
-        Raises:
-            UnknownName: no such generation. Conflict: its plan is complete.
-            InvalidInput: no such level, or no operator's name.
-        """
-        body = {"urgency": urgency, "operator": operator, "reason": reason}
-        return self._connection.request("PUT", v1_url_path("tasks", task_id, "urgency"), json=body)
-
-    def set_discipline(self, name: str) -> dict[str, Any]:
-        """Switch the queue discipline while serving; returns what ``disciplines`` does.
-
-        Raises:
-            UnknownName: no such discipline.
-        """
-        return self._connection.request("PUT", "/v1/disciplines", json={"name": name})
-
-    # ------------------------------------------------------------------ the stop of all robots
-
-    def stop_fleet(self, reason: str = "", *, deadline_s: float = 2.0) -> dict[str, Any]:
-        """Stop every robot and wait for the bridges' acknowledgements.
-
-        Returns ``success`` and, under ``robots``, each robot's ``state``: ``halted``, ``at_rest`` or ``unknown``.
-
-        Raises:
-            NotAllowed: the principal has no role for that.
-        """
-        body = {"reason": reason, "deadline_s": deadline_s}
-        return self._connection.request("POST", "/v1/stop", json=body)
-
-    def stop_state(self) -> dict[str, Any]:
-        """The latched stop with every robot's state."""
-        return self._connection.request("GET", "/v1/stop")
-
-    def reset_stop(self) -> dict[str, Any]:
-        """Release the latched stop. A lost answer is not asked for again: another stop may have come meanwhile.
-
-        Raises:
-            NotAllowed: the principal is no operator. Conflict: no stop is latched.
-            EngineFailed: no server, or its answer was lost; ``stop_state`` tells which.
-        """
-        return self._connection.request("POST", "/v1/stop/reset", repeatable=False)
 
     def remove_stop_robots(self, agents: Iterable[str]) -> list[str]:
         """Stops no longer expect these robots, which are out of service; returns those that were expected.
@@ -321,38 +230,10 @@ class TimelyClient:
         body["stream_token"] = self._connection.stop_tokens.get(agent, "")
         self._connection.request("POST", "/v1/stop/acknowledgements", json=body)
 
-    def stats(self) -> dict[str, Any]:
-        """What the live page shows: server, engine, robots, classes, recent tasks."""
-        return self._connection.request("GET", "/v1/status")
-
     def skill_sets(self) -> list[str]:
         """Names of the skill sets."""
         return list((self._connection.request("GET", "/v1/skill_sets"))["skill_sets"])
 
-    def skill_set(self, name: str) -> dict[str, Any]:
-        """One skill set.
-
-        Raises:
-            UnknownName: no such skill set.
-        """
-        return self._connection.request("GET", v1_url_path("skill_sets", name))
-
     def robot_profiles(self) -> list[str]:
         """Names of the robot profiles."""
         return list((self._connection.request("GET", "/v1/robot_profiles"))["robot_profiles"])
-
-    def robot_profile(self, name: str) -> dict[str, Any]:
-        """One robot profile.
-
-        Raises:
-            UnknownName: no such profile.
-        """
-        return self._connection.request("GET", v1_url_path("robot_profiles", name))
-
-    def health(self) -> dict[str, Any]:
-        """Whether tasks are admitted.
-
-        Raises:
-            Overloaded: the server is shutting down. EngineFailed: no server, or its engine is gone.
-        """
-        return self._connection.request("GET", "/healthz")

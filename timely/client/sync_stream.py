@@ -9,30 +9,31 @@ from typing import Any
 
 import httpx
 
-from timely.client.events import PlanState, Segment, ServerEvent, TaskResult
+from timely.client.endpoints import Answer, PlanStream
+from timely.client.events import PlanState, Segment, ServerEvent
 from timely.client.protocol import (
     LONGEST_RECONNECT_S,
     Backoff,
-    make_report_body,
-    reports_body,
+    Headers,
     task_body,
     v1_url_path,
 )
-from timely.client.sync_connection import Connection, EventResponse, Headers
+from timely.client.sync_connection import Connection, EventResponse
 from timely.core.errors import Conflict, EngineFailed, Overloaded, TimelyError
-from timely.core.reports import ExecutionReport
 
 SHORTEST_WAIT_S = 0.1
 """Between a refusal and the next attempt, seconds."""
 
 
-class TaskStream:
+class TaskStream(PlanStream[Answer]):
     """A plan: iterate for its segments. Reports may be made from any thread.
 
     Attributes:
         task_id: the id of the task on the server.
         token: the task's token. It proves that reports come from the program that submitted the task.
     """
+
+    _connection: Connection
 
     def __init__(
         self, connection: Connection, task_id: str, agent: str, token: str | None, state: PlanState
@@ -169,26 +170,6 @@ class TaskStream:
             self.close()
             raise
 
-    @property
-    def result(self) -> TaskResult:
-        """How the plan ended.
-
-        Raises:
-            Conflict: it has not ended; iterate to the end first.
-        """
-        if self._state.result is None:
-            raise Conflict("the plan has no result yet: iterate to its end", where=self.task_id)
-        return self._state.result
-
-    @property
-    def ended(self) -> bool:
-        return self._ended
-
-    @property
-    def last_event_id(self) -> int:
-        """For ``TimelyClient.resume``."""
-        return self._state.last_id
-
     def replan(self, reason: str = "", *, wait_s: float = 0.0, **changes: Any) -> TaskStream:
         """Give up the rest of this plan and request another; see ``TimelyClient.replan``."""
         body = task_body(self._agent, reason=reason, **changes)
@@ -197,52 +178,6 @@ class TaskStream:
         )
         url = v1_url_path("tasks", self.task_id, "replan")
         return stream.submit(body, url, self._proof, wait_s=wait_s)
-
-    # ------------------------------------------------------------------ reports
-
-    def report(self, *reports: ExecutionReport) -> dict[str, Any]:
-        """Send reports of any kind; see ``TimelyClient.report``."""
-        url = v1_url_path("tasks", self.task_id, "reports")
-        return self._connection.request("POST", url, json=reports_body(reports), headers=self._proof)
-
-    @property
-    def _proof(self) -> dict[str, str]:
-        return self._connection.task_tokens.header(self.task_id, self.token)
-
-    def report_started(self, segment: Segment | int, *, age_s: float = 0.0) -> None:
-        """The robot began the segment ``age_s`` seconds ago."""
-        self.report(make_report_body("started", segment, age_s=age_s))
-
-    def report_progress(
-        self,
-        segment: Segment | int,
-        remaining_s: float,
-        *,
-        elapsed_s: float | None = None,
-        age_s: float = 0.0,
-    ) -> None:
-        """The robot expects to need ``remaining_s`` more seconds."""
-        self.report(
-            make_report_body("progress", segment, remaining_s=remaining_s, elapsed_s=elapsed_s, age_s=age_s)
-        )
-
-    def report_done(
-        self, segment: Segment | int, *, elapsed_s: float | None = None, age_s: float = 0.0
-    ) -> None:
-        """The robot executed the segment; ``elapsed_s`` is the measured execution time, seconds."""
-        self.report(make_report_body("done", segment, elapsed_s=elapsed_s, age_s=age_s))
-
-    def report_failed(
-        self, segment: Segment | int, reason: str, *, elapsed_s: float | None = None, age_s: float = 0.0
-    ) -> None:
-        """The segment could not be executed; the server stops generating this plan."""
-        self.report(make_report_body("failed", segment, reason=reason, elapsed_s=elapsed_s, age_s=age_s))
-
-    def report_value(
-        self, segment: Segment | int, value: object, *, elapsed_s: float | None = None, age_s: float = 0.0
-    ) -> None:
-        """The value that a blocking segment returned; the generation continues with it."""
-        self.report(make_report_body("value", segment, value=str(value), elapsed_s=elapsed_s, age_s=age_s))
 
     def cancel(self) -> None:
         """Stop the generation; the iteration then ends with outcome ``cancelled``."""

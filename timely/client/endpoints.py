@@ -1,0 +1,242 @@
+"""What the clients for asyncio and for threads have in common: the methods that are one request each.
+
+These give ``Result``: the server's JSON object, or the coroutine of one.
+"""
+
+from collections.abc import Coroutine, Iterable
+from typing import Any, Generic, Protocol, TypeVar
+
+from timely.client.events import PlanState, Segment, TaskResult
+from timely.client.protocol import Headers, TaskTokens, make_report_body, reports_body, v1_url_path
+from timely.core.errors import Conflict
+from timely.core.reports import ExecutionReport
+
+Answer = dict[str, Any]
+AsyncAnswer = Coroutine[Any, Any, Answer]
+Result = TypeVar("Result")
+Gives_co = TypeVar("Gives_co", covariant=True)
+
+
+class Requests(Protocol[Gives_co]):
+    """A connection to a server."""
+
+    task_tokens: TaskTokens
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        json: Any = None,
+        headers: Headers | None = None,
+        repeatable: bool = True,
+    ) -> Gives_co:
+        """Send a request; after a broken connection once more."""
+        ...
+
+
+class Endpoints(Generic[Result]):
+    """The endpoints of a server, for ``AsyncTimelyClient`` and ``TimelyClient``."""
+
+    _connection: Requests[Result]
+
+    def report(
+        self,
+        task_id: str,
+        reports: ExecutionReport | Iterable[ExecutionReport],
+        *,
+        agent: str | None = None,
+        token: str | None = None,
+    ) -> Result:
+        """Report the execution; repeats are harmless, and a lost connection is retried once.
+
+        Args:
+            agent: name of the robot, for the server to compare with the task's.
+            token: the task's; by default that of the task as this client submitted it.
+
+        Raises:
+            NotAllowed: the task belongs to another program. Conflict: no such segment was sent.
+            UnknownName: no such task.
+        """
+        url = v1_url_path("tasks", task_id, "reports")
+        headers = self._connection.task_tokens.header(task_id, token)
+        return self._connection.request("POST", url, json=reports_body(reports, agent), headers=headers)
+
+    def cancel(self, task_id: str, *, token: str | None = None) -> Result:
+        """Stop generating a plan; a second call changes nothing.
+
+        Args:
+            token: the task's, as for ``report``; an operator needs none.
+
+        Raises:
+            UnknownName: no such task. NotAllowed: it belongs to another program.
+        """
+        headers = self._connection.task_tokens.header(task_id, token)
+        return self._connection.request("DELETE", v1_url_path("tasks", task_id), headers=headers)
+
+    def task(self, task_id: str) -> Result:
+        """State, segments with their times, and measures of a task.
+
+        Raises:
+            UnknownName: no such task.
+        """
+        return self._connection.request("GET", v1_url_path("tasks", task_id))
+
+    # ------------------------------------------------------------------ the server
+
+    def disciplines(self) -> Result:
+        """``current``, and ``disciplines``: name, summary, source, needs ... of each."""
+        return self._connection.request("GET", "/v1/disciplines")
+
+    def set_urgency(self, task_id: str, urgency: int, *, operator: str, reason: str = "") -> Result:
+        """An operator sets the urgency of a generation: 0 (most urgent) to 4, signed, kept in the event log.
+
+        Args:
+            task_id: of a task, or the ``id`` of a chat answer.
+
+        Raises:
+            UnknownName: no such generation. Conflict: its plan is complete.
+            InvalidInput: no such level, or no operator's name.
+        """
+        body = {"urgency": urgency, "operator": operator, "reason": reason}
+        return self._connection.request("PUT", v1_url_path("tasks", task_id, "urgency"), json=body)
+
+    def set_discipline(self, name: str) -> Result:
+        """Switch the queue discipline while serving; returns what ``disciplines`` does.
+
+        Raises:
+            UnknownName: no such discipline.
+        """
+        return self._connection.request("PUT", "/v1/disciplines", json={"name": name})
+
+    def stats(self) -> Result:
+        """What the live page shows: server, engine, robots, classes, recent tasks."""
+        return self._connection.request("GET", "/v1/status")
+
+    def skill_set(self, name: str) -> Result:
+        """One skill set.
+
+        Raises:
+            UnknownName: no such skill set.
+        """
+        return self._connection.request("GET", v1_url_path("skill_sets", name))
+
+    def robot_profile(self, name: str) -> Result:
+        """One robot profile.
+
+        Raises:
+            UnknownName: no such profile.
+        """
+        return self._connection.request("GET", v1_url_path("robot_profiles", name))
+
+    def health(self) -> Result:
+        """Whether tasks are admitted.
+
+        Raises:
+            Overloaded: the server is shutting down. EngineFailed: no server, or its engine is gone.
+        """
+        return self._connection.request("GET", "/healthz")
+
+    # ------------------------------------------------------------------ the stop of all robots
+
+    def stop_fleet(self, reason: str = "", *, deadline_s: float = 2.0) -> Result:
+        """Stop every robot and wait for the bridges' acknowledgements.
+
+        Returns ``success`` and, under ``robots``, each robot's ``state``: ``halted``, ``at_rest`` or ``unknown``.
+
+        Raises:
+            NotAllowed: the principal has no role for that.
+        """
+        body = {"reason": reason, "deadline_s": deadline_s}
+        return self._connection.request("POST", "/v1/stop", json=body)
+
+    def stop_state(self) -> Result:
+        """The latched stop with every robot's state."""
+        return self._connection.request("GET", "/v1/stop")
+
+    def reset_stop(self) -> Result:
+        """Release the latched stop. A lost answer is not asked for again: another stop may have come meanwhile.
+
+        Raises:
+            NotAllowed: the principal is no operator. Conflict: no stop is latched.
+            EngineFailed: no server, or its answer was lost; ``stop_state`` tells which.
+        """
+        return self._connection.request("POST", "/v1/stop/reset", repeatable=False)
+
+
+class PlanStream(Generic[Result]):
+    """The reports on a plan, and its result, for ``AsyncTaskStream`` and ``TaskStream``."""
+
+    task_id: str
+    token: str | None
+    _connection: Requests[Result]
+    _state: PlanState
+    _ended: bool
+
+    @property
+    def result(self) -> TaskResult:
+        """How the plan ended.
+
+        Raises:
+            Conflict: it has not ended; iterate to the end first.
+        """
+        if self._state.result is None:
+            raise Conflict("the plan has no result yet: iterate to its end", where=self.task_id)
+        return self._state.result
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    @property
+    def last_event_id(self) -> int:
+        """For ``AsyncTimelyClient.resume``."""
+        return self._state.last_id
+
+    def report(self, *reports: ExecutionReport) -> Result:
+        """Send reports of any kind; see ``AsyncTimelyClient.report``."""
+        url = v1_url_path("tasks", self.task_id, "reports")
+        return self._connection.request("POST", url, json=reports_body(reports), headers=self._proof)
+
+    def report_started(self, segment: Segment | int, *, age_s: float = 0.0) -> Result:
+        """The robot began the segment ``age_s`` seconds ago."""
+        return self.report(make_report_body("started", segment, age_s=age_s))
+
+    def report_progress(
+        self,
+        segment: Segment | int,
+        remaining_s: float,
+        *,
+        elapsed_s: float | None = None,
+        age_s: float = 0.0,
+    ) -> Result:
+        """The robot expects to need ``remaining_s`` more seconds."""
+        return self.report(
+            make_report_body("progress", segment, remaining_s=remaining_s, elapsed_s=elapsed_s, age_s=age_s)
+        )
+
+    def report_done(
+        self, segment: Segment | int, *, elapsed_s: float | None = None, age_s: float = 0.0
+    ) -> Result:
+        """The robot executed the segment; ``elapsed_s`` is the measured execution time, seconds."""
+        return self.report(make_report_body("done", segment, elapsed_s=elapsed_s, age_s=age_s))
+
+    def report_failed(
+        self, segment: Segment | int, reason: str, *, elapsed_s: float | None = None, age_s: float = 0.0
+    ) -> Result:
+        """The segment could not be executed; the server stops generating this plan."""
+        return self.report(
+            make_report_body("failed", segment, reason=reason, elapsed_s=elapsed_s, age_s=age_s)
+        )
+
+    def report_value(
+        self, segment: Segment | int, value: object, *, elapsed_s: float | None = None, age_s: float = 0.0
+    ) -> Result:
+        """The value that a blocking segment returned; the generation continues with it."""
+        return self.report(
+            make_report_body("value", segment, value=str(value), elapsed_s=elapsed_s, age_s=age_s)
+        )
+
+    @property
+    def _proof(self) -> dict[str, str]:
+        return self._connection.task_tokens.header(self.task_id, self.token)
