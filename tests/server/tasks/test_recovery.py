@@ -828,3 +828,22 @@ def test_a_folder_that_vanishes_admits_no_task(tmp_path: Path, caplog: pytest.Lo
         served.run_for(60.0)
         assert reader.rest()[-1][1] == "result"
     assert caplog.text.count("tasks are not kept any more") == 1
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_kill_while_a_file_is_begun_loses_no_task(tmp_path: Path, share: float) -> None:
+    """The new file is empty, or has a part of its first line, or nothing behind it."""
+    state, before = cut(tmp_path, "long", seconds=1.5)
+    first = state / "tasks" / "00000001.log"
+    header = first.read_bytes().splitlines(keepends=True)[0]
+    (state / "tasks" / "00000002.log").write_bytes(header[: int(share * len(header))])
+    with server(state, now=102.0) as served:
+        with served.http.stream("POST", "/v1/tasks", json=body("long", id="two")) as stream:
+            assert Reader(stream).next()[1] == "accepted"
+        assert (state / "tasks" / "00000003.log").exists()
+        shutil.copytree(state, tmp_path / "again")
+    with server(tmp_path / "again", now=103.0) as served:
+        assert served.http.get("/v1/tasks/two").json()["state"] == "generating"
+        after = rest(served, before[-1][0])
+    texts = [data["text"] for _, name, data in before + after if name == "segment"]
+    assert texts == whole(tmp_path, "long")

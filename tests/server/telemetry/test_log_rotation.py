@@ -16,6 +16,7 @@ from fleet import WAIT_S, body, fleet
 from manual_clock import ManualClock
 
 from lrtrace.importers.event_log import read_event_log
+from timely.core.errors import InvalidInput
 from timely.server.telemetry.event_log import EventLog
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -151,6 +152,18 @@ def test_lrtrace_reads_each_file_alone_and_all_together(tmp_path: Path) -> None:
     both.write_bytes(old.read_bytes() + path.read_bytes())
     one, two = read_event_log(both)
     assert two.arrival_s - one.arrival_s == pytest.approx(60.0, abs=1.0)
+
+
+def test_a_pipe_that_nothing_reads_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidInput, match="pipe: cannot be appended to: No such device"):
+        EventLog(tmp_path / "pipe", ManualClock())
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    log = EventLog(tmp_path / "pipe", ManualClock())
+    log.write("first")
+    log.close()
+    assert [json.loads(line)["event"] for line in os.read(reader, 1000).splitlines()] == ["first", "closed"]
+    os.close(reader)
 
 
 @pytest.mark.skipif(shutil.which("logrotate") is None, reason="needs logrotate")

@@ -144,7 +144,7 @@ class EventLog:
             self._file.close()
 
     def _open_file(self) -> FileIO:
-        file = self._path.open("ab", buffering=0)
+        file = FileIO(self._path, "ab", opener=_open_at_once)
         if file_ends_torn(self._path):
             file.write(b"\n")
             log.warning("%s: its last line was torn by the end of a server", self._path)
@@ -174,6 +174,13 @@ class EventLog:
 
     def _lost_line(self, lines: int) -> str:
         return _line({"t_s": self.since_s(self._clock.now()), "event": "lost", "lines": lines})
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file without a wait: a pipe that nothing reads is an error, and would hold up the start and its end."""
+    handle = os.open(path, flags | os.O_NONBLOCK, 0o666)
+    os.set_blocking(handle, True)
+    return handle
 
 
 def _wall_time() -> str:
