@@ -688,6 +688,27 @@ def test_a_fleet_in_a_namespace_is_refused(domain_id: int) -> None:
         )
 
 
+@pytest.mark.parametrize("steps", [("deactivate", "cleanup"), ("shutdown",)])
+def test_a_bridge_that_is_released_stops_its_robots_and_answers_its_goals(
+    world: World, steps: tuple[str, ...]
+) -> None:
+    """Both steps run at once, as a lifecycle manager requests them."""
+    bridge, spinner = world.fleet.bridge, world.fleet.spinner
+    goal = world.task("drone1", "wait")
+    task_id = eventually(lambda: goal.feedback, "it never began")[0].segment.task_id
+    driver = world.fleet.drivers["drone1"]
+    eventually(lambda: driver.segments.executing, "the robot never moved")
+    spinner.call_and_wait(lambda: [getattr(bridge, f"trigger_{step}")() for step in steps], LIMIT_S)
+    assert goal.result().error_code == ErrorCode.BRIDGE_INACTIVE
+    eventually(lambda: not driver.segments.executing, "the robot moves on")
+    assert world.server.cancelled == [task_id]
+    if "cleanup" in steps:
+        for step in ("configure", "activate"):
+            done = spinner.call_and_wait(getattr(bridge, f"trigger_{step}"), LIMIT_S)
+            assert done == TransitionCallbackReturn.SUCCESS
+        assert world.task("drone1", "fly").result().outcome == "complete"
+
+
 def test_a_bridge_whose_configuration_fails_half_way_is_undone(domain_id: int, tmp_path: Path) -> None:
     def no_client(url: str) -> FakeServer:
         if not attempts:

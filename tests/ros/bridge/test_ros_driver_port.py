@@ -112,6 +112,24 @@ def test_segments_of_an_earlier_life_are_followed_and_never_repeated(
     assert ends == [("cancelled", ErrorCode.SEGMENT_CANCELLED)] * 3
 
 
+def test_a_robot_with_two_drivers_of_its_name_gets_no_segments(lives: list[Life], domain_id: int) -> None:
+    """Both would make the same motions."""
+    port = lives[0].port
+    sent = lives[0].send(0, "d(60);")
+    eventually(sent.started.done, "it never began")
+    port._silence_s = 2.0
+    context = isolated_ros_context(domain_id)
+    settings = {"profile": "sim-drone", "skill_set": "drone", "autostart": True}
+    other = DriverNode(SimRobot(), namespace="drone1", context=context, overrides=settings)
+    spinner = Spinner(context, [other], name="other driver").start()
+    eventually(lambda: port.refusal is not None and not port.alive, "it sends to both")
+    assert port.refusal is not None
+    assert "two drivers have the name drone1" in port.refusal.message
+    assert sent.ended.result().code == ErrorCode.DRIVER_LOST
+    assert spinner.close()
+    eventually(lambda: port.alive, "it stays without a driver")
+
+
 def test_the_fingerprint_of_a_segment_reaches_its_driver(lives: list[Life]) -> None:
     own = find_skill_set("drone").fingerprint
     same = lives[0].send(0, "d(0.1);", fingerprint=own)

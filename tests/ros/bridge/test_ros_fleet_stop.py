@@ -19,6 +19,8 @@ from ros_harness import LIMIT_S, Program, eventually, principals
 from std_srvs.srv import Trigger
 from test_ros_bridge import SCRIPTS, World, a_fleet
 from timely_bridge import fleet_stop, goal_journal, stop_latch
+from timely_bridge import node as bridge_node
+from timely_bridge.diagnostics import bridge_own_status
 from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet_stop import ANSWER_S, TOKEN_VARIABLE
 from timely_bridge.node import BridgeNode
@@ -342,6 +344,29 @@ def test_a_latch_that_a_full_disk_refused_is_written_when_there_is_room(
     eventually(lambda: saved_latch(tmp_path).set and not latch.problem, "it was not written")
 
 
+def bridge_message(world: World) -> str:
+    """What ``/diagnostics`` says of the bridge itself."""
+    bridge = world.fleet.bridge
+    problems = world.fleet.spinner.call_and_wait(bridge._problems, LIMIT_S)
+    return str(bridge_own_status("bridge", problems).message)
+
+
+def test_two_bridges_of_one_name_are_a_warning(
+    world: World, domain_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop is answered by one of them, which knows nothing of the other's robots."""
+    monkeypatch.setattr(bridge_node, "NAMESAKE_S", 0.0)
+    assert bridge_message(world) == "keeps stop and goals"
+    context = isolated_ros_context(domain_id)
+    other = BridgeNode(context=context, overrides={"robots": ["drone9"]}, client_factory=FakeServer())
+    try:
+        eventually(lambda: "another bridge has the same name" in bridge_message(world), "it is unseen")
+    finally:
+        other.destroy_node()
+        context.try_shutdown()
+    eventually(lambda: bridge_message(world) == "keeps stop and goals", "it is seen for ever")
+
+
 def test_a_disk_that_hangs_delays_neither_stop_nor_heartbeats(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +393,9 @@ def test_a_disk_that_hangs_delays_neither_stop_nor_heartbeats(
             eventually(lambda: tasks[-1].phase == Task.ENDED, "its task does not end")
             assert tasks[-1].error_code == ErrorCode.FLEET_STOPPED
             assert world.fleet.bridge.fleet_stop.latch.set
+            eventually(
+                lambda: "the disk has not answered" in bridge_message(world), "its operator is not told"
+            )
         finally:
             back.set()
     assert goal.result().error_code == ErrorCode.FLEET_STOPPED

@@ -347,6 +347,15 @@ def test_a_lease_and_a_task_that_the_disk_refuses_say_so(domain_id: int, tmp_pat
         assert bench.call(AcquireLease, "acquire_lease", owner="a").error_code == ErrorCode.NONE
 
 
+def test_a_driver_that_is_shut_down_in_motion_says_so_at_once(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path, speed=1.0) as bench:
+        motion = bench.send("d(60);")
+        bench.until(lambda state: state.mode == RobotState.EXECUTING)
+        bench.spinner.call_and_wait(bench.driver.trigger_shutdown, LIMIT_S)
+        assert motion.result().error_code == ErrorCode.DRIVER_STOPPED
+        bench.until(lambda state: state.mode == RobotState.UNCONFIGURED, "late subscribers see it in motion")
+
+
 # ---------------------------------------------------------------- at most once, over restarts
 
 
@@ -625,6 +634,12 @@ def driver_of(robot: Robot, domain_id: int, **parameters: Any) -> Iterator[Drive
     finally:
         driver.destroy_node()
         context.try_shutdown()
+
+
+def test_a_profile_without_any_skill_of_the_skill_set_is_a_failed_configuration(domain_id: int) -> None:
+    with driver_of(SimRobot(), domain_id, skill_set="arm") as driver:
+        assert driver.trigger_configure() == TransitionCallbackReturn.FAILURE
+        assert driver._fault == "profile sim-drone has no skill of the set arm"
 
 
 class FaultyRobot(SimRobot):

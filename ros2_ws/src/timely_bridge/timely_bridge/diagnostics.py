@@ -1,6 +1,7 @@
 """What the bridge publishes on ``/diagnostics``: the server and each robot."""
 
 import math
+from collections.abc import Sequence
 
 from diagnostic_msgs.msg import DiagnosticStatus
 from timely_interfaces.msg import RobotState
@@ -8,6 +9,14 @@ from timely_robots.ros.state_messages import ros_diagnostic_status
 
 from timely_bridge.robot_server import RobotServer
 from timely_bridge.server_health import ServerHealth
+
+
+def bridge_own_status(node: str, problems: Sequence[str]) -> DiagnosticStatus:
+    """Whether the bridge keeps its stop and its goals, and whether a stop's answer is for all robots."""
+    level = DiagnosticStatus.WARN if problems else DiagnosticStatus.OK
+    return ros_diagnostic_status(
+        f"{node}: bridge", "bridge", level, "; ".join(problems) or "keeps stop and goals", {}
+    )
 
 
 def bridge_server_status(node: str, health: ServerHealth | None, url: str) -> DiagnosticStatus:

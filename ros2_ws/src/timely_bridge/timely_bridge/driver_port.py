@@ -6,6 +6,7 @@ thread only, because its action client is not thread-safe.
 """
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import deque
@@ -42,6 +43,7 @@ CHECK_PERIOD_S = 0.2
 UNANSWERED_S = 0.3
 """The result of a goal that was not accepted for so long is requested by the goal's id."""
 
+MAX_SESSIONS = 16
 REPEATS = 5
 """How often the result of an earlier life's segment is requested before its driver shows that it has it."""
 
@@ -90,6 +92,9 @@ class DriverPort:
         self._silence_s = silence_s
         self.lease = lease
         self._heard_s = -1e9
+        self._past_sessions: deque[int] = deque(maxlen=MAX_SESSIONS)
+        self._namesake_s = -1e9
+        """When a driver was last heard whose session had ended already: there are two of this name."""
         self._pauses = PauseGate(CHECK_PERIOD_S)
         self._matched = False
         self._goals: dict[BridgeSegment, _Goal] = {}
@@ -104,7 +109,11 @@ class DriverPort:
 
     @property
     def alive(self) -> bool:
-        return self.present and self.lease.is_held
+        return self.present and self.lease.is_held and not self._doubled
+
+    @property
+    def _doubled(self) -> bool:
+        return time.monotonic() - self._namesake_s <= self._silence_s
 
     @property
     def present(self) -> bool:
@@ -113,6 +122,9 @@ class DriverPort:
 
     @property
     def refusal(self) -> BridgeTaskError | None:
+        if self._doubled:
+            message = f"two drivers have the name {self.robot}: both would make the same motions"
+            return BridgeTaskError(ErrorCode.DRIVER_UNAVAILABLE, message)
         return self.lease.refusal
 
     @property
@@ -160,11 +172,18 @@ class DriverPort:
     # --- ROS's side ---
 
     def destroy(self) -> None:
-        """Release everything; unfinished segments end as lost."""
-        self._lose("the bridge released the driver")
+        """Release everything."""
+        self.give_up()
         self.lease.destroy()
         self._node.destroy_subscription(self._subscription)
         self._client.destroy()
+
+    def give_up(self) -> None:
+        """Cancel every segment at the driver, and end it here without its answer."""
+        for mine in self._goals.values():
+            with contextlib.suppress(InvalidHandle, RCLError):  # the middleware is at its end
+                (mine.handle or assumed_goal_handle(self._client, mine.goal_id)).cancel_goal_async()
+        self._lose("the bridge released the driver")
 
     def _send(self, sent_segment: BridgeSegment) -> None:
         self._announcements.append(sent_segment)
@@ -294,6 +313,9 @@ class DriverPort:
         if self.state is not None and self.state.session != state.session:
             self._lose("the driver was restarted")
             self._matched = False
+            if state.session in self._past_sessions:
+                self._namesake_s = time.monotonic()
+            self._past_sessions.append(self.state.session)
         self.state = state
         self.lease.observe(state)
         self._heard_s = time.monotonic()

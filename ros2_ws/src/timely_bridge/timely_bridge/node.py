@@ -17,7 +17,7 @@ from timely_robots.ros.realtime import mark_ros_stop_thread
 from timely.client import AsyncTimelyClient
 from timely.core.clock import SystemClock
 from timely.core.errors import EngineFailed, Overloaded, TimelyError
-from timely_bridge.diagnostics import bridge_robot_status, bridge_server_status
+from timely_bridge.diagnostics import bridge_own_status, bridge_robot_status, bridge_server_status
 from timely_bridge.driver_port import CHECK_PERIOD_S
 from timely_bridge.error_codes import BridgeTaskError
 from timely_bridge.fleet_stop import FleetStop
@@ -32,6 +32,9 @@ from timely_bridge.settings import BridgeSettings, declare_bridge_parameters, re
 from timely_bridge.stop_latch import StopLatch
 
 CLOSE_S = 5.0
+DISK_LATE_S = 1.0
+NAMESAKE_S = 30.0
+"""ROS 2 still names a process that was killed for a part of this time."""
 CANCEL_RETRY_S = 1.0
 MAX_LIVES = 5
 """A goal that so many starts of the bridge did not end is ended: it may be what kills the bridge."""
@@ -91,6 +94,9 @@ class BridgeNode(ManagedNode):
         self._disk = DiskThread("bridge disk")
         self._living: Future[None] | None = None
         """The last note in the journal that the bridge lives, perhaps on its way to the disk."""
+        self._living_s = 0.0
+        self._alone_s = self._system_clock.now()
+        """When no other node had the same name, on the system clock."""
         self._owner = ""
         super().__init__(name, context=context, overrides=overrides)
         declare_bridge_parameters(self)
@@ -185,6 +191,10 @@ class BridgeNode(ManagedNode):
         if loop is None:
             return True
         self._cancel_all(ErrorCode.BRIDGE_INACTIVE, "the bridge is shutting down")
+        return self._wait_for_goals(loop, timeout_s)
+
+    def _wait_for_goals(self, loop: LoopThread, timeout_s: float) -> bool:
+        """Wait until every goal has ended; False if that took longer."""
 
         async def idle() -> None:
             async with asyncio.timeout(timeout_s):
@@ -203,7 +213,12 @@ class BridgeNode(ManagedNode):
         super().release()
         loop, self._loop = self._loop, None
         self._cancel_all(ErrorCode.BRIDGE_INACTIVE, "the bridge is shutting down")
+        for robot in self._robots.values():
+            # The executor, which would take the drivers' answers, has to wait here.
+            robot.port.give_up()
         if loop is not None:
+            if not self._wait_for_goals(loop, CLOSE_S):
+                self.get_logger().warning("not every task ended in time")
             try:
                 loop.submit(self._disconnect()).result(CLOSE_S)
             except TimeoutError:
@@ -346,7 +361,8 @@ class BridgeNode(ManagedNode):
 
     def _note_life(self) -> None:
         if self._living is None or self._living.done():
-            self._living = self._disk.submit(self._journal.live, self._owner, self._system_clock.now())
+            self._living_s = now_s = self._system_clock.now()
+            self._living = self._disk.submit(self._journal.live, self._owner, now_s)
 
     def _check_drivers(self) -> None:
         for robot in self._robots.values():
@@ -355,5 +371,21 @@ class BridgeNode(ManagedNode):
 
     def _publish_diagnostics(self) -> None:
         name, url = self.get_name(), self._settings.server_url if self._settings else ""
+        bridge = bridge_own_status(name, self._problems())
         robots = [bridge_robot_status(name, robot) for robot in self._robots.values()]
-        self.publish_diagnostics([bridge_server_status(name, self._health, url), *robots])
+        self.publish_diagnostics([bridge, bridge_server_status(name, self._health, url), *robots])
+
+    def _problems(self) -> list[str]:
+        """What an operator should know of the bridge itself."""
+        now_s = self._system_clock.now()
+        problems = [problem for problem in (self.fleet_stop.latch.problem, self._journal.problem) if problem]
+        if self._living is not None and not self._living.done() and now_s - self._living_s > DISK_LATE_S:
+            problems.append(f"the disk has not answered for {now_s - self._living_s:.0f} s")
+        # Each lifecycle node has one such publisher.
+        if self.count_publishers("~/transition_event") <= 1:
+            self._alone_s = now_s
+        elif now_s - self._alone_s > NAMESAKE_S:
+            problems.append(
+                "another bridge has the same name: one of them answers a stop, for its own robots"
+            )
+        return problems

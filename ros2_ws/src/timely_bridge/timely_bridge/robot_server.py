@@ -24,6 +24,7 @@ from timely_robots.ros.actions import (
     mark_ros_goal_executing,
     without_ros_debug_lines,
 )
+from timely_robots.ros.executor_calls import ExecutorCalls
 
 from timely.client import Segment
 from timely.core.clock import Clock
@@ -90,6 +91,7 @@ class RobotServer:
         self.last_error = ""
         self.publisher = TaskPublisher(node, entry.name)
         self._node = node
+        self._calls = ExecutorCalls(node)
         self._connection = connection
         settings = connection.settings
         lease = RobotLease(node, entry.name, entry.driver_node, connection.owner)
@@ -122,6 +124,7 @@ class RobotServer:
         self._connection.loop.call(self._cancel_runs, code, message)
 
     def destroy(self) -> None:
+        self._calls.run_all()
         self.port.destroy()
         server, self._server = self._server, None
         if server is not None:
@@ -244,8 +247,7 @@ class RobotServer:
 
     def _start(self, handle: ServerGoalHandle, run: GoalRun) -> None:
         def finish(end: TaskEnd) -> None:
-            if (executor := self._node.executor) is not None:
-                executor.create_task(self._finish, handle, end)
+            self._calls.soon(self._finish, handle, end)
 
         if run.past is None:
             try:

@@ -1,5 +1,6 @@
 """What rclpy's actions lack: deferred results, goals without leaks or lost acceptances, cheap debug lines."""
 
+import contextlib
 import math
 import sys
 import time
@@ -46,10 +47,19 @@ def finish_ros_goal(server: ActionServer, handle: ServerGoalHandle, state: str, 
                 goal.abort()
         return result
 
-    if handle.status == GoalStatus.STATUS_ACCEPTED:
-        handle.execute(settle)
-    else:
-        server.notify_execute(handle, settle)
+    execute, results = getattr(server, "_execute_goal", None), getattr(server, "_result_futures", {})
+    result_future = results.get(bytes(handle.goal_id.uuid))
+    if execute is None or not hasattr(result_future, "_set_executor"):
+        if handle.status == GoalStatus.STATUS_ACCEPTED:
+            handle.execute(settle)
+        else:
+            server.notify_execute(handle, settle)
+        return
+    # rclpy's own way goes twice through the executor's queue, and the server may be destroyed before.
+    mark_ros_goal_executing(handle)
+    result_future._set_executor(None)
+    with contextlib.suppress(StopIteration):
+        execute(settle, handle).send(None)
 
 
 def adopt_ros_goal(server: ActionServer, goal_id: bytes, request: Any) -> ServerGoalHandle | None:

@@ -126,7 +126,11 @@ class DriverNode(ManagedNode):
             raise MotionError(f"failsafe: this robot cannot {profile.failsafe.then}", ErrorCode.INVALID_INPUT)
         self._failsafe = self._safety.failsafe = FailsafeMonitor(profile.failsafe)
         if skill_set:
-            language.robot_executor_skill_set(skill_set)
+            skills = language.robot_executor_skill_set(skill_set).skills
+            if skills and not any(profile.allows(skill.name) for skill in skills):
+                raise MotionError(
+                    f"profile {profile.name} has no skill of the set {skill_set}", ErrorCode.INVALID_INPUT
+                )
         self.robot.connect(float(self.value("connect_timeout_s")))
         self._connected = True
         self._replace_executor()
@@ -171,6 +175,9 @@ class DriverNode(ManagedNode):
         """See ``ManagedNode``: end all motion, and release the robot. The service ``~/stop`` stays."""
         self._active = False
         self._end_work()
+        server, self._server = self._server, None
+        if server is not None:
+            server.destroy()
         if self._connected:
             self._connected = False
             try:
@@ -179,9 +186,8 @@ class DriverNode(ManagedNode):
                 Exception
             ) as error:  # of a vendor's library; the node lets go of everything else all the same
                 self.get_logger().error(f"the robot could not be released: {error}")
-        server, self._server = self._server, None
         if server is not None:
-            server.destroy()
+            self.publish_state()  # the last one, which late subscribers get
         super().release()
 
     def destroy_node(self) -> None:

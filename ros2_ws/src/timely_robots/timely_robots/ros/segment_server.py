@@ -17,6 +17,7 @@ from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
 from timely_robots.ros.actions import EagerActionServer, finish_ros_goal, mark_ros_goal_executing
+from timely_robots.ros.executor_calls import ExecutorCalls
 from timely_robots.ros.rclpy_utils import to_ros_time
 from timely_robots.segments import MotionError, SegmentOrder, SegmentResult
 
@@ -58,6 +59,8 @@ class SegmentServer:
             on_change,
             on_order,
         )
+        calls = ExecutorCalls(node)
+        self._calls, self.call_soon = calls, calls.soon
         self._unbound: OrderedDict[int, tuple[Any, GoalListener]] = OrderedDict()
         self._server: EagerActionServer | None = EagerActionServer(
             node,
@@ -70,15 +73,11 @@ class SegmentServer:
         )
 
     def destroy(self) -> None:
-        """Offer the action no longer; results that are still to come are dropped."""
+        """Send the results that are there, and offer the action no longer."""
+        self._calls.run_all()
         server, self._server = self._server, None
         if server is not None:
             server.destroy()
-
-    def call_soon(self, function: Callable[..., None], *args: Any) -> None:
-        """Run ``function`` on the executor's thread, if the node is still spun."""
-        if (executor := self._node.executor) is not None:
-            executor.create_task(function, *args)
 
     def _on_goal(self, goal: Any) -> None:
         """Queue the segment at once: rclpy answers the goal after this, and gives its handle last."""
