@@ -114,6 +114,18 @@ def test_waiting_is_said_within_a_second_and_nothing_moves_meanwhile(
 
 
 @pytest.mark.parametrize(
+    ("died_s", "wrong"), [(12.5, {}), (11.9, {"late_hold": 1}), (14.0, {"late_hold": 1})]
+)
+def test_the_driver_of_a_robot_that_died_cannot_know_whether_its_motion_has_ended(
+    died_s: float, wrong: dict[str, int]
+) -> None:
+    violations = Violations()
+    states = state_reports(*((10.0 + 0.5 * tick, BUSY, 0) for tick in range(11)))
+    judge_ros_fault_holding(states, [FIRST], SENT, violations, "tello1", died_s)
+    assert broken(violations) == wrong, violations.cases
+
+
+@pytest.mark.parametrize(
     ("outcome", "code", "typed"),
     [
         ("complete", ErrorCode.NONE, True),

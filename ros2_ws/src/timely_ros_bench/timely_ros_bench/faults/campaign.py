@@ -297,7 +297,8 @@ class Campaign:
         )
         # A robot is at rest, and not holding, between a plan and the one that replaces it.
         if not unheard and len(self.observer.plans.get(errand.task_id, ())) < 2:
-            self.tally.held += judge_ros_fault_holding(states, motions, plan, violations, who)
+            died_s = self.world.killed_s.get(f"emulator of {name}", math.inf)
+            self.tally.held += judge_ros_fault_holding(states, motions, plan, violations, who, died_s)
         return label
 
     def _until(self, what: Callable[[], bool], timeout_s: float, every_s: float = 0.02) -> bool:

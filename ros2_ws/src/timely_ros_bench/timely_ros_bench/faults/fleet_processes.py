@@ -2,6 +2,7 @@
 
 import os
 import resource
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ class FaultFleet:
         self._port = free_tcp_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._parts: dict[str, ChildProcess] = {}
+        self.killed_s: dict[str, float] = {}
+        """When a process was last killed, seconds on the monotonic clock."""
         self._overload: Overload | None = None
         self._python = {name: bridge_driver_python(faulty_robot_kind(name)) for name in robots}
         library = build_dds_cut(folder)
@@ -140,6 +143,7 @@ class FaultFleet:
 
     def kill(self, role: str) -> None:
         self._parts[role].kill()
+        self.killed_s[role] = time.monotonic()
 
     def signal(self, role: str, number: int) -> None:
         self._parts[role].signal(number)

@@ -109,10 +109,14 @@ def judge_ros_fault_holding(
     plan: Sequence[str],
     violations: Violations,
     who: str,
+    died_s: float = math.inf,
 ) -> int:
     """Within a second of a segment's end the robot is no longer EXECUTING, and it moves only while it is.
 
     Whether a segment has ended is the robot's own log; one segment of ``plan`` is one motion.
+
+    Args:
+        died_s: when the robot itself was killed. Its driver cannot know whether the motion before it had ended.
 
     Returns:
         How often the next segment was late and the robot published HOLDING.
@@ -130,7 +134,8 @@ def judge_ros_fault_holding(
         between = [one for one in states if motion.end_s < one.received_s < following]
         index = plan.index(motion.what) if motion.what in plan else -1
         stale = [one for one in between if one.executing and one.segment == index]
-        if stale and stale[-1].received_s > motion.end_s + limit_s:
+        is_known = not motion.end_s <= died_s <= motion.end_s + limit_s
+        if is_known and stale and stale[-1].received_s > motion.end_s + limit_s:
             late_s = stale[-1].received_s - motion.end_s
             violations.add(
                 "late_hold", f"{who}: still said EXECUTING {late_s:.1f} s after the end of {motion.what}"
