@@ -47,8 +47,8 @@ def finish_ros_goal(server: ActionServer, handle: ServerGoalHandle, state: str, 
                 goal.abort()
         return result
 
-    execute, results = getattr(server, "_execute_goal", None), getattr(server, "_result_futures", {})
-    result_future = results.get(bytes(handle.goal_id.uuid))
+    execute: Any = getattr(server, "_execute_goal", None)
+    result_future: Any = getattr(server, "_result_futures", {}).get(bytes(handle.goal_id.uuid))
     if execute is None or not hasattr(result_future, "_set_executor"):
         if handle.status == GoalStatus.STATUS_ACCEPTED:
             handle.execute(settle)
