@@ -430,6 +430,30 @@ def test_the_same_decisions_where_a_shared_prefix_fits_and_whole_prompts_do_not(
     check_same_steps(live, simulation)
 
 
+@pytest.mark.parametrize("shared", [64, 320])
+def test_the_same_decisions_where_parked_plans_decode_early_for_want_of_memory(
+    vllm_config: Any, shared: int
+) -> None:
+    """A prefix that all share takes its blocks once. The live scheduler took memory for short too soon."""
+    discipline = {64: "weighted-tardiness", 320: "timely"}[shared]
+    tasks = {64: with_chats(trace(1047, 50, 64)), 320: trace(1119, 50, 320)}[shared]
+    blocks = {64: 111, 320: 187}[shared]
+    live = steps(Twin(vllm_config, tasks, discipline, blocks).run())
+    check_same_steps(live, steps(simulated(tasks, discipline, blocks)))
+
+
+@pytest.mark.parametrize(("discipline", "blocks", "shared"), [("las", 109, 0), ("priority", 67, 320)])
+def test_the_same_decisions_where_an_evicted_request_has_a_token_in_flight(
+    vllm_config: Any, discipline: str, blocks: int, shared: int
+) -> None:
+    """vLLM keeps that token, and admits the request once it is there. The simulator took the token for lost."""
+    tasks = trace(1036, 50, shared) if shared else with_chats(trace(1011, 50))
+    live = AsynchronousTwin(vllm_config, tasks, discipline, blocks).run()
+    simulation = simulated(tasks, discipline, blocks, asynchronous=True)
+    assert any(event["event"] == "evict" for event in live)
+    check_same_steps(steps(live), steps(simulation))
+
+
 NAMED_TOKENS = 80
 """Tokens of a block that a trace names; short ones, since prompts are short here, and no multiple of ``BLOCK``."""
 
@@ -467,6 +491,16 @@ def test_the_same_decisions_with_conversations_that_branch(
     live = steps(Twin(vllm_config, tasks, discipline, blocks=blocks).run())
     simulation = steps(simulated(tasks, discipline, blocks=blocks))
     check_same_steps(live, simulation)
+
+
+def test_the_same_decisions_where_a_waiting_plan_loses_what_it_left(
+    vllm_config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks that it would have found again are reused meanwhile. Neither engine counted that."""
+    monkeypatch.setattr(replay_types, "BLOCK_ID_TOKENS", NAMED_TOKENS)
+    tasks = conversations(with_chats(trace(1102, 50, 320)))
+    live = steps(Twin(vllm_config, tasks, "las", 78).run())
+    check_same_steps(live, steps(simulated(tasks, "las", 78)))
 
 
 @pytest.mark.parametrize("discipline", ["timely", "pud"])
@@ -540,7 +574,7 @@ def test_composed_ahead_with_robots_that_report(vllm_config: Any, discipline: st
 
 
 def test_composed_ahead_under_memory_pressure(vllm_config: Any) -> None:
-    """A request evicted while its token is in flight loses that token: none is served twice or lost."""
+    """A request evicted while its token is in flight keeps that token: none is served twice or lost."""
     tasks = trace(seed=6, jobs=40)
     live = AsynchronousTwin(vllm_config, tasks, "timely", 18).run()
     simulation = simulated(tasks, "timely", 18, asynchronous=True)

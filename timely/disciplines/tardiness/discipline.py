@@ -312,7 +312,7 @@ class WeightedTardiness(KeyedDiscipline):
             )
         if not self._utilities and (plan := self._compose_ordinary(table, limits, runnable, count)):
             return plan
-        rows = self._waiting.rows(table, runnable, now, lambda: self.keys(table, limits))
+        rows = self._waiting.rows(table, runnable, now, lambda: self._numbers(table, limits).index)
         numbers = self._numbers(table, limits, rows)
         ready = runnable if rows is None else runnable[rows]
         order = self._order(table, numbers, ready.nonzero()[0])
@@ -331,7 +331,7 @@ class WeightedTardiness(KeyedDiscipline):
         if not all_join:
             plan.limited_by = step.limited_by or ("batch" if builder.slots <= 0 else "tokens")
         if self.RIDE_HORIZON_S > 0.0 and plan.tokens:
-            riders, short = self._riders(table, now, limits.free_blocks)
+            riders, short = self._riders(table, limits)
             all_ride = short or step.is_cheap
             if riders and (step.in_time or (all_ride and step.is_mild)):
                 step.decode_early(riders, all_join=all_ride)
@@ -451,15 +451,17 @@ class WeightedTardiness(KeyedDiscipline):
             and table.resident[rows].all()
         )
 
-    def _riders(self, table: JobTable, now: float, free_blocks: int) -> tuple[list[int], bool]:
+    def _riders(self, table: JobTable, limits: StepLimits) -> tuple[list[int], bool]:
         """Parked generations that could decode at once, the earliest due first; and whether memory is short."""
+        now = limits.now
         is_parked = table.resume_s > now
         if not is_parked.any():
             return [], False
         able = is_parked & table.resident & (table.resume_s < math.inf) & (table.prefill_left == 0)
         if not able.any():
             return [], False
-        short = free_blocks < int(table.blocks.sum()) - int(table.shared_blocks[table.resident].sum())
+        used_blocks = limits.cache_blocks - limits.free_blocks if limits.cache_blocks else table.blocks.sum()
+        short = limits.free_blocks < used_blocks
         if not short:
             able &= table.due_s < now + self.RIDE_HORIZON_S
         rows = able.nonzero()[0]

@@ -135,6 +135,7 @@ class BlockPool:
         "_idle_blocks",
         "_kept_parts",
         "_parts",
+        "_reused",
         "_unused_blocks",
         "block_tokens",
         "capacity",
@@ -151,6 +152,7 @@ class BlockPool:
         """By the part before it, and its name. One that is neither stored nor referenced is forgotten."""
         self._kept_parts: dict[Prefix, None] = {}
         """Prefixes that are reused last, in the order in which they came."""
+        self._reused: set[Prefix | Leftover] = set()
 
     @property
     def free(self) -> int:
@@ -309,3 +311,9 @@ class BlockPool:
             else:
                 del self._idle[owner]
             owner.blocks -= reused_blocks
+            self._reused.add(owner)
+
+    def take_reused(self) -> set[Prefix | Leftover]:
+        """Whose blocks have been reused since the last call."""
+        reused, self._reused = self._reused, set()
+        return reused

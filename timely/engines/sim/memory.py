@@ -75,6 +75,8 @@ class Memory:
         self._warm_prefixes: set[Prefix] = set()
         self._controller = controller
         self._users: dict[Prefix, set[LiveTask]] = {}
+        self._evicted: set[LiveTask] = set()
+        """Those that have not been admitted again."""
         self.cached_tokens = 0
         self.swapped_tokens = 0
         self._moved_tokens = 0
@@ -119,6 +121,7 @@ class Memory:
     def admit(self, live: LiveTask, now: float) -> None:
         """Give a job its slot and whatever of its context is still stored, here or in host memory."""
         table, row, record, holding = self.table, live.job.row, live.record, live.holding
+        self._evicted.discard(live)
         before = _depths(holding)
         cached_tokens = min(self.pool.admit(holding), live.tokens - 1)
         if record.admitted_s != record.admitted_s:
@@ -202,12 +205,32 @@ class Memory:
                     live.gap_end + live.loaded_tokens if live.loaded_tokens else context
                 ) - saved_tokens
                 self._moved_tokens += saved_tokens
-                tokens_left = live.tokens - saved_tokens
-                self._controller.evict(live.job, 0 if tokens_left == 1 and live.output else tokens_left, now)
-            else:
-                self._controller.evict(live.job, live.tokens - self._cached_tokens(holding, live.tokens), now)
+            self._evicted.add(live)
+            self._controller.evict(live.job, self._tokens_left(live), now)
             live.loaded_tokens = 0
             self._share(self._users_of(live, before))
+
+    def count_left(self, live: LiveTask) -> None:
+        """A job without KV cache has one more token, or finds less of its context."""
+        self.table.prefill_left[live.job.row] = self._tokens_left(live)
+
+    def note_reused(self) -> None:
+        """Waiting jobs no longer find blocks that were taken for something else."""
+        reused = self.pool.take_reused()
+        if not reused:
+            return
+        resident = self.table.resident
+        users = (self._users.get(owner, ()) for owner in reused if isinstance(owner, Prefix))
+        for live in self._evicted.union(*users):
+            if not resident[live.job.row] and not live.swapped_tokens:
+                self.count_left(live)
+
+    def _tokens_left(self, live: LiveTask) -> int:
+        """Tokens that a job without KV cache has to compute before its next one."""
+        if not live.swapped_tokens:
+            return live.tokens - self._cached_tokens(live.holding, live.tokens)
+        tokens = live.tokens - live.swapped_tokens
+        return 0 if tokens == 1 and live.output else tokens
 
     def _tokens_to_save(self, plan: StepPlan, live: LiveTask, context: int) -> int:
         """Context tokens that go to host memory rather than being computed again."""
@@ -227,6 +250,7 @@ class Memory:
     def release(self, live: LiveTask) -> None:
         """The job is over (and still in the table)."""
         holding = live.holding
+        self._evicted.discard(live)
         before = _depths(holding)
         self.pool.release(holding, int(self.table.context_tokens[live.job.row]) - live.loaded_tokens)
         users = self._users_of(live, before)

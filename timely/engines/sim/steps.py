@@ -144,6 +144,7 @@ class Steps:
         if not self._live:
             return
         memory = self._memory
+        memory.note_reused()
         limits = StepLimits(
             now, self._token_budget, self._max_batch, self._max_resident, self._prefill_chunk,
             memory.pool.free, memory.block_tokens, self._controller.speed, memory.swap_s_per_token,
@@ -158,7 +159,14 @@ class Steps:
             )
             self.journal.choose(plan.limited_by, tuple(plan.tokens), describe)
         if plan.evict:
-            memory.evict(plan, [self._live[job_id] for job_id in plan.evict], now)
+            evicted = [self._live[job_id] for job_id in plan.evict]
+            memory.evict(plan, evicted, now)
+            if self._in_flight is not None:
+                # As in vLLM, the token that it computes of them is kept, and they wait for it.
+                members = {id(live) for live, _, _ in self._in_flight.members}
+                for live in evicted:
+                    if id(live) in members:
+                        self._controller.set_ready(live.job, now, ready=False)
         step = self._fill(plan, now)
         moved_tokens = memory.take_moved_tokens()
         if not step.members:
@@ -380,6 +388,10 @@ class Steps:
         self._learn(now, step, following)
         if ends:
             self._finish(ends, now)
+        for live, _, _ in step.members:
+            if not live.job.ready and live.job.row >= 0:
+                controller.set_ready(live.job, now, ready=True)
+                self._memory.count_left(live)
         if following is not None:
             self._start(now if step.over_s is None else step.over_s, following, now)
             self._may_compose = True
@@ -414,11 +426,10 @@ class Steps:
         table, row = self._controller.table, live.job.row
         if row < 0:
             return True  # the token before ended the answer, which the engine did not know
-        if not table.resident[row]:
-            return True  # evicted meanwhile: it will be computed again
         if live.job.awaiting is not None:
             # It follows a blocking skill, whose value it has not seen.
-            table.context_tokens[row] -= 1
+            if table.resident[row]:
+                table.context_tokens[row] -= 1
             return True
         return False
 

@@ -47,6 +47,8 @@ class BlockManager:
         self._stalled_steps = 0
         self._any_cached = False
         """Whether the prefix cache has ever held a block of a waiting request: otherwise none is shared."""
+        self._is_short = False
+        """Whether shared blocks were counted before the last step."""
         self._turn = 0
         self._count_place = 0
         """Running requests whose shared blocks have been counted in this turn."""
@@ -61,19 +63,25 @@ class BlockManager:
         self._any_cached |= blocks > 0
         return blocks
 
+    def count_held(self, state: RequestState) -> None:
+        """Count the cached blocks of a request that has just come which others hold, while memory is short."""
+        if self._is_short and state.cached_blocks:
+            held_blocks = self._prefix.held_by_others(state.request, state.cached_blocks)
+            state.job.table.shared_blocks[state.job.row] = held_blocks
+
     def look_up_prefixes(self, free_blocks: int) -> None:
         """Refresh what waiting requests would find cached, and while memory is short, how many blocks are shared.
 
         It is short, too, while there is no room for the first waiting ones with all of their blocks.
         """
         table = self._controller.table
-        short = free_blocks < SHORTAGE * self._pool.num_gpu_blocks
+        self._is_short = short = free_blocks < SHORTAGE * self._pool.num_gpu_blocks
         if not short and bool(table.resident.all()):
             return
         waiting = self._scheduler.waiting.first(PREFIX_LOOK_UPS + LATER_LOOK_UPS)
         # Taken for whole prompts, the next to come would seem to need an eviction.
         tokens = sum(request.num_tokens + self.block_tokens for request in waiting[:PREFIX_LOOK_UPS])
-        short = short or tokens > free_blocks * self.block_tokens
+        self._is_short = short = short or tokens > free_blocks * self.block_tokens
         if short and self._any_cached:
             self._count_shared()
         get, holds = self._live.get, self._prefix.holds
@@ -83,7 +91,11 @@ class BlockManager:
             if state is None or not state.job.ready:
                 continue
             row, cached_blocks = state.job.row, state.cached_blocks
-            if state.missing_block is None or holds(state.missing_block):
+            if (
+                state.missing_block is None
+                or holds(state.missing_block)
+                or not self._prefix.holds_last(request, cached_blocks)
+            ):
                 cached_blocks = self._prefix.cached_blocks(request, cached_blocks)
                 state.missing_block = self._prefix.missing_block(request, cached_blocks)
             elif not self._any_cached:

@@ -32,21 +32,27 @@ class PrefixView:
         )
         """False for a model that is not looked into."""
 
-    def cached_blocks(self, request: Any, at_least: int = 0) -> int:
+    def cached_blocks(self, request: Any, estimate: int = 0) -> int:
         """Leading whole blocks of the request's tokens that an admission would find cached, all but one token at most.
 
         Args:
-            at_least: blocks of an earlier look-up. The search goes on from there, so that a waiting request costs
-                one look a step.
+            estimate: an earlier count. The search starts there, so that a waiting request costs few looks a step. The
+                last blocks are reused first.
         """
         if not self.readable or not self._manager.prefix_cache_lookup_enabled(request):
             return 0
         hashes = request.block_hashes
         most: int = min(len(hashes), (request.num_tokens - 1) // self._block_tokens)
-        count = at_least
+        count = min(estimate, most)
+        while count and not self._pool.get_cached_block(hashes[count - 1], [0]):
+            count -= 1
         while count < most and self._pool.get_cached_block(hashes[count], [0]):
             count += 1
-        return min(count, most)
+        return count
+
+    def holds_last(self, request: Any, blocks: int) -> bool:
+        """Whether the last of so many first blocks of the request's tokens is cached."""
+        return blocks == 0 or bool(self._pool.get_cached_block(request.block_hashes[blocks - 1], [0]))
 
     def missing_block(self, request: Any, cached_blocks: int) -> bytes | None:
         """Key of the block behind the first ``cached_blocks``; None without a further whole block."""

@@ -1,7 +1,8 @@
 """Requests that the engine cannot run yet, so that no step is planned for them.
 
 A request is not ready while its grammar compiles, while a connector loads its KV cache, or while its streaming session
-waits for input. Neither is a request whose value waits for a step in flight, nor a new one during a pause.
+waits for input. Neither is a request whose value waits for a step in flight, one that was evicted while a step computes
+its token, nor a new one during a pause.
 """
 
 from typing import Any
@@ -72,6 +73,8 @@ class Readiness:
         request = state.request
         if state.value is not None or self._is_held_back(request):
             return False
+        if request.num_stale_output_tokens and not request.drop_stale_output:
+            return False  # vLLM keeps the token, and admits the request once it is there
         if request.status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
             grammar_request = request.structured_output_request
             return grammar_request is not None and grammar_request.grammar is not None

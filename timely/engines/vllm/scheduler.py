@@ -185,6 +185,7 @@ class TimelyScheduler(ChunkCaps):
             is_whole=self.settings.mode == "whole",
         )
         self.live.add(state)
+        self.blocks.count_held(state)
         self._names.begin(request.request_id, params)
         if params.keep_prompt:
             self._prompts.keep(request)
