@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from step_driver import Machine, StepDriver, Work, check_plan, random_works, snapshot
+from step_driver import Machine, StepDriver, Work, check_plan, random_chats, random_works, snapshot
 
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
@@ -76,6 +76,21 @@ def test_switching_at_any_time_loses_and_repeats_nothing(name: str) -> None:
         driver.switch_at(float(when), str(rng.choice(NAMES)))
     driver.switch_at(12.5, name)
     finish_all(driver)
+
+
+@pytest.mark.parametrize("works", [random_works(6, 40), random_chats(6, 120)], ids=["all kinds", "chats"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_run_decides_the_same_whether_its_decisions_are_recorded(
+    name: str, works: tuple[Work, ...]
+) -> None:
+    """``timely`` predicted lengths earlier for the record, so from fewer answers."""
+
+    def decisions(recorded: bool) -> list[object]:
+        driver = StepDriver(name, works, TIGHT, seed=6, twice=False, recorded=recorded).run()
+        assert any("choice" in event for event in driver.journal) == recorded
+        return [(t, list(plan.tokens.items()), plan.evict, plan.wake_s) for t, plan in driver.plans]
+
+    assert decisions(True) == decisions(False)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -78,6 +79,7 @@ class StepDriver:
     Args:
         maintain: call ``Controller.maintain`` between steps, as an engine with time to spare does.
         twice: compose every step twice and require the same plan and an untouched table.
+        recorded: keep a journal of the decisions.
     """
 
     def __init__(
@@ -89,9 +91,15 @@ class StepDriver:
         seed: int = 0,
         maintain: bool = True,
         twice: bool = True,
+        recorded: bool = False,
     ) -> None:
         self.machine = machine or Machine()
-        self.controller = Controller(create_discipline(name), speed=self.machine.speed)
+        self.journal: list[Mapping[str, Any]] = []
+        self.controller = Controller(
+            create_discipline(name),
+            speed=self.machine.speed,
+            journal=self.journal.append if recorded else None,
+        )
         self.table = self.controller.table
         self.now = 0.0
         self.plans: list[tuple[float, StepPlan]] = []
@@ -357,4 +365,25 @@ def random_works(seed: int, jobs: int, *, span_s: float = 8.0, most_prompt: int 
         )
         cancel = arrival + float(rng.uniform(0.1, 5.0)) if rng.random() < 0.1 else math.inf
         works.append(Work(spec, segments, cancel))
+    return tuple(works)
+
+
+@cache
+def random_chats(seed: int, jobs: int, *, span_s: float = 8.0) -> tuple[Work, ...]:
+    """Ordinary requests that say nothing of themselves; the answers to similar questions are of similar length."""
+    rng = np.random.default_rng(seed)
+    works = []
+    for index, arrival_s in enumerate(np.sort(rng.uniform(0.0, span_s, jobs)).tolist()):
+        topic = int(rng.integers(5))
+        tokens = int(rng.integers(1, 12)) + 12 * topic
+        spec = JobSpec(
+            job_id=f"c{index}",
+            arrival_s=arrival_s,
+            prompt_tokens=int(rng.integers(1, 100)),
+            max_tokens=200,
+            segmented=False,
+            plain=True,
+            text=f"tell me about subject number {topic} in the words of person {index % 11}",
+        )
+        works.append(Work(spec, [(tokens, 0.0, False)]))
     return tuple(works)

@@ -191,6 +191,11 @@ class Timely(WeightedTardiness):
 
     # ------------------------------------------------------------------ numbers
 
+    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
+        """The index of every row; nan where no decision has read it yet, since a record must change none."""
+        with self._requests.look():
+            return super().keys(table, limits)
+
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
         self._requests.applications.advance(table, limits)
         self._requests.renew(limits.now)
@@ -230,7 +235,7 @@ class Timely(WeightedTardiness):
             return super()._ordinary_order(table, limits, runnable)
         if (table.resident & ~runnable).any():
             return None
-        rows = self._waiting.rows(table, runnable, limits.now, lambda: self.keys(table, limits))
+        rows = self._waiting.rows(table, runnable, limits.now, lambda: self._numbers(table, limits).index)
         rows = runnable.nonzero()[0] if rows is None else rows[runnable[rows]]
         needs = self._needs(table, limits, rows)
         index = needs.weight / needs.use_s

@@ -1,7 +1,8 @@
 """What the discipline knows of each request without a deadline, in columns of its own."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
@@ -100,6 +101,7 @@ class UndatedRequests:
         self.turns: Ints = np.zeros(0, dtype=np.int64)
         """In which order those that hold KV cache have begun."""
         self._turn = 0
+        self._is_read_only = False
 
     def __len__(self) -> int:
         return len(self._places)
@@ -223,18 +225,33 @@ class UndatedRequests:
             places: those of the rows in the columns.
             prompt_token: use of a prompt token, as rounds of each request, shape ``(len(rows),)``.
         """
-        self._predict_newcomers()
+        if not self._is_read_only:
+            self._predict_newcomers()
         output, prompt = table.output_tokens[rows], table.prefill_left[rows]
-        stale = (prompt != self._seen_prompt[places]) | (output >= self._seen_output[places] + REFRESH_TOKENS)
+        use, left, seen_output = self._use[places], self._left[places], self._seen_output[places]
+        stale = (prompt != self._seen_prompt[places]) | (output >= seen_output + REFRESH_TOKENS)
         if stale.any():
             at, tokens, prompts = places[stale], output[stale], prompt[stale]
             lengths, begin = self.lengths[at], tokens.astype(np.float64)
             context = timely_first_context(table, rows[stale], block_tokens)
-            self._use[at] = gittins_use(lengths, begin, context, prompts * prompt_token[stale], machine)
-            self._left[at] = timely_mean_left(lengths, begin)
-            self._seen_output[at], self._seen_prompt[at] = tokens, prompts
-        left = self._left[places] - (output - self._seen_output[places])
-        return self._use[places], np.maximum(left, 1.0)
+            use[stale] = gittins_use(lengths, begin, context, prompts * prompt_token[stale], machine)
+            left[stale], seen_output[stale] = timely_mean_left(lengths, begin), tokens
+            if not self._is_read_only:
+                self._use[at], self._left[at] = use[stale], left[stale]
+                self._seen_output[at], self._seen_prompt[at] = tokens, prompts
+        if self._is_read_only and self._newcomers:
+            newcomer_places = [self._places[job_id] for job_id in self._newcomers]
+            use[np.isin(places, newcomer_places)] = math.nan
+        return use, np.maximum(left - (output - seen_output), 1.0)
+
+    @contextmanager
+    def look(self) -> Iterator[None]:
+        """Inside, ``expect`` changes nothing: a request whose length no decision has read has the use nan."""
+        self._is_read_only = True
+        try:
+            yield
+        finally:
+            self._is_read_only = False
 
     def _grow(self) -> None:
         old = len(self.tags)
