@@ -279,6 +279,7 @@ async def test_an_eager_engine_compiles_nothing_while_it_serves(engine: VllmEngi
     (process,) = engine._llm.engine_core.resources.engine_manager.processes
     environment = await asyncio.to_thread(Path(f"/proc/{process.pid}/environ").read_bytes)
     assert b"TORCHDYNAMO_DISABLE=1" in environment.split(b"\0")
+    assert "TORCHDYNAMO_DISABLE" not in os.environ, "another engine of this process could not compile"
 
 
 async def test_a_chat_has_a_grammar_of_its_own_beside_a_plan(engine: VllmEngine) -> None:

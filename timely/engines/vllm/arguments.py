@@ -3,8 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +21,9 @@ from timely.engines.vllm.forced_drafts import SPECULATIVE_CONFIG
 from timely.engines.vllm.model import NO_PLANNER, resolve_model
 
 SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
+
+NO_COMPILER = "TORCHDYNAMO_DISABLE"
+"""Environment variable that keeps PyTorch from compiling."""
 
 FRONT_END = re.compile(
     r"(ssl|h11|dp_supervisor)_.*|allowed_(origins|methods|headers)|allow_credentials|enable_ssl_refresh"
@@ -251,12 +254,19 @@ def set_vllm_environment(options: VllmOptions) -> None:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
-def keep_torch_from_compiling(arguments: Any) -> None:
-    """Let an eager engine on a CPU compile nothing, in the processes that are started from here on.
+@contextmanager
+def torch_compiles_nothing(arguments: Any) -> Iterator[None]:
+    """Processes that this one starts meanwhile compile nothing, if they run an eager engine on a CPU.
 
     vLLM compiles what log-probabilities need at the first request for them. All generations would wait for seconds.
     """
     from vllm.platforms import current_platform
 
-    if arguments.enforce_eager and current_platform.is_cpu():
-        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+    if NO_COMPILER in os.environ or not (arguments.enforce_eager and current_platform.is_cpu()):
+        yield
+        return
+    os.environ[NO_COMPILER] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(NO_COMPILER, None)

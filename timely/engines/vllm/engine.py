@@ -42,9 +42,9 @@ from timely.engines.base import (
 from timely.engines.vllm.arguments import (
     EngineSizes,
     VllmOptions,
-    keep_torch_from_compiling,
     parse_vllm_arguments,
     set_vllm_environment,
+    torch_compiles_nothing,
     vllm_engine_features,
 )
 from timely.engines.vllm.boundaries import vllm_skill_set
@@ -145,12 +145,12 @@ class VllmEngine(Engine):
 
             register_vllm_plugin()
             self._args = parse_vllm_arguments(self.options)
-            keep_torch_from_compiling(self._args)
         card = self._planner_card()
         self._identity = await asyncio.to_thread(self._identify)
         self.planner_skill_sets = frozenset(card.skill_sets if card else ())
         self._planner_names = dict((card.names if card else None) or {})
-        self._llm = await launch_vllm(AsyncLLM, partial(AsyncEngineArgs.from_cli_args, self._args))
+        with torch_compiles_nothing(self._args):
+            self._llm = await launch_vllm(AsyncLLM, partial(AsyncEngineArgs.from_cli_args, self._args))
         self._tokenizer = self._llm.get_tokenizer()
         from timely.engines.vllm.openai import build_vllm_openai_app
 
