@@ -81,19 +81,15 @@ class HashEmbedder:
 
     def _one(self, text: str, row: Vectors) -> None:
         data = np.frombuffer(text[:MAX_CHARS].lower().encode(errors="surrogatepass"), dtype=np.uint8)
-        word = _WORD[data]
-        before = np.empty_like(word)
-        before[:1] = False
-        before[1:] = word[:-1]
-        starts = np.flatnonzero(word & ~before)
-        if starts.size == 0:
+        at = _WORD[data].nonzero()[0]
+        if at.size == 0:
             return
-        # The place of each byte within its word picks its multiplier; bytes between words count nothing.
-        owner = np.cumsum(word & ~before) - 1
-        place = (np.arange(data.size) - starts[np.maximum(owner, 0)]).clip(0, _LONGEST_WORD - 1)
-        terms = np.where(word, data.astype(np.uint32) * self._powers[place], np.uint32(0))
-        hashes = np.add.reduceat(terms, starts, dtype=np.uint32)
-        lengths = np.add.reduceat(word.astype(np.int64), starts)
+        # A word begins where the byte before it is none of a word.
+        first = np.concatenate(([0], (np.diff(at) > 1).nonzero()[0] + 1))
+        lengths = np.diff(first, append=at.size)
+        # The place of each byte within its word picks its multiplier.
+        place = np.minimum(np.arange(at.size) - np.repeat(first, lengths), _LONGEST_WORD - 1)
+        hashes = np.add.reduceat(data[at] * self._powers[place], first, dtype=np.uint32)
         weights = np.minimum(1.0, lengths / 6.0)
         pairs = hashes[:-1] * self._pair + hashes[1:]
         keys = _mix(np.concatenate((hashes, pairs)))
