@@ -1,8 +1,8 @@
 """Requests that the engine cannot run yet, so that no step is planned for them.
 
 A request is not ready while its grammar compiles, while a connector loads its KV cache, or while its streaming session
-waits for input. Neither is a request whose value waits for a step in flight, one that was evicted while a step computes
-its token, nor a new one during a pause.
+waits for input. Neither is a request whose value waits for a step in flight, nor a new one during a pause. The same
+holds for one that was evicted while a step computes its token, until that token is there.
 """
 
 from typing import Any
