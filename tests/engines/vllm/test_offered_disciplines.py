@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,12 @@ import pytest
 from timely.core.errors import EngineFailed, InvalidInput, Unsupported
 from timely.disciplines import registry
 from timely.engines.base import MAX_OUTPUT_TOKENS
-from timely.engines.vllm.arguments import VllmOptions, parse_vllm_arguments
+from timely.engines.vllm.arguments import (
+    NO_COMPILER,
+    VllmOptions,
+    parse_vllm_arguments,
+    torch_compiles_nothing,
+)
 from timely.engines.vllm.engine import VllmEngine
 
 DRAFTS = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}'
@@ -208,3 +214,19 @@ def test_requests_are_logged_where_the_operator_says_so() -> None:
     assert not hasattr(parse_vllm_arguments(VllmOptions()), "log_level")
     chosen = ("--enable-log-requests", "--log-level", "DEBUG")
     assert parse_vllm_arguments(VllmOptions(arguments=chosen)).log_level == "DEBUG"
+
+
+@pytest.mark.engine
+def test_the_ban_on_compiling_is_of_the_processes_that_an_eager_engine_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It stayed in the environment, so another engine of this process compiled nothing either."""
+    monkeypatch.delenv(NO_COMPILER, raising=False)
+    for eager in (True, False):
+        with torch_compiles_nothing(SimpleNamespace(enforce_eager=eager)):
+            assert os.environ.get(NO_COMPILER) == ("1" if eager else None)
+        assert NO_COMPILER not in os.environ
+    monkeypatch.setenv(NO_COMPILER, "0")
+    with torch_compiles_nothing(SimpleNamespace(enforce_eager=True)):
+        assert os.environ[NO_COMPILER] == "0", "the caller's own setting wins"
+    assert os.environ[NO_COMPILER] == "0"
