@@ -15,8 +15,6 @@ from typing import Any
 
 Event = Mapping[str, Any]
 
-COMPLETE_REASONS = ("stop", "length", "complete")
-
 
 @dataclass(slots=True)
 class JournalAudit:
