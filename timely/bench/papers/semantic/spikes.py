@@ -7,8 +7,8 @@ The workload follows the text and the simulation that its authors published:
 * urgency uniform over five levels, prompt and output uniform over 1 to 499 tokens;
 * lengths predicted in ten buckets of 50 tokens.
   Section 4.1 also names five buckets of about 10 tokens, for the emergency dataset; they cannot hold 500 tokens;
-* outside of spikes the paper states no gap; it is 0.1 s here, and 1 s where the terms of its scripts are meant,
-  which leave it at this default;
+* outside of spikes the paper states no gap; it is 0.1 s here.
+  Where the terms of its scripts are meant it is 1 s, the default that they leave;
 * a batch of 16, but of 12 for the baselines, and all systems on stage-aware, preemptive batches (Alg. 2);
 * a batch of 8 on the machines of Fig. 4.
 
