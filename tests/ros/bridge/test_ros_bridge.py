@@ -316,7 +316,7 @@ def test_diagnostics_name_server_and_robots(world: World) -> None:
         )
 
     array = eventually(counted)
-    assert [part.hardware_id for part in array.status] == ["server", "drone1", "drone2", "arm1"]
+    assert [part.hardware_id for part in array.status] == ["server", "drone1", "drone2", "arm1", "bridge"]
     assert {part.level for part in array.status} == {DiagnosticStatus.OK}
 
 

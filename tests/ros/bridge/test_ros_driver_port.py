@@ -112,6 +112,25 @@ def test_segments_of_an_earlier_life_are_followed_and_never_repeated(
     assert ends == [("cancelled", ErrorCode.SEGMENT_CANCELLED)] * 3
 
 
+def test_segments_that_the_driver_does_not_know_are_sent_in_order(
+    lives: list[Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer for the first may be lost: the driver did not know yet where to send it."""
+    port, ask, lost = lives[0].port, lives[0].port._ask, list[int]()
+
+    def lose_first(sent_segment: BridgeSegment, mine: driver_port._Goal) -> None:
+        if not lost:
+            lost.append(sent_segment.segment.index)
+        else:
+            ask(sent_segment, mine)
+
+    monkeypatch.setattr(port, "_ask", lose_first)
+    sent = [lives[0].send(index, "d(0.1);", again=True) for index in range(3)]
+    eventually(lambda: all(one.ended.done() for one in sent), "a segment has no end")
+    assert [one.ended.result().outcome for one in sent] == ["done"] * 3, sent[1].ended.result().message
+    assert lost == [0]
+
+
 def test_a_robot_with_two_drivers_of_its_name_gets_no_segments(lives: list[Life], domain_id: int) -> None:
     """Both would make the same motions."""
     port = lives[0].port

@@ -69,6 +69,8 @@ class _Goal:
     assumed: bool = False
     """The handle was made here, because the acceptance did not come."""
     cancelled: bool = False
+    unknown: bool = False
+    """The driver does not have it from an earlier life."""
     dispatched: bool = False
     """This life has sent it."""
     repeats: int = REPEATS
@@ -230,6 +232,29 @@ class DriverPort:
             return
         future.add_done_callback(lambda result: self._on_acceptance(sent_segment, result))
 
+    def _dispatch_unknown(self) -> None:
+        """Send segments that the driver does not have, each after all earlier ones of its task.
+
+        What it says of an earlier one may be late or lost. So that one must have begun, or be in the driver's queue by
+        its state, or have been sent by this life.
+        """
+        waiting: set[str] = set()
+        for sent_segment, mine in list(self._goals.items()):
+            task_id = sent_segment.segment.task_id
+            if mine.unknown and task_id not in waiting:
+                mine.unknown, mine.since_s = False, time.monotonic()
+                self._dispatch(sent_segment, mine)
+            elif sent_segment.again and not mine.dispatched and not self._at_driver(sent_segment):
+                waiting.add(task_id)
+
+    def _at_driver(self, sent_segment: BridgeSegment) -> bool:
+        """The driver has begun a segment, or has it in its queue."""
+        segment, state = sent_segment.segment, self.state
+        if sent_segment.started.done() or state is None:
+            return sent_segment.started.done()
+        is_task = state.mode == RobotState.EXECUTING and state.task_id == segment.task_id
+        return bool(is_task and segment.index <= state.segment + state.queued)
+
     def _announce(self, sent_segment: BridgeSegment) -> None:
         """Announce a segment and those sent before it, after the driver has got them."""
         while sent_segment in self._announcements:
@@ -267,8 +292,8 @@ class DriverPort:
         if response is None or response.status == GoalStatus.STATUS_UNKNOWN:
             if mine.assumed and not mine.cancelled:
                 # The driver never got it. It is sent again; the driver takes each segment at most once.
-                mine.handle, mine.assumed, mine.since_s = None, False, time.monotonic()
-                self._dispatch(sent_segment, mine)
+                mine.handle, mine.assumed, mine.unknown = None, False, True
+                self._dispatch_unknown()
                 return
             self._end(
                 sent_segment,
@@ -339,7 +364,10 @@ class DriverPort:
             self._matched = False
             self._lose(f"the driver has been silent for {silent_s:.1f} s")
         late_s = now_s - UNANSWERED_S
+        self._dispatch_unknown()
         for sent_segment, mine in list(self._goals.items()):
+            if mine.unknown:
+                continue  # it waits for an earlier one
             if mine.handle is None and mine.since_s < late_s:
                 mine.assumed = True
                 self._follow(sent_segment, mine, assumed_goal_handle(self._client, mine.goal_id))

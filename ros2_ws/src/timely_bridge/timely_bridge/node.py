@@ -373,7 +373,7 @@ class BridgeNode(ManagedNode):
         name, url = self.get_name(), self._settings.server_url if self._settings else ""
         bridge = bridge_own_status(name, self._problems())
         robots = [bridge_robot_status(name, robot) for robot in self._robots.values()]
-        self.publish_diagnostics([bridge, bridge_server_status(name, self._health, url), *robots])
+        self.publish_diagnostics([bridge_server_status(name, self._health, url), *robots, bridge])
 
     def _problems(self) -> list[str]:
         """What an operator should know of the bridge itself."""
