@@ -112,3 +112,20 @@ def test_a_key_that_all_users_can_read_is_a_warning(
     assert tls_files(certificate, key, certificate) is not None
     assert ("every user of this machine can read it" in caplog.text) is warns
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == warns
+
+
+@pytest.mark.parametrize(
+    ("arguments", "end"),
+    [("--discpline edf", " --discpline edf (did you mean --discipline?)"), ("--quux", " --quux")],
+)
+def test_a_misspelt_option_is_told_the_one_that_it_resembles(
+    arguments: str, end: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """vLLM, which gets every argument that we do not have, knows nothing of ours."""
+
+    def refuse(*_: object) -> None:
+        raise InvalidInput(f"unrecognized arguments: {arguments}", where="vllm arguments")
+
+    monkeypatch.setattr(serve, "make_cli_engine", refuse)
+    assert run_timely_command([*SERVE, *arguments.split()]) == 2
+    assert capsys.readouterr().err.rstrip().endswith(f"unrecognized arguments:{end}")

@@ -22,7 +22,12 @@ from timely.disciplines.requirements import LEVELS
 from timely.predictor_training import labelled_texts
 from timely.predictor_training.from_traces import predictor_history_from_traces, train_costs
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__)
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Train predictor files from traces or labelled texts, and judge them.",
+)
 
 Traces = Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Traces, *.lrtrace.jsonl.")]
 Target = Annotated[

@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Mapping
 from contextlib import ExitStack
+from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,6 +41,8 @@ DEFAULT_STATE_DIR = "~/.local/state/timely"
 
 HOST_NAME = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*", re.ASCII)
 """As in the header ``Host``, without a port."""
+
+OPTION = re.compile(r"--[a-z-]+")
 
 OBJECTIVE_PRIORITY = re.compile(r"-?[0-9]{1,9}")
 
@@ -152,10 +155,22 @@ def command(
             loading.close()
             terminal.say(f"serving on {url} (live page there; robots ask at {url}/v1/tasks)")
 
-        number = asyncio.run(serve(make_cli_engine(engine, engine_options), on_ready=ready))
+        try:
+            number = asyncio.run(serve(make_cli_engine(engine, engine_options), on_ready=ready))
+        except InvalidInput as error:
+            own = [name for parameter in context.command.params for name in parameter.opts]
+            raise InvalidInput(_with_own_options(error.message, own), where=error.where) from error
         loading.close()
         terminal.say("stopped")
     return INTERRUPTED if number == signal.SIGINT else 0
+
+
+def _with_own_options(message: str, own: list[str]) -> str:
+    """vLLM's message about unknown arguments, with those of ours that they resemble."""
+    if "unrecognized arguments" not in message:
+        return message
+    close = [name for text in OPTION.findall(message) for name in get_close_matches(text, own, 1, 0.8)]
+    return f"{message} (did you mean {', '.join(close)}?)" if close else message
 
 
 def _names(hosts: list[str]) -> list[str]:

@@ -65,7 +65,8 @@ ApiKey = Annotated[
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Listen beyond loopback without principals.")]
 AllowedHost = Annotated[
-    list[str] | None, typer.Option(help="Further host name under which clients reach this server.")
+    list[str] | None,
+    typer.Option(metavar="HOST", help="Further host name under which clients reach this server."),
 ]
 SslCertfile = Annotated[Path | None, typer.Option(help="Certificate for TLS, PEM.")]
 SslKeyfile = Annotated[Path | None, typer.Option(help="Its private key, PEM.")]

@@ -6,10 +6,13 @@ import typer
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="Name of the principal.")],
-    role: Annotated[list[str], typer.Option(help="robot, program, operator or viewer; may be repeated.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the principal.")],
+    role: Annotated[
+        list[str], typer.Option(metavar="ROLE", help="robot, program, operator or viewer; may be repeated.")
+    ],
     agent: Annotated[
-        list[str] | None, typer.Option(help="Robot that it may command, or a pattern such as drone-*.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Robot that it may command, or a pattern such as drone-*."),
     ] = None,
 ) -> None:
     """Make a token. Its entry for the file of principals goes to standard output, the token to standard error.

@@ -14,7 +14,7 @@ JOB_COUNTS = (8, 100, 1000, 10_000)
 def command(
     disciplines: Annotated[str, typer.Option(help="Comma-separated; all unless given.")] = "",
     jobs: Annotated[
-        list[int] | None, typer.Option(min=1, help="How many are queued; may be repeated.")
+        list[int] | None, typer.Option(min=1, metavar="N", help="How many are queued; may be repeated.")
     ] = None,
     points: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Scheduling points measured of each.")

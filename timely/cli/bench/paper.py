@@ -35,7 +35,9 @@ SUBJECTS = {
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="timelyllm, semantic, justitia, sagesched or laps-sd.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="timelyllm, semantic, justitia, sagesched or laps-sd.")
+    ],
     seeds: Annotated[int, typer.Option(min=1, help="How many; ten or more for the record.")] = 10,
     out: Annotated[Path, typer.Option(help="Folder of the plots.")] = Path("out/paper"),
     data: Annotated[

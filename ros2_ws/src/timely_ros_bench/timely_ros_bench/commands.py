@@ -23,7 +23,9 @@ READINGS = ("rss_mb", "files", "threads", "children")
 
 
 def ros(
-    robots: Annotated[list[int] | None, typer.Option(min=1, help="How many robots; may be repeated.")] = None,
+    robots: Annotated[
+        list[int] | None, typer.Option(min=1, metavar="N", help="How many robots; may be repeated.")
+    ] = None,
     segments: Annotated[int, typer.Option(min=1, help="Segments of each plan.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Of the segments and of the drones.")] = 0,
     default_system: DefaultSystem = False,
