@@ -33,8 +33,9 @@ def problem_of(answer: httpx.Response) -> dict[str, Any]:
     assert data["status"] == answer.status_code
     assert data["type"] == f"urn:timely:problem:{data['code']}"
     assert data["detail"]
-    # What the clients of OpenAI show.
-    error = {"message": data["detail"], "type": data["code"], "param": data["where"] or None}
+    # What the clients of OpenAI show: the message alone.
+    message = f"{data['where']}: {data['detail']}" if data["where"] else data["detail"]
+    error = {"message": message, "type": data["code"], "param": data["where"] or None}
     assert data["error"] == {**error, "code": data["status"]}
     return dict(data)
 

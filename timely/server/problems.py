@@ -82,7 +82,8 @@ class Problem:
     def content(self) -> str:
         """The JSON of an HTTP response."""
         error = {
-            "message": self.detail,
+            # OpenAI's clients show this text alone.
+            "message": f"{self.where}: {self.detail}" if self.where else self.detail,
             "type": self.code,
             "param": self.where or None,
             "code": self.status,  # as vLLM has it

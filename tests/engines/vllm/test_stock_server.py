@@ -81,10 +81,11 @@ def test_an_ordinary_openai_client_on_stock_vllm(tmp_path: Path) -> None:
         "--scheduler-cls", "timely.engines.vllm.scheduler.TimelyScheduler",
         "--additional-config", json.dumps({"timely": {"discipline": "pud"}}),
     ]  # fmt: skip
-    with server(command, port, tmp_path / "vllm.log") as client:
+    with server(command, port, tmp_path / "vllm.log", VLLM_LOGGING_LEVEL="INFO") as client:
         chat: dict[str, Any] = {
             "model": "m", "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8, "temperature": 0.0,
         }  # fmt: skip
+        assert "Timely schedules: discipline pud, mode segmented" in (tmp_path / "vllm.log").read_text()
         plain = client.post("/v1/chat/completions", json=chat)
         assert plain.status_code == 200
         assert plain.json()["choices"][0]["message"]["content"]

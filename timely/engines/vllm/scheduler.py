@@ -63,7 +63,7 @@ from timely.engines.vllm.token_output import (
 )
 from timely.engines.vllm.value_injection import RobotValues
 
-logger = init_logger(__name__)
+logger = init_logger("vllm.timely.scheduler")  # vLLM shows the messages of loggers below its own
 
 
 class TimelyScheduler(ChunkCaps):

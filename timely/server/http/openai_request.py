@@ -129,7 +129,9 @@ def check_openai_http_fields(data: dict[str, Any], *, allow_grammars: bool = Fal
         raise InvalidInput("must be an object", where="vllm_xargs")
     for name in xargs or ():
         if name.startswith(XARGS_PREFIX):
-            raise InvalidInput(f"say it under {KEY}", where=f"vllm_xargs.{name[:40]}")
+            raise InvalidInput(
+                f"belongs under {KEY!r} in the body, without the prefix", where=f"vllm_xargs.{name[:40]}"
+            )
         if name in REFUSED_FIELDS:
             raise InvalidInput("not for clients", where=f"vllm_xargs.{name}")
     if not allow_grammars and (field := _field_with_grammar(data)):
