@@ -45,7 +45,7 @@ def _profile_lines(profile: RobotProfile) -> list[str]:
     lines = [f"  source: {profile.source}", f"  network: {profile.network_s:g} s"]
     for skill, entry in profile.skills.items():
         limits = ", ".join(
-            f"{name} {limit.min:g}..{limit.max:g} {limit.unit}"
+            f"{name} {limit.min:g}..{limit.max:g} {limit.unit}".rstrip()
             if limit.min is not None and limit.max is not None
             else name
             for name, limit in entry.args.items()
