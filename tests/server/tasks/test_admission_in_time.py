@@ -183,6 +183,19 @@ def test_what_a_task_waits_before_it_reaches_the_engine_counts(monkeypatch: pyte
         assert not admitted(submit_together(served, body(tuf=SOON | {"ert_s": 0.85})))
 
 
+def test_no_limit_is_called_negative(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def predict(utility: TimeUtility, ahead: Mapping[str, RequestHints]) -> ResponsePrediction:
+        """A machine that was suspended meanwhile."""
+        served.clock.advance(40.0)
+        return ResponsePrediction(0.5, 0.5)
+
+    with fleet() as served:
+        monkeypatch.setattr(served.engine, "predict_response", predict)
+        answer = served.http.post("/v1/tasks", json=body(deadline_s=10.0))
+        assert check_refusal(answer) == 0.5
+        assert answer.json()["detail"] == "the first segment would come after about 0.50 s; its time is over"
+
+
 def test_tasks_that_are_refused_take_no_room(busy: Fleet) -> None:
     patient = {"ert_s": 5.0, "alpha": -1.0, "beta": 1.0}
     tasks = admitted(submit_together(busy, *[body(tuf=SOON)] * 60, body(tuf=patient)))

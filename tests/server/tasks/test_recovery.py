@@ -847,3 +847,19 @@ def test_a_kill_while_a_file_is_begun_loses_no_task(tmp_path: Path, share: float
         after = rest(served, before[-1][0])
     texts = [data["text"] for _, name, data in before + after if name == "segment"]
     assert texts == whole(tmp_path, "long")
+
+
+def test_room_for_urgent_tasks_is_kept_over_a_restart(tmp_path: Path) -> None:
+    """One place of four is for urgent tasks alone."""
+    places = {"max_live_tasks": 4, "urgent_share": 0.25, "grace_s": 1000.0, "recovery_grace_s": 1000.0}
+
+    def status(served: Fleet, task_id: str, **fields: Any) -> int:
+        with served.http.stream("POST", "/v1/tasks", json=body("ask", id=task_id, **fields)) as stream:
+            return stream.status_code
+
+    with fleet(state_dir=tmp_path / "first", **places) as served:
+        assert [status(served, f"normal-{number}") for number in range(4)] == [200, 200, 200, 503]
+        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    with fleet(clock=ManualClock(101.0), state_dir=tmp_path / "killed", **places) as served:
+        assert status(served, "normal-4") == 503
+        assert [status(served, f"urgent-{number}", tuf="urgent") for number in range(2)] == [200, 503]

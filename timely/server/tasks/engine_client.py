@@ -156,7 +156,9 @@ class EngineClient:
         deadline_s, sure_s = deadline_s - now, sure_s - now
         forecast = f"the first segment would come after about {prediction.eta_s:.2f} s"
         if prediction.eta_s > deadline_s:
-            problem = f"{forecast}; the limit is {deadline_s:.3g} s"
+            # A server that was suspended may come to a request when its time is over.
+            limit = f"the limit is {deadline_s:.3g} s" if deadline_s > 0.0 else "its time is over"
+            problem = f"{forecast}; {limit}"
         elif not prediction.comes_before(sure_s, urgent=utility.urgent):
             problem = f"{forecast}, at most {prediction.upper_s:.2f} s; the limit is {sure_s:.3g} s"
         else:
