@@ -851,7 +851,12 @@ def test_a_kill_while_a_file_is_begun_loses_no_task(tmp_path: Path, share: float
 
 def test_room_for_urgent_tasks_is_kept_over_a_restart(tmp_path: Path) -> None:
     """One place of four is for urgent tasks alone."""
-    places = {"max_live_tasks": 4, "urgent_share": 0.25, "grace_s": 1000.0, "recovery_grace_s": 1000.0}
+    places: dict[str, Any] = {
+        "max_live_tasks": 4,
+        "urgent_share": 0.25,
+        "grace_s": 1000.0,
+        "recovery_grace_s": 1000.0,
+    }
 
     def status(served: Fleet, task_id: str, **fields: Any) -> int:
         with served.http.stream("POST", "/v1/tasks", json=body("ask", id=task_id, **fields)) as stream:
