@@ -140,6 +140,12 @@ def test_a_launched_fleet_has_a_process_for_each_driver_and_is_started_again(
     assert part.options["respawn"]
 
 
+def test_a_launch_argument_that_is_neither_true_nor_false_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"fleet": "/f.yaml", "server_url": "", "one_process": "maybe"}
+    with pytest.raises(ValueError, match="one_process must be true or false, got 'maybe'"):
+        launched(monkeypatch, "fleet.launch.py", "fleet_launch_nodes", **values)
+
+
 ONE_ROBOT = {
     "name": "drone1",
     "driver": "sim",

@@ -14,6 +14,7 @@ from launch_ros.actions import Node
 from launch_ros.substitutions import FindPackageShare
 
 RESPAWN_S = 2.0
+TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
 def fleet_launch_nodes(context: LaunchContext) -> list[Node]:
@@ -24,8 +25,11 @@ def fleet_launch_nodes(context: LaunchContext) -> list[Node]:
     arguments = ["--fleet", value["fleet"]]
     if value["server_url"]:
         arguments += ["--server-url", value["server_url"]]
-    if value["one_process"].lower() in ("true", "1", "yes"):
+    one_process = value["one_process"].lower()
+    if one_process in TRUE:
         arguments.append("--one-process")
+    elif one_process not in FALSE:
+        raise ValueError(f"one_process must be true or false, got {value['one_process']!r}")
     return [
         Node(
             package="timely_bridge",
