@@ -115,7 +115,7 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()
-    gc.set_threshold(20_000)  # with Python's 700 a tenth of the tests' time is garbage collection
+    gc.set_threshold(50_000)  # with Python's 700 a tenth of the tests' time is garbage collection
     gc.enable()
 
 

@@ -71,7 +71,9 @@ def domain_id() -> Iterator[int]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Warnings of rclpy that are not about our code are no errors, in the tests of this folder."""
+    folder = f"{Path(__file__).parent}{os.sep}"
+    marks = [pytest.mark.filterwarnings(warning) for warning in RCLPY_WARNINGS]
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            for warning in RCLPY_WARNINGS:
-                item.add_marker(pytest.mark.filterwarnings(warning))
+        if str(item.path).startswith(folder):
+            for mark in marks:
+                item.add_marker(mark)

@@ -7,6 +7,7 @@ import heapq
 import itertools
 import math
 import threading
+from typing import Any
 
 
 class ManualClock:
@@ -103,9 +104,16 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 SETTLE_ROUNDS = 50
 """Turns of the event loop after which all tasks that need no further time have run, chains of tasks included."""
+IDLE_ROUNDS = 2
+"""Turns in a row after which a loop that had nothing else to run is taken for settled."""
 
 
 async def settle_clock_tasks() -> None:
     """Let every task that can run do so, without time passing."""
+    loop: Any = asyncio.get_running_loop()
+    idle_rounds = 0
     for _ in range(SETTLE_ROUNDS):
         await asyncio.sleep(0)
+        idle_rounds = 0 if loop._ready else idle_rounds + 1
+        if idle_rounds == IDLE_ROUNDS:
+            break

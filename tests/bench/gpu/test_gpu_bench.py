@@ -71,6 +71,7 @@ def test_a_model_folder_is_a_configuration_and_a_tokenizer(tmp_path: Path) -> No
     assert json.loads((folder / "config.json").read_text())["hidden_size"] == 8
 
 
+@pytest.mark.engine  # transformers and torch come with it, and take seconds to import
 def test_the_counted_weights_are_those_that_the_model_has(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     configuration = transformers.LlamaConfig(**gpu_bench_model_configuration(SMALL))

@@ -37,11 +37,12 @@ def outcome(tasks: list[PlannedTask], repeat_steps: bool, blocks: int, **options
 ROWS = ["fcfs", "edf", "pud", "timely", "sjf", "hpjf", "priority", "semantic", "semantic-mixed"]
 
 
+# Blocks run short at the end of a row in a few of many tasks; what else ends rows is seen with fewer.
 @pytest.mark.parametrize("discipline", ROWS)
-@pytest.mark.parametrize("blocks", [18, 400])
+@pytest.mark.parametrize(("blocks", "jobs"), [(18, 60), (400, 24)])
 @pytest.mark.parametrize("mode", ["segmented", "stream", "whole"])
-def test_rows_of_steps_change_nothing(discipline: str, blocks: int, mode: str) -> None:
-    tasks = random_tasks(11, 60)
+def test_rows_of_steps_change_nothing(discipline: str, blocks: int, jobs: int, mode: str) -> None:
+    tasks = random_tasks(11, jobs)
     options = {"discipline": discipline, "mode": mode, "estimate_noise": 0.3, "max_batch": 6}
     assert outcome(tasks, True, blocks, **options) == outcome(tasks, False, blocks, **options)
 

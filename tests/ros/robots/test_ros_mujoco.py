@@ -21,7 +21,11 @@ from timely_robots.segments import Motion, MotionError, SegmentOrder, SkillCall
 
 from timely.core.clock import SystemClock
 
-mujoco = pytest.importorskip("mujoco")
+
+@pytest.fixture(scope="module", autouse=True)
+def installed() -> None:
+    """All workers read this file, and one of them loads MuJoCo."""
+    pytest.importorskip("mujoco")
 
 
 @pytest.mark.parametrize(("length", "speed"), [(2.0, 1.0), (0.2, 1.0), (5.0, 0.5), (0.0, 1.0)])
@@ -85,6 +89,8 @@ class Table:
         )
 
     def run(self, seconds: float) -> None:
+        import mujoco
+
         for _ in range(int(seconds / self.model.opt.timestep)):
             self.arm.control(self.data.time)
             mujoco.mj_step(self.model, self.data)
@@ -150,6 +156,8 @@ def test_fingers_that_close_on_nothing_say_so(table: Table) -> None:
 
 def fly(pilot: Pilot, model: Any, data: Any, limit_s: float = 15.0) -> float:
     """Until it hovers; how long that took."""
+    import mujoco
+
     begin_s = data.time
     while not pilot.arrived:
         pilot.control(data.time)
@@ -181,6 +189,8 @@ def test_a_quadrotor_goes_where_it_is_told_in_gusts() -> None:
 
 
 def test_a_stopped_quadrotor_hovers_on_its_way() -> None:
+    import mujoco
+
     model, data = load_mjcf(quadrotor_model())
     pilot = Pilot(data)
     pilot.take_off(0.8)
