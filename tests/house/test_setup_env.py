@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
 import re
 import sys
@@ -11,22 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from project_scripts import load_script
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = ROOT / "requirements"
 
 
-def load() -> Any:
-    """The script as a module; it is not part of a package."""
-    spec = importlib.util.spec_from_file_location("setup_env", ROOT / "scripts" / "setup_env.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-script = load()
+script = load_script("setup_env")
 
 
 class Household:

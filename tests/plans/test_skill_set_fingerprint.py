@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from later_release import LaterSkillSet
 
 from timely.core.errors import EngineFailed
 from timely.plans.skill_library import PATH_VARIABLE, find_skill_set, find_skill_set_copy, load_skill_set
-from timely.plans.skill_set import Argument, Skill, SkillSet, TextRules
+from timely.plans.skill_set import SkillSet
 
 ROVER = """\
 name: rover
@@ -116,27 +117,6 @@ def test_prose_counts_by_its_boundaries(tmp_path: Path) -> None:
     assert prose() == prose("text: {min_words: 3}\n")
     assert prose() != prose("text: {min_words: 4}\n")
     assert prose() != prose("text: {unit: paragraph}\n")
-
-
-class LaterArgument(Argument):
-    hint: str = ""
-
-
-class LaterSkill(Skill):
-    arguments: tuple[LaterArgument, ...] = ()
-    cooldown_s: float = 0.0
-
-
-class LaterTextRules(TextRules):
-    max_chars: int | None = None
-
-
-class LaterSkillSet(SkillSet):
-    """As a later release may have it: every part has a further field."""
-
-    skills: tuple[LaterSkill, ...] = ()
-    text: LaterTextRules | None = None
-    dialect: str = ""
 
 
 def rover_data(skill: dict[str, Any] | None = None, argument: dict[str, Any] | None = None) -> dict[str, Any]:

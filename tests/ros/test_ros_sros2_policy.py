@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Any
 
 import pytest
 import rclpy
+from project_scripts import load_script
 from timely_robots.ros.spinner import isolated_ros_context
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
@@ -37,15 +36,6 @@ ATTRIBUTES = {
 """Of SROS 2's schema for policies, version 0.2.0."""
 
 
-def script() -> Any:
-    spec = importlib.util.spec_from_file_location("sros2", ROOT / "scripts/write_sros2_policy.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def allowed(attribute: str) -> dict[str, set[str]]:
     """Enclave -> the names that it may use in this way."""
     return {
@@ -69,7 +59,7 @@ def test_the_dds_of_the_wheels_has_no_security(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_policy_is_what_the_nodes_offer_and_use(domain_id: int) -> None:
-    module = script()
+    module = load_script("write_sros2_policy")
     module.DOMAIN = domain_id
     assert module.write_policy(module.read_graph(module.CONFIG / "fleet.yaml")) == POLICY.read_text()
 

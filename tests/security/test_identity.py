@@ -13,7 +13,7 @@ import httpx
 import pytest
 import yaml
 from fleet import TOKEN, Fleet, Reader, body
-from guarded import TOKENS, Guarded, write_principals
+from guarded import HIGH_CLAIMS, TOKENS, Guarded, write_principals
 from manual_clock import ManualClock
 from starlette.responses import JSONResponse
 
@@ -224,17 +224,11 @@ def test_a_flood_of_strangers_fills_no_audit_log(tmp_path: Path) -> None:
 
 
 def test_claims_are_reduced_to_the_limits_of_the_role(guarded: Guarded) -> None:
-    claims = {
-        "tuf": {"ert_s": 0.1, "alpha": -1000.0, "beta": 50.0},
-        "urgency": 0,
-        "priority": -5.0,
-        "app": "a",
-    }
     limits = {"drones": (2.0, -6.67, 0, 0.0, "drones/a"), "planner": (1.0, -2.0, 1, 0.0, "planner/a"),
               "ops": (50.0, -1000.0, 0, -5.0, "ops/a")}  # fmt: skip
     for name, (beta, alpha, urgency, priority, app) in limits.items():
-        task_id = submitted(guarded, name, agent="drone-1", **claims)
-        change = {"tuf": claims["tuf"], "urgency": 0}
+        task_id = submitted(guarded, name, agent="drone-1", **HIGH_CLAIMS)
+        change = {"tuf": HIGH_CLAIMS["tuf"], "urgency": 0}
         with (
             guarded.as_(name, **PROOF) as http,
             http.stream("POST", f"/v1/tasks/{task_id}/replan", json=change) as answer,

@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 from fleet import Fleet, Reader, body, fleet
-from guarded import Guarded, write_principals
+from guarded import HIGH_CLAIMS, Guarded, write_principals
 from manual_clock import ManualClock
 from numpy.typing import NDArray
 from starlette.responses import JSONResponse
@@ -174,18 +174,12 @@ def test_the_same_admission_as_for_tasks() -> None:
 
 
 def test_roles_and_limits_hold(guarded: Guarded) -> None:
-    claims = {
-        "tuf": {"ert_s": 0.1, "alpha": -1000.0, "beta": 50.0},
-        "urgency": 0,
-        "priority": -5.0,
-        "app": "a",
-    }
     with inner(guarded.fleet) as seen:
         with guarded.as_("watcher") as http:
             assert ask(http).status_code == 403
         with guarded.as_("planner") as http:
             assert ask(http, timely={"agent": "drone-2"}).status_code == 403
-            assert ask(http, timely={"agent": "drone-1", **claims}, priority=-7).status_code == 200
+            assert ask(http, timely={"agent": "drone-1", **HIGH_CLAIMS}, priority=-7).status_code == 200
     (passed,) = seen
     assert passed["priority"] == 0
     hints = passed["timely"]

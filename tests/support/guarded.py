@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import yaml
@@ -23,6 +24,14 @@ PRINCIPALS = [
     {"name": "ops", "roles": ["operator"]},
     {"name": "watcher", "roles": ["viewer"]},
 ]
+
+HIGH_CLAIMS: dict[str, Any] = {
+    "tuf": {"ert_s": 0.1, "alpha": -1000.0, "beta": 50.0},
+    "urgency": 0,
+    "priority": -5.0,
+    "app": "a",
+}
+"""Claims of a task above the limits of every role but the operator's."""
 
 
 @dataclass

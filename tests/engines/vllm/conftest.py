@@ -10,7 +10,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -87,6 +87,23 @@ class LocalEngine:
         # The engine is shared: what one test leaves behind is not the next one's to finish.
         engine.abort_request(list(engine.output_processor.request_states))
         raise AssertionError("the engine did not finish in time")
+
+    @contextmanager
+    def step_tokens(self) -> Iterator[list[int]]:
+        """Tokens that each step of this context computes."""
+        tokens: list[int] = []
+        schedule = self.scheduler.schedule
+
+        def counting(*args: Any) -> Any:
+            output = schedule(*args)
+            tokens.append(output.total_num_scheduled_tokens)
+            return output
+
+        self.scheduler.schedule = counting
+        try:
+            yield tokens
+        finally:
+            del self.scheduler.schedule
 
     def texts(
         self, count: int, max_tokens: int, timely: Callable[[int], dict[str, Any] | None]

@@ -48,21 +48,9 @@ def test_parked_text_equals_unparked_text(
 
 
 def test_tokens_computed_are_prompt_plus_output_less_one(sync_engine: Any) -> None:
-    scheduler = sync_engine.scheduler
-    computed: list[int] = []
-    schedule = scheduler.schedule
-
-    def counting(*args: Any) -> Any:
-        output = schedule(*args)
-        computed.append(output.total_num_scheduled_tokens)
-        return output
-
-    scheduler.schedule = counting
-    try:
+    with sync_engine.step_tokens() as computed:
         sync_engine.add("count", "Count my tokens, please.", TOKENS, parked()(0))
         done = sync_engine.run()["count"]
-    finally:
-        del scheduler.schedule
     assert sum(computed) == len(done.prompt_token_ids) + TOKENS - 1
 
 

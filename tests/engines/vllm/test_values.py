@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from timely.plans.robot_values import value_text
@@ -19,16 +17,7 @@ def test_a_value_continues_the_context_as_if_it_had_always_been_there(
 ) -> None:
     engine = request.getfixturevalue(engine_name)
     scheduler = engine.scheduler
-    computed: list[int] = []
-    schedule = scheduler.schedule
-
-    def counting(*args: Any) -> Any:
-        output = schedule(*args)
-        computed.append(output.total_num_scheduled_tokens)
-        return output
-
-    scheduler.schedule = counting
-    try:
+    with engine.step_tokens() as computed:
         plan = [["look();", 6, 0.05, True], ["take();", 6, 0.05]]
         engine.add("ask", PROMPT, 12, {"task_id": "ask", "forced": plan})
         engine.run(
@@ -41,8 +30,6 @@ def test_a_value_continues_the_context_as_if_it_had_always_been_there(
         assert scheduler.control({"kind": "report", "task_id": "ask", "report": report}) == {"known": True}
         assert scheduler.control({"kind": "report", "task_id": "ask", "report": report}) == {"known": True}
         answered = engine.run()["ask"]
-    finally:
-        del scheduler.schedule
     first, second = list(answered.outputs[0].token_ids)[:6], list(answered.outputs[0].token_ids)[6:]
     value_ids = engine.llm.get_tokenizer().encode(value_text("red box, cup"), add_special_tokens=False)
     context = [*answered.prompt_token_ids, *first, *value_ids]

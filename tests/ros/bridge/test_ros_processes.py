@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from typing import IO
 import pytest
 import yaml
 from bridge_doubles import FakeSegment, FakeServer
+from project_scripts import load_script
 from ros_harness import LIMIT_S, Program, eventually
 from timely_bridge.node import BridgeNode
 from timely_interfaces.action import ExecuteTask
@@ -280,17 +280,6 @@ def test_a_driver_that_is_killed_loses_its_task_and_a_new_one_takes_the_next(
         assert spinner.close()
 
 
-def script() -> object:
-    spec = importlib.util.spec_from_file_location(
-        "build_interfaces", ROOT / "scripts" / "build_interfaces.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.skipif(
     Path(sys.prefix).resolve().parent != ROOT, reason="the environment belongs to another checkout"
 )
@@ -310,15 +299,15 @@ def test_the_set_up_script_has_nothing_to_do_here() -> None:
 def test_the_name_of_a_build_follows_from_the_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = script()
-    first = module.source_hash("3.11")  # type: ignore[attr-defined]
-    assert first == module.source_hash("3.11")  # type: ignore[attr-defined]
-    assert first != module.source_hash("3.12")  # type: ignore[attr-defined]
+    module = load_script("build_interfaces")
+    first = module.source_hash("3.11")
+    assert first == module.source_hash("3.11")
+    assert first != module.source_hash("3.12")
     (tmp_path / "msg").mkdir()
     (tmp_path / "msg" / "A.msg").write_text("uint8 a\n")
     monkeypatch.setattr(module, "INTERFACES", tmp_path)
-    before = module.source_hash("3.11")  # type: ignore[attr-defined]
+    before = module.source_hash("3.11")
     (tmp_path / "README.md").write_text("words")
-    assert module.source_hash("3.11") == before  # type: ignore[attr-defined]
+    assert module.source_hash("3.11") == before
     (tmp_path / "msg" / "A.msg").write_text("uint8 b\n")
-    assert module.source_hash("3.11") != before  # type: ignore[attr-defined]
+    assert module.source_hash("3.11") != before

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from fleet import ARM, CHAT, DRONE, TINY, Fleet, MemoryCatalogue
 from killed_server import cut, rest, server
+from later_release import LaterSkillSet
 from pydantic import Field
 
 from lrtrace.robot_profile import ArgumentLimit, RobotProfile, SkillProfile
 from timely.core.record_log import read_record_log, record_log_line
 from timely.plans.prompt import Prompt
-from timely.plans.skill_set import Argument, Skill, SkillSet
 from timely.server.tasks.stop_file import SavedStop, StopFile
 from timely.server.tasks.task_log import KINDS, Record
 
@@ -31,20 +31,6 @@ STATES = {
     "failed": ("ended", "failed"),
 }
 """State and outcome of each of its tasks when the log was written."""
-
-
-class LaterArgument(Argument):
-    hint: str = ""
-
-
-class LaterSkill(Skill):
-    arguments: tuple[LaterArgument, ...] = ()
-    cooldown_s: float = 0.0
-
-
-class LaterSkillSet(SkillSet):
-    skills: tuple[LaterSkill, ...] = ()
-    dialect: str = ""
 
 
 class LaterLimit(ArgumentLimit):
