@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
@@ -63,9 +64,11 @@ FOREIGN = {
         "apt-get",
         "cd",
         "colcon",
+        "cp",
         "curl",
         "export",
         "git",
+        "install",
         "kill",
         "openssl",
         "pip",
@@ -74,6 +77,8 @@ FOREIGN = {
         "ros2",
         "rm",
         "sleep",
+        "systemctl",
+        "useradd",
     ),
     *("source", "uv", "vllm", ".ci/run", ".venv-robots/bin/python"),
 }
@@ -143,8 +148,8 @@ def complaint(words: list[str]) -> str:
     if program == "make":
         wrong = [
             word
-            for word in words[1:]
-            if not word.startswith("-") and "=" not in word and word not in targets()
+            for before, word in pairwise(words)
+            if not word.startswith("-") and before != "-C" and "=" not in word and word not in targets()
         ]
         return f"`{line}`: no such target {wrong}" if wrong else ""
     if program not in PROGRAMS:
