@@ -18,6 +18,9 @@ DRONE = find_skill_set("drone")
 TELLO = load_profile("tello")
 
 
+IV = TELLO.execution_s("is_visible", ["a"])
+
+
 def forward(cm: int) -> float:
     return TELLO.execution_s("move_forward", [cm])
 
@@ -68,6 +71,37 @@ def test_a_loop_that_may_return_counts_once() -> None:
         parser.feed(text)
     assert segment_execution_s("->True}mf(50)}", DRONE, TELLO, parser_state=parser) == pytest.approx(
         forward(50)
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "first", "further"),
+    [
+        ("?iv('a'){mf(200)}", forward(200), 0.0),
+        ("?iv('a'){mf(200)}:{mf(20)}", forward(200) + forward(20), forward(20)),
+        ("?iv('a'){mf(20)}:?iv('b'){mf(200)}:{mf(200)}", forward(20) + 2 * forward(200), forward(20)),
+        ("?iv('a'){mf(200)}:?iv('b'){mf(20)}:{mf(200)}", 2 * forward(200) + forward(20), IV + forward(20)),
+        ("?iv('a'){mf(200)}:?iv('b'){mf(20)}", forward(200) + forward(20), IV),
+    ],
+)
+def test_a_further_round_takes_the_shortest_branch(body: str, first: float, further: float) -> None:
+    """Longer, and the next segment would come late (section 4.3: the minimum, for the worst case)."""
+    conditions = body.count("?") * IV
+    assert segment_execution_s(f"3{{{body}}}", DRONE, TELLO) == pytest.approx(
+        conditions + first + 2 * (IV + further)
+    )
+
+
+def test_a_condition_takes_what_the_robot_asks_in_any_case() -> None:
+    scan = TELLO.execution_s("scan", ["a"])
+    for operator in "|&":
+        text = f"?s('a')==True{operator}s('b')==True{{"
+        assert segment_execution_s(text, DRONE, TELLO) == pytest.approx(scan)
+        assert segment_execution_s(f"2{{{text}mf(50)}}}}", DRONE, TELLO) == pytest.approx(
+            2 * scan + forward(50)
+        )
+    assert segment_execution_s("_1=od('a')+od('b');", DRONE, TELLO) == pytest.approx(
+        2 * TELLO.execution_s("object_distance", ["a"])
     )
 
 

@@ -11,7 +11,7 @@ from timely.core.errors import InvalidInput
 from timely.plans.language.lexer import quote_plan_text
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
-from timely.plans.language.syntax import Block, Call, If, Loop, Return, Statement, Value, plan_node_calls
+from timely.plans.language.syntax import Block, Call, If, Loop, Operation, Return, Statement, Value
 from timely.plans.skill_set import NUMERIC, Argument, Skill, SkillSet
 from timely.plans.units import robot_arguments
 
@@ -38,7 +38,9 @@ def segment_execution_s(
 
     It is the sum of the profile's estimates over the calls, or the reading time of prose. If the segment closes a
     loop, each further round counts too, unless a return in the loop may end the plan. An estimate may be too short
-    but not too long, since the next segment must arrive in time (TimelyLLM section 4.3).
+    but not too long, since the next segment must arrive in time (TimelyLLM section 4.3, "the minimum execution
+    time"). So a further round takes its shortest branch, and ``a|b`` and ``a&b`` take ``a``. The first round takes
+    the branches that were generated: the paper estimates each segment by what is in it.
 
     Args:
         text_or_calls: the segment, or its calls. Calls alone say nothing of loops.
@@ -53,10 +55,11 @@ def segment_execution_s(
     if not isinstance(text_or_calls, str):
         return sum(_call_s(call, skill_set, profile) for call in text_or_calls)
     parser = SegmentParser(skill_set, fragment=True)
-    seconds = sum(_call_s(call, skill_set, profile) for call in parser.feed(text_or_calls))
+    parser.feed(text_or_calls)
+    seconds = _once_s(parser.program.body, skill_set, profile)
     for loop in (parser_state or parser).just_closed:
         if not _returns(loop):
-            seconds += (loop.count - 1) * _work_s(loop.body, skill_set, profile)
+            seconds += (loop.count - 1) * _least_s(loop.body, skill_set, profile)
     return seconds
 
 
@@ -79,17 +82,48 @@ def _plain(value: Value) -> object:
     return value if isinstance(value, (int, float, bool, str)) else ""
 
 
-def _work_s(node: Block | Statement, skill_set: SkillSet, profile: RobotProfile) -> float:
-    """Execution time of a node with all rounds of its loops, seconds."""
+def _once_s(node: Block | Statement, skill_set: SkillSet, profile: RobotProfile) -> float:
+    """Execution time of all that is written in a node, once, seconds."""
     if isinstance(node, Block):
-        return sum(_work_s(statement, skill_set, profile) for statement in node.statements)
+        return sum(_once_s(statement, skill_set, profile) for statement in node.statements)
     if isinstance(node, Loop):
-        return node.count * _work_s(node.body, skill_set, profile)
+        return _once_s(node.body, skill_set, profile)
     if isinstance(node, If):
-        conditions = [call for branch in node.branches for call in plan_node_calls(branch.condition)]
-        within = sum(_work_s(branch.body, skill_set, profile) for branch in node.branches)
-        return within + sum(_call_s(call, skill_set, profile) for call in conditions)
-    return sum(_call_s(call, skill_set, profile) for call in plan_node_calls(node))
+        return sum(
+            _value_s(branch.condition, skill_set, profile) + _once_s(branch.body, skill_set, profile)
+            for branch in node.branches
+        )
+    return _value_s(node if isinstance(node, Call) else node.value, skill_set, profile)
+
+
+def _least_s(node: Block | Statement, skill_set: SkillSet, profile: RobotProfile) -> float:
+    """Least execution time of a node with all rounds of its loops, seconds."""
+    if isinstance(node, Block):
+        return sum(_least_s(statement, skill_set, profile) for statement in node.statements)
+    if isinstance(node, Loop):
+        return node.count * _least_s(node.body, skill_set, profile)
+    if isinstance(node, If):
+        least = 0.0  # no branch
+        for branch in reversed(node.branches):
+            within = _least_s(branch.body, skill_set, profile)
+            if branch.condition is None:
+                least = within
+            else:
+                least = _value_s(branch.condition, skill_set, profile) + min(within, least)
+        return least
+    return _once_s(node, skill_set, profile)
+
+
+def _value_s(value: Value | None, skill_set: SkillSet, profile: RobotProfile) -> float:
+    """Least execution time of what a value asks, seconds: ``a|b`` and ``a&b`` may be known from ``a`` alone."""
+    if isinstance(value, Call):
+        return _call_s(value, skill_set, profile) + sum(
+            _value_s(argument, skill_set, profile) for argument in value.args
+        )
+    if isinstance(value, Operation):
+        right = _value_s(value.right, skill_set, profile)
+        return _value_s(value.left, skill_set, profile) + (0.0 if value.op in "&|" else right)
+    return 0.0
 
 
 def _returns(node: Block | Statement) -> bool:
