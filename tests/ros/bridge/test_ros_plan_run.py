@@ -232,6 +232,19 @@ async def test_a_plan_that_was_cancelled_at_the_server_is_not_complete(
         assert (end.outcome, end.code) == (outcome, code)
 
 
+async def test_the_first_segment_that_fails_says_why_the_plan_ended() -> None:
+    """A driver refuses the segments behind it as well, perhaps in the same moment and for another reason."""
+    async with world() as here:
+        run, task = here.run()
+        await here.until(lambda: len(run.sent_segments) == 3)
+        codes = (ErrorCode.SEGMENT_CANCELLED, ErrorCode.OUT_OF_ORDER, ErrorCode.OUT_OF_ORDER)
+        for sent_segment, code in zip(run.sent_segments, codes, strict=True):
+            sent_segment.ended.set_result(SegmentExecution("refused", code, "refused"))
+        end = await here.end_of(task)
+        assert end.code == ErrorCode.SEGMENT_CANCELLED
+        assert here.server.kinds("t1")[-1] == ("failed", 0)
+
+
 async def test_a_plan_that_a_stop_of_the_fleet_ended_moves_nothing_on() -> None:
     """The order to stop has a connection of its own, which may be slower or cut."""
     async with world(FakeServer({"go": PLAN}, ahead=0)) as here:

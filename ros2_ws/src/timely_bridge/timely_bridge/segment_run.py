@@ -54,6 +54,8 @@ class SegmentRun:
         )
         if previous is not None:
             await asyncio.wait((previous.ended,))
+            if previous.ended.result().outcome != "done":
+                return  # the one before says why the plan has ended
         # The driver executes segments in order, so that this one begins now.
         await _wait_for_any((sent_segment.started, sent_segment.ended), driver_s)
         if not sent_segment.started.done() and not sent_segment.ended.done():
