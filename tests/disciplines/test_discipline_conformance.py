@@ -79,7 +79,7 @@ def test_switching_at_any_time_loses_and_repeats_nothing(name: str) -> None:
     finish_all(driver)
 
 
-@pytest.mark.parametrize("works", [random_works(6, 20), random_chats(6, 60)], ids=["all kinds", "chats"])
+@pytest.mark.parametrize("works", [random_works(6, 30), random_chats(6, 60)], ids=["all kinds", "chats"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_run_decides_the_same_whether_its_decisions_are_recorded(
     name: str, works: tuple[Work, ...]
