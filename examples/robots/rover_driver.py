@@ -12,7 +12,7 @@ from timely_robots.error_codes import ErrorCode
 from timely_robots.robot import Robot, RobotStatus, Setting
 from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
 
-POLL_S, LONGEST_S = 0.02, 30.0
+POLL_S, LONGEST_S, LONGEST_CONNECT_S = 0.02, 30.0, 2.0
 
 
 class Rover(Robot):
@@ -44,8 +44,7 @@ class Rover(Robot):
             self._socket = None
 
     def halt(self) -> None:
-        # From any thread, and without waiting: a few bytes into a socket.
-        self._send("stop")
+        self._send("stop")  # from any thread, and without waiting: a few bytes into a socket
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
         # Arguments come checked, in the units of the robot's profile: metres and degrees.
@@ -53,6 +52,9 @@ class Rover(Robot):
             self.log.info(str(call.args[0]))
             return None
         amount = float(str(call.args[0]))
+        if self._is_lost:  # it was switched off; perhaps it is back
+            self.disconnect()
+            self.connect(LONGEST_CONNECT_S)
         self._await_answers(motion)  # of an earlier, cancelled motion
         self._send(f"{call.skill} {amount:g}")
         self._await_answers(motion)
@@ -65,12 +67,10 @@ class Rover(Robot):
         return None
 
     def status(self) -> RobotStatus:
-        return RobotStatus(
-            (self._place.real, self._place.imag, 0.0),
-            (0.0, 0.0, math.sin(self._yaw / 2), math.cos(self._yaw / 2)),
-            at_rest=not (self._unanswered or self._is_lost),
-            link_lost=self._is_lost,
-        )
+        position = (self._place.real, self._place.imag, 0.0)
+        orientation = (0.0, 0.0, math.sin(self._yaw / 2), math.cos(self._yaw / 2))
+        at_rest = not (self._unanswered or self._is_lost)
+        return RobotStatus(position, orientation, at_rest=at_rest, link_lost=self._is_lost)
 
     def _await_answers(self, motion: Motion) -> None:
         end_s = self.clock.now() + LONGEST_S

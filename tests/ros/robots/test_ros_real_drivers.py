@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 import yaml
 from bridge_doubles import FakeSegment, FakeServer
 from emulated_robots import emulated_indy7, emulated_tello, own_host
-from ros_harness import AT_ONCE_S, Program, eventually
+from ros_harness import AT_ONCE_S, LIMIT_S, Program, eventually
 from timely_bridge.fleet import load_bridge_fleet, parse_bridge_fleet
 from timely_bridge.run_fleet import start_bridge_fleet
 from timely_interfaces.action import ExecuteTask
@@ -135,31 +136,47 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
+@dataclass(eq=False)
+class ExampleRover:
+    """The example robot, a process that may be switched off and on."""
+
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    def switch_on(self) -> None:
+        command = [sys.executable, str(EXAMPLES / "rover.py"), str(self.port)]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=dict(os.environ))
+
+        def answers() -> bool:
+            with socket.socket() as client:
+                return client.connect_ex(("127.0.0.1", self.port)) == 0
+
+        eventually(answers, "the rover does not listen")
+
+    def switch_off(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(LIMIT_S)
+
+
 @pytest.fixture
-def rover(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """The example robot, its port; the example's files are found as the guide says."""
+def rover(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExampleRover]:
+    """The example robot; the example's files are found as the guide says."""
     monkeypatch.setenv("TIMELY_SKILLS_PATH", str(EXAMPLES / "skills"))
     monkeypatch.setenv("LRTRACE_PROFILES_PATH", str(EXAMPLES / "robot_profiles"))
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    port = free_port()
-    command = [sys.executable, str(EXAMPLES / "rover.py"), str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=dict(os.environ)) as process:
-        try:
-
-            def answers() -> bool:
-                with socket.socket() as client:
-                    return client.connect_ex(("127.0.0.1", port)) == 0
-
-            eventually(answers, "the rover does not listen")
-            yield port
-        finally:
-            process.kill()
+    example = ExampleRover(free_port())
+    try:
+        example.switch_on()
+        yield example
+    finally:
+        example.switch_off()
 
 
-def test_the_robot_of_the_guide_is_driven_by_under_100_lines(domain_id: int, rover: int) -> None:
+def test_the_robot_of_the_guide_is_driven_by_under_100_lines(domain_id: int, rover: ExampleRover) -> None:
     assert len((EXAMPLES / "rover_driver.py").read_text().splitlines()) < 100
     data = yaml.safe_load((EXAMPLES / "rover.yaml").read_text())
-    data["robots"]["rover1"]["parameters"]["port"] = rover
+    data["robots"]["rover1"]["parameters"]["port"] = rover.port
     server = FakeServer(
         {
             "go": [FakeSegment("drive(0.5);"), FakeSegment("turn(90);"), FakeSegment("drive(0.25);")],
@@ -184,6 +201,9 @@ def test_the_robot_of_the_guide_is_driven_by_under_100_lines(domain_id: int, rov
         eventually(lambda: fleet.drivers["rover1"].robot.status().at_rest, "it is not seen at rest")
         refused = program.send(ExecuteTask, "/rover1/execute_task", task="too far").result()
         assert refused.outcome == "failed", refused
+        rover.switch_off()
+        eventually(lambda: fleet.drivers["rover1"].robot.status().link_lost, "it is not seen as lost")
+        rover.switch_on()
         assert program.send(ExecuteTask, "/rover1/execute_task", task="go").result().outcome == "complete"
     finally:
         program.close()
