@@ -13,6 +13,9 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
     def plain(match: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join("docs", folder, match.group(2).partition("#")[0]))
-        return match.group() if path.startswith("docs/") else f"{match.group(1)} (`{path}`)"
+        if path.startswith("docs/"):
+            return match.group()
+        text = match.group(1)
+        return f"`{path}`" if path.endswith(text.strip("`")) else f"{text} (`{path}`)"
 
     return LINK.sub(plain, markdown)
