@@ -336,3 +336,29 @@ def test_each_row_takes_its_own_drafts_of_the_budget() -> None:
     assert builder.add_decoding(rows[:2])
     assert builder.budget == 3
     assert builder_for(table, token_budget=7, max_batch=1).decoding_room(rows) == 1
+
+
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=150, deadline=None)
+def test_prompts_that_join_together_join_as_one_by_one(seed: int) -> None:
+    rng = random.Random(seed)
+    table = JobTable()
+    for name in range(rng.randrange(3)):
+        resident(table, f"r{name}", rng.randrange(1, 4))
+    rows = [waiting(table, f"w{name}", rng.randrange(1, 70)) for name in range(rng.randrange(9))]
+    for row in rows:
+        table.shared_blocks[row] = rng.randrange(2)
+    room = {
+        "token_budget": rng.choice([60, 100, 400]), "max_batch": rng.randrange(1, 9),
+        "max_resident": rng.randrange(1, 9), "free_blocks": rng.randrange(24), "headroom_blocks": rng.randrange(3),
+        "drafter_tokens": rng.randrange(3),
+    }  # fmt: skip
+    together, alone = (StepBuilder(table, limits(**room)) for _ in range(2))
+    count = together.add_prompts(np.array(rows, dtype=np.int64))
+    assert all(alone.add(row) for row in rows[:count])
+    next_prompt = int(table.prefill_left[rows[count]]) if count < len(rows) else 0
+    for column in ("budget", "slots", "free", "prefill_tokens", "_residents", "rows", "_members"):
+        assert getattr(together, column) == getattr(alone, column)
+    assert list(together.plan.tokens.items()) == list(alone.plan.tokens.items())
+    # The next one would have been cut or refused.
+    assert count == len(rows) or alone.tokens_for(rows[count]) < next_prompt or not alone.add(rows[count])

@@ -221,6 +221,38 @@ class StepBuilder:
             self.plan.tokens = tokens_of
         return True
 
+    def add_prompts(self, rows: Rows) -> int:
+        """Let rows without KV cache take part with their whole prompts, as many from the first on as fit without more.
+
+        Returns:
+            How many do: as many as ``add`` would take whole before it cuts a prompt, refuses a row or evicts another.
+        """
+        table, limits = self.table, self.limits
+        room = min(len(rows), self.slots, limits.max_resident - self._residents)
+        if room <= 0 or limits.encoder is not None or limits.max_adapters is not None:
+            return 0
+        rows = rows[:room]
+        prompt_tokens = table.prefill_left[rows]
+        tokens = np.cumsum(prompt_tokens + limits.drafter_tokens)
+        whole = table.prompt_tokens[rows] + table.output_tokens[rows] + 1
+        own_blocks = -(-whole // limits.block_tokens) - table.shared_blocks[rows]
+        blocks = np.cumsum(np.maximum(own_blocks, 0))
+        fits = (prompt_tokens > 0) & (prompt_tokens <= limits.prefill_chunk) & (tokens <= self.budget)
+        fits &= blocks + limits.headroom_blocks <= self.free
+        count = len(rows) if fits.all() else int(fits.argmin())
+        if not count:
+            return 0
+        row_list = rows[:count].tolist()
+        self.free -= int(blocks[count - 1])
+        self.budget -= int(tokens[count - 1])
+        self.slots -= count
+        self._residents += count
+        self.prefill_tokens += int(prompt_tokens[:count].sum())
+        self.rows.extend(row_list)
+        self._members.update(row_list)
+        self.plan.tokens.update(zip(table.ids(rows[:count]), prompt_tokens[:count].tolist(), strict=True))
+        return count
+
     def _blocks_needed(self, row: int, share: int, resident: bool) -> int:
         table, block = self.table, self.limits.block_tokens
         if resident:

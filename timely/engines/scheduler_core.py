@@ -421,7 +421,7 @@ class Controller:
         if self._steps:
             self._steps[-1].append(job.job_id)
         if not job.table.active[job.row]:
-            self._activate(job)
+            self._activate(np.array([job.row]))
 
     def started_together(self, job_ids: Sequence[JobId], rows: Rows) -> list[int]:
         """``started`` for all jobs of a step at once; ``rows`` are theirs.
@@ -431,18 +431,19 @@ class Controller:
         """
         if self._steps:
             self._steps[-1].extend(job_ids)
-        fresh: list[int] = np.flatnonzero(~self.table.active[rows]).tolist()
-        for place in fresh:
-            self._activate(self.table.jobs[rows[place]])
+        is_fresh = ~self.table.active[rows]
+        if not is_fresh.any():
+            return []
+        self._activate(rows[is_fresh])
+        fresh: list[int] = is_fresh.nonzero()[0].tolist()
         return fresh
 
-    @staticmethod
-    def _activate(job: Job) -> None:
-        table, row = job.table, job.row
-        job.parked = False
-        table.active[row] = True
-        table.resident[row] = True
-        table.resume_s[row] = -math.inf
+    def _activate(self, rows: Rows) -> None:
+        table = self.table
+        for row in rows.tolist():
+            table.jobs[row].parked = False
+        table.active[rows] = table.resident[rows] = True
+        table.resume_s[rows] = -math.inf
 
     def ran(
         self,

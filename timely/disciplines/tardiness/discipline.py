@@ -368,11 +368,17 @@ class WeightedTardiness(KeyedDiscipline):
         if decoding.size and not builder.add_decoding(decoding):
             return None
         limited_by = ""
-        for row in others:
+        first_waiting = next((at for at, row in enumerate(others) if not table.resident[row]), len(others))
+        first_cut = 0
+        for at, row in enumerate(others):
+            if at == first_waiting:
+                first_cut = first_waiting + builder.add_prompts(
+                    np.array(others[first_waiting:], dtype=np.int64)
+                )
             if builder.full:
                 break
-            resident = bool(table.resident[row])
-            if builder.is_barred(row) or (limited_by and not resident):
+            resident = at < first_waiting
+            if at < first_cut or builder.is_barred(row) or (limited_by and not resident):
                 continue
             if not builder.add(row):
                 if resident:

@@ -60,7 +60,7 @@ from timely.disciplines.tardiness.job_numbers import Numbers
 from timely.disciplines.tardiness.step import Step
 from timely.disciplines.timely.index import Machine, timely_step_slots
 from timely.disciplines.timely.price import DelayPrice
-from timely.disciplines.timely.requests import LEARNED_A_STEP, UndatedRequests, is_discipline_job_undated
+from timely.disciplines.timely.requests import UndatedRequests, is_discipline_job_undated
 from timely.disciplines.timely.step import UtilityStep
 
 SLOPE = -0.1 * NORMAL.alpha
@@ -173,7 +173,7 @@ class Timely(WeightedTardiness):
 
     def maintain(self, table: JobTable, limits: StepLimits) -> None:
         super().maintain(table, limits)
-        self._requests.learn(LEARNED_A_STEP)
+        self._requests.maintain()
 
     def _unsettle(self, now: float) -> None:
         if self._steady_jobs:

@@ -37,8 +37,11 @@ RENEWALS_PER_ANSWER = 4
 RENEWED_TOGETHER, RENEWED_S = 16, 0.1
 """Most predictions that are renewed at a time, and the least time from one time to the next, seconds."""
 
-LEARNED_A_STEP, MOST_UNLEARNED = 8, 256
-"""Answers that are learned from while a step is computed, and how many may wait for that."""
+LEARNED_SHARE, MOST_UNLEARNED = 8, 256
+"""Of the answers to learn from one in so many is, while a step is computed, and how many may wait for that.
+
+So those that end together delay no step by much, and the more there are, the more are learned from.
+"""
 
 
 @dataclass(slots=True)
@@ -182,6 +185,10 @@ class UndatedRequests:
                 self.learn()
         if job.spec.hints.app:
             self.applications.leave(job, now)
+
+    def maintain(self) -> None:
+        """Learn from some of the answers that have ended, the oldest first."""
+        self.learn(-(-len(self._ended) // LEARNED_SHARE))
 
     def learn(self, most: int = MOST_UNLEARNED) -> None:
         """Learn from so many answers that have ended; decisions are the same whenever it is called."""

@@ -7,6 +7,7 @@ Stock OpenAI server: ``"vllm_xargs": {"timely_skill_set": "drone", "timely_ert_s
 import math
 from collections.abc import Mapping
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -109,6 +110,16 @@ class TimelyParams(BaseModel):
         """The request's hints; ``priority`` is vLLM's own, for a request that names no other."""
         fields = {name: getattr(self, name) for name in HINTS}
         return RequestHints(**{**fields, "priority": priority if self.priority is None else self.priority})
+
+
+ORDINARY = TimelyParams.model_validate({"awaits_values": False})
+"""Of a request without parameters."""
+
+
+@lru_cache(maxsize=64)
+def ordinary_vllm_hints(priority: float) -> RequestHints:
+    """The hints of a request without parameters."""
+    return ORDINARY.hints(priority)
 
 
 def parse_extra_args(

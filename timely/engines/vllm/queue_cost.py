@@ -104,6 +104,8 @@ class _Queue:
         begin_s = timer()
         step = scheduler.schedule()
         schedule_s = timer() - begin_s
+        # Not measured: vLLM calls it while the accelerator computes.
+        scheduler.get_grammar_bitmask(step)
         names = list(step.num_scheduled_tokens)
         sampled_ids: Sequence[list[int]] = [
             [] if scheduler.requests[name].is_prefill_chunk else [1000] for name in names

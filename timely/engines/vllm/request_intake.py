@@ -19,7 +19,7 @@ from timely.engines.vllm.boundaries import (
     vllm_robot_profile,
     vllm_skill_set,
 )
-from timely.engines.vllm.params import TimelyParams
+from timely.engines.vllm.params import ORDINARY, TimelyParams, ordinary_vllm_hints
 from timely.engines.vllm.resumed_plan import vllm_resumed_tokens
 from timely.engines.vllm.settings import SchedulerSettings
 
@@ -51,13 +51,14 @@ class RequestIntake:
             EngineFailed: plans of its skill set are checked by another copy than this process has.
         """
         boundaries, segment_tokens = self._boundaries(request, params)
+        priority = float(request.priority) if self._heed_priority else 0.0
         lora = request.lora_request
         recorded_tokens = len(vllm_resumed_tokens(params.history)) if params.history is not None else 0
         arrival_s = params.history.arrival_s if params.history is not None else params.arrival_s
         spec = engine_job_spec(
             request.request_id,
             now if arrival_s is None else min(now, arrival_s),
-            params.hints(float(request.priority) if self._heed_priority else 0.0),
+            ordinary_vllm_hints(priority) if params is ORDINARY else params.hints(priority),
             self._settings.mode,
             prompt_tokens=request.num_prompt_tokens - params.resumed_tokens,
             cached_tokens=cached_tokens,

@@ -40,7 +40,7 @@ from timely.engines.vllm.decode_slots import has_plain_blocks, skip_vllm_slots_i
 from timely.engines.vllm.forced_drafts import ForcedDrafts
 from timely.engines.vllm.kept_prefixes import KeptPrefixes
 from timely.engines.vllm.name_constraint import PromptNames
-from timely.engines.vllm.params import KEY, TimelyParams, parse_extra_args
+from timely.engines.vllm.params import KEY, ORDINARY, TimelyParams, parse_extra_args
 from timely.engines.vllm.parking import Parking
 from timely.engines.vllm.planned_queue import PlannedQueue
 from timely.engines.vllm.readiness import Readiness
@@ -152,7 +152,7 @@ class TimelyScheduler(ChunkCaps):
             return  # a pooling request: vLLM orders it
         try:
             params = parse_extra_args(request.sampling_params.extra_args)
-            self._track(request, params or TimelyParams.model_validate({"awaits_values": False}))
+            self._track(request, params or ORDINARY)
         except TimelyError as error:
             logger.warning("request %s refused: %s", request.request_id, error)
             self._refuse(request, error)
