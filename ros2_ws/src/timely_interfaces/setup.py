@@ -22,6 +22,8 @@ LIMIT_S = 900
 
 def run_cmake(build: Path, install: Path) -> None:
     """Configure, build and install the package into ``install`` with the tools of this environment."""
+    if shutil.which("cc") is None and shutil.which("gcc") is None and "CC" not in os.environ:
+        raise SystemExit("building timely_interfaces needs a C compiler: apt-get install build-essential")
     prefix = Path(sys.prefix)
     environment = dict(os.environ)
     environment["AMENT_PREFIX_PATH"] = str(prefix)

@@ -14,7 +14,6 @@ from typing import IO
 import pytest
 import yaml
 from bridge_doubles import FakeSegment, FakeServer
-from project_scripts import load_script
 from ros_harness import LIMIT_S, Program, eventually
 from timely_bridge.node import BridgeNode
 from timely_interfaces.action import ExecuteTask
@@ -278,36 +277,3 @@ def test_a_driver_that_is_killed_loses_its_task_and_a_new_one_takes_the_next(
         program.close()
         bridge.settle(5.0)
         assert spinner.close()
-
-
-@pytest.mark.skipif(
-    Path(sys.prefix).resolve().parent != ROOT, reason="the environment belongs to another checkout"
-)
-def test_the_set_up_script_has_nothing_to_do_here() -> None:
-    done = subprocess.run(
-        [sys.executable, "scripts/build_interfaces.py"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "in place" in done.stdout
-
-
-def test_the_name_of_a_build_follows_from_the_sources(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = load_script("build_interfaces")
-    first = module.source_hash("3.11")
-    assert first == module.source_hash("3.11")
-    assert first != module.source_hash("3.12")
-    (tmp_path / "msg").mkdir()
-    (tmp_path / "msg" / "A.msg").write_text("uint8 a\n")
-    monkeypatch.setattr(module, "INTERFACES", tmp_path)
-    before = module.source_hash("3.11")
-    (tmp_path / "README.md").write_text("words")
-    assert module.source_hash("3.11") == before
-    (tmp_path / "msg" / "A.msg").write_text("uint8 b\n")
-    assert module.source_hash("3.11") != before
