@@ -43,3 +43,8 @@ def test_with_too_few_files_connections_are_fewer(
     assert settings_within_open_files(SETTINGS).max_connections == connections
     assert limits[-1] == (max(256, hard), hard)
     assert f"connections are limited to {connections}" in caplog.text
+
+
+def test_too_few_files_allow_no_more_connections_than_the_settings(limits: list[tuple[int, int]]) -> None:
+    limits.append((256, 256))
+    assert settings_within_open_files(ServerSettings(max_connections=10)).max_connections == 10

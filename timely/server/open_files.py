@@ -28,6 +28,6 @@ def settings_within_open_files(settings: ServerSettings) -> ServerSettings:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
     if files == target:
         return settings
-    connections = max(FEWEST_CONNECTIONS, files - OTHER_FILES)
+    connections = min(settings.max_connections, max(FEWEST_CONNECTIONS, files - OTHER_FILES))
     log.warning("%d open files are allowed (ulimit -n), so connections are limited to %d", files, connections)
     return replace(settings, max_connections=connections)

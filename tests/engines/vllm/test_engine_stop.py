@@ -6,8 +6,11 @@ import asyncio
 import multiprocessing
 import multiprocessing.process
 import signal
+import subprocess
+import sys
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,6 +52,24 @@ async def test_the_reader_of_outputs_ends_before_the_engine() -> None:
     await engine.stop()
     await engine.stop()
     assert client.events == ["reader ended", "EngineDeadError", "process ended"]
+
+
+async def test_a_terminal_ends_no_process_of_an_engine() -> None:
+    """Else an engine would die before the last plans, while the server waits for them."""
+    print_blocked = "import signal; print(*sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])))"
+
+    class Engine:
+        @staticmethod
+        def from_vllm_config(**_: Any) -> str:
+            return subprocess.run(
+                [sys.executable, "-c", print_blocked], capture_output=True, check=True, text=True
+            ).stdout
+
+    def arguments() -> Any:
+        return SimpleNamespace(create_engine_config=dict, enable_log_requests=False, disable_log_stats=True)
+
+    blocked = await launch_vllm(Engine, arguments)
+    assert blocked.split() == [str(int(number)) for number in (signal.SIGHUP, signal.SIGINT)]
 
 
 async def test_a_start_that_is_cancelled_ends_a_process_that_begins_later(

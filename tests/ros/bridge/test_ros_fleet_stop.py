@@ -344,6 +344,28 @@ def test_a_latch_that_a_full_disk_refused_is_written_when_there_is_room(
     eventually(lambda: saved_latch(tmp_path).set and not latch.problem, "it was not written")
 
 
+def test_a_latch_whose_disk_hangs_waits_for_one_call_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is called once a second, perhaps for days."""
+    disk, answered = DiskThread("test"), threading.Event()
+    latch = StopLatch(disk, tmp_path)
+    latch.problem = "No space left on device"
+    writes: list[object] = []
+
+    def hang(_: Path, text: str) -> None:
+        writes.append(text)
+        assert answered.wait(LIMIT_S)
+        raise InvalidInput("No space left on device", where="stop.json")
+
+    monkeypatch.setattr(stop_latch, "core_write_file", hang)
+    for _ in range(3):
+        latch.catch_up()
+    answered.set()
+    assert disk.close(LIMIT_S)
+    assert writes == ['{"stopped": false}']
+
+
 def bridge_message(world: World) -> str:
     """What ``/diagnostics`` says of the bridge itself."""
     bridge = world.fleet.bridge

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import resource
 import signal
 import time
@@ -159,6 +161,23 @@ def test_what_a_full_disk_refused_is_written_when_there_is_room(tmp_path: Path, 
     assert again.unfinished_goals["goes on"].cancelled
     assert again.silence_s == 1.0
     assert sorted(path.name for path in tmp_path.iterdir()) == [FILE, LOCK]
+
+
+def test_a_note_of_life_that_the_disk_refused_is_no_problem_after_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle bridge writes nothing else, and its diagnostics would warn for ever."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with closing(GoalJournal(tmp_path, 0.0)) as journal:
+        with monkeypatch.context() as disk:
+            disk.setattr(os, "pwrite", full)
+            journal.live("bridge-1", 1.0)
+        assert journal.problem
+        journal.live("bridge-1", 2.0)
+        assert not journal.problem
 
 
 def test_a_bridge_killed_while_the_disk_was_full_leaves_no_goal_to_take_up(tmp_path: Path) -> None:

@@ -149,6 +149,9 @@ class GoalJournal:
             os.pwrite(self._lock, line.ljust(256).encode(), 0)
         except OSError as error:
             self.problem = str(error)
+        else:
+            if not self._behind:
+                self.problem = ""
 
     def put(
         self,

@@ -28,6 +28,7 @@ class StopLatch:
         self._disk = disk
         self._file = folder / FILE if folder is not None else None
         self._lock = threading.Lock()
+        self._writing: Future[None] | None = None
         self.problem = ""
         self._set = self._read()
 
@@ -39,13 +40,14 @@ class StopLatch:
         """Set or clear the latch at once; it is on the disk when the future is done, unless there is a ``problem``."""
         with self._lock:
             self._set = stopped
-            return self._disk.submit(self._write, stopped)
+            self._writing = self._disk.submit(self._write, stopped)
+            return self._writing
 
     def catch_up(self) -> None:
         """Write the latch again if the disk refused it; to be called about once a second."""
         with self._lock:
-            if self.problem:
-                self._disk.submit(self._write, self._set)
+            if self.problem and (self._writing is None or self._writing.done()):
+                self._writing = self._disk.submit(self._write, self._set)
 
     def _write(self, stopped: bool) -> None:
         if self._file is None:
