@@ -10,7 +10,7 @@ import pytest
 from bridge_doubles import FakeSegment, FakeServer
 from manual_clock import settle_clock_tasks
 from test_ros_plan_run import GENEROUS, PLAN, TEXT, World, world
-from timely_bridge import past_plan
+from timely_bridge import driver_port, past_plan
 from timely_bridge.error_codes import BridgeTakeUpError
 from timely_bridge.goal_run import AWAY, GoalRun, PastGoal
 from timely_bridge.goals import TaskGoal
@@ -179,6 +179,8 @@ async def test_a_pause_of_the_bridge_does_not_end_its_wait_to_be_activated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its deadlines are over when it runs again, and its activation is still to come."""
+    # Looks are in real time, the rest is in virtual time, which may pass in a moment.
+    monkeypatch.setattr(driver_port, "READY_PERIOD_S", 0.001)
     looks = iter([False, False, True])
     loop = asyncio.get_running_loop()
     now_s = loop.time
