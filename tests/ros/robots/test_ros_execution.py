@@ -350,10 +350,12 @@ def test_no_motion_begins_while_a_halt_is_on_its_way(
     monkeypatch.setattr(halter, "HALT_S", 0.0)
     monkeypatch.setattr(halter, "HALT_FIRST_S", 0.0)
     release, events = threading.Event(), list[str]()
+    halted = threading.Semaphore(0)
 
     def halt() -> None:
         release.wait(LIMIT_S)
         events.append("halted")
+        halted.release()
 
     monkeypatch.setattr(bench.body, "halt", halt)
     first = bench.send(0, "abc")
@@ -376,6 +378,8 @@ def test_no_motion_begins_while_a_halt_is_on_its_way(
         monkeypatch.setattr(bench.body, "perform", lambda *_: events.append("executed"))
     finally:
         release.set()
+    # Halts return in real time, and the motion waits in virtual time, which may pass in a moment.
+    assert all(halted.acquire(timeout=LIMIT_S) for _ in range(2))
     bench.run_until(second.ended.is_set, step_s=0.02)
     assert events == ["halted", "halted", "executed"]
     assert second.result().outcome == "done"
