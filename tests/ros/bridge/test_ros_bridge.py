@@ -23,6 +23,7 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from timely_bridge import driver_port
 from timely_bridge.fleet import Fleet, parse_bridge_fleet
+from timely_bridge.interfaces import BridgeSegment
 from timely_bridge.node import BridgeNode
 from timely_bridge.run_fleet import RunningFleet, start_bridge_fleet
 from timely_bridge.task_player import play_bridge_tasks
@@ -707,6 +708,37 @@ def test_a_bridge_that_is_released_stops_its_robots_and_answers_its_goals(
             done = spinner.call_and_wait(getattr(bridge, f"trigger_{step}"), LIMIT_S)
             assert done == TransitionCallbackReturn.SUCCESS
         assert world.task("drone1", "fly").result().outcome == "complete"
+
+
+def test_a_segment_that_is_sent_while_a_bridge_is_released_stops_too(
+    domain_id: int, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bridge's executor waits for the goal's end, and takes no answer of the driver."""
+    world = World(domain_id, a_fleet(driver_silence_s=2.5, cancel_timeout_s=600.0), server)
+    bridge, spinner = world.fleet.bridge, world.fleet.spinner
+    port, driver = bridge._robots["drone1"].port, world.fleet.drivers["drone1"]
+    send, give_up = port._send, port.give_up
+    sending, given_up = threading.Event(), threading.Event()
+
+    def send_late(sent_segment: BridgeSegment) -> None:
+        sending.set()
+        assert given_up.wait(LIMIT_S)
+        send(sent_segment)
+
+    def give_up_first() -> None:
+        give_up()
+        given_up.set()
+
+    monkeypatch.setattr(port, "_send", send_late)
+    monkeypatch.setattr(port, "give_up", give_up_first)
+    try:
+        goal = world.task("drone1", "wait")
+        assert sending.wait(LIMIT_S)
+        spinner.call_and_wait(lambda: (bridge.trigger_deactivate(), bridge.trigger_cleanup()), LIMIT_S)
+        assert goal.result().error_code == ErrorCode.BRIDGE_INACTIVE
+        eventually(lambda: not driver.segments.executing, "the robot moves on")
+    finally:
+        world.close()
 
 
 def test_a_bridge_whose_configuration_fails_half_way_is_undone(domain_id: int, tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ class DriverPort:
 
     def give_up(self) -> None:
         """Cancel every segment at the driver, and end it here without its answer."""
-        for mine in self._goals.values():
+        for mine in list(self._goals.values()):
             with contextlib.suppress(InvalidHandle, RCLError):  # the middleware is at its end
                 (mine.handle or assumed_goal_handle(self._client, mine.goal_id)).cancel_goal_async()
         self._lose("the bridge released the driver")

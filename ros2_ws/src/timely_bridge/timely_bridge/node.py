@@ -3,6 +3,7 @@
 import asyncio
 import math
 import secrets
+import time
 from concurrent.futures import Future
 from typing import Any
 
@@ -213,11 +214,8 @@ class BridgeNode(ManagedNode):
         super().release()
         loop, self._loop = self._loop, None
         self._cancel_all(ErrorCode.BRIDGE_INACTIVE, "the bridge is shutting down")
-        for robot in self._robots.values():
-            # The executor, which would take the drivers' answers, has to wait here.
-            robot.port.give_up()
         if loop is not None:
-            if not self._wait_for_goals(loop, CLOSE_S):
+            if not self._give_up_goals(loop):
                 self.get_logger().warning("not every task ended in time")
             try:
                 loop.submit(self._disconnect()).result(CLOSE_S)
@@ -237,6 +235,19 @@ class BridgeNode(ManagedNode):
             self._disk.submit(self._journal.close).result(CLOSE_S)
         except TimeoutError:
             self.get_logger().error("the disk did not take the bridge's last lines in time")
+
+    def _give_up_goals(self, loop: LoopThread) -> bool:
+        """End every goal without its driver's answer; False if that took long.
+
+        The executor, which would take the answers, has to wait here. A goal may send a segment until it is told.
+        """
+        end_s = time.monotonic() + CLOSE_S
+        while time.monotonic() < end_s:
+            for robot in self._robots.values():
+                robot.port.give_up()
+            if self._wait_for_goals(loop, CHECK_PERIOD_S):
+                return True
+        return False
 
     async def _connect(self, settings: BridgeSettings) -> tuple[Any, ServerHealth]:
         client = self._client_factory(settings.server_url)
