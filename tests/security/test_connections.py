@@ -335,8 +335,36 @@ def test_a_stop_and_reports_pass_the_limit_of_bodies() -> None:
         assert served.http.post("/v1/stop", json={"deadline_s": 0.0}).status_code == 200
         report = {"segment": 0, "kind": "done"}
         assert served.http.post("/v1/tasks/x/reports", json=report).status_code == 404
-        large = {"reason": "x" * SMALL_BODY_BYTES}
-        assert served.http.post("/v1/stop", json=large).status_code == 413
+        large = [report | {"reason": "x" * SMALL_BODY_BYTES}]
+        assert served.http.post("/v1/tasks/x/reports", json=large).status_code == 413
+
+
+def test_robots_stop_whatever_the_size_of_the_body() -> None:
+    with fleet() as served:
+        answer = served.http.post(
+            "/v1/stop", json={"reason": "x" * SMALL_BODY_BYTES, "deadline_s": 0.0}
+        ).json()
+        assert answer["stopped"]
+        assert "the limit is 65536" in answer["ignored"]
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_robots_stop_although_the_body_does_not_arrive(closes: bool) -> None:
+    """The network of a robot may fail in the middle of the request."""
+    with fleet(body_timeout_s=0.05) as served:
+        with connected(served) as connection:
+            connection.sendall(
+                b"POST /v1/stop HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+            )
+            if closes:
+                connection.shutdown(socket.SHUT_WR)
+            else:
+                answer = connection.makefile("rb").read()
+                assert answer.startswith(b"HTTP/1.1 200")
+                assert b"the body did not arrive" in answer
+                assert b"connection: close" in answer.lower()
+        served.until(lambda: served.service.fleet_stop.latch.is_latched, "stopped")
 
 
 def openssl(*arguments: str | Path) -> None:

@@ -90,7 +90,7 @@ def test_identity_is_no_compression(served: Fleet) -> None:
         (b'{"reason": 5}', "application/json", "reason: "),
         (b'{"deadline_s": 1e9}', "application/json", "deadline_s: "),
         (b'{"why": "smoke"}', "application/json", "why: "),
-        (b"\x1f\x8b", "application/json", "body: not UTF-8"),
+        (b"\x1f\x8b", "application/json", "send the body without Content-Encoding"),
         (b"", "text/plain", None),
         (b'{"reason": "smoke", "deadline_s": 0.0}', "application/json", None),
     ],

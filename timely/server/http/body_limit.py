@@ -1,6 +1,9 @@
 """Reads each request body whole, within limits of size and time, before the application gets it."""
 
+from __future__ import annotations
+
 import asyncio
+from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -15,13 +18,22 @@ DRAIN_BYTES = 64 * 1024 * 1024
 SMALL_BODY_BYTES = 64 * 1024
 """Limit of a stop's body and of reports. They are outside the shared limit, so other bodies cannot delay them."""
 
+UNUSABLE_BODY = "timely.unusable_body"
+"""Key of a stop's ASGI scope: what is wrong with its body, which stops the robots all the same."""
+
+STOP_BODY_S = 1.0
+"""Robots wait so long for the reason of a stop, seconds."""
+
+CLOSE = {"Connection": "close"}
+"""The rest of the body may still come."""
+
 OPENAI_PATHS = ("/v1/chat/", "/v1/completions", "/v1/models")
 
 
 class BodyLimit:
     """ASGI middleware: 413 for bodies over their limit, 408 for slow ones, 415 for compressed ones.
 
-    Others get 503 while all bodies are too much.
+    Others get 503 while all bodies are too much. A stop needs no body, so it goes on without one that cannot be used.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
@@ -40,26 +52,17 @@ class BodyLimit:
             body = _Body(self, settings.max_openai_body_bytes)
         else:
             body = _Body(self, settings.max_body_bytes)
+        is_stop = scope["method"] == "POST" and scope["path"] == "/v1/stop"
         try:
-            async with asyncio.timeout(settings.body_timeout_s):
-                if not await body.read(receive):
-                    return
-                _check_encoding(scope)
-        except _Compressed as error:
-            refusal = Problem(
-                "unsupported_media_type", str(error), "Content-Encoding", 415, "Compressed body"
-            )
-            await refusal.response({"Accept-Encoding": "identity"})(scope, receive, send)
-            return
-        except TimeoutError:
-            detail = f"the body did not arrive within {settings.body_timeout_s:g} s"
-            timeout = Problem("timeout", detail, "body", 408, "Request timeout")
-            await timeout.response({"Connection": "close"})(scope, receive, send)
-            return
-        except TimelyError as error:
-            await problem_from_error(error).response({"Connection": "close"})(scope, receive, send)
-            return
-        else:
+            timeout_s = min(settings.body_timeout_s, STOP_BODY_S) if is_stop else settings.body_timeout_s
+            problem, headers = await self._read(body, receive, scope, timeout_s)
+            if is_stop and problem is not None:
+                # Robots stop for the request alone: a network may fail in the middle of it.
+                scope = {**scope, UNUSABLE_BODY: problem.detail}
+                body.clear()
+            elif problem is not None:
+                await problem.response(headers)(scope, receive, send)
+                return
 
             async def replay() -> Message:
                 content = body.take()
@@ -76,6 +79,27 @@ class BodyLimit:
         finally:
             body.release()
 
+    async def _read(
+        self, body: _Body, receive: Receive, scope: Scope, timeout_s: float
+    ) -> tuple[Problem | None, Mapping[str, str]]:
+        """Read the body; what is wrong with it, and the headers of a refusal."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                is_whole = await body.read(receive)
+        except TimeoutError:
+            detail = f"the body did not arrive within {timeout_s:g} s"
+            return Problem("timeout", detail, "body", 408, "Request timeout"), CLOSE
+        except TimelyError as error:
+            return problem_from_error(error), CLOSE
+        if not is_whole:
+            detail = "the connection closed before the end of the body"
+            return Problem("invalid_input", detail, "body", 400, "Half a request"), CLOSE
+        if encoding := _encoding(scope):
+            detail = f"send the body without Content-Encoding: {encoding}"
+            problem = Problem("unsupported_media_type", detail, "Content-Encoding", 415, "Compressed body")
+            return problem, {"Accept-Encoding": "identity"}
+        return None, {}
+
     def reserve(self, size: int) -> None:
         """Count bytes of a body in memory; a negative size returns them.
 
@@ -87,15 +111,10 @@ class BodyLimit:
         self._buffered_bytes += size
 
 
-class _Compressed(Exception):
-    """A body is compressed, so that nothing limits its size."""
-
-
-def _check_encoding(scope: Scope) -> None:
-    """Raise _Compressed for a body that is; not for a stop, which needs none."""
+def _encoding(scope: Scope) -> str:
+    """That of a compressed body, whose size nothing limits."""
     encoding: bytes = next((value for name, value in scope["headers"] if name == b"content-encoding"), b"")
-    if encoding.lower() not in (b"", b"identity") and scope["path"] != "/v1/stop":
-        raise _Compressed(f"send the body without Content-Encoding: {encoding[:40].decode('latin-1')}")
+    return "" if encoding.lower() in (b"", b"identity") else encoding[:40].decode("latin-1")
 
 
 class _Body:
@@ -148,9 +167,13 @@ class _Body:
         self._chunks.clear()
         return content
 
+    def clear(self) -> None:
+        """Hand over no bytes."""
+        self._chunks.clear()
+
     def release(self) -> None:
         """Drop the copy of the body, and count it no more."""
-        self._chunks.clear()
+        self.clear()
         if self._limits is not None:
             self._limits.reserve(-self._reserved_bytes)
         self._reserved_bytes = 0

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from timely.core.errors import TimelyError
 from timely.server.http.access_control import http_request_principal
 from timely.server.http.bodies import body_schema, read_body
+from timely.server.http.body_limit import CLOSE, UNUSABLE_BODY
 from timely.server.http.request_state import http_request_service
 from timely.server.http.sse import EVENTS, StopEvents
 from timely.server.tasks.request import LABEL_PATTERN, AcknowledgementBody, StopBody
@@ -29,14 +30,15 @@ async def stop(request: Request) -> JSONResponse:
     acknowledgement in time. ``success`` needs at least one robot and none that is unknown. A stop needs no body, and
     one that cannot be used stops the robots all the same: ``ignored`` says why."""
     stops = http_request_service(request).fleet_stop
-    body, answer = StopBody(), {}
+    body, ignored = StopBody(), request.scope.get(UNUSABLE_BODY)
+    headers = CLOSE if ignored else None
     try:
         if await request.body():
             body = await read_body(request, StopBody)
     except (TimelyError, HTTPException) as error:
-        answer = {"ignored": error.detail if isinstance(error, HTTPException) else str(error)}
-    answer |= await stops.stop(http_request_principal(request), body.reason, body.deadline_s)
-    return JSONResponse(answer)
+        ignored = error.detail if isinstance(error, HTTPException) else str(error)
+    answer = await stops.stop(http_request_principal(request), body.reason, body.deadline_s)
+    return JSONResponse({"ignored": ignored, **answer} if ignored else answer, headers=headers)
 
 
 @router.get("")
