@@ -98,11 +98,9 @@ def command(
     check_name("prediction mode", predict, get_args(Batching), where="--predict")
     if predict_wait is not None and predict != "full":
         raise InvalidInput("only --predict full waits", where="--predict-wait")
-    if engine != "vllm" and client_grammars:
-        raise InvalidInput("needs --engine vllm", where="--client-grammars")
     objectives = _objectives(objective or [])
-    if engine != "vllm" and objectives:
-        raise InvalidInput("needs --engine vllm", where="--objective")
+    if engine != "vllm":
+        _refuse_vllm_options({"--client-grammars": client_grammars, "--objective": objectives})
     _check_files_differ({"--event-log": event_log, "--audit-log": audit_log, "--journal": journal})
     predictors = Predictors.read(predictor or ())
     if otlp_endpoint is not None:
@@ -196,6 +194,12 @@ def _objectives(texts: list[str]) -> dict[str, int]:
     return priorities
 
 
+def _refuse_vllm_options(values: Mapping[str, object]) -> None:
+    for option, value in values.items():
+        if value:
+            raise InvalidInput("needs --engine vllm", where=option)
+
+
 def _check_files_differ(files: Mapping[str, Path | None]) -> None:
     options_by_file: dict[Path, str] = {}
     for option, path in files.items():
@@ -247,9 +251,8 @@ def make_cli_engine(name: str, options: VllmOptions) -> Engine:
 
         if options.arguments:
             raise InvalidInput(f"no such option: {options.arguments[0]}", where="serve")
-        for option in ("model", "planner", "jump_ahead", "journal"):
-            if getattr(options, option):
-                raise InvalidInput("needs --engine vllm", where=f"--{option.replace('_', '-')}")
+        names = ("model", "planner", "jump_ahead", "journal")
+        _refuse_vllm_options({f"--{name.replace('_', '-')}": getattr(options, name) for name in names})
         limits: dict[str, Any] = {"max_batch": options.max_batch, "prefill_chunk": options.prefill_chunk}
         return ScriptedEngine(
             discipline=options.discipline,
