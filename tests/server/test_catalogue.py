@@ -58,8 +58,6 @@ async def test_a_profile_may_say_that_a_robot_is_at_the_server(
     catalogue = MemoryCatalogue([DRONE], [RobotProfile.model_validate(fields)])
     nothing: Any = None
     admission = Admission(nothing, catalogue, nothing, nothing)
-    request = TaskRequest.model_validate(
-        {"task": "Fly.", "skill_set": "tiny-drone", "network_s": by_request}
-    )
+    request = TaskRequest.model_validate({"task": "Fly.", "skill_set": "tiny-drone", "network_s": by_request})
     assert DRONE.network_s == 0.008
     assert (await admission.look_up_robot(request)).network_s == expected_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,30 @@ def test_impossible_options_are_refused_before_the_model_is_loaded(options: dict
     TrainOptions(examples=(4,), device="cuda:1", threads=0).check(1)
     with pytest.raises(InvalidInput):
         TrainOptions(**{"examples": (4,), **options}).check(1)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("device", "gpus", "is_there"),
+    [
+        ("cpu", 0, True),
+        ("cuda", 0, False),
+        ("cuda", 1, True),
+        ("cuda:0", 1, True),
+        ("cuda:1", 1, False),
+        ("foo", 1, False),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused_in_one_line(
+    device: str, gpus: int, is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from timely.planner.training.checks import check_planner_device
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with nullcontext() if is_there else pytest.raises(InvalidInput, match=r"^device: "):
+        check_planner_device(device)
 
 
 @pytest.mark.process

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from timely.core.files import replaced_file
 from timely.planner.cases.case import Case
 from timely.planner.model_card import WEIGHTS, planner_file_hash, weights_hash
 from timely.planner.training import lora
+from timely.planner.training.checks import check_device_name, check_planner_device
 from timely.planner.training.packing import (
     Tokens,
     pack_examples,
@@ -26,7 +26,6 @@ from timely.plans.skill_set import SkillSet
 STATE = "state.pt"
 CHECKPOINT_STEPS = 25
 
-DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?", re.ASCII)
 MAX_THREADS = 1024
 
 Progress = Callable[["TrainingStep"], None]
@@ -57,8 +56,7 @@ class TrainOptions:
         """Raise InvalidInput for impossible options."""
         if self.steps < 1 or self.rank < 1 or not 0.0 < self.rate < math.inf:
             raise InvalidInput("steps, rank and rate must be positive", where="train")
-        if DEVICE.fullmatch(self.device) is None:
-            raise InvalidInput(f"must be cpu or cuda, not {self.device[:140]!r}", where="device")
+        check_device_name(self.device)
         if not 0 <= self.threads <= MAX_THREADS:
             raise InvalidInput(f"must be 0 to {MAX_THREADS}", where="threads")
         if len(self.examples) != skill_sets or min(self.examples, default=0) < 1:
@@ -106,6 +104,7 @@ def train_planner(
         InvalidInput: impossible options, or ``out`` holds a training with other ones.
     """
     options.check(len(sources))
+    check_planner_device(options.device)
     import torch
     from transformers import AutoTokenizer
 
