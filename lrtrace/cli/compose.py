@@ -27,7 +27,9 @@ def compose_command(
     eps: Annotated[float | None, typer.Option(help="Events per second.")] = None,
     max_tpe: Annotated[int | None, typer.Option(help="Most tasks per event.")] = None,
     agents: Annotated[int | None, typer.Option(help="Robots (of each kind).")] = None,
-    duration: Annotated[float | None, typer.Option(help="Seconds in which events happen.")] = None,
+    duration: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Seconds in which events happen.")
+    ] = None,
     trace_ids: Annotated[str | None, typer.Option(help="Tasks to draw from, like 1-8; 0 is a chat.")] = None,
     prompt_tokens: Annotated[int | None, typer.Option(help="Tokens of a prompt.")] = None,
     shared_prefix: Annotated[int | None, typer.Option(help="Tokens of it that all share.")] = None,
@@ -47,7 +49,8 @@ def compose_command(
     when_busy: Annotated[str, typer.Option(help="A task without idle robot: wait or drop.")] = "wait",
     unit: Annotated[str, typer.Option(help="Segments of a chat: sentence or paragraph.")] = "sentence",
     network: Annotated[
-        float | None, typer.Option(help="Delay to the robots, seconds; else the profile's.")
+        float | None,
+        typer.Option(metavar="SECONDS", help="Delay to the robots, seconds; else the profile's."),
     ] = None,
     tokenizer: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A tokenizer.json to count tokens with.")

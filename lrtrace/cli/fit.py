@@ -17,9 +17,7 @@ from lrtrace.robot_profile import NAME
 
 
 def fit_command(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="SAMPLES...", help="Recorded runs (.samples.jsonl).")
-    ],
+    files: Annotated[list[Path], typer.Argument(metavar="SAMPLES", help="Recorded runs (.samples.jsonl).")],
     output: Output,
     base: Annotated[
         str | None,
@@ -38,7 +36,9 @@ def fit_command(
         int, typer.Option(min=MIN_SAMPLES, help="Refuse skills with fewer runs.")
     ] = MIN_SAMPLES,
     on: Annotated[str, typer.Option(help="What was measured, in words, for the profile.")] = "",
-    network: Annotated[float | None, typer.Option(min=0.0, help="Delay to the robot, seconds.")] = None,
+    network: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.0, help="Delay to the robot, seconds.")
+    ] = None,
     check: Annotated[
         list[Path] | None,
         typer.Option(metavar="SAMPLES", help="Runs of another recording that the errors are measured on."),

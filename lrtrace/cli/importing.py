@@ -22,7 +22,7 @@ def import_command(
     tuf: Annotated[
         str, typer.Option(metavar="ERT,ALPHA,BETA", help="Time-utility function of every request.")
     ] = "1.0,-2.0,1.0",
-    network: Annotated[float, typer.Option(help="Delay to the users, seconds.")] = 0.0,
+    network: Annotated[float, typer.Option(metavar="SECONDS", help="Delay to the users, seconds.")] = 0.0,
     json_file: JsonFile = None,
 ) -> None:
     """Turn a request trace of Azure, Mooncake or BurstGPT into ours."""

@@ -26,7 +26,7 @@ def lrtrace_tasks_command(json_file: JsonFile = None) -> None:
 
 def profiles_command(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME|FILE]...", help="Show or check these.")
+        list[str] | None, typer.Argument(metavar="NAME|FILE", help="Show or check these.")
     ] = None,
     json_file: JsonFile = None,
 ) -> None:

@@ -10,10 +10,11 @@ import typer
 
 from lrtrace.cli import compose, fit, importing, listings, record, traces
 from lrtrace.errors import LRTraceError
+from lrtrace.option_kinds import PlainHelpTyper
 
 OK, BAD_INPUT, INTERRUPTED = 0, 2, 130
 
-app = typer.Typer(
+app = PlainHelpTyper(
     name="lrtrace",
     help="Time traces of robots that plan with an LLM: compose, record, import, fit, summarise.",
     add_completion=False,

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +28,7 @@ def record_command(
     output: Output,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE...]", help="Event logs (.jsonl) or recordings (.mcap); or --grid."),
+        typer.Argument(metavar="FILE", help="Event logs (.jsonl) or recordings (.mcap); or --grid."),
     ] = None,
     grid: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Drive a robot through this grid of skills instead.")
@@ -68,9 +69,9 @@ def record_command(
     if grid is not None:
         if files or fleet is None:
             raise BadInput("give --fleet with it, and no files", where="--grid")
-        _drive(
-            read_grid(grid), open_robot_to_record(fleet, robot, speed), output, seed, repetitions, json_file
-        )
+        runs = read_grid(grid)
+        with closing(open_robot_to_record(fleet, robot, speed)) as driver:
+            _drive(runs, driver, output, seed, repetitions, speed, json_file)
         return
     if fleet is not None:
         raise BadInput("goes with --grid", where="--fleet")
@@ -124,19 +125,16 @@ def _drive(
     output: Path,
     seed: int,
     repetitions: int | None,
+    speed: float,
     json_file: Path | None,
 ) -> None:
     """Record a grid. Exits with status 1 if the robot needs a person first."""
 
     def report(state: Recording) -> None:
-        new = state.done - state.resumed
-        left_s = state.robot_s / new * (state.total - state.done)
-        print(f"{state.done}/{state.total} runs, about {left_s:.0f} s of robot time left", file=sys.stderr)
+        left_s = state.left_s / speed
+        print(f"{state.done}/{state.total} runs, about {left_s:.0f} s left", file=sys.stderr)
 
-    try:
-        recording = record_grid(grid, robot, output, seed=seed, repetitions=repetitions, report=report)
-    finally:
-        robot.close()
+    recording = record_grid(grid, robot, output, seed=seed, repetitions=repetitions, report=report)
     lines = [f"{output}: {recording.done} of {recording.total} runs, {recording.samples} new samples"]
     if recording.resumed:
         lines.append(f"{recording.resumed} runs were there already")

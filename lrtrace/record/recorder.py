@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 from lrtrace.errors import BadInput, UnknownName
 from lrtrace.jsonl import decode_jsonl, encode_jsonl, open_trace_input, raw_trace_lines
-from lrtrace.plan_text import parse_trace_calls
+from lrtrace.plan_text import parse_trace_calls, robot_profile_execution_s
 from lrtrace.record.grid import Grid, Unit
 from lrtrace.robot_profile import RobotProfile
 from lrtrace.yaml_file import read_lrtrace_yaml
@@ -49,9 +49,12 @@ class RecordableRobot(Protocol):
 class Recording:
     total: int
     done: int = 0
+    """Number of runs in the file that did not fail."""
     samples: int = 0
     robot_s: float = 0.0
     """Robot time of this recording, seconds."""
+    left_s: float = 0.0
+    """Robot time of the remaining runs, seconds: that of the profile, corrected by the runs so far."""
     resumed: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     stopped: str = ""
@@ -104,8 +107,11 @@ def record_grid(
     recording tries it again. After ``MAX_FAILURES`` failures in a row the recording stops. It does not start if the
     grid's ``begin`` fails, since the robot is not where the runs expect it.
 
+    ``report`` is called before the first run and after each one.
+
     Raises:
-        BadInput: the file cannot be written, or belongs to another grid, seed or robot.
+        BadInput: the file cannot be written, or belongs to another grid, seed or robot; or the robot's profile lacks
+            a skill of the grid.
     """
     schedule = grid.schedule(seed, repetitions)
     mark = {"grid": grid.fingerprint, "seed": seed, "robot": robot.profile.name}
@@ -113,26 +119,33 @@ def record_grid(
     state = Recording(len(schedule))
     remaining = [(key, unit) for key, unit in schedule if key not in finished_keys]
     state.done = state.resumed = len(schedule) - len(remaining)
+    expected_s = [_expected_s(unit, robot.profile) for _, unit in remaining]
+    state.left_s = sum(expected_s)
     try:
         file = output.open("a", encoding="utf-8", newline="\n")
     except OSError as error:
         raise BadInput(f"cannot write it: {error.strerror or error}", where=str(output)) from error
     with file:
+        if remaining and report is not None:
+            report(state)
         if remaining and grid.begin:
             execution = robot.execute(grid.begin, TIMEOUT_S)
             state.robot_s += execution.elapsed_s
             if execution.outcome != "done":
                 state.stopped = f"begin: {execution.message or execution.outcome}"
                 return state
-        failures = 0
-        for key, unit in remaining:
+        failures, begin_s = 0, state.robot_s
+        for number, (key, unit) in enumerate(remaining, 1):
             lines, problem = _run(robot, unit, state)
-            for number, line in enumerate(lines):
-                last = number == len(lines) - 1 and not problem
+            for place, line in enumerate(lines):
+                last = place == len(lines) - 1 and not problem
                 file.write(encode_jsonl({**mark, **line, "run": key, "last": last}))
             file.flush()
             os.fsync(file.fileno())
-            state.done += 1
+            state.done += not problem
+            past_s = sum(expected_s[:number])
+            pace = (state.robot_s - begin_s) / past_s if past_s > 0.0 else 1.0
+            state.left_s = pace * sum(expected_s[number:])
             failures = failures + 1 if problem else 0
             if report is not None:
                 report(state)
@@ -140,6 +153,13 @@ def record_grid(
                 state.stopped = problem
                 break
     return state
+
+
+def _expected_s(unit: Unit, profile: RobotProfile) -> float:
+    try:
+        return sum(robot_profile_execution_s(text, profile) for text in unit.texts)
+    except BadInput as error:
+        raise BadInput(f"{unit.key}: {error.message}", where=f"grid for {profile.name}") from error
 
 
 def _run(robot: RecordableRobot, unit: Unit, state: Recording) -> tuple[list[dict[str, Any]], str]:

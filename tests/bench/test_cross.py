@@ -19,14 +19,48 @@ require_package("sklearn")
 def test_a_table_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cross, "ROBOTS_S", 20.0)
     names = ["fcfs", "timely"]
-    values = cross.benchmark_cross_table(names, ["wid2-400"], [1, 2], Checkpoints())
+    runs = cross.benchmark_cross_table(names, ["wid2-400"], [1, 2], Checkpoints())
     columns = cross.benchmark_cross_measures(["wid2-400"])
-    assert list(values) == names
-    assert all(set(row) == {column.name for column in columns} for row in values.values())
-    assert all(0.0 < value <= 100.0 for value in values["timely"].values())
-    assert cross.best_benchmark_value(values, columns[0]) == max(
-        row[columns[0].name] for row in values.values()
+    assert list(runs) == names
+    assert all(set(row) == {column.name for column in columns} for row in runs.values())
+    assert all(0.0 < value <= 100.0 for values in runs["timely"].values() for value in values)
+    table = cross.cross_table_json(runs, ["wid2-400"])
+    assert cross.best_benchmark_value(table["rows"], columns[0]) == max(
+        row[columns[0].name] for row in table["rows"].values()
     )
+
+
+def test_a_table_has_means_intervals_and_units() -> None:
+    column = "drafts accepted unevenly, 30 CP, latency, s"
+    table = cross.cross_table_json({"edf": {column: [1.0, 3.0]}, "fcfs": {column: [2.0]}}, ["drafts"])
+    assert table["rows"] == {"edf": {column: 2.0}, "fcfs": {column: 2.0}}
+    low, high = table["intervals"]["edf"][column]
+    # Student's t of one degree of freedom: 12.71 times the standard error of the mean, which is 1.
+    assert (low, high) == pytest.approx((-10.71, 14.71))
+    assert table["intervals"]["fcfs"][column] is None  # one seed has none
+    assert table["units"] == {column: "s"}
+    assert table["headline"] == [column]
+    assert table["better"] == {column: "lower"}
+
+
+def test_every_column_has_a_unit() -> None:
+    units = {measure.unit for measure in cross.benchmark_cross_measures(list(cross.WORKLOADS))}
+    assert units == {"%", "s", "s/token"}
+
+
+def test_the_printed_table_has_intervals_and_units(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cross, "ROBOTS_S", 20.0)
+    arguments = ["bench", "cross", "--disciplines", "fcfs", "--workloads", "wid2-400"]
+    assert run_timely_command([*arguments, "--seeds", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "WID2, 400, %" in printed
+    assert "urgent, %" in printed
+    assert " ±" in printed
+    assert "± is half of the 95% interval of the mean over 2 seeds" in printed
+    assert run_timely_command([*arguments, "--seeds", "1"]) == 0
+    assert "±" not in capsys.readouterr().out
 
 
 def test_robots_tasks_do_not_give_the_lengths_of_their_plans_away() -> None:
@@ -39,7 +73,7 @@ def test_robots_tasks_do_not_give_the_lengths_of_their_plans_away() -> None:
 
 
 def test_less_is_better_where_it_is_time() -> None:
-    measure = cross.Measure("s", "s")
+    measure = cross.Measure("s", "s", "s")
     assert cross.best_benchmark_value({"a": {"s": 2.0}, "b": {"s": 1.0}}, measure) == 1.0
 
 
@@ -73,7 +107,7 @@ def test_every_discipline_runs_on_every_workload(tmp_path: Path, monkeypatch: py
     for row in values.values():
         assert set(row) == columns
         assert all(isinstance(value, float) for value in row.values())
-    assert set(table["better"]) == columns
+    assert set(table["better"]) == set(table["units"]) == columns
     assert table["better"]["drafts accepted unevenly, 30 CP, latency, s"] == "lower"
     assert len(table["headline"]) == len(cross.WORKLOADS)
     assert set(table["headline"]) < columns

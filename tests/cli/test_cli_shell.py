@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -64,6 +65,18 @@ def test_a_command_without_a_module_is_not_offered(monkeypatch: pytest.MonkeyPat
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert shell.run_timely_command([name, "--help"]) == 0
     assert f"usage: timely {name}" in capsys.readouterr().out.lower()
+
+
+PROGRAMMERS_TYPE = re.compile(r"<\w+( range)?>|\[Path\]|\.\.\.\]\.\.\.")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["replay", "skill-sets", "explain", "bench live", "bench overhead", "planner train", "predictor costs"],
+)
+def test_help_names_kinds_of_values_in_words(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell.run_timely_command([*words.split(), "--help"]) == 0
+    assert PROGRAMMERS_TYPE.search(capsys.readouterr().out) is None
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -384,7 +385,11 @@ def test_help_and_version(lrtrace: Run) -> None:
     assert "compose" in out
     assert lrtrace("--version")[1].startswith("lrtrace ")
     for command in ("compose", "stats", "sort", "import", "record", "fit", "tasks", "profiles"):
-        assert lrtrace(command, "--help")[0] == 0
+        code, out, _ = lrtrace(command, "--help")
+        assert code == 0
+        assert re.search(r"<\w+( range)?>|\[Path\]|\.\.\.\]\.\.\.", out) is None, (
+            "kinds of values are in words"
+        )
 
 
 def test_main_exits_with_the_code(lrtrace: Run) -> None:

@@ -19,7 +19,7 @@ from timely.bench.papers.justitia import setting as justitia_setting
 from timely.bench.papers.justitia import workloads as justitia_workloads
 from timely.bench.papers.laps_sd import setting as laps_sd
 from timely.bench.papers.sagesched import setting as sagesched_setting
-from timely.bench.papers.seed_statistics import paper_mean
+from timely.bench.papers.seed_statistics import paper_interval, paper_mean
 from timely.bench.papers.semantic import spikes as semantic
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline
@@ -35,6 +35,8 @@ from timely.replay.trace import replay_task_from_job
 Say = Callable[[str], None]
 Run = Callable[[str, int], list[float]]
 """From a discipline's name and a seed to the values of a workload's measures."""
+Runs = dict[str, dict[str, list[float]]]
+"""Values by seed, by discipline and measure."""
 
 ROBOTS = (("wid1", 100), ("wid2", 100), ("wid2", 400), ("wid3", 100))
 """Workloads of TimelyLLM's Table 3, and tokens of each prompt that are in no prefix cache: the scene and the task."""
@@ -61,13 +63,14 @@ class Measure:
     """One column.
 
     Attributes:
-        name: with its unit.
-        short: heading of a column.
+        name: what is measured, in full.
+        short: heading of a column, without the unit.
         more: larger is better.
     """
 
     name: str
     short: str
+    unit: str
     more: bool = False
 
 
@@ -160,9 +163,9 @@ def _drafts(name: str, seed: int) -> list[float]:
 
 def _robot_measures(workload: str, new_tokens: int) -> Iterator[Measure]:
     title = f"{workload.upper()}, {new_tokens}"
-    yield Measure(f"{title} new prompt tokens, % of the most utility", title, more=True)
+    yield Measure(f"{title} new prompt tokens, % of the most utility", title, "%", more=True)
     if workload != "wid3":  # it has no urgent tasks
-        yield Measure(f"{title}, urgent", "urgent", more=True)
+        yield Measure(f"{title}, urgent", "urgent", "%", more=True)
 
 
 WORKLOADS = {
@@ -172,26 +175,28 @@ WORKLOADS = {
     },
     "spikes": CrossWorkload(
         (
-            Measure("spikes up to 100, level 0, s a token", "spikes, level 0"),
-            Measure("the same, all levels", "all"),
+            Measure("spikes up to 100, level 0, s a token", "spikes, level 0", "s/token"),
+            Measure("the same, all levels", "all", "s/token"),
         ),
         _spikes,
     ),
     "applications": CrossWorkload(
         (
-            Measure("applications at 2x, average completion, s", "applications"),
-            Measure("the same, 90th percentile", "p90"),
+            Measure("applications at 2x, average completion, s", "applications", "s"),
+            Measure("the same, 90th percentile", "p90", "s"),
         ),
         _applications,
     ),
     "lengths": CrossWorkload(
         (
-            Measure("uncertain lengths at 8/s, TTLT, s", "lengths, TTLT"),
-            Measure("the same, TTFT", "TTFT"),
+            Measure("uncertain lengths at 8/s, TTLT, s", "lengths, TTLT", "s"),
+            Measure("the same, TTFT", "TTFT", "s"),
         ),
         _lengths,
     ),
-    "drafts": CrossWorkload((Measure("drafts accepted unevenly, 30 CP, latency, s", "drafts"),), _drafts),
+    "drafts": CrossWorkload(
+        (Measure("drafts accepted unevenly, 30 CP, latency, s", "drafts", "s"),), _drafts
+    ),
 }
 """By name, in the order of the columns."""
 
@@ -206,13 +211,13 @@ def benchmark_cross_table(
     seeds: Sequence[int],
     checkpoints: Checkpoints,
     say: Say = lambda line: None,
-) -> dict[str, dict[str, float]]:
-    """Mean over the seeds, by discipline and measure.
+) -> Runs:
+    """Run every discipline on every workload, with every seed.
 
     Raises:
         OutOfTime: the budget of ``checkpoints`` is used up.
     """
-    values: dict[str, dict[str, float]] = {name: {} for name in disciplines}
+    values: Runs = {name: {} for name in disciplines}
     if checkpoints.jobs > 1 and "applications" in workloads:
         # Trained before the processes start, because each of them would train it again.
         justitia_setting.trained_paper_models()
@@ -224,7 +229,7 @@ def benchmark_cross_table(
         for name in disciplines:
             runs = checkpoints.map("cross", _measure, [(workload, name, seed) for seed in seeds])
             for place, measure in enumerate(WORKLOADS[workload].measures):
-                values[name][measure.name] = paper_mean([run[place] for run in runs])
+                values[name][measure.name] = [run[place] for run in runs]
         say(f"{workload}: {len(disciplines)} disciplines")
     return values
 
@@ -233,17 +238,27 @@ def benchmark_cross_measures(workloads: Sequence[str]) -> list[Measure]:
     return [measure for workload in workloads for measure in WORKLOADS[workload].measures]
 
 
-def cross_table_json(values: dict[str, dict[str, float]], workloads: Sequence[str]) -> dict[str, Any]:
-    """``{"rows": {discipline: {column: value}}, "better": {column: "higher" or "lower"}, "headline": [columns]}``.
+def cross_table_json(runs: Runs, workloads: Sequence[str]) -> dict[str, Any]:
+    """The table as plain data; the headline of a workload is the first of its columns.
 
-    The headline of a workload is the first of its columns.
+    ``{"rows": {discipline: {column: mean}}, "intervals": {discipline: {column: [low, high]}}, "better": {column:
+    "higher" or "lower"}, "units": {column: unit}, "headline": [columns]}``. An interval is that of the mean over the
+    seeds (95%), and null of one seed.
     """
+    measures = benchmark_cross_measures(workloads)
     return {
-        "rows": values,
-        "better": {
-            measure.name: "higher" if measure.more else "lower"
-            for measure in benchmark_cross_measures(workloads)
+        "rows": {
+            name: {column: paper_mean(values) for column, values in row.items()} for name, row in runs.items()
         },
+        "intervals": {
+            name: {
+                column: list(paper_interval(values)[1:]) if len(values) > 1 else None
+                for column, values in row.items()
+            }
+            for name, row in runs.items()
+        },
+        "better": {measure.name: "higher" if measure.more else "lower" for measure in measures},
+        "units": {measure.name: measure.unit for measure in measures},
         "headline": [WORKLOADS[workload].measures[0].name for workload in workloads],
     }
 

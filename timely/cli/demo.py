@@ -16,13 +16,15 @@ CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 def command(
     context: typer.Context,
-    seconds: Annotated[float, typer.Option(min=15.0, max=86400, help="How long tasks keep coming.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", min=15.0, max=86400, help="How long tasks keep coming.")
+    ] = 60.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the mix of tasks.")] = 7,
     discipline: Annotated[str, typer.Option(help="Queue discipline.")] = registry.DEFAULT,
     engine: Annotated[str, typer.Option(help="vllm; or scripted: no model.")] = "vllm",
-    out: Annotated[Path, typer.Option(help="Folder of the timeline picture and the results.")] = Path(
-        "out/demo"
-    ),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder of the timeline picture and the results.")
+    ] = Path("out/demo"),
     json_file: JsonFile = None,
 ) -> None:
     """A server on the real model, a ROS 2 bridge, two simulated drones and an arm, a minute of mixed tasks.

@@ -1,6 +1,6 @@
 """The command ``timely``: imports the module of a command, runs it, and prints an error as one line.
 
-A command is a module ``timely/cli/NAME.py`` and a line in ``COMMANDS``.
+A command is a module ``timely/cli/NAME.py`` (``_`` for ``-``) and a line in ``COMMANDS``.
 The module has a function ``command``, with its optional ``CONTEXT_SETTINGS``, or ``app``, a ``typer.Typer``.
 Only the module of the command that runs is imported, so ``timely --help`` never waits for torch.
 """
@@ -21,6 +21,7 @@ import typer.core
 
 import timely
 from lrtrace.errors import LRTraceError
+from lrtrace.option_kinds import PlainHelpTyper
 from timely.core.errors import EngineFailed, Overloaded, TimelyError, UnknownName
 
 COMMANDS: dict[str, str] = {
@@ -35,6 +36,7 @@ COMMANDS: dict[str, str] = {
     "emulate": "Emulate robots on loopback, to try drivers without one.",
     "explain": "Explain why a job of a replay waited, decision by decision.",
     "disciplines": "List the queue disciplines and what each is good at.",
+    "skill-sets": "List skill sets, or show and check some.",
 }
 """Name and summary, short enough for one line of help. A command without its module is not offered."""
 
@@ -125,13 +127,17 @@ def _with_json_to_stdout(arguments: Sequence[str]) -> list[str]:
     return result
 
 
+def _module_name(command: str) -> str:
+    return f"timely.cli.{command.replace('-', '_')}"
+
+
 def available_commands() -> dict[str, str]:
-    return {name: summary for name, summary in COMMANDS.items() if find_spec(f"timely.cli.{name}")}
+    return {name: summary for name, summary in COMMANDS.items() if find_spec(_module_name(name))}
 
 
 def _application(arguments: Sequence[str]) -> typer.Typer:
     """The command tree for this command line: every command by name, only the chosen one in full."""
-    app = typer.Typer(
+    app = PlainHelpTyper(
         name="timely",
         cls=_Commands,
         help="LLM plans for robots, in segments, each in time.",
@@ -161,7 +167,7 @@ def _import_command(name: str) -> ModuleType:
     """Import the module of a command without garbage collection: what imports make is never freed."""
     gc.disable()
     try:
-        return import_module(f"timely.cli.{name}")
+        return import_module(_module_name(name))
     finally:
         gc.freeze()
         gc.enable()

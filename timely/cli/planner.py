@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lrtrace.option_kinds import PlainHelpTyper
 from timely.cli.output import JsonFile, cli_say, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.errors import InvalidInput, Unsupported, check_name
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from timely.planner.evaluate import Score
     from timely.planner.training.train import TrainingStep, TrainOptions
 
-app = typer.Typer(
+app = PlainHelpTyper(
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=True,
@@ -70,7 +71,9 @@ COIN = 0.3
 SkillSets = Annotated[
     list[str] | None, typer.Option("--skill-set", help="Name or YAML file; may be given several times.")
 ]
-Base = Annotated[str | None, typer.Option(help="Model folder; the packaged SmolLM2-135M unless given.")]
+Base = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Model folder; the packaged SmolLM2-135M unless given.")
+]
 Threads = Annotated[int, typer.Option(min=0, help="Threads of torch; 0 leaves it to torch.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 
@@ -79,10 +82,13 @@ Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 def planner_train_command(
     skill_set: SkillSets = None,
     out: Annotated[
-        Path, typer.Option(help="Folder of the adapter; an interrupted training there goes on.")
+        Path,
+        typer.Option(metavar="DIR", help="Folder of the adapter; an interrupted training there goes on."),
     ] = Path("planner"),
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 520,
-    start: Annotated[Path | None, typer.Option(help="Adapter to begin with, instead of none.")] = None,
+    start: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Adapter to begin with, instead of none.")
+    ] = None,
     rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-3,
     seed: Annotated[int, typer.Option(help="Of the examples and the first weights.")] = 0,
     base: Base = None,
@@ -209,7 +215,7 @@ def _print_step(say: Callable[[str], None], step: TrainingStep) -> None:
 @app.command("eval")
 def planner_eval_command(
     adapter: Annotated[
-        Path, typer.Option(help="Folder of the adapter; the shipped one unless given.")
+        Path, typer.Option(metavar="DIR", help="Folder of the adapter; the shipped one unless given.")
     ] = SHIPPED_ADAPTER,
     skill_set: SkillSets = None,
     ways: Annotated[str, typer.Option(help=f"Which to compare, of: {', '.join(WAYS)}.")] = ",".join(WAYS),
@@ -268,7 +274,7 @@ def planner_eval_command(
 @app.command("info")
 def planner_info_command(
     adapter: Annotated[
-        Path, typer.Argument(help="Folder of the adapter; the shipped one unless given.")
+        Path, typer.Argument(metavar="DIR", help="Folder of the adapter; the shipped one unless given.")
     ] = SHIPPED_ADAPTER,
     json_file: JsonFile = None,
 ) -> None:
@@ -299,7 +305,9 @@ def planner_info_command(
 
 @app.command("latency")
 def planner_latency_command(
-    planner: Annotated[str | None, typer.Option(help="Folder; the shipped one unless given.")] = None,
+    planner: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Folder; the shipped one unless given.")
+    ] = None,
     number: Annotated[int, typer.Option("--cases", min=1, help="Tasks a skill set.")] = 24,
     seed: Annotated[int, typer.Option(help="Of the tasks.")] = 1,
     json_file: JsonFile = None,

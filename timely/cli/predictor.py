@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from lrtrace.option_kinds import PlainHelpTyper
 from timely.cli.output import JsonFile, check_cli_output_file, write_cli_json
 from timely.core.errors import InvalidInput
 from timely.core.files import STDOUT
@@ -22,14 +23,14 @@ from timely.disciplines.requirements import LEVELS
 from timely.predictor_training import labelled_texts
 from timely.predictor_training.from_traces import predictor_history_from_traces, train_costs
 
-app = typer.Typer(
+app = PlainHelpTyper(
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=True,
     help="Train predictor files from traces or labelled texts, and judge them.",
 )
 
-Traces = Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Traces, *.lrtrace.jsonl.")]
+Traces = Annotated[list[Path], typer.Argument(metavar="TRACE", help="Traces, *.lrtrace.jsonl.")]
 Target = Annotated[
     Path,
     typer.Option(
@@ -39,7 +40,7 @@ Target = Annotated[
 Texts = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILE...",
+        metavar="FILE",
         help="CSV with a header or JSON lines: text and its label; or traces, *.lrtrace.jsonl.",
     ),
 ]

@@ -64,7 +64,9 @@ def command(
             min=0, help="Draft tokens a round of speculative decoding, for jobs with an acceptance."
         ),
     ] = None,
-    until: Annotated[float | None, typer.Option(min=0.0, help="Stop at this time of the trace, s.")] = None,
+    until: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.0, help="Stop at this time of the trace, s.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
     journal: Annotated[bool, typer.Option(help="Keep decisions, for `timely explain`.")] = True,
     html: Annotated[

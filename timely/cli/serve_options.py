@@ -6,7 +6,10 @@ from typing import Annotated
 import typer
 
 Model = Annotated[
-    str | None, typer.Option(help="Folder or Hugging Face name; the packaged SmolLM2-135M unless given.")
+    str | None,
+    typer.Option(
+        metavar="DIR|NAME", help="Folder or Hugging Face name; the packaged SmolLM2-135M unless given."
+    ),
 ]
 Planner = Annotated[
     str | None,

@@ -12,7 +12,7 @@ import pytest
 from lrtrace.cli import run_lrtrace_command
 from lrtrace.errors import BadInput
 from lrtrace.fit.execution_time import fit_samples
-from lrtrace.plan_text import parse_trace_calls
+from lrtrace.plan_text import parse_trace_calls, robot_profile_execution_s
 from lrtrace.profiles import load_profile
 from lrtrace.record.grid import Grid, read_grid
 from lrtrace.record.recorder import MAX_FAILURES, RecordedExecution, open_robot_to_record, record_grid
@@ -84,7 +84,7 @@ def test_single_calls_become_samples_that_fit(grid: Grid, tmp_path: Path) -> Non
     counts: list[int] = []
     recording = record_grid(grid, drone, out, seed=1, report=lambda state: counts.append(state.done))
     assert drone.texts[0] == "mu(20);"
-    assert counts == list(range(1, 37))
+    assert counts == list(range(37)), "before the first run, and after each one"
     assert (recording.done, recording.samples, recording.stopped) == (36, 60, "")
     samples = list(read_recorded_samples(out))
     assert len(samples) == 60, "the unit with two calls in one text says nothing"
@@ -166,8 +166,37 @@ def test_a_robot_that_keeps_failing_ends_the_recording(grid: Grid, tmp_path: Pat
     assert all(sample.elapsed_s > 0.5 for sample in read_recorded_samples(out)), "failures are no samples"
     again = record_grid(grid, Drone(), out, seed=1)
     assert again.done == 36
-    assert again.resumed == recording.done - MAX_FAILURES, "with a new battery they are tried again"
+    assert again.resumed == recording.done, "with a new battery the failed ones are tried again"
     assert len(list(read_recorded_samples(out))) >= 60
+
+
+def test_the_time_left_is_the_profiles_corrected_by_the_runs_so_far(grid: Grid, tmp_path: Path) -> None:
+    """The first line of a recording says how long it takes, and a slow begin changes nothing."""
+
+    class Slow(Drone):
+        def execute(self, text: str, timeout_s: float) -> RecordedExecution:
+            self.texts.append(text)
+            if text == "mu(20);":
+                return RecordedExecution("done", 1000.0)
+            return RecordedExecution("done", 2.0 * robot_profile_execution_s(text, self.profile))
+
+    left_s: list[float] = []
+    recording = record_grid(
+        grid, Slow(), tmp_path / "d.samples.jsonl", seed=1, report=lambda state: left_s.append(state.left_s)
+    )
+    whole_s = recording.robot_s - 1000.0
+    assert left_s[0] == pytest.approx(whole_s / 2.0), "by the profile"
+    assert left_s[1] == pytest.approx(whole_s, rel=0.2), "twice as slow"
+    assert left_s == [left_s[0], *sorted(left_s[1:], reverse=True)]
+    assert left_s[-1] == 0.0
+
+
+def test_a_skill_that_the_robot_lacks_is_named_before_it_moves(tmp_path: Path) -> None:
+    file, drone = tmp_path / "grid.yaml", Drone()
+    file.write_text('runs: [{do: ["mf(20)"]}, {do: ["hop(20)"]}]')
+    with pytest.raises(BadInput, match=r"hop\(20\): .*unknown skill 'hop'"):
+        record_grid(read_grid(file), drone, tmp_path / "d.samples.jsonl")
+    assert drone.texts == []
 
 
 @pytest.mark.parametrize("other", [{"seed": 2}, {"profile": "sim-drone"}])

@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 
 import typer
 
+from lrtrace.option_kinds import PlainHelpTyper
 from timely.core.errors import Unsupported
 
 GROUP = "timely.bench"
@@ -58,7 +59,7 @@ def _not_installed(name: str) -> Callable[[], None]:
 
 def make_app(others: Mapping[str, Callable[..., None]]) -> typer.Typer:
     """All benchmarks as one command group; ``others`` are those of other packages."""
-    app = typer.Typer(help="Measure claims of the papers, overheads, latencies.", no_args_is_help=True)
+    app = PlainHelpTyper(help="Measure claims of the papers, overheads, latencies.", no_args_is_help=True)
     for name in BENCHMARKS:
         module = import_module(f"timely.cli.bench.{name.replace('-', '_')}")
         app.command(name, context_settings=getattr(module, "CONTEXT_SETTINGS", None))(module.command)

@@ -35,8 +35,10 @@ def command(
     profile: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="Step times of the machine.")
     ] = "rtx4090-llama3-8b",
-    data: Annotated[Path | None, typer.Option(help="Folder with real traces, for the chats of two.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the plot.")] = Path("out/capacity"),
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder with real traces, for the chats of two.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the plot.")] = Path("out/capacity"),
     resume: Resume = None,
     budget: Budget = None,
     jobs: Jobs = 1,

@@ -11,7 +11,9 @@ from timely.cli.output import JsonFile
 def command(
     seeds: Annotated[int, typer.Option(min=1, help="How many workloads.")] = 5,
     workload: Annotated[str, typer.Option(help="wid1, wid2 or wid3.")] = "wid2",
-    seconds: Annotated[float, typer.Option(min=10, max=86400, help="How much of each.")] = 300.0,
+    seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", min=10, max=86400, help="How much of each.")
+    ] = 300.0,
     discipline: Annotated[str, typer.Option(help="Queue discipline.")] = "timely",
     json_file: JsonFile = None,
 ) -> None:

@@ -47,19 +47,24 @@ def command(
     for name in workload_names:
         check_name("workload", name, cross.WORKLOADS, where="--workloads")
     with resumable_cli_checkpoints(resume, budget, jobs) as checkpoints:
-        values = cross.benchmark_cross_table(
+        runs = cross.benchmark_cross_table(
             names, workload_names, list(range(1, seeds + 1)), checkpoints, print_cli_progress
         )
     columns = cross.benchmark_cross_measures(workload_names)
-    table = cross.cross_table_json(values, workload_names)
+    table = cross.cross_table_json(runs, workload_names)
     data = {"command": cli_command_line(context), "seeds": seeds, **table}
-    best = {column.name: cross.best_benchmark_value(values, column) for column in columns}
+    means = table["rows"]
+    best = {column.name: cross.best_benchmark_value(means, column) for column in columns}
 
     def cell(name: str, column: str) -> str:
-        value = values[name][column]
-        near = abs(value - best[column]) <= NEAR * abs(best[column])
-        return f"**{value:.4g}**" if near else f"{value:.4g}"
+        mean, interval = means[name][column], table["intervals"][name][column]
+        width = "" if interval is None else f" ±{interval[1] - mean:.2g}"
+        near = abs(mean - best[column]) <= NEAR * abs(best[column])
+        return f"**{mean:.4g}{width}**" if near else f"{mean:.4g}{width}"
 
     rows = [(f"`{name}`", *(cell(name, column.name) for column in columns)) for name in names]
-    headings = ("discipline", *(column.short for column in columns))
-    show_bench_result(json_file, data, headings, rows, markdown=markdown)
+    headings = ("discipline", *(f"{column.short}, {column.unit}" for column in columns))
+    notes = (
+        [f"± is half of the 95% interval of the mean over {seeds} seeds (Student's t)."] if seeds > 1 else []
+    )
+    show_bench_result(json_file, data, headings, rows, *notes, markdown=markdown)

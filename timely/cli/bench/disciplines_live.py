@@ -30,7 +30,9 @@ def command(
             help="Comma-separated; all by default. a+b+c switches between them while one load is served."
         ),
     ] = "",
-    seconds: Annotated[float, typer.Option(min=1, max=86400, help="Duration of the load under each.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, max=86400, help="Duration of the load under each.")
+    ] = 60.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the ordinary requests.")] = 1,
     resume: Resume = None,
     budget: Budget = None,

@@ -13,7 +13,9 @@ from timely.core.errors import InvalidInput
 
 
 def command(
-    data: Annotated[Path, typer.Option(help="Folder with mts_dialog/MTS-Dialog-TrainingSet.csv.")],
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder with mts_dialog/MTS-Dialog-TrainingSet.csv.")
+    ],
     texts: Annotated[int, typer.Option(min=1, help="How many dialogues.")] = 120,
     json_file: JsonFile = None,
 ) -> None:

@@ -24,9 +24,9 @@ RUN_S = 540.0
 
 def command(
     context: typer.Context,
-    out: Annotated[Path, typer.Option(help="Folder of the stages; a later call goes on in it.")] = Path(
-        "out/gpu"
-    ),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder of the stages; a later call goes on in it.")
+    ] = Path("out/gpu"),
     size: Annotated[
         str | None,
         typer.Option(metavar="tiny|8b|24b", help="Of the model; what the machine takes unless given."),

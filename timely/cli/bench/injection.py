@@ -23,7 +23,9 @@ PROGRESS_EVERY = 50
 def command(
     cases: Annotated[int, typer.Option(min=1, help="Number of attacks.")] = 600,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the attacks.")] = 0,
-    model: Annotated[str | None, typer.Option(help="Folder or name; the packaged model by default.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="DIR|NAME", help="Folder or name; the packaged model by default.")
+    ] = None,
     grammar: Annotated[
         str, typer.Option(help="Decode with the grammar, without it, or both: on, off, both.")
     ] = "both",

@@ -41,9 +41,9 @@ def command(
         ),
     ] = "cpu-smollm2",
     model: Annotated[str | None, typer.Option(metavar="DIR|NAME", help="To serve; the built-in one.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the runs; a later call goes on in it.")] = Path(
-        "out/live"
-    ),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder of the runs; a later call goes on in it.")
+    ] = Path("out/live"),
     budget: Annotated[
         float | None,
         typer.Option(min=0.0, metavar="SECONDS", help="Begin no run after so long; 0 only reports."),

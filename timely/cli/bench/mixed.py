@@ -22,7 +22,7 @@ def command(
     robots: Annotated[int, typer.Option(min=1, help="Robots; every third has urgent tasks.")] = 8,
     chats: Annotated[int, typer.Option(min=1, help="Chats at once.")] = 24,
     seconds: Annotated[
-        float, typer.Option(min=5, max=86400, help="Duration of each of the three loads.")
+        float, typer.Option(metavar="SECONDS", min=5, max=86400, help="Duration of each of the three loads.")
     ] = 60.0,
     quick: Annotated[
         bool, typer.Option("--quick", help=f"Loads of {QUICK_S:.0f} s, whatever --seconds says.")

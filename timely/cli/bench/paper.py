@@ -39,7 +39,7 @@ def command(
         str, typer.Argument(metavar="NAME", help="timelyllm, semantic, justitia, sagesched or laps-sd.")
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many; ten or more for the record.")] = 10,
-    out: Annotated[Path, typer.Option(help="Folder of the plots.")] = Path("out/paper"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the plots.")] = Path("out/paper"),
     data: Annotated[
         Path | None,
         typer.Option(

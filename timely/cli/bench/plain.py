@@ -31,7 +31,7 @@ def command(
     quick: Annotated[
         bool, typer.Option("--quick", help="Half the requests; each server is started once and stays.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder of logs and results.")] = Path("out/plain"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of logs and results.")] = Path("out/plain"),
     json_file: JsonFile = None,
 ) -> None:
     """Ordinary requests over those of stock vLLM.
