@@ -91,6 +91,7 @@ def command(
     """
     from timely.disciplines.predictors.request_annotator import Predictors
     from timely.engines.vllm.arguments import VllmOptions
+    from timely.plans.skill_set_check import check_skill_sets
     from timely.server.listener import tls_files
     from timely.server.run import serve_engine
     from timely.server.settings import ServerSettings
@@ -102,6 +103,7 @@ def command(
     if engine != "vllm":
         _refuse_vllm_options({"--client-grammars": client_grammars, "--objective": objectives})
     _check_files_differ({"--event-log": event_log, "--audit-log": audit_log, "--journal": journal})
+    check_skill_sets()
     predictors = Predictors.read(predictor or ())
     if otlp_endpoint is not None:
         check_http_url(otlp_endpoint, "http://127.0.0.1:4318/v1/traces", where="--otlp-endpoint")

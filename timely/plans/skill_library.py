@@ -42,16 +42,15 @@ def find_skill_set(name: str) -> SkillSet:
     Raises:
         UnknownName: there is none; the message lists the names. InvalidInput: its file is broken.
     """
+    return _load(_locate(name))
+
+
+def _locate(name: str) -> Path:
     if isinstance(name, str) and _NAME.fullmatch(name):
         for folder in skill_folders():
             file = folder / f"{name}.yaml"
             if file.is_file():
-                skill_set = _load(file)
-                if skill_set.name != name:
-                    raise InvalidInput(
-                        f"name is {skill_set.name!r}, the file is {file.name}", where=f"{file}, name"
-                    )
-                return skill_set
+                return file
     raise UnknownName("skill set", name, skill_set_names(), where="skill_set")
 
 
@@ -74,16 +73,25 @@ def find_skill_set_copy(name: str, fingerprint: str) -> SkillSet:
     return skill_set
 
 
+def skill_set_file(name_or_path: str | Path) -> Path:
+    """The file of a skill set by name, or the given file (anything with a slash or ending in .yaml or .yml).
+
+    Raises:
+        UnknownName: no such name.
+    """
+    text = os.fspath(name_or_path)
+    if isinstance(name_or_path, Path) or "/" in text or os.sep in text or text.endswith((".yaml", ".yml")):
+        return Path(text)
+    return _locate(text)
+
+
 def load_skill_set(name_or_path: str | Path) -> SkillSet:
-    """The skill set of that name, or of that YAML file (anything with a slash or ending in .yaml or .yml).
+    """The skill set of that name, or of that file; see ``skill_set_file``.
 
     Raises:
         UnknownName: no such name. InvalidInput: the file is missing or broken; the message names file, line and field.
     """
-    text = os.fspath(name_or_path)
-    if isinstance(name_or_path, Path) or "/" in text or os.sep in text or text.endswith((".yaml", ".yml")):
-        return _load(Path(text))
-    return find_skill_set(text)
+    return _load(skill_set_file(name_or_path))
 
 
 def _load(path: Path) -> SkillSet:
@@ -108,6 +116,10 @@ def _build(path: Path, _mtime_ns: int, _size: int) -> SkillSet:
         raise InvalidInput(
             _reason(first["msg"], first.get("input")), where=_where(file, first["loc"])
         ) from error
+    if skill_set.name != path.stem:
+        raise InvalidInput(
+            f"name is {skill_set.name!r}, the file is {path.name}", where=_where(file, ("name",))
+        )
     if skill_set.language == "text":
         return skill_set
     plans = [(("examples", index, "plan"), example.plan) for index, example in enumerate(skill_set.examples)]

@@ -4,10 +4,8 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-
-from timely.server.tasks.robot_roster import BridgeRobot
 
 log = logging.getLogger(__name__)
 
@@ -25,16 +23,14 @@ class StopFollower:
 
     Attributes:
         principal: name of the principal that opened it.
-        bridge: identity of the bridge; empty if it has none.
-        robots: the robots of the bridge.
+        agents: the robots of the bridge.
         token: proves that an acknowledgement comes from the reader of this stream, and is of the latest stop.
         wake: set when there is something to send.
         displaced: the stream ends, because a newer one took its place.
     """
 
     principal: str
-    bridge: str
-    robots: frozenset[BridgeRobot]
+    agents: frozenset[str]
     token: str = field(default_factory=_new_token)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     displaced: bool = False
@@ -49,34 +45,33 @@ class StopFollowers:
 
     def __init__(self) -> None:
         self._by_token: dict[str, StopFollower] = {}
-        self._robot_streams: Counter[BridgeRobot] = Counter()
+        self._agent_streams: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._by_token)
 
     @property
-    def robots(self) -> Mapping[BridgeRobot, int]:
-        """The robots with an open stream, and how many each has."""
-        return self._robot_streams
+    def agents(self) -> Collection[str]:
+        return self._agent_streams.keys()
 
-    def add(self, principal: str, agents: Iterable[str], bridge: str = "") -> StopFollower:
+    def add(self, principal: str, agents: Iterable[str]) -> StopFollower:
         streams = Counter(follower.principal for follower in self._by_token.values())
         if streams[principal] >= MAX_PRINCIPAL_STREAMS:
             self._displace(principal)
         elif len(self) >= MAX_STREAMS:
             self._displace(streams.most_common(1)[0][0])
-        follower = StopFollower(principal, bridge, frozenset(BridgeRobot(agent, bridge) for agent in agents))
+        follower = StopFollower(principal, frozenset(agents))
         self._by_token[follower.token] = follower
-        self._robot_streams.update(follower.robots)
+        self._agent_streams.update(follower.agents)
         return follower
 
     def remove(self, follower: StopFollower) -> None:
         """Remove a stream that has ended; a second call changes nothing."""
         if self._by_token.pop(follower.token, None) is not None:
-            for robot in follower.robots:
-                self._robot_streams[robot] -= 1
-                if not self._robot_streams[robot]:
-                    del self._robot_streams[robot]
+            for agent in follower.agents:
+                self._agent_streams[agent] -= 1
+                if not self._agent_streams[agent]:
+                    del self._agent_streams[agent]
 
     def find(self, token: str) -> StopFollower | None:
         return self._by_token.get(token)
@@ -97,7 +92,7 @@ class StopFollowers:
         """End the principal's oldest stream; one whose robots other streams have too comes first."""
         own = [follower for follower in self._by_token.values() if follower.principal == principal]
         spare = (
-            follower for follower in own if all(self._robot_streams[robot] > 1 for robot in follower.robots)
+            follower for follower in own if all(self._agent_streams[agent] > 1 for agent in follower.agents)
         )
         oldest = next(spare, own[0])
         log.info("%s follows the stop with too many streams: the oldest ends", principal)

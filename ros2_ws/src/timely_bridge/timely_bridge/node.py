@@ -260,8 +260,7 @@ class BridgeNode(ManagedNode):
         """Follow the server's stop with a loop and a connection of its own, so that no goal can hold it up."""
         client: Any = self._client_factory(settings.server_url)
         try:
-            robots = [robot.name for robot in settings.robots]
-            await ServerStop(client, self.fleet_stop, robots, self._journal.identity).run()
+            await ServerStop(client, self.fleet_stop, [robot.name for robot in settings.robots]).run()
         finally:
             await client.close()
 
