@@ -62,6 +62,11 @@ def test_the_journal_is_lines_of_json(tmp_path: Path) -> None:
         ["tello", "--loss", "much"],
         ["tello", "--host", "203.0.113.9"],
         ["tello", "--log", "/no/such/folder/log"],
+        ["tello", "--battery", "500"],
+        ["tello", "--battery", "nan"],
+        ["tello", "--state-port", "70000"],
+        ["tello", "--state-port", "0"],
+        ["tello", "--speed", "inf"],
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
@@ -71,6 +76,25 @@ def test_bad_input_is_one_line_and_exit_code_2(
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert err.startswith("timely-emulate")
+
+
+def test_the_fate_of_answers_does_not_depend_on_the_state_stream() -> None:
+    """How many packets of state lie between two answers depends on the time, and the seed must not."""
+    fates: list[list[bytes]] = []
+    for packets in (0, 7):
+        drone = TelloEmulator(own_host(93), 0, faults=NetworkFaults(loss=0.5), seed=3)
+        try:
+            drone.body.awake, drone._client = True, ("127.0.0.1", 9)
+            for number in range(20):
+                for _ in range(packets):
+                    drone._send_state()
+                drone._take(f"speed {10 + number}".encode(), ("127.0.0.1", 9))
+                drone._take(f"speed {number}".encode(), ("127.0.0.1", 9))
+            fates.append([item[3] for item in sorted(drone._outbox) if item[2] is drone._commands])
+        finally:
+            drone.close()
+    assert 5 < len(fates[0]) < 35
+    assert fates[0] == fates[1]
 
 
 def ask(client: socket.socket, address: tuple[str, int], text: str) -> str:

@@ -78,6 +78,80 @@ def test_every_alert_says_what_to_do() -> None:
         assert re.fullmatch(r"\d+[sm]", rule["for"])
 
 
+def test_both_sides_of_an_operator_have_the_same_labels() -> None:
+    """A sum without `by` has no labels, so it meets no other series, and the alert never fires."""
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())["groups"][0]["rules"]
+    for rule in rules:
+        sides = re.split(r"\b(?:and|or|unless)\b(?!\s*on\b)", rule["expr"])
+        assert len({bool(re.search(r"\bsum\b", side)) for side in sides}) == 1, rule["alert"]
+
+
+TARGET = 'job="timely",instance="hall:8000"'
+ALERT_SCENES = {
+    "TimelyDown": {"up{T}": "0+0x60"},
+    "TimelyEngineDied": {"timely_engine_deaths_total{T}": "0+0x20 1+0x40"},
+    "TimelyUrgentTasksLate": {
+        'timely_utility_sum{class="urgent",T}': "0+1x60",
+        'timely_utility_max_sum{class="urgent",T}': "0+2x60",
+    },
+    "TimelyTasksFail": {
+        'timely_tasks_total{outcome="failed",class="normal",T}': "0+1x60",
+        'timely_tasks_total{outcome="complete",class="normal",T}': "0+9x60",
+    },
+    "TimelyTasksRefused": {'timely_tasks_total{outcome="refused",class="normal",T}': "0+1x60"},
+    "TimelyMemoryFull": {
+        "timely_engine_kv_usage_ratio{T}": "0.99+0x60",
+        "timely_engine_evictions_total{T}": "0+1x60",
+    },
+    "TimelyEngineStalled": {
+        'timely_engine_generations{state="waiting",T}': "3+0x60",
+        'timely_engine_generations{state="running",T}': "1+0x60",
+        "timely_engine_steps_total{T}": "700+0x60",
+    },
+    "TimelyEngineGone": {"up{T}": "1+0x60"},
+    "TimelyStateUnsaved": {"timely_state_unsaved{T}": "1+0x60"},
+    "TimelyFleetStopped": {"timely_fleet_stopped{T}": "1+0x60"},
+}
+"""For each alert the series in which it fires, in promtool's notation: start, step and number of scrapes."""
+
+
+def test_every_alert_has_a_scene() -> None:
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())["groups"][0]["rules"]
+    assert {rule["alert"] for rule in rules} == set(ALERT_SCENES)
+
+
+@pytest.mark.process
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool, of Debian's package prometheus")
+@pytest.mark.parametrize("interval_s", [15, 60])
+def test_every_alert_fires_in_its_scene(tmp_path: Path, interval_s: int) -> None:
+    """Every 60 s is what Prometheus does where its configuration says nothing."""
+    tests = [
+        {
+            "name": alert,
+            "interval": f"{interval_s}s",
+            "input_series": [
+                {"series": name.replace("T}", f"{TARGET}}}"), "values": values}
+                for name, values in series.items()
+            ],
+            "promql_expr_test": [
+                {
+                    "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
+                    "eval_time": f"{30 * interval_s}s",
+                    "exp_samples": [{"labels": "{}", "value": 1}],
+                }
+            ],
+        }
+        for alert, series in ALERT_SCENES.items()
+    ]
+    file = tmp_path / "scenes.yaml"
+    rules = str(DEPLOY / "prometheus" / "alerts.yaml")
+    file.write_text(yaml.safe_dump({"rule_files": [rules], "evaluation_interval": "15s", "tests": tests}))
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(file)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_panels_do_not_overlap() -> None:
     panels = json.loads((DEPLOY / "grafana" / "timely.json").read_text())["panels"]
     cells = [

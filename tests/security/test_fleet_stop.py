@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -226,9 +227,9 @@ def test_streams_of_one_principal_do_not_displace_those_of_another(monkeypatch: 
     assert (flood[1].displaced, first.displaced, second.displaced) == (True, False, False)
 
 
-def follow(bridge: TimelyClient, *agents: str) -> None:
+def follow(bridge: TimelyClient, *agents: str, bridge_id: str = "") -> None:
     """Follow the stop for a moment."""
-    orders = bridge.stop_orders(agents)
+    orders = bridge.stop_orders(agents, bridge_id)
     next(orders)
     orders.close()
 
@@ -250,6 +251,128 @@ def test_robots_of_a_bridge_that_left_are_unknown_until_an_operator_removes_them
         orders.close()
     with fleet(state_dir=tmp_path) as served, client(served) as timely:
         assert list(timely.stop_fleet(deadline_s=0.0)["robots"]) == ["drone-3"]
+
+
+def test_two_bridges_of_one_robot_name_each_acknowledge_their_own(
+    served: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    with client(served) as timely, client(served) as hall, client(served) as lab:
+        streams = [hall.stop_orders(["arm"], "hall"), lab.stop_orders(["arm"], "lab")]
+        for stream in streams:
+            next(stream)
+        assert timely.stop_state()["duplicates"] == {"arm": ["hall", "lab"]}
+        assert "timely_fleet_duplicate_robots 1.0" in served.http.get("/metrics").text
+        assert "arm: several bridges have a robot of this name" in caplog.text
+        stop_id = timely.stop_fleet(deadline_s=0.0)["stop_id"]
+        for stream in streams:
+            next(stream)
+        hall.acknowledge_stop(stop_id, "arm", "at_rest")
+        state = timely.stop_state()
+        assert (state["robots"]["arm"]["state"], state["success"]) == ("unknown", False)
+        assert state["robots"]["arm"]["by_bridge"] == {"hall": "at_rest", "lab": "unknown"}
+        lab.acknowledge_stop(stop_id, "arm", "halted")
+        state = timely.stop_state()
+        assert (state["robots"]["arm"]["state"], state["success"]) == ("halted", True)
+        for stream in streams:
+            stream.close()
+
+
+def test_a_bridge_is_the_same_after_its_restart_and_that_of_the_server(tmp_path: Path) -> None:
+    for _ in range(2):
+        with fleet(state_dir=tmp_path) as served, client(served) as timely:
+            for _ in range(2):
+                with client(served) as bridge:
+                    follow(bridge, "arm", bridge_id="hall")
+            with client(served) as other:
+                follow(other, "arm", bridge_id="lab")
+            assert timely.stop_state()["duplicates"] == {"arm": ["hall", "lab"]}
+
+
+def test_a_bridge_that_an_operator_replaced_is_removed_and_the_other_stays(tmp_path: Path) -> None:
+    with fleet(state_dir=tmp_path) as served, client(served) as timely, client(served) as bridge:
+        follow(bridge, "arm", bridge_id="old")
+        orders = bridge.stop_orders(["arm"], "new")
+        next(orders)
+        stop_id = timely.stop_fleet(deadline_s=0.0)["stop_id"]
+        next(orders)
+        bridge.acknowledge_stop(stop_id, "arm", "at_rest")
+        assert not timely.stop_state()["success"]
+        assert timely.remove_stop_robots(["arm"]) == ["arm"]
+        state = timely.stop_state()
+        assert (state["success"], state["duplicates"]) == (True, {})
+        with pytest.raises(Conflict, match="arm"):
+            timely.remove_stop_robots(["arm"])
+        orders.close()
+    with fleet(state_dir=tmp_path) as served, client(served) as timely:
+        assert timely.stop_state()["duplicates"] == {}
+
+
+def test_two_streams_of_one_name_without_an_identity_are_visible(served: Fleet) -> None:
+    with client(served) as timely, client(served) as first, client(served) as second:
+        streams = [first.stop_orders(["arm"]), second.stop_orders(["arm"])]
+        for stream in streams:
+            next(stream)
+        assert timely.stop_state()["duplicates"] == {"arm": ["", ""]}
+        for stream in streams:
+            stream.close()
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_bridge_that_gets_an_identity_takes_its_robots_over(served: Fleet, is_open: bool) -> None:
+    """Another bridge of an earlier release that follows now keeps its own."""
+    with client(served) as timely, client(served) as earlier, client(served) as bridge:
+        past = earlier.stop_orders(["arm"])
+        next(past)
+        stop_id = timely.stop_fleet(deadline_s=0.0)["stop_id"]
+        if not is_open:
+            past.close()
+            served.until(lambda: served.service.fleet_stop.latch.view()["bridges"] == 0)
+        orders = bridge.stop_orders(["arm"], "hall")
+        next(orders)
+        bridge.acknowledge_stop(stop_id, "arm", "at_rest")
+        state = timely.stop_state()
+        assert (state["success"], "arm" in state["duplicates"]) == (not is_open, is_open)
+        orders.close()
+        past.close()
+
+
+def test_robots_of_an_earlier_release_are_read_and_it_reads_those_of_this_one(tmp_path: Path) -> None:
+    """The first file is as releases wrote it before bridges had an identity. It stays as it is."""
+    (tmp_path / "robots.json").write_text('{"robots": ["arm", "drone"], "complete": true}')
+    with fleet(state_dir=tmp_path) as served, client(served) as timely, client(served) as bridge:
+        follow(bridge, "arm", bridge_id="hall")
+        answer = timely.stop_fleet(deadline_s=0.0)
+        assert (list(answer["robots"]), answer["duplicates"]) == (["arm", "drone"], {})
+    saved_file = json.loads((tmp_path / "robots.json").read_text())
+    assert (sorted(saved_file["robots"]), saved_file["complete"]) == (["arm", "drone"], True)
+    assert saved_file["bridges"] == {"arm": ["hall"]}
+    assert sorted(json.loads((tmp_path / "stop.json").read_text())["robots"]) == ["arm", "drone"]
+
+
+def test_an_operator_says_whose_robot_is_at_rest(guarded: Guarded) -> None:
+    url = guarded.fleet.url
+    with TimelyClient(url, token=TOKENS["ops"]) as ops, TimelyClient(url, token=TOKENS["drones"]) as bridge:
+        for name in ("hall", "lab"):
+            follow(bridge, "drone-1", bridge_id=name)
+        stop_id = ops.stop_fleet(deadline_s=0.0)["stop_id"]
+        with pytest.raises(Conflict, match="hall, lab"):
+            ops.acknowledge_stop(stop_id, "drone-1", "at_rest")
+        for name in ("hall", "lab"):
+            assert not ops.stop_state()["success"]
+            ops.acknowledge_stop(stop_id, "drone-1", "at_rest", bridge=name)
+        assert ops.stop_state()["success"]
+
+
+def test_a_late_acknowledgement_of_a_bridge_with_an_operators_token_is_of_its_stop(guarded: Guarded) -> None:
+    with TimelyClient(guarded.fleet.url, token=TOKENS["ops"]) as bridge:
+        orders = bridge.stop_orders(["drone-1"], "hall")
+        next(orders)
+        stop_id = bridge.stop_fleet(deadline_s=0.0)["stop_id"]
+        next(orders)
+        bridge.stop_fleet(deadline_s=0.0)
+        with pytest.raises(NotAllowed, match="stream_token"):
+            bridge.acknowledge_stop(stop_id, "drone-1", "at_rest")
+        orders.close()
 
 
 def test_more_robots_than_the_roster_holds_are_no_success(

@@ -15,7 +15,7 @@ from manual_clock import ManualClock
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from timely.core.errors import Unsupported
-from timely.server.telemetry.traces import TaskTraces
+from timely.server.telemetry.traces import TaskSpan, TaskTraces
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -83,6 +83,22 @@ def test_a_task_without_a_trace_begins_one() -> None:
         spans = run_task(headers)
         assert len({span.trace_id for span in spans}) == 1
         assert [span.name for span in spans if not span.parent_span_id] == ["task"]
+
+
+def test_a_clock_that_is_set_while_the_server_runs_dates_the_next_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A computer without a battery for its clock gets the time from the network, perhaps after the server's start."""
+    clock, wall_s = ManualClock(), [1000.0]
+    monkeypatch.setattr("timely.server.telemetry.traces.time.time", lambda: wall_s[0])
+    with collector() as (url, spans):
+        traces = TaskTraces(url, clock)
+        wall_s[0] = 2_000_000_000.0
+        inside = TaskSpan("generate", clock.now() - 2.0, clock.now() - 1.0)
+        traces.export(TaskSpan("task", clock.now() - 2.0, clock.now(), children=(inside,)), None)
+        traces.close()
+    times_s = {(span.start_time_unix_nano / 1e9, span.end_time_unix_nano / 1e9) for span in spans}
+    assert times_s == {(1_999_999_998.0, 2_000_000_000.0), (1_999_999_998.0, 1_999_999_999.0)}
 
 
 def test_a_wrong_trace_context_in_a_body_is_named() -> None:

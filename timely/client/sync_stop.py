@@ -20,11 +20,12 @@ class StopStream:
         connected: the event stream is open. A bridge may show that the server cannot reach it.
     """
 
-    def __init__(self, connection: Connection, agents: Sequence[str]) -> None:
+    def __init__(self, connection: Connection, agents: Sequence[str], bridge: str = "") -> None:
         self.connected = False
         self._connection = connection
         self._agents = agents
-        self._url = str(httpx.URL("/v1/stop/events", params={"agent": list(agents)}))
+        params = {"agent": list(agents)} | ({"bridge": [bridge]} if bridge else {})
+        self._url = str(httpx.URL("/v1/stop/events", params=params))
         self._events: EventResponse | None = None
         self._backoff = Backoff(math.inf, " ".join(agents), connection.backoffs)
         self._closed = False

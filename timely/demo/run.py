@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,16 +66,15 @@ def run_demo(options: DemoOptions, console: Console) -> dict[str, Any]:
             _ros_environment(),
         )
         with httpx.Client(base_url=url, timeout=5.0) as client:
-            arrivals_s = _watch(options, children, player, client, console)
-            status = client.get("/v1/status").json()
-            views = [_view(client, task_id) for task_id in arrivals_s]
+            arrivals_s, views = _watch(options, children, player, client, console)
+            status = _status(client)
         answers = [json.loads(line) for line in player.lines() if line.startswith("{")]
         steps = (
             timeline.read_timeline_steps(folder / "journal.jsonl")
             if (folder / "journal.jsonl").exists()
             else {}
         )
-    return _report(options, [v for v in views if v], arrivals_s, steps, status, answers, console)
+    return _report(options, views, arrivals_s, steps, status, answers, console)
 
 
 def _require_ros() -> None:
@@ -138,10 +137,15 @@ def _watch(
     player: ChildProcess,
     client: httpx.Client,
     console: Console,
-) -> dict[str, float]:
-    """Follow until the player is through; task id -> arrival, seconds from the start of the demonstration."""
+) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """Follow until the player is through.
+
+    Returns:
+        Task id -> arrival, seconds from the start of the demonstration; and the tasks as the server describes them.
+    """
     begin_s = time.monotonic()
     arrivals_s: dict[str, float] = {}
+    views: dict[str, dict[str, Any]] = {}
     limit = options.seconds + AFTER_S
     with Live(console=console, refresh_per_second=8, transient=True) as live:
         while True:
@@ -151,27 +155,42 @@ def _watch(
                 task_id = line["task_id"]
                 if task_id not in arrivals_s:
                     arrivals_s[task_id] = elapsed_s - float(line.get("age_s") or 0.0)
+            # The server forgets a task minutes after its end.
+            _add_views(client, [line["task_id"] for line in status["recent"]], views)
             if console.is_terminal:
                 frame = view.render_demo(status, script.ROBOTS, elapsed_s, options.seconds, console.width)
                 live.update(frame)
             children.check()
             if not player.running or elapsed_s > limit:
-                return arrivals_s
+                _add_views(client, arrivals_s, views)
+                return arrivals_s, [views[task_id] for task_id in arrivals_s if task_id in views]
             time.sleep(0.2)
 
 
+def _add_views(client: httpx.Client, task_ids: Iterable[str], views: dict[str, dict[str, Any]]) -> None:
+    """Ask for the tasks that are not in ``views``."""
+    for task_id in task_ids:
+        if task_id not in views and (view := _get(client, f"/v1/tasks/{task_id}")) is not None:
+            views[task_id] = view
+
+
 def _status(client: httpx.Client) -> dict[str, Any]:
+    status = _get(client, "/v1/status")
+    if status is None:
+        raise EngineFailed("the server has no such page", where="/v1/status")
+    return status
+
+
+def _get(client: httpx.Client, path: str) -> dict[str, Any] | None:
+    """What the server has at ``path``; None if that is nothing."""
     try:
-        response = client.get("/v1/status")
+        response = client.get(path)
+        if response.status_code == httpx.codes.NOT_FOUND:
+            return None
         response.raise_for_status()
     except httpx.HTTPError as error:
-        raise EngineFailed(f"the server does not answer: {error}", where="/v1/status") from error
+        raise EngineFailed(f"the server does not answer: {error}", where=path) from error
     return dict(response.json())
-
-
-def _view(client: httpx.Client, task_id: str) -> dict[str, Any] | None:
-    response = client.get(f"/v1/tasks/{task_id}")
-    return dict(response.json()) if response.status_code == 200 else None
 
 
 def _report(

@@ -85,7 +85,7 @@ def _make(options: argparse.Namespace, journal: CommandLog) -> tuple[Indy7Emulat
         state_port=options.state_port,
         faults=faults,
         seed=options.seed,
-        battery=min(100.0, max(0.0, options.battery)),
+        battery=options.battery,
         journal=journal,
         speed=options.speed,
     )

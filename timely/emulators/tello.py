@@ -21,6 +21,7 @@ COMMAND_PORT, STATE_PORT = 18889, 8890
 STATE_EVERY_S = 0.1
 LONGEST_WAIT_S = 0.05
 LARGEST = 1024
+LAST_PORT = 65535
 
 
 class TelloEmulator:
@@ -28,12 +29,12 @@ class TelloEmulator:
 
     Args:
         host: where it is, e.g. 127.0.0.2: one loopback address a drone.
-        seed: of noise and network faults: the same traffic gives the same fate.
-        battery: percent at the start.
+        seed: of noise and network faults: the same commands and answers have the same fate.
+        battery: percent at the start, 0 to 100.
         speed: factor by which it is faster than a real drone; its client needs the same.
 
     Raises:
-        InvalidInput: the address cannot be used.
+        InvalidInput: the address or a port cannot be used, or the battery is out of range.
     """
 
     def __init__(
@@ -54,7 +55,12 @@ class TelloEmulator:
         self.journal = journal or CommandLog()
         self._clock = clock or ScaledClock(speed)
         self._speed = speed
+        if not 0.0 <= battery <= 100.0:
+            raise InvalidInput(f"must be 0 to 100 percent, got {battery:g}", where="battery")
+        if not 0 < state_port <= LAST_PORT:
+            raise InvalidInput(f"must be 1 to {LAST_PORT}, got {state_port}", where="state port")
         self._rng = random.Random(f"network {seed}")
+        self._state_rng = random.Random(f"states {seed}")
         self.body = TelloBody(random.Random(f"body {seed}"), physics or TelloPhysics(), battery)
         self.body.now = self._clock.now()
         self._state_port = state_port
@@ -123,8 +129,7 @@ class TelloEmulator:
         self._settle(now)
         if now >= self._state_due_s:
             self._state_due_s = now + STATE_EVERY_S
-            if self._client is not None and not self.body.dead:
-                self._send(self._states, self.body.state(), (self._client[0], self._state_port))
+            self._send_state()
         while self._outbox and self._outbox[0][0] <= now:
             _, _, via, data, target = heapq.heappop(self._outbox)
             try:
@@ -132,6 +137,11 @@ class TelloEmulator:
             except OSError:
                 # No socket listens at the target, so the datagram is lost.
                 continue
+
+    def _send_state(self) -> None:
+        if self._client is not None and not self.body.dead:
+            target = (self._client[0], self._state_port)
+            self._send(self._states, self.body.state(), target, self._state_rng)
 
     def _receive(self) -> None:
         try:
@@ -149,7 +159,7 @@ class TelloEmulator:
         if self.body.awake:
             self._client = source
         if reply:
-            self._send(self._commands, reply, source)
+            self._send(self._commands, reply, source, self._rng)
 
     def _settle(self, now: float) -> None:
         self._finish(self.body.advance(now))
@@ -158,9 +168,9 @@ class TelloEmulator:
         self.journal.write_ends(self._clock.now(), ends)
         for one in ends:
             if one.reply and self._client is not None:
-                self._send(self._commands, one.reply, self._client)
+                self._send(self._commands, one.reply, self._client, self._rng)
 
-    def _send(self, via: socket.socket, text: str, target: tuple[str, int]) -> None:
-        for delay in self.faults.copies(self._rng):
+    def _send(self, via: socket.socket, text: str, target: tuple[str, int], rng: random.Random) -> None:
+        for delay in self.faults.copies(rng):
             item = (self._clock.now() + delay, next(self._order), via, text.encode(), target)
             heapq.heappush(self._outbox, item)

@@ -9,6 +9,7 @@ from typing import Any
 
 from timely.planner.cases.case import Case
 from timely.planner.training import lora
+from timely.planner.training.checks import check_planner_device
 from timely.planner.training.packing import common_training_prefix_tokens, training_prompt_ids
 from timely.plans.grammar import plan_grammar
 from timely.plans.name_mask import NameGuide, Vocabulary
@@ -26,6 +27,9 @@ class Answerer:
         base: model folder.
         adapter: adapter folder or None.
         names: the planner's own names by skill set (``Card.names``); None allows any name.
+
+    Raises:
+        InvalidInput: torch does not have the device.
     """
 
     def __init__(
@@ -37,6 +41,7 @@ class Answerer:
         threads: int = 1,
         device: str = "cpu",
     ) -> None:
+        check_planner_device(device)
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 

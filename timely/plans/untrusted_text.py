@@ -10,9 +10,9 @@ import unicodedata
 LABELS = ("Scene", "History", "Task", "Plan")
 
 _COLONS = ":\uff1a\ufe55\ufe13\u2236\ua789"
-_INNER_LABEL = re.compile(rf"\b(Scene|History|Task)\s{{0,8}}[{_COLONS}]")
+_INNER_LABEL = re.compile(rf"\b(Scene|History|Task)(?:\s{{0,8}}[{_COLONS}])+")
 """Labels inside a text. ``Plan:`` is none: a re-plan quotes the failed plan so."""
-_LABELLED_LINE = re.compile(rf"^({'|'.join(LABELS)})\s{{0,8}}[{_COLONS}]", re.MULTILINE)
+_LABELLED_LINE = re.compile(rf"^({'|'.join(LABELS)})(?:\s{{0,8}}[{_COLONS}])+", re.MULTILINE)
 HIDDEN_CHARACTERS = (
     r"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
     r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
@@ -32,7 +32,7 @@ _SELECTORS = re.compile(r"[\ufe00-\ufe0f]")
 def one_prompt_line(text: str) -> str:
     """The text as a single line without labels and invisible characters.
 
-    Line breaks and control characters become spaces, other invisible characters go, and a label loses its colon.
+    Line breaks and control characters become spaces, other invisible characters go, and a label loses its colons.
     """
     first, *others = [_visible(line).strip() for line in text.strip().splitlines()] or [""]
     line = " ".join(filter(None, [first, *(_LABELLED_LINE.sub(r"\1", other) for other in others)]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from timely.planner.cases.case import Case
 from timely.planner.cases.generate import generate_cases
 from timely.planner.training.packing import Tokens, pack_examples, training_tokens
 from timely.plans.skill_library import find_skill_set
+from timely.plans.skill_set import Example, SkillSet
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -177,7 +180,15 @@ def test_an_answer_ends_with_its_tokenizers_token_whatever_the_model_names(base:
 
 
 def run(
-    base: Path, out: Path, steps: int, *, seed: int = 0, stop_at: int | None = None, rate: float = 1e-3
+    base: Path,
+    out: Path,
+    steps: int,
+    *,
+    seed: int = 0,
+    stop_at: int | None = None,
+    rate: float = 1e-3,
+    skills: SkillSet | None = None,
+    start: Path | None = None,
 ) -> None:
     from timely.planner.training.train import Source, TrainOptions, train_planner
 
@@ -188,10 +199,10 @@ def run(
         if done.step == stop_at:
             raise Stopped
 
-    sources = [Source(find_skill_set("arm"), generate_cases("arm", "train", seed))]
+    sources = [Source(skills or find_skill_set("arm"), generate_cases("arm", "train", seed))]
     options = TrainOptions(steps=steps, examples=(4,), rank=4, alpha=8, warmup=2, seed=seed, rate=rate)
     try:
-        train_planner(base, sources, out, options, progress=progress)
+        train_planner(base, sources, out, options, start=start, progress=progress)
     except Stopped:
         return
 
@@ -212,6 +223,30 @@ def test_impossible_options_are_refused_before_the_model_is_loaded(options: dict
 
 
 @pytest.mark.process
+@pytest.mark.parametrize(
+    ("device", "gpus", "is_there"),
+    [
+        ("cpu", 0, True),
+        ("cuda", 0, False),
+        ("cuda", 1, True),
+        ("cuda:0", 1, True),
+        ("cuda:1", 1, False),
+        ("foo", 1, False),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused_in_one_line(
+    device: str, gpus: int, is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from timely.planner.training.checks import check_planner_device
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with nullcontext() if is_there else pytest.raises(InvalidInput, match=r"^device: "):
+        check_planner_device(device)
+
+
+@pytest.mark.process
 def test_broken_off_and_resumed_is_the_same_as_uninterrupted(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +263,35 @@ def test_broken_off_and_resumed_is_the_same_as_uninterrupted(
     assert (tmp_path / "other" / WEIGHTS).read_bytes() != whole
     with pytest.raises(InvalidInput, match="other options"):
         run(base, tmp_path / "parts", 9)
+
+
+@pytest.mark.process
+def test_a_training_goes_on_only_with_the_same_examples_and_weights(base: Path, tmp_path: Path) -> None:
+    """A user who adds examples and gives the same command again must not get the old adapter."""
+    from safetensors.torch import load_file, save_file
+
+    from timely.planner.model_card import WEIGHTS
+
+    skills = find_skill_set("arm")
+    example = Example(task="Wave.", plan="home();")
+    more = skills.model_copy(update={"examples": (*skills.examples, example)})
+    other_base = Path(shutil.copytree(base, tmp_path / "base"))
+    weights = load_file(other_base / "model.safetensors")
+    save_file({name: 2 * value for name, value in weights.items()}, other_base / "model.safetensors")
+    start, moved = tmp_path / "start", tmp_path / "moved"
+    run(base, start, 1)
+    run(base, tmp_path / "out", 1, start=start)
+    shutil.copytree(start, moved)
+    run(base, tmp_path / "out", 1, start=moved)  # the same weights
+    with pytest.raises(InvalidInput, match="other options"):
+        run(base, tmp_path / "out", 1, start=start, skills=more)
+    with pytest.raises(InvalidInput, match="other options"):
+        run(other_base, tmp_path / "out", 1, start=start)
+    (start / WEIGHTS).unlink()
+    run(base, tmp_path / "again", 1, seed=5)
+    shutil.copy(tmp_path / "again" / WEIGHTS, start)
+    with pytest.raises(InvalidInput, match="other options"):
+        run(base, tmp_path / "out", 1, start=start)
 
 
 @pytest.mark.process

@@ -63,15 +63,24 @@ def test_every_robot_acknowledges(world: World) -> None:
     eventually(lambda: world.task("drone1", "fly").result().outcome == "complete")
 
 
-def test_the_stop_reaches_the_drivers_of_a_bridge_in_a_namespace(domain_id: int) -> None:
+def test_the_stop_reaches_the_drivers_of_a_bridge_in_a_namespace(domain_id: int, tmp_path: Path) -> None:
+    """An operator's list has the robot's own name, for the driver too."""
+    file = tmp_path / "principals.yaml"
+    file.write_text(principals(("ann", "operator", "a" * 20, "drone1")))
+    of_ann = {"principals": str(file)}
     remapping = ["--ros-args", "-r", "__ns:=/hall", "-r", "__node:=chief"]
     bridge_context, driver_context = (
         isolated_ros_context(domain_id, remapping),
         isolated_ros_context(domain_id),
     )
-    bridge = BridgeNode(context=bridge_context, overrides={"robots": ["drone1"]}, client_factory=FakeServer())
+    bridge = BridgeNode(
+        context=bridge_context, overrides={"robots": ["drone1"], **of_ann}, client_factory=FakeServer()
+    )
     driver = DriverNode(
-        SimRobot(), namespace="/hall/drone1", context=driver_context, overrides={"profile": "sim-drone"}
+        SimRobot(),
+        namespace="/hall/drone1",
+        context=driver_context,
+        overrides={"profile": "sim-drone", **of_ann},
     )
     nodes = ((bridge_context, bridge), (driver_context, driver))
     for _, node in nodes:
@@ -83,6 +92,8 @@ def test_the_stop_reaches_the_drivers_of_a_bridge_in_a_namespace(domain_id: int)
         response = program.call(StopFleet, "/hall/chief/stop_fleet", StopFleet.Request(deadline_s=LIMIT_S))
         assert response.success, response.message
         assert driver._store.stop_reason is not None
+        response = program.call(ResetStop, "/hall/chief/reset", ResetStop.Request(token="a" * 20))
+        assert response.success, response.message
         assert program.node.count_services("/hall/chief/set_parameters") == 1, "it would be answered twice"
         nodes_here = bridge.get_node_names_and_namespaces()
         names = sorted(name for name, namespace in nodes_here if namespace == "/hall")

@@ -20,6 +20,7 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.serialization import serialize_message
 from ros_harness import Program, eventually
 from test_ros_processes import Child
+from timely_bridge import goal_journal
 from timely_bridge.goal_journal import FILE, LOCK, MAX_BYTES, GoalEntry, GoalJournal
 from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.node import BridgeNode
@@ -51,6 +52,27 @@ PLANS = {
     ],
     "Wait": [ScriptedSegment("d(60);", 6.0)],
 }
+
+
+def test_a_bridge_has_one_identity_over_its_restarts_and_no_other_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def identity(folder: Path | None) -> str:
+        with closing(GoalJournal(folder)) as journal:
+            return journal.identity
+
+    first = identity(tmp_path / "a")
+    assert (identity(tmp_path / "a"), len(first)) == (first, 32)
+    assert identity(tmp_path / "b") not in ("", first)
+    assert identity(None) == ""
+    (tmp_path / "a" / "identity").write_bytes(b"\xff")
+    assert identity(tmp_path / "a") not in ("", first)
+
+    def refuse(file: Path, content: str) -> None:
+        raise InvalidInput("no room", where=str(file))
+
+    monkeypatch.setattr(goal_journal, "core_write_file", refuse)
+    assert identity(tmp_path / "c") == "", "the next start would have another"
 
 
 def unfinished_goals(folder: Path) -> dict[str, GoalEntry]:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -39,8 +40,8 @@ class Server:
         self.states: list[tuple[str, str]] = []
         self.failures = failures
 
-    async def stop_orders(self, agents: Sequence[str]) -> AsyncIterator[Order]:
-        self.agents = list(agents)
+    async def stop_orders(self, agents: Sequence[str], bridge: str = "") -> AsyncIterator[Order]:
+        self.agents, self.bridge = list(agents), bridge
         while True:
             yield await self.orders.get()
 
@@ -87,12 +88,14 @@ async def test_a_stop_is_acknowledged_robot_by_robot_with_every_change(
 ) -> None:
     monkeypatch.setattr(server_stop, "FOLLOW_S", 0.01)
     server, fleet = Server(failures, error), Fleet()
-    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1", "arm1"]).run())
+    following = asyncio.create_task(
+        ServerStop(server, cast(FleetStop, fleet), ["drone1", "arm1"], "hall").run()
+    )
     try:
         server.latched = "stop-1"
         server.orders.put_nowait(Order("stop", "stop-1"))
         await until(lambda: len(server.states) == 2)
-        assert server.agents == ["drone1", "arm1"]
+        assert (server.agents, server.bridge) == (["drone1", "arm1"], "hall")
         assert sorted(server.states) == [("arm1", "unknown"), ("drone1", "halted")]
         fleet.states["arm1"] = "at_rest"
         await until(lambda: ("arm1", "at_rest") in server.states)
@@ -153,10 +156,10 @@ async def test_the_servers_stop_is_followed_again_after_any_error(
     server, fleet = Server(), Fleet()
     orders = server.stop_orders
 
-    def broken(agents: Sequence[str]) -> AsyncIterator[Order]:
+    def broken(agents: Sequence[str], bridge: str = "") -> AsyncIterator[Order]:
         if lost:
             raise lost.pop()
-        return orders(agents)
+        return orders(agents, bridge)
 
     monkeypatch.setattr(server, "stop_orders", broken)
     following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
@@ -168,6 +171,35 @@ async def test_the_servers_stop_is_followed_again_after_any_error(
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+
+
+@pytest.mark.ros
+@pytest.mark.timeout(60)
+def test_another_bridge_does_not_acknowledge_a_robot_of_the_same_name(domain_id: int, tmp_path: Path) -> None:
+    described = a_fleet(1, 1, state_folder=str(tmp_path))
+    with (
+        ServerThread(create_app(ScriptedEngine({}))) as server,
+        TimelyClient(server.url) as operator,
+        TimelyClient(server.url) as other,
+    ):
+        orders = other.stop_orders(["arm1"], "other")
+        next(orders)
+        fleet = start_bridge_fleet(replace(described, server_url=server.url), domain_id=domain_id)
+        try:
+            duplicates = {"arm1": sorted([fleet.bridge._journal.identity, "other"])}
+            eventually(lambda: operator.stop_state()["duplicates"] == duplicates, "no bridge has an identity")
+            stop_id = operator.stop_fleet("smoke", deadline_s=0.0)["stop_id"]
+            states = {fleet.bridge._journal.identity: "at_rest", "other": "unknown"}
+            eventually(
+                lambda: operator.stop_state()["robots"]["arm1"]["by_bridge"] == states, "it does not stop"
+            )
+            assert not operator.stop_state()["success"]
+            next(orders)
+            other.acknowledge_stop(stop_id, "arm1", "halted")
+            eventually(lambda: operator.stop_state()["success"], "not all are stopped")
+            orders.close()
+        finally:
+            assert fleet.close()
 
 
 @pytest.mark.ros

@@ -59,6 +59,7 @@ def test_eyes_are_made_as_the_parameters_say() -> None:
         ("", ["cat"]),
         ("", ["cat:left:100"]),
         ("", ["cat:0:-5"]),
+        ("", ["cat:0:inf"]),
         ("", [":0:100"]),
         ("", ["cat:0:100:sideways"]),
     ],

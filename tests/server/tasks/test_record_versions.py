@@ -172,4 +172,4 @@ def test_a_stop_of_a_later_release_is_read(tmp_path: Path) -> None:
     (tmp_path / "stop.json").write_text(json.dumps(stop))
     (tmp_path / "robots.json").write_text(json.dumps({"robots": ["drone-2"], "complete": True, "zones": {}}))
     assert StopFile(tmp_path).read() == SavedStop("stop-1", "smoke", "jane", ("drone-1",))
-    assert StopFile(tmp_path).read_robots() == (("drone-2",), True)
+    assert StopFile(tmp_path).read_robots() == ({"drone-2": [""]}, True)

@@ -1,5 +1,6 @@
-"""Checks before a training: the examples of a skill set, and the names that only its plans have."""
+"""Checks before a training: its device, the examples of a skill set, and the names that only its plans have."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ from timely.plans.skill_set import SkillSet
 LOOKED_AT = 2000
 """Number of generated cases to search for such names."""
 SHOWN_CHARS = 60
+DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?", re.ASCII)
 
 
 class Acceptor:
@@ -30,6 +32,21 @@ class Acceptor:
     def accepts(self, plan: str) -> bool:
         matcher = self._xgrammar.GrammarMatcher(self._rules)
         return bool(matcher.accept_string(plan) and matcher.accept_token(95))
+
+
+def check_device_name(device: str) -> None:
+    """Raise InvalidInput for a name that is none of a device."""
+    if DEVICE.fullmatch(device) is None:
+        raise InvalidInput(f"must be cpu or cuda, not {device[:140]!r}", where="device")
+
+
+def check_planner_device(device: str) -> None:
+    """Raise InvalidInput for a device that torch does not have here."""
+    import torch
+
+    check_device_name(device)
+    if device != "cpu" and (torch.device(device).index or 0) >= torch.cuda.device_count():
+        raise InvalidInput(f"torch has no {device} here", where="device")
 
 
 def check_training_examples(skills: SkillSet) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +11,9 @@ from typing import Any
 from timely.core.errors import InvalidInput
 from timely.core.files import replaced_file
 from timely.planner.cases.case import Case
+from timely.planner.model_card import WEIGHTS, planner_file_hash, weights_hash
 from timely.planner.training import lora
+from timely.planner.training.checks import check_device_name, check_planner_device
 from timely.planner.training.packing import (
     Tokens,
     pack_examples,
@@ -25,7 +26,6 @@ from timely.plans.skill_set import SkillSet
 STATE = "state.pt"
 CHECKPOINT_STEPS = 25
 
-DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?", re.ASCII)
 MAX_THREADS = 1024
 
 Progress = Callable[["TrainingStep"], None]
@@ -56,8 +56,7 @@ class TrainOptions:
         """Raise InvalidInput for impossible options."""
         if self.steps < 1 or self.rank < 1 or not 0.0 < self.rate < math.inf:
             raise InvalidInput("steps, rank and rate must be positive", where="train")
-        if DEVICE.fullmatch(self.device) is None:
-            raise InvalidInput(f"must be cpu or cuda, not {self.device[:140]!r}", where="device")
+        check_device_name(self.device)
         if not 0 <= self.threads <= MAX_THREADS:
             raise InvalidInput(f"must be 0 to {MAX_THREADS}", where="threads")
         if len(self.examples) != skill_sets or min(self.examples, default=0) < 1:
@@ -105,6 +104,7 @@ def train_planner(
         InvalidInput: impossible options, or ``out`` holds a training with other ones.
     """
     options.check(len(sources))
+    check_planner_device(options.device)
     import torch
     from transformers import AutoTokenizer
 
@@ -117,7 +117,7 @@ def train_planner(
         lora.load_training_adapter(start, parameters)
     optimiser = _Optimiser(parameters, options.rate)
     out.mkdir(parents=True, exist_ok=True)
-    signature = _signature(options, sources, start)
+    signature = _signature(options, sources, base, start)
     first, losses = _resume(out, signature, optimiser)
     for source, count in zip(sources, options.examples, strict=True):
         for _ in range(first * count):
@@ -219,11 +219,18 @@ def _schedule(step: int, options: TrainOptions) -> float:
     return 0.1 + 0.45 * (1 + math.cos(math.pi * part))
 
 
-def _signature(options: TrainOptions, sources: Sequence[Source], start: Path | None) -> dict[str, Any]:
+def _signature(
+    options: TrainOptions, sources: Sequence[Source], base: Path, start: Path | None
+) -> dict[str, Any]:
     """The values that must be equal to continue a training."""
     values = asdict(options)
     del values["threads"]
-    return {**values, "skill_sets": [source.skills.name for source in sources], "start": str(start or "")}
+    return {
+        **values,
+        "skill_sets": [source.skills.model_dump(mode="json") for source in sources],
+        "base": weights_hash(base),
+        "start": "" if start is None else planner_file_hash(start / WEIGHTS),
+    }
 
 
 def _resume(out: Path, signature: Mapping[str, Any], optimiser: _Optimiser) -> tuple[int, list[float]]:
@@ -235,7 +242,8 @@ def _resume(out: Path, signature: Mapping[str, Any], optimiser: _Optimiser) -> t
     state = torch.load(path, weights_only=True)
     if state["signature"] != json.dumps(signature, sort_keys=True):
         raise InvalidInput(
-            "holds a training with other options; name another folder or remove it", where=str(out)
+            "holds a training with other options, skill sets or weights; name another folder or remove it",
+            where=str(out),
         )
     for master, weight in zip(optimiser.masters, state["weights"], strict=True):
         master.copy_(weight)

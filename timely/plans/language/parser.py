@@ -215,6 +215,7 @@ class _Reader:
             self.operations += 1
             if self.operations > MAX_OPERATIONS:
                 raise self.error(f"more than {MAX_OPERATIONS} operators in one segment")
+            self.parser.count_steps(1)
             op = cast(Operator, _SAME.get(operator, operator))
             left = Operation(op, left, self.value(role, level + 1))
         return left

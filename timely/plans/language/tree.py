@@ -14,7 +14,7 @@ MAX_CALLS = 10_000
 """Most calls of a plan with all rounds of its loops: nested loops could otherwise run for days."""
 
 MAX_STEPS = 100_000
-"""Most statements and rounds of a plan: 0.3 s, in which a robot's motion thread can do nothing else."""
+"""Most statements, rounds and operators of a plan: 0.3 s, in which a robot's motion thread can do nothing else."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class PlanTree:
         self.statements = 0
         """Number of statements so far, block headers included."""
         self._calls = self._steps = 0
-        """Number of calls, and of statements and rounds, with all rounds of all loops."""
+        """Number of calls, and of statements, rounds and operators, with all rounds of all loops."""
         self.just_closed: list[Loop] = []
         """Loops that the last segment closed, inner loops first."""
         self.fragment = fragment
@@ -72,8 +72,11 @@ class PlanTree:
         self.end_conditional()
         self._open[-1].block.statements.append(statement)
         self.statements += 1
-        rounds = statement.count if isinstance(statement, Loop) else 0
-        self._steps += self._rounds * (1 + rounds)
+        self.count_steps(1 + (statement.count if isinstance(statement, Loop) else 0))
+
+    def count_steps(self, steps: int) -> None:
+        """Count steps in the innermost open block; raises InvalidInput if the plan may take too many."""
+        self._steps += self._rounds * steps
         if self._steps > MAX_STEPS:
             raise InvalidInput(f"takes more than {MAX_STEPS} steps", where="plan")
 

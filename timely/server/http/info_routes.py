@@ -99,6 +99,7 @@ async def metrics(request: Request) -> Response:
     own = service.recorder.metrics
     own.unsaved.set(bool(service.log.problem))
     own.stopped.set(service.fleet_stop.latch.is_latched)
+    own.duplicate_robots.set(len(service.fleet_stop.latch.duplicates()))
     page = await asyncio.to_thread(own.page, stats)
     if stats is not None:
         page += await asyncio.to_thread(service.engine.engine.metrics_page)

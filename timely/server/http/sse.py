@@ -101,16 +101,17 @@ class StopEvents(_Stream):
 
     Args:
         principal: name of the principal that follows.
+        bridge: identity of the bridge; empty if it has none.
     """
 
-    def __init__(self, service: TaskService, principal: str, agents: Collection[str]) -> None:
+    def __init__(self, service: TaskService, principal: str, agents: Collection[str], bridge: str) -> None:
         super().__init__(service, {})
-        self._principal, self._agents = principal, agents
+        self._principal, self._agents, self._bridge = principal, agents, bridge
 
     @asynccontextmanager
     async def chunks(self) -> AsyncIterator[AsyncIterator[bytes]]:
         fleet_stop = self._service.fleet_stop.latch
-        with fleet_stop.following(self._principal, self._agents) as follower:
+        with fleet_stop.following(self._principal, self._agents, self._bridge) as follower:
             async with aclosing(fleet_stop.events(follower, self._service.settings.keepalive_s)) as chunks:
                 yield chunks
 

@@ -219,7 +219,8 @@ class Admission:
             raise InvalidInput(f"{robot} can do nothing of the skill set {skill_set.name}", where="robot")
         network_s = request.network_s
         if network_s is None:
-            network_s = profile.network_s or skill_set.network_s
+            own = "network_s" in profile.model_fields_set
+            network_s = profile.network_s if own else skill_set.network_s
         return TaskRobot(skill_set, profile, network_s)
 
 

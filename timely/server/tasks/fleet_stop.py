@@ -7,7 +7,7 @@ without an acknowledgement is ``unknown``: it may be moving.
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from timely.core.clock import AsyncClock, wait_on_clock
 from timely.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded
-from timely.server.tasks.robot_roster import MAX_ROBOTS, RobotRoster
+from timely.server.tasks.robot_roster import MAX_ROBOTS, BridgeRobot, RobotRoster, bridges_by_robot
 from timely.server.tasks.stop_file import SavedState, SavedStop, StopFile
 from timely.server.tasks.stop_followers import StopFollower, StopFollowers
 from timely.server.tasks.task_events import KEEPALIVE, server_task_event_bytes
@@ -39,16 +39,35 @@ class _Stop:
     reason: str
     principal: str
     sent_s: float
-    robots: dict[str, _RobotStop] = field(default_factory=dict)
+    robots: dict[BridgeRobot, _RobotStop] = field(default_factory=dict)
     incomplete: bool = False
     """There are more than ``MAX_ROBOTS``."""
 
-    def expect(self, agents: Iterable[str]) -> None:
-        for agent in agents:
-            if agent in self.robots or len(self.robots) < MAX_ROBOTS:
-                self.robots[agent] = _RobotStop()
+    def expect(self, robots: Iterable[BridgeRobot]) -> None:
+        for robot in robots:
+            if robot in self.robots or len(self.robots) < MAX_ROBOTS:
+                self.robots[robot] = _RobotStop()
             else:
                 self.incomplete = True
+
+    def expect_agents(self, agents: Iterable[str]) -> None:
+        """Expect robots of which the bridge is not known, unless a robot of that name is expected."""
+        names = {robot.agent for robot in self.robots}
+        self.expect(BridgeRobot(agent) for agent in agents if agent not in names)
+
+
+_SURE = ("unknown", "halted", "at_rest")
+"""States, the least certain rest first."""
+
+
+def _name_view(bridges: Mapping[str, _RobotStop]) -> dict[str, Any]:
+    """The robots of one name, by bridge, as data: the state that is least certain."""
+    states = {one: "unknown" if robot.state == "pending" else robot.state for one, robot in bridges.items()}
+    worst = min(states, key=lambda one: _SURE.index(states[one]))
+    robot = bridges[worst]
+    detail = robot.detail or ("no acknowledgement" if robot.state == "pending" else "")
+    view = {"state": states[worst], "detail": detail, "after_s": robot.after_s}
+    return view | {"by_bridge": states} if len(states) > 1 else view
 
 
 class FleetStop:
@@ -92,8 +111,8 @@ class FleetStop:
             # An acknowledgement on its way is of the stop before.
             self._followers.renew_tokens()
         stop.sent_s = self._clock.now()
-        # Robots with a bridge are on the roster.
-        stop.expect({agent for agent in agents if agent}.union(self.roster.names, stop.robots))
+        stop.expect({*self.roster.robots, *stop.robots})
+        stop.expect_agents({agent for agent in agents if agent})
         self._publish("stop", {"stop_id": stop.stop_id, "reason": stop.reason})
         return stop.stop_id
 
@@ -104,7 +123,8 @@ class FleetStop:
         if saved_stop is None:
             return
         self._stop = _Stop(saved_stop.stop_id, saved_stop.reason, saved_stop.principal, self._clock.now())
-        self._stop.expect({*saved_stop.robots, *self.roster.names})
+        self._stop.expect(self.roster.robots)
+        self._stop.expect_agents(saved_stop.robots)
         self._disk.is_saved = True
         self._publish("stop", {"stop_id": saved_stop.stop_id, "reason": saved_stop.reason})
         log.warning(
@@ -124,9 +144,8 @@ class FleetStop:
         stop = self._stop
         if stop is None:
             return partial(self._file.write, None)
-        return partial(
-            self._file.write, SavedStop(stop.stop_id, stop.reason, stop.principal, tuple(stop.robots))
-        )
+        agents = tuple(bridges_by_robot(stop.robots))
+        return partial(self._file.write, SavedStop(stop.stop_id, stop.reason, stop.principal, agents))
 
     async def wait_for_answers(self, deadline_s: float) -> None:
         """Return when every robot has an acknowledgement, at the latest after ``deadline_s`` seconds."""
@@ -139,17 +158,14 @@ class FleetStop:
                 break
 
     def view(self) -> dict[str, Any]:
-        """The latched stop as data; a pending robot counts as unknown."""
+        """The latched stop as data; a pending robot counts as unknown, and of robots of one name the worst counts."""
         stop = self._stop
+        common = {"bridges": len(self._followers), "duplicates": self.duplicates()}
         if stop is None:
-            return {"stopped": False, "robots": {}, "bridges": len(self._followers)}
+            return {"stopped": False, "robots": {}, **common}
         robots = {
-            agent: {
-                "state": "unknown" if robot.state == "pending" else robot.state,
-                "detail": robot.detail or ("no acknowledgement" if robot.state == "pending" else ""),
-                "after_s": robot.after_s,
-            }
-            for agent, robot in sorted(stop.robots.items())
+            agent: _name_view({one: stop.robots[BridgeRobot(agent, one)] for one in bridges})
+            for agent, bridges in sorted(bridges_by_robot(stop.robots).items())
         }
         incomplete = stop.incomplete or self.roster.incomplete
         sure = [robot["state"] in ("halted", "at_rest") for robot in robots.values()]
@@ -162,10 +178,31 @@ class FleetStop:
             "incomplete": incomplete,
             "saved": self._disk.is_saved,
             "robots": robots,
-            "bridges": len(self._followers),
+            **common,
         }
 
-    def acknowledge(self, stop_id: str, agent: str, state: Acknowledgement, detail: str) -> None:
+    def duplicates(self) -> dict[str, list[str]]:
+        """Name of a robot that several bridges have, or several streams of one -> a bridge for each."""
+        streams = self._followers.robots
+        claims = bridges_by_robot(
+            one for one in self.roster.robots for _ in range(max(1, streams.get(one, 0)))
+        )
+        return {agent: sorted(bridges) for agent, bridges in sorted(claims.items()) if len(bridges) > 1}
+
+    def find_robot(self, agent: str, bridge: str | None) -> BridgeRobot:
+        """The robot that an operator means; None as the bridge stands for the only one with such a robot.
+
+        Raises:
+            Conflict: several bridges have one.
+        """
+        if bridge is not None or self._stop is None:
+            return BridgeRobot(agent, bridge or "")
+        bridges = sorted(bridges_by_robot(self._stop.robots).get(agent, [""]))
+        if len(bridges) > 1:
+            raise Conflict(f"several bridges have a robot {agent!r}: {', '.join(bridges)}", where="bridge")
+        return BridgeRobot(agent, bridges[0])
+
+    def acknowledge(self, stop_id: str, robot: BridgeRobot, state: Acknowledgement, detail: str) -> None:
         """Record what a bridge says of a robot.
 
         Raises:
@@ -174,9 +211,9 @@ class FleetStop:
         stop = self._stop
         if stop is None or stop.stop_id != stop_id:
             raise Conflict(f"{stop_id!r} is not the latched stop", where="stop_id")
-        if agent not in stop.robots and len(stop.robots) >= MAX_ROBOTS:
+        if robot not in stop.robots and len(stop.robots) >= MAX_ROBOTS:
             raise Overloaded(f"{MAX_ROBOTS} robots have answered", where="agent")
-        stop.robots[agent] = _RobotStop(state, detail, round(self._clock.now() - stop.sent_s, 6))
+        stop.robots[robot] = _RobotStop(state, detail, round(self._clock.now() - stop.sent_s, 6))
         self._acknowledged.set()
 
     def reset(self) -> str:
@@ -192,49 +229,62 @@ class FleetStop:
         return stop_id
 
     async def remove(self, agents: Sequence[str]) -> tuple[list[str], bool]:
-        """Expect these robots no longer; returns those that were expected, and whether the disk has the change.
+        """Expect robots of these names no longer, but for those that a bridge follows the stop for.
+
+        Returns the names of those that were expected, and whether the disk has the change.
 
         Raises:
-            Conflict: a bridge follows one of them.
+            Conflict: bridges follow the stop for all robots of a name.
         """
-        followed_agents = self._followers.agents
+        followed = self._followers.robots.keys()
+        removals = [one for one in self.roster.robots if one.agent in agents and one not in followed]
+        names = list(bridges_by_robot(removals))
         for agent in agents:
-            if agent in followed_agents:
+            if agent not in names and any(one.agent == agent for one in followed):
                 raise Conflict(f"a bridge follows the stop for {agent!r}", where="query.agent")
-        removals, is_saved = await self.roster.remove(agents)
-        self.roster.add(followed_agents)
+        self.roster.incomplete = False
+        self.roster.discard(removals)
+        self.roster.add(followed)
         stop = self._stop
         if stop is not None:
             stop.incomplete = False
-            for agent in agents:
-                stop.robots.pop(agent, None)
-            stop.expect(set(followed_agents) - stop.robots.keys())
+            for robot in [one for one in stop.robots if one.agent in agents and one not in followed]:
+                del stop.robots[robot]
+            stop.expect(followed - stop.robots.keys())
             self._acknowledged.set()
+        is_saved = await self.roster.disk.flush()
+        if stop is not None:
             is_saved = await self.save() and is_saved
-        return removals, is_saved
+        return names, is_saved
 
-    def check_follower(self, token: str, agent: str) -> None:
-        """Raise NotAllowed unless an acknowledgement comes from the reader of a stream with the robot."""
+    def follower_robot(self, token: str, agent: str) -> BridgeRobot:
+        """The robot that the reader of a stream with it acknowledges.
+
+        Raises:
+            NotAllowed: the token is of no such stream.
+        """
         follower = self._followers.find(token)
-        if follower is None or agent not in follower.agents:
+        if follower is None or (robot := BridgeRobot(agent, follower.bridge)) not in follower.robots:
             raise NotAllowed(
                 "send the latest stream_token of your stream of /v1/stop/events with this robot",
                 where="stream_token",
             )
+        return robot
 
     @contextmanager
-    def following(self, principal: str, agents: Collection[str]) -> Iterator[StopFollower]:
+    def following(self, principal: str, agents: Collection[str], bridge: str = "") -> Iterator[StopFollower]:
         """Count a bridge and its robots while its event stream is open.
+
+        Args:
+            bridge: its identity; empty if it has none.
 
         Raises:
             InvalidInput: no robots.
         """
         if not agents:
             raise InvalidInput("name the robots: ?agent=NAME, once a robot", where="query.agent")
-        follower = self._followers.add(principal, agents)
-        self.roster.add(agents)
-        if self._stop is not None:
-            self._stop.expect(follower.agents)
+        follower = self._followers.add(principal, agents, bridge)
+        self._expect_follower(follower)
         try:
             yield follower
         finally:
@@ -260,6 +310,27 @@ class FleetStop:
                     await follower.wake.wait()
             except TimeoutError:
                 yield KEEPALIVE
+
+    def _expect_follower(self, follower: StopFollower) -> None:
+        earlier, stop = set(self.roster.robots), self._stop
+        if follower.bridge:
+            # Earlier releases gave them no bridge, and a task names none.
+            unnamed = {BridgeRobot(one.agent) for one in follower.robots} - self._followers.robots.keys()
+            if unnamed & earlier:
+                self.roster.discard(unnamed)
+            if stop is not None:
+                for robot in unnamed:
+                    stop.robots.pop(robot, None)
+        self.roster.add(follower.robots)
+        if stop is not None:
+            stop.expect(follower.robots)
+        duplicates = self.duplicates()
+        for agent in {one.agent for one in follower.robots - earlier if one.agent in duplicates}:
+            log.warning(
+                "%s: several bridges have a robot of this name, and each must acknowledge a stop: %s",
+                agent,
+                duplicates[agent],
+            )
 
     def _publish(self, name: str, data: dict[str, Any]) -> None:
         self._sequence += 1

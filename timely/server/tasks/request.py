@@ -44,6 +44,7 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """Names of skill sets, robots and disciplines: never a path."""
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+BRIDGE_PATTERN = r"^[A-Za-z0-9._-]{0,64}$"
 LABEL_PATTERN = r"^[^\x00-\x1f\x7f]{0,128}$"
 TRACEPARENT_PATTERN = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
 TOKEN_PATTERN = r"^[A-Za-z0-9_-]{16,128}$"
@@ -303,6 +304,12 @@ class AcknowledgementBody(BaseModel):
     stream_token: Annotated[
         str, Field(max_length=64, description="the latest of a stream with this robot")
     ] = ""
+    bridge: Annotated[
+        str | None,
+        Field(
+            pattern=BRIDGE_PATTERN, description="of an operator: which bridge's robot, where several have one"
+        ),
+    ] = None
 
 
 class SessionBody(BaseModel):

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,26 +64,34 @@ class StopFile:
         fields = {name: getattr(stop, name) for name in ("stop_id", "reason", "principal", "robots")}
         return _write(self._path, json.dumps(fields))
 
-    def read_robots(self) -> tuple[tuple[str, ...], bool]:
-        """The robots of earlier processes, and whether they are all; a file that cannot be read has not all."""
+    def read_robots(self) -> tuple[dict[str, list[str]], bool]:
+        """The robots of earlier processes with their bridges, and whether they are all.
+
+        A robot of an earlier release has a bridge without an identity. A file that cannot be read has not all.
+        """
         if self._robots_path is None:
-            return (), True
+            return {}, True
         try:
             data = json.loads(self._robots_path.read_bytes())
-            return tuple(str(robot) for robot in data["robots"]), data["complete"] is True
+            bridges = data.get("bridges", {})
+            robots = {str(robot): [str(one) for one in bridges.get(robot, [""])] for robot in data["robots"]}
+            return robots, data["complete"] is True
         except FileNotFoundError:
-            return (), True
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return {}, True
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             log.error("no stop is a success: %s cannot be read: %s", self._robots_path, error)
-            return (), False
+            return {}, False
 
-    def write_robots(self, robots: tuple[str, ...], *, complete: bool) -> bool:
-        """Keep the robots; False where nothing is kept.
+    def write_robots(self, robots: Mapping[str, Sequence[str]], *, complete: bool) -> bool:
+        """Keep the robots with their bridges; False where nothing is kept.
 
         Raises:
             InvalidInput: the disk refuses.
         """
-        return _write(self._robots_path, json.dumps({"robots": robots, "complete": complete}))
+        # Earlier releases read the names alone.
+        bridges = {robot: ids for robot, ids in robots.items() if list(ids) != [""]}
+        fields = {"robots": list(robots), "complete": complete, "bridges": bridges}
+        return _write(self._robots_path, json.dumps(fields))
 
 
 class SavedState:

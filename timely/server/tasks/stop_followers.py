@@ -4,8 +4,10 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+from timely.server.tasks.robot_roster import BridgeRobot
 
 log = logging.getLogger(__name__)
 
@@ -23,14 +25,16 @@ class StopFollower:
 
     Attributes:
         principal: name of the principal that opened it.
-        agents: the robots of the bridge.
+        bridge: identity of the bridge; empty if it has none.
+        robots: the robots of the bridge.
         token: proves that an acknowledgement comes from the reader of this stream, and is of the latest stop.
         wake: set when there is something to send.
         displaced: the stream ends, because a newer one took its place.
     """
 
     principal: str
-    agents: frozenset[str]
+    bridge: str
+    robots: frozenset[BridgeRobot]
     token: str = field(default_factory=_new_token)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     displaced: bool = False
@@ -45,33 +49,34 @@ class StopFollowers:
 
     def __init__(self) -> None:
         self._by_token: dict[str, StopFollower] = {}
-        self._agent_streams: Counter[str] = Counter()
+        self._robot_streams: Counter[BridgeRobot] = Counter()
 
     def __len__(self) -> int:
         return len(self._by_token)
 
     @property
-    def agents(self) -> Collection[str]:
-        return self._agent_streams.keys()
+    def robots(self) -> Mapping[BridgeRobot, int]:
+        """The robots with an open stream, and how many each has."""
+        return self._robot_streams
 
-    def add(self, principal: str, agents: Iterable[str]) -> StopFollower:
+    def add(self, principal: str, agents: Iterable[str], bridge: str = "") -> StopFollower:
         streams = Counter(follower.principal for follower in self._by_token.values())
         if streams[principal] >= MAX_PRINCIPAL_STREAMS:
             self._displace(principal)
         elif len(self) >= MAX_STREAMS:
             self._displace(streams.most_common(1)[0][0])
-        follower = StopFollower(principal, frozenset(agents))
+        follower = StopFollower(principal, bridge, frozenset(BridgeRobot(agent, bridge) for agent in agents))
         self._by_token[follower.token] = follower
-        self._agent_streams.update(follower.agents)
+        self._robot_streams.update(follower.robots)
         return follower
 
     def remove(self, follower: StopFollower) -> None:
         """Remove a stream that has ended; a second call changes nothing."""
         if self._by_token.pop(follower.token, None) is not None:
-            for agent in follower.agents:
-                self._agent_streams[agent] -= 1
-                if not self._agent_streams[agent]:
-                    del self._agent_streams[agent]
+            for robot in follower.robots:
+                self._robot_streams[robot] -= 1
+                if not self._robot_streams[robot]:
+                    del self._robot_streams[robot]
 
     def find(self, token: str) -> StopFollower | None:
         return self._by_token.get(token)
@@ -92,7 +97,7 @@ class StopFollowers:
         """End the principal's oldest stream; one whose robots other streams have too comes first."""
         own = [follower for follower in self._by_token.values() if follower.principal == principal]
         spare = (
-            follower for follower in own if all(self._agent_streams[agent] > 1 for agent in follower.agents)
+            follower for follower in own if all(self._robot_streams[robot] > 1 for robot in follower.robots)
         )
         oldest = next(spare, own[0])
         log.info("%s follows the stop with too many streams: the oldest ends", principal)

@@ -85,15 +85,17 @@ class StopService:
 
         Raises:
             NotAllowed: the robot is not on the principal's list, or the acknowledgement is not from a stream with it.
-            Conflict: that stop is not latched.
+            Conflict: that stop is not latched, or an operator's acknowledgement may be of one robot or another.
         """
         with self.recorder.audit_outcome(principal, f"stop: {body.state}", body.agent):
             check_task_bridge(principal, [body.agent])
-            if not (principal.named and principal.overrides_tokens):
-                self.latch.check_follower(body.stream_token, body.agent)
-            self.latch.acknowledge(body.stop_id, body.agent, body.state, body.detail)
+            if principal.named and principal.overrides_tokens and not body.stream_token:
+                robot = self.latch.find_robot(body.agent, body.bridge)
+            else:
+                robot = self.latch.follower_robot(body.stream_token, body.agent)
+            self.latch.acknowledge(body.stop_id, robot, body.state, body.detail)
         fields = body.model_dump(exclude={"stream_token"})
-        self.recorder.note("stop_acknowledged", **fields)
+        self.recorder.note("stop_acknowledged", **(fields | {"bridge": robot.bridge}))
 
     async def reset(self, principal: Principal) -> dict[str, Any]:
         """Release the latched stop; bridges may then release theirs.

@@ -87,6 +87,9 @@ class ServerMetrics:
         self.readers = gauge("timely_event_readers", "Open event streams")
         self.unsaved = gauge("timely_state_unsaved", "1 while the disk refuses records of tasks")
         self.stopped = gauge("timely_fleet_stopped", "1 while the stop of all robots is latched")
+        self.duplicate_robots = gauge(
+            "timely_fleet_duplicate_robots", "robot names that several bridges have"
+        )
         self.segments = counter("timely_segments_released", "Segments released to robots")
         self.reports = counter("timely_reports", "Execution reports", ["kind", "news"])
         self.response = histogram("timely_response_time_seconds", "Arrival to the start of the first action")

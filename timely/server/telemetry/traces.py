@@ -44,7 +44,7 @@ class TaskTraces:
     """
 
     def __init__(self, endpoint: str, clock: Clock) -> None:
-        self._epoch_s = time.time() - clock.now()
+        self._clock = clock
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
@@ -66,28 +66,27 @@ class TaskTraces:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         parent = {"traceparent": traceparent} if traceparent else {}
-        self._export(span, TraceContextTextMapPropagator().extract(parent))
+        # The computer's time may have been set since the start.
+        epoch_s = time.time() - self._clock.now()
+        self._export(span, TraceContextTextMapPropagator().extract(parent), epoch_s)
 
-    def _export(self, span: TaskSpan, context: Context) -> None:
+    def _export(self, span: TaskSpan, context: Context, epoch_s: float) -> None:
         from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
         otel_span = self._provider.get_tracer("timely").start_span(
             span.name,
             context,
             attributes={name: value for name, value in span.attributes.items() if value is not None},
-            start_time=self._unix_ns(span.start_s),
+            start_time=int((epoch_s + span.start_s) * 1e9),
         )
         if span.error:
             otel_span.set_status(Status(StatusCode.ERROR, span.error))
         inside = set_span_in_context(otel_span, context)
         for child in span.children:
-            self._export(child, inside)
-        otel_span.end(self._unix_ns(span.end_s))
+            self._export(child, inside, epoch_s)
+        otel_span.end(int((epoch_s + span.end_s) * 1e9))
 
     def close(self) -> None:
         """Send what is left; blocks for ``EXPORT_TIMEOUT_S`` at most."""
         self._provider.force_flush(int(EXPORT_TIMEOUT_S * 1000))
         self._provider.shutdown()
-
-    def _unix_ns(self, when_s: float) -> int:
-        return int((self._epoch_s + when_s) * 1e9)

@@ -6,6 +6,8 @@ import fcntl
 import json
 import math
 import os
+import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,11 +15,12 @@ from typing import Any
 
 from timely.core.clock import machine_boot_id
 from timely.core.errors import InvalidInput
-from timely.core.files import append_file_line, core_write_file
+from timely.core.files import append_file_line, core_write_file, flush_file_names
 from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.outcome import Timeline
 
-FILE, BEHIND, LOCK = "goals.jsonl", "goals-behind.jsonl", "lock"
+FILE, BEHIND, LOCK, IDENTITY = "goals.jsonl", "goals-behind.jsonl", "lock", "identity"
+IDENTITY_PATTERN = re.compile(r"[0-9a-f]{32}")
 MAX_BYTES = 1_000_000
 """A longer journal is written anew, without the goals that have ended."""
 
@@ -102,6 +105,7 @@ class GoalJournal:
 
     Attributes:
         unfinished_goals: goals that an earlier life of the bridge left.
+        identity: of the bridge, the same in all its lives and of no other bridge; empty if none is kept.
         owner: the name of that life's leases; empty if it is unknown.
         silence_s: time since that life was last seen alive, seconds; infinite if it is unknown, or if lines are lost.
         problem: why the last line could not be written; empty if it could. Goals go on without the journal.
@@ -118,13 +122,14 @@ class GoalJournal:
         self._behind = False
         """Lines of the file are lost."""
         self.owner, self.silence_s = "", math.inf
-        self.problem = ""
+        self.problem = self.identity = ""
         if folder is not None:
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._read_life(os.pread(self._lock, 4096, 0), now_s)
+                self.identity = _read_identity(folder / IDENTITY)
                 self._file = folder / FILE
                 lines = self._read_lines(folder)
             except OSError as error:
@@ -281,6 +286,23 @@ class GoalJournal:
                 self.owner, self.silence_s = str(entry["owner"]), now_s - float(entry["alive_s"])
         except (ValueError, KeyError, TypeError):
             return  # a first start, or a line of an earlier version
+
+
+def _read_identity(file: Path) -> str:
+    """The bridge's identity, a new one at the first start. Empty if the disk refuses it: it would be lost again.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if file.exists() and IDENTITY_PATTERN.fullmatch(identity := file.read_text(errors="replace").strip()):
+        return identity
+    identity = secrets.token_hex(16)
+    try:
+        core_write_file(file, f"{identity}\n")
+        flush_file_names(file.parent)
+    except (InvalidInput, OSError):
+        return ""
+    return identity
 
 
 def _timeline_to_json(timeline: Timeline) -> dict[str, Any]:

@@ -260,7 +260,8 @@ class BridgeNode(ManagedNode):
         """Follow the server's stop with a loop and a connection of its own, so that no goal can hold it up."""
         client: Any = self._client_factory(settings.server_url)
         try:
-            await ServerStop(client, self.fleet_stop, [robot.name for robot in settings.robots]).run()
+            robots = [robot.name for robot in settings.robots]
+            await ServerStop(client, self.fleet_stop, robots, self._journal.identity).run()
         finally:
             await client.close()
 

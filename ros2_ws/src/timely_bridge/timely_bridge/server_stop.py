@@ -23,10 +23,14 @@ class ServerStop:
 
     A stream that is opened again begins with the last reset, and the fleet may have been stopped otherwise since. A
     server without a stop (``clear``) changes nothing.
+
+    Args:
+        identity: of the bridge, so that no other bridge acknowledges its robots; empty if it has none.
     """
 
-    def __init__(self, client: Any, fleet: FleetStop, robots: Sequence[str]) -> None:
+    def __init__(self, client: Any, fleet: FleetStop, robots: Sequence[str], identity: str = "") -> None:
         self._client, self._fleet, self._robots = client, fleet, list(robots)
+        self._identity = identity
 
     async def run(self) -> None:
         following: asyncio.Task[None] | None = None
@@ -34,7 +38,7 @@ class ServerStop:
         try:
             while True:
                 try:
-                    async for order in self._client.stop_orders(self._robots):
+                    async for order in self._client.stop_orders(self._robots, self._identity):
                         refusal = ""
                         if following is not None:
                             following.cancel()

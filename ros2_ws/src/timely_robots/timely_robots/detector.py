@@ -124,7 +124,7 @@ def _thing(text: str) -> Thing:
     except (IndexError, ValueError):
         bearing = distance = math.nan
     level = rest[2] if len(rest) > 2 else "eye"
-    if not name or not math.isfinite(bearing) or not distance > 0.0 or level not in LEVELS:
+    if not name or not math.isfinite(bearing) or not 0.0 < distance < math.inf or level not in LEVELS:
         raise MotionError(
             f"things: {text!r} is not name:degrees:centimetres[:{'|'.join(LEVELS)}[:words]]",
             ErrorCode.INVALID_INPUT,

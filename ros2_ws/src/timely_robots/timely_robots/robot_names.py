@@ -15,3 +15,8 @@ def check_robot_names(names: Collection[object], where: str) -> None:
             )
     if len(set(names)) != len(names):
         raise InvalidInput("names a robot twice", where=where)
+
+
+def robot_name_of(namespace: str) -> str:
+    """The robot's name for bridge, server and lists of principals: without the namespaces that its own is in."""
+    return namespace.rpartition("/")[2]

@@ -20,6 +20,7 @@ from timely_robots.execution import SegmentExecutor
 from timely_robots.halter import HALT_S, Halter
 from timely_robots.operators import Operators
 from timely_robots.robot import Robot
+from timely_robots.robot_names import robot_name_of
 from timely_robots.ros.rclpy_utils import SENSOR_QOS, create_ros_helper_node
 from timely_robots.ros.realtime import mark_ros_stop_thread
 from timely_robots.ros.spinner import Spinner
@@ -128,7 +129,7 @@ class SafetyServices:
 
     def _identify(self, token: str, action: str) -> None:
         """Raise NotAllowed unless the token is an operator's; the log gets the operator's name."""
-        name = self._operators.identify(token, [self._node.get_namespace().strip("/")], action)
+        name = self._operators.identify(token, [robot_name_of(self._node.get_namespace())], action)
         self._node.get_logger().info(f"operator {name}: {action}")
 
     def _on_reset(self, request: ResetStop.Request, response: ResetStop.Response) -> ResetStop.Response:
