@@ -17,12 +17,11 @@ from timely.planner.model_card import (
     WEIGHTS,
     Card,
     check_base,
-    planner_file_hash,
     planner_prompt_hash,
     read_card,
-    weights_hash,
     write_planner_card,
 )
+from timely.planner.training.weight_hashes import planner_file_hash, weights_hash
 from timely.plans.skill_library import find_skill_set
 
 MAX_BYTES = 10_000_000

@@ -26,14 +26,13 @@ from timely.planner.model_card import (
     SHIPPED_ADAPTER,
     Card,
     check_base,
-    planner_file_hash,
     planner_prompt_hash,
     read_card,
-    weights_hash,
     write_planner_card,
 )
 from timely.planner.model_card import WEIGHTS as WEIGHTS_FILE
 from timely.planner.training.checks import LOOKED_AT, check_training_examples, training_plan_names
+from timely.planner.training.weight_hashes import planner_file_hash, weights_hash
 from timely.plans.skill_library import load_skill_set
 from timely.plans.skill_set import SkillSet
 

@@ -11,7 +11,6 @@ from typing import Any
 from timely.core.errors import InvalidInput
 from timely.core.files import replaced_file
 from timely.planner.cases.case import Case
-from timely.planner.model_card import WEIGHTS, planner_file_hash, weights_hash
 from timely.planner.training import lora
 from timely.planner.training.checks import check_device_name, check_planner_device
 from timely.planner.training.packing import (
@@ -21,6 +20,7 @@ from timely.planner.training.packing import (
     register_attention,
     training_tokens,
 )
+from timely.planner.training.weight_hashes import planner_file_hash, weights_hash
 from timely.plans.skill_set import SkillSet
 
 STATE = "state.pt"
@@ -229,7 +229,7 @@ def _signature(
         **values,
         "skill_sets": [source.skills.model_dump(mode="json") for source in sources],
         "base": weights_hash(base),
-        "start": "" if start is None else planner_file_hash(start / WEIGHTS),
+        "start": "" if start is None else planner_file_hash(start / lora.WEIGHTS),
     }
 
 
