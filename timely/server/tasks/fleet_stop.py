@@ -238,7 +238,7 @@ class FleetStop:
         """
         followed = self._followers.robots.keys()
         removals = [one for one in self.roster.robots if one.agent in agents and one not in followed]
-        names = list(bridges_by_robot(removals))
+        names = sorted(bridges_by_robot(removals))
         for agent in agents:
             if agent not in names and any(one.agent == agent for one in followed):
                 raise Conflict(f"a bridge follows the stop for {agent!r}", where="query.agent")
