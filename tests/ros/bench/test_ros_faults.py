@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -149,12 +150,51 @@ def test_half_of_the_stops_meet_a_faulty_driver_of_each_kind() -> None:
 def test_the_cut_is_a_switch_for_the_ports_of_one_domain(tmp_path: Path) -> None:
     library = build_dds_cut(tmp_path)
     assert library.exists()
-    cut = DdsCut(library, tmp_path / "switch", 7)
+    cut = DdsCut(library, tmp_path / "switch", 7, tmp_path / "state")
     assert (cut.environment["TIMELY_CUT_LOW"], cut.environment["TIMELY_CUT_HIGH"]) == ("9150", "9400")
     for number, kind in enumerate(CUTS):
         cut.set(kind)
-        assert (tmp_path / "switch").read_bytes() == b"%d0" % number
+        assert (tmp_path / "switch").read_bytes() == b"%d00" % number
     assert "127.0.0.1" in Path(dds_udp_only()["FASTDDS_DEFAULT_PROFILES_FILE"]).read_text()
+
+
+WRITER = """
+import os, pathlib, sys, threading
+from timely.core.files import append_file_line, core_write_file
+state = pathlib.Path(sys.argv[1])
+def write():
+    core_write_file(state / "whole", "x")
+    append_file_line(state / "lines", b"x", flush=True)
+    (state / "lines").rename(state / "renamed")
+writing = threading.Thread(target=write, daemon=True)
+writing.start()
+(state.parent / "log").write_text("x")
+writing.join(0.3)
+print(sorted(os.listdir(state)), flush=True)
+sys.stdin.readline()
+writing.join(60)
+print(sorted(os.listdir(state)), flush=True)
+"""
+
+
+def test_a_disk_that_hangs_holds_up_the_state_of_one_program_until_it_answers(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    cut = DdsCut(build_dds_cut(tmp_path), tmp_path / "switch", 7, state)
+    cut.hang_disk(hangs=True)
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(state)],
+        env={**os.environ, **cut.environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        assert not [name for name in eval(program.stdout.readline()) if not name.startswith(".")]
+        assert (tmp_path / "log").read_text() == "x", "the rest of the disk"
+        cut.hang_disk(hangs=False)
+        output, _ = program.communicate("\n", timeout=60)
+    assert (program.returncode, output) == (0, "['renamed', 'whole']\n")
 
 
 def test_without_a_compiler_the_cut_says_what_it_needs(

@@ -8,6 +8,7 @@ import math
 import os
 import resource
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,10 +19,12 @@ import pytest
 from bridge_doubles import FakeServer
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.serialization import serialize_message
-from ros_harness import Program, eventually
+from ros_harness import LIMIT_S, Program, eventually
+from test_ros_bridge import SCRIPTS, World, a_fleet
 from test_ros_processes import Child
-from timely_bridge import goal_journal
-from timely_bridge.goal_journal import FILE, LOCK, MAX_BYTES, GoalEntry, GoalJournal
+from timely_bridge import goal_journal, robot_server
+from timely_bridge.goal_journal import FILE, IDENTITY, LOCK, MAX_BYTES, GoalEntry, GoalJournal
+from timely_bridge.goal_run import GoalRun
 from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.node import BridgeNode
 from timely_bridge.outcome import Timeline
@@ -182,7 +185,7 @@ def test_what_a_full_disk_refused_is_written_when_there_is_room(tmp_path: Path, 
     assert list(again.unfinished_goals) == ["goes on", "new"][: 1 + (next_call == "put")]
     assert again.unfinished_goals["goes on"].cancelled
     assert again.silence_s == 1.0
-    assert sorted(path.name for path in tmp_path.iterdir()) == [FILE, LOCK]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [FILE, IDENTITY, LOCK]
 
 
 def test_a_note_of_life_that_the_disk_refused_is_no_problem_after_the_next(
@@ -259,6 +262,64 @@ def test_a_queued_goal_that_ends_takes_no_lease_from_the_one_in_motion(
         assert bridge._robots["drone1"].port.lease.owner == "the bridge before"
     finally:
         assert spinner.close()
+
+
+def test_a_cancellation_is_on_the_disk_before_it_is_answered(
+    domain_id: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bridge that is killed after the answer goes on with nothing; before it the driver has been told."""
+    goes_on, cancel = threading.Event(), GoalJournal.cancel
+
+    def slow(journal: GoalJournal, goal: str) -> None:
+        assert goes_on.wait(LIMIT_S)
+        cancel(journal, goal)
+
+    monkeypatch.setattr(GoalJournal, "cancel", slow)
+    monkeypatch.setattr(robot_server, "CANCEL_SAVE_S", LIMIT_S, raising=False)
+    world = World(domain_id, a_fleet(state_folder=str(tmp_path)), FakeServer(SCRIPTS, ahead=0))
+    lines_at_answer: list[str] = []
+
+    def send_cancel() -> None:
+        assert goal._call.handle is not None
+        answer = goal._call.handle.cancel_goal_async()
+        answer.add_done_callback(lambda _: lines_at_answer.append((tmp_path / FILE).read_text()))
+
+    try:
+        goal = world.task("drone1", "wait")
+        eventually(lambda: goal.feedback, "it never began")
+        segments = world.fleet.bridge._robots["drone1"].port._goals
+        world.program.spinner.call(send_cancel)
+        eventually(lambda: [mine.cancelled for mine in segments.values()] == [True], "the driver waits")
+        goes_on.set()
+        eventually(lambda: lines_at_answer, "it is not answered")
+        assert '"cancelled": true' in lines_at_answer[0]
+        assert goal.result().outcome == "cancelled"
+    finally:
+        goes_on.set()
+        world.close()
+
+
+def test_a_goal_that_is_cancelled_before_its_plan_begins_is_in_no_journal(
+    domain_id: int, tmp_path: Path
+) -> None:
+    """The line of its cancellation would come before that of the goal, and count for nothing."""
+    world = World(domain_id, a_fleet(state_folder=str(tmp_path)), FakeServer(SCRIPTS, ahead=0))
+    try:
+        robot = world.fleet.bridge._robots["drone1"]
+        start, begun = robot._start, threading.Event()
+
+        def start_and_cancel(handle: Any, run: GoalRun) -> None:
+            start(handle, run)
+            run.cancel(ErrorCode.CANCELLED, "cancelled by the client")
+            begun.set()
+
+        robot._start = start_and_cancel  # type: ignore[method-assign]
+        goal = world.task("drone1", "wait")
+        assert begun.wait(LIMIT_S)
+        goal.result()
+        assert '"robot"' not in (tmp_path / FILE).read_text()
+    finally:
+        world.close()
 
 
 def test_a_stop_while_goals_are_taken_up_ends_them(

@@ -682,6 +682,34 @@ async def test_a_report_that_the_server_waits_for_is_repeated_until_taken(
         assert here.server.kinds("t1") == [("started", 0), (plan, 0)]
 
 
+async def test_an_outage_of_the_server_is_one_line_for_all_tasks_and_the_next_another(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A progress report that fails is dropped, so each of them is the first of its attempts."""
+    monkeypatch.setattr(Backoff, "delay_s", lambda *_: 0.0)
+    outcomes = [True, True, True, True, True, True, False, False] * 2
+
+    class Stream:
+        async def report(self, *reports: ExecutionReport) -> None:
+            if outcomes.pop(0):
+                raise EngineFailed("connection lost", where="http://server")
+
+    stream: Any = Stream()
+    queues = [
+        ReportQueue(name, ManualClock(), GENEROUS, lambda: True, stream=stream) for name in ("t1", "t2")
+    ]
+    for queue in queues:
+        queue.start()
+    async with asyncio.timeout(5):
+        while outcomes:
+            for queue in queues:
+                queue.put(ExecutionReport(0, "progress", elapsed_s=1.0, remaining_s=1.0), 0.0)
+                await queue.join()
+    for queue in queues:
+        queue.close()
+    assert len([message for message in caplog.messages if "repeated" in message]) == 2
+
+
 async def test_a_report_that_the_server_refuses_is_dropped() -> None:
     async with world() as here:
         _, task = here.run()

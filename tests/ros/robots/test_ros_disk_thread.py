@@ -46,6 +46,19 @@ def test_a_call_whose_caller_waits_no_longer_is_made() -> None:
     assert calls == ["kept"]
 
 
+def test_a_disk_that_is_late_holds_a_caller_up_once() -> None:
+    disk, back = DiskThread("disk"), threading.Event()
+    assert disk.wait(WAIT_S)
+    hanging = disk.submit(back.wait, WAIT_S)
+    assert not disk.wait(0.01)
+    assert not disk.wait(WAIT_S), "it has waited before"
+    back.set()
+    assert hanging.result(WAIT_S)
+    assert disk.submit(int).result(WAIT_S) == 0
+    assert disk.wait(WAIT_S)
+    assert disk.close(WAIT_S)
+
+
 def test_a_process_that_gets_no_more_threads_writes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

@@ -323,6 +323,13 @@ class DriverPort:
             if mine.handle is not None:
                 mine.handle.cancel_goal_async()
 
+    def cancel_goal(self, goal: str) -> None:
+        """Cancel the segments of a goal's plans that were sent so far."""
+        for sent_segment in list(self._goals):
+            task_id = sent_segment.segment.task_id
+            if task_id == goal or task_id.startswith(f"{goal}-"):
+                self._cancel(sent_segment)
+
     def _cancel_task(self, task_id: str) -> None:
         state = self.state
         if state is not None and state.task_id == task_id and state.mode == RobotState.EXECUTING:

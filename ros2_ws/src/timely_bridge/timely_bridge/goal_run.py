@@ -81,11 +81,11 @@ class GoalRun:
     def cancel(self, code: int, message: str) -> None:
         """End the goal now: its motion and its generation. The first reason counts."""
         self._next_replan = None
-        if self._cancellation is None:
-            self._cancellation = (code, message)
-            self.on_cancel()
+        is_first, self._cancellation = self._cancellation is None, self._cancellation or (code, message)
         if self.plan is not None:
             self.plan.cancel(code, message)
+        if is_first:
+            self.on_cancel()
 
     def replan(self, reason: str, scene: str | None = None) -> bool:
         """Drop the rest of the plan and go on with another; False when the goal is at its end."""

@@ -149,6 +149,11 @@ class PlanRun:
             self._cancellation.set_result(early_end)
 
     @property
+    def cancelled(self) -> bool:
+        """It is to end early, or has ended so."""
+        return self._early is not None or (self._cancellation is not None and self._cancellation.done())
+
+    @property
     def failures(self) -> int:
         """Plans of the goal that followed a failure, up to this one."""
         return self.replaces.failures if self.replaces is not None else 0

@@ -28,6 +28,9 @@ FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 2.0
 _backoffs: WeakSet[Backoff] = WeakSet()
 """Of the queues whose server is not there."""
 
+_unheard_queues: set["ReportQueue"] = set()
+"""Queues of which the server has not taken the latest report; the log says it once for all of them."""
+
 _senders: set[asyncio.Task[None]] = set()
 """Queues of ended plans that still have reports, kept from being collected."""
 
@@ -78,18 +81,25 @@ class ReportQueue:
 
     async def _send_all(self) -> None:
         closed = False
-        while not closed:
-            batch = [await self._queue.get()]
-            if batch[0] is not None and self._may_wait(batch[0][0]):
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(GATHER_S):
-                        batch.append(await self._queue.get())
-            while not self._queue.empty():
-                batch.append(self._queue.get_nowait())
-            closed = None in batch
-            await self._send([item for item in batch if item is not None])
-            for _ in batch:
-                self._queue.task_done()
+        try:
+            while not closed:
+                batch = await self._next_batch()
+                closed = None in batch
+                await self._send([item for item in batch if item is not None])
+                for _ in batch:
+                    self._queue.task_done()
+        finally:
+            _unheard_queues.discard(self)
+
+    async def _next_batch(self) -> list[tuple[ExecutionReport, float] | None]:
+        batch = [await self._queue.get()]
+        if batch[0] is not None and self._may_wait(batch[0][0]):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GATHER_S):
+                    batch.append(await self._queue.get())
+        while not self._queue.empty():
+            batch.append(self._queue.get_nowait())
+        return batch
 
     def _may_wait(self, report: ExecutionReport) -> bool:
         if report.kind == "done":
@@ -98,7 +108,6 @@ class ReportQueue:
 
     async def _send(self, batch: list[tuple[ExecutionReport, float]]) -> None:
         retry_s, backoff = FIRST_RETRY_S, Backoff(math.inf, self.task_id, _backoffs)
-        has_warned = False
         while batch and self.stream is not None:
             now_s = self.clock.now()
             reports = [replace(report, age_s=max(0.0, now_s - when_s)) for report, when_s in batch]
@@ -106,12 +115,7 @@ class ReportQueue:
                 async with asyncio.timeout(self.deadlines.report_s):
                     await self.stream.report(*reports)
             except (EngineFailed, Overloaded, TimeoutError) as error:
-                if not has_warned:  # A server that is away for hours would fill the log.
-                    reason = error or "too slow"
-                    log.warning(
-                        "task %s: reports are repeated until the server takes them: %s", self.task_id, reason
-                    )
-                    has_warned = True
+                self._note_failure(error)
                 batch = [item for item in batch if item[0].kind != "progress"]
                 if isinstance(error, EngineFailed):
                     await asyncio.sleep(backoff.delay_s(self.clock.now(), error, self.task_id))
@@ -128,4 +132,11 @@ class ReportQueue:
                         await self._send([item])
                 return
             else:
+                _unheard_queues.discard(self)
                 return
+
+    def _note_failure(self, error: Exception) -> None:
+        if not _unheard_queues:  # A server that is away for hours would fill the log.
+            reason = str(error) or "too slow"
+            log.warning("task %s: reports are repeated until the server takes them: %s", self.task_id, reason)
+        _unheard_queues.add(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -50,6 +51,8 @@ TASK_PREFIX = "ros-"
 """Before the id of a ROS 2 goal, in the id of its task."""
 SAVE_S = 2.0
 """A goal's result waits so long for the disk, so that another life of the bridge does not go on with the goal."""
+CANCEL_SAVE_S = 0.1
+"""The answer to a cancellation waits so long for loop and disk, on the executor's thread."""
 RESULT_STATES = {"complete": "succeeded", "cancelled": "canceled"}
 """Outcome -> state of the ROS 2 goal; all others are aborted."""
 
@@ -180,7 +183,15 @@ class RobotServer:
         connection.loop.call(self._start, handle, run)
 
     def _on_cancel(self, handle: ServerGoalHandle) -> CancelResponse:
-        self._connection.loop.call(self._cancel_run, _task_id(handle))
+        """End the motion first. Then the answer waits for the disk, so that no other life goes on with the goal.
+
+        Driver and server may already have given the plan up, and such a life would request another one.
+        """
+        self.port.cancel_goal(_task_id(handle))
+        cancelled = threading.Event()
+        self._connection.loop.call(self._cancel_run, _task_id(handle), cancelled)
+        if not (cancelled.wait(CANCEL_SAVE_S) and self._connection.disk.wait(CANCEL_SAVE_S)):
+            self._node.get_logger().warning(f"{self.entry.name}: a cancellation is not on the disk yet")
         return CancelResponse.ACCEPT
 
     def _on_scene(self, message: String) -> None:
@@ -278,9 +289,10 @@ class RobotServer:
             if self.lock.held_by(run.claim):
                 run.replan("the scene has changed", scene)
 
-    def _cancel_run(self, task_id: str) -> None:
+    def _cancel_run(self, task_id: str, cancelled: threading.Event) -> None:
         if (run := self.runs.get(task_id)) is not None:
             run.cancel(ErrorCode.CANCELLED, "cancelled by the client")
+        cancelled.set()
 
     def _cancel_runs(self, code: int, message: str) -> None:
         for run in list(self.runs.values()):
@@ -296,7 +308,7 @@ class _GoalObserver:
     handle: ServerGoalHandle
 
     def plan_changed(self, run: PlanRun, end: TaskEnd | None) -> None:
-        if end is None and not run.planned:
+        if end is None and not run.planned and not run.cancelled:
             put = partial(
                 self.connection.journal.put,
                 request=serialize_message(self.handle.request),

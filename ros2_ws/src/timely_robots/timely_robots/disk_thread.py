@@ -20,6 +20,8 @@ class DiskThread:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._late: Future[int] | None = None
+        """What a caller of ``wait`` has given up waiting for."""
 
     def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
         """Call ``function`` after all earlier calls; after ``close`` it is not called."""
@@ -45,6 +47,20 @@ class DiskThread:
             else:
                 self._calls.put(call)
         return future
+
+    def wait(self, timeout_s: float) -> bool:
+        """Return when all calls so far are made; False if that took longer.
+
+        Further waits end at once until a disk that was too late has answered, so that it holds a caller up once.
+        """
+        if self._late is not None and not self._late.done():
+            return False
+        self._late = last = self.submit(int)
+        try:
+            last.result(timeout_s)
+        except TimeoutError:
+            return False
+        return True
 
     def close(self, timeout_s: float) -> bool:
         """End the thread after all calls so far; False if that took longer."""

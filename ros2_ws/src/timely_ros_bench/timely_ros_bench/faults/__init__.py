@@ -14,6 +14,8 @@ task, and one fault or a pair happens to one robot or to all:
 * ``fleet_stop``: a program stops the fleet, and an operator resets it;
 * ``two_bridges``: another bridge for the same robots is started, and gets SIGKILL;
 * ``disk_full``: server, bridge, and drivers of emulated robots can write no byte to any file;
+* ``server_disk_hangs``, ``bridge_disk_hangs``, ``driver_disk_hangs``: what the process writes to its state waits, as on
+  a disk that answers up to six seconds later;
 * ``clock_jumps``: the wall clock of the driver's computer is an hour ahead or behind;
 * ``overload``: other programs request far more plans than the server can serve. It cancels those without a reader;
 * ``new_scene``: the drone's scene changes, so that its task is re-planned.

@@ -6,13 +6,18 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 static volatile const char *cut_flag;
+static const char *state_folder;
 static int low, high;
 
 __attribute__((constructor)) static void begin(void) {
@@ -22,6 +27,7 @@ __attribute__((constructor)) static void begin(void) {
     if (handle < 0) return;
     void *page = mmap(0, 1, PROT_READ, MAP_SHARED, handle, 0);
     if (page != MAP_FAILED) cut_flag = page;
+    state_folder = getenv("TIMELY_CUT_STATE");
     low = atoi(from);
     high = atoi(to);
 }
@@ -132,4 +138,72 @@ ssize_t recvmsg(int handle, struct msghdr *message, int flags) {
         if (got < 0 || (flags & MSG_PEEK) || !ours_here(handle)) return got;
         if (flags & MSG_DONTWAIT) { errno = EAGAIN; return -1; }
     }
+}
+
+/* The third byte: 1 and nothing of the state folder reaches the disk: each call waits until the byte is 0 again. */
+static int of_state(const char *path) {
+    return state_folder && *state_folder && strncmp(path, state_folder, strlen(state_folder)) == 0;
+}
+
+static void await_disk(const char *path) {
+    while (cut_flag && cut_flag[2] == '1' && of_state(path)) usleep(20000);
+}
+
+static void await_disk_of(int handle) {
+    if (!cut_flag || cut_flag[2] != '1') return;
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", handle);
+    ssize_t size = readlink(link, path, sizeof path - 1);
+    if (size <= 0) return;
+    path[size] = 0;
+    await_disk(path);
+}
+
+ssize_t write(int handle, const void *data, size_t size) {
+    static ssize_t (*real)(int, const void *, size_t);
+    if (!real) real = dlsym(RTLD_NEXT, "write");
+    await_disk_of(handle);
+    return real(handle, data, size);
+}
+
+ssize_t pwrite(int handle, const void *data, size_t size, off_t place) {
+    static ssize_t (*real)(int, const void *, size_t, off_t);
+    if (!real) real = dlsym(RTLD_NEXT, "pwrite");
+    await_disk_of(handle);
+    return real(handle, data, size, place);
+}
+
+ssize_t pwrite64(int handle, const void *data, size_t size, off64_t place) {
+    static ssize_t (*real)(int, const void *, size_t, off64_t);
+    if (!real) real = dlsym(RTLD_NEXT, "pwrite64");
+    await_disk_of(handle);
+    return real(handle, data, size, place);
+}
+
+int fsync(int handle) {
+    static int (*real)(int);
+    if (!real) real = dlsym(RTLD_NEXT, "fsync");
+    await_disk_of(handle);
+    return real(handle);
+}
+
+int fdatasync(int handle) {
+    static int (*real)(int);
+    if (!real) real = dlsym(RTLD_NEXT, "fdatasync");
+    await_disk_of(handle);
+    return real(handle);
+}
+
+int rename(const char *old, const char *new) {
+    static int (*real)(const char *, const char *);
+    if (!real) real = dlsym(RTLD_NEXT, "rename");
+    await_disk(new);
+    return real(old, new);
+}
+
+int unlink(const char *path) {
+    static int (*real)(const char *);
+    if (!real) real = dlsym(RTLD_NEXT, "unlink");
+    await_disk(path);
+    return real(path);
 }

@@ -1,4 +1,4 @@
-"""Cuts a program off from ROS 2 and connects it again, and sets its wall clock, at will.
+"""Cuts a program off from ROS 2 and connects it again, sets its wall clock, and holds its disk up, at will.
 
 The cut loses the datagrams of the domain's ports: both ways, the program's own only, or those of others only.
 The monotonic clock stays, as when an administrator or NTP sets the time of a computer.
@@ -72,17 +72,19 @@ class DdsCut:
         library: from ``build``.
         file: where the switch is kept.
         domain: ROS domain of the program.
+        state: folder of the files that a disk which hangs does not write.
     """
 
-    def __init__(self, library: Path, file: Path, domain: int) -> None:
+    def __init__(self, library: Path, file: Path, domain: int, state: Path) -> None:
         self._file = file
-        file.write_bytes(b"00")
+        file.write_bytes(b"000")
         low = PORT_BASE + PORTS_PER_DOMAIN * domain
         self.environment = {
             "LD_PRELOAD": str(library),
             "TIMELY_CUT_FILE": str(file),
             "TIMELY_CUT_LOW": str(low),
             "TIMELY_CUT_HIGH": str(low + PORTS_PER_DOMAIN),
+            "TIMELY_CUT_STATE": str(state.resolve()),
         }
         """For the program that is to be cut off."""
 
@@ -92,6 +94,10 @@ class DdsCut:
 
     def set_clock(self, clock: str) -> None:
         self._write(1, CLOCKS.index(clock))
+
+    def hang_disk(self, *, hangs: bool) -> None:
+        """Let each write to the program's state wait, or go on."""
+        self._write(2, int(hangs))
 
     def _write(self, place: int, value: int) -> None:
         with self._file.open("r+b") as file:

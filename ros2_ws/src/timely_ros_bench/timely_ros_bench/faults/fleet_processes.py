@@ -42,7 +42,12 @@ class FaultFleet:
         self._overload: Overload | None = None
         self._python = {name: bridge_driver_python(faulty_robot_kind(name)) for name in robots}
         library = build_dds_cut(folder)
-        self.cuts = {name: DdsCut(library, folder / f"{name}.cut", domain) for name in robots}
+        states = dict.fromkeys(robots, folder / "state") | {
+            "server": self.server_state,
+            "bridge": folder / "bridge",
+        }
+        self.cuts = {name: DdsCut(library, folder / f"{name}.cut", domain, states[name]) for name in states}
+        """Of each robot's driver, and of server and bridge."""
         self._environment = {
             **os.environ,
             "ROS_DOMAIN_ID": str(domain),
@@ -64,7 +69,7 @@ class FaultFleet:
         ready = self.folder / "server.url"
         ready.unlink(missing_ok=True)
         arguments = ["--port", str(self._port), "--ready", str(ready), "--state-dir", str(self.server_state)]
-        part = self._begin("server", SERVER, arguments)
+        part = self._begin("server", SERVER, arguments, more=self.cuts["server"].environment)
         part.wait_for_file(ready)
 
     def start_bridge(self) -> None:
@@ -95,7 +100,8 @@ class FaultFleet:
             "state_folder": str(state_folder),
             **robots,
         }
-        self._begin(role, "timely_bridge.main", self._parameters(state_folder.name, settings))
+        more = self.cuts[role].environment if role in self.cuts else {}
+        self._begin(role, "timely_bridge.main", self._parameters(state_folder.name, settings), more=more)
 
     def start_robot(self, name: str, *, battery: float = 100.0) -> None:
         """The emulator of a robot, if it has one."""

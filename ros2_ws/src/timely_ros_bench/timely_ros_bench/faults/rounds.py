@@ -25,6 +25,9 @@ KINDS = (
     "fleet_stop",
     "two_bridges",
     "disk_full",
+    "server_disk_hangs",
+    "bridge_disk_hangs",
+    "driver_disk_hangs",
     "clock_jumps",
     "overload",
     "new_scene",
@@ -32,7 +35,8 @@ KINDS = (
 COMPANIONS = tuple(kind for kind in KINDS if kind not in ("late_segment", "unsafe_plan", "battery"))
 """Faults that may follow another one in its round."""
 OF_A_TELLO = ("battery",)
-OF_AN_EMULATOR = ("emulator_dies",)
+OF_AN_EMULATOR = ("emulator_dies", "driver_disk_hangs")
+"""The drivers of simulated robots keep nothing on a disk."""
 OF_A_DRONE = ("new_scene",)
 FLEET = ("tello", "indy7", "sim", "sim")
 SEGMENTS = 4

@@ -18,6 +18,8 @@ CUTS = {"dds_cut": "both", "dds_cut_sent": "sent", "dds_cut_received": "received
 """Kind -> what the driver loses."""
 HANGS = {"driver_hangs": "driver of {}", "bridge_hangs": "bridge", "server_hangs": "server"}
 """Kind -> the process that stops for a while."""
+DISKS = {"driver_disk_hangs": "{}", "bridge_disk_hangs": "bridge", "server_disk_hangs": "server"}
+"""Kind -> the switch of the process whose disk hangs for a while."""
 STOP, RESET = "/timely_bridge/stop_fleet", "/timely_bridge/reset"
 STOP_S, ANSWER_S = 1.0, 5.0
 """Deadline of a stop for the drivers; longest wait for the bridge."""
@@ -106,6 +108,12 @@ class Strikes:
                 return [
                     (0.0, lambda: world.fill_disk(full=True)),
                     (hold_s, lambda: world.fill_disk(full=False)),
+                ]
+            case kind if kind in DISKS:
+                cut = world.cuts[DISKS[kind].format(robot)]
+                return [
+                    (0.0, lambda: cut.hang_disk(hangs=True)),
+                    (hold_s, lambda: cut.hang_disk(hangs=False)),
                 ]
             case "clock_jumps":
                 clock = "ahead" if fault.segment % 2 else "behind"
