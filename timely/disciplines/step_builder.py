@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from timely.core.arrays import Ints
 from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, EncoderInput, Floats, Rows, StepLimits, StepPlan
 
@@ -79,10 +80,9 @@ class StepBuilder:
     @property
     def queued_blocks(self) -> int:
         """KV blocks that the jobs without a cache would take which could run now, all together."""
-        table, block = self.table, self.limits.block_tokens
+        table = self.table
         is_queued = (table.resume_s <= self.limits.now) & ~table.resident
-        whole = table.prompt_tokens[is_queued] + table.output_tokens[is_queued] + 1
-        return int(np.maximum(-(-whole // block) - table.shared_blocks[is_queued], 0).sum())
+        return int(self._admission_blocks(is_queued.nonzero()[0]).sum())
 
     def decoding_room(self, rows: Rows) -> int:
         """How many of these decoding rows, from the first on, slots and tokens leave room for."""
@@ -234,9 +234,7 @@ class StepBuilder:
         rows = rows[:room]
         prompt_tokens = table.prefill_left[rows]
         tokens = np.cumsum(prompt_tokens + limits.drafter_tokens)
-        whole = table.prompt_tokens[rows] + table.output_tokens[rows] + 1
-        own_blocks = -(-whole // limits.block_tokens) - table.shared_blocks[rows]
-        blocks = np.cumsum(np.maximum(own_blocks, 0))
+        blocks = np.cumsum(self._admission_blocks(rows))
         fits = (prompt_tokens > 0) & (prompt_tokens <= limits.prefill_chunk) & (tokens <= self.budget)
         fits &= blocks + limits.headroom_blocks <= self.free
         count = len(rows) if fits.all() else int(fits.argmin())
@@ -258,9 +256,20 @@ class StepBuilder:
         if resident:
             reach = int(table.context_tokens[row]) + share
             return max(0, -(-reach // block) - int(table.blocks[row]))
-        # Admission asks for the whole context: half-admitted prompts would deadlock on each other's blocks.
-        whole = int(table.prompt_tokens[row]) + int(table.output_tokens[row]) + 1
-        return max(0, -(-whole // block) - int(table.shared_blocks[row]))
+        return int(self._admission_blocks(row))
+
+    def _admission_blocks(self, rows: Rows | int) -> Ints:
+        """KV blocks that admissions of these rows take, beside those that others hold.
+
+        An admission asks for the whole context, since half-admitted prompts would deadlock on each other's blocks.
+        It also asks for room for the next token, unless that is the last one. Admitted without it, as in vLLM, the
+        request may be preempted at once and compute its prompt again.
+        """
+        table = self.table
+        context_tokens = table.prompt_tokens[rows] + table.output_tokens[rows]
+        reach_tokens = np.minimum(context_tokens + 1, table.end_tokens[rows] - 1)
+        blocks: Ints = np.maximum(-(-reach_tokens // self.limits.block_tokens) - table.shared_blocks[rows], 0)
+        return blocks
 
     def _make_room(self, row: int, new_blocks: int, resident: bool) -> bool:
         """Evict until the row fits, or not at all: half an eviction costs its victims and helps no job."""

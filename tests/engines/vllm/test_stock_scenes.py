@@ -178,6 +178,25 @@ def test_chats_in_a_closed_loop_get_the_steps_of_vllms_own_scheduler(budget: int
     assert results[0] == results[1]
 
 
+def test_a_prompt_waits_for_the_block_of_its_second_token() -> None:
+    """vLLM admits it to the last blocks and takes them back in the next step. What is not cached it computes twice."""
+
+    def prompt_steps(max_tokens: int, *, stock: bool) -> list[int]:
+        scene = Scene(stock=stock, blocks=12, enable_prefix_caching=False)
+        scene.add("chat", BLOCK_TOKENS + 1, BLOCK_TOKENS - 1)
+        scene.step()
+        scene.add("prompt", 10 * BLOCK_TOKENS, max_tokens)
+        scene.run()
+        scene.check_empty()
+        return [number for number, tokens in enumerate(scene.steps) if tokens.get("prompt", 0) > 1]
+
+    assert prompt_steps(1, stock=False) == prompt_steps(1, stock=True) == [1]
+    again = prompt_steps(4, stock=True)
+    assert again[0] == 1
+    assert len(again) > 1
+    assert prompt_steps(4, stock=False) == again[-1:]
+
+
 def test_prompt_logprobs_read_no_cached_prefix() -> None:
     scene = Scene()
     scene.add("first", [5] * 50, 2)

@@ -454,6 +454,32 @@ def test_the_same_decisions_where_an_evicted_request_has_a_token_in_flight(
     check_same_steps(steps(live), steps(simulation))
 
 
+@pytest.mark.parametrize("discipline", ["fcfs", "timely"])
+def test_a_whole_prompt_stays_whole_where_its_step_takes_blocks_that_it_would_have_read(
+    vllm_config: Any, discipline: str
+) -> None:
+    """Its share was what was not cached. A prompt before it takes such blocks, and its first token came a step late."""
+    prompts = [(0.0, 320, 10), (1.0, 0, 200), (2.0, 0, 100), (2.0, 320, 10)]
+    tasks = [
+        PlannedTask(
+            job=job,
+            arrival_s=arrival_s,
+            plan=(PlannedSegment("x", 4, 0.25),),
+            prompt_tokens=shared_tokens + own_tokens,
+            shared_prefix_tokens=shared_tokens,
+            prefix="fixed",
+            hints=RequestHints(utility=NORMAL, network_s=2.0**-7),
+            segment_bound=4,
+        )
+        for job, (arrival_s, shared_tokens, own_tokens) in enumerate(prompts)
+    ]
+    live = steps(Twin(vllm_config, tasks, discipline, blocks=17).run())
+    check_same_steps(live, steps(simulated(tasks, discipline, blocks=17)), more_than=10)
+    together = next(number for number, (_, tokens, _) in enumerate(live) if "2" in tokens)
+    assert live[together][1] == {"2": 100, "3": 10}
+    assert live[together + 1][1] == {"2": 1, "3": 1}
+
+
 NAMED_TOKENS = 80
 """Tokens of a block that a trace names; short ones, since prompts are short here, and no multiple of ``BLOCK``."""
 

@@ -204,23 +204,30 @@ class Steps:
         partial: list[JobId] = []
         prefill_tokens = context = 0
         squares = 0.0
+        budget = self._token_budget
         # As in vLLM, newcomers come last: they find what the others are about to compute of their prefix.
         for job_id, share in sorted(plan.tokens.items(), key=self._is_newcomer):
             live = self._live[job_id]
             row = live.job.row
             if ahead and _ends(live):
                 continue  # nothing is left to compute
+            if budget <= 0:
+                break
+            # Members before it may have taken stored blocks that the plan counted on. A prompt planned whole stays
+            # whole.
+            cap = share if share < table.prefill_left[row] else self._prefill_chunk
             if not table.resident[row]:
                 memory.admit(live, now)
             tokens_left = int(table.prefill_left[row])
             begin = int(table.context_tokens[row])
-            tokens = min(share, tokens_left) if tokens_left else 1
+            tokens = min(cap, tokens_left, budget) if tokens_left else 1
             end = begin + tokens
             if not pool.grow(live.holding, end):
                 # Held in the table's count, gone in the pool's: the job takes part once there is room.
                 table.resident[row] = True
                 table.blocks[row] = live.holding.blocks
                 continue
+            budget -= tokens if tokens_left else 1 + int(table.draft_tokens[row])
             controller.started(live.job)
             table.blocks[row] = live.holding.blocks
             if tokens_left:

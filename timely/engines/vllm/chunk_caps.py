@@ -1,6 +1,6 @@
 """vLLM's scheduler with the plan's cap for each chunk of a prompt, applied where vLLM decides its size."""
 
-from collections.abc import Mapping
+from abc import abstractmethod
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -8,17 +8,18 @@ from vllm.v1.request import Request
 
 
 class ChunkCaps(AsyncScheduler):  # type: ignore[misc]
-    """Caps the chunks of requests in ``_token_caps``.
+    """Caps the chunks of requests in the plan.
 
     The cap comes before vLLM aligns the chunk to blocks, and before it decides which images the chunk holds. Other
     chunks are capped last.
     """
 
-    _token_caps: Mapping[str, int]
-    """Request id -> most tokens in the step that is being composed."""
+    @abstractmethod
+    def _chunk_cap(self, request_id: str) -> int | None:
+        """Most tokens of a request in the step that is being composed; None: vLLM decides."""
 
     def _cap(self, request: Request, computed_tokens: int, tokens: int) -> int:
-        cap = self._token_caps.get(request.request_id)
+        cap = self._chunk_cap(request.request_id)
         tokens_left = request.num_tokens - computed_tokens
         if (
             cap is None

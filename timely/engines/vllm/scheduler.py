@@ -127,7 +127,10 @@ class TimelyScheduler(ChunkCaps):
         self._steps = StepTiming(ahead=self._ahead)
         self._room = StepRoom(self, self.settings, self.live, self.blocks, self._steps)
         self._plan = StepPlan()
-        self._token_caps: dict[str, int] = {}
+        self._plan_tokens: dict[str, int] = {}
+        """Request id -> tokens in the step that is being composed."""
+        self._longest_chunk = 0
+        """Most prompt tokens of a request in that step."""
         self._grammar_prefixes: dict[str, list[int]] = {}
         """Recorded tokens of resumed requests; their grammars are compiled when they run for the first time."""
         self._decide_s = 0.0
@@ -248,8 +251,8 @@ class TimelyScheduler(ChunkCaps):
         plan = self._plan = self._compose(now, defers_prompts)
         for request_id in plan.evict:
             self.blocks.evict(self.live[str(request_id)], now)
-        self._token_caps = cast("dict[str, int]", plan.tokens)
-        newcomers = self._parking.order_running(self._token_caps)
+        self._plan_tokens = cast("dict[str, int]", plan.tokens)
+        newcomers = self._parking.order_running(self._plan_tokens)
         with self.waiting.showing(newcomers):
             output = super().schedule(throttle_prefills)
         self._settle(output, now)
@@ -262,7 +265,7 @@ class TimelyScheduler(ChunkCaps):
             self.last_prefill_step = -self.local_prefill_interval
         # Otherwise a step in flight may still free blocks, or vLLM defers prompts.
         final = not defers_prompts and (scheduled_tokens > 0 or not self._steps.in_flight)
-        self.blocks.check_admissions(newcomers, self._token_caps, scheduled_tokens, now, final=final)
+        self.blocks.check_admissions(newcomers, self._plan_tokens, scheduled_tokens, now, final=final)
         return output
 
     def _is_within_prefill_interval(self) -> bool:
@@ -275,6 +278,7 @@ class TimelyScheduler(ChunkCaps):
             return StepPlan()
         started_s = time.perf_counter()
         limits = self._room.limits(now, throttle_prefills=throttle_prefills)
+        self._longest_chunk = limits.prefill_chunk
         self.blocks.look_up_prefixes(limits.free_blocks)
         plan = self.controller.compose(limits)
         self._idle_until_s = -math.inf if plan.tokens or plan.wake_s == NEVER else plan.wake_s
@@ -328,9 +332,17 @@ class TimelyScheduler(ChunkCaps):
 
     def _handle_blocked_waiting_request(self, request: Request) -> bool:
         """vLLM asks before it admits: only what the plan chose, also of the requests that hold KV blocks."""
-        if request.request_id in self.live and request.request_id not in self._token_caps:
+        if request.request_id in self.live and request.request_id not in self._plan_tokens:
             return False
         return bool(super()._handle_blocked_waiting_request(request))
+
+    def _chunk_cap(self, request_id: str) -> int | None:
+        tokens, state = self._plan_tokens.get(request_id), self.live.get(request_id)
+        if tokens is None or state is None:
+            return None
+        # Members before it may have taken cached blocks that the plan counted on. A prompt planned whole stays whole.
+        is_cut = tokens < state.job.table.prefill_left[state.job.row]
+        return tokens if is_cut else self._longest_chunk
 
     def promote_loaded(self, request: Request) -> None:
         """A request whose KV cache a connector has loaded can be planned by what was loaded."""
