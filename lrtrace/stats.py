@@ -101,7 +101,8 @@ def measure_trace_stats(header: Header, jobs: Iterable[Job]) -> Stats:
         end_tasks(now)
         busy_time += len(ends) * (now - last_change)
         last_change = now
-        heapq.heappush(ends, now + RESPONSE_S + job.execution_s)
+        # To the microsecond, as in a trace: a robot's next task begins at the very end of the one before.
+        heapq.heappush(ends, round(now + RESPONSE_S + job.execution_s, 6))
         _mark(stats, now, len(ends))
         stats.busy_peak = max(stats.busy_peak, len(ends))
         if previous is not None and now > previous:

@@ -1,6 +1,6 @@
 """``lrtrace compose``: compose a workload into a trace."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -61,6 +61,12 @@ def compose_command(
 
     Poisson events, tasks in parallel, robots with one task at a time.
     """
+    _refuse_unused(arrivals, "--arrivals gives the times", {"--eps": eps, "--duration": duration})
+    _refuse_unused(
+        events,
+        "--events gives the tasks",
+        {"--max-tpe": max_tpe, "--trace-ids": trace_ids, "--duration": duration},
+    )
     changes = {
         "eps": eps,
         "max_tpe": max_tpe,
@@ -88,6 +94,9 @@ def compose_command(
         options=options,
         **{name: value for name, value in changes.items() if value is not None},
     )
+    unused = sorted(options.profiles.keys() - composition.header.extra["composed"]["robots"].keys())
+    if unused:
+        raise BadInput(f"no task is for {', '.join(unused)}", where="--robot")
     write_trace(output, composition.header, composition.jobs)
     tally = asdict(composition.tally)
     lines = [f"{output}: {tally['jobs']} jobs in {tally['events']} events"]
@@ -98,6 +107,13 @@ def compose_command(
     print_lrtrace_result(
         json_file, {"trace": str(output), "workload": workload, "seed": seed, **tally}, lines
     )
+
+
+def _refuse_unused(given: object, why: str, options: Mapping[str, object]) -> None:
+    """Raise BadInput for an option that has no effect beside one that is given."""
+    for option, value in options.items():
+        if given is not None and value is not None:
+            raise BadInput(f"has no effect: {why}", where=option)
 
 
 def _shared_prefix_tokens(workload: str, prompt: int | None, shared: int | None) -> int | None:

@@ -24,7 +24,12 @@ def fit_command(
         typer.Option(metavar="PROFILE", help="Keep the limits and the other skills of this profile."),
     ] = None,
     method: Annotated[str, typer.Option(help=f"{' or '.join(METHODS)}.")] = "least-squares",
-    level: Annotated[float, typer.Option(help="Which quantile, for the quantile method.")] = 0.5,
+    level: Annotated[
+        float | None,
+        typer.Option(
+            help="Of the line that the quantile method draws; 0.5 unless given. Plans use the mean."
+        ),
+    ] = None,
     model: Annotated[
         list[str] | None, typer.Option(metavar="SKILL=MODEL", help=f"Model of a skill: {', '.join(KINDS)}.")
     ] = None,
@@ -52,13 +57,15 @@ def fit_command(
     """
     if output.suffix != ".yaml" or not NAME.fullmatch(output.stem):
         raise BadInput("name the profile like my-drone.yaml", where=str(output))
+    if level is not None and method != "quantile":
+        raise BadInput("goes with --method quantile", where="--level")
     base_profile = None if base is None else load_profile(base)
     runs = [sample for file in files for sample in read_recorded_samples(file)]
     fit = fit_samples(
         _not_empty(runs, files),
         base=base_profile,
         method=cast(Method, check_lrtrace_option("method", method, METHODS)),
-        level=level,
+        level=0.5 if level is None else level,
         kinds=_kinds(model or []),
         variable=variable or (),
         min_samples=min_samples,

@@ -104,6 +104,11 @@ def record_command(
     lines = [
         f"{output}: {conversion.converted} {'jobs' if kind == 'trace' else 'samples'} from {len(tasks)} tasks"
     ]
+    if conversion.assumed_prompts:
+        lines.append(
+            f"{conversion.assumed_prompts} prompts of unknown length count as {prompt_tokens} tokens"
+            " (--prompt-tokens, --shared-prefix)"
+        )
     lines += [f"left out: {count} x {why}" for why, count in sorted(conversion.left_out.items())]
     print_lrtrace_result(json_file, {kind: str(output), "tasks": len(tasks), **conversion.summary()}, lines)
 

@@ -124,6 +124,11 @@ class Composition:
         values = asdict(self.workload)
         del values["summary"], values["name"]
         values["trace_ids"] = list(self.workload.trace_ids)
+        if self._events is not None:
+            del values["max_tpe"], values["trace_ids"], values["duration_s"]
+        if self._arrivals is not None:
+            del values["eps"]
+            values.pop("duration_s", None)
         values.update(
             how=self.options.how,
             when_busy=self.options.when_busy,

@@ -143,7 +143,7 @@ def fit_samples(
     """
     _check_options(method, level, kinds or {})
     groups: dict[str, list[Sample]] = {}
-    units: dict[tuple[str, str], str] = {}
+    units: dict[str, dict[str, str]] = {}
     robot = ""
     last = ""
     for sample in samples:
@@ -154,11 +154,10 @@ def fit_samples(
             )
         robot, last = sample.robot, sample.where
         skill = _full_name(sample, base)
-        for name, unit in sample.units.items():
-            if (earlier_unit := units.setdefault((skill, name), unit)) != unit:
-                raise BadInput(
-                    f"units.{name}: is {unit!r}, above it was {earlier_unit!r}", where=sample.where
-                )
+        if base is not None:
+            _check_units(sample, _profile_units(base, skill), f"in profile {base.name} it is")
+        _check_units(sample, units.setdefault(skill, {}), "above it was")
+        units[skill].update(sample.units)
         groups.setdefault(skill, []).append(sample)
     if not groups:
         raise TooFewSamples("no run that was done", where=last)
@@ -187,7 +186,7 @@ def check_fit(fit: Fit, samples: Iterable[Sample], base: RobotProfile | None = N
     its minimum, with which schedulers plan. Skills outside the fit are ignored.
 
     Raises:
-        BadInput: a run of another robot, or without the model's argument.
+        BadInput: a run of another robot, in another unit, or without the model's argument.
     """
     errors: dict[str, list[float]] = {}
     for sample in samples:
@@ -196,6 +195,10 @@ def check_fit(fit: Fit, samples: Iterable[Sample], base: RobotProfile | None = N
         skill = _full_name(sample, base)
         if skill not in fit.skills:
             continue
+        fitted_units = {
+            name: limit["unit"] for name, limit in fit.skills[skill].args.items() if "min" in limit
+        }
+        _check_units(sample, fitted_units, "fitted was")
         model, elapsed_s = fit.skills[skill].model, sample.elapsed_s
         try:
             estimate_s = model.estimate_s(sample.args)
@@ -223,6 +226,18 @@ def _full_name(sample: Sample, base: RobotProfile | None) -> str:
         return base.skill_name(sample.skill)
     except UnknownName as error:
         raise BadInput(f"skill: {error.message}", where=sample.where) from error
+
+
+def _check_units(sample: Sample, expected: Mapping[str, str], words: str) -> None:
+    """Raise BadInput if the unit of an argument is not the expected one; an empty one is unknown."""
+    for name, unit in sample.units.items():
+        if (other := expected.get(name)) and other != unit:
+            raise BadInput(f"units.{name}: is {unit!r}, {words} {other!r}", where=sample.where)
+
+
+def _profile_units(profile: RobotProfile, skill: str) -> dict[str, str]:
+    entry = profile.skills[skill]
+    return {name: entry.unit(name) for name in entry.args}
 
 
 def _varying(group: Sequence[Sample]) -> tuple[str | None, float]:

@@ -24,7 +24,7 @@ VERSION = 1
 OPEN_EVENT = re.compile(rb'\{"t_s": ?[0-9.e-]+, ?"event": ?"opened"')
 """The first line of a server run. Inside a text its quotation marks would be escaped."""
 
-HINTS = ("priority", "app_requests", "max_tokens")
+HINTS = ("priority", "app_requests", "max_tokens", "expected_tokens")
 """Fields of a request that a trace has by the same names; 0 and null are as good as none."""
 
 RESTART_GAP_S = 1.0

@@ -77,9 +77,10 @@ class Import:
         self.path = Path(path)
         self.tally = ImportTally()
         self._source, self._tuf, self._limit, self._speed = source, tuf, limit, speed
-        self.header = Header(
-            self.path.stem, None, network_s, {"imported": {"format": source, "speed": speed}}
-        )
+        imported: dict[str, Any] = {"format": source, "speed": speed}
+        if limit is not None:
+            imported["limit"] = limit
+        self.header = Header(self.path.stem, None, network_s, {"imported": imported})
 
     @property
     def jobs(self) -> Iterator[Job]:

@@ -67,7 +67,7 @@ class RecordedTask:
     cached_tokens: int | None = None
     outcome: str = ""
     hints: dict[str, float] = field(default_factory=dict)
-    """What else the request said of itself, as in a trace: ``priority``, ``app_requests``, ``max_tokens``."""
+    """What else the request said of itself, as in a trace; see ``event_log.HINTS``."""
     segments: dict[int, RecordedSegment] = field(default_factory=dict)
 
 
@@ -76,10 +76,16 @@ class Conversion:
     """Counts of a conversion: number of results, and reasons for omissions."""
 
     converted: int = 0
+    assumed_prompts: int = 0
+    """Number of jobs without a recorded length of their prompt."""
     left_out: Counter[str] = field(default_factory=Counter)
 
     def summary(self) -> dict[str, Any]:
-        return {"made": self.converted, "left_out": dict(self.left_out)}
+        return {
+            "made": self.converted,
+            "assumed_prompts": self.assumed_prompts,
+            "left_out": dict(self.left_out),
+        }
 
 
 def to_trace(
@@ -116,6 +122,7 @@ def to_trace(
                 conversion.left_out["task without a segment"] += 1
                 continue
             prompt = task.prompt_tokens or prompt_tokens
+            conversion.assumed_prompts += not task.prompt_tokens
             prefix = (
                 prefix_tokens.get(task.skill_set, 0) if shared_prefix_tokens is None else shared_prefix_tokens
             )

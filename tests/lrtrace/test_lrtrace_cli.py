@@ -59,6 +59,51 @@ def test_compose_then_stats(lrtrace: Run) -> None:
     assert "tasks in progress" in out
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--arrivals", "times.txt", "--eps", 2), "--eps: has no effect: --arrivals gives the times"),
+        (
+            ("--arrivals", "times.txt", "--duration", 9),
+            "--duration: has no effect: --arrivals gives the times",
+        ),
+        (("--events", "1,2", "--max-tpe", 3), "--max-tpe: has no effect: --events gives the tasks"),
+        (("--events", "1,2", "--trace-ids", "1-3"), "--trace-ids: has no effect: --events gives the tasks"),
+        (("--robot", "arm=indy7"), "--robot: no task is for arm"),
+    ],
+)
+def test_compose_refuses_options_without_an_effect(
+    lrtrace: Run, options: tuple[object, ...], says: str
+) -> None:
+    """A trace was written as if the option had counted, and its header named it."""
+    Path("times.txt").write_text("1.5\n2\n")
+    code, _, err = lrtrace("compose", "--workload", "wid1", "-o", "w.lrtrace.jsonl", *options)
+    assert (code, err) == (2, f"lrtrace: {says}\n")
+    assert not Path("w.lrtrace.jsonl").exists()
+
+
+def test_the_header_names_only_what_a_workload_is_composed_of(lrtrace: Run) -> None:
+    Path("times.txt").write_text("1.5\n2\n")
+    given = ("--arrivals", "times.txt", "--events", "1,(2,3)")
+    assert lrtrace("compose", "--workload", "wid1", "-o", "w.lrtrace.jsonl", *given)[0] == 0
+    composed = Trace("w.lrtrace.jsonl").header.extra["composed"]
+    assert not {"eps", "duration_s", "max_tpe", "trace_ids"} & set(composed)
+    assert composed["agents"] == 25
+
+
+def test_no_more_tasks_are_in_progress_than_there_are_robots(lrtrace: Run) -> None:
+    """A robot that took its next task at the end of one counted twice, by a rounding error."""
+    options = ("--workload", "wid2", "--agents", 10, "--eps", 0.1, "--seed", 3)
+    assert lrtrace("compose", *options, "-o", "w.lrtrace.jsonl")[0] == 0
+    assert lrtrace("stats", "w.lrtrace.jsonl", "--json", "s.json")[0] == 0
+    assert result("s.json")["busy"]["peak"] == 10
+
+
+def test_a_level_goes_with_the_quantile_method(lrtrace: Run) -> None:
+    code, _, err = lrtrace("fit", "x.samples.jsonl", "-o", "x.yaml", "--level", 0.9)
+    assert (code, err) == (2, "lrtrace: --level: goes with --method quantile\n")
+
+
 def test_compose_takes_overrides(lrtrace: Run) -> None:
     Path("times.txt").write_text("1.5\n\n2\n7.25\n")
     code, *_ = lrtrace(
@@ -77,7 +122,7 @@ def test_compose_takes_overrides(lrtrace: Run) -> None:
     assert trace.header.network_s == 0.02
     code, *_ = lrtrace(
         "compose", "--workload", "wid1", "-o", "e.lrtrace.jsonl", "--events", "{(Trace1, Trace2), Trace8}",
-        "--eps", 2, "--duration", 10, "--prompt-tokens", 50, "--shared-prefix", 10,
+        "--eps", 2, "--prompt-tokens", 50, "--shared-prefix", 10,
     )  # fmt: skip
     assert code == 0
     assert [job.extra["event"] for job in Trace("e.lrtrace.jsonl")] == [0, 0, 1]
@@ -175,6 +220,7 @@ def test_record_from_an_event_log(lrtrace: Run) -> None:
     assert code == 0
     assert [job.arrival_s for job in Trace("r.lrtrace.jsonl")] == [0.0, 1.0]
     assert result("r.json")["made"] == 2
+    assert "2 prompts of unknown length count as 1300 tokens (--prompt-tokens, --shared-prefix)\n" in out
     code, out, _ = lrtrace(
         "record", "log.jsonl", "-o", "runs", "--as", "samples", "--profile", "tello=sim-drone"
     )

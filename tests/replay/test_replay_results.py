@@ -60,6 +60,13 @@ def result_of(trace: Path, **options: object) -> dict[str, Any]:
     return replay_through_engine(tasks, ReplayOptions(**options), trace=tasks.name)  # type: ignore[arg-type]
 
 
+def test_a_result_says_with_which_options_it_came_about(trace: Path) -> None:
+    assert result_of(trace)["options"] == {}
+    result = result_of(trace, discipline="edf", warm_prefixes=True, token_budget=512, seed=3)
+    assert result["options"] == {"warm_prefixes": True, "token_budget": 512}
+    assert (result["discipline"], result["seed"]) == ("edf", 3)
+
+
 def test_the_contracts_fields_are_there(trace: Path) -> None:
     result = result_of(trace)
     assert {"discipline", "mode", "engine", "profile", "trace", "wall_s", "summary", "jobs"} <= set(result)

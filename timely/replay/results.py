@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ def build_result(
         "profile": run.profile,
         "trace": trace,
         "seed": options.seed,
+        "options": _other_options(options),
         "wall_s": round(wall_s, 6),
         "end_s": _number(run.end_s),
         "partial": run.partial,
@@ -36,6 +38,14 @@ def build_result(
         "series": {name: [_number(v) for v in column] for name, column in run.series.items()},
         "journal": run.journal,
     }
+
+
+def _other_options(options: ReplayOptions) -> dict[str, Any]:
+    """The options that are not their default and have no entry of their own."""
+    own = ("discipline", "mode", "profile", "seed")
+    changed = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in own}
+    defaults = ReplayOptions()
+    return {name: value for name, value in changed.items() if value != getattr(defaults, name)}
 
 
 def result_summary(records: Sequence[JobRecord], end_s: float) -> Result:
@@ -123,7 +133,7 @@ def _number(value: float) -> float | int | None:
 
 
 def result_hash(result: Result) -> str:
-    """SHA-256 over the fields that trace, options and seed determine: all but ``wall_s``."""
-    content = {name: value for name, value in result.items() if name != "wall_s"}
+    """SHA-256 over the fields that trace, options and seed determine: all but ``wall_s`` and the options themselves."""
+    content = {name: value for name, value in result.items() if name not in ("wall_s", "options")}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

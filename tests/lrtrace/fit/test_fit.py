@@ -235,6 +235,27 @@ def test_one_robot_and_one_unit_at_a_time() -> None:
         fit_samples([*moves(5), Sample("arm", "pick", {}, 1.0)])
 
 
+def test_runs_in_other_units_than_the_profile_or_the_fit_are_refused() -> None:
+    """A check of a fit in cm on runs in m said 40% error; a fit over a profile in cm named a temporary file."""
+    in_metres = [
+        Sample(
+            run.robot,
+            run.skill,
+            {"distance": float(run.args["distance"]) / 100},
+            run.elapsed_s,
+            {"distance": "m"},
+            f"runs:{n}",
+        )
+        for n, run in enumerate(moves(20), 1)
+    ]
+    with pytest.raises(BadInput, match=r"^runs:1: units\.distance: is 'm', in profile tello it is 'cm'"):
+        fit_samples(in_metres, base=find_robot_profile("tello"))
+    with pytest.raises(BadInput, match=r"^runs:1: units\.distance: is 'm', fitted was 'cm'"):
+        check_fit(fit_samples(moves(20)), in_metres)
+    unknown = [Sample(run.robot, run.skill, run.args, run.elapsed_s) for run in moves(20, seed=1)]
+    assert check_fit(fit_samples(moves(20)), unknown)["move_forward"] < 0.1
+
+
 def test_profile_over_a_base_keeps_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tello = find_robot_profile("tello")
     fit = fit_samples(moves(30, skill="mf"), base=tello)

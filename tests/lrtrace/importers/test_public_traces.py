@@ -91,6 +91,7 @@ def test_limit_speed_and_utility(tmp_path: Path) -> None:
     assert [job.arrival_s for job in jobs] == pytest.approx([0.0, 2.1572895], abs=1e-5)
     assert jobs[0].tuf == URGENT
     assert trace.header.network_s == 0.01
+    assert trace.header.extra["imported"]["limit"] == 2
     assert [job.job for job in trace.jobs] == [0, 1]  # can be read again
 
 

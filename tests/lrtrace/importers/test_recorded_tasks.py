@@ -130,7 +130,8 @@ def test_event_log_to_trace(tmp_path: Path) -> None:
     assert first.plan[1].extra["blocking"] is True
     assert first.extra == {"task_id": "a", "outcome": "complete"}
     assert (second.app, second.prompt_tokens, second.shared_prefix_tokens) == ("house", 1300, 1216)
-    assert conversion.summary() == {"made": 2, "left_out": {"task without a segment": 1}}
+    left_out = {"task without a segment": 1}
+    assert conversion.summary() == {"made": 2, "assumed_prompts": 1, "left_out": left_out}
     _, jobs, _ = trace_of(write(tmp_path, LOG), prompt_tokens=900, shared_prefix_tokens=1000)
     assert (jobs[1].prompt_tokens, jobs[1].shared_prefix_tokens) == (900, 900)
 
@@ -139,16 +140,18 @@ def test_what_a_request_said_of_itself_is_in_the_trace(tmp_path: Path) -> None:
     """A replay of a recorded day served without the priorities and sizes of applications that its requests named."""
     log = [
         OPENED,
-        task(1.0, "a", priority=-3.0, app="house/1", app_requests=4, max_tokens=96),
+        task(1.0, "a", priority=-3.0, app="house/1", app_requests=4, max_tokens=96, expected_tokens=40.5),
         segment(1.2, "a", 0, "mu(40);"),
         task(2.0, "b", app_requests=None, max_tokens=None),
         segment(2.2, "b", 0, "mu(40);"),
     ]
     _, (first, second), _ = trace_of(write(tmp_path, log))
-    assert first.extra == {"task_id": "a", "priority": -3.0, "app_requests": 4, "max_tokens": 96}
+    given = {"priority": -3.0, "app_requests": 4, "max_tokens": 96, "expected_tokens": 40.5}
+    assert first.extra == {"task_id": "a", **given}
     assert second.extra == {"task_id": "b"}
     planned = replay_task_from_job(first)
     assert (planned.hints.priority, planned.hints.app_requests, planned.max_tokens) == (-3.0, 4, 96)
+    assert planned.hints.expected_tokens == 40.5
     with pytest.raises(BadInput, match=r"events.jsonl:2: priority: must be a number, got high"):
         trace_of(write(tmp_path, [OPENED, task(1.0, "a", priority="high")]))
 

@@ -129,7 +129,7 @@ class TaskRecorder:
             skill_set=task.skill_set.name, task=request.task, scene=request.scene, history=request.history,
             replans=task.replans, tuf=server_task_utility_to_wire(request.tuf), urgency=request.urgency,
             priority=request.priority, app_requests=request.app_requests, max_tokens=request.max_tokens,
-            network_s=task.network_s,
+            expected_tokens=request.expected_tokens, network_s=task.network_s,
         )  # fmt: skip
 
     def record_prediction(self, record: Mapping[str, Any]) -> None:
