@@ -84,8 +84,8 @@ def test_compose_refuses_options_without_an_effect(
 
 def test_the_header_names_only_what_a_workload_is_composed_of(lrtrace: Run) -> None:
     Path("times.txt").write_text("1.5\n2\n")
-    given = ("--arrivals", "times.txt", "--events", "1,(2,3)")
-    assert lrtrace("compose", "--workload", "wid1", "-o", "w.lrtrace.jsonl", *given)[0] == 0
+    arguments = ("--arrivals", "times.txt", "--events", "1,(2,3)")
+    assert lrtrace("compose", "--workload", "wid1", "-o", "w.lrtrace.jsonl", *arguments)[0] == 0
     composed = Trace("w.lrtrace.jsonl").header.extra["composed"]
     assert not {"eps", "duration_s", "max_tpe", "trace_ids"} & set(composed)
     assert composed["agents"] == 25

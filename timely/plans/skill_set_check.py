@@ -23,8 +23,8 @@ def check_skill_set_file(file: Path) -> SkillSet:
     """Load a skill set and check it: the file, its default robot profile, and its examples on that robot.
 
     Raises:
-        InvalidInput: the file is broken, its profile is unknown or broken, or the robot may not execute an example;
-            the message names file, line and field.
+        InvalidInput: the file or its profile is broken, or the robot may not execute an example. The message names
+            file, line and field.
     """
     skill_set = load_skill_set(file)
     lines = read_lrtrace_yaml(file)

@@ -146,8 +146,8 @@ def test_what_a_request_said_of_itself_is_in_the_trace(tmp_path: Path) -> None:
         segment(2.2, "b", 0, "mu(40);"),
     ]
     _, (first, second), _ = trace_of(write(tmp_path, log))
-    given = {"priority": -3.0, "app_requests": 4, "max_tokens": 96, "expected_tokens": 40.5}
-    assert first.extra == {"task_id": "a", **given}
+    hints = {"priority": -3.0, "app_requests": 4, "max_tokens": 96, "expected_tokens": 40.5}
+    assert first.extra == {"task_id": "a", **hints}
     assert second.extra == {"task_id": "b"}
     planned = replay_task_from_job(first)
     assert (planned.hints.priority, planned.hints.app_requests, planned.max_tokens) == (-3.0, 4, 96)

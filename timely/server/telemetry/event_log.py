@@ -8,7 +8,7 @@ fields:
   ``mode``. In a file that was begun in the midst of a run: ``continues`` (true), and ``t_s`` goes on.
 - ``task``, on admission: ``agent``, ``app``, ``robot``, ``skill_set``, ``task``, ``scene``, ``history``, ``replans``
   (the task it replaces), ``tuf`` (``ert_s``, ``alpha``, ``beta``), ``urgency`` (null or 0..4), ``priority``,
-  ``app_requests``, ``max_tokens``, ``expected_tokens`` (as the request has them), ``network_s``.
+  ``network_s``. As the request has them also ``app_requests``, ``max_tokens`` and ``expected_tokens``.
 - ``segment``, on release: ``index``, ``text``, ``tokens``, ``ready_s`` (end of its generation, as ``t_s``),
   ``execution_s`` (expected), ``blocking``.
 - ``report``, for news only: ``segment``, ``kind`` and the other fields of ``ExecutionReport``.
