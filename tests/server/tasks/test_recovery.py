@@ -811,6 +811,72 @@ def test_a_server_starts_on_a_full_disk_and_goes_on_with_its_tasks(
         assert served.http.get("/v1/tasks/one").json()["outcome"] == "complete"
 
 
+@pytest.mark.parametrize("rename", [False, True])
+def test_a_log_that_is_removed_or_renamed_is_written_anew_with_its_records(
+    tmp_path: Path, rename: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        server(tmp_path / "first") as served,
+        served.http.stream("POST", "/v1/tasks", json=body("long", id="one")) as stream,
+    ):
+        reader = Reader(stream)
+        events = [reader.next()]
+        served.run_for(1.5)
+        (file,) = (tmp_path / "first" / "tasks").glob("*.log")
+        if rename:
+            file.rename(file.with_suffix(".log.1"))
+        else:
+            file.unlink()
+        with served.http.stream("POST", "/v1/tasks", json=body("short", id="two")) as other:
+            assert Reader(other).next()[1] == "accepted"
+        assert "timely_state_unsaved 0.0" in served.http.get("/metrics").text
+        served.run_for(1.5)
+        sent = len(served.service.tasks.get("one").events)
+        events += [reader.next() for _ in range(sent - 1)]
+        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    assert f"{file} was removed or renamed" in caplog.text
+    with server(tmp_path / "killed", now=104.0) as served:
+        assert served.http.get("/v1/tasks/two").is_success
+        after = rest(served, events[-1][0])
+    texts = [data["text"] for _, name, data in events + after if name == "segment"]
+    assert texts == whole(tmp_path, "long")
+
+
+def test_a_removed_log_that_cannot_be_written_anew_admits_no_task_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_log, "CATCH_UP_S", 0.01)
+    folder = tmp_path / "first" / "tasks"
+    with (
+        server(tmp_path / "first") as served,
+        served.http.stream("POST", "/v1/tasks", json=body("long", id="one")) as stream,
+    ):
+        assert Reader(stream).next()[1] == "accepted"
+        with monkeypatch.context() as disk:
+            disk.setattr(RecordFile, "append_lines", full)
+            shutil.rmtree(folder)
+            assert served.http.post("/v1/tasks", json=body("short")).status_code == 503
+            folder.mkdir()
+            assert served.http.get("/readyz").status_code == 503
+        served.until(lambda: not served.service.log.problem, "there is room")
+        with pytest.raises(EngineFailed, match="another server"), server(tmp_path / "first"):
+            pass
+        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    with server(tmp_path / "killed", now=104.0) as served:
+        assert served.http.get("/v1/tasks/one").is_success
+
+
+def test_a_folder_that_another_server_has_made_anew_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_log, "CATCH_UP_S", 0.01)
+    with server(tmp_path) as served:
+        shutil.rmtree(tmp_path / "tasks")
+        with server(tmp_path):
+            refused = served.http.post("/v1/tasks", json=body("short"))
+            assert (refused.status_code, "another server" in refused.json()["detail"]) == (503, True)
+
+
 def test_a_folder_that_vanishes_admits_no_task(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The system still takes the records of a file without a name, and no later server would find them."""
     state = tmp_path / "state"

@@ -35,6 +35,7 @@ import asyncio
 import fcntl
 import logging
 import math
+import os
 import threading
 import time
 from collections import Counter, deque
@@ -181,11 +182,8 @@ class TaskLog:
     def _open(self, folder: Path) -> list[Record]:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = (folder / "lock").open("wb")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._take_lock(folder)
         except OSError as error:
-            if isinstance(error, BlockingIOError):
-                raise InvalidInput("another server uses it", where=str(folder)) from error
             log.error("tasks are not kept, a restart would lose them: %s", error)
             return []
         records: list[Record] = []
@@ -214,6 +212,29 @@ class TaskLog:
         shifts_s = {boot: self._shift_s(boot, start) for boot, start in starts.items()}
         return [{**record, "shift_s": shifts_s[record["boot"]]} for record in records]
 
+    def _take_lock(self, folder: Path) -> None:
+        """Keep other servers from the folder; again where the file of the lock was removed.
+
+        Raises:
+            InvalidInput: another server uses the folder. OSError: the file cannot be made.
+        """
+        lock = (folder / "lock").open("ab")
+        if self._lock is not None and os.path.samestat(
+            os.fstat(lock.fileno()), os.fstat(self._lock.fileno())
+        ):
+            lock.close()
+            return
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            if not isinstance(error, BlockingIOError):
+                raise
+            raise InvalidInput("another server uses it", where=str(folder)) from error
+        before, self._lock = self._lock, lock
+        if before is not None:
+            before.close()
+
     def _read(self, path: Path) -> list[Record]:
         """The header and the records of a file; nothing without a header, which is on the disk before any record is."""
         records, torn_lines = read_record_log(path)
@@ -239,12 +260,15 @@ class TaskLog:
         elapsed_s = max(time.time() - start.wall_s, start.latest_s - start.now_s)
         return self._clock.now() - elapsed_s - start.now_s
 
-    def _new_file(self, folder: Path) -> RecordFile:
+    def _new_file(self, folder: Path, lines: bytes = b"") -> RecordFile:
+        """Begin a file, with the lines of records of one before it."""
         path, file = folder / f"{self._number + 1:08d}.log", None
         try:
             file = RecordFile(path)
             header = {"timely_tasks": VERSION, "boot": machine_boot_id(), "wall_s": time.time()}
             file.append({**header, "now_s": self._clock.now()})
+            if lines:
+                file.append_lines(lines)
         except OSError as error:
             if file is not None:
                 file.close()
@@ -257,6 +281,18 @@ class TaskLog:
                 self._full.append(self._file)
             self._file = file
         return file
+
+    def _restored_file(self, folder: Path, file: RecordFile) -> RecordFile:
+        """A new file with the records of one whose name is gone: the open file still has them."""
+        self._take_lock(folder)
+        _, _, lines = file.read().partition(b"\n")
+        new = self._new_file(folder, lines)
+        self._files[new.path] = self._files.pop(file.path)
+        log.warning("%s was removed or renamed: its records are in %s", file.path, new.path)
+        for path, tasks in self._files.items():
+            if tasks.live and not path.exists():
+                log.error("%s was removed: a restart would lose tasks of it (%d)", path, len(tasks.live))
+        return new
 
     async def close(self) -> None:
         """Bring the last records to the disk and give the folder up. Safe to call twice."""
@@ -289,6 +325,8 @@ class TaskLog:
         """Begin the first file, and write all records that are not in a file yet."""
         try:
             file = self._file or self._new_file(folder)
+            if not file.has_its_name:
+                file = self._restored_file(folder, file)
             if self.problem and not self._refused_records:
                 file.check_room()
             while self._refused_records:
