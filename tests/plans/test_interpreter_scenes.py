@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from timely.plans.language.interpreter import SkillFailed, interpret_plan
+from timely.plans.language.interpreter import Invocation, SkillFailed, interpret_plan
 from timely.plans.simulated_worlds import ArmWorld, DroneWorld, Thing
 from timely.plans.skill_library import find_skill_set
 
@@ -52,6 +52,14 @@ def test_above_and_below_are_seen_from_there(level: str, move: str) -> None:
     toy = Thing("toy", 0.0, 200.0, level)  # type: ignore[arg-type]
     assert fly("?s('toy')==True{g('toy')}", toy).visits == []
     assert fly(f"{move};?s('toy')==True{{g('toy')}}", toy).visits == ["toy"]
+
+
+@pytest.mark.parametrize(("bearing_deg", "x"), [(-45.0, 0.0), (-22.5, 0.25), (0.0, 0.5), (45.0, 1.0)])
+def test_the_horizontal_position_goes_from_one_edge_of_the_view_to_the_other(
+    bearing_deg: float, x: float
+) -> None:
+    world = DroneWorld([Thing("cat", bearing_deg)])
+    assert world.do(Invocation("object_x", ("cat",))) == pytest.approx(x)
 
 
 def test_questions() -> None:

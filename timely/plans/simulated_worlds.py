@@ -122,7 +122,7 @@ class DroneWorld:
         target = self._in_view(text)
         sideways = (self._bearing(target) - self.heading_deg + 180.0) % 360.0 - 180.0
         values = {
-            "object_x": 0.5 + sideways / (4 * HALF_VIEW_DEG),
+            "object_x": 0.5 + sideways / (2 * HALF_VIEW_DEG),
             "object_y": 0.5,
             "object_width": APPARENT_SIZE,
             "object_height": APPARENT_SIZE,

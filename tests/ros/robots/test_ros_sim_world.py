@@ -92,6 +92,27 @@ def test_one_hand_holds_one_thing() -> None:
     world.before(call("take", "plate"))
 
 
+@pytest.mark.parametrize("skill", ["move_to", "place", "drop"])
+def test_an_arm_goes_to_no_place_that_is_not_there(skill: str) -> None:
+    """As the Indy7's driver: a plan that passes here must not fail there."""
+    world = SimWorld(["cup", "plate"])
+    world.apply(call("pick", "cup"))
+    world.before(call(skill, "plate"))
+    with pytest.raises(MotionError, match="there is no 'bin'"):
+        world.before(call(skill, "bin"))
+
+
+@pytest.mark.parametrize("skill", ["place", "drop"])
+def test_an_empty_hand_puts_nothing_down(skill: str) -> None:
+    world = SimWorld()
+    with pytest.raises(MotionError, match="holds nothing"):
+        world.before(call(skill, "plate"))
+    world.apply(call("pick", "Cup[0.5]"))
+    with pytest.raises(MotionError, match="on itself"):
+        world.before(call(skill, "cup"))
+    world.before(call(skill, "plate"))
+
+
 def test_what_is_said_is_kept_and_bounded() -> None:
     world = SimWorld()
     for index in range(150):

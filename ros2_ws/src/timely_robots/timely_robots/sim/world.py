@@ -13,7 +13,8 @@ SEEN_AT_M = 1.5
 """Every thing in the scene is this far away."""
 
 _TURNS = {"turn_cw": -1.0, "turn_ccw": 1.0}
-_NEEDS_THING = ("goto", "orienting", "pick", "take")
+_TAKES, _PUTS = ("pick", "take"), ("place", "drop")
+_NEEDS_THING = ("goto", "orienting", "move_to", *_TAKES, *_PUTS)
 
 
 class SimWorld:
@@ -41,14 +42,23 @@ class SimWorld:
         return self.anything or robot_thing_name(thing) in self.things
 
     def before(self, call: SkillCall) -> None:
-        """Raise MotionError for a motion towards a thing that is not there, or a grasp with a full hand."""
+        """Raise MotionError for what an arm's driver refuses, too.
+
+        That is a motion towards a thing that is not there, a grasp with a full hand, and a put with an empty one.
+        """
         target = call.args[0] if call.args else ""
         if call.skill in _NEEDS_THING and not self.has(target):
             raise MotionError(f"there is no {target!r} here", ErrorCode.MOTION_FAILED)
-        if call.skill in ("pick", "take") and self.holding:
+        if call.skill in _TAKES and self.holding:
             raise MotionError(
                 f"cannot take {target!r}: the hand holds {self.holding!r}", ErrorCode.MOTION_FAILED
             )
+        if call.skill in _PUTS and not self.holding:
+            raise MotionError(
+                f"cannot put anything on {target!r}: the hand holds nothing", ErrorCode.MOTION_FAILED
+            )
+        if call.skill in _PUTS and robot_thing_name(target) == robot_thing_name(self.holding):
+            raise MotionError(f"cannot put {target!r} on itself", ErrorCode.MOTION_FAILED)
 
     def apply(self, call: SkillCall, share: float = 1.0) -> None:
         """What a motion changes; ``share`` below 1 when it was cut short."""
@@ -62,9 +72,9 @@ class SimWorld:
         elif call.skill == "goto":
             self.position[0] += math.cos(self.yaw) * (SEEN_AT_M - 0.5)
             self.position[1] += math.sin(self.yaw) * (SEEN_AT_M - 0.5)
-        elif call.skill in ("pick", "take"):
+        elif call.skill in _TAKES:
             self.holding = str(call.args[0])
-        elif call.skill in ("place", "drop", "open"):
+        elif call.skill in (*_PUTS, "open"):
             self.holding = ""
         elif call.skill in ("log", "say"):
             self.log = [*self.log[-99:], str(call.args[0])]
