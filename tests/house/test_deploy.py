@@ -178,6 +178,22 @@ def test_a_unit_starts_a_command_that_exists(unit: Path) -> None:
     assert file["Service"]["KillSignal"] == "SIGTERM"
 
 
+def test_the_unit_of_the_server_leaves_the_engine_to_the_server() -> None:
+    """By default systemd sends SIGTERM to all processes at once, and the engine ends before the plans.
+
+    Drivers should get it, also when their fleet was killed: they bring their robots to rest.
+    """
+    server, fleet = (DEPLOY / "systemd" / f"timely-{name}.service" for name in ("server", "fleet"))
+    assert "KillMode=mixed" in server.read_text().splitlines()
+    assert "KillMode" not in fleet.read_text()
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_a_unit_outlives_a_process_that_the_system_killed(unit: Path) -> None:
+    """By default systemd stops the whole unit where memory is short, though an engine or a driver is started again."""
+    assert "OOMPolicy=continue" in unit.read_text().splitlines()
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
 def test_a_unit_writes_where_it_may(unit: Path) -> None:
     """The home folder and most others are closed to it; without a folder for its state a stop would be forgotten."""
@@ -201,6 +217,7 @@ def test_containers_keep_their_state() -> None:
     assert "--owner timely --group timely /var/lib/timely" in text, "a new volume belongs to root otherwise"
     for service in yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"].values():
         assert "timely-state:/var/lib/timely" in service["volumes"]
+        assert service["restart"] == "unless-stopped", "other policies leave it down when the machine starts again"
 
 
 @pytest.mark.parametrize("file", [DEPLOY / "systemd" / "timely-server.service", DEPLOY / "compose.yaml"])
