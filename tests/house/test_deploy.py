@@ -217,7 +217,9 @@ def test_containers_keep_their_state() -> None:
     assert "--owner timely --group timely /var/lib/timely" in text, "a new volume belongs to root otherwise"
     for service in yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"].values():
         assert "timely-state:/var/lib/timely" in service["volumes"]
-        assert service["restart"] == "unless-stopped", "other policies leave it down when the machine starts again"
+        assert service["restart"] == "unless-stopped", (
+            "other policies leave it down when the machine starts again"
+        )
 
 
 @pytest.mark.parametrize("file", [DEPLOY / "systemd" / "timely-server.service", DEPLOY / "compose.yaml"])
