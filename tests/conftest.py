@@ -24,6 +24,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 # Whether an example takes 0.1 or 0.3 s says how busy the machine is. Timings belong into benchmarks.
 settings.register_profile("house", deadline=None)
+settings.register_profile(
+    "fast", deadline=None, max_examples=25
+)  # --hypothesis-profile=fast; see examples.py
 settings.load_profile("house")
 
 # There are workers enough for all processors: a second thread of torch would spin on that of another worker.

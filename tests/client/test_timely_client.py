@@ -13,6 +13,7 @@ from cutting_proxy import CuttingProxy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from timely.client import URGENT, AsyncTimelyClient, Call, ExecutionReport, TimelyClient, TimeUtility
 from timely.core.errors import (
     Conflict,
@@ -242,8 +243,7 @@ def test_a_restarted_program_resumes_where_it_was(quick: ServerThread) -> None:
 
 @pytest.mark.process
 @settings(
-    max_examples=25,
-    deadline=None,
+    max_examples=examples(25),
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from examples import examples
 from timely.core.hints import RequestHints
 from timely.core.job import COLUMNS, Job, JobSpec, JobTable
 from timely.core.utility import TimeUtility
@@ -77,7 +78,7 @@ class TableAgainstDictionary(RuleBasedStateMachine):
 
 
 TestTableAgainstDictionary = pytest.mark.process(TableAgainstDictionary.TestCase)
-TestTableAgainstDictionary.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestTableAgainstDictionary.settings = settings(max_examples=examples(40), stateful_step_count=40)
 
 
 def test_a_new_row_holds_what_the_spec_says() -> None:

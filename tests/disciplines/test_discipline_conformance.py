@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from step_driver import Machine, StepDriver, Work, check_plan, random_chats, random_works, snapshot
 
+from examples import examples
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT, TimeUtility
@@ -79,28 +81,28 @@ def test_switching_at_any_time_loses_and_repeats_nothing(name: str) -> None:
     finish_all(driver)
 
 
-@pytest.mark.parametrize("works", [random_works(6, 30), random_chats(6, 60)], ids=["all kinds", "chats"])
+WORKS = {"all kinds": random_works(6, 30), "chats": random_chats(6, 60)}
+
+
+@cache
+def decisions(name: str, kind: str, *, recorded: bool = False, maintain: bool = True) -> list[object]:
+    driver = StepDriver(
+        name, WORKS[kind], TIGHT, seed=6, twice=False, recorded=recorded, maintain=maintain
+    ).run()
+    assert any("choice" in event for event in driver.journal) == recorded
+    return [(t, list(plan.tokens.items()), plan.evict, plan.wake_s) for t, plan in driver.plans]
+
+
+@pytest.mark.parametrize("kind", WORKS)
 @pytest.mark.parametrize("name", NAMES)
-def test_the_same_run_decides_the_same_whether_its_decisions_are_recorded(
-    name: str, works: tuple[Work, ...]
-) -> None:
+def test_the_same_run_decides_the_same_whether_its_decisions_are_recorded(name: str, kind: str) -> None:
     """``timely`` predicted lengths earlier for the record, so from fewer answers."""
-
-    def decisions(recorded: bool) -> list[object]:
-        driver = StepDriver(name, works, TIGHT, seed=6, twice=False, recorded=recorded).run()
-        assert any("choice" in event for event in driver.journal) == recorded
-        return [(t, list(plan.tokens.items()), plan.evict, plan.wake_s) for t, plan in driver.plans]
-
-    assert decisions(True) == decisions(False)
+    assert decisions(name, kind, recorded=True) == decisions(name, kind)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_run_decides_the_same_with_and_without_maintenance(name: str) -> None:
-    def decisions(maintain: bool) -> list[object]:
-        driver = StepDriver(name, random_works(6, 20), TIGHT, seed=6, maintain=maintain, twice=False).run()
-        return [(t, list(plan.tokens.items()), plan.evict, plan.wake_s) for t, plan in driver.plans]
-
-    assert decisions(True) == decisions(False)
+    assert decisions(name, "all kinds", maintain=False) == decisions(name, "all kinds")
 
 
 # ---------------------------------------------------------------- single plans on arbitrary states
@@ -154,8 +156,7 @@ def events(name: str, table: JobTable) -> Discipline:
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(
-    max_examples=25,
-    deadline=None,
+    max_examples=examples(25),
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import EncoderInput, StepLimits
 from timely.disciplines.step_builder import StepBuilder, discipline_next_wake_s
@@ -209,7 +210,7 @@ def test_a_chunk_does_not_end_inside_an_image_that_must_not_be_cut() -> None:
     assert not full.add(row), "it waits for a step that has room for all of it"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     jobs=st.lists(
         st.tuples(st.booleans(), st.integers(1, 12), st.booleans(), st.integers(0, 60)), min_size=1, max_size=14
@@ -339,7 +340,7 @@ def test_each_row_takes_its_own_drafts_of_the_budget() -> None:
 
 
 @given(seed=st.integers(0, 10_000))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_prompts_that_join_together_join_as_one_by_one(seed: int) -> None:
     rng = random.Random(seed)
     table = JobTable()

@@ -10,6 +10,7 @@ from hints import with_hints
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from timely.core.job import Job, JobSpec
 from timely.core.reports import ExecutionReport
 from timely.disciplines.registry import create_discipline
@@ -231,7 +232,7 @@ def test_a_repeated_report_is_learned_from_once() -> None:
     assert controller.paces.of(job.spec.hints.agent, "mf(100);") == pytest.approx(0.85)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(
         st.builds(

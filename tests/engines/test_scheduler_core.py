@@ -12,6 +12,7 @@ from hints import with_hints
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from timely.core.errors import Conflict, InvalidInput, UnknownName
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
@@ -326,7 +327,7 @@ FINAL = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(order=st.permutations(FINAL * 2), gap=st.floats(0.0, 0.5))
 def test_reports_late_and_repeated_come_to_a_sound_end(order: list[ExecutionReport], gap: float) -> None:
     """In any order, each twice: nothing raises, times stay in order, and a repeat of the end changes nothing."""

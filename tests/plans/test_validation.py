@@ -9,6 +9,7 @@ from crane import crane
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from lrtrace.profiles import load_profile
 from lrtrace.robot_profile import ArgumentLimit, RobotProfile
 from timely.core.errors import UnsafeSegment
@@ -181,7 +182,7 @@ def test_the_limits_of_a_profile_hold_for_prose() -> None:
         check_plan_segment("Hello.", chat, reader.model_copy(update={"deny": ("sentence",)}))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.integers(-(10**6), 10**6))
 def test_nothing_outside_the_limits_passes(distance: int) -> None:
     if 20 <= distance <= 500:
@@ -191,7 +192,7 @@ def test_nothing_outside_the_limits_passes(distance: int) -> None:
             check_plan_segment(f"mf({distance});", DRONE, TELLO)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.text(max_size=40))
 def test_any_text_is_released_or_refused_with_the_one_error(text: str) -> None:
     with contextlib.suppress(UnsafeSegment):

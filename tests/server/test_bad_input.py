@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from examples import examples
+
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Fleet]:
@@ -242,7 +244,7 @@ def check(answer: httpx.Response) -> None:
 
 
 @pytest.mark.process
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.dictionaries(st.sampled_from(FIELDS), LIKELY, max_size=4))
 def test_no_body_of_any_fields_is_an_error_of_the_server(served: Fleet, changes: dict[str, Any]) -> None:
     content = json.dumps({**body(), **changes}).encode()
@@ -259,7 +261,7 @@ def test_no_body_of_any_fields_is_an_error_of_the_server(served: Fleet, changes:
 
 
 @pytest.mark.process
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=200) | JSON_VALUES.map(lambda value: json.dumps(value).encode()))
 def test_no_bytes_are_an_error_of_the_server(served: Fleet, content: bytes) -> None:
     for path in ("/v1/tasks", "/v1/tasks/some/reports", "/v1/disciplines"):
@@ -284,7 +286,7 @@ async def _reads_the_body(scope: Scope, receive: Receive, send: Send) -> None:
     await JSONResponse({})(scope, receive, send)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     path=st.sampled_from(("chat/completions", "completions")),
     fields=st.dictionaries(st.sampled_from(CHAT_FIELDS), CHAT_VALUES, max_size=5),

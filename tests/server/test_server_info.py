@@ -368,3 +368,4 @@ def until(true: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + WAIT_S
     while not true():
         assert time.monotonic() < deadline_s
+        time.sleep(0.001)

@@ -445,7 +445,6 @@ def test_plans_without_any_report_are_followed_up_to_a_number() -> None:
 def test_what_is_forgotten_needs_no_garbage_collection() -> None:
     """A busy server makes few collections: forgotten tasks would fill its memory until the next."""
     with fleet(max_retained_tasks=1) as served:
-        gc.collect()
         gc.disable()
         try:
             runners = []

@@ -229,18 +229,17 @@ class StepDriver:
 
     def _generate(self, job: Job) -> None:
         new = 1
+        left = self._left[job.job_id]
         if job.spec.acceptance is not None:
             right = int(self._rng.binomial(DRAFTED, job.spec.acceptance))
             self.controller.accepted(job, DRAFTED, right, self.now)
-            new += right
-        left = self._left[job.job_id]
+            # A blocking skill ends what can be generated; what speculation put behind it is void.
+            end = next((index for index, segment in enumerate(left, 1) if segment[2]), len(left))
+            room = sum(tokens for tokens, _, _ in left[:end])
+            new = min(1 + right, room - self._generated(job))
         fate = self.fates[job.job_id]
         if math.isnan(fate.first_token_s):
             fate.first_token_s = self.now
-        # A blocking skill ends what can be generated; what speculation put behind it is void.
-        reach = list(itertools.takewhile(lambda segment: not segment[2], left))
-        room = sum(tokens for tokens, _, _ in (left if len(reach) == len(left) else left[: len(reach) + 1]))
-        new = min(new, room - self._generated(job))
         self.controller.progress(job, new, self.now)
         while left and self._generated(job) >= left[0][0]:
             tokens, execution_s, blocking = left.pop(0)
@@ -279,44 +278,41 @@ def check_plan(table: JobTable, limits: StepLimits, plan: StepPlan) -> None:
     assert sum(plan.tokens.values()) <= limits.token_budget
     assert len(set(plan.evict)) == len(plan.evict)
     assert not set(plan.evict) & set(plan.tokens), "evicted and run in one step"
-    free, residents = limits.free_blocks, int(table.resident.sum())
+    resident, blocks, context = table.resident.tolist(), table.blocks.tolist(), table.context_tokens.tolist()
+    resume_s, prefill_left = table.resume_s.tolist(), table.prefill_left.tolist()
+    free, residents = limits.free_blocks, sum(resident)
     for job_id in plan.evict:
         row = table[job_id].row
-        assert table.resident[row], "evicted what holds nothing"
-        free += int(table.blocks[row])
+        assert resident[row], "evicted what holds nothing"
+        free += blocks[row]
         residents -= 1
     assert set(plan.keep) <= set(plan.evict)
     for job_id, tokens in plan.keep.items():
-        assert 0 < tokens <= table.context_tokens[table[job_id].row]
-    for job_id, tokens in plan.tokens.items():
-        row = table[job_id].row
-        if table.resume_s[row] > limits.now:
-            assert table.resident[row], "ran a job that is not runnable"
-            assert table.resume_s[row] < math.inf, "ran a job that waits for a value"
-            assert any(table.resume_s[table[j].row] <= limits.now for j in plan.tokens), (
-                "a step for riders only"
-            )
-        left = int(table.prefill_left[row])
+        assert 0 < tokens <= context[table[job_id].row]
+    rows = [table[job_id].row for job_id in plan.tokens]
+    assert not rows or any(resume_s[row] <= limits.now for row in rows), "a step for riders only"
+    for row, tokens in zip(rows, plan.tokens.values(), strict=True):
+        if resume_s[row] > limits.now:
+            assert resident[row], "ran a job that is not runnable"
+            assert resume_s[row] < math.inf, "ran a job that waits for a value"
+        left = prefill_left[row]
         assert 1 <= tokens <= (min(left, limits.prefill_chunk) if left else 1)
-        if table.resident[row]:
-            reach = int(table.context_tokens[row]) + tokens
-            free -= max(0, -(-reach // limits.block_tokens) - int(table.blocks[row]))
+        if resident[row]:
+            free -= max(0, -(-(context[row] + tokens) // limits.block_tokens) - blocks[row])
         else:
             residents += 1
             free -= -(-tokens // limits.block_tokens)
     assert free >= 0, "blocks overdrawn"
     assert residents <= limits.max_resident, "slots overdrawn"
-    runnable = table.resume_s <= limits.now
-    later = table.resume_s[table.resume_s > limits.now]
     if plan.steady:
-        assert not any(table.prefill_left[table[job_id].row] for job_id in plan.tokens)
-    if runnable.any():
+        assert not any(prefill_left[row] for row in rows)
+    if any(when_s <= limits.now for when_s in resume_s):
         waits = plan.limited_by == "memory" and limits.now < plan.wake_s < math.inf
         assert plan.tokens or waits, "a job can run, none does, and none gives its memory back"
     else:
         assert not plan.tokens
         assert not plan.evict
-        assert plan.wake_s == (float(later.min()) if later.size else math.inf)
+        assert plan.wake_s == min(resume_s, default=math.inf)
 
 
 UTILITIES = (NORMAL, URGENT, TimeUtility(3.0, -0.5, 1.0), TimeUtility(1.0, 0.0, 1.0))

@@ -137,6 +137,7 @@ class Machine:
         """Nothing to close."""
 
 
+@pytest.mark.process
 async def test_points_are_measured_beside_their_prediction_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import StepLimits
@@ -59,7 +60,6 @@ applications = st.lists(
 
 
 @given(applications, st.integers(1, 5))
-@settings(deadline=None)
 def test_virtual_time_gives_the_order_of_fair_sharing(apps: Arrivals, capacity: int) -> None:
     ends = fair_sharing(apps, Fraction(capacity))
     clock = FairVirtualTime(rate=float(capacity))
@@ -73,7 +73,6 @@ def test_virtual_time_gives_the_order_of_fair_sharing(apps: Arrivals, capacity: 
 
 
 @given(applications, st.integers(1, 5))
-@settings(deadline=None)
 def test_an_application_leaves_fair_sharing_when_virtual_time_reaches_its_tag(
     apps: Arrivals, capacity: int
 ) -> None:
@@ -208,7 +207,7 @@ instances = st.lists(
 
 @pytest.mark.paper
 @given(instances, st.integers(1, 4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_no_application_ends_later_than_theorem_1_allows(
     apps: list[tuple[int, list[int]]], units: int
 ) -> None:
@@ -243,7 +242,7 @@ def test_the_bound_test_can_fail() -> None:
 
 
 @given(instances, st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_requests_start_in_the_order_of_tags(apps: list[tuple[int, list[int]]], units: int) -> None:
     """Whenever a request starts, none that arrived before waits with a smaller tag."""
     costs = {f"a/{i}": float(sum(durations)) for i, (_, durations) in enumerate(apps)}

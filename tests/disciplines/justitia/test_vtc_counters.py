@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import StepLimits
@@ -62,7 +63,7 @@ arrivals = st.lists(
 
 
 @given(arrivals, st.integers(1, 3))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120))
 def test_counters_and_order_follow_the_algorithm(requests: list[tuple[int, str, int]], slots: int) -> None:
     discipline, reference, table = Vtc(), Reference(slots), JobTable()
     pending = sorted(enumerate(requests), key=lambda item: item[1][0])
@@ -112,7 +113,7 @@ def test_counters_and_order_follow_the_algorithm(requests: list[tuple[int, str, 
 
 @pytest.mark.process
 @given(st.lists(st.integers(1, 12), min_size=20, max_size=60), st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_two_backlogged_clients_never_drift_apart(lengths: list[int], slots: int) -> None:
     """Theorem 4.4: while both always have work waiting, their service differs by at most ``2 max(w_p L, w_q M)``."""
     discipline, table = Vtc(), JobTable()

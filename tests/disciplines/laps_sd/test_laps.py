@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_driver import Machine, StepDriver, Work
 
+from examples import examples
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
@@ -217,7 +218,7 @@ def test_a_perceptible_one_lies_where_its_perceived_service_belongs() -> None:
     assert bench.order() == ["nearly done", "blind", "long ahead"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     st.lists(
         st.tuples(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from timely.core.errors import InvalidInput
 from timely.disciplines.predictors.batching import PredictionStage, predictor_ready_times_s
 from timely.disciplines.predictors.error_injection import (
@@ -55,7 +56,7 @@ def test_latency_nought_and_nothing_to_do() -> None:
     assert (stage.take(5.0), stage.next_s()) == ([], math.inf)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     gaps=st.lists(st.floats(0.0, 0.3), max_size=40), latency=st.just(0.0) | st.floats(1e-3, 0.5),
     batch=st.integers(1, 8), batching=st.sampled_from(["immediate", "full"]), wait=st.floats(0.0, 0.4),

@@ -11,6 +11,7 @@ from hints import with_hints
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from timely.core.errors import InvalidInput, UnknownName
 from timely.core.job import JobSpec
 from timely.disciplines.predictors.embedding import HashEmbedder, prompt_embedder
@@ -82,7 +83,7 @@ def test_wordllama_brings_paraphrases_together_without_a_network() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.05, 0.3, 0.6, 0.9]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 def test_the_search_is_exact_to_the_last_row(seed: int, threshold: float) -> None:
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((150, 16)).astype(np.float32)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from timely.disciplines.sagesched.gittins import CostDistribution
 
 distributions = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 9)), min_size=1, max_size=8)
@@ -129,7 +130,7 @@ tiny = st.lists(
 
 
 @given(tiny)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_no_policy_beats_gittins_on_one_server(jobs: tuple[Sizes, ...]) -> None:
     assert _expected_total(jobs, "gittins") == pytest.approx(_expected_total(jobs, "best"), abs=1e-9)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from timely.disciplines.base import StepLimits
 from timely.disciplines.semantic.cache_cost import CostModel
 from timely.engines.step_time.learned import FixedSpeed
@@ -28,7 +29,7 @@ models = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(models, st.integers(0, 400), st.integers(0, 300))
 def test_decoded_tokens_to_save_minimise_eq5_over_all_choices(
     model: CostModel, prompt: int, decoded: int
@@ -39,7 +40,7 @@ def test_decoded_tokens_to_save_minimise_eq5_over_all_choices(
     assert model.resume_s(prompt, decoded, kept) == pytest.approx(best, rel=1e-9, abs=1e-15)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(models, st.integers(1, 400))
 def test_tokens_of_a_prompt_to_save_are_best_of_all_splits_at_either_end(
     model: CostModel, prompt: int

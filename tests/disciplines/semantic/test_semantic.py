@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_driver import Machine, StepDriver, Work
 
+from examples import examples
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable
@@ -75,7 +76,7 @@ class Bench:
 # ---------------------------------------------------------------- the order
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 1000), jobs=st.integers(1, 3 * MERGE_PER_STEP), batch=st.integers(1, 40),
     maintain=st.booleans(), stage_aware=st.booleans(),

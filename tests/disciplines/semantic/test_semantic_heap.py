@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from examples import examples
 from timely.disciplines.semantic.heap import Key, ScheduleHeap, evictable_by_priority
 
 BUFFERED = None
@@ -85,7 +86,7 @@ class HeapAgainstSorting(RuleBasedStateMachine):
 
 
 TestHeapAgainstSorting = HeapAgainstSorting.TestCase
-TestHeapAgainstSorting.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestHeapAgainstSorting.settings = settings(max_examples=examples(40), stateful_step_count=40)
 
 
 def test_departed_jobs_do_not_fill_the_heap() -> None:

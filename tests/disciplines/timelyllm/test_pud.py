@@ -13,6 +13,7 @@ from hints import with_hints
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from timely.bench.papers.timelyllm import runs
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable, Segment
@@ -121,7 +122,7 @@ jobs = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.lists(jobs, min_size=1, max_size=12))
 def test_all_rows_at_once_equal_eq4_one_by_one(cases: list[dict[str, Any]]) -> None:
     table, now = JobTable(), 10.0

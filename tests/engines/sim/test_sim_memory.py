@@ -7,6 +7,7 @@ import random
 import pytest
 from sim_cases import profile, random_tasks, run, task
 
+from examples import examples
 from lrtrace.importers.public_traces import MOONCAKE_BLOCK_TOKENS
 from lrtrace.job import Job, PlanSegment
 from timely.engines.replay_types import BLOCK_ID_TOKENS, PlannedTask
@@ -154,7 +155,7 @@ def test_auto_swaps_only_where_it_is_cheaper() -> None:
     assert run(tasks, cheap, **options).counters["recomputed_tokens"] == 0
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(examples(6)))
 @pytest.mark.parametrize("discipline", ["fcfs", "edf", "pud", "timely", "priority"])
 def test_books_balance_under_pressure(seed: int, discipline: str) -> None:
     tasks = random_tasks(seed, 50)

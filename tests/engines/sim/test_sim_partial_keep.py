@@ -7,6 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sim_cases import CheckedSimulator, profile, random_tasks, task
 
+from examples import examples
 from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits, StepPlan
 from timely.disciplines.semantic.cache_cost import CostModel
@@ -91,7 +92,7 @@ def test_saved_tokens_are_not_moved_when_their_blocks_are_found_again() -> None:
 
 
 @pytest.mark.process
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @example(269, 1, 14, 100_000)
 @given(
     st.integers(0, 1000), st.integers(0, 140), st.sampled_from([14, 20, 60]), st.sampled_from([24, 100_000])

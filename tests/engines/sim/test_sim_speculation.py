@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim_cases import CheckedSimulator, profile, random_tasks, run, task
 
+from examples import examples
 from timely.core.errors import InvalidInput, Unsupported
 from timely.core.job import Job
 from timely.disciplines import registry
@@ -175,7 +176,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 @pytest.mark.process
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(
     st.integers(0, 10_000), st.sampled_from(["laps-sd", "fcfs", "semantic", "timely", "sagesched"]),
     st.sampled_from(["segmented", "stream", "whole"]), st.integers(1, 6), st.sampled_from([16, 200]),

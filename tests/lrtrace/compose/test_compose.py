@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from lrtrace.compose.composition import Composition, Options, compose
 from lrtrace.compose.events import parse_workload_events, parse_workload_trace_ids
 from lrtrace.compose.workload import WORKLOADS
@@ -124,7 +125,7 @@ def one_at_a_time(jobs: list[Job]) -> bool:
     return True
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 2**63), st.integers(1, 6), st.integers(1, 12), st.sampled_from(["wait", "drop"]))
 def test_robots_do_one_task_at_a_time(seed: int, agents: int, max_tpe: int, policy: Any) -> None:
     free = compose("wid1", seed, agents=10_000, max_tpe=max_tpe, duration_s=60)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from lrtrace.errors import BadInput, TooFewSamples, UnknownName
 from lrtrace.fit import fitted_profile
 from lrtrace.fit.execution_time import Fit, check_fit, fit_samples
@@ -159,7 +160,7 @@ points = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(points, st.sampled_from([0.1, 0.25, 0.5, 0.9]))
 def test_quantile_lines_are_optimal(pairs: list[tuple[int, float]], level: float) -> None:
     """Against brute force: some best line goes through two of the points, or is level."""

@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_plans import random_call_lists, random_minispec_plans
 
+from examples import examples
 from lrtrace.profiles import load_profile
 from timely.core.errors import Conflict, InvalidInput, UnknownName
 from timely.plans.language.interpreter import Interpreter, Invocation, Plain, SkillFailed, interpret_plan
@@ -108,7 +109,7 @@ PLANS = (
 
 
 @given(plan=st.sampled_from(PLANS), yes=st.booleans())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_segment_by_segment_is_the_same_as_at_once(plan: str, yes: bool) -> None:
     answers: dict[str, Plain] = {
         "scan": yes,
@@ -225,7 +226,7 @@ class Answers:
 
 
 @pytest.mark.process
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     random_minispec_plans().map(lambda plan: ("drone", plan))
     | random_call_lists().map(lambda plan: ("arm", plan)),

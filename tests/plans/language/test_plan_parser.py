@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from timely.core.errors import InvalidInput, TimelyError, UnknownName, Unsupported
 from timely.plans.language.lexer import quote_plan_text, unquote_plan_text
 from timely.plans.language.parser import SegmentParser, parse_plan, parse_plan_calls
@@ -212,7 +213,7 @@ def test_quoted_texts_come_back_unchanged(text: str) -> None:
     assert call.args == (text,)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.text(alphabet="mftpg?s('at')=={};->1_ T,.&|:\n\\\"ü+", max_size=60) | st.text(max_size=60))
 def test_any_text_parses_or_is_refused_with_a_place(text: str) -> None:
     for skill_set in (DRONE, ARM):

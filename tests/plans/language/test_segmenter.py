@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import Argument, Skill, SkillSet, TextRules
@@ -202,7 +203,7 @@ LETTERS = ("x", "ü", "日", "。", "Dr")
 PIECES = st.one_of(st.sampled_from(STATEMENTS), st.sampled_from(SIGNS), st.sampled_from(LETTERS))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     st.lists(PIECES, max_size=30).map("".join),
     st.lists(st.integers(0, 7), max_size=80),

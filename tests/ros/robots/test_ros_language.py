@@ -15,6 +15,7 @@ from timely_robots.error_codes import ErrorCode
 from timely_robots.language import PlanInterpreter, ProseReader
 from timely_robots.segments import MotionError, SegmentOrder, SkillCall, SkillValue
 
+from examples import examples
 from lrtrace.profiles import load_profile
 from timely.core.errors import InvalidInput, UnsafeSegment
 from timely.plans.language.interpreter import Interpreter
@@ -282,7 +283,7 @@ DRIVER_ONLY = ("in a block", "has no value yet", "without a", "makes more than",
 
 
 @pytest.mark.process
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     random_minispec_plans(),
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 2), st.sampled_from(ODDITIES)), max_size=2),
