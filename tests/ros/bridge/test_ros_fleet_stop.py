@@ -116,8 +116,8 @@ def test_a_stop_during_a_reset_wins(world: World, monkeypatch: pytest.MonkeyPatc
     assert "unknown" not in stopped.stop(ANSWER_S).values()
     put = stopped.latch.put
 
-    def put_and_stop(latched: bool) -> Any:
-        saving = put(latched)
+    def put_and_stop(latched: bool, **options: Any) -> Any:
+        saving = put(latched, **options)
         if not latched:
             stopped.stop(ANSWER_S)
         return saving
@@ -287,6 +287,12 @@ def test_a_stop_without_robots_is_no_success(world: World) -> None:
     assert refusal.error_code == ErrorCode.FLEET_STOPPED
     assert f"call {RESET} to go on" in refusal.error_msg
     bridge.fleet_stop.server_stop = "stop-1"
+    assert f"call {RESET} to go on" in world.task("drone1", "fly").result().error_msg, (
+        "it was also stopped here"
+    )
+    assert world.program.call(ResetStop, RESET).success
+    bridge.fleet_stop.stop(ANSWER_S, by_server=True)
+    bridge.fleet_stop.server_stop = "stop-2"
     assert "POST http://fake/v1/stop/reset to go on" in world.task("drone1", "fly").result().error_msg
     assert world.program.call(ResetStop, RESET).success
 
@@ -337,6 +343,55 @@ def test_a_latch_that_cannot_be_read_is_set(tmp_path: Path) -> None:
     full.put(True).result(LIMIT_S)
     assert full.set
     assert full.problem
+
+
+def test_a_latch_says_after_a_restart_whether_the_server_may_clear_it(tmp_path: Path) -> None:
+    latch = saved_latch(tmp_path)
+    latch.put(True).result(LIMIT_S)
+    assert (saved_latch(tmp_path).set, saved_latch(tmp_path).own) == (True, False)
+    for own in (True, False):
+        latch.put(True, own=own).result(LIMIT_S)
+        assert (saved_latch(tmp_path).set, saved_latch(tmp_path).own) == (True, True)
+    latch.put(False).result(LIMIT_S)
+    assert (saved_latch(tmp_path).set, saved_latch(tmp_path).own) == (False, False)
+    (tmp_path / "stop.json").write_text('{"stopped": true}')  # of an earlier release
+    assert (saved_latch(tmp_path).set, saved_latch(tmp_path).own) == (True, True)
+
+
+def test_a_stop_while_the_bridge_is_configured_is_in_its_new_latch(world: World, tmp_path: Path) -> None:
+    stopped, new = world.fleet.bridge.fleet_stop, StopLatch(DiskThread("test"), tmp_path / "new")
+    put = stopped.latch.put
+
+    def put_slowly(*arguments: Any, **options: Any) -> Any:
+        configuring.start()
+        configuring.join(0.2)  # the other thread goes as far as it can
+        return put(*arguments, **options)
+
+    configuring = threading.Thread(target=stopped.set_robots, args=((), 1.0, new))
+    stopped.latch.put = put_slowly  # type: ignore[method-assign]
+    stopped.stop(0.0)
+    configuring.join(LIMIT_S)
+    assert stopped.latch is new
+    assert new.set, "the stop was answered, and is lost"
+    stopped.reset()
+
+
+def test_an_operator_of_other_robots_resets_no_bridge_that_has_released_its_own(
+    domain_id: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "principals.yaml"
+    file.write_text(principals(("ann", "operator", "a" * 20, "arm*"), ("bob", "operator", "b" * 20)))
+    here = World(domain_id, a_fleet(1, 0, principals=str(file)), FakeServer(SCRIPTS, ahead=0))
+    try:
+        assert here.program.call(Trigger, STOP).success
+        for step in ("deactivate", "cleanup"):
+            here.fleet.spinner.call_and_wait(getattr(here.fleet.bridge, f"trigger_{step}"), LIMIT_S)
+        assert not here.program.call(ResetStop, RESET, ResetStop.Request(token="a" * 20)).success
+        assert here.fleet.bridge.fleet_stop.latch.set
+        here.program.call(ResetStop, RESET, ResetStop.Request(token="b" * 20))
+        assert not here.fleet.bridge.fleet_stop.latch.set
+    finally:
+        here.close()
 
 
 def test_a_latch_that_a_full_disk_refused_is_written_when_there_is_room(

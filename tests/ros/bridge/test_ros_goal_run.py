@@ -155,7 +155,8 @@ async def test_a_stop_during_a_new_scene_wins() -> None:
         run.replan("a dog came", "dog")
         run.cancel(ErrorCode.FLEET_STOPPED, "stop")
         end = await here.end_of(task)
-        assert (end.outcome, end.plan) == ("cancelled", "mf(100);tc(90);mu(40);")
+        assert (end.outcome, end.code, end.message) == ("cancelled", ErrorCode.FLEET_STOPPED, "stop")
+        assert end.plan == "mf(100);tc(90);mu(40);"
         assert here.server.replans == []
 
 

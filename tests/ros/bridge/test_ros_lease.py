@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from bridge_doubles import FakeServer
+from rclpy.node import Node
+from rclpy.task import Future
 from ros_harness import LIMIT_S, eventually
 from test_ros_bridge import SCRIPTS, World, a_fleet
 from timely_bridge.node import BridgeNode
+from timely_bridge.robot_lease import RobotLease
 from timely_interfaces.msg import ErrorCode, RobotState
+from timely_interfaces.srv import AcquireLease
 from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
@@ -54,3 +60,36 @@ def test_a_driver_that_restarts_grants_the_lease_again(domain_id: int) -> None:
         assert here.task("drone1", "fly").result().error_code == ErrorCode.NONE
     finally:
         here.close()
+
+
+def test_a_lease_that_a_driver_granted_before_its_restart_is_worth_nothing(domain_id: int) -> None:
+    """Its answer may come after the new driver's first state."""
+    context = isolated_ros_context(domain_id)
+    node = Node("bridge", context=context)
+    lease = RobotLease(node, "drone1", "driver", "bridge")
+    requests: list[Future] = []
+
+    def send(request: AcquireLease.Request) -> Future:
+        requests.append(Future())
+        return requests[-1]
+
+    client = SimpleNamespace(
+        service_is_ready=lambda: True, call_async=send, remove_pending_request=lambda request: None
+    )
+    node.destroy_client(lease._client)
+    lease._client = client
+    try:
+        lease.observe(RobotState(session=1))
+        lease.check()
+        lease.observe(RobotState(session=2))
+        requests[0].set_result(AcquireLease.Response(granted=True, epoch=7))
+        assert lease.epoch == 0
+        lease._requested_s = -1e9
+        lease.check()
+        requests[1].set_result(AcquireLease.Response(granted=True, epoch=8))
+        assert lease.epoch == 8
+        lease.observe(RobotState(session=2, lease_epoch=8))
+        assert lease.epoch == 8
+    finally:
+        node.destroy_node()
+        context.try_shutdown()

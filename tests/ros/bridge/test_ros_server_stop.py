@@ -16,6 +16,8 @@ from timely_bridge import server_stop
 from timely_bridge.fleet_stop import FleetStop
 from timely_bridge.run_fleet import start_bridge_fleet
 from timely_bridge.server_stop import ServerStop
+from timely_bridge.stop_latch import StopLatch
+from timely_robots.disk_thread import DiskThread
 
 from timely.client import TimelyClient
 from timely.core.errors import Conflict, EngineFailed
@@ -58,15 +60,20 @@ class Fleet:
     def __init__(self) -> None:
         self.states = {"drone1": "halted", "arm1": "unknown"}
         self.resets, self.server_stop = 0, ""
+        self.latch = StopLatch(DiskThread("fake"))
         self.answers = threading.Event()
         """Set while resets return."""
         self.answers.set()
 
-    def stop(self, deadline_s: float, *, until_at_rest: bool = False) -> dict[str, str]:
+    def stop(
+        self, deadline_s: float, *, until_at_rest: bool = False, by_server: bool = False
+    ) -> dict[str, str]:
+        self.latch.put(True, own=not by_server)
         return dict(self.states)
 
     def reset(self) -> dict[str, str]:
         self.resets += 1
+        self.latch.put(False)
         self.answers.wait(LIMIT_S)
         return {}
 
@@ -126,6 +133,29 @@ async def test_a_reset_of_another_stop_changes_nothing() -> None:
         server.orders.put_nowait(Order("reset", "stop-2"))
         await until(lambda: fleet.resets)
         assert fleet.resets == 1
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_reset_of_the_server_leaves_a_stop_that_was_made_here(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server, fleet = Server(), Fleet()
+    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
+    try:
+        server.latched = "stop-1"
+        server.orders.put_nowait(Order("stop", "stop-1"))
+        await until(lambda: server.states)
+        fleet.stop(1.0)  # somebody calls ~/stop
+        server.orders.put_nowait(Order("stop", "stop-1"))
+        server.orders.put_nowait(Order("reset", "stop-1"))
+        await until(lambda: "also stopped here" in caplog.text)
+        assert (fleet.resets, fleet.latch.set) == (0, True)
+        fleet.reset()  # and ~/reset
+        server.orders.put_nowait(Order("stop", "stop-2"))
+        server.orders.put_nowait(Order("reset", "stop-2"))
+        await until(lambda: fleet.resets == 2)
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

@@ -98,6 +98,9 @@ class FleetStop:
         self.server_stop = ""
         self._on_stop_call, self._operators = on_stop, operators
         self._robots: dict[str, _RobotStop] = {}
+        self._names: tuple[str, ...] = ()
+        """Of the robots, also after they were released: a reset needs an operator of them."""
+        self._latching = threading.Lock()
         self._silence_s = 3.0
         self._stops = 0
         """Stops so far; a reset ends when another one comes."""
@@ -124,9 +127,10 @@ class FleetStop:
     def set_robots(self, entries: Iterable[RobotEntry], silence_s: float, latch: StopLatch) -> None:
         """Set the fleet and the latch of its state folder. A driver is lost after ``silence_s`` without a state."""
         self.clear_robots()
-        if self.latch.set:
-            latch.put(True)
-        self.latch, self._silence_s = latch, silence_s
+        with self._latching:
+            before, self.latch, self._silence_s = self.latch, latch, silence_s
+            if before.set:
+                latch.put(True, own=before.own)
         node, robots = self._drivers, {}
         for entry in entries:
             driver = f"{entry.name}/{entry.driver_node}"  # in the bridge's namespace, as its goals
@@ -137,7 +141,7 @@ class FleetStop:
                     RobotState, f"{entry.name}/state", partial(self._on_state, entry.name), LATCHED_QOS
                 ),
             )
-        self._robots = robots
+        self._robots, self._names = robots, tuple(robots)
         self._spinner.executor.wake()
 
     def clear_robots(self) -> None:
@@ -148,15 +152,21 @@ class FleetStop:
                 self._drivers.destroy_client(client)
             self._drivers.destroy_subscription(robot.states)
 
-    def stop(self, deadline_s: float, *, until_at_rest: bool = False) -> dict[str, str]:
+    def stop(
+        self, deadline_s: float, *, until_at_rest: bool = False, by_server: bool = False
+    ) -> dict[str, str]:
         """Stop every robot; robot -> HALTED, AT_REST or UNKNOWN, at the latest after ``deadline_s``.
 
         Returns as soon as every robot is halted; with ``until_at_rest`` as soon as every robot is at rest. Not on the
         thread of the drivers' answers: it blocks.
+
+        Args:
+            by_server: a reset of the server may release it.
         """
         deadline_s = time.monotonic() + deadline_s
         self._stops += 1
-        saving = self.latch.put(True)
+        with self._latching:  # a bridge that is being configured gets another latch
+            saving = self.latch.put(True, own=not by_server)
         robots = dict(self._robots)
         for robot in robots.values():
             robot.acknowledged = False
@@ -316,7 +326,7 @@ class FleetStop:
 
     def _on_reset(self, request: ResetStop.Request, response: ResetStop.Response) -> ResetStop.Response:
         try:
-            name = self._operators.identify(request.token, self._robots, "reset the stop of the fleet")
+            name = self._operators.identify(request.token, self._names, "reset the stop of the fleet")
         except NotAllowed as error:
             response.message = str(error)
             return response

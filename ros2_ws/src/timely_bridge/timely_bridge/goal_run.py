@@ -106,6 +106,10 @@ class GoalRun:
                 self.plans += 1
                 self._next_replan = None
                 end = _join(end, await self._run_plan(f"{self.task_id}-r{self.plans}", replan))
+            if self._cancellation is not None and end.code == ErrorCode.PREEMPTED:
+                # Another plan was about to follow when the goal was ended.
+                code, message = self._cancellation
+                end = replace(end, code=code, message=message)
             return end
         finally:
             self.lock.release(self.claim)

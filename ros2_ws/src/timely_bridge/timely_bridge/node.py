@@ -345,7 +345,7 @@ class BridgeNode(ManagedNode):
             raise BridgeTaskError(ErrorCode.BRIDGE_INACTIVE, "the bridge is not active")
         if self.fleet_stop.latch.set:
             reset = f"call {self.get_fully_qualified_name()}/reset"
-            if self.fleet_stop.server_stop:
+            if self.fleet_stop.server_stop and not self.fleet_stop.latch.own:
                 reset = f"POST {settings.server_url}/v1/stop/reset"
             raise BridgeTaskError(ErrorCode.FLEET_STOPPED, f"the fleet is stopped; {reset} to go on")
         if health.lost:

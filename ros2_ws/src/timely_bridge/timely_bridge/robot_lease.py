@@ -48,7 +48,8 @@ class RobotLease:
         if self.is_held and (is_restarted or is_taken):
             self.epoch = 0
         if is_restarted:
-            self._session = state.session
+            # An answer of the earlier start may still be on its way here; its epoch is worth nothing now.
+            self._session, self._request = state.session, None
 
     def check(self) -> None:
         now_s = time.monotonic()
@@ -73,7 +74,7 @@ class RobotLease:
 
     def _on_answer(self, request: Any) -> None:
         answer = request.result()
-        if answer is None or self._closed:
+        if answer is None or self._closed or request is not self._request:
             return
         self.epoch = answer.epoch if answer.granted else 0
         self.refusal = None if answer.granted else BridgeTaskError(answer.error_code, answer.message)

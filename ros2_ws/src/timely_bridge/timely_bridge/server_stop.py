@@ -47,6 +47,10 @@ class ServerStop:
                             self._fleet.server_stop = order.stop_id
                             following = asyncio.create_task(self._stop(order.stop_id), name="server stop")
                         elif order.kind == "reset" and order.stop_id == self._fleet.server_stop:
+                            if self._fleet.latch.own:
+                                log.warning("the fleet stays stopped: it was also stopped here; call ~/reset")
+                                self._fleet.server_stop = ""
+                                continue
                             # A driver that does not answer must not delay the next stop.
                             following = asyncio.create_task(self._reset(), name="server reset")
                 except TimelyError as error:
@@ -66,7 +70,7 @@ class ServerStop:
 
     async def _stop(self, stop_id: str) -> None:
         """Stop the fleet; acknowledge every robot, and each later change, until the stop is no longer latched."""
-        outcomes = await asyncio.to_thread(self._fleet.stop, ANSWER_S)
+        outcomes = await asyncio.to_thread(self._fleet.stop, ANSWER_S, by_server=True)
         last_outcomes: dict[str, str] = {}
         unheard_robots: set[str] = set()
         while True:
