@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from fleet import DRONE, WAIT_S, Fleet, Reader, body, fleet
@@ -24,6 +25,7 @@ from timely.disciplines.base import Discipline
 from timely.disciplines.registry import create_discipline
 from timely.engines import active_discipline
 from timely.server.problems import PROBLEMS
+from timely.server.tasks.task import Outcome
 from timely.server.telemetry.event_log import EventLog
 
 
@@ -132,6 +134,17 @@ def test_metrics_count_outcomes_latencies_and_utility(served: Fleet) -> None:
     assert values["timely_engine_steps_total", ""] > 0
     assert values["timely_engine_busy_seconds_total", ""] > 0.0
     assert values["timely_engine_info", "timely,scripted,segmented"] == 1
+
+
+def test_a_first_refusal_is_a_rise_that_prometheus_sees(served: Fleet) -> None:
+    """A series that begins with its first event has no rise in it, so no alert would fire."""
+    values = samples(served)
+    for kind in ("normal", "urgent"):
+        for outcome in get_args(Outcome):
+            assert values["timely_tasks_total", f"{kind},{outcome}"] == 0
+        assert values["timely_utility_sum", kind] == values["timely_utility_max_sum", kind] == 0
+    classes = served.http.get("/v1/status").json()["classes"]
+    assert [classes[kind]["outcomes"] for kind in classes] == [{}, {}]
 
 
 def test_a_task_that_got_nothing_counts_with_the_utility_it_ended_with(served: Fleet) -> None:

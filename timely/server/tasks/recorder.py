@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 from timely.core.clock import Clock
 from timely.core.errors import EngineFailed, RateLimited, TimelyError
@@ -16,7 +16,7 @@ from timely.server.access.principals import Principal
 from timely.server.access.usage import TokenBucket
 from timely.server.settings import ServerSettings
 from timely.server.tasks.request import TaskRequest, server_task_utility_to_wire
-from timely.server.tasks.task import GENERATION_COUNTS, Task
+from timely.server.tasks.task import GENERATION_COUNTS, Outcome, Task
 from timely.server.telemetry.event_log import EventLog
 from timely.server.telemetry.metrics import ServerMetrics
 from timely.server.telemetry.traces import TaskSpan, TaskTraces
@@ -39,7 +39,7 @@ class TaskRecorder:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self.metrics = ServerMetrics()
+        self.metrics = ServerMetrics(get_args(Outcome))
         self.arrivals = 0
         self.mode = ""
         self._clock = clock

@@ -1,7 +1,7 @@
 """Metrics for Prometheus: tasks by outcome, latencies, utility by class, and the engine's numbers."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,8 @@ from prometheus_client.registry import Collector
 from timely.engines.base import EngineStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+CLASSES = ("normal", "urgent")
 
 LATENCY_BUCKETS_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
 
@@ -65,9 +67,13 @@ def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Met
 
 
 class ServerMetrics:
-    """All metrics of one application, in a registry of its own."""
+    """All metrics of one application, in a registry of its own.
 
-    def __init__(self) -> None:
+    Args:
+        outcomes: that a task may have.
+    """
+
+    def __init__(self, outcomes: Collection[str] = ()) -> None:
         self.registry = CollectorRegistry()
         self._engine = _EngineCollector()
         self.registry.register(self._engine)
@@ -101,6 +107,12 @@ class ServerMetrics:
         self.utility_max_sum = gauge(
             "timely_utility_max_sum", "Sum of the most they could have had", by_class
         )
+        # From zero on: a series that began with its first event would have no rise for an alert to see.
+        for kind in CLASSES:
+            for outcome in outcomes:
+                self.tasks.labels(outcome, kind)
+            self.utility_sum.labels(kind)
+            self.utility_max_sum.labels(kind)
 
     def count_end(
         self,
@@ -132,12 +144,12 @@ class ServerMetrics:
             for sample in family.samples
         }
         result: dict[str, dict[str, Any]] = {}
-        for kind in ("normal", "urgent"):
+        for kind in CLASSES:
             sums = {key[0]: value for key, value in totals.items() if key[1:] == (kind,)}
             outcomes = {
                 key[1]: int(value)
                 for key, value in totals.items()
-                if (key[0], key[-1]) == ("timely_tasks_total", kind)
+                if (key[0], key[-1]) == ("timely_tasks_total", kind) and value
             }
             ended_tasks = sum(outcomes.values())
             tasks_with_utility = ended_tasks - outcomes.get("refused", 0)
