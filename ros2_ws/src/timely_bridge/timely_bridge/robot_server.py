@@ -93,6 +93,9 @@ class RobotServer:
         self.outcomes: Counter[str] = Counter()
         self.last_error = ""
         self.publisher = TaskPublisher(node, entry.name)
+        self._cancelled = threading.Event()
+        """Set when the loop has taken the latest cancellation; one that it is late with holds the executor up once."""
+        self._cancelled.set()
         self._node = node
         self._calls = ExecutorCalls(node)
         self._connection = connection
@@ -188,9 +191,10 @@ class RobotServer:
         Driver and server may already have given the plan up, and such a life would request another one.
         """
         self.port.cancel_goal(_task_id(handle))
-        cancelled = threading.Event()
+        is_loop_late = not self._cancelled.is_set()
+        self._cancelled = cancelled = threading.Event()
         self._connection.loop.call(self._cancel_run, _task_id(handle), cancelled)
-        if not (cancelled.wait(CANCEL_SAVE_S) and self._connection.disk.wait(CANCEL_SAVE_S)):
+        if is_loop_late or not (cancelled.wait(CANCEL_SAVE_S) and self._connection.disk.wait(CANCEL_SAVE_S)):
             self._node.get_logger().warning(f"{self.entry.name}: a cancellation is not on the disk yet")
         return CancelResponse.ACCEPT
 
