@@ -109,10 +109,10 @@ def compose_command(
     )
 
 
-def _refuse_unused(given: object, why: str, options: Mapping[str, object]) -> None:
-    """Raise BadInput for an option that has no effect beside one that is given."""
+def _refuse_unused(source: object, why: str, options: Mapping[str, object]) -> None:
+    """Raise BadInput for an option that has no effect beside its source, where that is named."""
     for option, value in options.items():
-        if given is not None and value is not None:
+        if source is not None and value is not None:
             raise BadInput(f"has no effect: {why}", where=option)
 
 
