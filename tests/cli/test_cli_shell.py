@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
+from optional_packages import require_package
 
 import timely
 from lrtrace.errors import BadInput
@@ -65,6 +67,35 @@ def test_a_command_without_a_module_is_not_offered(monkeypatch: pytest.MonkeyPat
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert shell.run_timely_command([name, "--help"]) == 0
     assert f"usage: timely {name}" in capsys.readouterr().out.lower()
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            ModuleNotFoundError("no", name="vllm.not_there"),
+            "timely: vLLM 0.99 has other parts (no); supported: >=",
+        ),
+        (ImportError("cannot import name 'x'", name="vllm.utils"), "(cannot import name 'x'); supported: >="),
+        (ModuleNotFoundError("no", name="wordllama"), "is not installed; install timely-serving["),
+    ],
+    ids=["module of vLLM", "name of vLLM", "package"],
+)
+def test_a_package_that_is_absent_or_of_another_version_is_one_line(
+    error: ImportError,
+    says: str,
+    command: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A vLLM with other modules was said to be not installed, or was a traceback."""
+    require_package("vllm")
+    command.command = raising(error)  # type: ignore[attr-defined]
+    monkeypatch.setattr(metadata, "version", lambda name: "0.99")
+    assert shell.run_timely_command(["replay"]) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.count("\n") == 1
 
 
 PROGRAMMERS_TYPE = re.compile(r"<\w+( range)?>|\[Path\]|\.\.\.\]\.\.\.")

@@ -79,11 +79,11 @@ def run_timely_command(arguments: Sequence[str]) -> int:
         return _complain(error, BAD_INPUT)
     except typer.TyperException as error:
         return _refuse(error)
-    except ModuleNotFoundError as error:
-        extra = _extra_of(error.name or "")
-        if extra is None:
+    except ImportError as error:
+        reason = _reason_of(error)
+        if reason is None:
             raise
-        return _complain(f"{error.name} is not installed; install timely-serving[{extra}]", BAD_INPUT)
+        return _complain(reason, BAD_INPUT)
     except BrokenPipeError:
         # The reader of the output has closed it (`timely ... | head`).
         return _drop_output()
@@ -204,6 +204,17 @@ def _refuse(error: typer.TyperException) -> int:
         return BAD_INPUT
     where = context.command_path.removeprefix("timely").strip() if context else ""
     return _complain(f"{where}: {message}" if where else message, error.exit_code)
+
+
+def _reason_of(error: ImportError) -> str | None:
+    """What to install where a package is absent, or another version; None for a mistake of ours."""
+    name = error.name or ""
+    if name.startswith("vllm.") and find_spec("vllm") is not None:
+        from timely.engines.vllm.compatibility import SUPPORTED_VERSIONS
+
+        return f"vLLM {metadata.version('vllm')} has other parts ({error}); supported: {SUPPORTED_VERSIONS}"
+    extra = _extra_of(name) if isinstance(error, ModuleNotFoundError) else None
+    return None if extra is None else f"{name} is not installed; install timely-serving[{extra}]"
 
 
 def _extra_of(module: str) -> str | None:

@@ -118,6 +118,11 @@ def check_vllm() -> None:
         for name in fields:
             if f"self.{name}" not in source:
                 raise _change_error(f"{owner.__name__}.{name}", version)
+    if not hasattr(EngineCoreProc, "timely_control"):
+        raise EngineFailed(
+            f"vLLM ({version}) has not loaded the plugin timely; add timely to VLLM_PLUGINS, or unset it",
+            where="vllm",
+        )
 
 
 def refuse_unsupported_vllm(vllm_config: Any, *, recurrent: bool) -> None:

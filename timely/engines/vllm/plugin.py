@@ -6,16 +6,21 @@
 * A drain, a pause and a sleep wait for parked generations, too.
 * Every output of a plan carries its segments, also where vLLM merges outputs or a stop string ends the plan.
 * Beam search with our parameters is refused: vLLM drops them there.
+* Options of our scheduler are checked before the model loads.
 
 All do nothing unless the scheduler is ours.
 """
 
 import contextlib
 import functools
+import logging
 import queue
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
+
+log = logging.getLogger("vllm.timely")
+"""Below vLLM's own logger, so that its handlers show the lines."""
 
 TOKEN_ENDPOINT = "generate-tokens-"
 """Request ids of vLLM's endpoint that takes whole sampling parameters (``--enable-scale-out``) begin so."""
@@ -25,24 +30,45 @@ LONGEST_DRAIN_WAIT_S = 1.0
 
 
 def register_vllm_plugin() -> None:
-    """Install the additions; safe to call more than once."""
+    """Install the additions; safe to call more than once.
+
+    A vLLM that lacks one of the parts stays as it is: it has to start for users of its own scheduler.
+    """
+    try:
+        additions = _additions()
+    except (ImportError, AttributeError) as error:
+        log.warning(
+            "vLLM stays without the additions of Timely, and Timely's scheduler does not start: %s", error
+        )
+        return
+    for owner, name, addition in additions:
+        setattr(owner, name, addition)
+
+
+def _additions() -> list[tuple[Any, str, Callable[..., Any]]]:
+    """(class, name of the method, addition); none where they are installed."""
     from vllm.v1.engine import core
     from vllm.v1.engine.input_processor import InputProcessor
     from vllm.v1.engine.output_processor import RequestState
 
-    if getattr(core.EngineCore, "timely_control", None) is not None:
-        return
-    core.EngineCore.timely_control = _control
-    for owner in (core.EngineCoreProc, core.DPEngineCoreProc):
-        if "run_busy_loop" in vars(owner):
-            owner.run_busy_loop = _with_timed_wait(owner.run_busy_loop)
+    if hasattr(core.EngineCore, "timely_control"):
+        return []
     engine = core.EngineCoreProc
-    engine._handle_shutdown = _draining_parked(engine._handle_shutdown)
-    engine._notify_idle_state_callbacks = _when_nothing_is_held(engine._notify_idle_state_callbacks)
-    engine._pause_complete = _and_nothing_held(engine._pause_complete)
-    RequestState.make_request_output = _keeping_account(RequestState.make_request_output)
-    InputProcessor.__init__ = _before_requests(InputProcessor.__init__)
-    InputProcessor.process_inputs = _validating(InputProcessor.process_inputs)
+    loops = [owner for owner in (engine, core.DPEngineCoreProc) if "run_busy_loop" in vars(owner)]
+    return [
+        (core.EngineCore, "timely_control", _control),
+        *((owner, "run_busy_loop", _with_timed_wait(owner.run_busy_loop)) for owner in loops),
+        (engine, "_handle_shutdown", _draining_parked(engine._handle_shutdown)),
+        (
+            engine,
+            "_notify_idle_state_callbacks",
+            _when_nothing_is_held(engine._notify_idle_state_callbacks),
+        ),
+        (engine, "_pause_complete", _and_nothing_held(engine._pause_complete)),
+        (RequestState, "make_request_output", _keeping_account(RequestState.make_request_output)),
+        (InputProcessor, "__init__", _before_requests(InputProcessor.__init__)),
+        (InputProcessor, "process_inputs", _validating(InputProcessor.process_inputs)),
+    ]
 
 
 def _control(self: Any, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,14 +205,24 @@ BEAM_REQUESTS = {
 def _before_requests(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        """Only a front-end has an input processor, and it has one before the first request."""
+        """Only a front-end has an input processor, and it has one before it loads the model."""
         init(self, *args, **kwargs)
+        _check_settings(self.vllm_config)
         for module, name in BEAM_REQUESTS.items():
             request = getattr(import_module(module), name)
             if not hasattr(request.to_beam_search_params, "__wrapped__"):
                 request.to_beam_search_params = _refusing_parameters(request.to_beam_search_params)
 
     return __init__
+
+
+def _check_settings(vllm_config: Any) -> None:
+    """Refuse wrong options of our scheduler before a model loads, which takes minutes."""
+    from timely.engines.vllm.arguments import SCHEDULER
+    from timely.engines.vllm.settings import SchedulerSettings
+
+    if vllm_config.scheduler_config.scheduler_cls == SCHEDULER:
+        SchedulerSettings.from_vllm(vllm_config)
 
 
 def _refusing_parameters(to_params: Callable[..., Any]) -> Callable[..., Any]:

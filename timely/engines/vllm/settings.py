@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from timely.core.errors import InvalidInput
+from timely.core.errors import InvalidInput, UnknownName
 from timely.core.job import PLAIN_SEGMENT_TOKENS
-from timely.disciplines.registry import DEFAULT
+from timely.disciplines.registry import DEFAULT, load_discipline
 from timely.engines.base import Mode
 from timely.engines.scheduler_core import Journal
 
@@ -41,22 +41,31 @@ class SchedulerSettings(BaseModel):
         """Read from vLLM's ``additional_config``, then fill in from the environment.
 
         Raises:
-            InvalidInput: an unknown or unusable option; the message names it.
+            InvalidInput: an unknown or unusable option; the message names it, or its variable.
         """
         extra = getattr(vllm_config, "additional_config", None)
         options: dict[str, Any] = {}
         if isinstance(extra, Mapping):
             options = dict(extra.get("timely") or {})
+        variables = {}
         for name in ("discipline", "mode", "journal"):
             value = os.environ.get(f"TIMELY_{name.upper()}")
             if value and name not in options:
-                options[name] = value
+                options[name], variables[name] = value, f"TIMELY_{name.upper()}"
+
+        def where(*parts: object) -> str:
+            name = ".".join(map(str, parts))
+            return variables.get(name, f"additional_config.timely.{name}")
+
         try:
             settings = cls.model_validate(options)
+            load_discipline(settings.discipline)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(["additional_config", "timely", *(str(part) for part in first["loc"])])
-            raise InvalidInput(first["msg"], where=where) from None
+            raise InvalidInput(first["msg"], where=where(*first["loc"])) from None
+        except UnknownName as error:
+            error.where = where("discipline")
+            raise
         if settings.prefill_chunk is not None and not vllm_config.scheduler_config.enable_chunked_prefill:
             raise InvalidInput("needs chunked prefill", where="additional_config.timely.prefill_chunk")
         return settings
