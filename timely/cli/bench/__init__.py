@@ -27,6 +27,7 @@ BENCHMARKS = (
     "accuracy",
     "live",
     "cross",
+    "compare",
     "capacity",
     "routing",
     "eta",
