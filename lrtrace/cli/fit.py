@@ -59,6 +59,7 @@ def fit_command(
         raise BadInput("name the profile like my-drone.yaml", where=str(output))
     if level is not None and method != "quantile":
         raise BadInput("goes with --method quantile", where="--level")
+    _check_named_once([*files, *(check or ())])
     base_profile = None if base is None else load_profile(base)
     runs = [sample for file in files for sample in read_recorded_samples(file)]
     fit = fit_samples(
@@ -90,6 +91,15 @@ def fit_command(
             *_report_lines(fit, other_errors),
         ],
     )
+
+
+def _check_named_once(files: Sequence[Path]) -> None:
+    """Raise BadInput for a file that comes twice: a run that is fitted says nothing of the error on other runs."""
+    earlier: set[Path] = set()
+    for file in files:
+        if file.resolve() in earlier:
+            raise BadInput("is named twice", where=str(file))
+        earlier.add(file.resolve())
 
 
 def _not_empty(runs: list[Sample], files: Sequence[Path]) -> list[Sample]:

@@ -99,6 +99,13 @@ def test_no_more_tasks_are_in_progress_than_there_are_robots(lrtrace: Run) -> No
     assert result("s.json")["busy"]["peak"] == 10
 
 
+@pytest.mark.parametrize("again", [("./x.samples.jsonl",), ("--check", "x.samples.jsonl")])
+def test_a_fit_takes_each_recording_once(lrtrace: Run, again: tuple[str, ...]) -> None:
+    """The error on runs that were fitted stood in the profile as that on other runs."""
+    code, _, err = lrtrace("fit", "x.samples.jsonl", *again, "-o", "x.yaml")
+    assert (code, err) == (2, "lrtrace: x.samples.jsonl: is named twice\n")
+
+
 def test_a_level_goes_with_the_quantile_method(lrtrace: Run) -> None:
     code, _, err = lrtrace("fit", "x.samples.jsonl", "-o", "x.yaml", "--level", 0.9)
     assert (code, err) == (2, "lrtrace: --level: goes with --method quantile\n")
