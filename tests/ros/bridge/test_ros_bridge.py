@@ -689,6 +689,20 @@ def test_a_fleet_in_a_namespace_is_refused(domain_id: int) -> None:
         )
 
 
+def test_a_goal_that_is_cancelled_before_it_is_accepted_does_not_go_on(world: World) -> None:
+    responses: list[Any] = []
+    client = world.program.client(ExecuteTask, "/drone1/execute_task")
+    call = actions.ActionCall(client, ExecuteTask.Goal(task="wait"), responses.append)
+
+    def send_and_cancel() -> None:
+        call.send()
+        call.cancel()
+
+    world.program.spinner.call(send_and_cancel)
+    eventually(lambda: responses, "it goes on")
+    assert responses[0].result.outcome == "cancelled"
+
+
 @pytest.mark.parametrize("steps", [("deactivate", "cleanup"), ("shutdown",)])
 def test_a_bridge_that_is_released_stops_its_robots_and_answers_its_goals(
     world: World, steps: tuple[str, ...]

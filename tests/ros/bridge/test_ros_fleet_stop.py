@@ -477,7 +477,9 @@ def test_a_disk_that_hangs_delays_neither_stop_nor_heartbeats(
             eventually(lambda: len(tasks) >= before + 3, "the drivers hear no more of the task")
             assert tasks[-1].task_id == task_id
             assert tasks[-1].phase != Task.ENDED
-            assert world.program.call(Trigger, STOP).success
+            response = world.program.call(Trigger, STOP)
+            assert response.success
+            assert "the disk does not have the stop yet" in response.message
             eventually(lambda: tasks[-1].phase == Task.ENDED, "its task does not end")
             assert tasks[-1].error_code == ErrorCode.FLEET_STOPPED
             assert world.fleet.bridge.fleet_stop.latch.set

@@ -314,14 +314,14 @@ class FleetStop:
 
     def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         outcomes = self.stop(ANSWER_S)
-        response.success, response.message = _verdict(outcomes)
+        response.success, response.message = _verdict(outcomes, unsaved=self.latch.unsaved)
         return response
 
     def _on_stop_fleet(self, request: StopFleet.Request, response: StopFleet.Response) -> StopFleet.Response:
         deadline_s = min(max(request.deadline_s, 0.0), MAX_DEADLINE_S)
         outcomes = self.stop(deadline_s, until_at_rest=True)
         response.robots, response.states = list(outcomes), list(outcomes.values())
-        response.success, response.message = _verdict(outcomes)
+        response.success, response.message = _verdict(outcomes, unsaved=self.latch.unsaved)
         return response
 
     def _on_reset(self, request: ResetStop.Request, response: ResetStop.Response) -> ResetStop.Response:
@@ -342,12 +342,13 @@ def _is_stopped(state: RobotState) -> bool:
     return state.mode in (RobotState.STOPPED, RobotState.FAULT, RobotState.UNCONFIGURED)
 
 
-def _verdict(outcomes: Mapping[str, str]) -> tuple[bool, str]:
+def _verdict(outcomes: Mapping[str, str], *, unsaved: bool) -> tuple[bool, str]:
     """Success, and the message for people: every robot's outcome."""
     if not outcomes:
         return False, "the bridge has no robots; the stop is latched"
     success = UNKNOWN not in outcomes.values()
-    return success, f"{_list_text(outcomes)}; call ~/reset to go on"
+    disk_note = "; the disk does not have the stop yet" if unsaved else ""
+    return success, f"{_list_text(outcomes)}{disk_note}; call ~/reset to go on"
 
 
 def _list_text(values: Mapping[str, str]) -> str:

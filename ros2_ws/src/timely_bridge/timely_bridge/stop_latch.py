@@ -37,6 +37,12 @@ class StopLatch:
     def set(self) -> bool:
         return self._set
 
+    @property
+    def unsaved(self) -> bool:
+        """There is a folder for the latch, and the disk does not have it yet: a restart may not know of it."""
+        is_writing = self._writing is not None and not self._writing.done()
+        return self._file is not None and (is_writing or bool(self.problem))
+
     def put(self, stopped: bool, *, own: bool = False) -> Future[None]:
         """Set or clear the latch at once; it is on the disk when the future is done, unless there is a ``problem``.
 

@@ -178,6 +178,7 @@ class ActionCall:
         self.response: Any = None
         self._client, self._goal, self._feedback, self._on_response = client, goal, feedback, on_response
         self._requested_s = math.inf
+        self._is_cancelled = False
 
     @property
     def unanswered(self) -> bool:
@@ -196,6 +197,8 @@ class ActionCall:
         self._follow(assumed_goal_handle(self._client, self.goal_id))
 
     def cancel(self) -> None:
+        """Cancel the goal; one that is not accepted yet as soon as it is."""
+        self._is_cancelled = True
         if self.handle is not None:
             self.handle.cancel_goal_async()
 
@@ -210,6 +213,8 @@ class ActionCall:
     def _follow(self, handle: ClientGoalHandle) -> None:
         self.handle, self._requested_s = handle, time.monotonic()
         handle.get_result_async().add_done_callback(lambda future: self._on_result(future.result()))
+        if self._is_cancelled:
+            handle.cancel_goal_async()
 
     def _on_result(self, response: Any) -> None:
         if response is not None and self.response is None:
