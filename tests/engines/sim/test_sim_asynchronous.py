@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sim_cases import profile, run, task
 
+from examples import examples
 from timely.core.hints import RequestHints
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.registry import discipline_names
@@ -107,7 +108,7 @@ def load(seed: int) -> list[PlannedTask]:
     """Bursts that share a prefix, with blocking skills among them."""
     rng = np.random.default_rng(seed)
     tasks, now = [], 0.0
-    for job in range(40):
+    for job in range(examples(40)):
         now += float(rng.exponential(0.15)) * (job % 4 == 0)
         plan = tuple(
             PlannedSegment(

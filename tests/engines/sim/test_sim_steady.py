@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sim_cases import profile, random_tasks, task
 
+from examples import examples
 from timely.core.errors import EngineFailed, InvalidInput, UnknownName
 from timely.core.job import JobTable
 from timely.disciplines import registry
@@ -42,7 +43,7 @@ ROWS = ["fcfs", "edf", "pud", "timely", "sjf", "hpjf", "priority", "semantic", "
 @pytest.mark.parametrize(("blocks", "jobs"), [(18, 60), (400, 24)])
 @pytest.mark.parametrize("mode", ["segmented", "stream", "whole"])
 def test_rows_of_steps_change_nothing(discipline: str, blocks: int, jobs: int, mode: str) -> None:
-    tasks = random_tasks(11, jobs)
+    tasks = random_tasks(11, examples(jobs))
     options = {"discipline": discipline, "mode": mode, "estimate_noise": 0.3, "max_batch": 6}
     assert outcome(tasks, True, blocks, **options) == outcome(tasks, False, blocks, **options)
 
