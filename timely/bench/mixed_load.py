@@ -40,8 +40,8 @@ QUESTIONS = (
 )
 """Ordinary questions, from the most to the least urgent."""
 
-BURST_EVERY_S = 4.0
-"""Time between bursts of ordinary requests, seconds."""
+BURST_REQUESTS, BURST_EVERY_S = 10, 4.0
+"""Ordinary requests at once, and time between such bursts, seconds."""
 
 LENGTHS = (6, 12, 16, 24, 40, 64)
 
@@ -70,14 +70,8 @@ class MixedLoadCounts:
     failures: list[str] = field(default_factory=list)
 
 
-async def run_mixed_benchmark_load(
-    url: str, seconds: float, *, seed: int = 1, burst: int = 10
-) -> MixedLoadCounts:
-    """Load the server for some seconds, then wait for the remaining answers.
-
-    Args:
-        burst: ordinary requests at once, every ``BURST_EVERY_S``.
-    """
+async def run_mixed_benchmark_load(url: str, seconds: float, *, seed: int = 1) -> MixedLoadCounts:
+    """Load the server for some seconds, then wait for the remaining answers."""
     account = MixedLoadCounts()
     end_s = time.monotonic() + seconds
     async with AsyncTimelyClient(url) as client:
@@ -87,7 +81,7 @@ async def run_mixed_benchmark_load(
             )
             for agent, skill_set, utility, tasks in ROBOTS
         ]
-        load = [*robots, asyncio.create_task(_chats(url, seed, burst, end_s, account))]
+        load = [*robots, asyncio.create_task(_chats(url, seed, end_s, account))]
         try:
             async with asyncio.timeout(seconds + DRAIN_S):
                 await asyncio.gather(*load)
@@ -161,7 +155,7 @@ def chat_question(text: str, tokens: int) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}], "max_tokens": tokens}
 
 
-async def _chats(url: str, seed: int, burst: int, end_s: float, account: MixedLoadCounts) -> None:
+async def _chats(url: str, seed: int, end_s: float, account: MixedLoadCounts) -> None:
     import httpx
 
     rng = random.Random(seed)
@@ -172,7 +166,7 @@ async def _chats(url: str, seed: int, burst: int, end_s: float, account: MixedLo
         wave = 0
         try:
             while time.monotonic() < end_s:
-                for number in range(burst):
+                for number in range(BURST_REQUESTS):
                     place = rng.randrange(len(QUESTIONS))
                     tokens = rng.choice(LENGTHS)
                     timely: dict[str, Any] = {"expected_tokens": tokens}

@@ -19,36 +19,27 @@ TOKEN_BUDGET = 2048
 PROMPT_TOKENS, OUTPUT_TOKENS = 64, 48
 WARM_UP_STEPS = 60
 """Steps before the measured ones: requests have come to different positions of their answers."""
-STEPS_A_TURN = 4
+TURNS, STEPS_A_TURN = 50, 4
 """The two schedulers take turns, so that a machine that drifts hurts both."""
 
 
-def measure_vllm_steps(
-    waiting: int,
-    *,
-    running: int = MAX_RUNNING,
-    turns: int = 50,
-    timer: Callable[[], float] = time.thread_time,
-) -> dict[str, float]:
+def measure_vllm_steps(waiting: int) -> dict[str, float]:
     """The cost of a step with a full batch and ``waiting`` queued requests, each finished one replaced.
-
-    Args:
-        running: sequences in a step.
-        turns: of ``STEPS_A_TURN`` steps for each scheduler.
-        timer: seconds of processor time.
 
     Returns:
         ``{"stock_us", "timely_us", "stock_schedule_us", "timely_schedule_us", "ratio", "stock_arrival_us",
         "timely_arrival_us"}``: medians, microseconds a step, and a request.
     """
-    queues = {name: _Queue(name == "stock", running, waiting, timer) for name in ("stock", "timely")}
+    queues = {
+        name: _Queue(name == "stock", MAX_RUNNING, waiting, time.thread_time) for name in ("stock", "timely")
+    }
     gc.collect()
     gc.freeze()
     try:
         for queue in queues.values():
             queue.run(WARM_UP_STEPS)
         costs: dict[str, list[tuple[float, float]]] = {name: [] for name in queues}
-        for turn in range(turns):
+        for turn in range(TURNS):
             for name in sorted(queues, reverse=bool(turn % 2)):
                 costs[name] += queues[name].run(STEPS_A_TURN)
     finally:
