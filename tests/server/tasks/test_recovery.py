@@ -6,13 +6,9 @@ A killed server is one whose state folder is copied while it runs: the copy is w
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-import math
-import os
 import shutil
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -42,10 +38,7 @@ from guarded import Guarded, write_principals
 from killed_server import cut, report, rest, server, whole
 from manual_clock import ManualClock
 
-from timely.core import record_log
-from timely.core.errors import EngineFailed
-from timely.core.record_log import RecordFile, read_record_log, record_log_line
-from timely.engines.base import PastReport
+from timely.core.record_log import read_record_log, record_log_line
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
 from timely.plans.skill_set import SkillSet
@@ -53,11 +46,9 @@ from timely.server import app
 from timely.server.access.principals import LOCAL, PrincipalRegistry
 from timely.server.run import serve_engine
 from timely.server.settings import ServerSettings
-from timely.server.tasks import task_log
 from timely.server.tasks.request import ReportBody, TaskRequest
 from timely.server.tasks.service import TaskService
 from timely.server.tasks.stop_file import SavedStop, StopFile
-from timely.server.tasks.task_log import TaskLog
 
 
 def text_of(event: bytes) -> str | None:
@@ -312,16 +303,6 @@ def test_a_recovered_plan_that_nobody_reads_is_cancelled(tmp_path: Path) -> None
         assert served.http.get("/v1/tasks/one").json()["outcome"] == "cancelled"
 
 
-def test_a_torn_record_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    state, _ = cut(tmp_path, "long", seconds=3.0)
-    file = state / "tasks" / "00000001.log"
-    file.write_bytes(file.read_bytes()[:-20])
-    with server(state, now=105.0) as served:
-        texts = [data["text"] for _, name, data in rest(served, 0) if name == "segment"]
-    assert texts == whole(tmp_path, "long")
-    assert "torn" in caplog.text
-
-
 def test_a_task_whose_last_event_was_lost_ends_all_the_same(tmp_path: Path) -> None:
     """A power failure may take a record of an older file and leave one of a newer file."""
     state, before = cut(tmp_path, "short", seconds=30.0)
@@ -333,231 +314,6 @@ def test_a_task_whose_last_event_was_lost_ends_all_the_same(tmp_path: Path) -> N
     with server(state, now=131.0) as served:
         assert [name for _, name, _ in rest(served, 0)] == [name for _, name, _ in before]
         assert served.http.get("/v1/tasks/one").json()["state"] == "ended"
-
-
-def test_a_log_of_another_version_is_refused_with_its_name(tmp_path: Path) -> None:
-    (tmp_path / "tasks").mkdir()
-    (tmp_path / "tasks" / "00000001.log").write_bytes(record_log_line({"timely_tasks": 2}))
-    message = r"00000001\.log: format version 2, this server reads 1"
-    with pytest.raises(EngineFailed, match=message), server(tmp_path):
-        pass
-
-
-def test_a_file_whose_first_line_is_damaged_keeps_no_server_from_its_start(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    state, _ = cut(tmp_path, "long", seconds=3.0)
-    file = state / "tasks" / "00000001.log"
-    content = b"x" + file.read_bytes()[1:]
-    file.write_bytes(content)
-    with server(state, now=105.0) as served:
-        assert served.http.get("/v1/tasks/one").status_code == 404
-        with served.http.stream("POST", "/v1/tasks", json=body("long", id="one")) as stream:
-            assert Reader(stream).next()[1] == "accepted"
-    assert f"{file}: its first line is damaged" in caplog.text
-    assert file.read_bytes() == content
-
-
-@pytest.mark.parametrize("set_back_s", [-20.0, 3600.0])
-def test_after_a_start_of_the_machine_no_record_is_from_the_future(tmp_path: Path, set_back_s: float) -> None:
-    """Many robots' computers have no clock that goes on without power."""
-    state, before = cut(tmp_path, "long", seconds=3.0, s0="done")
-    file = state / "tasks" / "00000001.log"
-    header, *lines = file.read_bytes().splitlines(keepends=True)
-    fields = {**json.loads(header[9:]), "boot": "an earlier one", "wall_s": time.time() + set_back_s}
-    file.write_bytes(record_log_line(fields) + b"".join(lines))
-    with server(state, now=7.0) as served:
-        task = served.service.tasks.get("one")
-        assert task.arrival_s == pytest.approx(7.0 - max(3.0, -set_back_s), abs=0.5)
-        assert all(segment.ready_s <= 7.0 for segment in task.track.segments)
-        after = rest(served, before[-1][0])
-    assert (after[-1][1], after[-1][2]["outcome"]) == ("result", "complete")
-
-
-async def test_a_record_that_is_no_json_keeps_no_other_from_the_disk(tmp_path: Path) -> None:
-    log = TaskLog(tmp_path, ManualClock(100.0))
-    await log.open()
-    log.write("segment", "one", pace=math.nan)
-    log.write("urgency", "two", level=0)
-    assert log.problem == ""
-    await log.close()
-    records, _ = read_record_log(tmp_path / "00000001.log")
-    assert [record.get("kind") for record in records] == [None, "urgency"]
-
-
-def test_a_second_server_is_refused(tmp_path: Path) -> None:
-    with server(tmp_path), pytest.raises(EngineFailed, match="another server uses it"), server(tmp_path):
-        pass
-
-
-def test_files_without_live_tasks_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_log, "FILE_BYTES", 1000)
-    with server(tmp_path) as served:
-        for number in range(5):
-            with served.http.stream("POST", "/v1/tasks", json=body("short", id=f"t{number}")) as stream:
-                served.run_for(30.0)
-                Reader(stream).rest()
-        assert len(list(tmp_path.glob("tasks/*.log"))) > 3
-        served.run_for(400.0)
-        assert len(list(tmp_path.glob("tasks/*.log"))) <= 2
-
-
-def test_an_answer_leaves_when_its_record_is_on_the_disk(tmp_path: Path) -> None:
-    with fleet(state_dir=tmp_path, flush_segments=True) as served:
-        log = served.service.log
-        with served.http.stream("POST", "/v1/tasks", json=body("short", id="one")) as stream:
-            reader = Reader(stream)
-            assert reader.next()[1] == "accepted"
-            assert log._on_disk >= 1
-            served.run_for(0.5)
-            assert reader.next()[1] == "segment"
-            assert log._on_disk >= 2
-            report(served, 0, "started")
-            assert log._on_disk >= 3
-        assert len(log.segment_costs_s) >= 1
-
-
-def test_a_full_disk_is_said_once_and_admits_no_task(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with server(tmp_path) as served:
-        monkeypatch.setattr(RecordFile, "append", full)
-        for _ in range(2):
-            refused = served.http.post("/v1/tasks", json=body("short"))
-            assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
-        monkeypatch.undo()
-        with served.http.stream("POST", "/v1/tasks", json=body("short")) as stream:
-            assert Reader(stream).next()[1] == "accepted"
-    assert caplog.text.count("tasks are not kept") == 1
-
-
-def full(*_: object) -> None:
-    raise OSError(28, "No space left on device")
-
-
-def test_an_idle_server_on_a_full_disk_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refused task leaves no record that would be tried again."""
-    monkeypatch.setattr(task_log, "CATCH_UP_S", 0.01)
-    attempts = itertools.count()
-
-    def refuse(*_: object) -> None:
-        next(attempts)
-        full()
-
-    with server(tmp_path) as served:
-        assert served.http.get("/readyz").is_success
-        with monkeypatch.context() as disk:
-            disk.setattr(record_log, "append_whole", refuse)
-            assert served.http.post("/v1/tasks", json=body("short")).status_code == 503
-            served.until(lambda: next(attempts) > 10, "further attempts")
-            assert "timely_state_unsaved 1.0" in served.http.get("/metrics").text
-            ready = served.http.get("/readyz")
-            assert (ready.status_code, ready.json()["where"]) == (503, "state")
-        served.until(lambda: not served.service.log.problem, "there is room")
-        assert served.http.get("/readyz").is_success
-        assert "timely_state_unsaved 0.0" in served.http.get("/metrics").text
-
-
-def test_what_a_full_disk_refused_is_written_when_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(task_log, "CATCH_UP_S", 0.01)
-    with (
-        server(tmp_path / "first") as served,
-        served.http.stream("POST", "/v1/tasks", json=body("long", id="one")) as stream,
-    ):
-        reader = Reader(stream)
-        events = [reader.next()]
-        with monkeypatch.context() as disk:
-            disk.setattr(RecordFile, "append", full)
-            served.run_for(1.5)
-            refused = served.http.post("/v1/tasks", json=body("short", id="refused"))
-            assert refused.status_code == 503
-            assert "timely_state_unsaved 1.0" in served.http.get("/metrics").text
-        deadline_s = time.monotonic() + 10.0
-        while served.service.log.problem and time.monotonic() < deadline_s:
-            time.sleep(0.01)
-        sent = len(served.service.tasks.get("one").events)
-        events += [reader.next() for _ in range(sent - 1)]
-        shutil.copytree(tmp_path / "first", tmp_path / "killed")
-    assert [name for _, name, _ in events].count("segment") >= 1
-    with server(tmp_path / "killed", now=104.0) as served:
-        assert served.http.get("/v1/tasks/refused").status_code == 404
-        after = rest(served, events[-1][0])
-    ids = [number for number, _, _ in events + after]
-    assert ids == list(range(1, len(ids) + 1))
-    texts = [data["text"] for _, name, data in events + after if name == "segment"]
-    assert texts == whole(tmp_path, "long")
-
-
-def test_a_new_file_that_the_disk_refuses_is_begun_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(task_log, "FILE_BYTES", 100)
-    with server(tmp_path) as served:
-        with served.http.stream("POST", "/v1/tasks", json=body("short", id="one")) as stream:
-            assert Reader(stream).next()[1] == "accepted"
-            with monkeypatch.context() as disk:
-                disk.setattr(RecordFile, "append", full)
-                served.run_for(30.0)
-                assert served.service.log.problem
-        with served.http.stream("POST", "/v1/tasks", json=body("short", id="two")) as stream:
-            assert Reader(stream).next()[1] == "accepted"
-
-
-async def test_a_forgotten_task_does_not_come_back_from_a_file_that_another_task_keeps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its first record shares a file with a task that lives on; its end stands in files without live tasks."""
-    log = TaskLog(tmp_path, ManualClock(1.0))
-    await log.open()
-    for name in ("waits", "over"):
-        log.write("task", name)
-    monkeypatch.setattr(task_log, "FILE_BYTES", 1)
-    for name in ("over", "later"):
-        for kind in ("task", "generated", "settled", "forgotten"):
-            log.write(kind, name)
-    await log.close()
-    for _ in range(2):
-        log = TaskLog(tmp_path, ManualClock(2.0))
-        records = await log.open()
-        kinds = {
-            name: [record["kind"] for record in records if record["task"] == name]
-            for name in ("waits", "over")
-        }
-        assert kinds["waits"] == ["task"]
-        assert kinds["over"][-1] == "forgotten"
-        await log.close()
-    log = TaskLog(tmp_path, ManualClock(3.0))
-    await log.open()
-    log.forget("waits")
-    await log.close()
-    assert os.listdir(tmp_path) == ["lock"]
-
-
-async def test_a_disk_that_is_full_of_the_log_gets_room_when_its_tasks_are_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(task_log, "FILE_BYTES", 1)
-    log = TaskLog(tmp_path, ManualClock(1.0))
-    await log.open()
-    for name in ("first", "second", "waits", "third"):
-        log.write("task", name)
-    with monkeypatch.context() as disk:
-        disk.setattr(RecordFile, "append", full)
-        for name in ("second", "first", "third"):
-            log.forget(name)
-        assert log.problem
-        files = sorted(name for name in os.listdir(tmp_path) if name != "lock")
-        contents = [read_record_log(tmp_path / name)[0][1]["task"] for name in files]
-        assert contents == ["waits", "third"], "the last file is still open"
-    log.forget("later")
-    assert not log.problem
-    await log.close()
-    log = TaskLog(tmp_path, ManualClock(2.0))
-    records = await log.open()
-    assert {record["task"] for record in records if record["kind"] == "task"} == {"waits"}
-    await log.close()
 
 
 @pytest.mark.parametrize("kept", ["report", "settled"])
@@ -645,21 +401,6 @@ async def test_a_signal_during_the_recovery_ends_the_engine_and_loses_no_task(tm
     await again.stop()
 
 
-async def test_progress_in_a_row_takes_the_room_of_two_reports(tmp_path: Path) -> None:
-    """The first may say when the motion began, the last when it ends."""
-    clock = ManualClock(100.0)
-    settings = ServerSettings(state_dir=tmp_path, grace_s=1000.0)
-    service = TaskService(ScriptedEngine(PLANS, clock=clock), settings, clock, catalogue())
-    await service.start()
-    task = await service.submit(TaskRequest.model_validate(body("ask", id="one")), LOCAL)
-    await clock.run_for(2.0)
-    for number in range(20):
-        await service.report("one", [ReportBody(0, "progress", remaining_s=30.0 - number)], LOCAL, TOKEN)
-    reports = [event.report for event in task.past if isinstance(event, PastReport)]
-    assert [report.remaining_s for report in reports] == [30.0, 11.0]
-    await service.stop()
-
-
 def test_a_stop_ends_a_plan_in_execution_whose_end_was_not_kept(tmp_path: Path) -> None:
     """The stop is on the disk before the record of what it did, if the kill comes between."""
     state, _ = cut(tmp_path, "short", seconds=3.0)
@@ -728,29 +469,6 @@ def test_a_reader_that_is_ahead_gets_the_end_of_a_plan_that_ends_before(tmp_path
         assert again == [(number, name, data)]
 
 
-def test_a_disk_that_stalls_costs_no_task_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client can read only once its task is on the disk."""
-    stalled, goes_on = threading.Event(), threading.Event()
-
-    def flush(file: RecordFile) -> None:
-        stalled.set()
-        assert goes_on.wait(WAIT_S)
-
-    monkeypatch.setattr(RecordFile, "flush", flush)
-    with server(tmp_path) as served, ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(served.http.post, "/v1/tasks", json=body("long", id="one"))
-        try:
-            assert stalled.wait(WAIT_S)
-            served.until(lambda: served.service.tasks.find("one") is not None)
-            served.run_for(6.0)
-        finally:
-            goes_on.set()
-        served.until(lambda: served.service.tasks.get("one").readers == 1, "the client reads")
-        served.run_for(30.0)
-        events = events_of(answer.result(WAIT_S).text)
-    assert (events[-1][1], events[-1][2]["outcome"]) == ("result", "complete")
-
-
 def test_a_cancelled_task_stays_so_after_a_power_failure(tmp_path: Path) -> None:
     with (
         server(tmp_path) as served,
@@ -764,155 +482,6 @@ def test_a_cancelled_task_stays_so_after_a_power_failure(tmp_path: Path) -> None
         records, _ = read_record_log(next((tmp_path / "tasks").glob("*.log")))
         generated = next(at for at, record in enumerate(records) if record.get("kind") == "generated")
         assert served.service.log._on_disk >= generated
-
-
-def test_other_files_in_the_folder_of_the_log_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "tasks").mkdir()
-    for name in ("notes.log", "00000001.log.bak", "1.log"):
-        (tmp_path / "tasks" / name).write_text("not a record")
-    with server(tmp_path) as served:
-        assert served.http.get("/readyz").is_success
-    assert (tmp_path / "tasks" / "notes.log").read_text() == "not a record"
-
-
-async def test_a_full_file_that_cannot_be_flushed_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(task_log, "FILE_BYTES", 1)
-    monkeypatch.setattr(RecordFile, "flush", full)
-    log = TaskLog(tmp_path, ManualClock(1.0))
-    await log.open()
-    handles = len(os.listdir("/proc/self/fd"))
-    for _ in range(5):
-        log.write("task", "one")
-        await log.durable()
-    assert len(os.listdir("/proc/self/fd")) <= handles
-    assert "may be lost when this machine fails" in caplog.text
-    await log.close()
-
-
-def test_a_server_starts_on_a_full_disk_and_goes_on_with_its_tasks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(task_log, "CATCH_UP_S", 0.01)
-    state, before = cut(tmp_path, "long", seconds=1.5)
-    with monkeypatch.context() as disk:
-        disk.setattr(RecordFile, "append", full)
-        with server(state, now=102.0) as served:
-            refused = served.http.post("/v1/tasks", json=body("short", id="two"))
-            assert (refused.status_code, refused.json()["where"]) == (503, "state")
-            disk.undo()
-            served.until(lambda: not served.service.log.problem, "there is room")
-            after = rest(served, before[-1][0])
-            shutil.copytree(state, tmp_path / "later")
-    assert (after[-1][1], after[-1][2]["outcome"]) == ("result", "complete")
-    assert caplog.text.count("tasks are not kept any more") == 1
-    with server(tmp_path / "later", now=170.0) as served:
-        assert served.http.get("/v1/tasks/one").json()["outcome"] == "complete"
-
-
-@pytest.mark.parametrize("rename", [False, True])
-def test_a_log_that_is_removed_or_renamed_is_written_anew_with_its_records(
-    tmp_path: Path, rename: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    with (
-        server(tmp_path / "first") as served,
-        served.http.stream("POST", "/v1/tasks", json=body("long", id="one")) as stream,
-    ):
-        reader = Reader(stream)
-        events = [reader.next()]
-        served.run_for(1.5)
-        (file,) = (tmp_path / "first" / "tasks").glob("*.log")
-        if rename:
-            file.rename(file.with_suffix(".log.1"))
-        else:
-            file.unlink()
-        with served.http.stream("POST", "/v1/tasks", json=body("short", id="two")) as other:
-            assert Reader(other).next()[1] == "accepted"
-        assert "timely_state_unsaved 0.0" in served.http.get("/metrics").text
-        served.run_for(1.5)
-        sent = len(served.service.tasks.get("one").events)
-        events += [reader.next() for _ in range(sent - 1)]
-        shutil.copytree(tmp_path / "first", tmp_path / "killed")
-    assert f"{file} was removed or renamed" in caplog.text
-    with server(tmp_path / "killed", now=104.0) as served:
-        assert served.http.get("/v1/tasks/two").is_success
-        after = rest(served, events[-1][0])
-    texts = [data["text"] for _, name, data in events + after if name == "segment"]
-    assert texts == whole(tmp_path, "long")
-
-
-def test_a_removed_log_that_cannot_be_written_anew_admits_no_task_until_it_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(task_log, "CATCH_UP_S", 0.01)
-    folder = tmp_path / "first" / "tasks"
-    with (
-        server(tmp_path / "first") as served,
-        served.http.stream("POST", "/v1/tasks", json=body("long", id="one")) as stream,
-    ):
-        assert Reader(stream).next()[1] == "accepted"
-        with monkeypatch.context() as disk:
-            disk.setattr(RecordFile, "append_lines", full)
-            shutil.rmtree(folder)
-            assert served.http.post("/v1/tasks", json=body("short")).status_code == 503
-            folder.mkdir()
-            assert served.http.get("/readyz").status_code == 503
-        served.until(lambda: not served.service.log.problem, "there is room")
-        with pytest.raises(EngineFailed, match="another server"), server(tmp_path / "first"):
-            pass
-        shutil.copytree(tmp_path / "first", tmp_path / "killed")
-    with server(tmp_path / "killed", now=104.0) as served:
-        assert served.http.get("/v1/tasks/one").is_success
-
-
-def test_a_folder_that_another_server_has_made_anew_is_left_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(task_log, "CATCH_UP_S", 0.01)
-    with server(tmp_path) as served:
-        shutil.rmtree(tmp_path / "tasks")
-        with server(tmp_path):
-            refused = served.http.post("/v1/tasks", json=body("short"))
-            assert (refused.status_code, "another server" in refused.json()["detail"]) == (503, True)
-
-
-def test_a_folder_that_vanishes_admits_no_task(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The system still takes the records of a file without a name, and no later server would find them."""
-    state = tmp_path / "state"
-    with (
-        server(state) as served,
-        served.http.stream("POST", "/v1/tasks", json=body("long", id="one")) as stream,
-    ):
-        reader = Reader(stream)
-        reader.next()
-        shutil.rmtree(state)
-        served.run_for(1.0)
-        assert "timely_state_unsaved 1.0" in served.http.get("/metrics").text
-        refused = served.http.post("/v1/tasks", json=body("short"))
-        assert (refused.status_code, refused.json()["where"]) == (503, "state")
-        served.run_for(60.0)
-        assert reader.rest()[-1][1] == "result"
-    assert caplog.text.count("tasks are not kept any more") == 1
-
-
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_a_kill_while_a_file_is_begun_loses_no_task(tmp_path: Path, share: float) -> None:
-    """The new file is empty, or has a part of its first line, or nothing behind it."""
-    state, before = cut(tmp_path, "long", seconds=1.5)
-    first = state / "tasks" / "00000001.log"
-    header = first.read_bytes().splitlines(keepends=True)[0]
-    (state / "tasks" / "00000002.log").write_bytes(header[: int(share * len(header))])
-    with server(state, now=102.0) as served:
-        with served.http.stream("POST", "/v1/tasks", json=body("long", id="two")) as stream:
-            assert Reader(stream).next()[1] == "accepted"
-        assert (state / "tasks" / "00000003.log").exists()
-        shutil.copytree(state, tmp_path / "again")
-    with server(tmp_path / "again", now=103.0) as served:
-        assert served.http.get("/v1/tasks/two").json()["state"] == "generating"
-        after = rest(served, before[-1][0])
-    texts = [data["text"] for _, name, data in before + after if name == "segment"]
-    assert texts == whole(tmp_path, "long")
 
 
 def test_room_for_urgent_tasks_is_kept_over_a_restart(tmp_path: Path) -> None:
