@@ -14,7 +14,8 @@ Model = Annotated[
 Planner = Annotated[
     str | None,
     typer.Option(
-        help="Folder of a planner's adapter to merge in, or none; the packaged model has one of its own."
+        metavar="DIR|none",
+        help="Folder of a planner's adapter to merge in, or none; the packaged model has one of its own.",
     ),
 ]
 DisciplineName = Annotated[str, typer.Option(help="Queue discipline; `timely disciplines` lists them.")]
@@ -93,8 +94,9 @@ OtlpEndpoint = Annotated[
 StateDir = Annotated[
     Path | None,
     typer.Option(
+        metavar="DIR",
         help="Folder of the latched stop and the tasks; by default server-PORT in $TIMELY_STATE_DIR or"
-        " ~/.local/state/timely, none with port 0."
+        " ~/.local/state/timely, none with port 0.",
     ),
 ]
 FlushSegments = Annotated[
