@@ -178,6 +178,26 @@ async def test_a_reset_that_a_driver_holds_up_does_not_delay_the_next_stop() -> 
         await asyncio.gather(following, return_exceptions=True)
 
 
+async def test_stops_that_wait_for_a_driver_hold_up_no_further_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, fleet, driver_answers, stops = Server(), Fleet(), threading.Event(), list[float]()
+
+    def stop(deadline_s: float, **_: bool) -> dict[str, str]:
+        stops.append(deadline_s)
+        driver_answers.wait(LIMIT_S)
+        return dict(fleet.states)
+
+    monkeypatch.setattr(fleet, "stop", stop)
+    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
+    try:
+        for number in range(40):
+            server.orders.put_nowait(Order("stop", f"stop-{number}"))
+            await until(lambda: len(stops) > number)  # noqa: B023
+    finally:
+        driver_answers.set()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
 async def test_the_servers_stop_is_followed_again_after_any_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

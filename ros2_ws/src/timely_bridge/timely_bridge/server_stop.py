@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from timely.core.errors import Conflict, TimelyError
@@ -16,6 +18,8 @@ FOLLOW_S = 0.25
 """How often changed states are acknowledged again while the stop is latched."""
 RETRY_S = 5.0
 """Pause after the server has refused the stream."""
+THREADS = 64
+"""Stops and resets at once, of which each may wait a second or two for a driver. A program may stop again and again."""
 
 
 class ServerStop:
@@ -31,6 +35,7 @@ class ServerStop:
     def __init__(self, client: Any, fleet: FleetStop, robots: Sequence[str], identity: str = "") -> None:
         self._client, self._fleet, self._robots = client, fleet, list(robots)
         self._identity = identity
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="server stop")
 
     async def run(self) -> None:
         following: asyncio.Task[None] | None = None
@@ -63,14 +68,20 @@ class ServerStop:
         finally:
             if following is not None:
                 following.cancel()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _call(self, function: Callable[..., dict[str, str]], **options: Any) -> dict[str, str]:
+        """Call what waits for drivers."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(function, **options))
 
     async def _reset(self) -> None:
-        if complaints := await asyncio.to_thread(self._fleet.reset):
+        if complaints := await self._call(self._fleet.reset):
             log.warning("drivers that were not reset: %s", complaints)
 
     async def _stop(self, stop_id: str) -> None:
         """Stop the fleet; acknowledge every robot, and each later change, until the stop is no longer latched."""
-        outcomes = await asyncio.to_thread(self._fleet.stop, ANSWER_S, by_server=True)
+        outcomes = await self._call(self._fleet.stop, deadline_s=ANSWER_S, by_server=True)
         last_outcomes: dict[str, str] = {}
         unheard_robots: set[str] = set()
         while True:
