@@ -86,6 +86,7 @@ BLOCK = re.compile(r"^```(?:bash|sh|console)\n(.*?)^```", re.MULTILINE | re.DOTA
 SPAN = re.compile(r"(?<!`)`((?:timely|timely-emulate|lrtrace|make) [^`]+)`(?!`)")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 ASSIGNMENT = re.compile(r"\w+=.*")
+LOOP = re.compile(r"for \w+ in [^;]+; do (.+); done")
 
 
 def commands_in(text: str) -> list[list[str]]:
@@ -96,7 +97,8 @@ def commands_in(text: str) -> list[list[str]]:
         for line in block.group(1).replace("\\\n", " ").splitlines():
             if console and not line.startswith("$ "):
                 continue
-            for part in re.split(r"\s(?:&&|\|\||\||;)\s", line.removeprefix("$ ")):
+            command = LOOP.sub(r"\1", line.removeprefix("$ "))
+            for part in re.split(r"\s(?:&&|\|\||\||;)\s", command):
                 words = shlex.split(part.rstrip(" &"), comments=True)
                 while words and ASSIGNMENT.fullmatch(words[0]):
                     words.pop(0)
