@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import get_type_hints
+
 import pytest
 
 from timely.cli import bench
@@ -43,3 +46,15 @@ def test_a_list_of_commands_shows_whole_sentences(
     summaries = capsys.readouterr().out.partition("Commands:")[2]
     assert summaries
     assert "..." not in summaries
+
+
+@pytest.mark.parametrize("module", ["bench", "planner", "predictor"])
+def test_a_negative_seed_is_refused_by_every_command(module: str) -> None:
+    """Generators of numbers refuse it, some with an error of their own."""
+    lows = {}
+    for command in import_module(f"timely.cli.{module}").app.registered_commands:
+        hint = get_type_hints(command.callback, include_extras=True).get("seed")
+        if hint is not None:
+            lows[command.name] = hint.__metadata__[0].min
+    assert lows
+    assert lows == dict.fromkeys(lows, 0)

@@ -64,6 +64,8 @@ FIRST = "first"
 """Folder of the first part of a training, inside the adapter's."""
 FINISHING_PART, FINISHING_RATE = 5, 0.7
 """Steps of the first part for each step of finishing; learning rate of finishing over that of the first part."""
+MAX_SEED = 2**63 - 1
+"""Largest seed that torch takes."""
 COIN = 0.3
 """Share of coined names while finishing, which teaches the model to copy names from the prompt."""
 
@@ -89,7 +91,9 @@ def planner_train_command(
         Path | None, typer.Option(metavar="DIR", help="Adapter to begin with, instead of none.")
     ] = None,
     rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-3,
-    seed: Annotated[int, typer.Option(help="Of the examples and the first weights.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="Of the examples and the first weights.")
+    ] = 0,
     base: Base = None,
     threads: Threads = 2,
     device: Device = "cpu",
@@ -219,7 +223,7 @@ def planner_eval_command(
     skill_set: SkillSets = None,
     ways: Annotated[str, typer.Option(help=f"Which to compare, of: {', '.join(WAYS)}.")] = ",".join(WAYS),
     number: Annotated[int, typer.Option("--cases", min=1, help="Held-out tasks a skill set.")] = 200,
-    seed: Annotated[int, typer.Option(help="Of the tasks.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the tasks.")] = 1,
     failures: Annotated[int, typer.Option(min=0, help="How many failures to show a skill set and way.")] = 0,
     record: Annotated[bool, typer.Option(help="Write the scores into the adapter's card.")] = False,
     base: Base = None,
@@ -308,7 +312,7 @@ def planner_latency_command(
         str | None, typer.Option(metavar="DIR", help="Folder; the shipped one unless given.")
     ] = None,
     number: Annotated[int, typer.Option("--cases", min=1, help="Tasks a skill set.")] = 24,
-    seed: Annotated[int, typer.Option(help="Of the tasks.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the tasks.")] = 1,
     json_file: JsonFile = None,
     verbose: Verbose = False,
 ) -> None:

@@ -15,7 +15,7 @@ from timely.cli.output import JsonFile
 def command(
     points: Annotated[int, typer.Option(min=1, max=100_000, help="How often the server is killed.")] = 20,
     seed: Annotated[
-        int, typer.Option(help="Of the moments of the kills and the robots' execution times.")
+        int, typer.Option(min=0, help="Of the moments of the kills and the robots' execution times.")
     ] = 1,
     json_file: JsonFile = None,
 ) -> None:

@@ -15,7 +15,7 @@ from timely.core.errors import InvalidInput, check_name
 Hours = Annotated[
     float, typer.Option(min=0.001, max=1000, help="Simulated time; each phase takes a quarter of an hour.")
 ]
-Seed = Annotated[int, typer.Option(help="Of the tasks.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the tasks.")]
 Profile = Annotated[str, typer.Option(metavar="NAME|FILE", help="Step times of the engine.")]
 
 
