@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from fleet import TOKEN, Fleet, Reader, body
+from fleet import TOKEN, Fleet, Reader, body, fleet
 from guarded import HIGH_CLAIMS, TOKENS, Guarded, write_principals
 from manual_clock import ManualClock
 from starlette.responses import JSONResponse
@@ -414,6 +414,20 @@ def test_the_live_page_needs_a_principals_token_where_there_are_principals(guard
         write_principals(guarded.path, [{"name": "watcher", "roles": ["viewer"]}])
         guarded.fleet.run_for(1.5)
         assert http.get("/v1/status").status_code == 401, "a withdrawn token ends its sessions"
+
+
+def test_servers_on_two_ports_of_a_host_have_sessions_of_their_own() -> None:
+    """A browser sends a cookie to every port of the host that set it."""
+    with fleet() as first, fleet() as second, httpx.Client() as browser:
+        for server in (first, second):
+            browser.get(f"{server.url}/")
+        for server in (first, second, first):
+            assert browser.get(f"{server.url}/v1/status").json()["principal"]["name"] == "local-page"
+        browser.delete(f"{second.url}/v1/session", headers={"Origin": second.url})
+        names = [
+            browser.get(f"{server.url}/v1/status").json()["principal"]["name"] for server in (first, second)
+        ]
+    assert names == ["local-page", "local"]
 
 
 def test_sessions_of_one_principal_end_none_of_another(tmp_path: Path) -> None:

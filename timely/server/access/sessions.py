@@ -1,5 +1,6 @@
 """Sessions of browsers: a random cookie stands for a principal until it expires."""
 
+import re
 import secrets
 from dataclasses import dataclass
 
@@ -7,10 +8,22 @@ from timely.core.clock import Clock
 from timely.server.access.principals import LOCAL_PAGE, Principal, PrincipalRegistry, principal_token_digest
 
 COOKIE = "timely_session"
+"""The cookie's name within the server, and where the client names no port."""
 LIFETIME_S = 12 * 3600.0
 MAX_SESSIONS = 200
 MAX_TOKEN_SESSIONS = 20
 """Of one token; a further one ends the oldest of them, so no principal ends the sessions of others."""
+
+_PORT = re.compile(r":([0-9]{1,5})$")
+
+
+def session_cookie_name(host: str) -> str:
+    """The cookie's name for a server that is reached as ``host``, with its port.
+
+    A browser sends a cookie to all ports of a host, so servers on two ports would end each other's sessions.
+    """
+    port = _PORT.search(host)
+    return f"{COOKIE}_{port[1]}" if port else COOKIE
 
 
 @dataclass(frozen=True, slots=True)

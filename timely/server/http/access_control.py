@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from timely.core.errors import NotAllowed, RateLimited, TimelyError
 from timely.server.access.principals import LOCAL, Principal, PrincipalRegistry
-from timely.server.access.sessions import COOKIE, Sessions
+from timely.server.access.sessions import COOKIE, Sessions, session_cookie_name
 from timely.server.access.usage import Usage
 from timely.server.problems import (
     http_header_problem,
@@ -73,7 +73,7 @@ class AccessControl:
             await refusal.response({"Connection": "close"})(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        cookie = _session_cookie(headers.get("cookie", ""))
+        cookie = _session_cookie(headers.get("cookie", ""), session_cookie_name(headers.get("host", "")))
         # Python's own parser, which FastAPI and Starlette use, takes ten seconds for a header of 32 kB
         # (CVE-2024-7592, before 3.11.10 and 3.12.6). So they get this cookie only.
         others = [field for field in scope["headers"] if field[0] != b"cookie"]
@@ -148,11 +148,11 @@ def _check_origin(headers: dict[str, str], path: str) -> None:
         raise NotAllowed("requests of pages from other sites are refused", where="Sec-Fetch-Site")
 
 
-def _session_cookie(header: str) -> str:
+def _session_cookie(header: str, session_name: str) -> str:
     """The session's cookie in a header ``Cookie``, or nothing."""
     for part in header.split(";"):
         name, _, value = part.strip().partition("=")
-        if name == COOKIE and COOKIE_VALUE.fullmatch(value):
+        if name == session_name and COOKIE_VALUE.fullmatch(value):
             return value
     return ""
 

@@ -5,7 +5,7 @@ from importlib.resources import files
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
-from timely.server.access.sessions import COOKIE, LIFETIME_S
+from timely.server.access.sessions import COOKIE, LIFETIME_S, session_cookie_name
 from timely.server.http.bodies import body_schema, read_body
 from timely.server.http.request_state import (
     http_request_registry,
@@ -60,16 +60,20 @@ async def end(request: Request) -> JSONResponse:
     """End the session."""
     http_request_sessions(request).end(request.cookies.get(COOKIE, ""))
     response = JSONResponse({"ended": True})
-    response.delete_cookie(COOKIE)
+    response.delete_cookie(_cookie_name(request))
     return response
 
 
 def _set(response: HTMLResponse | JSONResponse, cookie: str, request: Request) -> None:
     response.set_cookie(
-        COOKIE,
+        _cookie_name(request),
         cookie,
         max_age=int(LIFETIME_S),
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https",
     )
+
+
+def _cookie_name(request: Request) -> str:
+    return session_cookie_name(request.headers.get("host", ""))
