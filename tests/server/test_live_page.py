@@ -101,6 +101,17 @@ def test_a_plan_is_cancelled_and_the_fleet_stopped_and_released(page: Page, serv
     assert not served.http.get("/v1/stop").json()["stopped"]
 
 
+def test_a_page_that_outlives_its_session_begins_another(page: Page, served: Fleet) -> None:
+    """As after a restart of the server, which keeps no sessions: an operator need not load the page again."""
+    with page.expect_response(lambda response: response.url == f"{served.server.url}/"):
+        page.context.clear_cookies()
+    submit(served, task="long")
+    row = page.locator("#robots tbody tr")
+    row.hover()
+    row.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#recent tbody tr")).to_contain_text("cancelled")
+
+
 def test_light_and_dark(page: Page) -> None:
     def background() -> object:
         return page.evaluate("getComputedStyle(document.body).backgroundColor")
