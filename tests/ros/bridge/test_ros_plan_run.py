@@ -650,9 +650,12 @@ async def test_a_second_task_is_refused_under_reject() -> None:
         assert (await here.end_of(first)).outcome == "complete"
 
 
+@pytest.mark.parametrize(
+    "error", [EngineFailed("connection lost", where="http://server"), RuntimeError("no such stream")]
+)
 @pytest.mark.parametrize("plan", ["value", "failed"])
 async def test_a_report_that_the_server_waits_for_is_repeated_until_taken(
-    plan: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    plan: str, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Retries wait in real time.
     monkeypatch.setattr(Backoff, "delay_s", lambda *_: 0.0)
@@ -669,7 +672,7 @@ async def test_a_report_that_the_server_waits_for_is_repeated_until_taken(
             nonlocal failures
             if failures < 3:
                 failures += 1
-                raise EngineFailed("connection lost", where="http://server")
+                raise error
             await take(*reports)
 
         stream.report = lossy  # type: ignore[method-assign]

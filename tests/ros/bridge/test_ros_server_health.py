@@ -22,6 +22,8 @@ class Server:
         self.checks += 1
         if self.mood == "down":
             raise EngineFailed("nobody there", where="url")
+        if self.mood == "odd":
+            raise RuntimeError("no such stream")
         if self.mood == "hanging":
             await asyncio.Event().wait()
         return {}
@@ -43,6 +45,25 @@ async def test_a_server_is_lost_after_several_misses_and_found_at_once() -> None
     assert await pulse.check()
     assert not pulse.lost
     assert pulse.reason == ""
+
+
+async def test_an_error_of_the_clients_library_is_a_miss_and_ends_no_check() -> None:
+    """A task that has ended would leave a server lost for ever."""
+    server: Any = Server()
+    pulse = ServerHealth(server, period_s=0.01, max_misses=1)
+    server.mood = "odd"
+    checking = asyncio.create_task(pulse.run())
+    try:
+        async with asyncio.timeout(5):
+            while not pulse.lost:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            assert pulse.reason == "RuntimeError: no such stream"
+            server.mood = "well"
+            while pulse.lost:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+    finally:
+        checking.cancel()
+        await asyncio.gather(checking, return_exceptions=True)
 
 
 async def test_no_answer_is_a_miss() -> None:

@@ -309,10 +309,10 @@ class BridgeNode(ManagedNode):
         while True:
             try:
                 await self._client.cancel(task_id, token=token or None)
-            except (EngineFailed, Overloaded):
+            except Exception as error:  # also of the client's library
+                if isinstance(error, TimelyError) and not isinstance(error, EngineFailed | Overloaded):
+                    return  # the server knows the task no more, or has ended it
                 await asyncio.sleep(CANCEL_RETRY_S)
-            except TimelyError:
-                return  # the server knows the task no more, or has ended it
             else:
                 return
 

@@ -114,26 +114,30 @@ class ReportQueue:
             try:
                 async with asyncio.timeout(self.deadlines.report_s):
                     await self.stream.report(*reports)
-            except (EngineFailed, Overloaded, TimeoutError) as error:
+            except Exception as error:  # also of the client's library
+                if isinstance(error, TimelyError) and not isinstance(error, EngineFailed | Overloaded):
+                    await self._drop_refused(batch, error)
+                    return
                 self._note_failure(error)
                 batch = [item for item in batch if item[0].kind != "progress"]
-                if isinstance(error, EngineFailed):
-                    await asyncio.sleep(backoff.delay_s(self.clock.now(), error, self.task_id))
-                else:
+                if isinstance(error, Overloaded | TimeoutError):
                     await asyncio.sleep(retry_s)
                     retry_s = min(2.0 * retry_s, LONGEST_RETRY_S)
-            except TimelyError as error:
-                if len(batch) == 1 or isinstance(error, UnknownName):
-                    # It knows the task no more, or refuses the report: sending it again changes nothing.
-                    log.warning("task %s: the server refused a report: %s", self.task_id, error)
                 else:
-                    # It may have refused one of them. A report that it took before changes nothing the second time.
-                    for item in batch:
-                        await self._send([item])
-                return
+                    await asyncio.sleep(backoff.delay_s(self.clock.now(), error, self.task_id))
             else:
                 _unheard_queues.discard(self)
                 return
+
+    async def _drop_refused(self, batch: list[tuple[ExecutionReport, float]], error: TimelyError) -> None:
+        """Send the reports of a refused batch alone, and drop one that is refused alone."""
+        if len(batch) == 1 or isinstance(error, UnknownName):
+            # It knows the task no more, or refuses the report: sending it again changes nothing.
+            log.warning("task %s: the server refused a report: %s", self.task_id, error)
+        else:
+            # It may have refused one of them. A report that it took before changes nothing the second time.
+            for item in batch:
+                await self._send([item])
 
     def _note_failure(self, error: Exception) -> None:
         if not _unheard_queues:  # A server that is away for hours would fill the log.

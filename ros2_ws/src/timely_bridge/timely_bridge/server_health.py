@@ -43,12 +43,14 @@ class ServerHealth:
         try:
             async with asyncio.timeout(self.period_s):
                 await self.client.health()
-        except (TimelyError, TimeoutError) as error:
+        except Exception as error:  # also of the client's library, which must not end the checks
             self.misses += 1
-            # Without the error's place, the URL, which the reader of the reason names.
-            self.reason = (
-                error.message if isinstance(error, TimelyError) else f"no answer within {self.period_s:g} s"
-            )
+            self.reason = f"{type(error).__name__}: {error}"
+            if isinstance(error, TimelyError):
+                # Without the error's place, the URL, which the reader of the reason names.
+                self.reason = error.message
+            elif isinstance(error, TimeoutError):
+                self.reason = f"no answer within {self.period_s:g} s"
             return False
         self.misses, self.reason = 0, ""
         self.round_trip_s = time.monotonic() - begin
