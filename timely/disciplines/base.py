@@ -108,6 +108,7 @@ class StepLimits:
         swap_s_per_token: to bring one token's KV back from host memory, seconds; ``inf`` where the engine cannot.
         headroom_blocks: free blocks that an admission has to leave.
         cache_blocks: KV blocks of the engine; 0: the free ones and those that jobs hold.
+        defers_prompts: the step computes no prompt but for a last token.
         drafter_tokens: of the budget, that a drafter takes for each sequence beside those that the sequence computes.
     """
 
@@ -125,6 +126,7 @@ class StepLimits:
     encoder: Encoder | None = None
     headroom_blocks: int = 0
     cache_blocks: int = 0
+    defers_prompts: bool = False
     drafter_tokens: int = 0
 
 

@@ -106,7 +106,9 @@ class StepBuilder:
         return row in self._evicted_rows
 
     def is_barred(self, row: int) -> bool:
-        """The row needs a LoRA adapter beyond the most that the step may use, or the encoder has no room for it."""
+        """The step defers prompts, may use no further LoRA adapter, or has no room in the encoder for the row."""
+        if self.limits.defers_prompts and self.table.prefill_left[row] > 1:
+            return True
         if self.limits.encoder is not None and self.table.prefill_left[row] and not self._encode(row, 1)[0]:
             return True
         if self.limits.max_adapters is None:
@@ -229,7 +231,12 @@ class StepBuilder:
         """
         table, limits = self.table, self.limits
         room = min(len(rows), self.slots, limits.max_resident - self._residents)
-        if room <= 0 or limits.encoder is not None or limits.max_adapters is not None:
+        if (
+            room <= 0
+            or limits.defers_prompts
+            or limits.encoder is not None
+            or limits.max_adapters is not None
+        ):
             return 0
         rows = rows[:room]
         prompt_tokens = table.prefill_left[rows]

@@ -84,6 +84,14 @@ def test_plans_and_chats_get_their_tokens(
     play(scene)
 
 
+def test_without_a_prefix_cache_a_repeated_prompt_counts_whole() -> None:
+    scene = Scene(enable_prefix_caching=False)
+    for name in ("first", "second"):
+        scene.add(name, [5] * 100, 2)
+        assert scene.scheduler.controller.table.prefill_left.tolist() == [100]
+        scene.run()
+
+
 def test_a_context_longer_than_the_pool_runs_where_windows_bound_its_blocks() -> None:
     scene = Scene(blocks=30, budget=64, windows=1, window_tokens=64, attention=False)
     scene.add("long", 1000, 20)
@@ -176,6 +184,18 @@ def test_without_chunked_prefill_no_prompt_is_cut() -> None:
     scene.check_empty()
 
 
+def test_without_chunked_prefill_a_prompt_that_waits_for_tokens_evicts_no_plan() -> None:
+    scene = without_chunks(Scene())
+    scene.add("plan", 20, 8, scene.plan((4, LONG_S), (4, 0.1)))
+    scene.run(until=lambda: not scene.scheduler.has_requests())
+    for number in range(10):
+        scene.add(f"chat{number}", 20, 12)
+    scene.step()
+    scene.add("prompt", 250, 2)
+    scene.run(until=lambda: "prompt" in scene.finished)
+    assert scene.scheduler.controller.evictions == 0
+
+
 def test_a_longest_chunk_without_chunked_prefill_is_refused_at_start() -> None:
     from timely.core.errors import InvalidInput
     from timely.engines.vllm.settings import SchedulerSettings
@@ -229,6 +249,7 @@ def test_a_plan_without_work_leaves_the_last_slot_to_a_chat(slots: int, blocking
         )
     scene.run(until=lambda: not scene.scheduler.has_requests())
     scene.add("chat", 20, 6)
+    assert scene.step() == {"chat": 20}
     scene.run(until=lambda: "chat" in scene.finished, most=12)
 
 

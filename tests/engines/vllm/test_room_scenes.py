@@ -163,6 +163,24 @@ def test_a_prefill_interval_keeps_no_prompt_waiting_for_parked_plans(plans: int)
     scene.check_empty()
 
 
+@pytest.mark.parametrize("delivers", [False, True])
+def test_an_evicted_request_waits_for_its_token_in_flight(delivers: bool) -> None:
+    """vLLM keeps that token, unless a connector delivers the KV cache. The engine slept on where nothing else ran."""
+    scene = Scene(depth=2)
+    scene.scheduler.requires_kv_delivery = delivers
+    scene.add("chat", 20, 8)
+    scene.step()
+    state = scene.scheduler.live["chat"]
+    scene.scheduler.blocks.evict(state, scene.clock.now())
+    assert state.job.ready == delivers
+    before = len(scene.outputs["chat"])
+    scene.update()
+    assert len(scene.outputs["chat"]) == before + (not delivers)
+    scene.run()
+    assert len(scene.outputs["chat"]) == 8
+    scene.check_empty()
+
+
 def test_an_idle_streaming_session_keeps_its_slot() -> None:
     scene = Scene(blocks=60, max_num_seqs=2)
     scene.add("session", 20, 4, resumable=True)
@@ -288,6 +306,15 @@ def test_pipeline_parallelism_is_refused_where_workers_get_wrong_tokens(
         refuse_unsupported_vllm(config, recurrent=True)
 
 
+def test_a_diffusion_language_model_is_refused() -> None:
+    from timely.core.errors import Unsupported
+    from timely.engines.vllm.compatibility import refuse_unsupported_vllm
+
+    config = SimpleNamespace(model_config=SimpleNamespace(is_diffusion=True))
+    with pytest.raises(Unsupported, match="their tokens do not come in order"):
+        refuse_unsupported_vllm(config, recurrent=False)
+
+
 # ---------------------------------------------------------------------- sessions that grow, blocks of finished requests
 
 
@@ -311,6 +338,28 @@ def test_an_evicted_session_takes_no_more_memory_than_its_plan_counts() -> None:
     assert (request.num_tokens, scene.scheduler.controller.table["parked"].preemptions) == (103, 0)
     scene.run(until=lambda: len(scene.outputs["session"]) == 8)
     assert "parked" in scene.finished
+
+
+def test_an_idle_session_gives_up_no_blocks() -> None:
+    """vLLM cannot take them, so the plan takes those of a parked plan."""
+    scene = Scene(blocks=20)
+    scene.add("session", 100, 4, resumable=True)
+    scene.run(until=lambda: len(scene.outputs["session"]) == 4)
+    scene.add("parked", 100, 8, scene.plan((4, LONG_S), (4, 0.1)))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
+    scene.add("urgent", 200, 4, URGENT)
+    assert scene.step() == {"urgent": 200}
+    assert scene.scheduler.controller.table["parked"].preemptions == 1
+
+
+def test_a_session_whose_next_input_came_early_is_planned_with_it() -> None:
+    scene = Scene()
+    for _ in range(2):
+        scene.add("session", 20, 4, resumable=True)
+    scene.run(until=lambda: len(scene.outputs["session"]) == 4)
+    # The last token of a turn is not part of the session, as in vLLM.
+    assert scene.step() == {"session": 20}
+    assert scene.scheduler._plan.tokens == {"session": 20}
 
 
 def test_the_wait_of_a_session_begins_with_its_input() -> None:

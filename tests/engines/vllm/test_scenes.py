@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,9 +33,10 @@ def test_a_kv_cache_on_its_way_is_waited_for_and_loaded_once(depth: int) -> None
     scene = Scene(connector=connector, depth=depth)
     scene.add("plain", 20, 30)
     scene.add("loaded", 5 * BLOCK_TOKENS, 6, scene.plan((3, 0.1), (3, 0.1)))
-    for _ in range(8):
+    for number in range(8):
         scene.step()
         scene.check()
+        assert number == 0 or "loaded" not in scene.scheduler._plan.tokens
     assert connector.loading == {"loaded"}
     assert not any("loaded" in step for step in scene.steps)
     scene.received = {"loaded"}
@@ -64,6 +66,18 @@ def test_a_connector_does_not_keep_a_parked_engine_awake() -> None:
     scene.add("parked", 20, 8, scene.plan((4, LONG_S), (4, 0.1)))
     scene.run(until=lambda: bool(scene.scheduler.live) and not scene.scheduler.has_requests())
     assert scene.scheduler.seconds_to_resume() > 100.0
+
+
+@pytest.mark.parametrize("kind", ["connector", "ec_connector"])
+def test_what_a_connector_has_to_send_keeps_a_parked_engine_awake(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(connector=StubConnector())
+    scene.add("parked", 20, 8, scene.plan((4, LONG_S), (4, 0.1)))
+    scene.run(until=lambda: bool(scene.scheduler.live) and not scene.scheduler.has_requests())
+    sender = SimpleNamespace(has_pending_push_work=lambda: True)
+    monkeypatch.setattr(scene.scheduler, kind, sender)
+    assert scene.scheduler.has_requests()
 
 
 # ---------------------------------------------------------------------- LoRA
@@ -138,8 +152,6 @@ def test_a_drain_waits_for_parked_plans(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("grammar", [False, True])
 def test_a_pause_of_new_requests_evicts_no_parked_one(grammar: bool) -> None:
-    from types import SimpleNamespace
-
     from vllm.v1.core.sched.interface import PauseState
     from vllm.v1.request import RequestStatus
 
@@ -163,6 +175,24 @@ def test_a_pause_of_new_requests_evicts_no_parked_one(grammar: bool) -> None:
     scene.check()
 
 
+def test_a_pause_of_new_requests_holds_for_those_that_waited() -> None:
+    from vllm.v1.core.sched.interface import PauseState
+
+    scene = Scene()
+    scene.add("runs", 20, 8)
+    scene.step()
+    scene.add("waits", 20, 4)
+    scene.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+    while "runs" not in scene.finished:
+        scene.step()
+        assert scene.scheduler._plan.tokens.keys() == {"runs"}
+    assert not scene.step()
+    assert not scene.scheduler.has_requests()
+    scene.scheduler.set_pause_state(PauseState.UNPAUSED)
+    scene.run()
+    assert scene.finished.keys() == {"runs", "waits"}
+
+
 def test_a_full_pause_with_a_runnable_request_sleeps() -> None:
     from vllm.v1.core.sched.interface import PauseState
 
@@ -172,6 +202,9 @@ def test_a_full_pause_with_a_runnable_request_sleeps() -> None:
     scene.scheduler.set_pause_state(PauseState.PAUSED_ALL)
     assert not scene.scheduler.has_requests()
     assert scene.scheduler.seconds_to_resume() is None
+    assert not scene.schedule()
+    scene.update()
+    assert not scene.scheduler._plan.tokens, "a plan could evict parked ones"
     scene.scheduler.set_pause_state(PauseState.UNPAUSED)
     scene.run()
     assert positions(scene, "plain") == list(range(20, 28))
@@ -417,8 +450,6 @@ def test_parking_keeps_vllms_own_distance_between_decodes() -> None:
 
 
 def test_no_step_is_planned_for_a_grammar_that_compiles() -> None:
-    from types import SimpleNamespace
-
     from vllm.v1.request import RequestStatus
 
     scene = Scene(max_num_seqs=4, timely={"max_batch": 1, "discipline": "fcfs"})
@@ -431,6 +462,7 @@ def test_no_step_is_planned_for_a_grammar_that_compiles() -> None:
     scene.scheduler._readiness.check(scene.scheduler.live["compiles"], 0.0)
     scene.add("goes", 20, 4)
     scene.run(until=lambda: "goes" in scene.finished)
+    scene.step()
     assert scene.scheduler.has_requests(), "vLLM has to look whether the grammar is ready"
     request.structured_output_request = None
     request.status = RequestStatus.WAITING
@@ -446,6 +478,8 @@ def test_an_idle_streaming_session_is_neither_planned_nor_spun_for() -> None:
     assert not scene.scheduler.has_requests()
     steps = len(scene.steps)
     scene.add("other", 20, 4)
+    scene.step()
+    assert scene.scheduler._plan.tokens.keys() == {"other"}
     scene.run(until=lambda: "other" in scene.finished)
     assert not any("session" in step for step in scene.steps[steps:])
     scene.add("session", 10, 4, resumable=True)
@@ -470,9 +504,10 @@ def test_a_turn_of_a_session_with_a_plan_ends_among_its_drafts(depth: int) -> No
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
-def test_vllms_last_resort_takes_an_unchosen_request(policy: str) -> None:
-    """Blocks run out inside vLLM's loop: the request chosen first stays."""
+def test_vllms_last_resort_takes_the_end_of_the_plan(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that the plan does not count run out inside vLLM's loop: the request chosen first stays."""
     scene = Scene(blocks=11, policy=policy, timely={"discipline": "fcfs"})
+    monkeypatch.setattr(type(scene.scheduler.blocks), "free_blocks", 1000)
     scene.add("first", 60, 60, {"task_id": "first"}, priority=9)
     scene.add("second", 60, 60, {"task_id": "second"}, priority=0)
     scene.run()
@@ -486,11 +521,12 @@ def test_a_decoding_job_takes_its_drafts_of_the_budget() -> None:
     scene = Scene(budget=12, drafts=3, accept=lambda request_id: 3, max_num_seqs=8)
     for number in range(5):
         scene.add(f"r{number}", 2, 16)
-    scene.run()
-    for step in scene.steps:
+    while scene.held:
+        step = scene.step()
         assert sum(step.values()) <= 12
-    plans: list[int] = [len(step) for step in scene.steps]
-    assert max(plans[2:]) <= 3
+        assert step.keys() == scene.scheduler._plan.tokens.keys()
+    assert max(len(step) for step in scene.steps[2:]) <= 3
+    scene.run()
     scene.check_empty()
 
 
@@ -561,6 +597,22 @@ def test_a_chunk_never_ends_inside_an_image_that_must_not_be_cut(begin: int) -> 
     scene.check_empty()
 
 
+def test_a_plan_that_cuts_an_image_computes_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as where less of its prompt is cached than was planned with."""
+    scene = with_encoder(Scene(budget=128), 200, chunked=False)
+    image_request(scene, "image", 120, 0, 50)
+    controller = scene.scheduler.controller
+    compose = controller.compose
+
+    def cut(limits: Any) -> Any:
+        plan = compose(limits)
+        plan.tokens = {"image": 10}
+        return plan
+
+    monkeypatch.setattr(controller, "compose", cut)
+    assert scene.step() == {"image": 50}
+
+
 def test_an_image_that_must_not_be_cut_waits_for_room_in_a_step() -> None:
     scene = with_encoder(Scene(budget=64, max_num_seqs=32), 200, chunked=False)
     for number in range(16):
@@ -584,6 +636,7 @@ def test_a_suspended_image_leaves_its_room_to_an_urgent_one() -> None:
     assert urgent.has_encoder_inputs
     scene.run(until=lambda: "urgent" in scene.finished)
     assert "first" not in scene.finished
+    assert all(scene.steps)
     scene.run()
     assert len(scene.outputs["first"]) == 4
     scene.check_empty()

@@ -178,6 +178,23 @@ def test_chats_in_a_closed_loop_get_the_steps_of_vllms_own_scheduler(budget: int
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("pipeline", [False, True])
+@pytest.mark.parametrize("steps", range(1, 6))
+def test_a_step_in_flight_leaves_its_requests_tokens_to_a_prompt(steps: int, pipeline: bool) -> None:
+    """With a pipeline every request waits for its token in flight, else those whose last token it is."""
+
+    def play(*, stock: bool) -> list[dict[str, int]]:
+        scene = Scene(stock=stock, depth=2, pipeline=pipeline)
+        scene.add("short", 20, 4)
+        for _ in range(steps):
+            scene.step()
+        scene.add("long", 600, 2)
+        scene.run()
+        return scene.steps
+
+    assert play(stock=False) == play(stock=True)
+
+
 def test_a_prompt_waits_for_the_block_of_its_second_token() -> None:
     """vLLM admits it to the last blocks and takes them back in the next step. What is not cached it computes twice."""
 

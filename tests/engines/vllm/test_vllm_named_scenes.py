@@ -262,11 +262,27 @@ def test_a_throttled_step_defers_new_prompts(running: bool) -> None:
         scene.update()
         scene.step()
         steps.append(scene.schedule(throttle_prefills=True))
+        if not scene.stock:
+            assert scene.scheduler._plan.tokens.keys() == steps[-1].keys()
         scene.update()
         return steps
 
     steps = same(play, budget=50)
     assert ("new" in steps[0]) is not running
+
+
+def test_a_throttled_step_evicts_no_plan_for_a_prompt_and_the_next_one_takes_it() -> None:
+    scene = Scene(blocks=20)
+    scene.add("parked", 100, 8, scene.plan((4, 300.0), (4, 0.1)))
+    scene.run(until=lambda: not scene.scheduler.has_requests())
+    scene.add("new", 260, 2)
+    assert scene.schedule(throttle_prefills=True) == {}
+    scene.update()
+    assert scene.scheduler.controller.evictions == 0
+    assert scene.scheduler.has_requests()
+    assert "new" in scene.schedule()
+    scene.update()
+    scene.run(until=lambda: "new" in scene.finished)
 
 
 def test_a_prefill_interval_defers_new_prompts() -> None:

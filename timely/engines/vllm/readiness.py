@@ -35,7 +35,8 @@ class Readiness:
     def polls(self) -> bool:
         """Whether a request waits for what only a further step of the engine can show."""
         return any(
-            state.request.status in POLLED_STATUSES and not self._is_held_back(state.request)
+            self._is_ready(state)
+            or (state.request.status in POLLED_STATUSES and not self._is_held_back(state.request))
             for state in self._live.select(self._unready)
         )
 

@@ -281,7 +281,9 @@ class TimelyScheduler(ChunkCaps):
         self._longest_chunk = limits.prefill_chunk
         self.blocks.look_up_prefixes(limits.free_blocks)
         plan = self.controller.compose(limits)
-        self._idle_until_s = -math.inf if plan.tokens or plan.wake_s == NEVER else plan.wake_s
+        # Prompts that vLLM defers may run in the next step.
+        goes_on = plan.tokens or throttle_prefills or plan.wake_s == NEVER
+        self._idle_until_s = -math.inf if goes_on else plan.wake_s
         self._decide_s += 0.1 * (time.perf_counter() - started_s - self._decide_s)
         return plan
 

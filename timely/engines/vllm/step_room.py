@@ -55,7 +55,7 @@ class StepRoom:
             max_batch=min(self._settings.max_batch or most, most),
             # An idle streaming session keeps its slot of the model runner.
             max_resident=max(0, most - scheduler.num_waiting_for_streaming_input),
-            prefill_chunk=self._longest_chunk(throttle_prefills),
+            prefill_chunk=self._longest_chunk(),
             free_blocks=self._blocks.free_blocks,
             cache_blocks=self._blocks.all_blocks,
             headroom_blocks=scheduler.kv_cache_manager.watermark_blocks if scheduler.running else 0,
@@ -64,6 +64,7 @@ class StepRoom:
             ending_rows=self._steps.ending_rows(controller.table),
             max_adapters=scheduler.max_adapters,
             encoder=self._encoder.limits,
+            defers_prompts=throttle_prefills and self._defers_prompts(),
             drafter_tokens=drafter.max_num_new_slots_for_drafting if drafter is not None else 0,
         )
 
@@ -75,12 +76,14 @@ class StepRoom:
         is_planned = rows >= 0
         table.draft_tokens[rows[is_planned]] = drafts[is_planned]
 
-    def _longest_chunk(self, throttle_prefills: bool) -> int:
+    def _defers_prompts(self) -> bool:
+        """Whether vLLM defers prompts beside decoding requests in a throttled step."""
+        decoding = (not request.is_prefill_chunk for request in self._scheduler.running)
+        return not self._scheduler.prefill_capacity_bound and any(decoding)
+
+    def _longest_chunk(self) -> int:
         """Most prompt tokens of a request that vLLM will compute in this step: more must not be planned."""
         scheduler = self._scheduler
-        decoding = (not request.is_prefill_chunk for request in scheduler.running)
-        if throttle_prefills and not scheduler.prefill_capacity_bound and any(decoding):
-            return 1  # vLLM defers prompts beside decoding requests, but for a last token
         chunk: int = self._settings.prefill_chunk or scheduler.max_num_scheduled_tokens
         longest = scheduler.scheduler_config.long_prefill_token_threshold
         requests = sum(scheduler.get_request_counts())
