@@ -198,6 +198,33 @@ async def test_stops_that_wait_for_a_driver_hold_up_no_further_stop(monkeypatch:
         await asyncio.gather(following, return_exceptions=True)
 
 
+async def test_a_stop_needs_no_further_thread_and_is_acknowledged_after_any_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def fail(**_: object) -> dict[str, str]:
+        raise ValueError("a defect")
+
+    server, fleet = Server(), Fleet()
+    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
+    try:
+        with monkeypatch.context() as full:
+            full.setattr(threading.Thread, "start", refuse)
+            server.latched = "stop-1"
+            server.orders.put_nowait(Order("stop", "stop-1"))
+            await until(lambda: len(server.states) == 2)
+        monkeypatch.setattr(fleet, "stop", fail)
+        server.latched = "stop-2"
+        server.orders.put_nowait(Order("stop", "stop-2"))
+        await until(lambda: len(server.states) == 4)
+        assert "a defect" in caplog.text
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
 async def test_the_servers_stop_is_followed_again_after_any_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import Future
 from typing import Any
 
 from timely.core.errors import Conflict, TimelyError
@@ -18,8 +18,6 @@ FOLLOW_S = 0.25
 """How often changed states are acknowledged again while the stop is latched."""
 RETRY_S = 5.0
 """Pause after the server has refused the stream."""
-THREADS = 64
-"""Stops and resets at once, of which each may wait a second or two for a driver. A program may stop again and again."""
 
 
 class ServerStop:
@@ -35,7 +33,6 @@ class ServerStop:
     def __init__(self, client: Any, fleet: FleetStop, robots: Sequence[str], identity: str = "") -> None:
         self._client, self._fleet, self._robots = client, fleet, list(robots)
         self._identity = identity
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="server stop")
 
     async def run(self) -> None:
         following: asyncio.Task[None] | None = None
@@ -68,12 +65,23 @@ class ServerStop:
         finally:
             if following is not None:
                 following.cancel()
-            self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _call(self, function: Callable[..., dict[str, str]], **options: Any) -> dict[str, str]:
-        """Call what waits for drivers."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(function, **options))
+        """Call what waits for drivers on a thread of its own: a program may stop the fleet again and again."""
+        answer: Future[dict[str, str]] = Future()
+
+        def work() -> None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(function(**options))
+                except Exception as error:  # handed to the caller
+                    answer.set_exception(error)
+
+        try:
+            threading.Thread(target=work, name="server stop call", daemon=True).start()
+        except RuntimeError:  # the system gives this process no more threads
+            work()  # it holds up this loop, but no stop at all is worse
+        return await asyncio.wrap_future(answer)
 
     async def _reset(self) -> None:
         if complaints := await self._call(self._fleet.reset):
@@ -81,7 +89,11 @@ class ServerStop:
 
     async def _stop(self, stop_id: str) -> None:
         """Stop the fleet; acknowledge every robot, and each later change, until the stop is no longer latched."""
-        outcomes = await self._call(self._fleet.stop, deadline_s=ANSWER_S, by_server=True)
+        try:
+            outcomes = await self._call(self._fleet.stop, deadline_s=ANSWER_S, by_server=True)
+        except Exception:
+            log.exception("the stop of the fleet is not known to have reached every driver, and is repeated")
+            outcomes = self._fleet.outcomes()
         last_outcomes: dict[str, str] = {}
         unheard_robots: set[str] = set()
         while True:
