@@ -122,6 +122,12 @@ def test_the_code_hash_covers_disciplines_simulator_and_workloads() -> None:
         "timely/engines/sim/simulator.py",
         "timely/engines/step_time/profiles/rtx4090-llama3-8b.yaml",
         "lrtrace/compose/workload.py",
+        "lrtrace/compose/tasks.yaml",
+        "lrtrace/models.py",
+        "lrtrace/plan_text.py",
+        "robot_profiles/tello.yaml",
+        "skills/drone.yaml",
     ):
         assert part in files
+    assert not [name for name in files if name.startswith("lrtrace/cli/")]
     assert not [name for name in files if "/vllm/" in name]

@@ -11,9 +11,12 @@ from typing import Any
 import timely
 
 ROOT = Path(timely.__file__).parent
-SHARED_CODE = ("core", "disciplines", "engines", "replay/trace.py", "../lrtrace/compose")
-"""What every result depends on: disciplines, simulator, profiles and generators of workloads."""
-NO_RESULT = ("engines/vllm",)
+SHARED_CODE = (
+    *("core", "disciplines", "engines", "replay/trace.py", "plans/skill_set.py", "../lrtrace"),
+    *("../robot_profiles", "../skills"),
+)
+"""What every result depends on: disciplines, simulator, profiles, robots and generators of workloads."""
+NO_RESULT = ("engines/vllm", "../lrtrace/cli", "../lrtrace/fit", "../lrtrace/record")
 """Parts of these that no simulated result depends on."""
 
 PRESENTATION = ("checkpoints", "code_hash", "plots", "claims", "run_context")
