@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -78,6 +79,34 @@ def test_an_adapter_for_another_base_model(adapter: Path, base: Path) -> None:
     write_weights(base / "model.safetensors", {"a": b"999"})
     with pytest.raises(InvalidInput, match="another base model"):
         model.vllm_model_with_planner(base, adapter)
+
+
+def test_merged_models_of_planners_that_are_served_no_more_go(
+    adapter: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes 270 MB, and each training of a planner makes another."""
+    monkeypatch.setenv("TIMELY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        model, "_process", lambda arguments, what: (Path(arguments[-1]) / "x").write_text(what)
+    )
+
+    def serve(number: int) -> Path:
+        (adapter / WEIGHTS).write_bytes(b"%d" % number)
+        card = read_card(adapter, weights=False)
+        digest = planner_file_hash(adapter / WEIGHTS)
+        write_planner_card(adapter, card.model_copy(update={"adapter_sha256": digest}))
+        folder = model.vllm_model_with_planner(base, adapter)
+        os.utime(folder, (clock[0], clock[0]))
+        clock[0] += 1
+        return folder
+
+    clock = [1000]
+    folders = [serve(number) for number in range(model.KEPT_PLANNERS)]
+    assert serve(0) == folders[0]
+    assert all(folder.is_dir() for folder in folders)
+    newest = serve(99)
+    assert [folder.is_dir() for folder in folders] == [True, False, *[True] * (len(folders) - 2)]
+    assert newest.is_dir()
 
 
 @pytest.mark.parametrize("command", [["eval"], ["train", "--start"]])

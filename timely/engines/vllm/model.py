@@ -36,6 +36,8 @@ SMALL_FILE_BYTES = 64 * 1024 * 1024
 """Tokenizers are smaller, weights are larger."""
 CONVERT_TIMEOUT_S = 600.0
 LOCK_TIMEOUT_S = 900.0
+KEPT_PLANNERS = 4
+"""Merged models of planners that stay in the cache, those served last."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -175,7 +177,20 @@ def vllm_model_with_planner(base: Path, adapter: Path, *, progress: Progress | N
         _process(["merge", str(base), str(adapter), str(target)], f"merging {adapter.name}")
         shutil.copyfile(adapter / CARD, target / CARD)
 
-    return _make(folder, build, progress, f"merging the planner into {folder} (once, about 10 s)")
+    merged = _make(folder, build, progress, f"merging the planner into {folder} (once, about 10 s)")
+    _drop_old_planners(merged)
+    return merged
+
+
+def _drop_old_planners(latest: Path) -> None:
+    """Note the use of a merged model, and remove those that were not used for longest."""
+    with contextlib.suppress(OSError):  # a cache that others fill
+        os.utime(latest)
+        folders = [
+            folder for folder in latest.parent.glob(f"{NAME}-planner-*") if (folder / MANIFEST).is_file()
+        ]
+        for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True)[KEPT_PLANNERS:]:
+            shutil.rmtree(folder)
 
 
 def default_model(*, progress: Progress | None = None) -> Path:
