@@ -5,6 +5,7 @@ A killed server is one whose state folder is copied while it runs: the copy is w
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import math
@@ -14,6 +15,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fleet import (
@@ -132,6 +134,31 @@ def test_an_answer_leaves_when_its_record_is_on_the_disk(tmp_path: Path) -> None
             report(served, 0, "started")
             assert log._on_disk >= 3
         assert len(log.segment_costs_s) >= 1
+
+
+async def test_a_record_that_nothing_waits_for_wakes_no_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    log = TaskLog(tmp_path, ManualClock(0.0))
+    await log.open()
+    calls: list[Any] = []
+    wake = loop.call_soon_threadsafe
+
+    def count(callback: Any, *arguments: Any) -> asyncio.Handle:
+        calls.append(callback)
+        return wake(callback, *arguments)
+
+    async with asyncio.timeout(WAIT_S):
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "call_soon_threadsafe", count)
+            log.write("forgotten", "one")
+            while log._on_disk < log._written_count:  # noqa: ASYNC110 - of a thread
+                await asyncio.sleep(0)
+            log.write("forgotten", "two")
+            await log.durable()
+    assert len(calls) <= 1
+    await log.close()
 
 
 def test_a_full_disk_is_said_once_and_admits_no_task(

@@ -510,12 +510,13 @@ class TaskLog:
                 if not has_failed:
                     log.error("tasks may be lost when this machine fails: %s", error)
                 has_failed = True
-            if self._loop is not None and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._note_on_disk, written_count)
+            self._on_disk = written_count
+            # A call that begins to wait after this look wakes this thread once more.
+            if self._waiting and self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._end_waits)
 
-    def _note_on_disk(self, written_count: int) -> None:
-        self._on_disk = max(self._on_disk, written_count)
-        while self._waiting and self._waiting[0][0] <= written_count:
+    def _end_waits(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self._on_disk:
             _, future = self._waiting.popleft()
             if not future.done():
                 future.set_result(None)
