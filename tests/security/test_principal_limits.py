@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from timely.core.errors import RateLimited, TooLarge
 from timely.server.access.principals import Principal, PrincipalLimits, PrincipalRegistry
-from timely.server.access.usage import TokenBucket
+from timely.server.access.usage import TokenBucket, Usage
 from timely.server.tasks.task_table import HeldPlace
 
 
@@ -49,6 +49,15 @@ def test_a_bucket_permits_a_burst_and_then_its_rate() -> None:
     assert bucket.take(10.5) == 0.0
     assert [bucket.take(100.0) for _ in range(3)] == [0.0, 0.0, 0.0]
     assert bucket.take(100.0) == 0.5
+
+
+def test_a_principal_without_limits_costs_no_count() -> None:
+    def count() -> int:
+        raise AssertionError("nothing depends on it")
+
+    usage, principal = Usage(ManualClock(0.0)), Principal("drones", frozenset(["robot"]))
+    usage.count_request(principal, count, 3, count)
+    usage.check_kv(principal, count, 1_000_000, count)
 
 
 def test_requests_over_the_rate_are_refused_with_the_time_of_the_next_one(tmp_path: Path) -> None:

@@ -204,6 +204,14 @@ class RequestAnnotator:
                 )
         return result
 
+    def annotate_without_guess(self, arrival: Arrival, now: float) -> Annotation:
+        """The annotation of one arrival of which nothing is predicted.
+
+        Raises:
+            InvalidInput: the level that it brought does not exist.
+        """
+        return Annotation(self._assign(arrival, None, now), arrival.expected_tokens)
+
     def _assign(self, arrival: Arrival, guess: UrgencyGuess | None, now: float) -> Assignment:
         if guess is None and self.desk.unknown(arrival.name, arrival.urgency):
             return Assignment(None, "none")

@@ -247,13 +247,17 @@ def _validating(process: Callable[..., Any]) -> Callable[..., Any]:
         self: Any, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any
     ) -> Any:
         # Imported here: vLLM loads plugins in its worker processes too, which must stay light.
+        from timely.engines.vllm.params import KEY, SERVER_PARAMS, parse_extra_args
+
+        fields = SERVER_PARAMS.get()
+        if not fields and not getattr(params, "extra_args", None):
+            return process(self, request_id, prompt, params, *args, **kwargs)
         from vllm.exceptions import VLLMValidationError
 
         from timely.core.errors import InvalidInput, TimelyError
         from timely.engines.vllm.boundaries import vllm_robot_profile, vllm_skill_set
-        from timely.engines.vllm.params import KEY, SERVER_PARAMS, parse_extra_args
 
-        if fields := SERVER_PARAMS.get():
+        if fields:
             params.extra_args = {**(params.extra_args or {}), KEY: {**fields, "awaits_values": False}}
         try:
             from_client = request_id.startswith(TOKEN_ENDPOINT)

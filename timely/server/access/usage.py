@@ -2,8 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import NamedTuple
 
 from timely.core.clock import Clock
@@ -81,31 +80,36 @@ class Usage:
             self._levels[name] = level
 
     def count_request(
-        self, principal: Principal, live_plans: int, generations: int, end_s: float | None
+        self,
+        principal: Principal,
+        live_plans: Callable[[], int],
+        generations: int,
+        end_s: Callable[[], float | None],
     ) -> None:
         """Count a request for generations.
 
         Args:
-            live_plans: generations of the principal.
+            live_plans: counts the generations of the principal.
             generations: that the request adds.
-            end_s: expected time until one of the principal's generations ends, seconds; None: not known.
+            end_s: the expected time until one of the principal's generations ends, seconds; None: not known.
 
         Raises:
             TooLarge: the request alone is over the limit. RateLimited: the principal is over its limits.
         """
         now = self._requested_s[principal.name] = self._clock.now()
         limits = principal.limits
-        if limits.live_plans is not None and generations > limits.live_plans:
-            raise TooLarge(
-                f"{generations} generations; {principal.name} may have {limits.live_plans}",
-                where="live_plans",
-            )
-        if limits.live_plans is not None and live_plans + generations > limits.live_plans:
-            raise RateLimited(
-                f"{principal.name} has {live_plans} plans in generation; its limit is {limits.live_plans}",
-                where="live_plans",
-                eta_s=end_s,
-            )
+        if limits.live_plans is not None:
+            if generations > limits.live_plans:
+                raise TooLarge(
+                    f"{generations} generations; {principal.name} may have {limits.live_plans}",
+                    where="live_plans",
+                )
+            if (live := live_plans()) + generations > limits.live_plans:
+                raise RateLimited(
+                    f"{principal.name} has {live} plans in generation; its limit is {limits.live_plans}",
+                    where="live_plans",
+                    eta_s=end_s(),
+                )
         if limits.requests_per_s is None:
             return
         bucket = self._buckets.get(principal.name)
@@ -121,19 +125,24 @@ class Usage:
             )
 
     @staticmethod
-    def check_kv(principal: Principal, held_tokens: int, tokens: int, end_s: float | None) -> None:
+    def check_kv(
+        principal: Principal,
+        held_tokens: Callable[[], int],
+        tokens: int,
+        end_s: Callable[[], float | None],
+    ) -> None:
         """Check that a principal may hold so much more KV cache.
 
         Args:
-            held_tokens: what its generations may hold already.
+            held_tokens: counts what its generations may hold already.
             tokens: what a request adds.
-            end_s: expected time until one of the principal's generations ends, seconds; None: not known.
+            end_s: the expected time until one of the principal's generations ends, seconds; None: not known.
 
         Raises:
             TooLarge: the request alone is over the limit. RateLimited: it is with the other generations.
         """
         most = principal.limits.kv_tokens
-        if most is None or held_tokens + tokens <= most:
+        if most is None or (kv_tokens := held_tokens()) + tokens <= most:
             return
         if tokens > most:
             raise TooLarge(
@@ -141,10 +150,10 @@ class Usage:
                 where="kv_tokens",
             )
         raise RateLimited(
-            f"{principal.name} may hold {most} tokens of KV cache; {held_tokens} are in use, and {tokens} more"
+            f"{principal.name} may hold {most} tokens of KV cache; {kv_tokens} are in use, and {tokens} more"
             " are requested",
             where="kv_tokens",
-            eta_s=end_s,
+            eta_s=end_s(),
         )
 
     def fair_share(self, places: int) -> int:
@@ -153,9 +162,8 @@ class Usage:
         active = sum(requested_s > since_s for requested_s in self._requested_s.values())
         return math.ceil(places / max(1, active))
 
-    @contextmanager
-    def connection(self, principal: Principal) -> Iterator[None]:
-        """Count an HTTP request while it is in progress.
+    def begin_connection(self, principal: Principal) -> None:
+        """Count an HTTP request, until ``end_connection``.
 
         Raises:
             RateLimited: the principal has too many.
@@ -164,9 +172,8 @@ class Usage:
         if most is not None and self._connections[name] >= most:
             raise RateLimited(f"{name} has {most} connections, its limit", where="connections")
         self._connections[name] += 1
-        try:
-            yield
-        finally:
-            self._connections[name] -= 1
-            if not self._connections[name]:
-                del self._connections[name]
+
+    def end_connection(self, principal: Principal) -> None:
+        self._connections[principal.name] -= 1
+        if not self._connections[principal.name]:
+            del self._connections[principal.name]

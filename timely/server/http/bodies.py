@@ -77,7 +77,7 @@ def decode_http_body(body: bytes) -> Any:
     if _has_too_many_values(body):
         raise TooLarge(f"more than {MAX_VALUES} values", where="body")
     try:
-        return json.loads(body, parse_constant=_refuse_constant, object_pairs_hook=_unique)
+        return _decode_json(body.decode(json.detect_encoding(body), "surrogatepass"))
     except UnicodeDecodeError as error:
         raise InvalidInput("not UTF-8 text", where="body") from error
     except RecursionError as error:
@@ -139,3 +139,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         raise ValueError("a key is given twice")
     return result
+
+
+_decode_json = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique).decode

@@ -63,6 +63,8 @@ INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
+_strict_json = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
+
 
 class OpenAIEndpoints:
     """ASGI middleware that delegates ``PATHS`` to ``engine.openai_app``; without one they are ``unsupported``."""
@@ -233,7 +235,7 @@ def _decode(body: bytes, special_texts: frozenset[str]) -> Any:
     """
     value = http_plain_text(special_texts).body(_decode_bounded(body))
     try:
-        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+        _strict_json(value).encode()
     except ValueError as error:
         raise InvalidInput(
             "a number is not finite, or a text has half a character", where="fields"

@@ -86,6 +86,7 @@ class OpenAIHints(BaseModel):
 
 
 HINTS: TypeAdapter[OpenAIHints] = TypeAdapter(OpenAIHints)
+NO_HINTS = OpenAIHints()
 
 
 def check_openai_http_parts(data: object) -> None:
@@ -196,11 +197,11 @@ def openai_http_hints(data: dict[str, Any], principal: Principal) -> dict[str, A
             raise InvalidInput("must be an object beside fields of its own", where=f"{KEY}.tuf")
         fields["tuf"] = {**tuf_fields, **flat}
     try:
-        hints = validate_body(HINTS, fields)
+        hints = validate_body(HINTS, fields) if fields else NO_HINTS
     except InvalidInput as error:
         raise InvalidInput(error.message, where=f"{KEY}.{error.where}") from error
     claims = principal.claims
-    result = {name: value for name, value in hints.model_dump(exclude={"tuf"}).items() if value is not None}
+    result = hints.model_dump(exclude={"tuf"}, exclude_unset=True, exclude_none=True) if fields else {}
     if hints.tuf is not None:
         result["tuf"] = server_task_utility_to_wire(claims.utility(hints.tuf))
     elif principal.named:

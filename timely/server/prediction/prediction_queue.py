@@ -84,7 +84,7 @@ class PredictionQueue:
         )
 
     def _without_prediction(self, arrival: Arrival) -> Annotation:
-        return self._annotator.annotate([arrival], Guesses(), self._clock.now())[0]
+        return self._annotator.annotate_without_guess(arrival, self._clock.now())
 
     async def _run(self) -> None:
         """Call the predictors, one batch after the other, while requests wait."""

@@ -13,7 +13,7 @@ from timely.server.tasks.task import Task, unknown_task
 
 def urgency_within_claims(urgency: Assignment, claims: Claims) -> Assignment:
     """The level reduced to the limits unless an operator gave it: a predicted one is of the client's own text."""
-    if urgency.source == "operator":
+    if urgency.source == "operator" or urgency.level is None:
         return urgency
     return replace(urgency, level=claims.urgency(urgency.level))
 

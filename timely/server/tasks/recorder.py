@@ -91,6 +91,8 @@ class TaskRecorder:
 
     def audit(self, principal: str, action: str, target: str, code: str = "", detail: str = "") -> None:
         """Write a line of the audit log; without a code the action was allowed."""
+        if not self._audit_log.is_open:
+            return
         self._audit_log.write(
             "audit",
             wall_time=datetime.now(UTC).isoformat(timespec="milliseconds"),

@@ -3,8 +3,9 @@
 import asyncio
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from timely.core.clock import AsyncClock, SystemClock
@@ -284,21 +285,25 @@ class TaskService:
         Raises:
             RateLimited, TooLarge: the principal is over its limits.
         """
-        live_plans = self.tasks.live_of(principal.name)
-        self.usage.count_request(principal, live_plans, generations, self.tasks.next_place_s(principal.name))
+        tasks, name = self.tasks, principal.name
+        self.usage.count_request(
+            principal, partial(tasks.live_of, name), generations, partial(tasks.next_place_s, name)
+        )
         places = self.settings.max_live_tasks
         fair = self.usage.fair_share(places)
-        if fair < places and live_plans >= fair and self.tasks.is_scarce:
+        if fair < places and tasks.is_scarce and (live_plans := tasks.live_of(name)) >= fair:
             raise RateLimited(
-                f"{principal.name} has {live_plans} plans in generation; its fair share is {fair}",
+                f"{name} has {live_plans} plans in generation; its fair share is {fair}",
                 where="fair_share",
-                eta_s=self.tasks.next_place_s(),
+                eta_s=tasks.next_place_s(),
             )
 
     def _check_kv(self, principal: Principal, tokens: int) -> None:
         """Check that the principal may hold so much more KV cache; raises as ``Usage.check_kv``."""
-        name = principal.name
-        self.usage.check_kv(principal, self.tasks.kv_tokens_of(name), tokens, self.tasks.next_place_s(name))
+        tasks, name = self.tasks, principal.name
+        self.usage.check_kv(
+            principal, partial(tasks.kv_tokens_of, name), tokens, partial(tasks.next_place_s, name)
+        )
 
     async def _place_eta_s(self, request: TaskRequest) -> float | None:
         """When a task would be served that found no place, seconds; None: not known."""
@@ -330,19 +335,20 @@ class TaskService:
             Conflict: the id is in use, or the fleet is stopped. Overloaded: too many generations, or shutting down.
             RateLimited, TooLarge: the principal is over its limits.
         """
-        with ExitStack() as serving:
-            with self.recorder.audit_outcome(principal, "chat", name):
-                check_task_submitter(principal, agent)
-                self._check_open()
-                try:
-                    self._count_request(principal, generations)
-                    self._check_kv(principal, kv_tokens)
-                except RateLimited as error:
-                    self.recorder.record_limit(error)
-                    raise
-                place = HeldPlace(principal.name, generations, kv_tokens)
-                serving.enter_context(self.tasks.reserve(name, place))
+        with self.recorder.audit_outcome(principal, "chat", name):
+            check_task_submitter(principal, agent)
+            self._check_open()
+            try:
+                self._count_request(principal, generations)
+                self._check_kv(principal, kv_tokens)
+            except RateLimited as error:
+                self.recorder.record_limit(error)
+                raise
+            self.tasks.hold(name, HeldPlace(principal.name, generations, kv_tokens))
+        try:
             yield
+        finally:
+            self.tasks.free(name)
 
     async def replan(
         self, task_id: str, change: ReplanRequest, principal: Principal, token: str | None

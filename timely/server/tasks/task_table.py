@@ -88,7 +88,15 @@ class TaskTable:
 
     @contextmanager
     def reserve(self, requested_id: str | None, place: HeldPlace, *, urgent: bool = False) -> Iterator[str]:
-        """Keep an id and a place, for a task that is being prepared or while a request is served that is no task.
+        """Keep an id and a place for a task that is being prepared; arguments and errors as of ``hold``."""
+        name = self.hold(requested_id, place, urgent=urgent)
+        try:
+            yield name
+        finally:
+            self.free(name)
+
+    def hold(self, requested_id: str | None, place: HeldPlace, *, urgent: bool = False) -> str:
+        """Keep an id and a place until ``free``; returns the id.
 
         Args:
             urgent: it may take the room that is reserved for urgent tasks.
@@ -99,11 +107,10 @@ class TaskTable:
         name = self.free_id(requested_id)
         self._check_room(place.generations, urgent=urgent)
         self._places[name] = place
-        try:
-            yield name
-        finally:
-            del self._places[name]
-            place.over.set()
+        return name
+
+    def free(self, name: str) -> None:
+        self._places.pop(name).over.set()
 
     def _check_room(self, generations: int, *, urgent: bool) -> None:
         live, most = self._live(), self._settings.max_live_tasks

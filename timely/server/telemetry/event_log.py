@@ -88,13 +88,18 @@ class EventLog:
         self._header = {"timely_events": VERSION, "engine": engine, "discipline": discipline, "mode": mode}
         self.write("opened", wall_time=_wall_time(), **self._header)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether lines are written anywhere."""
+        return self._thread is not None
+
     def since_s(self, when_s: float | None) -> float | None:
         """A time of the clock as ``t_s``; None stays None."""
         return None if when_s is None else round(when_s - self._origin_s, 6)
 
     def write(self, event: str, /, **fields: Any) -> None:
         """Append a line without waiting for the disk."""
-        if self._thread is None:
+        if not self.is_open:
             return
         line: Mapping[str, Any] = {"t_s": self.since_s(self._clock.now()), "event": event, **fields}
         try:
