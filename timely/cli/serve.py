@@ -12,11 +12,10 @@ from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
-from timely.cli import serve_options as options
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.clock import SystemClock
 from timely.core.errors import InvalidInput, UnknownName, Unsupported, check_name
@@ -51,38 +50,156 @@ CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 def command(
     context: typer.Context,
-    model: options.Model = None,
-    planner: options.Planner = None,
-    discipline: options.DisciplineName = registry.DEFAULT,
-    predictor: options.PredictorFiles = None,
-    predict: options.Predict = "immediate",
-    predict_batch: options.PredictBatch = 64,
-    predict_wait: options.PredictWait = None,
-    mode: options.ModeName = "segmented",
-    engine: options.EngineName = "vllm",
-    host: options.Host = "127.0.0.1",
-    port: options.Port = 8000,
-    max_batch: options.MaxBatch = None,
-    prefill_chunk: options.PrefillChunk = None,
-    jump_ahead: options.JumpAhead = False,
-    principals: options.Principals = None,
-    api_key: options.ApiKey = None,
-    insecure: options.Insecure = False,
-    allowed_host: options.AllowedHost = None,
-    ssl_certfile: options.SslCertfile = None,
-    ssl_keyfile: options.SslKeyfile = None,
-    ssl_ca_certs: options.SslCaCerts = None,
-    objective: options.Objective = None,
-    client_grammars: options.ClientGrammars = False,
-    state_dir: options.StateDir = None,
-    flush_segments: options.FlushSegments = False,
-    refuse_below: options.RefuseBelow = None,
-    drain: options.Drain = 0.0,
-    hang_limit: options.HangLimit = 60.0,
-    audit_log: options.AuditLog = None,
-    otlp_endpoint: options.OtlpEndpoint = None,
-    event_log: options.EventLog = None,
-    journal: options.Journal = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR|NAME", help="Folder or Hugging Face name; the packaged SmolLM2-135M unless given."
+        ),
+    ] = None,
+    planner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR|none",
+            help="Folder of a planner's adapter to merge in, or none; the packaged model has one of its own.",
+        ),
+    ] = None,
+    discipline: Annotated[
+        str, typer.Option(help="Queue discipline; `timely disciplines` lists them.")
+    ] = registry.DEFAULT,
+    predictor: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Predictor file (`timely predictor` makes them), may be repeated: urgency and lengths of requests,"
+            " costs and history for the disciplines that take them; examples: urgency from the texts that ship, as"
+            " without any; none: no prediction.",
+        ),
+    ] = None,
+    predict: Annotated[
+        str, typer.Option(help="immediate: predict whenever no prediction runs; full: in full batches.")
+    ] = "immediate",
+    predict_batch: Annotated[int, typer.Option(min=1, help="Most requests in one call of a predictor.")] = 64,
+    predict_wait: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="SECONDS", help="Longest that full waits for a batch to fill, 0.1 unless given."
+        ),
+    ] = None,
+    mode: Annotated[str, typer.Option(help="segmented, or for comparison stream or whole.")] = "segmented",
+    engine: Annotated[str, typer.Option(help="vllm; or scripted: no model, to try a fleet.")] = "vllm",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    max_batch: Annotated[
+        int | None, typer.Option(min=1, help="Most sequences in one step, parked ones not counted.")
+    ] = None,
+    prefill_chunk: Annotated[
+        int | None, typer.Option(min=1, help="Most prompt tokens of one request in one step.")
+    ] = None,
+    jump_ahead: Annotated[
+        bool,
+        typer.Option(
+            "--jump-ahead",
+            help="Tokens that a plan's grammar forces take no step of their own (speculative decoding of vLLM).",
+        ),
+    ] = False,
+    principals: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML file of principals with roles and token digests; `timely token` makes entries."
+        ),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar=["TIMELY_API_KEY", "VLLM_API_KEY"],
+            show_envvar=True,
+            help="Token of a principal with every role, for all endpoints; better given by the environment.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond loopback without principals.")
+    ] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST", help="Further host name under which clients reach this server."),
+    ] = None,
+    ssl_certfile: Annotated[Path | None, typer.Option(help="Certificate for TLS, PEM.")] = None,
+    ssl_keyfile: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
+    ssl_ca_certs: Annotated[
+        Path | None, typer.Option(help="Certificate authority of the clients: each must show a certificate.")
+    ] = None,
+    objective: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PRIORITY",
+            help="Priority of chat requests whose gateway names this objective; larger is more important. Repeatable.",
+        ),
+    ] = None,
+    client_grammars: Annotated[
+        bool,
+        typer.Option(
+            "--client-grammars",
+            help="Let chats ask for structured outputs, response formats and tools that must be called."
+            " Their grammars are compiled beside the robots' plans.",
+        ),
+    ] = False,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of the latched stop and the tasks; by default server-PORT in $TIMELY_STATE_DIR or"
+            " ~/.local/state/timely, none with port 0.",
+        ),
+    ] = None,
+    flush_segments: Annotated[
+        bool,
+        typer.Option(
+            "--flush-segments",
+            help="Send a segment when it is on the disk, so that a power failure loses none.",
+        ),
+    ] = False,
+    refuse_below: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="Refuse a task whose predicted utility is below this share of its initial one: 0 refuses worthless"
+            " tasks, 1 all that would be late; by default none.",
+        ),
+    ] = None,
+    drain: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            help="After SIGTERM let plans and chats in generation finish for up to so many seconds; no new ones.",
+        ),
+    ] = 0.0,
+    hang_limit: Annotated[
+        float,
+        typer.Option(
+            min=1.0,
+            metavar="SECONDS",
+            help="Kill an engine that has answered nothing for so long, and start it again. Four times its longest"
+            " answer so far, if that is more.",
+        ),
+    ] = 60.0,
+    audit_log: Annotated[
+        Path | None, typer.Option(help="Append every action of a principal as a JSON line.")
+    ] = None,
+    otlp_endpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Send OpenTelemetry traces there by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces.",
+        ),
+    ] = None,
+    event_log: Annotated[
+        Path | None, typer.Option(help="Append every task event as a JSON line; `lrtrace record` reads it.")
+    ] = None,
+    journal: Annotated[
+        Path | None, typer.Option(help="Append every scheduling decision as a JSON line ({pid} is replaced).")
+    ] = None,
     verbose: Verbose = False,
 ) -> int:
     """Serve robots over HTTP. Arguments that are not listed here go to vLLM as they are.
