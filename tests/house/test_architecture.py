@@ -85,6 +85,8 @@ def imports_of(module: str) -> tuple[Import, ...]:
 
 def _walk(node: ast.AST, module: str, path: Path, *, lazy: bool, typing_only: bool) -> Iterator[Import]:
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Name | ast.expr_context):
+            continue  # more than half of the nodes, and no import
         inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for_types = typing_only or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test))
         in_text = isinstance(child, ast.Constant)
