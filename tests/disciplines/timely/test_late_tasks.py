@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from step_driver import Machine, StepDriver, Work
-from utility_scene import SPEED, dated, join, limits, make_resident
+from utility_scene import PROMPT_S, SPEED, STEP_S, complete, dated, join, limits, make_resident
 
 from timely.core.job import JobSpec, JobTable, Segment
 from timely.core.utility import NORMAL, URGENT
@@ -53,6 +53,29 @@ def test_a_prompt_that_may_be_late_by_waiting_joins_late_members(age_s: float, j
     make_resident(member)
     join(table, discipline, dated("new", NORMAL, arrival_s=-age_s))
     assert ("new" in discipline.compose(table, limits()).tokens) is joins
+
+
+@pytest.mark.parametrize(("prompt_tokens", "joins"), [(1, False), (300, True)])
+def test_a_task_expects_prompts_in_its_steps_as_in_recent_ones(prompt_tokens: int, joins: bool) -> None:
+    """It has 0.5 s left and decodes for nine steps more, which take 0.03 s longer each with such prompts."""
+    table, discipline = JobTable(), Timely()
+    now = 0.0
+    for number in range(50):
+        pair = join(
+            table,
+            discipline,
+            dated(f"member-{number}", NORMAL, arrival_s=now),
+            dated(f"prompt-{number}", NORMAL, prompt=prompt_tokens, arrival_s=now),
+        )
+        make_resident(pair[0])
+        assert len(discipline.compose(table, limits(now)).tokens) == 2
+        now += STEP_S + PROMPT_S * prompt_tokens
+        for job in pair:
+            complete(table, discipline, job, now)
+    (late,) = join(table, discipline, dated("late", NORMAL, arrival_s=now - 3.0))
+    make_resident(late)
+    join(table, discipline, replace(dated("new", NORMAL, arrival_s=now - 0.5), segment_tokens=20))
+    assert ("new" in discipline.compose(table, limits(now)).tokens) is joins
 
 
 def promised(name: str, arrival_s: float = 0.0) -> JobSpec:

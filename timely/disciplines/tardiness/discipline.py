@@ -54,6 +54,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from timely.core.arrays import Bools
 from timely.core.job import Job, JobId, JobTable
 from timely.core.utility import NORMAL, URGENT_ERT_S
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, StepPlan
@@ -187,6 +188,11 @@ class WeightedTardiness(KeyedDiscipline):
             ahead_s[is_heeded] = (prefill_s + (alone_s + sequence_s * max(0, others - 1)) * tokens_left)[
                 is_heeded
             ]
+        if recent_s := self._first_segment_step_s():
+            # Prompts of others join the steps after this one.
+            is_normal_first = self._is_normal_first(table, every)
+            further_s = max(step_s, recent_s) * (tokens_left - 1.0)
+            ahead_s[is_normal_first] = (prefill_s + step_s + further_s)[is_normal_first]
         plain = table.plain[every]
         if plain.any():
             tokens_left[plain] = self._left_of_answers(table, rows[plain])
@@ -243,6 +249,18 @@ class WeightedTardiness(KeyedDiscipline):
             ordinary,
             index,
         )
+
+    def _first_segment_step_s(self) -> float:
+        """Time of recent steps in which first segments of normal tasks decoded, seconds; 0: not known."""
+        return 0.0
+
+    @staticmethod
+    def _is_normal_first(table: JobTable, rows: Rows | slice) -> Bools:
+        """Which of these rows are at the first segment of a task that is not urgent."""
+        is_first: Bools = (
+            ~table.plain[rows] & (table.segment[rows] == 0) & (table.ert_s[rows] >= URGENT_ERT_S)
+        )
+        return is_first
 
     @staticmethod
     def _reading_s(table: JobTable, rows: Rows) -> Floats:

@@ -26,6 +26,8 @@ before its late equals.
 * **Composition.** As in ``weighted-tardiness``: a request joins a step unless the members with deadlines lose more by
   it. Left out it delays another step instead, and what that costs is taken off.
   Where robots are late all the time, answers in progress join them, but not for the price of an urgent task.
+* **Steps to come.** Others' prompts join the steps of a normal task's first segment. So its slack counts those as long
+  as recent steps of such segments.
 * **Plans ahead.** Where a delay costs the late members less than those of recent steps, and none of them is urgent,
   parked plans decode ahead.
 
@@ -59,7 +61,7 @@ from timely.disciplines.tardiness.discipline import WeightedTardiness
 from timely.disciplines.tardiness.job_numbers import Numbers
 from timely.disciplines.tardiness.step import Step
 from timely.disciplines.timely.index import Machine, timely_step_slots
-from timely.disciplines.timely.price import DelayPrice
+from timely.disciplines.timely.recent_mean import RecentMean
 from timely.disciplines.timely.requests import UndatedRequests, is_discipline_job_undated
 from timely.disciplines.timely.step import UtilityStep
 
@@ -121,7 +123,11 @@ class Timely(WeightedTardiness):
     def __init__(self, history: HistoryPredictor | None = None, costs: AppCosts | None = None) -> None:
         super().__init__()
         self._requests = UndatedRequests(history, costs)
-        self._price = DelayPrice()
+        self._price = RecentMean()
+        """Utility that a second of delay costs the late members of recent steps."""
+        self._segments_count, self._segment_tokens_s = RecentMean(), RecentMean()
+        """First segments of normal tasks that decode in recent steps, and their tokens a second."""
+        self._means = (self._price, self._segments_count, self._segment_tokens_s)
         self._level_weight: Floats = np.power(self.LEVEL_FACTOR, np.arange(LEVELS - 1.0, -1.0, -1.0))
         self._by_arrival = False
         """In the step that is composed, requests without a deadline start in the order of their arrival."""
@@ -176,9 +182,14 @@ class Timely(WeightedTardiness):
         self._requests.maintain()
 
     def _unsettle(self, now: float) -> None:
-        if self._steady_jobs:
-            self._price.go_on(now)
+        self._repeat_until(now)
         super()._unsettle(now)
+
+    def _repeat_until(self, now: float) -> None:
+        """The last step has been repeated until now, if it is steady."""
+        if self._steady_jobs:
+            for mean in self._means:
+                mean.go_on(now)
 
     def _expect(self, job: Job) -> None:
         if is_discipline_job_undated(job):
@@ -199,9 +210,9 @@ class Timely(WeightedTardiness):
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
         self._requests.applications.advance(table, limits)
         self._requests.renew(limits.now)
-        if self._steady_jobs:
-            self._price.go_on(limits.now)
-        self._price.advance(limits.now)
+        self._repeat_until(limits.now)
+        for mean in self._means:
+            mean.advance(limits.now)
         self._by_arrival = self._may_go_by_arrival(table, limits.now)
         return super().compose(table, limits)
 
@@ -361,12 +372,21 @@ class Timely(WeightedTardiness):
 
     def _settle(self, builder: StepBuilder, step: Step | None, *, all_join: bool) -> None:
         super()._settle(builder, step, all_join=all_join)
-        table, limits = builder.table, builder.limits
-        if builder.prefill_tokens and not self._utilities:
-            rows = np.array(builder.rows)
+        table, speed, prompt_tokens = builder.table, builder.limits.speed, builder.prefill_tokens
+        rows = np.array(builder.rows, dtype=np.int64)
+        if prompt_tokens and not self._utilities:
             self._requests.begin(table, rows[~table.resident[rows]].tolist())
-        step_s = limits.speed.step_s(len(builder.rows), builder.prefill_tokens, 0)
+        step_s = speed.step_s(len(rows), prompt_tokens, 0)
         self._price.note(step.late_weight if step is not None else 0.0, step_s)
+        is_first = self._is_normal_first(table, rows) & (table.prefill_left[rows] == 0)
+        count = float(np.count_nonzero(is_first))
+        self._segments_count.note(count, step_s)
+        whole_step_s = speed.step_s(len(rows), prompt_tokens, builder.context_tokens)
+        self._segment_tokens_s.note(count / whole_step_s, step_s)
+
+    def _first_segment_step_s(self) -> float:
+        tokens_s = self._segment_tokens_s.mean
+        return self._segments_count.mean / tokens_s if tokens_s else 0.0
 
     @staticmethod
     def _context_token_s(limits: StepLimits) -> float:

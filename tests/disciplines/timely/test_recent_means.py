@@ -1,15 +1,17 @@
-"""The price of a delay: what it costs the members of recent steps, and what a job saves by waiting for another."""
+"""Means over recent steps, and the price of a delay: what a job saves by waiting for another step."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 
 from timely.disciplines.tardiness.delay_cost import DelayCost
-from timely.disciplines.timely.price import HORIZON_S, DelayPrice
+from timely.disciplines.timely.recent_mean import HORIZON_S, RecentMean
 
 
-def price_after(rates: list[float], step_s: float = 0.1) -> DelayPrice:
-    price = DelayPrice()
+def price_after(rates: list[float], step_s: float = 0.1) -> RecentMean:
+    price = RecentMean()
     for number, rate in enumerate(rates):
         price.advance(number * step_s)
         price.note(rate, step_s)
@@ -27,6 +29,17 @@ def test_an_idle_machine_forgets_the_price() -> None:
     price = price_after([4.0] * 200)
     price.advance(20.0 + 10.0 * HORIZON_S)
     assert price.mean < 0.01
+
+
+@pytest.mark.parametrize("looks", [1, 7])
+def test_a_repeated_step_counts_alike_however_often_it_is_composed(looks: int) -> None:
+    """The simulator leaps over repeated steps, and vLLM's scheduler composes each of them."""
+    mean = price_after([4.0] * 20)
+    for look in range(1, looks + 1):
+        now = 2.0 + look / looks
+        mean.go_on(now)
+        mean.advance(now)
+    assert mean.mean == pytest.approx(4.0 * (1.0 - math.exp(-3.0 / HORIZON_S)))
 
 
 def test_what_a_delay_costs_anyway_does_not_keep_a_job_out() -> None:
