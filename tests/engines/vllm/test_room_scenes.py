@@ -163,6 +163,29 @@ def test_a_prefill_interval_keeps_no_prompt_waiting_for_parked_plans(plans: int)
     scene.check_empty()
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_load_keeps_a_slot_for_its_request(depth: int) -> None:
+    """Else a request that waits with its value, whose slot vLLM does not count, was one too many for the workers."""
+    connector = StubConnector({"loaded": 4 * BLOCK_TOKENS})
+    scene = Scene(connector=connector, max_num_seqs=2, depth=depth)
+    scene.add("loaded", 5 * BLOCK_TOKENS, 6)
+    scene.step()
+    assert connector.loading == {"loaded"}
+    scene.add("asks", 20, 20, scene.plan((4, 0.1, True), (16, 0.1), task_id="asks"))
+    scene.add("chat", 20, 200)
+    job = scene.scheduler.controller.table["asks"]
+    scene.run(until=lambda: job.awaiting is not None)
+    scene.received = {"loaded"}
+    scene.report("asks", 0, "value", value="1")
+    while scene.held:
+        scene.step()
+        assert depth > 1 or scene.steps[-1].keys() == scene.scheduler._plan.tokens.keys()
+    assert len(scene.outputs["loaded"]) == 6
+    assert len(scene.outputs["asks"]) == 20
+    scene.run()
+    scene.check_empty()
+
+
 @pytest.mark.parametrize("delivers", [False, True])
 def test_an_evicted_request_waits_for_its_token_in_flight(delivers: bool) -> None:
     """vLLM keeps that token, unless a connector delivers the KV cache. The engine slept on where nothing else ran."""

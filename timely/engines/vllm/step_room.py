@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from vllm.v1.request import RequestStatus
 
 from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits
@@ -53,8 +54,7 @@ class StepRoom:
                 scheduler.max_num_scheduled_tokens, scheduler.scheduler_config.max_num_batched_tokens
             ),
             max_batch=min(self._settings.max_batch or most, most),
-            # An idle streaming session keeps its slot of the model runner.
-            max_resident=max(0, most - scheduler.num_waiting_for_streaming_input),
+            max_resident=max(0, most - self._kept_slots()),
             prefill_chunk=self._longest_chunk(),
             free_blocks=self._blocks.free_blocks,
             cache_blocks=self._blocks.all_blocks,
@@ -67,6 +67,13 @@ class StepRoom:
             defers_prompts=throttle_prefills and self._defers_prompts(),
             drafter_tokens=drafter.max_num_new_slots_for_drafting if drafter is not None else 0,
         )
+
+    def _kept_slots(self) -> int:
+        """Slots of the model runner that no job in the table holds: of idle streaming sessions, and for loads."""
+        scheduler = self._scheduler
+        loading = RequestStatus.WAITING_FOR_REMOTE_KVS
+        loads = sum(request.status == loading for request in scheduler.kv_holding_waiting)
+        return int(scheduler.num_waiting_for_streaming_input) + loads
 
     def _note_drafts(self, table: JobTable) -> None:
         """Requests that wait, also with KV blocks, have a part of their prompt to compute, and that without drafts."""
