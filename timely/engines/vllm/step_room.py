@@ -72,8 +72,8 @@ class StepRoom:
         """Slots of the model runner that no job in the table holds: of idle streaming sessions, and for loads."""
         scheduler = self._scheduler
         loading = RequestStatus.WAITING_FOR_REMOTE_KVS
-        loads = sum(request.status == loading for request in scheduler.kv_holding_waiting)
-        return int(scheduler.num_waiting_for_streaming_input) + loads
+        loads = [request for request in scheduler.kv_holding_waiting if request.status == loading]
+        return int(scheduler.num_waiting_for_streaming_input) + len(loads)
 
     def _note_drafts(self, table: JobTable) -> None:
         """Requests that wait, also with KV blocks, have a part of their prompt to compute, and that without drafts."""
