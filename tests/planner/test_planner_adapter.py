@@ -100,13 +100,24 @@ def test_merged_models_of_planners_that_are_served_no_more_go(
         clock[0] += 1
         return folder
 
+    def end_processes(*others: Path) -> None:
+        for folder in [folder for folder in model._holds if folder not in others]:
+            os.close(model._holds.pop(folder))
+
     clock = [1000]
     folders = [serve(number) for number in range(model.KEPT_PLANNERS)]
     assert serve(0) == folders[0]
     assert all(folder.is_dir() for folder in folders)
+    end_processes()
     newest = serve(99)
     assert [folder.is_dir() for folder in folders] == [True, False, *[True] * (len(folders) - 2)]
-    assert newest.is_dir()
+    for number in range(100, 101 + model.KEPT_PLANNERS):
+        end_processes(newest)
+        serve(number)
+    assert newest.is_dir(), "its server is in service, and an engine that dies loads it again"
+    end_processes()
+    serve(200)
+    assert not newest.is_dir()
 
 
 @pytest.mark.parametrize("command", [["eval"], ["train", "--start"]])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -21,9 +22,10 @@ TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
 @contextmanager
-def collector() -> Iterator[tuple[str, list[Any]]]:
-    """The URL of a collector, and the spans that it has received."""
+def collector(statuses: Iterable[int] = ()) -> Iterator[tuple[str, list[Any]]]:
+    """The URL of a collector, and the spans that it has received; it answers with the statuses, and then with 200."""
     spans: list[Any] = []
+    answers = iter(statuses)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -33,7 +35,7 @@ def collector() -> Iterator[tuple[str, list[Any]]]:
             spans.extend(
                 span for of in message.resource_spans for scope in of.scope_spans for span in scope.spans
             )
-            self.send_response(200)
+            self.send_response(next(answers, 200))
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
@@ -99,6 +101,20 @@ def test_a_clock_that_is_set_while_the_server_runs_dates_the_next_tasks(
         traces.close()
     times_s = {(span.start_time_unix_nano / 1e9, span.end_time_unix_nano / 1e9) for span in spans}
     assert times_s == {(1_999_999_998.0, 2_000_000_000.0), (1_999_999_998.0, 1_999_999_999.0)}
+
+
+def test_each_outage_of_the_collector_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    lines = []
+    with collector([400, 400, 200, 400, 400]) as (url, _), caplog.at_level(logging.INFO, "timely"):
+        traces = TaskTraces(url, ManualClock())
+        for _ in range(5):
+            traces.export(TaskSpan("task", 0.0, 1.0), None)
+            traces.flush()
+            lines.append(len(caplog.records))
+        traces.close()
+    assert lines == [1, 1, 1, 2, 2]
+    assert f"traces are lost until {url} takes them again: Failed to export" in caplog.messages[0]
+    assert "400" in caplog.messages[0]
 
 
 def test_a_wrong_trace_context_in_a_body_is_named() -> None:

@@ -38,6 +38,8 @@ CONVERT_TIMEOUT_S = 600.0
 LOCK_TIMEOUT_S = 900.0
 KEPT_PLANNERS = 4
 """Merged models of planners that stay in the cache, those served last."""
+_holds: dict[Path, int] = {}
+"""Merged models that this process may load, and the open files of their locks, which the kernel drops at its end."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -178,19 +180,41 @@ def vllm_model_with_planner(base: Path, adapter: Path, *, progress: Progress | N
         shutil.copyfile(adapter / CARD, target / CARD)
 
     merged = _make(folder, build, progress, f"merging the planner into {folder} (once, about 10 s)")
+    _hold(merged)
     _drop_old_planners(merged)
     return merged
 
 
+def _hold(merged: Path) -> None:
+    """Keep a merged model from other processes' ``_drop_old_planners``: an engine that dies loads it again."""
+    with contextlib.suppress(OSError):  # a cache on a file system without locks
+        file = os.open(merged / MANIFEST, os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if (before := _holds.get(merged)) is not None:
+            os.close(before)
+        _holds[merged] = file
+
+
+def _is_held(merged: Path) -> bool:
+    """Whether a process that lives may load the model again."""
+    with (merged / MANIFEST).open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def _drop_old_planners(latest: Path) -> None:
-    """Note the use of a merged model, and remove those that were not used for longest."""
+    """Note the use of a merged model, and remove those that were not used for longest and that no process holds."""
     with contextlib.suppress(OSError):  # a cache that others fill
         os.utime(latest)
         folders = [
             folder for folder in latest.parent.glob(f"{NAME}-planner-*") if (folder / MANIFEST).is_file()
         ]
         for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True)[KEPT_PLANNERS:]:
-            shutil.rmtree(folder)
+            if not _is_held(folder):
+                shutil.rmtree(folder)
 
 
 def default_model(*, progress: Progress | None = None) -> Path:

@@ -6,8 +6,9 @@ them. Off unless an endpoint is set; the packages come with the extra ``trace``.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ from timely.core.errors import Unsupported
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+log = logging.getLogger(__name__)
 
 EXPORT_TIMEOUT_S = 5.0
 
@@ -46,10 +51,11 @@ class TaskTraces:
     def __init__(self, endpoint: str, clock: Clock) -> None:
         self._clock = clock
         try:
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+            exporter = _exporter(endpoint)
         except ImportError as error:
             raise Unsupported(
                 f"traces need the extra trace (pip install 'timely-serving[trace]'): {error}",
@@ -58,7 +64,6 @@ class TaskTraces:
         self._provider = TracerProvider(
             resource=Resource.create({"service.name": "timely"}), shutdown_on_exit=False
         )
-        exporter = OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_TIMEOUT_S)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
 
     def export(self, span: TaskSpan, traceparent: str | None) -> None:
@@ -86,7 +91,49 @@ class TaskTraces:
             self._export(child, inside, epoch_s)
         otel_span.end(int((epoch_s + span.end_s) * 1e9))
 
-    def close(self) -> None:
+    def flush(self) -> None:
         """Send what is left; blocks for ``EXPORT_TIMEOUT_S`` at most."""
         self._provider.force_flush(int(EXPORT_TIMEOUT_S * 1000))
+
+    def close(self) -> None:
+        """Flush, and send nothing more."""
+        self.flush()
         self._provider.shutdown()
+
+
+class _LatestMessage(logging.Filter):
+    """Keeps all lines of a logger from the log, and the text of the latest one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.text = record.getMessage()
+        return False
+
+
+def _exporter(endpoint: str) -> SpanExporter:
+    """An exporter that writes one line to the log for each outage of the collector, not one for each attempt."""
+    from opentelemetry.exporter.otlp.proto.http import trace_exporter
+    from opentelemetry.sdk.trace.export import SpanExportResult
+
+    library_log = logging.getLogger(trace_exporter.__name__)
+
+    class Exporter(trace_exporter.OTLPSpanExporter):
+        _has_failed = False
+
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            message = _LatestMessage()
+            library_log.addFilter(message)
+            try:
+                result = super().export(spans)
+            finally:
+                library_log.removeFilter(message)
+            has_failed = result is not SpanExportResult.SUCCESS
+            if has_failed and not self._has_failed:
+                log.warning("traces are lost until %s takes them again: %s", endpoint, message.text)
+            self._has_failed = has_failed
+            return result
+
+    return Exporter(endpoint=endpoint, timeout=EXPORT_TIMEOUT_S)
