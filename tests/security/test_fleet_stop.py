@@ -363,6 +363,20 @@ def test_an_operator_says_whose_robot_is_at_rest(guarded: Guarded) -> None:
         assert ops.stop_state()["success"]
 
 
+def test_an_operator_that_follows_a_stop_too_says_whose_robot_is_at_rest(guarded: Guarded) -> None:
+    url = guarded.fleet.url
+    with TimelyClient(url, token=TOKENS["ops"]) as ops, TimelyClient(url, token=TOKENS["drones"]) as bridge:
+        follow(bridge, "drone-1", bridge_id="lab")
+        orders = ops.stop_orders(["drone-1"], "hall")
+        next(orders)
+        stop_id = ops.stop_fleet(deadline_s=0.0)["stop_id"]
+        next(orders)
+        ops.acknowledge_stop(stop_id, "drone-1", "at_rest", bridge="lab")
+        states = ops.stop_state()["robots"]["drone-1"]["by_bridge"]
+        assert states == {"hall": "unknown", "lab": "at_rest"}
+        orders.close()
+
+
 def test_a_late_acknowledgement_of_a_bridge_with_an_operators_token_is_of_its_stop(guarded: Guarded) -> None:
     with TimelyClient(guarded.fleet.url, token=TOKENS["ops"]) as bridge:
         orders = bridge.stop_orders(["drone-1"], "hall")

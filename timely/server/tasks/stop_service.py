@@ -89,7 +89,8 @@ class StopService:
         """
         with self.recorder.audit_outcome(principal, f"stop: {body.state}", body.agent):
             check_task_bridge(principal, [body.agent])
-            if principal.named and principal.overrides_tokens and not body.stream_token:
+            is_operator = principal.named and principal.overrides_tokens
+            if is_operator and (body.bridge is not None or not body.stream_token):
                 robot = self.latch.find_robot(body.agent, body.bridge)
             else:
                 robot = self.latch.follower_robot(body.stream_token, body.agent)
