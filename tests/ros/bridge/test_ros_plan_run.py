@@ -32,7 +32,7 @@ from timely_interfaces.msg import ErrorCode, RobotState, SegmentReport
 
 from timely.client import Segment
 from timely.client.protocol import Backoff
-from timely.core.errors import Conflict, EngineFailed, TimelyError, UnsafeSegment
+from timely.core.errors import Conflict, EngineFailed, InvalidInput, TimelyError, UnsafeSegment
 from timely.core.reports import MAX_REASON_CHARS, ExecutionReport
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 
@@ -710,6 +710,30 @@ async def test_an_outage_of_the_server_is_one_line_for_all_tasks_and_the_next_an
                 await queue.join()
     for queue in queues:
         queue.close()
+    assert len([message for message in caplog.messages if "repeated" in message]) == 2
+
+
+async def test_a_report_that_is_refused_ends_an_outage(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Backoff, "delay_s", lambda *_: 0.0)
+    lost = EngineFailed("connection lost", where="http://server")
+    answers: list[Exception | None] = [lost, InvalidInput("no such segment"), lost, None]
+
+    class Stream:
+        async def report(self, *reports: ExecutionReport) -> None:
+            if (answer := answers.pop(0)) is not None:
+                raise answer
+
+    stream: Any = Stream()
+    queue = ReportQueue("t1", ManualClock(), GENEROUS, lambda: True, stream=stream)
+    queue.start()
+    async with asyncio.timeout(5):
+        for _ in range(2):
+            queue.put(ExecutionReport(0, "failed"), 0.0)
+            await queue.join()
+    queue.close()
+    assert not answers
     assert len([message for message in caplog.messages if "repeated" in message]) == 2
 
 

@@ -131,6 +131,7 @@ class ReportQueue:
 
     async def _drop_refused(self, batch: list[tuple[ExecutionReport, float]], error: TimelyError) -> None:
         """Send the reports of a refused batch alone, and drop one that is refused alone."""
+        _unheard_queues.discard(self)  # a refusal is an answer
         if len(batch) == 1 or isinstance(error, UnknownName):
             # It knows the task no more, or refuses the report: sending it again changes nothing.
             log.warning("task %s: the server refused a report: %s", self.task_id, error)
