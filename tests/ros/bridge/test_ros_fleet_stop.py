@@ -131,6 +131,18 @@ def test_a_stop_during_a_reset_wins(world: World, monkeypatch: pytest.MonkeyPatc
     assert not stopped.latch.set
 
 
+def test_a_reset_of_the_server_that_a_stop_here_overtakes_changes_nothing(world: World) -> None:
+    """The bridge looked at the latch before the stop, and its thread resets after it."""
+    stopped = world.fleet.bridge.fleet_stop
+    stopped.stop(ANSWER_S, by_server=True)
+    assert "unknown" not in stopped.stop(ANSWER_S).values()
+    assert set(stopped.reset(by_server=True)) == {"drone1", "arm1"}
+    assert stopped.latch.own
+    assert world.fleet.drivers["drone1"]._store.stop_reason is not None
+    assert stopped.reset() == {}
+    assert not stopped.latch.set
+
+
 def test_a_goal_that_is_taken_while_the_fleet_is_stopped_does_not_begin(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,7 +71,7 @@ class Fleet:
         self.latch.put(True, own=not by_server)
         return dict(self.states)
 
-    def reset(self) -> dict[str, str]:
+    def reset(self, *, by_server: bool = False) -> dict[str, str]:
         self.resets += 1
         self.latch.put(False)
         self.answers.wait(LIMIT_S)

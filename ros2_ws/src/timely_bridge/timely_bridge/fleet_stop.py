@@ -100,7 +100,7 @@ class FleetStop:
         self._robots: dict[str, _RobotStop] = {}
         self._names: tuple[str, ...] = ()
         """Of the robots, also after they were released: a reset needs an operator of them."""
-        self._latching = threading.Lock()
+        self._latching = threading.RLock()
         self._silence_s = 3.0
         self._stops = 0
         """Stops so far; a reset ends when another one comes."""
@@ -164,8 +164,8 @@ class FleetStop:
             by_server: a reset of the server may release it.
         """
         deadline_s = time.monotonic() + deadline_s
-        self._stops += 1
         with self._latching:  # a bridge that is being configured gets another latch
+            self._stops += 1
             saving = self.latch.put(True, own=not by_server)
         robots = dict(self._robots)
         for robot in robots.values():
@@ -193,7 +193,9 @@ class FleetStop:
             saving.result(min(SAVE_S, max(0.0, deadline_s - time.monotonic())))
         return {name: robot.outcome(self._silence_s) for name, robot in robots.items()}
 
-    def reset(self, token: str | None = None, deadline_s: float = ANSWER_S) -> dict[str, str]:
+    def reset(
+        self, token: str | None = None, deadline_s: float = ANSWER_S, *, by_server: bool = False
+    ) -> dict[str, str]:
         """Clear the latch and reset every driver; robot -> the complaint, for those without success.
 
         A stop that comes meanwhile wins: drivers that were not reset yet keep their stop. A driver that has not
@@ -202,10 +204,14 @@ class FleetStop:
 
         Args:
             token: of the operator, for the drivers; None takes ``$TIMELY_OPERATOR_TOKEN``.
+            by_server: it changes nothing where a stop was made here, too.
         """
         token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
-        stops, server_stop = self._stops, self.server_stop
-        self.latch.put(False)
+        with self._latching:  # each stop is before the latch is cleared, or after
+            if by_server and self.latch.own:
+                return dict.fromkeys(self._robots, "the fleet was also stopped here")
+            stops, server_stop = self._stops, self.server_stop
+            self.latch.put(False)
         robots = dict(self._robots)
         results: dict[str, str] = dict.fromkeys(robots, "no answer")
         with self._changed:

@@ -84,7 +84,7 @@ class ServerStop:
         return await asyncio.wrap_future(answer)
 
     async def _reset(self) -> None:
-        if complaints := await self._call(self._fleet.reset):
+        if complaints := await self._call(self._fleet.reset, by_server=True):
             log.warning("drivers that were not reset: %s", complaints)
 
     async def _stop(self, stop_id: str) -> None:
