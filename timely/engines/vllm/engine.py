@@ -113,7 +113,8 @@ class VllmEngine(Engine):
         self._tokenizer: Any = None
         # One thread keeps the order of requests and the event loop free.
         self._tokenizing = ThreadPoolExecutor(1, "tokenize")
-        self._grammars: dict[str, str] = {}
+        self._grammars: dict[str, Any] = {}
+        """vLLM's ``StructuredOutputsParams`` by the fingerprint of the skill set."""
         self._planner_names: dict[str, list[str]] = {}
         """By skill set: names that a planner may write although the prompt does not have them."""
         self._identity = self.name
@@ -346,10 +347,11 @@ class VllmEngine(Engine):
         return token_ids
 
     def _sampling_parameters(self, request: GenerationRequest, resumed_tokens: int) -> Any:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+        from vllm.sampling_params import RequestOutputKind
 
-        rules = self._grammar(request) if request.constrained and not request.forced else ""
+        from timely.engines.vllm.plan_sampling import PlanSamplingParams
+
+        rules = self._grammar(request) if request.constrained and not request.forced else None
         timely: dict[str, Any] = {
             **vllm_hint_params(request.hints),
             "task_id": request.task_id,
@@ -372,24 +374,28 @@ class VllmEngine(Engine):
         if request.history is not None:
             timely |= {"history": asdict(request.history), "resumed_tokens": resumed_tokens}
             max_tokens -= len(vllm_resumed_tokens(request.history))
-        return SamplingParams(
+        return PlanSamplingParams(
             temperature=request.temperature,
             max_tokens=max_tokens,
             seed=request.seed,
             ignore_eos=bool(request.forced),
             stop_token_ids=stop_token_ids,
-            structured_outputs=StructuredOutputsParams(grammar=rules) if rules else None,
+            structured_outputs=rules,
             extra_args={"timely": timely},
             output_kind=RequestOutputKind.CUMULATIVE,
             **sampling_keywords(timely, trace_replay=self._args.enable_trace_replay),
         )
 
-    def _grammar(self, request: GenerationRequest) -> str:
+    def _grammar(self, request: GenerationRequest) -> Any:
+        """The ``StructuredOutputsParams`` of its skill set; None without a grammar."""
         if not request.skill_set:
-            return ""
+            return None
+        from vllm.sampling_params import StructuredOutputsParams
+
         skill_set = vllm_skill_set(request.skill_set, request.skill_set_fingerprint)
         if skill_set.fingerprint not in self._grammars:
-            self._grammars[skill_set.fingerprint] = plan_grammar(skill_set)
+            rules = plan_grammar(skill_set)
+            self._grammars[skill_set.fingerprint] = StructuredOutputsParams(grammar=rules) if rules else None
         return self._grammars[skill_set.fingerprint]
 
     # ------------------------------------------------------------------ control
