@@ -139,6 +139,22 @@ class Bench:
         self.spinner.call_and_wait(lambda: lease.forgive(-seconds), LIMIT_S)
         return lease._renewed_s
 
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Hold the driver's executor up."""
+        begun, end = threading.Event(), threading.Event()
+
+        def work() -> None:
+            begun.set()
+            end.wait(LIMIT_S)
+
+        self.spinner.call(work)
+        assert begun.wait(LIMIT_S)
+        try:
+            yield
+        finally:
+            end.set()
+
     def close(self) -> None:
         self.robot.hang.clear()
         self.program.close()
@@ -242,6 +258,27 @@ def test_a_stop_survives_deactivation_and_restart_until_a_reset(domain_id: int, 
         assert bench.send("mf(20);", "t2").result().outcome == "done"
     with bench_of(domain_id, tmp_path) as bench:
         assert bench.until(lambda s: s.mode == RobotState.READY)
+
+
+def test_a_reset_of_a_busy_driver_leaves_a_later_stop(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path) as bench:
+        assert bench.call(Trigger, "stop").success
+        with bench.busy():
+            assert bench.call(ResetStop, "reset").success
+            assert bench.call(Trigger, "stop").success
+        bench.until(lambda state: state.mode == RobotState.STOPPED and state.halted)
+        assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
+
+
+def test_a_segment_that_waited_while_a_stop_was_reset_is_refused(domain_id: int, tmp_path: Path) -> None:
+    with bench_of(domain_id, tmp_path) as bench:
+        assert bench.send("mf(20);", "before").result().outcome == "done"
+        with bench.busy():
+            waiting = bench.send("mf(20);", "waiting")
+            assert bench.call(Trigger, "stop").success
+            assert bench.call(ResetStop, "reset").success
+        assert waiting.result().error_code == ErrorCode.DRIVER_STOPPED
+        assert bench.send("mf(20);", "after").result().outcome == "done"
 
 
 def test_only_an_operator_resets_takes_over_and_confirms(domain_id: int, tmp_path: Path) -> None:
@@ -829,6 +866,27 @@ def test_a_skill_waits_for_its_operator(
         result = goal.result()
         assert result.error_code == (ErrorCode.NONE if allow else ErrorCode.NOT_CONFIRMED)
         assert bench.robot.performed == (["home()", "open()"] if allow else ["home()"])
+
+
+def test_a_second_click_does_not_confirm_the_next_equal_call(
+    guarded: dict[str, Any], domain_id: int, tmp_path: Path
+) -> None:
+    with bench_of(domain_id, tmp_path / "s", **guarded) as bench:
+        goal = bench.send("open();open();", "mine")
+
+        def confirm(call: str) -> Any:
+            return bench.call(ConfirmSkill, "confirm", task_id="mine", segment=0, call=call, allow=True)
+
+        bench.until(lambda state: state.awaiting == "open()")
+        assert confirm("open()").success
+        bench.until(lambda state: state.awaiting == "open() #2")
+        second_click = confirm("open()")
+        assert not second_click.success
+        assert "open() #2" in second_click.message
+        assert bench.robot.performed == ["open()"]
+        assert confirm("open() #2").success
+        assert goal.result().error_code == ErrorCode.NONE
+        assert bench.robot.performed == ["open()", "open()"]
 
 
 def test_a_skill_without_an_answer_is_refused_in_time(

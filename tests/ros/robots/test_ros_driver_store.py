@@ -121,6 +121,24 @@ def test_a_stop_that_comes_while_a_reset_is_written_wins(
     again.close()
 
 
+def test_a_stop_that_comes_before_the_disk_takes_a_reset_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DriverStore()
+    with store.stopping("first"):
+        pass
+    submit = store._disk.submit
+
+    def stop_and_submit(*work: Any) -> Any:
+        with store.stopping("second"):
+            pass  # it is answered at once, without the disk
+        return submit(*work)
+
+    monkeypatch.setattr(store._disk, "submit", stop_and_submit)
+    with pytest.raises(InvalidInput, match="being stopped"):
+        store.clear_stop()
+    assert store.stop_reason == "second"
+    store.close()
+
+
 def test_a_stop_that_the_disk_refused_is_saved_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

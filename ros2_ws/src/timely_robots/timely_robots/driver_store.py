@@ -118,7 +118,11 @@ class DriverStore:
         """
         in_time = threading.Event()
         in_time.set()
-        clearing = self._disk.submit(self._clear_stop, in_time)
+        with self._stop_lock:
+            stops, stopping = self._stops, self._open_stops > 0
+        if stopping:
+            raise InvalidInput("the robot is being stopped")
+        clearing = self._disk.submit(self._clear_stop, stops, in_time)
         try:
             clearing.result(DISK_S)
         except TimeoutError:
@@ -128,17 +132,15 @@ class DriverStore:
             if not is_cleared:
                 raise self._late_error() from None
 
-    def _clear_stop(self, in_time: threading.Event) -> None:
+    def _clear_stop(self, stops: int, in_time: threading.Event) -> None:
         with self._lock:
-            with self._stop_lock:
-                stops, stopping = self._stops, self._open_stops > 0
-            if not stopping:
+            if self._stops == stops:
                 self._write(None)
             with self._stop_lock:
                 if not in_time.is_set():
                     self.stop_unsaved = True
                     raise self._late_error()
-                if stopping or self._stops != stops:
+                if self._stops != stops:
                     # A stop that came during the write saves itself afterwards.
                     raise InvalidInput("the robot is being stopped")
                 self._stop_reason, self.stop_unsaved = None, False

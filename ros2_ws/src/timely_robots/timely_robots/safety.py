@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -109,6 +110,9 @@ class _Question:
 class Confirmation:
     """An operator's answer to one call at a time.
 
+    From the second question for equal calls of one segment on, as in a loop, the call has its number: ``open() #2``.
+    So an answer that is given twice answers one question only.
+
     Args:
         timeout_s: without an answer for so long, on the robot's clock, the call is refused.
     """
@@ -116,10 +120,13 @@ class Confirmation:
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self._question: _Question | None = None
+        self._segment = ("", 0)
+        self._questions: Counter[str] = Counter()
+        """Call -> how often it was asked for in this segment."""
 
     @property
     def awaiting(self) -> str:
-        """The call that waits for an answer; empty if none does."""
+        """The call that waits for an answer, with its number; empty if none does."""
         question = self._question
         return question.call if question is not None else ""
 
@@ -138,8 +145,14 @@ class Confirmation:
 
     def ask(self, call: SkillCall, motion: Motion) -> None:
         """Wait for the answer; raises MotionError (NOT_CONFIRMED) without consent."""
-        order = motion.order
-        self._question = question = _Question(order.task_id, order.index, call.text, threading.Event())
+        task_id, segment = motion.order.task_id, motion.order.index
+        if (task_id, segment) != self._segment:
+            self._segment = task_id, segment
+            self._questions.clear()
+        self._questions[call.text] += 1
+        number = self._questions[call.text]
+        name = call.text if number == 1 else f"{call.text} #{number}"
+        self._question = question = _Question(task_id, segment, name, threading.Event())
         try:
             if not motion.wait_for(question.answered.is_set, self.timeout_s):
                 raise MotionError(f"{call.text}: not confirmed in time", ErrorCode.NOT_CONFIRMED)
@@ -156,6 +169,8 @@ class SafetyGuard:
     Attributes:
         battery: the robot's battery now, 0..1 or NaN.
         skill_set: the robot's own. Its confirmations hold also for goals that name another.
+        resets: of a latched stop, so far.
+        settled_resets: of those, how many have passed the segments that were waiting for the driver's executor.
     """
 
     store: DriverStore
@@ -167,6 +182,8 @@ class SafetyGuard:
     pauses: PauseGate
     battery: Callable[[], float]
     skill_set: str = ""
+    resets: int = 0
+    settled_resets: int = 0
 
     def admit(self, order: SegmentOrder) -> None:
         """Raise MotionError if the sender may not send segments, or the task has ended."""
@@ -180,8 +197,10 @@ class SafetyGuard:
             raise MotionError("its task has ended", ErrorCode.SEGMENT_CANCELLED)
 
     def receive(self, order: SegmentOrder) -> None:
-        """A segment has come. It renews its owner's lease; raises as ``admit``."""
+        """A segment has come. It renews its owner's lease; raises as ``admit``, and if a reset overtook the segment."""
         self.renew(order.owner, order.epoch)
+        if self.settled_resets != self.resets:
+            raise MotionError("it was sent before the last reset", ErrorCode.DRIVER_STOPPED)
         self.admit(order)
 
     def acquire(self, owner: str, *, take_over: bool = False) -> int | None:

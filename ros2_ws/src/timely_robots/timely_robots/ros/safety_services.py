@@ -1,6 +1,7 @@
 """A driver's safety over ROS 2: stop, reset, lease, confirmation and the distance to obstacles.
 
-``~/stop`` has a node, an executor and a thread of its own, so that nothing else can delay it.
+``~/stop`` has a node, an executor and a thread of its own, so that nothing else can delay it. So has ``~/reset``: one
+that waited for the driver's executor would release a stop that was latched after the request.
 """
 
 import time
@@ -69,17 +70,24 @@ class SafetyServices:
         self._stopper = Halter(self.stop)
         node.create_subscription(LeaseMessage, "lease", self._on_lease, 10)
         node.create_subscription(Float32, "proximity", self._on_proximity, SENSOR_QOS)
-        node.create_service(ResetStop, "~/reset", self._on_reset)
         node.create_service(AcquireLease, "~/acquire_lease", self._on_acquire_lease)
         node.create_service(ConfirmSkill, "~/confirm", self._on_confirm)
         name, namespace = node.get_name(), node.get_namespace()
-        stop_node = create_ros_helper_node(f"{name}_stop", namespace, node.context)
-        stop_node.create_service(Trigger, f"{name}/stop", self._on_stop)
-        self._spinner = Spinner(node.context, [stop_node], name=f"{namespace} stop", owns_context=False)
-        mark_ros_stop_thread(self._spinner.start().thread)
+        self._spinners = []
+        for service, kind, answer in (
+            ("stop", Trigger, self._on_stop),
+            ("reset", ResetStop, self._on_reset),
+        ):
+            helper = create_ros_helper_node(f"{name}_{service}", namespace, node.context)
+            helper.create_service(kind, f"{name}/{service}", answer)
+            spinner = Spinner(node.context, [helper], name=f"{namespace} {service}", owns_context=False)
+            # The reset, too: with less precedence it would begin after a stop that came later.
+            mark_ros_stop_thread(spinner.start().thread)
+            self._spinners.append(spinner)
 
     def close(self) -> None:
-        self._spinner.close()
+        for spinner in self._spinners:
+            spinner.close()
 
     @property
     def halted(self) -> bool:
@@ -133,16 +141,26 @@ class SafetyServices:
         self._node.get_logger().info(f"operator {name}: {action}")
 
     def _on_reset(self, request: ResetStop.Request, response: ResetStop.Response) -> ResetStop.Response:
+        guard = self._guard
         try:
             self._identify(request.token, "reset a stop")
-            self._guard.store.clear_stop()
+            if guard.store.stop_reason is not None:
+                guard.resets += 1
+            guard.store.clear_stop()
         except (InvalidInput, NotAllowed) as error:
             response.message = str(error)
         else:
             response.success = True
             response.message = "ready" if self._active() else "the driver is not active"
-        self._on_change()
+        finally:
+            if (ros_executor := self._node.executor) is not None:
+                ros_executor.create_task(self._settle, guard.resets)
         return response
+
+    def _settle(self, resets: int) -> None:
+        """On the node's executor, after the segments that were waiting for it: the robot was stopped since."""
+        self._guard.settled_resets = resets
+        self._on_change()
 
     def _on_acquire_lease(
         self, request: AcquireLease.Request, response: AcquireLease.Response
@@ -189,12 +207,14 @@ class SafetyServices:
     def _on_confirm(
         self, request: ConfirmSkill.Request, response: ConfirmSkill.Response
     ) -> ConfirmSkill.Response:
-        answer = self._guard.confirmation.answer
+        confirmation = self._guard.confirmation
         try:
             self._identify(request.token, "confirm a skill")
         except NotAllowed as error:
             response.message = str(error)
             return response
-        response.success = answer(request.task_id, request.segment, request.call, request.allow)
-        response.message = "" if response.success else "this call does not wait for a confirmation"
+        response.success = confirmation.answer(request.task_id, request.segment, request.call, request.allow)
+        if not response.success:
+            awaiting = f": {confirmation.awaiting} does" if confirmation.awaiting else ""
+            response.message = f"this call does not wait for a confirmation{awaiting}"
         return response
