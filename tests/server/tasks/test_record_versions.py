@@ -173,3 +173,11 @@ def test_a_stop_of_a_later_release_is_read(tmp_path: Path) -> None:
     (tmp_path / "robots.json").write_text(json.dumps({"robots": ["drone-2"], "complete": True, "zones": {}}))
     assert StopFile(tmp_path).read() == SavedStop("stop-1", "smoke", "jane", ("drone-1",))
     assert StopFile(tmp_path).read_robots() == ({"drone-2": [""]}, True)
+
+
+def test_robots_keep_their_bridges_over_a_restart(tmp_path: Path) -> None:
+    bridges = {"arm": ["hall", "lab"], "drone-1": [""], "drone-2": ["", "hall"]}
+    assert StopFile(tmp_path).write_robots(bridges, complete=True)
+    assert StopFile(tmp_path).read_robots() == (bridges, True)
+    names = json.loads((tmp_path / "robots.json").read_bytes())["robots"]
+    assert names == list(bridges), "earlier releases read the names alone"
