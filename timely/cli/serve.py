@@ -172,6 +172,7 @@ def command(
         float,
         typer.Option(
             min=0.0,
+            metavar="SECONDS",
             help="After SIGTERM let plans and chats in generation finish for up to so many seconds; no new ones.",
         ),
     ] = 0.0,
