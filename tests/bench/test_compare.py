@@ -91,6 +91,7 @@ def test_the_command_prints_and_writes_the_table(
             "timely: --systems: a trace does not have what timely-jump-ahead",
         ),
         (["x", "--systems", ","], "timely: --systems: names no system"),
+        (["x", "./x", "--systems", "edf"], "timely: x: is named twice"),
         (["x", "--profile", "nosuch", "--systems", "edf"], "timely: x: cannot read it"),
     ],
 )

@@ -42,9 +42,12 @@ def compare_systems(
         lacks, such as one of urgent tasks, is null.
 
     Raises:
-        UnknownName: no such system. InvalidInput: a system that a trace is not enough for. BadInput: a trace is
-            broken.
+        UnknownName: no such system. InvalidInput: a system that a trace is not enough for, or a trace that comes twice.
+            BadInput: a trace is broken.
     """
+    for index, trace in enumerate(traces):
+        if trace.resolve() in [other.resolve() for other in traces[:index]]:
+            raise InvalidInput("is named twice, so intervals would be too small", where=str(trace))
     kinds = {name: find_capacity_system(name) for name in systems}
     for name, kind in kinds.items():
         if kind.jumps_ahead:
