@@ -40,7 +40,7 @@ test-vllm: ## The vLLM tests under another version: make test-vllm VERSION=0.33.
 	@$(PYTHON) scripts/setup_env.py vllm $(VERSION)
 	@.venv-vllm/bin/python -m pytest -m "not long" tests/engines/vllm $(ARGS)
 
-test-fast: setup ## The tests without the engine, ROS 2 or sub-processes (under a minute on two cores).
+test-fast: setup ## The tests without the engine, ROS 2 or sub-processes (about a minute on two cores).
 	@$(BIN)/python -m pytest -m "not ($(SLOW))" -n auto --dist loadfile --hypothesis-profile=fast $(ARGS)
 
 lint: setup ## Check style, types, spelling, prose, rooms and generated files.
