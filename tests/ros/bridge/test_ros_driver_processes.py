@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from bridge_doubles import FakeSegment, FakeServer
 from emulated_robots import emulated_tello, own_host
+from fleet_world import World, a_fleet
 from ros_harness import eventually
-from test_ros_bridge import World, a_fleet
 from timely_bridge import driver_processes, run_fleet
 from timely_bridge.driver_processes import DriverProcesses
 from timely_bridge.fleet import parse_bridge_fleet

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from bridge_doubles import FakeServer
+from fleet_world import SCRIPTS, World, a_fleet
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.task import Future
 from ros_harness import LIMIT_S, Program, eventually, principals
 from std_srvs.srv import Trigger
-from test_ros_bridge import SCRIPTS, World, a_fleet
 from timely_bridge import fleet_stop, goal_journal, stop_latch
 from timely_bridge import node as bridge_node
 from timely_bridge.diagnostics import bridge_own_status

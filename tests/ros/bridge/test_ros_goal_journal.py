@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 from bridge_doubles import FakeServer
+from fleet_world import SCRIPTS, World, a_fleet
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.serialization import serialize_message
 from ros_harness import LIMIT_S, Program, eventually
-from test_ros_bridge import SCRIPTS, World, a_fleet
 from test_ros_processes import Child
 from timely_bridge import goal_journal, robot_server
 from timely_bridge.goal_journal import FILE, IDENTITY, LOCK, MAX_BYTES, GoalEntry, GoalJournal

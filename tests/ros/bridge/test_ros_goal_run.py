@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from bridge_doubles import FakeSegment, FakeServer
-from test_ros_plan_run import PLAN, TEXT, World, world
+from plan_world import PLAN, TEXT, World, world
 from timely_bridge.goal_run import GoalRun
 from timely_bridge.goals import TaskGoal
 from timely_bridge.outcome import TaskEnd

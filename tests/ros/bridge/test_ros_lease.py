@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 from bridge_doubles import FakeServer
+from fleet_world import SCRIPTS, World, a_fleet
 from rclpy.node import Node
 from rclpy.task import Future
 from ros_harness import LIMIT_S, eventually
-from test_ros_bridge import SCRIPTS, World, a_fleet
 from timely_bridge.node import BridgeNode
 from timely_bridge.robot_lease import RobotLease
 from timely_interfaces.msg import ErrorCode, RobotState

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from fleet_world import a_fleet
 from ros_harness import LIMIT_S, eventually
-from test_ros_bridge import a_fleet
 from timely_bridge import server_stop
 from timely_bridge.fleet_stop import FleetStop
 from timely_bridge.run_fleet import start_bridge_fleet

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from bridge_doubles import FakeSegment, FakeServer
 from manual_clock import settle_clock_tasks
-from test_ros_plan_run import GENEROUS, PLAN, TEXT, World, world
+from plan_world import GENEROUS, PLAN, TEXT, World, world
 from timely_bridge import driver_port, past_plan
 from timely_bridge.error_codes import BridgeTakeUpError
 from timely_bridge.goal_run import AWAY, GoalRun, PastGoal

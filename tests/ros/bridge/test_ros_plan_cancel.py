@@ -1,0 +1,167 @@
+"""A plan that ends early: a cancellation at the bridge or the server, and a stop of the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+from bridge_doubles import FakeServer
+from manual_clock import settle_clock_tasks
+from plan_world import PLAN, world
+from timely_bridge.interfaces import SegmentExecution
+from timely_bridge.outcome import Deadlines
+from timely_interfaces.msg import ErrorCode
+
+from timely.core.errors import Conflict
+
+
+async def test_cancel_stops_robot_and_generation() -> None:
+    async with world(FakeServer({"go": PLAN}, ahead=0)) as here:
+        run, task = here.run()
+        await here.until(lambda: here.driver.log[-1:] == [("t1", 1, "started")])
+        run.cancel(ErrorCode.CANCELLED, "the client said so")
+        await settle_clock_tasks()
+        # No virtual time has passed since.
+        assert task.done()
+        end = task.result()
+        assert (end.outcome, end.code, end.plan) == ("cancelled", ErrorCode.CANCELLED, "mf(100);tc(90);")
+        assert here.driver.log[-1] == ("t1", 1, "cancelled")
+        assert here.server.cancelled == ["t1"]
+        assert not here.lock.busy
+
+
+@pytest.mark.parametrize(
+    ("cause", "outcome", "code"),
+    [
+        ("", "cancelled", ErrorCode.CANCELLED),
+        ("no_reader", "failed", ErrorCode.SEGMENT_CANCELLED),
+        ("fleet_stop", "cancelled", ErrorCode.FLEET_STOPPED),
+    ],
+)
+async def test_a_plan_that_was_cancelled_at_the_server_is_not_complete(
+    cause: str, outcome: str, code: int
+) -> None:
+    async with world(FakeServer({"go": PLAN}, ahead=0)) as here:
+        _, task = here.run()
+        await here.until(lambda: "t1" in here.server.streams)
+        here.server.streams["t1"].ended, here.server.streams["t1"].cause = "cancelled", cause
+        end = await here.end_of(task)
+        assert (end.outcome, end.code) == (outcome, code)
+
+
+async def test_a_plan_that_a_stop_of_the_fleet_ended_moves_nothing_on() -> None:
+    """The order to stop has a connection of its own, which may be slower or cut."""
+    async with world(FakeServer({"go": PLAN}, ahead=0)) as here:
+        run, task = here.run()
+        await here.until(lambda: bool(run.sent_segments) and run.sent_segments[0].started.done())
+        stream = here.server.streams["t1"]
+        stream.ended, stream.cause = "cancelled", "fleet_stop"
+        await stream.cancel()
+        end = await here.end_of(task)
+        assert end.code == ErrorCode.FLEET_STOPPED
+        assert here.driver.log[-1] == ("t1", 0, "cancelled")
+
+
+async def test_a_goal_that_the_server_refuses_because_the_fleet_is_stopped_says_so() -> None:
+    server = FakeServer({"go": [Conflict("the fleet is stopped", where="stop")]})
+    async with world(server) as here:
+        _, task = here.run()
+        assert (await here.end_of(task)).code == ErrorCode.FLEET_STOPPED
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_segment_that_comes_together_with_the_cancellation_is_not_executed(turns: int) -> None:
+    """It comes so many turns of the loop after the cancellation."""
+    async with world(FakeServer({"go": PLAN}, ahead=0)) as here:
+        run, task = here.run()
+        await here.until(lambda: ("t1", 0, "started") in here.driver.log)
+        stream = here.server.streams["t1"]
+        here.server.down = True  # so that it does not know of the first segment's end
+        await here.until(run.sent_segments[0].ended.done)
+        here.server.down = False
+        run.cancel(ErrorCode.CANCELLED, "enough")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        stream._settled.add(0)
+        stream._changed.set()
+        end = await here.end_of(task)
+        assert end.code == ErrorCode.CANCELLED
+        await here.time.run_for(10.0)
+        assert ("t1", 1, "done") not in here.driver.log
+
+
+@pytest.mark.parametrize("fleet_stopped", [True, False])
+async def test_a_stop_of_the_fleet_has_one_code_whoever_says_it_first(fleet_stopped: bool) -> None:
+    """Drivers end their segments before the bridge ends its goals."""
+    async with world() as here:
+        run, task = here.run()
+        await here.until(lambda: bool(here.feedback))
+        here.fleet_stopped = fleet_stopped
+        stopped = SegmentExecution("cancelled", ErrorCode.DRIVER_STOPPED, "~/stop was called")
+        run.sent_segments[0].ended.set_result(stopped)
+        end = await here.end_of(task)
+        expected = ("cancelled", ErrorCode.FLEET_STOPPED) if fleet_stopped else ("failed", stopped.code)
+        assert (end.outcome, end.code) == expected
+
+
+async def test_a_goal_whose_disk_hangs_ends_at_once_when_it_is_cancelled() -> None:
+    async with world() as here:
+        here.disk.clear()
+        run, task = here.run()
+        await here.time.run_for(1.0)
+        run.cancel(ErrorCode.FLEET_STOPPED, "the fleet was stopped")
+        await here.time.run_for(0.1)
+        assert task.result().code == ErrorCode.FLEET_STOPPED
+        assert here.driver.log == []
+
+
+async def test_cancel_before_the_server_has_answered() -> None:
+    server = FakeServer({"go": PLAN})
+    server.hangs = True
+    async with world(server) as here:
+        run, task = here.run()
+        await settle_clock_tasks()
+        run.cancel(ErrorCode.CANCELLED, "no longer wanted")
+        end = await here.end_of(task)
+        assert (end.outcome, end.code, end.plan) == ("cancelled", ErrorCode.CANCELLED, "")
+        assert math.isnan(end.response)
+        assert math.isnan(end.utility)
+
+
+async def test_cancel_before_it_even_ran() -> None:
+    async with world() as here:
+        run, task = here.run()
+        run.cancel(ErrorCode.CANCELLED, "too late")
+        end = await here.end_of(task)
+        assert end.outcome == "cancelled"
+        assert here.driver.log == []
+
+
+async def test_the_first_reason_counts() -> None:
+    async with world() as here:
+        run, task = here.run()
+        await here.until(lambda: bool(here.driver.log))
+        run.cancel(ErrorCode.PREEMPTED, "first")
+        run.cancel(ErrorCode.CANCELLED, "second")
+        assert (await here.end_of(task)).code == ErrorCode.PREEMPTED
+
+
+async def test_a_driver_that_ignores_cancel_does_not_hold_up_the_answer() -> None:
+    async with world() as here:
+        here.driver.stubborn = True
+        run, task = here.run(deadlines=Deadlines(cancel_s=0.05))
+        await here.until(lambda: bool(here.driver.log))
+        run.cancel(ErrorCode.CANCELLED, "now")
+        async with asyncio.timeout(5):
+            end = await task
+        assert end.outcome == "cancelled"
+
+
+async def test_cancelling_the_coroutine_leaves_nothing() -> None:
+    async with world() as here:
+        _, task = here.run()
+        await here.until(lambda: bool(here.driver.log))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert not here.lock.busy

@@ -1,0 +1,162 @@
+"""A driver's stop: answered while anything hangs, kept over restarts, and reset by an operator only."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from driver_bench import driver_bench
+from ros_harness import AT_ONCE_S, LIMIT_S, principals
+from std_srvs.srv import Trigger
+from timely_interfaces.msg import RobotState, Task
+from timely_interfaces.srv import AcquireLease, ConfirmSkill, ResetStop
+from timely_robots.error_codes import ErrorCode
+
+pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
+OPERATOR, PROGRAM = "token-of-an-operator-of-all", "token-of-a-program-of-none"
+
+
+def test_a_stop_answers_while_the_executor_is_held_up(domain_id: int, tmp_path: Path) -> None:
+    with driver_bench(domain_id, tmp_path, speed=1.0) as bench:
+        moving = bench.send("d(60);")
+        bench.until(lambda s: s.mode == RobotState.EXECUTING)
+        bench.program.call(Trigger, "/robot1/driver/stop")  # finds the service
+        assert moving.result().error_code == ErrorCode.DRIVER_STOPPED
+        assert bench.call(ResetStop, "reset").success
+        held = threading.Event()
+        bench.spinner.call(lambda: held.wait(LIMIT_S))  # a parse or a vendor call on the executor
+        begin_s = time.monotonic()
+        answer = bench.program.call(Trigger, "/robot1/driver/stop")
+        assert answer.success, answer.message
+        assert bench.robot.halts[-1] - begin_s < AT_ONCE_S
+        held.set()
+        # The last reading of the robot may be from before the halt.
+        bench.until(lambda s: s.mode == RobotState.STOPPED and s.halted and s.at_rest)
+
+
+def test_a_stop_of_a_robot_whose_halt_hangs_is_no_success(domain_id: int, tmp_path: Path) -> None:
+    with driver_bench(domain_id, tmp_path) as bench:
+        bench.robot.hang.set()
+        begin_s = time.monotonic()
+        answers = [bench.call(Trigger, "stop") for _ in range(2)]
+        assert time.monotonic() - begin_s < 2 * AT_ONCE_S
+        assert [answer.success for answer in answers] == [False, False]
+        assert all("unknown" in answer.message for answer in answers)
+        assert len(bench.robot.halts) == 2, "the second stop waited for the first"
+        assert not bench.until(lambda s: s.mode == RobotState.STOPPED).halted
+        assert bench.send("d(1);").result().error_code == ErrorCode.DRIVER_STOPPED
+
+
+def test_a_stop_of_a_robot_whose_link_is_lost_is_no_success(domain_id: int, tmp_path: Path) -> None:
+    with driver_bench(domain_id, tmp_path) as bench:
+        bench.robot.link_lost = True
+        answer = bench.call(Trigger, "stop")
+        assert (answer.success, answer.message) == (False, "unknown: the link to the robot is lost")
+        assert not bench.until(lambda s: s.mode == RobotState.STOPPED).halted
+        assert bench.robot.halts
+        assert bench.send("d(1);").result().error_code == ErrorCode.DRIVER_STOPPED
+        bench.robot.link_lost = False
+        assert bench.call(Trigger, "stop").success
+        bench.until(lambda s: s.halted)
+
+
+def test_an_inactive_driver_keeps_a_stop_whose_halt_hangs(domain_id: int, tmp_path: Path) -> None:
+    with driver_bench(domain_id, tmp_path) as bench:
+        bench.transition("deactivate")
+        bench.robot.hang.set()
+        assert "unknown" in bench.call(Trigger, "stop").message
+        bench.robot.hang.clear()
+        bench.transition("activate")
+        assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
+
+
+def test_a_stop_without_a_connection_to_the_robot_is_no_success_and_is_kept(
+    domain_id: int, tmp_path: Path
+) -> None:
+    with driver_bench(domain_id, tmp_path) as bench:
+        bench.transition("deactivate", "cleanup")
+        answer = bench.call(Trigger, "stop")
+        assert (answer.success, answer.message) == (
+            False,
+            "unknown: the driver is not connected to its robot",
+        )
+        bench.transition("configure", "activate")
+        assert bench.robot.halts
+        bench.until(lambda s: s.mode == RobotState.STOPPED and s.halted)
+
+
+def test_a_stop_survives_deactivation_and_restart_until_a_reset(domain_id: int, tmp_path: Path) -> None:
+    with driver_bench(domain_id, tmp_path) as bench:
+        assert bench.call(Trigger, "stop").success
+        bench.transition("deactivate", "activate")
+        assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
+    with driver_bench(domain_id, tmp_path) as bench:
+        assert bench.until(lambda s: s.mode == RobotState.STOPPED).halted
+        assert bench.robot.halts, "the new driver did not halt the robot"
+        assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
+        assert bench.call(ResetStop, "reset").success
+        assert bench.send("mf(20);", "t2").result().outcome == "done"
+    with driver_bench(domain_id, tmp_path) as bench:
+        assert bench.until(lambda s: s.mode == RobotState.READY)
+
+
+def test_a_reset_of_a_busy_driver_leaves_a_later_stop(domain_id: int, tmp_path: Path) -> None:
+    with driver_bench(domain_id, tmp_path) as bench:
+        assert bench.call(Trigger, "stop").success
+        with bench.busy():
+            assert bench.call(ResetStop, "reset").success
+            assert bench.call(Trigger, "stop").success
+        bench.until(lambda state: state.mode == RobotState.STOPPED and state.halted)
+        assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
+
+
+def test_a_segment_that_waited_while_a_stop_was_reset_is_refused(domain_id: int, tmp_path: Path) -> None:
+    with driver_bench(domain_id, tmp_path) as bench:
+        assert bench.send("mf(20);", "before").result().outcome == "done"
+        with bench.busy():
+            waiting = bench.send("mf(20);", "waiting")
+            assert bench.call(Trigger, "stop").success
+            assert bench.call(ResetStop, "reset").success
+        assert waiting.result().error_code == ErrorCode.DRIVER_STOPPED
+        assert bench.send("mf(20);", "after").result().outcome == "done"
+
+
+def test_only_an_operator_resets_takes_over_and_confirms(domain_id: int, tmp_path: Path) -> None:
+    file = tmp_path / "principals.yaml"
+    file.write_text(principals(("ann", "operator", OPERATOR), ("arm", "robot", PROGRAM)))
+    with driver_bench(domain_id, tmp_path / "state", principals=str(file)) as bench:
+        assert bench.call(Trigger, "stop").success, "a stop needs no token"
+        for token in ("", PROGRAM):
+            refused = bench.call(ResetStop, "reset", token=token)
+            assert not refused.success
+            assert "operator" in refused.message
+        assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
+        assert bench.call(ResetStop, "reset", token=OPERATOR).success
+        assert bench.call(AcquireLease, "acquire_lease", owner="bridge").granted
+        take_over = {"owner": "other", "take_over": True}
+        assert not bench.call(AcquireLease, "acquire_lease", **take_over, token=PROGRAM).granted
+        assert bench.call(AcquireLease, "acquire_lease", **take_over, token=OPERATOR).granted
+        assert "operator" in bench.call(ConfirmSkill, "confirm", allow=True, token=PROGRAM).message
+        assert "wait" in bench.call(ConfirmSkill, "confirm", allow=True, token=OPERATOR).message
+
+
+def test_a_driver_that_is_shut_down_in_motion_says_so_at_once(domain_id: int, tmp_path: Path) -> None:
+    with driver_bench(domain_id, tmp_path, speed=1.0) as bench:
+        motion = bench.send("d(60);")
+        bench.until(lambda state: state.mode == RobotState.EXECUTING)
+        bench.transition("shutdown")
+        assert motion.result().error_code == ErrorCode.DRIVER_STOPPED
+        bench.until(lambda state: state.mode == RobotState.UNCONFIGURED, "late subscribers see it in motion")
+
+
+def test_a_motion_ends_with_its_task(domain_id: int, tmp_path: Path) -> None:
+    with driver_bench(domain_id, tmp_path, speed=1.0) as bench:
+        moving, waiting = bench.send("d(60);", "mine"), bench.send("d(60);", "mine", 1)
+        bench.until(lambda s: s.mode == RobotState.EXECUTING and s.queued == 1)
+        bench.publish(Task, "task", Task(task_id="another", phase=Task.ENDED))
+        bench.publish(Task, "task", Task(task_id="mine", phase=Task.ENDED))
+        for goal in (moving, waiting):
+            assert goal.result().error_code == ErrorCode.SEGMENT_CANCELLED
+        assert bench.robot.halts

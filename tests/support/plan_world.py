@@ -1,0 +1,105 @@
+"""One robot, one server and virtual time: what a plan of the bridge runs in, without ROS."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from bridge_doubles import FakeDriver, FakeSegment, FakeServer
+from manual_clock import ManualClock
+from timely_bridge.goals import TaskGoal
+from timely_bridge.outcome import Deadlines, TaskEnd
+from timely_bridge.plan_run import PlanRun, RunContext
+from timely_bridge.robot_lock import RobotLock
+from timely_interfaces.msg import SegmentReport
+
+from timely.client import Segment
+from timely.core.utility import NORMAL, TimeUtility
+
+PLAN = (FakeSegment("mf(100);", 2.0), FakeSegment("tc(90);", 3.0), FakeSegment("mu(40);", 1.0))
+TEXT = "mf(100);tc(90);mu(40);"
+GENEROUS = Deadlines(submit_s=20.0, segment_s=20.0, task_s=60.0, driver_s=20.0, cancel_s=20.0, report_s=20.0)
+"""Real seconds; no test comes near them."""
+
+
+class World:
+    """A robot, a server and time."""
+
+    def __init__(self, server: FakeServer, *, policy: str = "queue", **driver: Any) -> None:
+        self.time = ManualClock(100.0)
+        self.server = server
+        self.driver = FakeDriver(self.time.now, self.time.sleep, **driver)
+        self.lock = RobotLock(policy)
+        self.fleet_stopped = False
+        self.feedback: list[Segment] = []
+        self.begun: list[str] = []
+        self.disk = asyncio.Event()
+        """Is set while the disk takes what happens."""
+        self.disk.set()
+        self.notes: list[SegmentReport] = []
+        self.changes: list[tuple[str, bool, TaskEnd | None]] = []
+
+    def context(self, deadlines: Deadlines = GENEROUS) -> RunContext:
+        return RunContext(
+            cast(Any, self.server),
+            self.driver,
+            self.lock,
+            deadlines,
+            self.time,
+            "http://server",
+            lambda: self.fleet_stopped,
+        )
+
+    def plan_changed(self, run: PlanRun, end: TaskEnd | None) -> None:
+        self.changes.append((run.task_id, run.planned, end))
+
+    def beginning(self, run: PlanRun) -> None:
+        self.begun.append(run.task_id)
+
+    async def flush(self) -> None:
+        await self.disk.wait()
+
+    def segment_sent(self, segment: Segment) -> None:
+        self.feedback.append(segment)
+
+    def reported(self, report: SegmentReport) -> None:
+        self.notes.append(report)
+
+    def run(
+        self,
+        task: str = "go",
+        *,
+        utility: TimeUtility = NORMAL,
+        deadlines: Deadlines = GENEROUS,
+        name: str = "t1",
+        scene: str = "",
+    ) -> tuple[PlanRun, asyncio.Task[TaskEnd]]:
+        goal = TaskGoal(task, scene, "drone", "sim-drone", utility, "drone1", None, None)
+        run = PlanRun(name, goal, self.context(deadlines), self)
+        return run, asyncio.create_task(run.run())
+
+    async def until(self, what: Callable[[], bool], within_s: float = 120.0) -> None:
+        """Let virtual time pass until ``what`` holds."""
+        end = self.time.now() + within_s
+        while not what():
+            assert self.time.now() < end, "it never came to that"
+            await self.time.run_for(0.05)
+
+    async def end_of(self, task: asyncio.Task[TaskEnd]) -> TaskEnd:
+        await self.until(task.done)
+        return task.result()
+
+
+@asynccontextmanager
+async def world(server: FakeServer | None = None, **options: Any) -> AsyncIterator[World]:
+    made = World(server or FakeServer({"go": PLAN}), **options)
+    made.server("http://server")
+    try:
+        yield made
+    finally:
+        await made.driver.close()
+        if left := asyncio.all_tasks() - {asyncio.current_task()}:
+            _, left = await asyncio.wait(left, timeout=5.0)
+        assert not left, f"left behind: {left}"
