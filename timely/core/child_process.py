@@ -37,7 +37,6 @@ class ChildProcess:
     Ctrl-C in the terminal reaches the parent alone, which ends its children in order.
 
     Args:
-        name: its name in errors.
         environment: added to this process's own.
         log: file of its output; None keeps the output in a temporary file.
         where: the command that started it, for errors.
@@ -190,12 +189,6 @@ class ChildProcesses:
 
     Ctrl-C ends the block once. It is delayed while a child is being started, so that no child is left behind, and is
     ignored while the children are being ended.
-
-    Args:
-        prefix: of the name of the temporary folder.
-
-    Attributes:
-        folder: for their output and files.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -255,11 +248,7 @@ class ChildProcesses:
 
 
 def core_module_command(module: str, arguments: Sequence[str] = (), *, python: str = "") -> list[str]:
-    """The command that runs a module, or a script by its path, as a child of this process.
-
-    Args:
-        python: another interpreter.
-    """
+    """The command that runs a module, or a script by its path, as a child of this process."""
     return [python or sys.executable, "-m", "timely.core.child_process", module, *arguments]
 
 

@@ -30,7 +30,6 @@ class WakeLatencyRequest:
 
     Args:
         latency_us: the longest wake-up, microseconds; ``NO_LIMIT_US`` asks for nothing.
-        device: Linux's file, or another in tests.
     """
 
     def __init__(self, latency_us: int = NO_LIMIT_US, device: Path | None = None) -> None:

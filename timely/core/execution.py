@@ -27,10 +27,6 @@ class ExecutionTrack:
     Until a report says otherwise, segment k starts when it has reached the robot and segment k-1 has ended, and
     takes its expected execution time. Reports may come late, twice or in any order: a worse estimate never replaces a
     better one.
-
-    Args:
-        arrival_s: when the task arrived.
-        network_s: one-way delay to the robot, seconds.
     """
 
     def __init__(self, arrival_s: float, network_s: float = 0.0) -> None:

@@ -33,10 +33,7 @@ class JobSpec:
     Attributes:
         job_id: unique among live jobs.
         arrival_s: on the scheduler's clock, seconds.
-        hints: what the request said of itself.
-        prompt_tokens: length of the prompt, tokens.
         cached_tokens: prompt tokens expected in the prefix cache at arrival.
-        max_tokens: most output tokens.
         segment_tokens: longest segment of its skill set under this tokenizer (TimelyLLM section 4.4), tokens.
         segmented: parks at segment boundaries. Plain requests and the modes ``stream`` and ``whole`` do not.
         plain: an ordinary request that closes no segment; its reader needs each token when it has the one before.

@@ -59,9 +59,6 @@ def response_behind_promises_s(
     when a step is composed.
 
     Args:
-        spec: the new task.
-        lengths: of earlier segments.
-        limits: of the latest step.
         in_flight: that step, if it is not over. The table may count its prompts when it begins or when it ends.
     """
     if not table.promised.any():

@@ -244,8 +244,6 @@ class BackendRun:
     Attributes:
         records: one per task, in the order of arrival.
         end_s: time of the last event, seconds from the trace's origin.
-        profile: name of the profile or model that ran.
-        partial: the run was interrupted.
         counters: steps, tokens and the like, all deterministic on the simulator.
         series: columns over time (``t_s``, ``waiting``, ``running``, ``parked``, ``kv_used`` ...).
         journal: decisions in the compact form of ``timely.engines.replay_journal``; None when none was kept.

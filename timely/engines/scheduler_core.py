@@ -67,7 +67,6 @@ class Controller:
     Args:
         discipline: decides each step; can be switched at any time.
         speed: step times; learned online unless given.
-        journal: receives events and decisions; None to keep none.
         files: predictor files for the disciplines it is switched to.
         fallback: name of the discipline that takes over when another one raises an error; empty: the error is raised.
     """

@@ -82,16 +82,11 @@ class ScriptedEngine(Engine):
     Args:
         plans: task text -> its segments. A task that is not listed goes to ``planner``.
         planner: request -> its segments; None: the example of the skill set that is nearest to the task.
-        clock: seconds that steps and waits take.
-        discipline: name of the queue discipline.
-        mode: how segments leave, see ``timely.engines.base.Mode``.
         token_s: time of a decoding step with one sequence, seconds.
         sequence_s: what one more sequence adds to a step, seconds.
         prefill_token_s: what one prompt token adds to a step, seconds.
         max_batch, max_resident: sequences in a step, and with KV at once.
-        kv_blocks, block_tokens: size of the KV cache.
         token_budget, prefill_chunk: most tokens of a step, and most of one prompt in it.
-        predictors: predictor files for disciplines.
 
     Raises:
         UnknownName: no such discipline.

@@ -28,8 +28,6 @@ class ScriptedSegment:
     """One segment of a script.
 
     Attributes:
-        text: what the model would write.
-        execution_s: expected execution time, seconds.
         tokens: its length; None: from the length of the text.
         blocking: the plan goes on only when the robot has returned a value.
     """
@@ -59,7 +57,6 @@ def script_segments(
 
     Args:
         plans: task text -> its segments.
-        planner: for tasks that are not listed.
 
     Raises:
         InvalidInput: the script is empty.

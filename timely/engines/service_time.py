@@ -143,7 +143,6 @@ class ServiceTime:
 
         Args:
             limits: of the latest step; None before the first one.
-            in_flight: that step, if it is not over.
             ahead: of requests that come before it; they are in the table while the prediction is made.
         """
         spec = self._mean_spec(RequestHints(utility=utility), now)

@@ -114,9 +114,6 @@ class NameGuide:
 
         The bits stay as they are if none would remain, or if no name fits the argument.
 
-        Args:
-            plan: the text of the plan so far.
-
         Returns:
             Whether a bit was cleared.
         """

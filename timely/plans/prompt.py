@@ -31,8 +31,6 @@ def build_prompt(
     """The prompt for one task. Each field is one line, and no text can forge another field.
 
     Args:
-        task: the task in words.
-        scene: the robot's view in words.
         examples: include the skill set's examples. A model trained for the skill set needs none.
         history: for a re-plan, the failed plan, the failure and the executed calls.
         fixed_part: ``fixed_prompt_part``, if the caller has it: it takes most of the time.

@@ -54,11 +54,9 @@ class DroneWorld:
     """A drone in a room. It does the skills of the skill set ``drone``.
 
     Attributes:
-        things: the objects in the room.
         facts: answers of ``probe``. The first fact whose words are all in the question is the answer.
         x, y, z: cm from the start; x forward, y right.
         heading_deg: clockwise from the start.
-        skills: the executed skills, in order.
         nearest_cm: smallest distance to each thing so far.
     """
 

@@ -68,12 +68,8 @@ class EngineLoad:
     """An engine as a router sees it when a task arrives.
 
     Attributes:
-        table: the jobs of the engine.
-        speed: its step times.
         cached_tokens: of the task's prompt, in its prefix cache.
         free_blocks: KV blocks that can be taken without an eviction; ``blocks`` of all.
-        block_tokens: tokens a KV block holds.
-        max_batch: most sequences in a step.
     """
 
     table: QueueColumns

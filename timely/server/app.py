@@ -50,7 +50,6 @@ def create_task_app(
     """The application of a service, which may have started.
 
     Args:
-        registry: as for ``create_app``.
         hosts: names of this server that a client may use, beside its addresses and its host name.
     """
     settings = service.settings

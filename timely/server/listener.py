@@ -97,12 +97,7 @@ def tls_files(certificate: Path | None, key: Path | None, client_ca: Path | None
 
 
 class RenewedCertificate:
-    """Gives new connections the certificate as its files have it now. Files that cannot be used change nothing.
-
-    Args:
-        files: as the context has them.
-        context: of the server's connections.
-    """
+    """Gives new connections the certificate as its files have it now. Files that cannot be used change nothing."""
 
     def __init__(self, files: TlsFiles, context: ssl.SSLContext) -> None:
         self._files = files

@@ -25,9 +25,6 @@ class ServerThread:
         with ServerThread(create_app(engine)) as server:
             client = TimelyClient(server.url)
 
-    Args:
-        start_timeout_s: longest start of the engine, seconds.
-
     Raises:
         EngineFailed: the server did not start.
     """

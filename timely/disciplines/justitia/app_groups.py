@@ -50,12 +50,9 @@ class App:
     Attributes:
         name: as in its requests; empty for a request of its own.
         kind: its type, empty likewise.
-        number: instances are numbered as they open.
         first: its first request: what its cost was predicted from.
-        cost: predicted cost of the whole.
         tag: its place in the order; what it means is the discipline's.
         allowance: most requests; requests, live: those so far, and those not over.
-        served_cost: cost of its requests that are over.
         promised: whether it said how many requests it would send.
         spoilt: a request did not run to its end, so the instance's cost teaches nothing.
     """
@@ -156,7 +153,6 @@ class AppAccounts:
     Args:
         costs: predicts what an application will cost in all; learned while serving when left out.
         cost: what one request costs, from its prompt and output tokens.
-        idle_s: see this module.
     """
 
     def __init__(

@@ -58,11 +58,7 @@ class AppCosts(Protocol):
 
 
 class OnlineAppCosts:
-    """Running means while serving: of the cost by application type, and of output length for the rest.
-
-    Args:
-        cost: of one request.
-    """
+    """Running means while serving: of the cost by application type, and of output length for the rest."""
 
     def __init__(self, cost: CostModel) -> None:
         self._cost = cost
@@ -255,9 +251,7 @@ class TrainedAppCosts:
     """Trained models by application type; types without one are learned while serving.
 
     Args:
-        models: by application type.
         unit: name of the cost they predict (``kv`` or ``weighted``), kept in the file.
-        fallback: for all other types.
     """
 
     def __init__(self, models: Mapping[str, AppCostModel], unit: str, fallback: AppCosts) -> None:

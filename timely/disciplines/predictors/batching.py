@@ -35,7 +35,6 @@ class PredictionStage(Generic[Item]):
     Attributes:
         latency_s: time of one call of the predictor, whatever the size of its batch, seconds.
         batch: most requests in a call. With ``immediate``, 1 is the paper's "each incoming request individually".
-        batching: when a call is made.
         max_wait_s: longest that ``full`` waits for a batch to fill, seconds.
 
     Raises:

@@ -61,7 +61,6 @@ class TextClassifier:
     Args:
         embedder: gave the vectors it was trained on.
         weights: shape ``(dim, classes)``. bias: shape ``(classes,)``.
-        note: what it was trained on, for records.
     """
 
     ARRAYS: ClassVar[tuple[str, ...]] = ("weights", "bias")

@@ -24,8 +24,6 @@ class DistilBertClassifier:
 
     Args:
         folder: config, tokenizer and ``model.safetensors`` as ``save_pretrained`` writes them.
-        classes: how many classes it must have, if that matters.
-        device: where it runs, as torch names it.
 
     Raises:
         Unsupported: transformers or torch is not installed.

@@ -59,7 +59,6 @@ class HashEmbedder:
     Short words weigh less, which does for a frequency table without having to learn one.
 
     Args:
-        dim: number of buckets.
         seed: of the hash function: equal seeds give equal vectors on every machine.
     """
 

@@ -145,7 +145,6 @@ class RequestAnnotator:
     """Fills in what requests do not bring, as far as the discipline in use reads it.
 
     Args:
-        predictors: what there is to predict with.
         record: receives every assignment and every override as plain data.
     """
 

@@ -134,8 +134,6 @@ class UrgencyService:
         """Give a request its urgency level: the operator's, else the one that it brought, else the predicted one.
 
         Args:
-            now: seconds, for the record.
-            guess: what ``guess`` said of its text.
             bound: a predicted level is not less urgent than this.
 
         Raises:

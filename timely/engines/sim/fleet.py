@@ -18,17 +18,7 @@ from timely.routing.routers import Router
 
 
 class SimFleet:
-    """Runs tasks to their end on several engines.
-
-    Args:
-        options: of every engine.
-        profiles: step times and sizes, one an engine.
-        router: chooses the engine of each task.
-        repeat_steps: as for ``Simulator``.
-
-    Attributes:
-        task_counts: number of tasks that each engine got.
-    """
+    """Runs tasks to their end on several engines."""
 
     def __init__(
         self,

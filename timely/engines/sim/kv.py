@@ -123,12 +123,7 @@ class Holding:
 
 
 class BlockPool:
-    """All KV blocks of the engine.
-
-    Args:
-        capacity: blocks in all.
-        block_tokens: tokens a block holds.
-    """
+    """All KV blocks of the engine."""
 
     __slots__ = (
         "_idle",

@@ -55,7 +55,6 @@ class Memory:
     """Block accounting between the job table, which disciplines read, and the block pool.
 
     Args:
-        capacity: KV blocks.
         options: its ``eviction``, ``warm_prefixes`` and ``keep_prefixes``.
     """
 

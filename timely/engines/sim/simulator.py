@@ -35,7 +35,6 @@ class Simulator:
     """Runs tasks to their end on a virtual clock.
 
     Args:
-        options: how; see ``ReplayOptions``.
         profile: step times and sizes; loaded by ``options.profile`` unless given.
         repeat_steps: take steps that decide nothing new without asking; off, every step is composed. The result
             is the same, sooner.

@@ -43,8 +43,6 @@ class Speculation:
 
     Args:
         drafts: draft tokens a round; 0 speculates not at all.
-        terms: what drafting and verifying cost.
-        seed: of everything drawn.
 
     Raises:
         InvalidInput: a number of drafts that makes no sense.

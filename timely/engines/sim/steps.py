@@ -52,13 +52,9 @@ class Steps:
     """Runs one step after the other; the agenda has the end of the one in flight.
 
     Args:
-        live: all tasks in the engine.
         close_segment: a job has reached its boundary; returns whether that was its last one.
         finish: these jobs have closed their last segment. It is called once a step, as in vLLM, so they leave together
             and after all others have parked.
-        repeat_steps: take steps that decide nothing new without asking; the result is the same, sooner.
-        next_arrival_s: time of the next task from outside the agenda, seconds.
-        drift: what step times are multiplied by at a time, seconds.
 
     Raises:
         InvalidInput: a nonsensical option.

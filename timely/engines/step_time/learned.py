@@ -216,9 +216,6 @@ class StepLearner:
 
     With asynchronous scheduling the end of a step is seen when the next one is launched. Launching prompts takes long,
     and their time is seen in the step before them. The sum is right, so these steps are learned as one, their mean.
-
-    Args:
-        observe: ``LearnedSpeed.observe``, or another's.
     """
 
     def __init__(self, observe: Callable[[float, float, float, float, float, float], None]) -> None:

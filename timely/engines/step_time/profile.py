@@ -175,7 +175,6 @@ class StepTime:
             decodes: decoding sequences; prefills: sequences with a chunk of prompt.
             prefill_squares: sum over chunks of (end of chunk)^2 - (its begin)^2, tokens squared.
             context_tokens: sum over decoding sequences of the tokens they attend to.
-            drafts: draft tokens verified in the step.
         """
         sequences = decodes + prefills
         time = self._base + self._sequence * sequences

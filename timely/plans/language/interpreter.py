@@ -62,8 +62,6 @@ class Invocation:
 
     Attributes:
         skill: full name.
-        args: plain values, in order.
-        text: the call as written.
         at: offset of the call in the plan.
     """
 

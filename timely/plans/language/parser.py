@@ -57,7 +57,6 @@ class SegmentParser(PlanTree):
     """Parses one plan as its segments arrive, each inside the blocks that are open.
 
     Args:
-        skill_set: defines language and skills.
         fragment: the text may start inside blocks. Then ``}`` and ``:{`` may lack their opening brace.
 
     After an error the parser's state is undefined, and the plan is over.

@@ -39,7 +39,6 @@ class Boundary:
 
     Attributes:
         end: offset of its end from the start of the text.
-        text: the whole segment.
         blocking: it uses a skill whose value the generation waits for.
         skills: full names of its skills, in order; unknown names as written.
     """

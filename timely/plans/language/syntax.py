@@ -29,8 +29,6 @@ class Call:
 
     Attributes:
         skill: full name (``move_forward``), also if the plan has the abbreviation.
-        args: the arguments in order.
-        text: the call as written.
         at: offset of its first character in the plan.
         depth: number of blocks around it.
         loops: number of loops among those blocks.

@@ -105,8 +105,6 @@ class Principal:
 
     Attributes:
         agents: patterns of the robots it may command and report on; ``*`` is every robot.
-        claims: limits of its requests.
-        limits: how much of the server it may use.
         overrides_tokens: acts on any task without the task's token.
         named: identified by a token; its applications get its name as a prefix.
     """
@@ -186,7 +184,6 @@ class PrincipalRegistry:
     Args:
         path: a YAML list of principals, or None.
         api_key: a token of a principal ``api-key`` with every role, or None.
-        clock: measures the time between two looks at the file.
 
     Raises:
         InvalidInput: the file cannot be used, or the key is too short.

@@ -37,7 +37,6 @@ class Sessions:
 
     Args:
         registry: the principals; None where every client is local.
-        clock: measures the lifetime.
     """
 
     def __init__(self, registry: PrincipalRegistry | None, clock: Clock) -> None:

@@ -24,8 +24,6 @@ class TokenBucket:
     """Permits so many requests a second, and ``burst`` at once.
 
     Args:
-        rate_per_s: requests a second in the long run.
-        now: the time, seconds.
         level: permits at a time; by default as many as there can be.
     """
 
@@ -53,11 +51,7 @@ class TokenBucket:
 
 
 class Usage:
-    """Requests, KV cache and connections of all principals. Limits are those of the file as it is at the moment.
-
-    Args:
-        clock: fills the buckets.
-    """
+    """Requests, KV cache and connections of all principals. Limits are those of the file as it is at the moment."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -89,7 +83,6 @@ class Usage:
         """Count a request for generations.
 
         Args:
-            live_plans: counts the generations of the principal.
             generations: that the request adds.
             end_s: the expected time until one of the principal's generations ends, seconds; None: not known.
 
@@ -134,7 +127,6 @@ class Usage:
         """Check that a principal may hold so much more KV cache.
 
         Args:
-            held_tokens: counts what its generations may hold already.
             tokens: what a request adds.
             end_s: the expected time until one of the principal's generations ends, seconds; None: not known.
 

@@ -38,8 +38,6 @@ class AccessControl:
 
     Args:
         registry: the principals; None makes every client the principal ``local``.
-        sessions: of the live page.
-        usage: counts the connections of each principal.
         recorder: keeps requests without a principal in the audit log.
         hosts: further names of this server, as in the header ``Host``.
         max_header_bytes: of the path, the query and the header fields of a request.

@@ -122,7 +122,6 @@ class _Body:
 
     Args:
         limits: counts the bytes of all bodies; None leaves this one out.
-        limit: most bytes.
     """
 
     def __init__(self, limits: BodyLimit | None, limit: int) -> None:

@@ -13,7 +13,6 @@ class OpenAIAnswer:
     """Passes an answer on, its head together with its first body.
 
     Args:
-        send: of the client.
         engine_died: whether the engine has died since the request was passed on.
 
     Attributes:

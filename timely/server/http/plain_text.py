@@ -22,11 +22,7 @@ CHAT_FIELDS = ("messages", "tools", "functions", "documents", "chat_template_kwa
 
 
 class PlainText:
-    """Replaces the special tokens of one tokenizer.
-
-    Args:
-        special_texts: as in ``Engine.special_texts``.
-    """
+    """Replaces the special tokens of one tokenizer."""
 
     def __init__(self, special_texts: frozenset[str]) -> None:
         longest_first = sorted(special_texts, key=lambda text: (-len(text), text))

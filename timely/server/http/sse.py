@@ -71,7 +71,6 @@ class EventStream(_Stream):
     """Streams a task's events from ``after`` on.
 
     Args:
-        with_token: the reader has the task's token.
         first: sent in place of event ``after``; only this reader may see it.
     """
 
@@ -97,12 +96,7 @@ class EventStream(_Stream):
 
 
 class StopEvents(_Stream):
-    """Streams the stop and the reset of the fleet to a bridge with these robots.
-
-    Args:
-        principal: name of the principal that follows.
-        bridge: identity of the bridge; empty if it has none.
-    """
+    """Streams the stop and the reset of the fleet to a bridge with these robots."""
 
     def __init__(self, service: TaskService, principal: str, agents: Collection[str], bridge: str) -> None:
         super().__init__(service, {})

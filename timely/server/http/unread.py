@@ -46,7 +46,6 @@ class UnreadWatch:
 
     Args:
         connection: the TCP connection. TLS above it has a buffer of its own, which grows only while this one is full.
-        limit_s: as of ``UnreadTime``.
         give_up: called once, when the client has had its time.
     """
 

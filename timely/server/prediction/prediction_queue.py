@@ -23,13 +23,7 @@ _Waiting = tuple[Arrival, asyncio.Future[Annotation]]
 
 
 class PredictionQueue:
-    """Annotates every request of one server before it is queued.
-
-    Args:
-        annotator: calls the predictors and records the annotations.
-        settings: how predictions are batched.
-        clock: measures how long requests have waited.
-    """
+    """Annotates every request of one server before it is queued."""
 
     def __init__(self, annotator: RequestAnnotator, settings: ServerSettings, clock: AsyncClock) -> None:
         self._annotator = annotator

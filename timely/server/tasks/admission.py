@@ -45,14 +45,7 @@ class TaskRobot:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Looks up names, builds the prompt and fills in predictions.
-
-    Attributes:
-        engine: says how long a prompt may be.
-        catalogue: skill sets and robot profiles by name.
-        predictions: urgency and length for requests without them.
-        settings: limits.
-    """
+    """Looks up names, builds the prompt and fills in predictions."""
 
     engine: EngineClient
     catalogue: Catalogue
@@ -70,9 +63,6 @@ class Admission:
         arrival_s: float,
     ) -> tuple[Task, GenerationRequest]:
         """The task of a request, and its generation; a predicted urgency obeys the principal's claims, too.
-
-        Args:
-            arrival_s: when it came, seconds.
 
         Raises:
             TooLarge: the prompt is too long.

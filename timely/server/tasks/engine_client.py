@@ -36,8 +36,6 @@ class EngineClient:
 
     Args:
         engine: the engine; its generations are read without this class.
-        settings: the deadlines.
-        clock: measures the age of a snapshot.
     """
 
     def __init__(self, engine: Engine, settings: ServerSettings, clock: AsyncClock) -> None:

@@ -21,9 +21,6 @@ LIMIT_ANSWERS = 4.0
 class EngineHeartbeat:
     """Asks an engine again and again.
 
-    Args:
-        floor_s: the least limit, seconds.
-
     Attributes:
         answered_s: when the last question was sent that got an answer, seconds on the clock.
     """

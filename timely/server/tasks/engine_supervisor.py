@@ -25,7 +25,6 @@ class EngineSupervisor:
     """Watches one engine.
 
     Attributes:
-        deaths: how often the engine has died.
         problem: why it does not run; empty while it does.
         discipline: what was switched to; a new engine starts with its own default.
         on_death: called for each death before the engine is started again, with the time at which the engine last

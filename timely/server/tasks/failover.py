@@ -15,12 +15,7 @@ from timely.server.tasks.task import Ending, Task
 
 
 class EngineFailover:
-    """Decides how a task goes on when the engine died.
-
-    Args:
-        recorder: receives each death of the engine.
-        clock: the server's.
-    """
+    """Decides how a task goes on when the engine died."""
 
     def __init__(self, engine: EngineClient, recorder: TaskRecorder, clock: AsyncClock) -> None:
         self._engine = engine

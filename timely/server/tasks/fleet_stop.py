@@ -73,10 +73,6 @@ def _name_view(bridges: Mapping[str, _RobotStop]) -> dict[str, Any]:
 class FleetStop:
     """The latch, its followers and the acknowledgements.
 
-    Args:
-        clock: measures deadlines and delays.
-        file: keeps the latch and the robots over a restart.
-
     Attributes:
         roster: the robots that every stop must reach.
     """
@@ -274,9 +270,6 @@ class FleetStop:
     @contextmanager
     def following(self, principal: str, agents: Collection[str], bridge: str = "") -> Iterator[StopFollower]:
         """Count a bridge and its robots while its event stream is open.
-
-        Args:
-            bridge: its identity; empty if it has none.
 
         Raises:
             InvalidInput: no robots.

@@ -38,16 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskLifecycle:
-    """Runs the coroutines of all tasks.
-
-    Args:
-        engine: generates the plans.
-        table: the tasks by id.
-        recorder: receives every change.
-        log: keeps what a later life of the server needs.
-        settings: limits and times.
-        clock: the engine's axis; grace, retention and expiry are measured on it.
-    """
+    """Runs the coroutines of all tasks."""
 
     def __init__(
         self,

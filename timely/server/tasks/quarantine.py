@@ -22,11 +22,7 @@ TRIAL_S = 30.0
 
 
 class Quarantine:
-    """Counts the deaths of the engine by task.
-
-    Args:
-        clock: the server's.
-    """
+    """Counts the deaths of the engine by task."""
 
     def __init__(self, clock: AsyncClock) -> None:
         self._clock = clock
@@ -41,7 +37,6 @@ class Quarantine:
         """Count a death.
 
         Args:
-            tasks: those that the engine had.
             worked_s: when the engine last worked; it computed no task that came later.
             parks: a generation parks while its robot is busy.
         """

@@ -30,12 +30,8 @@ ANONYMOUS_PER_S, ANONYMOUS_BURST = 1.0, 100
 class TaskRecorder:
     """Counts and logs; changes no task.
 
-    Args:
-        clock: gives the times of the logs.
-
     Attributes:
         arrivals: requests for plans since the start, refused ones included.
-        mode: how the engine sends segments.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -41,16 +41,7 @@ UNREADABLE = Ending("failed", "interrupted", f"{OTHER_SOURCE}, in which its segm
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Makes tasks of records.
-
-    Attributes:
-        admission: builds tasks.
-        lifecycle: goes on with them.
-        table: receives them.
-        log: forgets those that are over.
-        usage: receives what principals requested.
-        settings: how long ended tasks are kept.
-    """
+    """Makes tasks of records."""
 
     admission: Admission
     lifecycle: TaskLifecycle
@@ -60,11 +51,7 @@ class Recovery:
     settings: ServerSettings
 
     async def restore(self, records: Sequence[Record], now: float, *, stopped: bool) -> None:
-        """Bring back all tasks that are not over for longer than their retention.
-
-        Args:
-            stopped: the fleet is stopped, so that no plan goes on.
-        """
+        """Bring back all tasks that are not over for longer than their retention."""
         for record in records:
             if record["kind"] == "task":
                 self._count_request(record)

@@ -38,10 +38,6 @@ class RobotRoster:
 
     Attributes:
         incomplete: robots are missing, because there were over ``MAX_ROBOTS`` or the file could not be read.
-        disk: brings the robots to the file.
-
-    Args:
-        file: keeps the robots over a restart.
     """
 
     def __init__(self, file: StopFile) -> None:

@@ -257,10 +257,6 @@ class TaskService:
     ) -> None:
         """Check that a task would be served in time behind those that were admitted or are checked before it.
 
-        Args:
-            network_s: to its robot, seconds.
-            arrival_s: when it came, seconds.
-
         Raises:
             Overloaded: it would not.
         """

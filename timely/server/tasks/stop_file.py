@@ -99,7 +99,6 @@ class SavedState:
 
     Args:
         snapshot: a call that writes the present state, as those of ``StopFile``.
-        name: of the state, for the log.
 
     Attributes:
         is_saved: the disk has the present state.

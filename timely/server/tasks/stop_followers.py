@@ -24,11 +24,7 @@ class StopFollower:
     """One stream.
 
     Attributes:
-        principal: name of the principal that opened it.
-        bridge: identity of the bridge; empty if it has none.
-        robots: the robots of the bridge.
         token: proves that an acknowledgement comes from the reader of this stream, and is of the latest stop.
-        wake: set when there is something to send.
         displaced: the stream ends, because a newer one took its place.
     """
 

@@ -23,15 +23,7 @@ ENDING_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class StopService:
-    """Stops the fleet, records acknowledgements, resets the stop.
-
-    Attributes:
-        latch: the latched stop.
-        tasks: the tasks that a stop ends.
-        lifecycle: ends them.
-        recorder: receives every change.
-        settings: the longest wait for acknowledgements.
-    """
+    """Stops the fleet, records acknowledgements, resets the stop."""
 
     latch: FleetStop
     tasks: TaskTable

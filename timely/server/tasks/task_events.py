@@ -22,11 +22,7 @@ def server_task_event_bytes(event_id: int, name: str, data: Mapping[str, Any]) -
 
 
 class TaskEvents:
-    """Events numbered from 1, without gaps.
-
-    Args:
-        limit: most events of a task.
-    """
+    """Events numbered from 1, without gaps."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -111,11 +111,6 @@ class TaskLog:
     A record is with the operating system when ``write`` returns, so it survives the end of the process. A thread
     brings records to the disk, several at once. ``durable`` waits for it.
 
-    Args:
-        folder: of the log; None keeps nothing.
-        clock: the server's.
-        flush_segments: a segment is on the disk before it is sent.
-
     Attributes:
         segment_costs_s: by how much the log has delayed the latest segments, seconds.
         problem: why the last record could not be kept; empty if it could.
@@ -362,11 +357,7 @@ class TaskLog:
             self._catch_up(self._open_folder)
 
     def task(self, task: Task, bucket: BucketLevel | None = None) -> None:
-        """A task was admitted. If the disk refuses the record, ``problem`` says why, and it is not kept.
-
-        Args:
-            bucket: what its principal may still request.
-        """
+        """A task was admitted. If the disk refuses the record, ``problem`` says why, and it is not kept."""
         annotation = task.annotation
         urgency = annotation.urgency if annotation is not None else None
         self.write(

@@ -29,11 +29,8 @@ class HeldPlace:
     """What a request takes that is no task, or no task yet.
 
     Attributes:
-        owner: name of its principal.
         kv_tokens: KV cache that it may hold, tokens; 0: not counted.
-        request: for a task.
         network_s: to the robot of that task, once it was looked up, seconds.
-        over: set when the place is free again.
     """
 
     owner: str
@@ -45,11 +42,7 @@ class HeldPlace:
 
 
 class TaskTable:
-    """Every task that clients may still ask for.
-
-    Args:
-        settings: how many tasks are admitted, and how many ended ones are kept.
-    """
+    """Every task that clients may still ask for."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.recent: deque[Task] = deque(maxlen=MAX_RECENT)

@@ -61,7 +61,6 @@ class EventLog:
 
     Args:
         path: of the file; None writes nothing.
-        clock: gives ``t_s``.
 
     Raises:
         InvalidInput: the file cannot be opened.

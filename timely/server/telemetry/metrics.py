@@ -67,11 +67,7 @@ def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Met
 
 
 class ServerMetrics:
-    """All metrics of one application, in a registry of its own.
-
-    Args:
-        outcomes: that a task may have.
-    """
+    """All metrics of one application, in a registry of its own."""
 
     def __init__(self, outcomes: Collection[str] = ()) -> None:
         self.registry = CollectorRegistry()

@@ -42,7 +42,6 @@ class TaskTraces:
 
     Args:
         endpoint: URL of a collector, such as ``http://127.0.0.1:4318/v1/traces``.
-        clock: the server's.
 
     Raises:
         Unsupported: OpenTelemetry is not installed.

@@ -33,9 +33,6 @@ def measure_ros_latency(
 ) -> dict[str, float]:
     """One run: every robot executes one plan of so many segments, all of them at once.
 
-    Args:
-        wake_latency_us: the bridge's parameter.
-
     Returns:
         ``p50_ms``, ``p99_ms``, ``max_ms`` and ``segments``.
 

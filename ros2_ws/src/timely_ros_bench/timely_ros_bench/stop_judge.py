@@ -113,11 +113,7 @@ def _falsehood(claim: StopClaim, brake_s: float, moving: Sequence[float]) -> str
 
 
 class RobotLogReader:
-    """Reads the log of a robot while it grows, out of the files of its emulator's lives.
-
-    Args:
-        files: the files, to which others may be added.
-    """
+    """Reads the log of a robot while it grows, out of the files of its emulator's lives."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._files = files

@@ -69,9 +69,6 @@ class DdsCut:
     """The switches of one program.
 
     Args:
-        library: from ``build``.
-        file: where the switch is kept.
-        domain: ROS domain of the program.
         state: folder of the files that a disk which hangs does not write.
     """
 

@@ -16,11 +16,7 @@ TASK = {"task": f"mf(20);@{STALL_TOKENS}", "skill_set": "drone", "robot": "tello
 
 
 class Overload:
-    """Requests plans until ``end``. No program reads them, so the server cancels each after its grace.
-
-    Args:
-        url: of the server, which may be away.
-    """
+    """Requests plans until ``end``. No program reads them, so the server cancels each after its grace."""
 
     def __init__(self, url: str) -> None:
         self._address = urlsplit(url).netloc

@@ -16,11 +16,7 @@ class ServerTask:
 
 
 class ServerLog:
-    """Collects the server's log over its restarts; the server deletes files whose tasks it has forgotten.
-
-    Args:
-        state_dir: the server's.
-    """
+    """Collects the server's log over its restarts; the server deletes files whose tasks it has forgotten."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / "tasks"

@@ -18,10 +18,7 @@ class FaultTally:
 
     Attributes:
         rounds: that were played. faults: in them; a pair has two.
-        failed_rounds: with a violation or a lost task.
         held: how often a robot waited for its next segment in the state HOLDING.
-        restarts: of processes.
-        cases: a line for each violation.
     """
 
     rounds: int = 0
