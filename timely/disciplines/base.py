@@ -251,7 +251,3 @@ class Discipline(ABC):
         bound = float(job.table.segment_bound[job.row])
         context_s = float(job.table.prefill_left[job.row]) * speed.prefill_token_s
         return 2.0 * bound * speed.token_s + context_s + job.spec.hints.network_s + 0.05
-
-    def state(self) -> dict[str, float | int | str]:
-        """A few numbers worth showing (queue lengths, virtual time ...)."""
-        return {}

@@ -199,9 +199,6 @@ class QueueDiscipline(Discipline):
         self._evicted_queue.remove(job.job_id)
         self._asleep.discard(job.job_id)
 
-    def state(self) -> dict[str, float | int | str]:
-        return {"waiting": len(self._fresh), "evicted": len(self._evicted_queue) + len(self._asleep)}
-
     def _enqueue(self, job: Job, now: float) -> None:
         table, row = job.table, job.row
         if float(table.resume_s[row]) > now:

@@ -132,20 +132,22 @@ def test_an_endless_application_cannot_keep_its_early_place() -> None:
     tags = []
     for number in range(3 * ALLOWANCE):
         job = hall.arrive(f"e{number}", "endless")
-        tags.append(discipline.book.of(job.job_id).tag)
+        tags.append(discipline.accounts.of(job.job_id).tag)
         hall.step()
         hall.finish(f"e{number}")
     assert sorted(tags) == tags
     assert len(set(tags)) == 3
-    assert tags[ALLOWANCE] >= tags[0] + discipline.book.of(hall.arrive("last", "endless").job_id).cost * 0.9
+    assert (
+        tags[ALLOWANCE] >= tags[0] + discipline.accounts.of(hall.arrive("last", "endless").job_id).cost * 0.9
+    )
 
 
 def test_more_requests_than_promised_are_a_new_instance() -> None:
     discipline = Justitia(capacity_tokens=100.0)
     hall = Hall(discipline)
-    first = discipline.book.of(hall.arrive("a", "x", app_requests=2).job_id)
-    assert discipline.book.of(hall.arrive("b", "x", app_requests=2).job_id) is first
-    second = discipline.book.of(hall.arrive("c", "x", app_requests=2).job_id)
+    first = discipline.accounts.of(hall.arrive("a", "x", app_requests=2).job_id)
+    assert discipline.accounts.of(hall.arrive("b", "x", app_requests=2).job_id) is first
+    second = discipline.accounts.of(hall.arrive("c", "x", app_requests=2).job_id)
     assert second is not first
     assert second.tag == first.tag + second.cost, "it begins where the first would have ended"
 
@@ -155,22 +157,21 @@ def test_an_application_that_sends_fewer_than_promised_is_forgotten() -> None:
     hall = Hall(discipline)
     hall.arrive("a", "x", app_requests=100)
     hall.finish("a")
-    assert len(discipline.book) == 1
+    assert len(discipline.accounts) == 1
     hall.now = 11.0
     hall.arrive("b", "y", app_requests=1)
-    assert len(discipline.book) == 1, "x is gone, y is there"
+    assert len(discipline.accounts) == 1, "x is gone, y is there"
     hall.finish("b")
-    assert len(discipline.book) == 0
-    assert discipline.state()["apps"] == 0
+    assert len(discipline.accounts) == 0
 
 
 def test_a_pause_within_the_idle_time_keeps_the_instance() -> None:
     discipline = Justitia(AppAccounts(idle_s=10.0))
     hall = Hall(discipline)
-    app = discipline.book.of(hall.arrive("a", "x").job_id)
+    app = discipline.accounts.of(hall.arrive("a", "x").job_id)
     hall.finish("a")
     hall.now = 9.0
-    assert discipline.book.of(hall.arrive("b", "x").job_id) is app
+    assert discipline.accounts.of(hall.arrive("b", "x").job_id) is app
 
 
 def test_costs_are_learned_by_type_from_instances_that_ran_to_their_end() -> None:
@@ -180,9 +181,9 @@ def test_costs_are_learned_by_type_from_instances_that_ran_to_their_end() -> Non
     for _ in range(10):
         hall.step()
     hall.finish("a", "stop")  # as vLLM calls it
-    assert discipline.book.of(hall.arrive("b", "chat/2", app_requests=1).job_id).cost == 1050.0
+    assert discipline.accounts.of(hall.arrive("b", "chat/2", app_requests=1).job_id).cost == 1050.0
     hall.finish("b", "cancelled")
-    assert discipline.book.of(hall.arrive("c", "chat/3", app_requests=1).job_id).cost == 1050.0
+    assert discipline.accounts.of(hall.arrive("c", "chat/3", app_requests=1).job_id).cost == 1050.0
 
 
 def test_requests_of_their_own_share_what_is_learned_of_their_length() -> None:
@@ -193,7 +194,7 @@ def test_requests_of_their_own_share_what_is_learned_of_their_length() -> None:
         for _ in range(20):
             hall.step()
         hall.finish(f"a{number}")
-    cost = discipline.book.of(hall.arrive("b", prompt_tokens=500, expected_tokens=None).job_id).cost
+    cost = discipline.accounts.of(hall.arrive("b", prompt_tokens=500, expected_tokens=None).job_id).cost
     assert cost == pytest.approx(500 * 20 + 200, rel=0.05)
 
 
@@ -289,13 +290,13 @@ def test_srjf_serves_the_least_remaining_application() -> None:
         hall.arrive(f"x.{number}", "x", app_requests=4, expected_tokens=50.0)
     hall.arrive("y.0", "y", app_requests=2, expected_tokens=60.0)
     hall.arrive("y.1", "y", expected_tokens=60.0)
-    tag = hall.discipline.book.of("y.0").tag  # type: ignore[attr-defined]
-    assert tag < hall.discipline.book.of("x.0").tag  # type: ignore[attr-defined]
+    tag = hall.discipline.accounts.of("y.0").tag  # type: ignore[attr-defined]
+    assert tag < hall.discipline.accounts.of("x.0").tag  # type: ignore[attr-defined]
     assert hall.step() == ["y.0"]
     for _ in range(200):
         hall.step()
     hall.finish("y.0")
-    assert hall.discipline.book.of("y.1").tag == 0.0, "more served than predicted: about to end"  # type: ignore[attr-defined]
+    assert hall.discipline.accounts.of("y.1").tag == 0.0, "more served than predicted: about to end"  # type: ignore[attr-defined]
     assert drain(hall)[0] == "y.1"
 
 
@@ -331,9 +332,9 @@ def test_an_endless_application_and_endless_names_keep_a_bounded_state() -> None
         hall.finish(f"e{number}")
         hall.finish(f"o{number}")
     # One second a round: what has been idle for less than two minutes, and the endless one.
-    assert 100 < len(discipline.book) <= 122
-    assert len(discipline.book._idle) <= 122
-    assert not discipline.book._of
+    assert 100 < len(discipline.accounts) <= 122
+    assert len(discipline.accounts._idle) <= 122
+    assert not discipline.accounts._of
     costs = OnlineAppCosts(predictor_kv_token_time)
     for number in range(MAX_KINDS + 500):
         costs.learn(f"t{number}", JobSpec(number, 0.0), 5.0)

@@ -57,5 +57,5 @@ def test_an_application_is_learned_from_when_all_its_requests_are_over(sync_engi
         sync_engine.add(f"part{number}", "Merge these pages.", 5, timely)
     sync_engine.run()
     assert "merge" in justitia.costs._means
-    assert len(justitia.book) == 0
+    assert len(justitia.accounts) == 0
     switch(sync_engine, "timely")

@@ -12,7 +12,7 @@ sends is forgotten. Absurd numbers are refused at arrival.
 
 import math
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 from timely.core.errors import InvalidInput
@@ -72,83 +72,10 @@ class App:
     idle_s: float = math.inf
 
 
-@dataclass(slots=True)
-class AppBook:
-    """All open instances; memory is bounded by the live requests and what ended in the last ``idle_s`` seconds."""
-
-    idle_s: float = IDLE_S
-    instances: int = 0
-    _open: dict[str, App] = field(default_factory=dict)
-    _idle: OrderedDict[str, App] = field(default_factory=OrderedDict)
-    """Without a live request, longest first."""
-    _of: dict[JobId, App] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def of(self, job_id: JobId) -> App:
-        """The instance a live request belongs to."""
-        return self._of[job_id]
-
-    def join(self, job: Job) -> tuple[App, bool, App | None]:
-        """A request arrived: its instance, whether that is new, and the used-up instance it follows, if any."""
-        spec = job.spec
-        if not spec.hints.app:
-            app = App("", "", self._number(), spec, 1, True)
-            return self._take(app, job), True, None
-        current = self._open.get(spec.hints.app)
-        fresh = current is None or current.requests >= current.allowance
-        previous = current if fresh else None
-        if current is None or fresh:
-            is_promised = spec.hints.app_requests is not None
-            allowance = ALLOWANCE if spec.hints.app_requests is None else spec.hints.app_requests
-            kind = discipline_app_type(spec.hints.app)
-            current = App(spec.hints.app, kind, self._number(), spec, allowance, is_promised)
-            self._open[spec.hints.app] = current
-        self._idle.pop(spec.hints.app, None)
-        return self._take(current, job), fresh, previous
-
-    def leave(self, job_id: JobId, now: float) -> tuple[App, bool]:
-        """A request is over: its instance, and whether that has ended with it."""
-        app = self._of.pop(job_id)
-        app.live -= 1
-        if app.live:
-            return app, False
-        over = app.requests >= app.allowance
-        if self._open.get(app.name) is app:
-            if over:
-                del self._open[app.name]
-            else:
-                app.idle_s = now
-                self._idle[app.name] = app
-        return app, over or not app.name
-
-    def expire(self, now: float) -> list[App]:
-        """Instances that have been idle for too long, now forgotten."""
-        expiries: list[App] = []
-        while self._idle:
-            name, app = next(iter(self._idle.items()))
-            if now - app.idle_s < self.idle_s:
-                break
-            del self._idle[name]
-            if self._open.get(name) is app:
-                del self._open[name]
-            expiries.append(app)
-        return expiries
-
-    def _take(self, app: App, job: Job) -> App:
-        app.requests += 1
-        app.live += 1
-        self._of[job.job_id] = app
-        return app
-
-    def _number(self) -> int:
-        self.instances += 1
-        return self.instances
-
-
 class AppAccounts:
-    """What applications cost: predicted as they open, added up as their requests end, learned when they are over.
+    """All open instances, and what they cost: predicted as they open, added up as requests end, learned in the end.
+
+    Memory is bounded by the live requests and what ended in the last ``idle_s`` seconds.
 
     Args:
         costs: predicts what an application will cost in all; learned while serving when left out.
@@ -164,29 +91,68 @@ class AppAccounts:
     ) -> None:
         self.cost = cost
         self.costs: AppCosts = costs if costs is not None else OnlineAppCosts(cost)
-        self.book = AppBook(idle_s)
+        self._idle_s = idle_s
+        self._instances = 0
+        self._open: dict[str, App] = {}
+        self._idle: OrderedDict[str, App] = OrderedDict()
+        """Without a live request, longest first."""
+        self._of: dict[JobId, App] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def of(self, job_id: JobId) -> App:
+        """The instance a live request belongs to."""
+        return self._of[job_id]
 
     def join(self, job: Job, now: float) -> tuple[App, bool, App | None]:
         """A request arrived: its instance, whether that is new, and the used-up instance it follows, if any."""
-        self._forget(now)
-        app, fresh, previous = self.book.join(job)
-        if fresh:
-            app.cost = self.costs.predict(app.kind, app.first)
-        return app, fresh, previous
+        self._forget_idle(now)
+        name = job.spec.hints.app or ""
+        app = previous = self._open.get(name)
+        fresh = app is None or app.requests >= app.allowance
+        if app is None or fresh:
+            app = self._new_instance(name, job.spec)
+        self._idle.pop(name, None)
+        app.requests += 1
+        app.live += 1
+        self._of[job.job_id] = app
+        return app, fresh, previous if fresh else None
+
+    def _new_instance(self, name: str, spec: JobSpec) -> App:
+        self._instances += 1
+        requests = spec.hints.app_requests if name else 1
+        allowance = ALLOWANCE if requests is None else requests
+        app = App(name, discipline_app_type(name), self._instances, spec, allowance, requests is not None)
+        app.cost = self.costs.predict(app.kind, spec)
+        if name:
+            self._open[name] = app
+        return app
 
     def leave(self, job: Job, now: float) -> App:
         """A request is over: its instance, whose ``served_cost`` has grown."""
         table, row = job.table, job.row
-        app, over = self.book.leave(job.job_id, now)
+        app = self._of.pop(job.job_id)
+        app.live -= 1
         app.served_cost += self.cost(float(table.prompt_tokens[row]), float(table.output_tokens[row]))
         app.spoilt = app.spoilt or job.outcome not in COMPLETE_OUTCOMES
-        if over:
+        is_last = self._open.get(app.name) is app
+        if not app.live and app.requests >= app.allowance:
+            if is_last:
+                del self._open[app.name]
             self._learn(app)
-        self._forget(now)
+        elif not app.live and is_last:
+            app.idle_s = now
+            self._idle[app.name] = app
+        self._forget_idle(now)
         return app
 
-    def _forget(self, now: float) -> None:
-        for app in self.book.expire(now):
+    def _forget_idle(self, now: float) -> None:
+        """Forget instances that have been idle for too long."""
+        while self._idle and now - next(iter(self._idle.values())).idle_s >= self._idle_s:
+            name, app = self._idle.popitem(last=False)
+            if self._open.get(name) is app:
+                del self._open[name]
             # One that kept its promise has been learned from when it ended.
             if not app.promised:
                 self._learn(app)
@@ -223,17 +189,12 @@ class AppDiscipline(QueueDiscipline):
 
     def __init__(self, accounts: AppAccounts | None = None) -> None:
         super().__init__()
-        self.accounts = accounts or AppAccounts()
+        self.accounts = AppAccounts() if accounts is None else accounts
 
     @property
     def costs(self) -> AppCosts:
         """Predicts what an application costs."""
         return self.accounts.costs
-
-    @property
-    def book(self) -> AppBook:
-        """All open instances."""
-        return self.accounts.book
 
     # ------------------------------------------------------------------ what a subclass decides
 
@@ -252,7 +213,7 @@ class AppDiscipline(QueueDiscipline):
     # ------------------------------------------------------------------ the queue
 
     def group(self, job: Job) -> Group:
-        return self.book.of(job.job_id)
+        return self.accounts.of(job.job_id)
 
     def rank(self, group: Group) -> float:
         assert isinstance(group, App)
@@ -276,6 +237,3 @@ class AppDiscipline(QueueDiscipline):
     def finished(self, job: Job, now: float) -> None:
         super().finished(job, now)
         self.served(self.accounts.leave(job, now), now)
-
-    def state(self) -> dict[str, float | int | str]:
-        return {**super().state(), "apps": len(self.book)}

@@ -62,7 +62,7 @@ class Srjf(AppDiscipline):
 
     def ranks(self, table: JobTable, rows: Rows) -> Floats:
         jobs = table.jobs
-        tags = (self.book.of(jobs[row].job_id).tag for row in rows.tolist())
+        tags = (self.accounts.of(jobs[row].job_id).tag for row in rows.tolist())
         return np.fromiter(tags, np.float64, rows.size)
 
 

@@ -51,7 +51,7 @@ class Justitia(AppDiscipline):
 
     def __init__(self, accounts: AppAccounts | None = None, *, capacity_tokens: float | None = None) -> None:
         """``accounts``: with the cost of ``unit``. ``capacity_tokens``: KV tokens a step; observed when left out."""
-        super().__init__(accounts or AppAccounts(cost=COSTS[self.unit]))
+        super().__init__(AppAccounts(cost=COSTS[self.unit]) if accounts is None else accounts)
         self._clock = self.clock_type(capacity_tokens)
 
     @property
@@ -71,9 +71,6 @@ class Justitia(AppDiscipline):
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
         self._clock.advance(table, limits)
         return super().compose(table, limits)
-
-    def state(self) -> dict[str, float | int | str]:
-        return {**super().state(), "virtual_time": self.time.value, "fair_sharing": self.time.active}
 
 
 class JustitiaC(Justitia):

@@ -130,8 +130,3 @@ class Vtc(QueueDiscipline):
         self._plan_tokens.clear()
         for client in clients:
             self._fresh.lowered(client)
-
-    def state(self) -> dict[str, float | int | str]:
-        values = [self.counters[client] for client in self._live]
-        spread = max(values) - min(values) if values else 0.0
-        return {**super().state(), "clients": len(self._live), "spread": spread}

@@ -168,9 +168,6 @@ class LapsSd(LengthLearner, KeyedDiscipline):
         del self._rounds_by_job[job.job_id]
         self._perceptible.pop(job.job_id, None)
 
-    def state(self) -> dict[str, float | int | str]:
-        return {"requests": len(self._rounds_by_job), "perceptible": len(self._perceptible)}
-
     # ------------------------------------------------------------------ the order
 
     def left_s(self, job: Job, limits: StepLimits) -> float | None:

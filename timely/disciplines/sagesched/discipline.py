@@ -151,10 +151,6 @@ class SageSched(HistoryLearner, KeyedDiscipline):
     def finished(self, job: Job, now: float) -> None:
         self.learn(job, self._beliefs.pop(job.job_id).prediction)
 
-    def state(self) -> dict[str, float | int | str]:
-        from_history = sum(belief.prediction.similar > 0 for belief in self._beliefs.values())
-        return {"beliefs": len(self._beliefs), "from_history": from_history}
-
     # ------------------------------------------------------------------ the index
 
     def _distribution(self, job: Job, prediction: Prediction) -> CostDistribution:

@@ -104,9 +104,3 @@ class FastServe(KeyedDiscipline):
             if standing.level and now - since >= self._starve_s:
                 standing.level, standing.used_tokens, standing.served_s = 0, 0.0, now
                 table.rank[job.row] = 0.0
-
-    def state(self) -> dict[str, float | int | str]:
-        counts = [0] * len(self._quanta)
-        for standing in self._standing.values():
-            counts[standing.level] += 1
-        return {f"level_{level}": count for level, count in enumerate(counts)}

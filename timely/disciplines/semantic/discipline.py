@@ -116,9 +116,6 @@ class Semantic(LengthLearner):
         """Alg. 1: the whole buffer into the heap."""
         self._merge(table, limits, self._waiting.buffer)
 
-    def state(self) -> dict[str, float | int | str]:
-        return {"waiting": len(self._waiting), "unsorted": len(self._waiting.buffer)}
-
     def _place(self, job: Job, now: float) -> None:
         table, row = job.table, job.row
         self._waiting.discard(job.job_id)

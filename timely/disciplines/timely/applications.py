@@ -36,11 +36,11 @@ class Applications:
         """Mean cost of a request by type of application, and how many it rests on."""
 
     def __len__(self) -> int:
-        return len(self.accounts.book)
+        return len(self.accounts)
 
     def advance(self, table: JobTable, limits: StepLimits) -> None:
         """Let fair sharing go on until ``limits.now``."""
-        if self.accounts.book or self.clock.time.active:
+        if self.accounts or self.clock.time.active:
             self.clock.advance(table, limits)
 
     def join(self, job: Job, now: float) -> App:
@@ -57,7 +57,7 @@ class Applications:
 
     def leave(self, job: Job, now: float) -> None:
         """A request is over."""
-        before = self.accounts.book.of(job.job_id).served_cost
+        before = self.accounts.of(job.job_id).served_cost
         app = self.accounts.leave(job, now)
         if job.outcome in COMPLETE_OUTCOMES:
             self._learn(app.kind, app.served_cost - before)

@@ -197,9 +197,6 @@ class Timely(WeightedTardiness):
         else:
             super()._expect(job)
 
-    def state(self) -> dict[str, float | int | str]:
-        return {"without_deadline": len(self._requests), "apps": len(self._requests.applications)}
-
     # ------------------------------------------------------------------ numbers
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
