@@ -79,13 +79,14 @@ class RobotState:
     battery: float
     detail: str
     holding: str
+    stop_id: str
     halted: bool
     at_rest: bool
     lease_owner: str
     lease_epoch: int
     failsafe: str
     awaiting: str
-    def __init__(self, *, stamp: Time = ..., robot: str = ..., driver: str = ..., session: int = ..., mode: int = ..., task_id: str = ..., segment: int = ..., progress: float = ..., queued: int = ..., pose: Pose = ..., battery: float = ..., detail: str = ..., holding: str = ..., halted: bool = ..., at_rest: bool = ..., lease_owner: str = ..., lease_epoch: int = ..., failsafe: str = ..., awaiting: str = ...) -> None: ...
+    def __init__(self, *, stamp: Time = ..., robot: str = ..., driver: str = ..., session: int = ..., mode: int = ..., task_id: str = ..., segment: int = ..., progress: float = ..., queued: int = ..., pose: Pose = ..., battery: float = ..., detail: str = ..., holding: str = ..., stop_id: str = ..., halted: bool = ..., at_rest: bool = ..., lease_owner: str = ..., lease_epoch: int = ..., failsafe: str = ..., awaiting: str = ...) -> None: ...
     @classmethod
     def get_fields_and_field_types(cls) -> dict[str, str]: ...
 class Segment:

@@ -180,6 +180,44 @@ def test_no_reset_overtakes_a_stop_on_its_way(world: World, monkeypatch: pytest.
     assert len(resets) == 1
 
 
+def test_a_reset_that_the_network_delays_leaves_a_later_stop_of_the_driver(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later stop was sent straight to the driver, so the bridge would not repeat it."""
+    stopped, robot = world.fleet.bridge.fleet_stop, world.fleet.bridge.fleet_stop._robots["drone1"]
+    store, reset = world.fleet.drivers["drone1"]._store, robot.reset.call_async
+    stopped.stop(ANSWER_S)
+
+    def overtake(request: object) -> Future:
+        assert world.program.call(Trigger, "/drone1/driver/stop").success
+        return reset(request)
+
+    with monkeypatch.context() as network:
+        network.setattr(robot.reset, "call_async", overtake)
+        complaints = stopped.reset(deadline_s=LIMIT_S)
+    assert list(complaints) == ["drone1"]
+    assert "stopped again" in complaints["drone1"]
+    assert store.stop_reason is not None
+    eventually(lambda: stopped.reset() == {}, "the stop of the driver cannot be released")
+    assert store.stop_reason is None
+
+
+def test_a_reset_of_the_fleet_that_names_an_earlier_stop_changes_nothing(world: World) -> None:
+    def stop() -> Any:
+        return world.program.call(StopFleet, STOP_FLEET, StopFleet.Request(deadline_s=LIMIT_S))
+
+    def reset(stop_id: str) -> Any:
+        return world.program.call(ResetStop, RESET, ResetStop.Request(stop_id=stop_id))
+
+    earlier, later = stop(), stop()
+    late = reset(earlier.stop_id)
+    assert not late.success
+    assert "stopped again" in late.message
+    assert world.fleet.bridge.fleet_stop.latch.set
+    assert reset(later.stop_id).success
+    assert not world.fleet.bridge.fleet_stop.latch.set
+
+
 def test_a_driver_that_the_middleware_cannot_reach_keeps_no_stop_from_the_others(
     world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

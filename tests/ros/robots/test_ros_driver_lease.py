@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from driver_bench import driver_bench
-from ros_harness import eventually
+from ros_harness import AT_ONCE_S, eventually
 from timely_interfaces.msg import Lease, RobotState
 from timely_interfaces.srv import AcquireLease
 from timely_robots.error_codes import ErrorCode
@@ -92,3 +93,28 @@ def test_a_segment_renews_the_lease_of_its_owner(domain_id: int, tmp_path: Path)
         assert bench.call(AcquireLease, "acquire_lease", owner="b").granted
         late = bench.send("d(0.1);", "A", 1, owner="a", epoch=first).result()
         assert late.error_code == ErrorCode.NOT_OWNER
+
+
+def test_a_take_over_answers_and_ends_the_motion_while_the_executor_is_held_up(
+    domain_id: int, tmp_path: Path
+) -> None:
+    with driver_bench(domain_id, tmp_path) as bench:
+        lease = bench.call(AcquireLease, "acquire_lease", owner="bridge")
+        motion = bench.send("mf(500);", owner="bridge", epoch=lease.epoch)
+        bench.until(lambda state: state.mode == RobotState.EXECUTING)
+        with bench.busy():
+            began_s, halts = time.monotonic(), len(bench.robot.halts)
+            assert bench.call(AcquireLease, "acquire_lease", owner="operator", take_over=True).granted
+            assert time.monotonic() - began_s < AT_ONCE_S
+            eventually(lambda: len(bench.robot.halts) > halts, "the motion goes on")
+        assert motion.result().error_code == ErrorCode.NOT_OWNER
+        bench.until(lambda state: state.lease_owner == "operator")
+
+
+def test_a_take_over_that_the_network_delays_ends_no_later_lease(domain_id: int, tmp_path: Path) -> None:
+    with driver_bench(domain_id, tmp_path) as bench:
+        first = bench.call(AcquireLease, "acquire_lease", owner="bridge")
+        take_over = {"take_over": True, "ends_epoch": first.epoch}
+        assert bench.call(AcquireLease, "acquire_lease", owner="ann", **take_over).granted
+        late = bench.call(AcquireLease, "acquire_lease", owner="bob", **take_over)
+        assert (late.granted, late.owner, late.error_code) == (False, "ann", ErrorCode.LEASE_DENIED)

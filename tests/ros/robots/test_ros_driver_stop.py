@@ -13,6 +13,7 @@ from std_srvs.srv import Trigger
 from timely_interfaces.msg import RobotState, Task
 from timely_interfaces.srv import AcquireLease, ConfirmSkill, ResetStop
 from timely_robots.error_codes import ErrorCode
+from timely_robots.ros.spinner import EXECUTOR_VARIABLE
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
 OPERATOR, PROGRAM = "token-of-an-operator-of-all", "token-of-a-program-of-none"
@@ -112,14 +113,41 @@ def test_a_reset_of_a_busy_driver_leaves_a_later_stop(domain_id: int, tmp_path: 
         assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
 
 
-def test_a_segment_that_waited_while_a_stop_was_reset_is_refused(domain_id: int, tmp_path: Path) -> None:
+def test_a_reset_releases_the_stop_that_it_names_and_no_other(domain_id: int, tmp_path: Path) -> None:
+    """One stop came from the network late, and one after it."""
+    with driver_bench(domain_id, tmp_path) as bench:
+        assert bench.call(Trigger, "stop").success
+        earlier = bench.until(lambda state: state.stop_id).stop_id
+        assert bench.call(Trigger, "stop").success
+        later = bench.until(lambda state: state.stop_id not in ("", earlier)).stop_id
+        for stop_id in (earlier, "none"):
+            late = bench.call(ResetStop, "reset", stop_id=stop_id)
+            assert not late.success
+            assert "stopped again" in late.message
+        assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
+        for _ in range(2):
+            assert bench.call(ResetStop, "reset", stop_id=later).success
+        bench.until(lambda state: state.mode == RobotState.READY and not state.stop_id)
+    with driver_bench(domain_id, tmp_path) as bench:
+        assert bench.call(Trigger, "stop").success
+        before_restart = bench.until(lambda state: state.stop_id).stop_id
+    with driver_bench(domain_id, tmp_path) as bench:
+        assert not bench.call(ResetStop, "reset", stop_id=before_restart).success
+
+
+@pytest.mark.parametrize("executor", ["events", "single"])
+def test_a_segment_that_waited_while_a_stop_was_reset_is_refused(
+    domain_id: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str
+) -> None:
+    """The single-threaded executor takes one message of each kind, and then all tasks."""
+    monkeypatch.setenv(EXECUTOR_VARIABLE, executor)
     with driver_bench(domain_id, tmp_path) as bench:
         assert bench.send("mf(20);", "before").result().outcome == "done"
         with bench.busy():
-            waiting = bench.send("mf(20);", "waiting")
+            waiting = [bench.send("mf(20);", f"waiting-{number}") for number in range(3)]
             assert bench.call(Trigger, "stop").success
             assert bench.call(ResetStop, "reset").success
-        assert waiting.result().error_code == ErrorCode.DRIVER_STOPPED
+        assert [goal.result().error_code for goal in waiting] == [ErrorCode.DRIVER_STOPPED] * 3
         assert bench.send("mf(20);", "after").result().outcome == "done"
 
 

@@ -5,6 +5,7 @@ their executor has several threads. The drivers' states and answers are many, so
 """
 
 import os
+import secrets
 import sys
 import threading
 import time
@@ -34,6 +35,8 @@ from timely_bridge.stop_latch import StopLatch
 HALTED, AT_REST, UNKNOWN = StopFleet.Response.HALTED, StopFleet.Response.AT_REST, StopFleet.Response.UNKNOWN
 TOKEN_VARIABLE = "TIMELY_OPERATOR_TOKEN"
 """Environment variable: the token that releases the drivers after a reset over HTTP, which the server authorised."""
+NO_STOP = "none"
+"""Names no stop: a reset with it releases none that came after the driver's last state."""
 ANSWER_S = 1.0
 """Deadline of ``~/stop`` and ``~/reset`` for the drivers' answers."""
 MAX_DEADLINE_S = 30.0
@@ -61,6 +64,8 @@ class _RobotStop:
     sent_s: float = 0.0
     acknowledged: bool = False
     """The driver has answered the latched stop, and has not said since that it is no longer stopped."""
+    named: bool = True
+    """The driver's state came after the last stop that was sent from here, as far as that can be seen."""
     state: RobotState | None = None
     received_s: float = -1e9
 
@@ -84,6 +89,7 @@ class FleetStop:
 
     Attributes:
         server_stop: id of the server's stop that was followed since the last reset; empty without one.
+        stop_id: of the last stop. No stop of another life of the bridge has it.
     """
 
     def __init__(
@@ -96,14 +102,13 @@ class FleetStop:
     ) -> None:
         self.latch = StopLatch(disk)
         self.server_stop = ""
+        self.stop_id = _new_stop_id()
         self._on_stop_call, self._operators = on_stop, operators
         self._robots: dict[str, _RobotStop] = {}
         self._names: tuple[str, ...] = ()
         """Of the robots, also after they were released: a reset needs an operator of them."""
         self._latching = threading.RLock()
         self._silence_s = 3.0
-        self._stops = 0
-        """Stops so far; a reset ends when another one comes."""
         self._closing = False
         self._changed = threading.Condition()
         group = ReentrantCallbackGroup()
@@ -153,7 +158,7 @@ class FleetStop:
             self._drivers.destroy_subscription(robot.states)
 
     def stop(
-        self, deadline_s: float, *, until_at_rest: bool = False, by_server: bool = False
+        self, deadline_s: float, *, stop_id: str = "", until_at_rest: bool = False, by_server: bool = False
     ) -> dict[str, str]:
         """Stop every robot; robot -> HALTED, AT_REST or UNKNOWN, at the latest after ``deadline_s``.
 
@@ -161,11 +166,12 @@ class FleetStop:
         thread of the drivers' answers: it blocks.
 
         Args:
+            stop_id: of this stop; empty: a new one.
             by_server: a reset of the server may release it.
         """
         deadline_s = time.monotonic() + deadline_s
         with self._latching:  # a bridge that is being configured gets another latch
-            self._stops += 1
+            self.stop_id = stop_id or _new_stop_id()
             saving = self.latch.put(True, own=not by_server)
         robots = dict(self._robots)
         for robot in robots.values():
@@ -194,49 +200,68 @@ class FleetStop:
         return {name: robot.outcome(self._silence_s) for name, robot in robots.items()}
 
     def reset(
-        self, token: str | None = None, deadline_s: float = ANSWER_S, *, by_server: bool = False
+        self,
+        token: str | None = None,
+        deadline_s: float = ANSWER_S,
+        *,
+        stop_id: str = "",
+        by_server: bool = False,
     ) -> dict[str, str]:
         """Clear the latch and reset every driver; robot -> the complaint, for those without success.
 
-        A stop that comes meanwhile wins: drivers that were not reset yet keep their stop. A driver that has not
-        answered its last stop gets no reset. Stop and reset may reach it in another order than they were sent, and it
-        would stay stopped.
+        A stop that comes meanwhile wins: drivers that were not reset yet keep their stop. Each driver is told which
+        stop to release, by the state that was received from it. So a reset that reaches it late leaves a stop that was
+        sent to the driver itself. A driver that has not answered its last stop, or whose state does not name it yet,
+        gets no reset.
 
         Args:
             token: of the operator, for the drivers; None takes ``$TIMELY_OPERATOR_TOKEN``.
+            stop_id: of the stop to release; empty: any.
             by_server: it changes nothing where a stop was made here, too.
         """
         token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
         with self._latching:  # each stop is before the latch is cleared, or after
             if by_server and self.latch.own:
                 return dict.fromkeys(self._robots, "the fleet was also stopped here")
-            stops, server_stop = self._stops, self.server_stop
+            if stop_id not in ("", self.stop_id):
+                return dict.fromkeys(self._robots, "the fleet was stopped again")
+            last_id, server_stop = self.stop_id, self.server_stop
             self.latch.put(False)
         robots = dict(self._robots)
         results: dict[str, str] = dict.fromkeys(robots, "no answer")
+        stop_ids: dict[str, str] = {}
         with self._changed:
-            waiting = [one for one in robots.values() if one.stop_request is not None]
-            for one in waiting:
-                if time.monotonic() - one.sent_s >= UNANSWERED_S:
+            for one in robots.values():
+                if one.stop_request is not None and time.monotonic() - one.sent_s >= UNANSWERED_S:
                     # The driver may have been started again, and no longer know the request.
                     self._send_stop(one)
-            self._changed.wait_for(lambda: all(one.stop_request is None for one in waiting), deadline_s)
+            self._changed.wait_for(partial(self._collect_stop_ids, robots, stop_ids), deadline_s)
         if self.server_stop == server_stop:
             self.server_stop = ""
-        if self._stops != stops:
+        if self.stop_id != last_id:
             self.latch.put(True)
             return dict.fromkeys(robots, "the fleet was stopped again")
         for name, robot in robots.items():
             robot.acknowledged = False
-            if robot.stop_request is not None:
+            if name not in stop_ids:
                 results[name] = "its last stop is not answered yet"
             elif robot.reset.service_is_ready():
-                robot.reset.call_async(ResetStop.Request(token=token)).add_done_callback(
+                request = ResetStop.Request(token=token, stop_id=stop_ids[name])
+                robot.reset.call_async(request).add_done_callback(
                     partial(self._on_reset_answer, results, name)
                 )
         with self._changed:
             self._changed.wait_for(lambda: not any(results.values()), deadline_s)
             return {name: complaint for name, complaint in results.items() if complaint}
+
+    @staticmethod
+    def _collect_stop_ids(robots: Mapping[str, _RobotStop], stop_ids: dict[str, str]) -> bool:
+        """Note for each robot which stop a reset would release, once that is known; True if it is for all."""
+        for name, robot in robots.items():
+            if robot.stop_request is None and robot.named:
+                latched_id = robot.state.stop_id if robot.state is not None else ""
+                stop_ids.setdefault(name, latched_id or NO_STOP)
+        return len(stop_ids) == len(robots)
 
     def outcomes(self) -> dict[str, str]:
         """Robot -> HALTED, AT_REST or UNKNOWN, now."""
@@ -270,7 +295,7 @@ class FleetStop:
         if robot.stop_request is not None:
             # A driver that hangs answers none of them; only the last request is kept.
             robot.stop.remove_pending_request(robot.stop_request)
-        robot.sent_s, robot.stop_request = time.monotonic(), None
+        robot.sent_s, robot.stop_request, robot.named = time.monotonic(), None, False
         try:
             robot.stop_request = request = robot.stop.call_async(Trigger.Request())
         except Exception:
@@ -302,7 +327,9 @@ class FleetStop:
             return
         with self._changed:
             restarted = robot.state is not None and robot.state.session != state.session
+            is_named = robot.state is None or restarted or robot.state.stop_id != state.stop_id
             robot.state, robot.received_s = state, time.monotonic()
+            robot.named = robot.named or is_named or robot.received_s - robot.sent_s > UNANSWERED_S
             if self.latch.set and robot.acknowledged and (restarted or not _is_stopped(state)):
                 robot.acknowledged = robot.sent_s > time.monotonic() - REPEAT_S and not restarted
             self._changed.notify_all()
@@ -325,7 +352,8 @@ class FleetStop:
 
     def _on_stop_fleet(self, request: StopFleet.Request, response: StopFleet.Response) -> StopFleet.Response:
         deadline_s = min(max(request.deadline_s, 0.0), MAX_DEADLINE_S)
-        outcomes = self.stop(deadline_s, until_at_rest=True)
+        response.stop_id = _new_stop_id()
+        outcomes = self.stop(deadline_s, stop_id=response.stop_id, until_at_rest=True)
         response.robots, response.states = list(outcomes), list(outcomes.values())
         response.success, response.message = _verdict(outcomes, unsaved=self.latch.unsaved)
         return response
@@ -337,10 +365,14 @@ class FleetStop:
             response.message = str(error)
             return response
         self._node.get_logger().info(f"operator {name}: reset of the fleet")
-        complaints = self.reset(request.token)
+        complaints = self.reset(request.token, stop_id=request.stop_id)
         response.success = bool(self._robots) and not complaints
         response.message = _list_text(complaints) or ("ready" if self._robots else "the bridge has no robots")
         return response
+
+
+def _new_stop_id() -> str:
+    return secrets.token_hex(8)
 
 
 def _is_stopped(state: RobotState) -> bool:

@@ -7,6 +7,7 @@ Only a stop does not wait for the disk.
 import errno
 import fcntl
 import json
+import secrets
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -53,8 +54,10 @@ class DriverStore:
         self._stop_reason: str | None = None
         self._stop_lock = threading.Lock()
         """Held for moments, so that a stop never waits for the disk."""
-        self._stops = self._open_stops = 0
-        """Stops so far, and those of them that were not yet answered."""
+        self._stop_id = _new_stop_id()
+        """Of the last stop, which may be released. No stop of another life of the driver has it."""
+        self._open_stops = 0
+        """Stops that were not yet answered."""
         self._epoch = 0
         self._tasks: dict[str, None] = {}
         try:
@@ -76,6 +79,11 @@ class DriverStore:
         """Why the robot was stopped; None if no stop is latched."""
         return self._stop_reason
 
+    @property
+    def stop_id(self) -> str:
+        """Names the latched stop; empty if none is latched."""
+        return self._stop_id if self._stop_reason is not None else ""
+
     @contextmanager
     def stopping(self, reason: str) -> Iterator[None]:
         """Latch a stop in memory, without any wait; ``save`` brings it to the disk.
@@ -83,9 +91,8 @@ class DriverStore:
         No reset clears it before the block ends, so a stop that is answered as success is latched.
         """
         with self._stop_lock:
-            self._stop_reason = reason
+            self._stop_id, self._stop_reason = _new_stop_id(), reason
             self.stop_unsaved = True
-            self._stops += 1
             self._open_stops += 1
         try:
             yield
@@ -105,24 +112,30 @@ class DriverStore:
     def _save(self) -> None:
         with self._lock:
             with self._stop_lock:
-                stops, reason = self._stops, self._stop_reason
+                stop_id, reason = self._stop_id, self._stop_reason
             self._write(reason)
             with self._stop_lock:
-                self.stop_unsaved = self.stop_unsaved and stops != self._stops
+                self.stop_unsaved = self.stop_unsaved and stop_id != self._stop_id
 
-    def clear_stop(self) -> None:
+    def clear_stop(self, stop_id: str = "") -> None:
         """Forget the stop; on the disk first.
 
+        Args:
+            stop_id: of the stop to forget; empty: any.
+
         Raises:
-            InvalidInput: a stop is not yet answered or comes meanwhile, or the disk refuses or is late. The stop stays.
+            InvalidInput: another stop is latched, is not yet answered or comes meanwhile, or the disk refuses or is
+                late. The stop stays.
         """
         in_time = threading.Event()
         in_time.set()
         with self._stop_lock:
-            stops, stopping = self._stops, self._open_stops > 0
+            last_id, latched_id, stopping = self._stop_id, self.stop_id, self._open_stops > 0
         if stopping:
             raise InvalidInput("the robot is being stopped")
-        clearing = self._disk.submit(self._clear_stop, stops, in_time)
+        if latched_id and stop_id not in ("", latched_id):
+            raise InvalidInput(f"the robot was stopped again: {latched_id}")
+        clearing = self._disk.submit(self._clear_stop, last_id, in_time)
         try:
             clearing.result(DISK_S)
         except TimeoutError:
@@ -132,15 +145,15 @@ class DriverStore:
             if not is_cleared:
                 raise self._late_error() from None
 
-    def _clear_stop(self, stops: int, in_time: threading.Event) -> None:
+    def _clear_stop(self, stop_id: str, in_time: threading.Event) -> None:
         with self._lock:
-            if self._stops == stops:
+            if self._stop_id == stop_id:
                 self._write(None)
             with self._stop_lock:
                 if not in_time.is_set():
                     self.stop_unsaved = True
                     raise self._late_error()
-                if self._stops != stops:
+                if self._stop_id != stop_id:
                     # A stop that came during the write saves itself afterwards.
                     raise InvalidInput("the robot is being stopped")
                 self._stop_reason, self.stop_unsaved = None, False
@@ -230,6 +243,10 @@ class DriverStore:
         if self._log is not None:
             with suppress(InvalidInput):  # a driver must start on a full disk too: its robot may fly
                 core_write_file(self._log, "".join(json.dumps(task) + "\n" for task in self._tasks))
+
+
+def _new_stop_id() -> str:
+    return secrets.token_hex(8)
 
 
 def is_storage_error(error: BaseException) -> bool:

@@ -1,5 +1,6 @@
 """One owner a robot: a lease with an epoch, renewed by heartbeat. Times are seconds on the caller's monotonic clock."""
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,16 +34,27 @@ class Lease:
         self._epoch = 0
         self._renewed_s = 0.0
 
-    def acquire(self, owner: str, now_s: float, *, take_over: bool = False) -> int | None:
+    def acquire(
+        self,
+        owner: str,
+        now_s: float,
+        *,
+        heard_s: float = math.inf,
+        take_over: bool = False,
+        ends_epoch: int = 0,
+    ) -> int | None:
         """Grant the lease and return its epoch; None while another owner holds it. Raises what ``next_epoch`` raises.
 
         Args:
+            heard_s: until then this process could receive renewals.
             take_over: an operator's decision to end another owner's lease now.
+            ends_epoch: of the lease that a take-over ends; 0: any.
         """
         if not owner:
             return None
         with self._lock:
-            is_held = self._owner and now_s - self._renewed_s <= self.lapse_s
+            take_over = take_over and ends_epoch in (0, self._epoch)
+            is_held = self._owner and min(now_s, heard_s) - self._renewed_s <= self.lapse_s
             if is_held and self._owner != owner and not take_over:
                 return None
             if is_held and not take_over:
@@ -63,10 +75,10 @@ class Lease:
                 self._owner = ""
             return True
 
-    def forgive(self, seconds: float) -> None:
+    def forgive(self, seconds: float, now_s: float) -> None:
         """Extend the lease by a time in which this process could receive nothing."""
         with self._lock:
-            self._renewed_s += seconds
+            self._renewed_s = max(self._renewed_s, min(now_s, self._renewed_s + seconds))
 
     def permits(self, owner: str, epoch: int, now_s: float) -> bool:
         """A segment of this owner and epoch may run now. Without any owner, segments without a lease may."""

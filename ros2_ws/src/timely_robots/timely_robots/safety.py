@@ -56,6 +56,11 @@ class PauseGate:
         late_s = gap_s - self._period_s
         return late_s if late_s > self._period_s else 0.0
 
+    @property
+    def heard_s(self) -> float:
+        """Until then the executor has received messages, or will have at its next check."""
+        return self._checked_s + self._period_s
+
     def open(self, now_s: float) -> bool:
         """A motion may begin."""
         return now_s - self._checked_s <= self._longest_s and now_s >= self.settled_s
@@ -169,6 +174,7 @@ class SafetyGuard:
     Attributes:
         battery: the robot's battery now, 0..1 or NaN.
         skill_set: the robot's own. Its confirmations hold also for goals that name another.
+        segments: that have come so far.
         resets: of a latched stop, so far.
         settled_resets: of those, how many have passed the segments that were waiting for the driver's executor.
     """
@@ -182,6 +188,7 @@ class SafetyGuard:
     pauses: PauseGate
     battery: Callable[[], float]
     skill_set: str = ""
+    segments: int = 0
     resets: int = 0
     settled_resets: int = 0
 
@@ -198,16 +205,18 @@ class SafetyGuard:
 
     def receive(self, order: SegmentOrder) -> None:
         """A segment has come. It renews its owner's lease; raises as ``admit``, and if a reset overtook the segment."""
+        self.segments += 1
         self.renew(order.owner, order.epoch)
         if self.settled_resets != self.resets:
             raise MotionError("it was sent before the last reset", ErrorCode.DRIVER_STOPPED)
         self.admit(order)
 
-    def acquire(self, owner: str, *, take_over: bool = False) -> int | None:
-        """Grant the lease; see ``Lease.acquire``. A pause of this process is no silence of the owner before."""
+    def acquire(self, owner: str, *, take_over: bool = False, ends_epoch: int = 0) -> int | None:
+        """Grant the lease; see ``Lease.acquire``. A pause of the executor is no silence of the owner; any thread."""
         now_s = time.monotonic()
-        self.check(now_s)
-        return self.lease.acquire(owner, now_s, take_over=take_over)
+        return self.lease.acquire(
+            owner, now_s, heard_s=self.pauses.heard_s, take_over=take_over, ends_epoch=ends_epoch
+        )
 
     def renew(self, owner: str, epoch: int, *, release: bool = False) -> None:
         """Renew or release the lease; without effect if it is not this owner's.
@@ -227,7 +236,7 @@ class SafetyGuard:
         if not late_s:
             return
         # This process did not run, so it could not receive messages either.
-        self.lease.forgive(late_s)
+        self.lease.forgive(late_s, now_s)
         if self.pauses.open(now_s):
             self.watchdog.forgive(late_s)
         else:

@@ -327,7 +327,7 @@ class DriverNode(ManagedNode):
             executor=self.segments,
             robot=self._read_status() if self._connected else RobotStatus(),
             segment_wait_s=self._segment_wait_s(),
-            stopped=self._store.stop_reason is not None,
+            stop_id=self._store.stop_id,
             halted=self._safety_services is not None and self._safety_services.halted,
             lease=self._safety.lease.state(time.monotonic()),
             failsafe=self._failsafe.active,

@@ -1,7 +1,8 @@
 """A driver's safety over ROS 2: stop, reset, lease, confirmation and the distance to obstacles.
 
 ``~/stop`` has a node, an executor and a thread of its own, so that nothing else can delay it. So has ``~/reset``: one
-that waited for the driver's executor would release a stop that was latched after the request.
+that waited for the driver's executor would release a stop that was latched after the request. So has
+``~/acquire_lease``, because a take-over ends a motion.
 """
 
 import time
@@ -70,13 +71,13 @@ class SafetyServices:
         self._stopper = Halter(self.stop)
         node.create_subscription(LeaseMessage, "lease", self._on_lease, 10)
         node.create_subscription(Float32, "proximity", self._on_proximity, SENSOR_QOS)
-        node.create_service(AcquireLease, "~/acquire_lease", self._on_acquire_lease)
         node.create_service(ConfirmSkill, "~/confirm", self._on_confirm)
         name, namespace = node.get_name(), node.get_namespace()
         self._spinners = []
         for service, kind, answer in (
             ("stop", Trigger, self._on_stop),
             ("reset", ResetStop, self._on_reset),
+            ("acquire_lease", AcquireLease, self._on_acquire_lease),
         ):
             helper = create_ros_helper_node(f"{name}_{service}", namespace, node.context)
             helper.create_service(kind, f"{name}/{service}", answer)
@@ -123,12 +124,11 @@ class SafetyServices:
         if self._robot.status().link_lost:
             raise MotionError("the link to the robot is lost", ErrorCode.CONNECTION_LOST)
         self._halted = True
-        if (ros_executor := self._node.executor) is not None:
-            ros_executor.create_task(self._on_change)
 
     def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         stop = self._stopper.begin()
         stop.join(ANSWER_S)
+        self._change_soon()
         disk_note = ", the disk does not have the stop yet" if self._guard.store.stop_unsaved else ""
         response.success, response.message = True, f"halted{disk_note}; call ~/reset to go on"
         if (error := stop.error) is not None:
@@ -146,7 +146,7 @@ class SafetyServices:
             self._identify(request.token, "reset a stop")
             if guard.store.stop_reason is not None:
                 guard.resets += 1
-            guard.store.clear_stop()
+            guard.store.clear_stop(request.stop_id)
         except (InvalidInput, NotAllowed) as error:
             response.message = str(error)
         else:
@@ -157,9 +157,16 @@ class SafetyServices:
                 ros_executor.create_task(self._settle, guard.resets)
         return response
 
-    def _settle(self, resets: int) -> None:
-        """On the node's executor, after the segments that were waiting for it: the robot was stopped since."""
-        self._guard.settled_resets = resets
+    def _settle(self, resets: int, segments: int = -1) -> None:
+        """On the node's executor, after the segments that were waiting for it: the robot was stopped since.
+
+        The single-threaded executor takes one of them, and then what it was asked to call.
+        """
+        guard = self._guard
+        if guard.segments != segments and (ros_executor := self._node.executor) is not None:
+            ros_executor.create_task(self._settle, resets, guard.segments)
+            return
+        guard.settled_resets = max(resets, guard.settled_resets)
         self._on_change()
 
     def _on_acquire_lease(
@@ -169,7 +176,9 @@ class SafetyServices:
         try:
             if request.take_over:
                 self._identify(request.token, "take a lease over")
-            epoch = self._guard.acquire(request.owner, take_over=request.take_over)
+            epoch = self._guard.acquire(
+                request.owner, take_over=request.take_over, ends_epoch=request.ends_epoch
+            )
             code = ErrorCode.LEASE_DENIED if epoch is None else ErrorCode.NONE
         except InvalidInput as error:
             epoch, code, response.message = None, ErrorCode.STORAGE_FAILED, str(error)
@@ -187,8 +196,13 @@ class SafetyServices:
                 lambda order: not lease.permits(order.owner, order.epoch, time.monotonic()),
                 SegmentResult("cancelled", ErrorCode.NOT_OWNER, "another client acquired the lease"),
             )
-        self._on_change()
+        self._change_soon()
         return response
+
+    def _change_soon(self) -> None:
+        """Call ``on_change`` on the node's executor."""
+        if (ros_executor := self._node.executor) is not None:
+            ros_executor.create_task(self._on_change)
 
     def _on_lease(self, message: LeaseMessage) -> None:
         self._guard.renew(message.owner, message.epoch, release=message.released)

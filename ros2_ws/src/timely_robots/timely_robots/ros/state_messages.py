@@ -38,7 +38,8 @@ class DriverState:
     fault: str = ""
     executor: ExecutorState = field(default_factory=ExecutorState)
     robot: RobotStatus = field(default_factory=RobotStatus)
-    stopped: bool = False
+    stop_id: str = ""
+    """Of the latched stop; empty if there is none."""
     halted: bool = False
     """The stop is latched, and the robot's halt has returned since."""
     lease: LeaseState = field(default_factory=LeaseState)
@@ -53,7 +54,7 @@ class DriverState:
             return RobotState.FAULT
         if not self.active:
             return RobotState.UNCONFIGURED
-        if self.stopped:
+        if self.stop_id:
             return RobotState.STOPPED
         if self.segment_wait_s is not None:
             return RobotState.HOLDING
@@ -84,6 +85,7 @@ def ros_driver_state_message(state: DriverState) -> RobotState:
         pose=_pose(state.robot),
         battery=state.robot.battery,
         detail=state.detail,
+        stop_id=state.stop_id,
         halted=state.halted,
         at_rest=state.robot.at_rest,
         lease_owner=state.lease.owner,
