@@ -89,13 +89,19 @@ def _check_line_unit(model: LinearModel, unit: str) -> None:
         )
 
 
-def _check_signed_line(model: LinearModel, low: float | None) -> None:
-    """Raise ValueError if the least value of an argument is negative and so is the time there."""
-    if low is None or low >= 0.0 or (seconds := model.line_s({model.argument: low})) >= 0.0:
-        return
-    raise ValueError(
-        f"{model.argument} {low:g} gives {seconds:g} s; with 'measure: magnitude' it takes as long as {-low:g}"
-    )
+def _check_line_limits(model: LinearModel, low: float | None, high: float | None) -> None:
+    """Raise ValueError if a line gives a negative time for the least, negative value or for the greatest one.
+
+    A fitted line may give one for the least positive value, where ``floor_s`` holds.
+    """
+    for value in (low if low is not None and low < 0.0 else None, high):
+        if value is None or (seconds := model.line_s({model.argument: value})) >= 0.0:
+            continue
+        hint = f"; with 'measure: magnitude' it takes as long as {-value:g}"
+        raise ValueError(
+            f"{model.argument} {value:g} gives {seconds:g} s"
+            + (hint if value < 0.0 and model.measure == "value" else "")
+        )
 
 
 class SkillProfile(_Part):
@@ -118,8 +124,8 @@ class SkillProfile(_Part):
         if isinstance(self.execution, LinearModel):
             limit = self.args[self.execution.argument]
             _check_line_unit(self.execution, limit.unit)
-            if self.execution.measure == "value":
-                _check_signed_line(self.execution, limit.min)
+            if self.execution.of_number:
+                _check_line_limits(self.execution, limit.min, limit.max)
         return self
 
     def unit(self, argument: str) -> str:

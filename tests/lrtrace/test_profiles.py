@@ -183,6 +183,8 @@ def test_extends_overrides_skill_by_skill(tmp_path: Path) -> None:
         (SMALL.replace("model: linear", "model: cubic"), 8, "cubic"),
         (SMALL.replace("argument: distance", "argument: angle"), 5, "linear in 'angle'"),
         (SMALL.replace("min: 10", "min: -20"), 5, "distance -20 gives -1 s; with 'measure: magnitude'"),
+        (SMALL.replace("per_unit_s: 0.1", "per_unit_s: -0.1"), 5, "distance 100 gives -9 s"),
+        (SMALL.replace("intercept_s: 1.0", "intercept_s: -11.0"), 5, "distance 100 gives -1 s"),
         (SMALL.replace("min: 10", "min: 1000"), 7, "over max"),
         (SMALL + "  go: 1\n", 14, "'go' is given twice"),
         (SMALL + "deny: [fly]\n", 1, "'fly', which is no skill"),

@@ -106,6 +106,7 @@ WRONG = [
     ("{name: stop}", "{name: stop, abbr: no}", 5, "quote it"),
     ("{name: stop}", "{name: stop, abbr: wave}", 3, "'wave' names both"),
     ("{name: stop}", "{name: 'True'}", 3, "'True' names both"),
+    ("{name: stop}", "{name: wave}", 3, "two skills have the name 'wave'"),
     ("{name: stop}", "{name: stop, blocks: true}", 5, "return something"),
     ("{name: stop}", "{name: stop, pattern: '(stop'}", 5, "missing )"),
     ("{name: stop}", "{name: stop, pattern: '(a)\\1'}", 5, "not an RE2 pattern"),

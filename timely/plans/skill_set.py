@@ -305,8 +305,11 @@ class SkillSet(_Part):
         skills_by_word: dict[str, str] = {"True": "the value True", "False": "the value False"}
         for skill in skills:
             for word in {skill.name, skill.word}:
-                if skills_by_word.setdefault(word, skill.name) != skill.name:
+                if skills_by_word.get(word) == skill.name:
+                    raise ValueError(f"two skills have the name {word!r}")
+                if word in skills_by_word:
                     raise ValueError(f"{word!r} names both {skills_by_word[word]} and {skill.name}")
+                skills_by_word[word] = skill.name
         return skills
 
     @field_validator("text")
