@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from timely.core.errors import NotAllowed, RateLimited, TimelyError
@@ -157,17 +156,3 @@ def _session_cookie(header: str, session_name: str) -> str:
         if name == session_name and COOKIE_VALUE.fullmatch(value):
             return value
     return ""
-
-
-def http_request_principal(request: Request) -> Principal:
-    return http_scope_principal(request.scope)
-
-
-def http_scope_principal(scope: Scope) -> Principal:
-    """The principal of a request that passed ``AccessControl``."""
-    principal: Principal | None = scope.get("state", {}).get("principal")
-    return principal or ANONYMOUS
-
-
-ANONYMOUS = Principal("anonymous", frozenset())
-"""A client without a token, on the paths that need none."""

@@ -8,13 +8,11 @@ from fastapi.responses import JSONResponse, Response
 
 from timely.core.errors import EngineFailed
 from timely.server.catalogue import look_up_catalogue_entry
-from timely.server.http.access_control import http_request_principal
 from timely.server.http.bodies import body_schema, read_body
-from timely.server.http.request_state import http_request_service
+from timely.server.http.request_state import Caller, Service
 from timely.server.http.status import status_snapshot
 from timely.server.problems import problem_details
 from timely.server.tasks.request import DisciplineBody
-from timely.server.tasks.service import TaskService
 from timely.server.telemetry.metrics import CONTENT_TYPE
 
 METRICS: dict[int | str, dict[str, Any]] = {
@@ -29,69 +27,58 @@ router = APIRouter(tags=["server"])
 
 
 @router.get("/v1/skill_sets")
-async def skill_sets(request: Request) -> JSONResponse:
+async def skill_sets(service: Service) -> JSONResponse:
     """Names of the skill sets."""
-    catalogue = http_request_service(request).catalogue
-    return JSONResponse({"skill_sets": list(await catalogue.skill_set_names())})
+    return JSONResponse({"skill_sets": list(await service.catalogue.skill_set_names())})
 
 
 @router.get("/v1/skill_sets/{name}")
-async def skill_set(name: str, request: Request) -> JSONResponse:
+async def skill_set(name: str, service: Service) -> JSONResponse:
     """One skill set: skills, arguments, units, the fixed parts of its prompt, its fingerprint."""
-    catalogue = http_request_service(request).catalogue
-    skill_set = await look_up_catalogue_entry(catalogue.skill_set(name), "path.name")
+    skill_set = await look_up_catalogue_entry(service.catalogue.skill_set(name), "path.name")
     return JSONResponse({**skill_set.model_dump(mode="json"), "fingerprint": skill_set.fingerprint})
 
 
 @router.get("/v1/robot_profiles")
-async def robot_profiles(request: Request) -> JSONResponse:
+async def robot_profiles(service: Service) -> JSONResponse:
     """Names of the robot profiles."""
-    catalogue = http_request_service(request).catalogue
-    return JSONResponse({"robot_profiles": list(await catalogue.profile_names())})
+    return JSONResponse({"robot_profiles": list(await service.catalogue.profile_names())})
 
 
 @router.get("/v1/robot_profiles/{name}")
-async def robot_profile(name: str, request: Request) -> JSONResponse:
+async def robot_profile(name: str, service: Service) -> JSONResponse:
     """One robot profile: limits and execution times."""
-    catalogue = http_request_service(request).catalogue
-    return JSONResponse(
-        (await look_up_catalogue_entry(catalogue.profile(name), "path.name")).model_dump(mode="json")
-    )
+    profile = await look_up_catalogue_entry(service.catalogue.profile(name), "path.name")
+    return JSONResponse(profile.model_dump(mode="json"))
 
 
-async def _discipline_list(service: TaskService) -> JSONResponse:
+@router.get("/v1/disciplines")
+async def disciplines(service: Service) -> JSONResponse:
+    """The queue disciplines and the one in use."""
     infos = await service.engine.disciplines()
     stats, _ = await service.engine.last_stats()
     return JSONResponse({"current": stats.discipline, "disciplines": infos})
 
 
-@router.get("/v1/disciplines")
-async def disciplines(request: Request) -> JSONResponse:
-    """The queue disciplines and the one in use."""
-    return await _discipline_list(http_request_service(request))
-
-
 @router.put("/v1/disciplines", openapi_extra=body_schema(DisciplineBody))
 @router.post("/v1/disciplines", openapi_extra=body_schema(DisciplineBody))
-async def switch(request: Request) -> JSONResponse:
+async def switch(request: Request, service: Service, caller: Caller) -> JSONResponse:
     """Switch the discipline while serving; body ``{"name": ...}``. Nothing is lost or repeated."""
-    service = http_request_service(request)
     body = await read_body(request, DisciplineBody)
-    await service.set_discipline(body.name, http_request_principal(request))
-    return await _discipline_list(service)
+    await service.set_discipline(body.name, caller)
+    return await disciplines(service)
 
 
 @router.get("/v1/status")
-async def status(request: Request) -> JSONResponse:
+async def status(service: Service, caller: Caller) -> JSONResponse:
     """What the live page shows, as data; of tasks, those that the principal may see."""
-    return JSONResponse(await status_snapshot(http_request_service(request), http_request_principal(request)))
+    return JSONResponse(await status_snapshot(service, caller))
 
 
 @router.get("/metrics", response_class=Response, responses=METRICS)
-async def metrics(request: Request) -> Response:
+async def metrics(service: Service, caller: Caller) -> Response:
     """For Prometheus, with the engine's own metrics. Without an engine, the server's own numbers."""
-    service = http_request_service(request)
-    http_request_principal(request).require("viewer", "operator", action="read the metrics")
+    caller.require("viewer", "operator", action="read the metrics")
     try:
         stats = await service.engine.stats()
     except EngineFailed:
@@ -107,18 +94,16 @@ async def metrics(request: Request) -> Response:
 
 
 @router.get("/livez")
-async def live(request: Request) -> JSONResponse:
+async def live(service: Service) -> JSONResponse:
     """200 while the server answers at all. It starts a dead engine itself, so only another answer calls for a
     restart."""
-    service = http_request_service(request)
     return JSONResponse({"status": "ok", "engine_deaths": service.engine.supervisor.deaths})
 
 
 @router.get("/readyz")
-async def ready(request: Request) -> Response:
+async def ready(service: Service) -> Response:
     """200 while tasks are taken, else 503. ``draining``: the last plans finish. ``shutting_down``: the end is near.
     ``overloaded``: the engine is started again, or the disk refuses records of tasks."""
-    service = http_request_service(request)
     if service.stopping:
         return problem_details("shutting_down", "the server is shutting down").response()
     service.check_takes_tasks()
@@ -127,9 +112,8 @@ async def ready(request: Request) -> Response:
 
 @router.get("/health")
 @router.get("/healthz")
-async def health(request: Request) -> Response:
+async def health(service: Service) -> Response:
     """200 while tasks are taken and the engine answers, else 503. vLLM has it at ``/health``."""
-    service = http_request_service(request)
     if service.stopping:
         return problem_details("shutting_down", "the server is shutting down").response()
     try:

@@ -18,7 +18,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from timely.core.errors import InvalidInput, TimelyError, Unsupported
 from timely.disciplines.predictors.request_annotator import Arrival
 from timely.server.access.principals import Principal
-from timely.server.http.access_control import http_scope_principal
 from timely.server.http.bodies import decode_http_body
 from timely.server.http.foreign_hints import foreign_http_hints
 from timely.server.http.openai_answer import OpenAIAnswer
@@ -31,6 +30,7 @@ from timely.server.http.openai_request import (
     openai_http_text,
 )
 from timely.server.http.plain_text import http_plain_text
+from timely.server.http.request_state import http_scope_principal
 from timely.server.problems import problem_from_error
 from timely.server.tasks.permissions import urgency_within_claims
 from timely.server.tasks.request import MAX_PRIORITY, server_task_utility_from_wire

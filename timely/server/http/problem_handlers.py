@@ -49,19 +49,16 @@ def _allowed_methods(app: FastAPI, request: Request) -> list[str]:
 
 
 def install_problem_handlers(app: FastAPI) -> None:
-    async def timely_error(request: Request, error: Exception) -> Response:
-        if not isinstance(error, TimelyError):
-            raise error
+    @app.exception_handler(TimelyError)
+    async def timely_error(request: Request, error: TimelyError) -> Response:
         return problem_from_error(error).response()
 
-    async def validation_error(request: Request, error: Exception) -> Response:
-        if not isinstance(error, RequestValidationError):
-            raise error
+    @app.exception_handler(RequestValidationError)
+    async def validation_error(request: Request, error: RequestValidationError) -> Response:
         return problem_from_error(problem_from_validation(error, skip=("query", "header"))).response()
 
-    async def http_error(request: Request, error: Exception) -> Response:
-        if not isinstance(error, HTTPException):
-            raise error
+    @app.exception_handler(HTTPException)
+    async def http_error(request: Request, error: HTTPException) -> Response:
         code = _HTTP_CODES.get(error.status_code, f"http_{error.status_code}")
         title = HTTPStatus(error.status_code).phrase
         detail, headers = str(error.detail), dict(error.headers or {})
@@ -72,14 +69,8 @@ def install_problem_handlers(app: FastAPI) -> None:
             detail = "there is nothing at this path; /openapi.json lists the paths"
         return Problem(code, detail, request.url.path, error.status_code, title).response(headers)
 
+    @app.exception_handler(Exception)
     async def handle_unexpected(request: Request, error: Exception) -> Response:
         log.error("%s %s", request.method, request.url.path, exc_info=error)
-        title = "Internal error"
-        return Problem(
-            "internal_error", f"{type(error).__name__}; see the server's log", "", 500, title
-        ).response()
-
-    app.add_exception_handler(TimelyError, timely_error)
-    app.add_exception_handler(RequestValidationError, validation_error)
-    app.add_exception_handler(HTTPException, http_error)
-    app.add_exception_handler(Exception, handle_unexpected)
+        detail = f"{type(error).__name__}; see the server's log"
+        return Problem("internal_error", detail, "", 500, "Internal error").response()

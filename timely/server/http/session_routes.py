@@ -7,11 +7,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from timely.server.access.sessions import COOKIE, LIFETIME_S, session_cookie_name
 from timely.server.http.bodies import body_schema, read_body
-from timely.server.http.request_state import (
-    http_request_registry,
-    http_request_service,
-    http_request_sessions,
-)
+from timely.server.http.request_state import Registry, Service, SessionStore
 from timely.server.problems import problem_details
 from timely.server.tasks.request import SessionBody
 
@@ -30,9 +26,8 @@ router = APIRouter(tags=["session"])
 
 
 @router.get("/", response_class=HTMLResponse, include_in_schema=False)
-async def live(request: Request) -> HTMLResponse:
+async def live(request: Request, registry: Registry, sessions: SessionStore) -> HTMLResponse:
     """The live page; on loopback without principals it starts a session at once."""
-    registry, sessions = http_request_registry(request), http_request_sessions(request)
     response = HTMLResponse(LIVE_PAGE, headers=PAGE_HEADERS)
     if registry is None and sessions.find(request.cookies.get(COOKIE, "")) is None:
         _set(response, sessions.create(None), request)
@@ -40,25 +35,24 @@ async def live(request: Request) -> HTMLResponse:
 
 
 @router.post("/v1/session", openapi_extra=body_schema(SessionBody))
-async def begin(request: Request) -> Response:
+async def begin(request: Request, service: Service, registry: Registry, sessions: SessionStore) -> Response:
     """Exchange a principal's token for a session cookie of the live page."""
     body = await read_body(request, SessionBody)
-    registry, recorder = http_request_registry(request), http_request_service(request).recorder
     principal = registry.find(body.token) if registry is not None else None
     if principal is None:
-        recorder.audit_anonymous("session", "")
+        service.recorder.audit_anonymous("session", "")
         refusal = problem_details("not_authenticated", "no principal has this token", "token")
         return refusal.response({"WWW-Authenticate": "Bearer"})
-    recorder.audit(principal.name, "session", "")
+    service.recorder.audit(principal.name, "session", "")
     response = JSONResponse({"principal": principal.name, "roles": sorted(principal.roles)})
-    _set(response, http_request_sessions(request).create(body.token), request)
+    _set(response, sessions.create(body.token), request)
     return response
 
 
 @router.delete("/v1/session")
-async def end(request: Request) -> JSONResponse:
+async def end(request: Request, sessions: SessionStore) -> JSONResponse:
     """End the session."""
-    http_request_sessions(request).end(request.cookies.get(COOKIE, ""))
+    sessions.end(request.cookies.get(COOKIE, ""))
     response = JSONResponse({"ended": True})
     response.delete_cookie(_cookie_name(request))
     return response

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from timely.core.errors import InvalidInput
-from timely.server.http.access_control import http_request_principal
+from timely.server.access.principals import Principal
 from timely.server.http.bodies import body_schema, read_body, read_http_reports
-from timely.server.http.request_state import http_request_service
+from timely.server.http.request_state import Caller, Service
 from timely.server.http.sse import EVENTS, EventStream, sse_resume_point
 from timely.server.tasks.permissions import holds_task_token
 from timely.server.tasks.request import (
@@ -30,39 +30,36 @@ router = APIRouter(prefix="/v1/tasks", tags=["tasks"])
 
 
 @router.post("", openapi_extra=body_schema(TaskRequest), response_class=Response, responses=EVENTS)
-async def submit(request: Request) -> Response:
+async def submit(request: Request, service: Service, caller: Caller) -> Response:
     """Request a plan. The response is a stream of server-sent events: ``accepted``, each ``segment``, then
     ``result`` or ``error``."""
-    service = http_request_service(request)
     plan = _with_trace(await read_body(request, TaskRequest), request.headers.get("traceparent", ""))
-    task = await service.submit(plan, http_request_principal(request))
+    task = await service.submit(plan, caller)
     return _stream(service, task)
 
 
 @router.get("/{task_id}")
-async def show(task_id: str, request: Request) -> JSONResponse:
+async def show(task_id: str, service: Service, caller: Caller) -> JSONResponse:
     """The state of a task, its segments with their times, and its measures so far."""
-    service = http_request_service(request)
-    return JSONResponse(service.visible(task_id, http_request_principal(request)).view(service.clock.now()))
+    return JSONResponse(service.visible(task_id, caller).view(service.clock.now()))
 
 
 @router.get("/{task_id}/events", response_class=Response, responses=EVENTS)
-async def events(task_id: str, request: Request) -> Response:
+async def events(task_id: str, request: Request, service: Service, caller: Caller) -> Response:
     """Follow a task from the start, or from after the event named in ``Last-Event-ID``. A reader with the task's
     token has a place that readers without it cannot take."""
-    service = http_request_service(request)
-    task = service.visible(task_id, http_request_principal(request))
+    task = service.visible(task_id, caller)
     after = sse_resume_point(request.headers.get("last-event-id"), task)
-    return EventStream(service, task, with_token=holds_task_token(task, _task_token(request)), after=after)
+    with_token = holds_task_token(task, _task_token(request, caller))
+    return EventStream(service, task, with_token=with_token, after=after)
 
 
 @router.post("/{task_id}/reports", openapi_extra=body_schema(ReportBody, many=True))
-async def report(task_id: str, request: Request) -> JSONResponse:
+async def report(task_id: str, request: Request, service: Service, caller: Caller) -> JSONResponse:
     """Report the execution: one report or a list. The header ``Timely-Task-Token`` has the ``report_token`` of the
     first event. Repeats change nothing."""
-    service = http_request_service(request)
     reports = await read_http_reports(request, service.settings.max_reports)
-    task, news = await service.report(task_id, reports, http_request_principal(request), _task_token(request))
+    task, news = await service.report(task_id, reports, caller, _task_token(request, caller))
     return JSONResponse(
         {"received": len(reports), "news": news, "state": task.state, "outcome": task.outcome}
     )
@@ -74,34 +71,28 @@ async def report(task_id: str, request: Request) -> JSONResponse:
     response_class=Response,
     responses=EVENTS,
 )
-async def replan(task_id: str, request: Request) -> Response:
+async def replan(task_id: str, request: Request, service: Service, caller: Caller) -> Response:
     """End the rest of a plan and request another, after a failed skill or when the scene has changed. Its prompt
     has the old plan and its execution. The response is the new task's stream. It needs the
     task's token, as a report does."""
-    service = http_request_service(request)
     change = await read_body(request, ReplanRequest)
-    return _stream(
-        service,
-        await service.replan(task_id, change, http_request_principal(request), _task_token(request)),
-    )
+    task = await service.replan(task_id, change, caller, _task_token(request, caller))
+    return _stream(service, task)
 
 
 @router.put("/{task_id}/urgency", openapi_extra=body_schema(UrgencyBody))
-async def urgency(task_id: str, request: Request) -> JSONResponse:
+async def urgency(task_id: str, request: Request, service: Service, caller: Caller) -> JSONResponse:
     """An operator sets the urgency of a generation. The change is signed and kept in the event log. The id is
     that of a task, or the id in an answer of the OpenAI endpoint."""
-    service = http_request_service(request)
     body = await read_body(request, UrgencyBody)
-    principal = http_request_principal(request)
-    result = await service.set_urgency(task_id, body.urgency, principal, body.operator, body.reason)
+    result = await service.set_urgency(task_id, body.urgency, caller, body.operator, body.reason)
     return JSONResponse(result)
 
 
 @router.delete("/{task_id}")
-async def cancel(task_id: str, request: Request) -> JSONResponse:
+async def cancel(task_id: str, request: Request, service: Service, caller: Caller) -> JSONResponse:
     """Stop generating at once. It needs the task's token, unless an operator asks."""
-    service = http_request_service(request)
-    task = await service.cancel(task_id, http_request_principal(request), _task_token(request))
+    task = await service.cancel(task_id, caller, _task_token(request, caller))
     return JSONResponse({"task_id": task.task_id, "state": task.state, "outcome": task.outcome})
 
 
@@ -118,10 +109,10 @@ def _with_trace(plan: TaskRequest, header: str) -> TaskRequest:
     return plan
 
 
-def _task_token(request: Request) -> str | None:
+def _task_token(request: Request, caller: Principal) -> str | None:
     """The task's token; on a server without principals also from ``Authorization``."""
     token = request.headers.get("timely-task-token")
-    if token is not None or http_request_principal(request).named:
+    if token is not None or caller.named:
         return token
     header = request.headers.get("authorization")
     if header is None:
