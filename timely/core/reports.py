@@ -1,7 +1,7 @@
 """Reports of a robot on the execution of a segment, as plain data."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from timely.core.errors import InvalidInput
@@ -55,15 +55,5 @@ class ExecutionReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a wire; fields at their defaults are left out."""
-        data: dict[str, Any] = {"segment": self.segment, "kind": self.kind}
-        if self.elapsed_s is not None:
-            data["elapsed_s"] = self.elapsed_s
-        if self.remaining_s is not None:
-            data["remaining_s"] = self.remaining_s
-        if self.age_s:
-            data["age_s"] = self.age_s
-        if self.value is not None:
-            data["value"] = self.value
-        if self.reason:
-            data["reason"] = self.reason
-        return data
+        values = ((field, getattr(self, field.name)) for field in fields(ExecutionReport))
+        return {field.name: value for field, value in values if value != field.default}

@@ -11,14 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from timely.core import arrays
 from timely.core.errors import InvalidInput
 from timely.core.job import Job, JobId, JobSpec, JobTable
 
-Floats = NDArray[np.float64]
-Rows = NDArray[np.int64]
+Floats = arrays.Floats
+Rows = arrays.Ints
 
 
 class Speed(Protocol):

@@ -9,7 +9,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from timely.core.hints import RequestHints
 from timely.core.job import NEVER, Job, JobId, JobSpec, JobTable, Segment
 from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
-from timely.disciplines.base import Discipline, Rows, Speed, StepLimits, StepPlan
+from timely.disciplines.base import Discipline, Rows, StepLimits, StepPlan
 from timely.disciplines.requirements import check_discipline_urgency
 from timely.engines.active_discipline import ActiveDiscipline
 from timely.engines.base import PlanHistory, ResponsePrediction
@@ -28,7 +28,7 @@ from timely.engines.job_history import restore_engine_job
 from timely.engines.promised_responses import StepInFlight
 from timely.engines.robot_pace import Paces
 from timely.engines.service_time import ServiceTime
-from timely.engines.step_time.learned import LearnedSpeed, StepLearner
+from timely.engines.step_time.learned import FixedSpeed, LearnedSpeed, StepLearner
 from timely.routing.forecast import backlog_s, evictable_blocks
 from timely.routing.reported_load import report_load
 
@@ -45,36 +45,19 @@ UNMOVED_S = 1e-6
 """A report that moves the end of a robot's work by less repeats what was expected; the rest is rounding."""
 
 
-class LearningSpeed(Speed, Protocol):
-    """A speed that learns from finished steps."""
-
-    def observe(
-        self,
-        sequences: float,
-        prefill_tokens: float,
-        step_s: float,
-        context_tokens: float,
-        mixed: float,
-        mixed_context_tokens: float,
-    ) -> None:
-        """One step took ``step_s`` seconds; see ``LearnedSpeed.observe``."""
-        ...
-
-
 class Controller:
     """State of all live generations and the decisions about them.
 
     Args:
         discipline: decides each step; can be switched at any time.
         speed: step times; learned online unless given.
-        files: predictor files for the disciplines it is switched to.
-        fallback: name of the discipline that takes over when another one raises an error; empty: the error is raised.
+        files, fallback: as of ``ActiveDiscipline``.
     """
 
     def __init__(
         self,
         discipline: Discipline,
-        speed: LearningSpeed | None = None,
+        speed: LearnedSpeed | FixedSpeed | None = None,
         journal: Journal | None = None,
         files: Sequence[Path] = (),
         fallback: str = "",
@@ -83,7 +66,7 @@ class Controller:
         self._active = ActiveDiscipline(
             discipline, self.table, files, fallback, self._park, self._note_fallback
         )
-        self.speed: LearningSpeed = speed or LearnedSpeed()
+        self.speed: LearnedSpeed | FixedSpeed = speed or LearnedSpeed()
         self.journal = journal
         self.paces = Paces()
         """How much faster than its profile each robot has been."""
@@ -369,14 +352,8 @@ class Controller:
 
     def _note_fallback(self, failed_name: str, now: float) -> None:
         if self.journal:
-            self.journal(
-                {
-                    "event": "switch",
-                    "t_s": now,
-                    "discipline": self.discipline.info.name,
-                    "failed": failed_name,
-                }
-            )
+            name = self.discipline.info.name
+            self.journal({"event": "switch", "t_s": now, "discipline": name, "failed": failed_name})
 
     @property
     def discipline(self) -> Discipline:
@@ -478,19 +455,13 @@ class Controller:
             if job is not None:
                 self.table.attained_s[job.row] += step_s
 
-    def _observe(
-        self,
-        sequences: float,
-        prefill_tokens: float,
-        step_s: float,
-        context_tokens: float,
-        mixed: float,
-        mixed_context_tokens: float,
-    ) -> None:
+    def _observe(self, *step: float) -> None:
+        """Learn from a step; the arguments are those of ``LearnedSpeed.observe``."""
         if self._limits is not None:
+            sequences, prefill_tokens, step_s, context_tokens = step[:4]
             predicted_s = self.speed.step_s(sequences, prefill_tokens, context_tokens)
             self._service_time.ran(self._limits.now, step_s, predicted_s)
-        self.speed.observe(sequences, prefill_tokens, step_s, context_tokens, mixed, mixed_context_tokens)
+        self.speed.observe(*step)
 
     def counters(self) -> dict[str, int]:
         """Counts since the start, by the names of ``EngineStats``."""

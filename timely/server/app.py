@@ -34,11 +34,7 @@ def create_app(
     """The application; ``app.state.service`` is its ``TaskService``.
 
     Args:
-        engine: started with the application and stopped with it.
-        settings: limits and times.
-        clock: the engine's own axis of seconds; the machine's monotonic clock unless a test owns time.
-        catalogue: skill sets and robot profiles; by default those in the folders.
-        predictors: of urgency and length, for requests without them; none by default.
+        engine, settings, clock, catalogue, predictors: as for ``TaskService``.
         registry: the principals; without one every client is ``local``, for servers on loopback.
     """
     return create_task_app(TaskService(engine, settings, clock, catalogue, predictors), registry)

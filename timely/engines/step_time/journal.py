@@ -42,13 +42,8 @@ class TimedStep:
     @property
     def counts(self) -> tuple[float, float, float, float, float]:
         """What was in it, as ``StepTime`` takes it."""
-        return (
-            self.decodes,
-            self.prefills,
-            self.prefill_tokens,
-            self.prefill_squares,
-            self.context_tokens,
-        )
+        decodes, prefills, tokens, squares, context_tokens = (getattr(self, name) for name in COUNTS)
+        return decodes, prefills, tokens, squares, context_tokens
 
 
 def _mean(steps: Sequence[TimedStep]) -> TimedStep:

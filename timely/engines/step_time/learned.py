@@ -218,7 +218,7 @@ class StepLearner:
     and their time is seen in the step before them. The sum is right, so these steps are learned as one, their mean.
     """
 
-    def __init__(self, observe: Callable[[float, float, float, float, float, float], None]) -> None:
+    def __init__(self, observe: Callable[..., None]) -> None:
         self._observe = observe
         self._open: list[tuple[float, ...]] = []
 
@@ -253,15 +253,7 @@ class FixedSpeed:
     per_sequence_s: float = 0.0
     per_prefill_token_s: float = 0.0003
 
-    def observe(
-        self,
-        sequences: float,
-        prefill_tokens: float,
-        step_s: float,
-        context_tokens: float = 0.0,
-        mixed: float = 0.0,
-        mixed_context_tokens: float = 0.0,
-    ) -> None:
+    def observe(self, *step: float) -> None:
         """Nothing to learn."""
 
     def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float | None = None) -> float:

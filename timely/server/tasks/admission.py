@@ -107,7 +107,9 @@ class Admission:
         return self._task(request, robot, self._prompt(request, robot.skill_set), **fields)
 
     def _prompt(self, request: TaskRequest, skill_set: SkillSet) -> Prompt:
-        examples = self.settings.prompt_examples and skill_set.name not in self.engine.planner_skill_sets
+        examples = (
+            self.settings.prompt_examples and skill_set.name not in self.engine.engine.planner_skill_sets
+        )
         fixed_part = self._once(
             f"prompt {examples}", skill_set, lambda: fixed_prompt_part(skill_set, examples=examples)
         )

@@ -12,7 +12,6 @@ from timely.core.hints import RequestHints
 from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
 from timely.disciplines import registry
-from timely.disciplines.base import DisciplineInfo
 from timely.disciplines.requirements import discipline_reads
 from timely.engines.base import Engine, EngineStats, ResponsePrediction
 from timely.server.settings import ServerSettings
@@ -32,7 +31,7 @@ MAX_PREDICTIONS = 100
 
 
 class EngineClient:
-    """Calls one engine.
+    """Calls one engine. A call that it does not answer in time raises EngineFailed.
 
     Args:
         engine: the engine; its generations are read without this class.
@@ -52,12 +51,7 @@ class EngineClient:
         """Time and value of the latest prediction for each utility behind certain tasks."""
         self._query: asyncio.Task[EngineStats] | None = None
         """The question that concurrent callers wait for."""
-        self._infos: tuple[DisciplineInfo, ...] | None = None
-
-    @property
-    def planner_skill_sets(self) -> frozenset[str]:
-        """Skill sets whose plans the engine's model was trained on."""
-        return self.engine.planner_skill_sets
+        self._infos: list[dict[str, Any]] | None = None
 
     async def start(self) -> None:
         """Load the model, which may take a minute: the only wait here without a deadline.
@@ -73,27 +67,14 @@ class EngineClient:
         await self.supervisor.stop_engine()
 
     async def report(self, task_id: str, report: ExecutionReport) -> None:
-        """Pass a report on.
-
-        Raises:
-            EngineFailed: no answer in time. Others: as ``Engine.report``.
-        """
         await self._within_deadline(self.engine.report(task_id, report))
 
     async def cancel(self, task_id: str) -> bool:
-        """End a generation; False if there is none.
-
-        Raises:
-            EngineFailed: no answer in time.
-        """
+        """End a generation; False if there is none."""
         return await self._within_deadline(self.engine.cancel(task_id))
 
     async def count_tokens(self, text: str) -> int:
-        """Tokens of a text under the model's tokenizer.
-
-        Raises:
-            EngineFailed: no answer in time.
-        """
+        """Tokens of a text under the model's tokenizer."""
         return len(await self._within_deadline(self.engine.tokenize(text)))
 
     async def check_length(self, prompt: str) -> None:
@@ -164,11 +145,7 @@ class EngineClient:
         raise Overloaded(problem, where="deadline_s", eta_s=prediction.eta_s)
 
     async def stats(self) -> EngineStats:
-        """A snapshot, at most ``STATS_FRESH_S`` old; concurrent callers share one query.
-
-        Raises:
-            EngineFailed: the engine is gone.
-        """
+        """A snapshot, at most ``STATS_FRESH_S`` old; concurrent callers share one query."""
         if self._stats is not None and self._clock.now() - self._stats_s <= STATS_FRESH_S:
             return self._stats
         if self._query is None or self._query.done():
@@ -200,7 +177,11 @@ class EngineClient:
 
     async def disciplines(self) -> list[dict[str, Any]]:
         """The disciplines of the engine: the fields of ``DisciplineInfo``."""
-        return [asdict(info) for info in await self._discipline_infos()]
+        if self._infos is None:
+            # Imports every discipline, some with a predictor: not on the loop.
+            infos = await asyncio.to_thread(self.engine.disciplines)
+            self._infos = [asdict(info) for info in infos]
+        return self._infos
 
     async def reads(self, name: str) -> frozenset[str]:
         """The predictable fields of a request that a discipline reads.
@@ -211,17 +192,11 @@ class EngineClient:
         # The first use imports the discipline, some with a predictor: not on the loop.
         return discipline_reads((await asyncio.to_thread(registry.load_discipline, name)).info)
 
-    async def _discipline_infos(self) -> tuple[DisciplineInfo, ...]:
-        if self._infos is None:
-            # Imports every discipline, some with a predictor: not on the loop.
-            self._infos = await asyncio.to_thread(self.engine.disciplines)
-        return self._infos
-
     async def set_urgency(self, task_id: str, urgency: int) -> bool:
         """Change the urgency of a generation; False if there is none.
 
         Raises:
-            Overloaded: no engine runs. EngineFailed: no answer in time. Others: as ``Engine.set_urgency``.
+            Overloaded: no engine runs. Others: as ``Engine.set_urgency``.
         """
         return await self._of_running_engine(self.engine.set_urgency(task_id, urgency))
 
@@ -229,7 +204,7 @@ class EngineClient:
         """Switch the queue discipline while serving.
 
         Raises:
-            UnknownName: no such discipline. Overloaded: no engine runs. EngineFailed: no answer in time.
+            UnknownName: no such discipline. Overloaded: no engine runs.
         """
         await self._of_running_engine(self.engine.set_discipline(name), SWITCH_S)
         self.supervisor.discipline = name
