@@ -64,6 +64,17 @@ def test_a_task_is_watched_from_its_plan_to_its_end(page: Page, served: Fleet) -
     expect(page.locator("#timeline svg")).to_contain_text("drone-7")
 
 
+def test_a_robot_that_has_executed_its_plan_waits_for_nothing(page: Page, served: Fleet) -> None:
+    submit(served, task="short", agent="drone-7")
+    served.run_for(5.0)  # the robot needs 3 s by its profile, and has reported nothing
+    expect(page.locator("#robots tbody tr")).to_contain_text("plan complete")
+    expect(page.locator("#timeline svg")).to_contain_text("drone-7")
+    now_x = float(page.locator("#timeline line.now").get_attribute("x1") or "nan")
+    bars = "[...document.querySelectorAll('#timeline rect[fill=\"var(--wait)\"]')]"
+    ends_x = page.evaluate(f"{bars}.map(bar => bar.x.baseVal.value + bar.width.baseVal.value)")
+    assert max(ends_x, default=0.0) < now_x - 1.0
+
+
 def test_the_page_goes_on_while_no_engine_runs(
     page: Page, served: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

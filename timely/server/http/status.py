@@ -151,6 +151,7 @@ def _timeline(tasks: list[Task], now: float) -> list[dict[str, Any]]:
             "agent": task.request.agent,
             "class": task.kind,
             "outcome": task.outcome if task.state == "ended" else None,
+            "generating": task.state == "generating",
             "arrival_s": round(task.arrival_s - now, 2),
             "ended_s": round(task.settled_s - now, 2) if task.state == "ended" else None,
             "segments": [
