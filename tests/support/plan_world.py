@@ -43,6 +43,7 @@ class World:
 
     def context(self, deadlines: Deadlines = GENEROUS) -> RunContext:
         return RunContext(
+            "drone1",
             cast(Any, self.server),
             self.driver,
             self.lock,

@@ -11,12 +11,14 @@ from typing import cast
 
 import pytest
 from fleet_world import a_fleet
-from ros_harness import LIMIT_S, eventually
+from ros_harness import LIMIT_S, Program, eventually
 from timely_bridge import server_stop
 from timely_bridge.fleet_stop import FleetStop
 from timely_bridge.run_fleet import start_bridge_fleet
 from timely_bridge.server_stop import ServerStop
 from timely_bridge.stop_latch import StopLatch
+from timely_interfaces.action import ExecuteTask
+from timely_interfaces.msg import ErrorCode, Task
 from timely_robots.disk_thread import DiskThread
 
 from timely.client import TimelyClient
@@ -304,3 +306,58 @@ def test_a_stop_over_http_passes_a_bridge_whose_loop_is_held_up(domain_id: int) 
         finally:
             held.set()
             assert fleet.close()
+
+
+@pytest.mark.ros
+@pytest.mark.timeout(60)
+def test_a_goal_with_an_agent_of_its_own_is_stopped_with_its_robot(domain_id: int) -> None:
+    """The server knows robots; the agent of a goal names the program that sent it."""
+    with (
+        ServerThread(create_app(ScriptedEngine({}))) as server,
+        TimelyClient(server.url) as operator,
+    ):
+        fleet = start_bridge_fleet(replace(a_fleet(1, 0), server_url=server.url), domain_id=domain_id)
+        program = Program(domain_id)
+        tasks = program.listen(Task, "/drone1/task")
+        try:
+            eventually(lambda: operator.stop_state()["bridges"] == 1, "the bridge does not follow")
+            goal = program.send(
+                ExecuteTask, "/drone1/execute_task", task="Find the dog and go to it", agent="ann"
+            )
+            eventually(lambda: [task for task in tasks if task.segments], "no segment came")
+            answer = operator.stop_fleet("smoke", deadline_s=LIMIT_S)
+            assert answer["success"], answer
+            assert list(answer["robots"]) == ["drone1"]
+            assert goal.result().error_code == ErrorCode.FLEET_STOPPED
+            assert tasks[0].agent == "ann"
+        finally:
+            program.close()
+            assert fleet.close()
+
+
+@pytest.mark.ros
+@pytest.mark.timeout(60)
+def test_a_bridge_without_a_state_folder_has_an_identity_too(domain_id: int) -> None:
+    """Otherwise a robot that another bridge has acknowledged would count as one of its own."""
+    with (
+        ServerThread(create_app(ScriptedEngine({}))) as server,
+        TimelyClient(server.url) as operator,
+        TimelyClient(server.url) as other,
+    ):
+        orders = other.stop_orders(["drone1"])
+        next(orders)
+        described = replace(a_fleet(1, 0), server_url=server.url)
+        identities = list[str]()
+        for _ in range(2):
+            fleet = start_bridge_fleet(described, domain_id=domain_id)
+            try:
+                eventually(lambda: operator.stop_state()["bridges"] == 2, "the bridge does not follow")
+                identities += [one for one in operator.stop_state()["duplicates"]["drone1"] if one]
+                answer = operator.stop_fleet("smoke", deadline_s=1.0)
+                assert answer["robots"]["drone1"]["by_bridge"][""] == "unknown"
+                operator.reset_stop()
+            finally:
+                assert fleet.close()
+            eventually(lambda: operator.stop_state()["bridges"] == 1, "the bridge follows on")
+        assert len(set(identities)) == 1, "a bridge that was started again is another bridge"
+        orders.close()

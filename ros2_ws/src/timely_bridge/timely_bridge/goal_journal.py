@@ -129,7 +129,7 @@ class GoalJournal:
                 self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._read_life(os.pread(self._lock, 4096, 0), now_s)
-                self.identity = _read_identity(folder / IDENTITY)
+                self.identity = read_bridge_identity(folder)
                 self._file = folder / FILE
                 lines = self._read_lines(folder)
             except OSError as error:
@@ -288,18 +288,22 @@ class GoalJournal:
             return  # a first start, or a line of an earlier version
 
 
-def _read_identity(file: Path) -> str:
-    """The bridge's identity, a new one at the first start. Empty if the disk refuses it: it would be lost again.
+def read_bridge_identity(folder: Path) -> str:
+    """The identity of the bridge with this folder, a new one at the first start.
+
+    Empty if the disk refuses it: it would be lost again.
 
     Raises:
         OSError: the file cannot be read.
     """
+    file = folder / IDENTITY
     if file.exists() and IDENTITY_PATTERN.fullmatch(identity := file.read_text(errors="replace").strip()):
         return identity
     identity = secrets.token_hex(16)
     try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         core_write_file(file, f"{identity}\n")
-        flush_file_names(file.parent)
+        flush_file_names(folder)
     except (InvalidInput, OSError):
         return ""
     return identity

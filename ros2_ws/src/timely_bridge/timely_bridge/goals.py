@@ -14,7 +14,7 @@ LABEL = re.compile(r"[^\x00-\x1f\x7f]{0,128}")
 
 @dataclass(frozen=True, slots=True)
 class TaskGoal:
-    """A checked goal. ``profile`` is the robot profile, ``agent`` the name under which the robot is served."""
+    """A checked goal. ``profile`` is the robot profile, ``agent`` names what sent the goal."""
 
     task: str
     scene: str

@@ -11,6 +11,7 @@ from rclpy.context import Context
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.disk_thread import DiskThread
+from timely_robots.driver_parameters import default_state_dir
 from timely_robots.operators import Operators
 from timely_robots.ros.lifecycle import ManagedNode
 from timely_robots.ros.realtime import mark_ros_stop_thread
@@ -22,7 +23,7 @@ from timely_bridge.diagnostics import bridge_own_status, bridge_robot_status, br
 from timely_bridge.driver_port import CHECK_PERIOD_S
 from timely_bridge.error_codes import BridgeTaskError
 from timely_bridge.fleet_stop import FleetStop
-from timely_bridge.goal_journal import GoalJournal
+from timely_bridge.goal_journal import GoalJournal, read_bridge_identity
 from timely_bridge.interfaces import ClientFactory
 from timely_bridge.loop_thread import LoopThread
 from timely_bridge.outcome import TaskEnd
@@ -146,7 +147,9 @@ class BridgeNode(ManagedNode):
         if hasattr(self._client, "stop_orders"):
             self._stop_loop = LoopThread("server stop")
             mark_ros_stop_thread(self._stop_loop.thread)
-            self._stop_loop.submit(self._follow_server_stop(settings))
+            self._stop_loop.submit(
+                self._follow_server_stop(settings, journal.identity or self._read_identity())
+            )
         for entry in settings.robots:
             self._robots[entry.name] = RobotServer(self, entry, connection)
         self._note_life()
@@ -256,14 +259,25 @@ class BridgeNode(ManagedNode):
         self._server_tasks = [loop.create_task(health.run(), name="server health")]
         return client, health
 
-    async def _follow_server_stop(self, settings: BridgeSettings) -> None:
+    async def _follow_server_stop(self, settings: BridgeSettings, identity: str) -> None:
         """Follow the server's stop with a loop and a connection of its own, so that no goal can hold it up."""
         client: Any = self._client_factory(settings.server_url)
         try:
             robots = [robot.name for robot in settings.robots]
-            await ServerStop(client, self.fleet_stop, robots, self._journal.identity).run()
+            await ServerStop(client, self.fleet_stop, robots, identity).run()
         finally:
             await client.close()
+
+    def _read_identity(self) -> str:
+        """The identity of a bridge without a state folder: one for each user, domain and name of a node."""
+        name = self.get_fully_qualified_name().replace("/", ".")
+        try:
+            return read_bridge_identity(
+                default_state_dir() / "bridges" / f"{self.context.get_domain_id()}{name}"
+            )
+        except OSError as error:
+            self.get_logger().warning(f"the bridge has no identity: {error}")
+            return ""
 
     def _take_up_goals(self, journal: GoalJournal, own_name: str) -> list[str]:
         """Take the goals of an earlier life of the bridge up; returns those that cannot be.

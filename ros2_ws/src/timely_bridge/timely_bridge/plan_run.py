@@ -67,6 +67,13 @@ class PlanObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
+    """What the plans of one robot share.
+
+    Attributes:
+        robot: its name, by which the server knows it: for its stop, its pace and its principals.
+    """
+
+    robot: str
     client: AsyncTimelyClient
     driver: Driver
     lock: RobotLock
@@ -295,7 +302,7 @@ class PlanRun:
         """Follow the plan of an earlier life, or submit it if the server never got it."""
         context = self.context
         stream = await past.follow(
-            self.task_id, self.goal.agent, context.client, context.driver, context.deadlines.driver_s
+            self.task_id, context.robot, context.client, context.driver, context.deadlines.driver_s
         )
         return stream or await self._submit()
 
@@ -319,7 +326,7 @@ class PlanRun:
                 token=old.token,
                 utility=goal.utility if goal.utility.urgent else URGENT,
                 deadline_s=self.context.deadlines.task_s,
-                agent=goal.agent,
+                agent=self.context.robot,
                 wait_s=wait_s,
                 id=self.task_id,
                 report_token=self.token,
@@ -331,7 +338,7 @@ class PlanRun:
                 robot=goal.profile or None,
                 scene=self._scene(),
                 utility=goal.utility,
-                agent=goal.agent,
+                agent=self.context.robot,
                 app=goal.app,
                 urgency=goal.urgency,
                 deadline_s=self.context.deadlines.task_s,

@@ -103,6 +103,7 @@ class RobotServer:
         lease = RobotLease(node, entry.name, entry.driver_node, connection.owner)
         self.port = DriverPort(node, connection.loop, entry.name, settings.driver_silence_s, lease)
         self._context = RunContext(
+            robot=entry.name,
             client=connection.client,
             driver=self.port,
             lock=self.lock,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rclpy.lifecycle import TransitionCallbackReturn
-from timely_robots.driver_parameters import DEFAULT_STATE_DIR, STATE_DIR_VARIABLE
+from timely_robots.driver_parameters import default_state_dir
 from timely_robots.registry import robot_class
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.realtime import realtime_ros_process
@@ -154,8 +154,7 @@ def bridge_state_folder(fleet_file: str) -> Path:
     """The default folder of the bridge's stop and goals: one for each fleet file, or another path."""
     path = Path(fleet_file).absolute()
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
-    base = Path(os.environ.get(STATE_DIR_VARIABLE) or DEFAULT_STATE_DIR).expanduser()
-    return base / "fleets" / f"{path.stem}-{digest}"
+    return default_state_dir() / "fleets" / f"{path.stem}-{digest}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

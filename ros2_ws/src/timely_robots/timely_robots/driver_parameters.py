@@ -1,6 +1,8 @@
 """The ROS parameters that every driver has beside its robot's settings. Nothing here knows ROS 2."""
 
+import os
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from timely.core import cpu_latency
 from timely.core.errors import UnknownName
@@ -42,3 +44,8 @@ def check_ros_parameter_names(names: Iterable[str], declared: Collection[str], w
     for name in names:
         if "." not in name and name not in declared:
             raise UnknownName("parameter", name, declared, where=where)
+
+
+def default_state_dir() -> Path:
+    """Where drivers and bridges keep what they must know after a restart, unless a parameter names a folder."""
+    return Path(os.environ.get(STATE_DIR_VARIABLE) or DEFAULT_STATE_DIR).expanduser()

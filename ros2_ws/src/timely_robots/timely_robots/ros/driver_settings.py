@@ -1,13 +1,12 @@
 """The parameters of a driver: declared with ranges, the robot's own settings among them."""
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
 
 from timely.core.errors import InvalidInput
-from timely_robots.driver_parameters import DEFAULT_STATE_DIR, DRIVER_PARAMETERS, STATE_DIR_VARIABLE
+from timely_robots.driver_parameters import DRIVER_PARAMETERS, default_state_dir
 from timely_robots.driver_store import DriverStore, robot_store_path
 from timely_robots.robot import Robot
 from timely_robots.ros.rclpy_utils import describe_ros_parameter
@@ -56,5 +55,5 @@ def driver_store(node: LifecycleNode, robot: Robot) -> DriverStore:
     """
     folder = str(node.get_parameter("state_dir").value)
     if not folder and not robot.simulated:
-        folder = os.environ.get(STATE_DIR_VARIABLE) or DEFAULT_STATE_DIR
+        folder = str(default_state_dir())
     return DriverStore(robot_store_path(folder, node.get_namespace()) if folder else None)
