@@ -201,7 +201,9 @@ def test_a_unit_writes_where_it_may(unit: Path) -> None:
     assert {"ProtectSystem=strict", "ProtectHome=yes", "PrivateTmp=yes"} <= set(lines)
     settings = [line.partition("=")[::2] for line in lines if "=" in line]
     folders = {"StateDirectory": "/var/lib", "CacheDirectory": "/var/cache", "LogsDirectory": "/var/log"}
-    writable = tuple(f"{folders[name]}/{value}" for name, value in settings if name in folders)
+    writable = tuple(
+        f"{folders[name]}/{path}" for name, value in settings if name in folders for path in value.split()
+    )
     environment = dict(
         word.split("=", 1) for name, value in settings if name == "Environment" for word in value.split()
     )
@@ -227,6 +229,12 @@ def test_a_long_event_log_takes_no_room_from_the_tasks(file: Path) -> None:
     (folder,) = re.findall(r"--event-log,? ([\w./-]+)/events.jsonl", file.read_text())
     assert folder == "/var/log/timely"
     assert f"{folder}/*.jsonl" in (DEPLOY / "logrotate" / "timely").read_text()
+
+
+def test_logs_of_ros_are_removed_in_time() -> None:
+    unit = (DEPLOY / "systemd" / "timely-fleet.service").read_text()
+    (folder,) = re.findall(r"ROS_LOG_DIR=(\S+)", unit)
+    assert f"\ne {folder} " in (DEPLOY / "tmpfiles.d" / "timely.conf").read_text()
 
 
 @pytest.mark.process
