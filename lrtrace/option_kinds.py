@@ -35,7 +35,11 @@ def _kind(match: re.Match[str]) -> str:
 
 
 class PlainHelpTyper(typer.Typer):
-    """A group of such commands."""
+    """A group of such commands, which prints its help without arguments, and errors as typer has them."""
+
+    def __init__(self, **options: Any) -> None:
+        plain = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+        super().__init__(**{**plain, "no_args_is_help": True, **options})
 
     def command(self, *arguments: Any, **options: Any) -> Callable[[Function], Function]:
         return super().command(*arguments, **{"cls": PlainHelpCommand, **options})

@@ -17,10 +17,6 @@ OK, BAD_INPUT, INTERRUPTED = 0, 2, 130
 app = PlainHelpTyper(
     name="lrtrace",
     help="Time traces of robots that plan with an LLM: compose, record, import, fit, summarise.",
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
 )
 
 

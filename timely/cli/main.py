@@ -138,12 +138,7 @@ def available_commands() -> dict[str, str]:
 def _application(arguments: Sequence[str]) -> typer.Typer:
     """The command tree for this command line: every command by name, only the chosen one in full."""
     app = PlainHelpTyper(
-        name="timely",
-        cls=_Commands,
-        help="LLM plans for robots, in segments, each in time.",
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
+        name="timely", cls=_Commands, help="LLM plans for robots, in segments, each in time."
     )
     app.callback()(_options)
     commands = available_commands()

@@ -40,12 +40,7 @@ if TYPE_CHECKING:
     from timely.planner.evaluate import Score
     from timely.planner.training.train import TrainingStep, TrainOptions
 
-app = PlainHelpTyper(
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Train the small model for skill sets, judge its plans, describe an adapter.",
-)
+app = PlainHelpTyper(help="Train the small model for skill sets, judge its plans, describe an adapter.")
 
 WAYS: dict[str, tuple[bool, bool, bool, bool]] = {
     "base": (False, True, False, False),

@@ -23,12 +23,7 @@ from timely.disciplines.requirements import LEVELS
 from timely.predictor_training import labelled_texts
 from timely.predictor_training.from_traces import predictor_history_from_traces, train_costs
 
-app = PlainHelpTyper(
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Train predictor files from traces or labelled texts, and judge them.",
-)
+app = PlainHelpTyper(help="Train predictor files from traces or labelled texts, and judge them.")
 
 Traces = Annotated[list[Path], typer.Argument(metavar="TRACE", help="Traces, *.lrtrace.jsonl.")]
 Target = Annotated[

@@ -60,7 +60,7 @@ def _not_installed(name: str) -> Callable[[], None]:
 
 def make_app(others: Mapping[str, Callable[..., None]]) -> typer.Typer:
     """All benchmarks as one command group; ``others`` are those of other packages."""
-    app = PlainHelpTyper(help="Measure claims of the papers, overheads, latencies.", no_args_is_help=True)
+    app = PlainHelpTyper(help="Measure claims of the papers, overheads, latencies.")
     for name in BENCHMARKS:
         module = import_module(f"timely.cli.bench.{name.replace('-', '_')}")
         app.command(name, context_settings=getattr(module, "CONTEXT_SETTINGS", None))(module.command)
