@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 import httpx
 
@@ -15,6 +15,7 @@ from timely.client.protocol import (
     LONGEST_RECONNECT_S,
     Backoff,
     Headers,
+    ReplanFields,
     task_body,
     v1_url_path,
 )
@@ -171,7 +172,9 @@ class AsyncTaskStream(PlanStream[AsyncAnswer]):
             await self.close()
             raise
 
-    async def replan(self, reason: str = "", *, wait_s: float = 0.0, **changes: Any) -> AsyncTaskStream:
+    async def replan(
+        self, reason: str = "", *, wait_s: float = 0.0, **changes: Unpack[ReplanFields]
+    ) -> AsyncTaskStream:
         """Give up the rest of this plan and request another; see ``AsyncTimelyClient.replan``."""
         body = task_body(self._agent, reason=reason, **changes)
         stream = AsyncTaskStream(

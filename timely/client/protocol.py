@@ -6,7 +6,7 @@ import re
 import secrets
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -68,6 +68,26 @@ class Backoff:
         """The connection works again, or is not wanted any more."""
         self._since_s = None
         self._backoffs.discard(self)
+
+
+class ReplanFields(TypedDict, total=False):
+    """Fields of a re-plan.
+
+    Attributes:
+        scene: what the robot sees now; task: what it is to do now; both stay as they were by default.
+        executed: what the robot did; by default the segments it reported done.
+        utility: how the value of the new plan falls with time; urgent by default.
+        deadline_s: the server gives up after so long, seconds.
+        id, report_token: of the new task; chosen here by default.
+    """
+
+    scene: str | None
+    task: str | None
+    executed: str | None
+    utility: Utility
+    deadline_s: float | None
+    id: str | None
+    report_token: str | None
 
 
 def v1_url_path(*parts: str) -> str:

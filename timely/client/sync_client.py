@@ -6,7 +6,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 import httpx
 
@@ -14,7 +14,7 @@ from timely.client.endpoints import Answer, Endpoints
 from timely.client.events import PlanState
 from timely.client.pool import CONNECTIONS
 from timely.client.problems import TOKEN_VARIABLE
-from timely.client.protocol import Utility, bearer_header, task_body
+from timely.client.protocol import ReplanFields, Utility, bearer_header, task_body
 from timely.client.sync_connection import Connection
 from timely.client.sync_stop import StopStream
 from timely.client.sync_stream import TaskStream
@@ -137,28 +137,18 @@ class TimelyClient(Endpoints[Answer]):
         task_id: str,
         reason: str = "",
         *,
-        scene: str | None = None,
-        task: str | None = None,
-        executed: str | None = None,
-        utility: Utility = "urgent",
-        deadline_s: float | None = None,
         agent: str | None = None,
         token: str | None = None,
-        id: str | None = None,
-        report_token: str | None = None,
         wait_s: float = 0.0,
+        **changes: Unpack[ReplanFields],
     ) -> TaskStream:
         """Give up the rest of a plan and request another whose prompt has the old plan and its execution.
 
         Args:
             reason: why, in words; by default what the robot reported when it failed.
-            scene: what the robot sees now; task: what it is to do now; both stay as they were by default.
-            executed: what the robot did; by default the segments it reported done.
-            utility: how the value of the new plan falls with time.
-            deadline_s: the server gives up after so long, seconds.
             agent: name of the robot; token: the task's, as for ``report``.
-            id, report_token: of the new task; chosen here by default.
             wait_s: longest wait for capacity, seconds, as for ``submit``.
+            changes: what the new plan's request has of its own.
 
         Raises:
             UnknownName: no such task. NotAllowed: it belongs to another program.
@@ -167,17 +157,7 @@ class TimelyClient(Endpoints[Answer]):
         stream = TaskStream(
             self._connection, task_id, self.agent if agent is None else agent, token, PlanState()
         )
-        return stream.replan(
-            reason,
-            scene=scene,
-            task=task,
-            executed=executed,
-            utility=utility,
-            deadline_s=deadline_s,
-            id=id,
-            report_token=report_token,
-            wait_s=wait_s,
-        )
+        return stream.replan(reason, wait_s=wait_s, **changes)
 
     def resume(
         self, task_id: str, *, token: str | None = None, agent: str | None = None, after: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 import httpx
 
@@ -15,6 +15,7 @@ from timely.client.protocol import (
     LONGEST_RECONNECT_S,
     Backoff,
     Headers,
+    ReplanFields,
     task_body,
     v1_url_path,
 )
@@ -170,7 +171,7 @@ class TaskStream(PlanStream[Answer]):
             self.close()
             raise
 
-    def replan(self, reason: str = "", *, wait_s: float = 0.0, **changes: Any) -> TaskStream:
+    def replan(self, reason: str = "", *, wait_s: float = 0.0, **changes: Unpack[ReplanFields]) -> TaskStream:
         """Give up the rest of this plan and request another; see ``TimelyClient.replan``."""
         body = task_body(self._agent, reason=reason, **changes)
         stream = TaskStream(
