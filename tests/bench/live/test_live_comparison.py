@@ -499,6 +499,7 @@ def test_bad_input(more: list[str], part: str, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_systems_are_the_papers() -> None:
-    assert SYSTEMS["vllm"] == ("fcfs", "whole")
-    assert SYSTEMS["vllm-stream"] == ("fcfs", "stream")
-    assert all(mode == "segmented" for name, (_, mode) in SYSTEMS.items() if not name.startswith("vllm"))
+    options = {system: Settings({"wid1": 1.0}).options(system) for system in SYSTEMS}
+    served = {system: (of_system.discipline, of_system.mode) for system, of_system in options.items()}
+    assert (served.pop("vllm"), served.pop("vllm-stream")) == (("fcfs", "whole"), ("fcfs", "stream"))
+    assert served == {system: (system, "segmented") for system in served}

@@ -4,27 +4,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from timely.bench.capacity.measure import CAPACITY_SYSTEMS, CapacitySystem
 from timely.bench.capacity.workloads import PUBLIC_TRACES, find_capacity_workload, made_up_requests
 from timely.core.errors import InvalidInput
 from timely.disciplines import registry
-from timely.engines.base import Mode
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 
-SYSTEMS: dict[str, tuple[str, Mode]] = {
-    "timely": ("timely", "segmented"),
-    "weighted-tardiness": ("weighted-tardiness", "segmented"),
-    "pud": ("pud", "segmented"),
-    "edf": ("edf", "segmented"),
-    "fcfs": ("fcfs", "segmented"),
-    "vllm-stream": ("fcfs", "stream"),
-    "vllm": ("fcfs", "whole"),
-}
-"""System -> discipline and mode (TimelyLLM section 7.1)."""
-
-ABLATIONS: dict[str, tuple[str, Mode]] = {
-    name: (name, "segmented") for name in registry.discipline_ablation_names()
-}
-"""Parts of our disciplines."""
+SYSTEMS = ("timely", "weighted-tardiness", "pud", "edf", "fcfs", "vllm-stream", "vllm")
+"""Those of ``timely bench capacity``, and any discipline, segmented (TimelyLLM section 7.1)."""
 
 DEFAULT_DURATION_S = 45.0
 DEFAULT_DURATIONS_S = {"wid3": 60.0}
@@ -51,7 +38,7 @@ class Settings:
     """
 
     workloads: Mapping[str, float]
-    systems: tuple[str, ...] = tuple(SYSTEMS)
+    systems: tuple[str, ...] = SYSTEMS
     seed: int = 7
     prompt_tokens: int = 600
     shared_prefix_tokens: int = 480
@@ -60,10 +47,10 @@ class Settings:
 
     def options(self, system: str) -> ReplayOptions:
         """How a system is replayed, live and simulated."""
-        discipline, mode = (SYSTEMS | ABLATIONS)[system]
-        registry.load_discipline(discipline)
+        kind = CAPACITY_SYSTEMS.get(system, CapacitySystem(system, "segmented"))
+        registry.load_discipline(kind.discipline)
         return ReplayOptions(
-            discipline=discipline, mode=mode, seed=self.seed, journal=False, warm_prefixes=True
+            discipline=kind.discipline, mode=kind.mode, seed=self.seed, journal=False, warm_prefixes=True
         )
 
     def tasks(self, workload: str, repetition: int = 0) -> list[PlannedTask]:

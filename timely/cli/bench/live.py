@@ -61,11 +61,12 @@ def command(
     from timely.bench.live.engine import VllmLive
     from timely.bench.live.report import live_report_text, make_live_report
     from timely.bench.live.runs import LiveRuns
-    from timely.bench.live.settings import ABLATIONS, SYSTEMS, Settings, parse_live_workloads
+    from timely.bench.live.settings import SYSTEMS, Settings, parse_live_workloads
+    from timely.disciplines.registry import discipline_ablation_names
 
     names = split_cli_names(systems)
     for name in names:
-        check_name("system", name, [*SYSTEMS, *ABLATIONS], where="--systems")
+        check_name("system", name, [*SYSTEMS, *discipline_ablation_names()], where="--systems")
     if not names:
         raise InvalidInput("names no system", where="--systems")
     settings = Settings(
