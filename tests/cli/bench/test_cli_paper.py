@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from timely.bench.papers.claims import near_paper_number, paper_at_least, paper_claim
+from timely.bench.papers.claims import Rule, paper_claim
 from timely.bench.papers.run_context import Evaluation
 from timely.cli.bench import make_app
 from timely.cli.bench import paper as command
@@ -31,9 +31,9 @@ def test_the_json_holds_each_claim_and_no_total(tmp_path: Path, monkeypatch: pyt
     def run(evaluation: Evaluation) -> list[dict[str, object]]:
         values = [float(seed) for seed in evaluation.seeds]
         return [
-            paper_claim("a", "literal", 2.0, values, "s", near_paper_number(2.0)),
-            paper_claim("b", "ours", None, values, "s", paper_at_least(-1.0), subject="ours"),
-            paper_claim("c", "nothing measured", 1.0, None, "", near_paper_number(1.0)),
+            paper_claim("a", "literal", 2.0, values, "s", Rule.near(2.0)),
+            paper_claim("b", "ours", None, values, "s", Rule.at_least(-1.0), subject="ours"),
+            paper_claim("c", "nothing measured", 1.0, None, "", Rule.near(1.0)),
         ]
 
     monkeypatch.setattr(command, "import_module", lambda name: SimpleNamespace(run_paper_evaluation=run))

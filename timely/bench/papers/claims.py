@@ -6,7 +6,7 @@ A verdict follows from the 95% confidence interval over seeds, not from the mean
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from timely.bench.papers.seed_statistics import Interval, Measured, interval_of_measured
 
@@ -63,41 +63,41 @@ class Rule:
             return "not met"
         return "met" if is_within else "direction only"
 
+    @classmethod
+    def near(cls, paper: float, neutral: float | None = None) -> Self:
+        """Met when the interval lies within ``WITHIN`` of the paper's number, and on its side of ``neutral``."""
+        reach = WITHIN * abs(paper)
+        return cls._with_direction(paper, neutral, paper - reach, paper + reach)
 
-def near_paper_number(paper: float, neutral: float | None = None) -> Rule:
-    """Met when the interval lies within ``WITHIN`` of the paper's number, and on its side of ``neutral``."""
-    reach = WITHIN * abs(paper)
-    return _direction_rule(paper, neutral, paper - reach, paper + reach)
+    @classmethod
+    def at_least(cls, threshold: float, neutral: float | None = None) -> Self:
+        """Met when the whole interval reaches the threshold."""
+        return cls._with_direction(threshold, neutral, low=threshold)
 
+    @classmethod
+    def at_most(cls, threshold: float, neutral: float | None = None) -> Self:
+        """Met when no part of the interval exceeds the threshold."""
+        return cls._with_direction(threshold, neutral, high=threshold)
 
-def paper_at_least(threshold: float, neutral: float | None = None) -> Rule:
-    """Met when the whole interval reaches the threshold."""
-    return _direction_rule(threshold, neutral, low=threshold)
+    @classmethod
+    def above(cls, threshold: float) -> Self:
+        """Met when the whole interval lies above the threshold: a lead, which equality is not."""
+        return cls(low=threshold, strict=True)
 
+    @classmethod
+    def below(cls, threshold: float) -> Self:
+        """Met when the whole interval lies below the threshold."""
+        return cls(high=threshold, strict=True)
 
-def paper_at_most(threshold: float, neutral: float | None = None) -> Rule:
-    """Met when no part of the interval exceeds the threshold."""
-    return _direction_rule(threshold, neutral, high=threshold)
-
-
-def paper_above(threshold: float) -> Rule:
-    """Met when the whole interval lies above the threshold: a lead, which equality is not."""
-    return Rule(low=threshold, strict=True)
-
-
-def paper_below(threshold: float) -> Rule:
-    """Met when the whole interval lies below the threshold."""
-    return Rule(high=threshold, strict=True)
-
-
-def _direction_rule(
-    paper: float, neutral: float | None, low: float = -math.inf, high: float = math.inf
-) -> Rule:
-    if neutral is None:
-        return Rule(low, high)
-    if neutral == paper:
-        raise ValueError(f"a paper's number of {paper:g} has no direction from {neutral:g}")
-    return Rule(low, high, neutral, neutral + LEAST_EFFECT * (paper - neutral))
+    @classmethod
+    def _with_direction(
+        cls, paper: float, neutral: float | None, low: float = -math.inf, high: float = math.inf
+    ) -> Self:
+        if neutral is None:
+            return cls(low, high)
+        if neutral == paper:
+            raise ValueError(f"a paper's number of {paper:g} has no direction from {neutral:g}")
+        return cls(low, high, neutral, neutral + LEAST_EFFECT * (paper - neutral))
 
 
 BY_CONSTRUCTION = Rule(verdict="by construction")

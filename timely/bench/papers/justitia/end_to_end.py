@@ -6,16 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import (
-    CONTEXT,
-    NOT_EXERCISED,
-    Claim,
-    near_paper_number,
-    paper_above,
-    paper_at_least,
-    paper_at_most,
-    paper_claim,
-)
+from timely.bench.papers.claims import CONTEXT, NOT_EXERCISED, Claim, Rule, paper_claim
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import (
     NAMES,
@@ -123,14 +114,14 @@ def paper_efficiency(results: Results, evaluation: Evaluation) -> Iterator[Claim
         means_text = ", ".join(f"{i} {paper_mean(values):.1f}%" for i, values in by.items())
         yield paper_claim(
             f"fig8.average.{other}", f"Fig. 8: average completion lower than under {other}", paper, overall, "%",
-            paper_at_least(paper, neutral=0.0), f"by intensity: {means_text}; {_inputs(evaluation)}",
+            Rule.at_least(paper, neutral=0.0), f"by intensity: {means_text}; {_inputs(evaluation)}",
         )  # fmt: skip
     near_srjf = {
         i: paper_ratios(paper_averages(c["justitia"]), paper_averages(c["srjf"])) for i, c in results.items()
     }
     yield paper_claim(
         "fig8.near_srjf", "Fig. 8: average completion over that under SRJF ('very close')", 1.0,
-        [paper_mean(column) for column in zip(*near_srjf.values(), strict=True)], "ratio", near_paper_number(1.0),
+        [paper_mean(column) for column in zip(*near_srjf.values(), strict=True)], "ratio", Rule.near(1.0),
         "by intensity: " + ", ".join(f"{i} {paper_mean(v):.2f}" for i, v in near_srjf.items()),
     )  # fmt: skip
     yield paper_claim(
@@ -158,12 +149,12 @@ def paper_fairness(results: Results, evaluation: Evaluation) -> Iterator[Claim]:
     }
     yield paper_claim(
         "fig10.no_later", "Fig. 10: applications that end no later than under VTC, 3x", 92.0,
-        [100.0 * float(np.mean(np.asarray(r) <= 1.0 + 1e-9)) for r in mine], "%", paper_at_least(92.0),
+        [100.0 * float(np.mean(np.asarray(r) <= 1.0 + 1e-9)) for r in mine], "%", Rule.at_least(92.0),
         _inputs(evaluation),
     )  # fmt: skip
     yield paper_claim(
         "fig10.worst", "Fig. 10: largest delay of an application against VTC, 3x", 26.0,
-        [100.0 * (max(r) - 1.0) for r in mine], "%", paper_at_most(26.0),
+        [100.0 * (max(r) - 1.0) for r in mine], "%", Rule.at_most(26.0),
         f"with costs known {paper_mean([100.0 * (max(r) - 1.0) for r in exact]):.0f}%; others: "
         + ", ".join(f"{n} {v:.0f}%" for n, v in others.items()),
     )  # fmt: skip
@@ -209,7 +200,7 @@ def paper_cost_models(results: Results, evaluation: Evaluation) -> Iterator[Clai
         yield paper_claim(
             f"fig12.{intensity}", f"Fig. 12: average completion worse with compute-centric cost, {intensity}",
             42.3 if intensity == "3x" else None, worse, "%",
-            near_paper_number(42.3, neutral=0.0) if intensity == "3x" else paper_above(0.0),
+            Rule.near(42.3, neutral=0.0) if intensity == "3x" else Rule.above(0.0),
             f"with both costs known {paper_mean(by_cost):+.1f}%,"
             f" so {paper_mean(worse) - paper_mean(by_cost):+.1f} points are the predictors';"
             " the paper's 42.3% is the most over its intensities",
@@ -234,6 +225,6 @@ def paper_predictor_claims(results: Results, evaluation: Evaluation) -> Iterator
     )  # fmt: skip
     yield paper_claim(
         "table2.jct", "Table II: average completion with a predictor that errs by 452% over that with the MLP",
-        366.7 / 151.1, paper_ratios(noisy, mlp), "ratio", near_paper_number(366.7 / 151.1, neutral=1.0),
+        366.7 / 151.1, paper_ratios(noisy, mlp), "ratio", Rule.near(366.7 / 151.1, neutral=1.0),
         "DistilBERT is not run: its stand-in is the truth times a log-normal factor of that error",
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, near_paper_number, paper_at_most, paper_claim
+from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, Rule, paper_claim
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import (
     MACHINE,
@@ -85,7 +85,7 @@ def paper_saturation(evaluation: Evaluation) -> Iterator[Claim]:
     lower = paper_percent_lower(in_turn_s, fair_s)
     yield paper_claim(
         "fig3.saturated", "Fig. 3: two document mergings served in turn: average completion lower than shared",
-        100.0 * (1.0 - 166.0 / 210.0), lower, "%", near_paper_number(100.0 * (1.0 - 166.0 / 210.0), neutral=0.0),
+        100.0 * (1.0 - 166.0 / 210.0), lower, "%", Rule.near(100.0 * (1.0 - 166.0 / 210.0), neutral=0.0),
         f"{paper_mean(fair_s):.0f} s to {paper_mean(in_turn_s):.0f} s (paper 210 to 166); {delays} of"
         f" {2 * len(evaluation.seeds)} ended more than 2% later than shared",
     )  # fmt: skip
@@ -174,12 +174,12 @@ def paper_starvation(evaluation: Evaluation) -> Iterator[Claim]:
     ):
         yield paper_claim(
             f"fig11.{key}", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[-2]}, Justitia, {size}",
-            1.0, paper_ratios(column[-1], column[-2]), "ratio", paper_at_most(1.05), note,
+            1.0, paper_ratios(column[-1], column[-2]), "ratio", Rule.at_most(1.05), note,
         )  # fmt: skip
     yield paper_claim(
         "fig11.starves",
         f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[0]}, SRJF, {ELEPHANT_PARTS} parts", 5.0,
-        paper_ratios(times_s["srjf"][-1], times_s["srjf"][0]), "ratio", near_paper_number(5.0, neutral=1.0),
+        paper_ratios(times_s["srjf"][-1], times_s["srjf"][0]), "ratio", Rule.near(5.0, neutral=1.0),
         "the paper's number is read off its figure",
     )  # fmt: skip
 
@@ -236,11 +236,11 @@ def paper_prediction(evaluation: Evaluation) -> Iterator[Claim]:
     )  # fmt: skip
     yield paper_claim(
         "table2.overhead", "Table II: time of one cost prediction", 2.16, judgement["predict_ms"], "ms",
-        paper_at_most(2.16), "TF-IDF and MLP in numpy on one CPU core; the paper's MLP ran on a V100",
+        Rule.at_most(2.16), "TF-IDF and MLP in numpy on one CPU core; the paper's MLP ran on a V100",
     )  # fmt: skip
     yield paper_claim(
         "table2.training", "Table II: training of all nine models", 60.0, judgement["train_s"], "s",
-        paper_at_most(60.0), "100 samples each, one CPU core",
+        Rule.at_most(60.0), "100 samples each, one CPU core",
     )  # fmt: skip
 
 
@@ -271,6 +271,6 @@ def justitia_paper_overhead(evaluation: Evaluation) -> Iterator[Claim]:
     )  # fmt: skip
     yield paper_claim(
         "table3.overhead", "Table III: a decision and an arrival at 100 applications a minute", paper[100], both[100],
-        "ms", paper_at_most(paper[100]),
+        "ms", Rule.at_most(paper[100]),
         "by rate: " + ", ".join(f"{rate}/min {both[rate]:.3f} (paper {paper[rate]})" for rate in paper),
     )  # fmt: skip

@@ -9,7 +9,7 @@ So ``c_max`` is read as the longest runtime of a request, which is the least num
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from timely.bench.papers.claims import Claim, paper_at_most, paper_claim
+from timely.bench.papers.claims import Claim, Rule, paper_claim
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import MACHINE, Exact, make_paper_discipline, paper_completion_s
 from timely.bench.papers.run_context import Evaluation
@@ -83,7 +83,7 @@ def paper_theorem_1(evaluation: Evaluation) -> Iterator[Claim]:
         delay_s, bound_s, token_time_s, within = (paper_mean(column) for column in zip(*runs, strict=True))
         yield paper_claim(
             f"theorem1.{variant}", f"Theorem 1: largest delay against fluid over the bound; {what}", 1.0,
-            [run[0] / run[1] for run in runs], "ratio", paper_at_most(1.0),
+            [run[0] / run[1] for run in runs], "ratio", Rule.at_most(1.0),
             f"delay {delay_s:.0f} s, bound with runtimes {bound_s:.0f} s, {100 * within:.1f}% within it;"
             f" with token-times as printed the bound is {token_time_s:.0f} s",
         )  # fmt: skip

@@ -3,16 +3,7 @@
 from collections.abc import Iterator
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import (
-    BY_CONSTRUCTION,
-    CONTEXT,
-    Claim,
-    near_paper_number,
-    paper_above,
-    paper_at_least,
-    paper_at_most,
-    paper_claim,
-)
+from timely.bench.papers.claims import BY_CONSTRUCTION, CONTEXT, Claim, Rule, paper_claim
 from timely.bench.papers.laps_sd.setting import (
     DATASETS,
     LENGTH_ERROR,
@@ -110,7 +101,7 @@ def paper_figure_5(evaluation: Evaluation) -> Iterator[Claim]:
         each = ", ".join(f"{name} {paper_mean(lower('laps-sd', other, name)):.1f}%" for name in DATASETS)
         yield paper_claim(
             f"fig5.{other}", f"Fig. 5: average latency lower than under {other}, 10 to 50 requests", paper,
-            lower("laps-sd", other), "%", near_paper_number(paper, neutral=0.0),
+            lower("laps-sd", other), "%", Rule.near(paper, neutral=0.0),
             f"{each}; non-preemptive order by true execution time: {paper_mean(lower('clairvoyant', other)):.1f}%."
             " About the bound of non-preemptive orders on these workloads; it says nothing of preemptive ones",
         )  # fmt: skip
@@ -128,7 +119,7 @@ def paper_figure_5(evaluation: Evaluation) -> Iterator[Claim]:
     ]
     yield paper_claim(
         "fig5.always", "Fig. 5: least lead over any baseline, dataset and number ('always outperforms others')", None,
-        min(leads, key=paper_mean), "%", paper_above(0.0),
+        min(leads, key=paper_mean), "%", Rule.above(0.0),
         f"ahead in {sum(paper_mean(lead) > 0.0 for lead in leads)} of {len(leads)} cells",
     )  # fmt: skip
     quick = [row["laps-sd"][0] for row in cells.values()]
@@ -139,7 +130,7 @@ def paper_figure_5(evaluation: Evaluation) -> Iterator[Claim]:
     )  # fmt: skip
     yield paper_claim(
         "fig5.prior", "Average latency of laps-sd-prior lower than of laps-sd, 10 to 50 requests", None,
-        lower("laps-sd-prior", "laps-sd"), "%", paper_above(0.0), subject="ours",
+        lower("laps-sd-prior", "laps-sd"), "%", Rule.above(0.0), subject="ours",
     )  # fmt: skip
 
 
@@ -172,7 +163,7 @@ def paper_figure_6(evaluation: Evaluation) -> Iterator[Claim]:
         yield paper_claim(
             f"fig6.shape.{first_s:g}",
             f"Fig. 6: settings with a best number of queues in between, first queue {first_s:g} s", float(cells),
-            float(inner), f"of {cells}", paper_at_least(float(cells), neutral=0.0), ", ".join(texts),
+            float(inner), f"of {cells}", Rule.at_least(float(cells), neutral=0.0), ", ".join(texts),
         )  # fmt: skip
 
 
@@ -189,6 +180,6 @@ def paper_figure_7(evaluation: Evaluation) -> Iterator[Claim]:
         yield paper_claim(
             f"fig7.error.{rounds}.{spread:g}",
             f"Fig. 7: error of the estimated execution time, gamma {rounds}, delta {spread:g}", 6.84, errors, "%",
-            paper_at_most(7.0), f"after {after:.0f} rounds, latency {latency_s:.1f} s; lengths err by"
+            Rule.at_most(7.0), f"after {after:.0f} rounds, latency {latency_s:.1f} s; lengths err by"
             f" {100 * LENGTH_ERROR:.0f}%. The paper's 6.84% is below each of its datasets' 7.63, 11.21 and 8.51%",
         )  # fmt: skip

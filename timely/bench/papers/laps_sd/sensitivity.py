@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, Claim, near_paper_number, paper_above, paper_claim
+from timely.bench.papers.claims import CONTEXT, Claim, Rule, paper_claim
 from timely.bench.papers.laps_sd import real_texts
 from timely.bench.papers.laps_sd.setting import (
     LENGTH_ERROR,
@@ -53,13 +53,13 @@ def _rows(name: str, label: str, latency_s: dict[str, list[float]]) -> Iterator[
     lower = {s: paper_percent_lower(values, latency_s["lp-sjf"]) for s, values in latency_s.items()}
     yield paper_claim(
         name, f"LAPS-SD lower than LP-SJF, {VARIATION_REQUESTS} requests, {label}", 39.0, lower["laps-sd"], "%",
-        near_paper_number(39.0, neutral=0.0) if "figures" in label or "texts" in label else CONTEXT,
+        Rule.near(39.0, neutral=0.0) if "figures" in label or "texts" in label else CONTEXT,
         f"lower than las {paper_mean(paper_percent_lower(latency_s['laps-sd'], latency_s['las'])):.1f}%;"
         f" true execution time first {paper_mean(lower['clairvoyant']):.1f}%",
     )  # fmt: skip
     yield paper_claim(
         f"{name}.prior", f"laps-sd-prior lower than laps-sd, {VARIATION_REQUESTS} requests, {label}", None,
-        paper_percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%", paper_above(0.0), subject="ours",
+        paper_percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%", Rule.above(0.0), subject="ours",
     )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def paper_real_texts(evaluation: Evaluation) -> Iterator[Claim]:
     if path is None:
         name = "real.lp-sjf"
         yield paper_claim(
-            name, "LAPS-SD lower than LP-SJF, written answers", 39.0, None, "%", near_paper_number(39.0),
+            name, "LAPS-SD lower than LP-SJF, written answers", 39.0, None, "%", Rule.near(39.0),
         )  # fmt: skip
         return
     yield from _real(evaluation, "real", "written answers", str(path))

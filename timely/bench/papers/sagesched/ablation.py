@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, paper_above, paper_below, paper_claim
+from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, Rule, paper_claim
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import Lengths
@@ -153,7 +153,7 @@ def paper_ablations(evaluation: Evaluation) -> Iterator[Claim]:
     yield from _worse("fig11", "policy", policies)
     yield paper_claim(
         "fig11.noise", "Fig. 11: growth of TTLT by noise under SageSched less that under Mean", None,
-        [a - b for a, b in zip(worse["SageSched"], worse["Mean"], strict=True)], "points", paper_below(0.0),
+        [a - b for a, b in zip(worse["SageSched"], worse["Mean"], strict=True)], "points", Rule.below(0.0),
         ", ".join(f"{name} {paper_mean(value):+.1f}%" for name, value in worse.items()),
     )  # fmt: skip
 
@@ -164,7 +164,7 @@ def _worse(figure: str, what: str, groups: Mapping[str, Sequence[float]]) -> Ite
         yield paper_claim(
             f"{figure}.{name.replace(' ', '_').lower()}",
             f"Fig. {figure[3:]}: TTLT worse with {what} '{name}' than with '{first}'", None,
-            [100.0 * (b / a - 1.0) for a, b in zip(ours, values, strict=True)], "%", paper_above(0.0),
+            [100.0 * (b / a - 1.0) for a, b in zip(ours, values, strict=True)], "%", Rule.above(0.0),
         )  # fmt: skip
 
 
@@ -194,5 +194,5 @@ def paper_sensitivity(evaluation: Evaluation) -> Iterator[Claim]:
                 yield paper_claim(
                     f"fig13{part}.{value:g}",
                     f"Fig. 13{part}: TTLT worse with a {what} of {value:g} than of {default:g}", None, worse, "%",
-                    paper_above(0.0), "the paper's curve is lowest there",
+                    Rule.above(0.0), "the paper's curve is lowest there",
                 )  # fmt: skip

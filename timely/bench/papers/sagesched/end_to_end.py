@@ -3,15 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import (
-    BY_CONSTRUCTION,
-    CONTEXT,
-    Claim,
-    paper_above,
-    paper_at_least,
-    paper_below,
-    paper_claim,
-)
+from timely.bench.papers.claims import BY_CONSTRUCTION, CONTEXT, Claim, Rule, paper_claim
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import resources
 from timely.bench.papers.sagesched import setting as sage
@@ -78,7 +70,7 @@ def _headline(model: str, rates: Sequence[float], curves: Curves) -> Iterator[Cl
     main = model == QWEN
     yield paper_claim(
         f"fig7.ttlt.{model}", f"Fig. 7: TTLT lower than the best baseline's ({second}), {model} at {rates[-1]:g}/s",
-        28.7 if main else None, gains[-1], "%", paper_at_least(28.7 if main else 0.0, neutral=0.0),
+        28.7 if main else None, gains[-1], "%", Rule.at_least(28.7 if main else 0.0, neutral=0.0),
         f"{by_rate}; {times}; {SYNTHETIC}",
     )  # fmt: skip
     if not main:
@@ -88,11 +80,11 @@ def _headline(model: str, rates: Sequence[float], curves: Curves) -> Iterator[Cl
     best = min(others, key=lambda name: paper_mean(ttft[name]))
     yield paper_claim(
         "fig7.grows", "Fig. 7: gain at the heaviest load less that at the lightest ('higher ... more intensive')", None,
-        [b - a for a, b in zip(gains[0], gains[-1], strict=True)], "points", paper_above(0.0),
+        [b - a for a, b in zip(gains[0], gains[-1], strict=True)], "points", Rule.above(0.0),
     )  # fmt: skip
     yield paper_claim(
         "fig7.ttft", f"Fig. 7: TTFT over the least of all but FastServe's ({best})", None,
-        paper_ratios(ttft["sagesched"], ttft[best]), "ratio", paper_below(1.0),
+        paper_ratios(ttft["sagesched"], ttft[best]), "ratio", Rule.below(1.0),
         ", ".join(f"{name} {paper_mean(values):.1f} s" for name, values in ttft.items()),
     )  # fmt: skip
 
@@ -105,11 +97,11 @@ def _fastserve(evaluation: Evaluation, curves: Curves) -> Iterator[Claim]:
     worst = max(others, key=lambda name: paper_mean(_ttlt(others[name])))
     yield paper_claim(
         "fig7.fastserve.ttft", "Fig. 7: FastServe (default) has the best TTFT: over SageSched's", None,
-        paper_ratios([x.ttft_s for x in mine], [x.ttft_s for x in others["sagesched"]]), "ratio", paper_below(1.0),
+        paper_ratios([x.ttft_s for x in mine], [x.ttft_s for x in others["sagesched"]]), "ratio", Rule.below(1.0),
     )  # fmt: skip
     yield paper_claim(
         "fig7.fastserve.ttlt", f"Fig. 7: FastServe (default) has the worst TTLT: over the next worst ({worst})", None,
-        paper_ratios(_ttlt(mine), _ttlt(others[worst])), "ratio", paper_above(1.0),
+        paper_ratios(_ttlt(mine), _ttlt(others[worst])), "ratio", Rule.above(1.0),
     )  # fmt: skip
 
 
@@ -131,7 +123,7 @@ def paper_by_dataset(evaluation: Evaluation) -> Iterator[Claim]:
         history = paper_mean(paper_percent_lower(ttlt["sagesched"], ttlt["trail-history"]))
         yield paper_claim(
             f"fig8.{dataset}", f"Fig. 8: TTLT lower than the best baseline's ({second}), {dataset}", None,
-            gains[dataset], "%", paper_above(0.0), f"than TRAIL's on the same history {history:.1f}%; {SYNTHETIC}",
+            gains[dataset], "%", Rule.above(0.0), f"than TRAIL's on the same history {history:.1f}%; {SYNTHETIC}",
         )  # fmt: skip
     plots.paper_bars(
         evaluation.out / "fig8.png", f"SageSched Fig. 8: TTLT by dataset at {MAIN_RATE:g}/s", list(DATASETS), bars,
@@ -140,7 +132,7 @@ def paper_by_dataset(evaluation: Evaluation) -> Iterator[Claim]:
     rest = [max(pair) for pair in zip(gains["sharegpt"], gains["write"], strict=True)]
     yield paper_claim(
         "fig8.long_prompts", "Fig. 8: gain on Alpaca (long prompts) less the larger of the other two", None,
-        [a - b for a, b in zip(gains["alpaca"], rest, strict=True)], "points", paper_above(0.0),
+        [a - b for a, b in zip(gains["alpaca"], rest, strict=True)], "points", Rule.above(0.0),
     )  # fmt: skip
 
 
@@ -151,7 +143,7 @@ def paper_knowledge(evaluation: Evaluation) -> Iterator[Claim]:
     ).values()
     yield paper_claim(
         "ours.smooth", "TTLT of sagesched-smooth lower than that of sagesched", None,
-        paper_percent_lower(smooth, literal), "%", paper_above(0.0),
+        paper_percent_lower(smooth, literal), "%", Rule.above(0.0),
         "hashed words, a kernel around each length, few similar requests filled up", subject="ours",
     )  # fmt: skip
     for what, values in (("family", family), ("length", length)):

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import Claim, paper_at_most, paper_claim
+from timely.bench.papers.claims import Claim, Rule, paper_claim
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import paper_job_spec, paper_setting
@@ -79,17 +79,17 @@ def sagesched_paper_overhead(evaluation: Evaluation) -> Iterator[Claim]:
     stream_ms, together = evaluation.once("fig12-stream", _stream_ms, NODES[-1], seed)
     yield paper_claim(
         "sec431.prediction", "Section 4.3.1: time of one length prediction, 10,000 requests remembered", 0.37,
-        predict_ms, "ms", paper_at_most(0.5),
+        predict_ms, "ms", Rule.at_most(0.5),
         f"embedding {embed_ms:.3f} ms (paper 0.22), search and distribution {predict_ms - embed_ms:.3f} ms"
         " (paper 0.15); one CPU core",
     )  # fmt: skip
     yield paper_claim(
         "fig12.single", f"Fig. 12: predicting and scheduling at {NODES[-1]} engines, one request by itself", 100.0,
-        arrive_ms[-1] + decide_ms[-1], "ms", paper_at_most(100.0), f"ms by engines: {sums_text}",
+        arrive_ms[-1] + decide_ms[-1], "ms", Rule.at_most(100.0), f"ms by engines: {sums_text}",
     )  # fmt: skip
     yield paper_claim(
         "fig12.stream", f"Fig. 12: added latency in a stream of {RATE * NODES[-1]:.0f} requests a second, end to end",
-        100.0, stream_ms, "ms", paper_at_most(100.0),
+        100.0, stream_ms, "ms", Rule.at_most(100.0),
         f"{NODES[-1] * QUEUE_LENGTH:,} queued; requests that arrive during a decision share the next,"
         f" {together:.0f} on average; one CPU core",
     )  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from timely.bench.papers.claims import Claim, paper_above, paper_claim
+from timely.bench.papers.claims import Claim, Rule, paper_claim
 from timely.bench.papers.real_inputs import DIALOGUES, MOONCAKE, paper_dialogues, paper_trace_arrivals
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched.setting import (
@@ -83,5 +83,5 @@ def paper_real_texts(evaluation: Evaluation) -> Iterator[Claim]:
         note = ", ".join(f"{name} {paper_mean(values):.2f} s" for name, values in ttlt.items())
     yield paper_claim(
         "fig8.real", f"Fig. 8: TTLT lower than the best baseline's ({best}), MTS-Dialog", None, gain, "%",
-        paper_above(0.0), f"{note}; all predict from the same history; arrivals of Mooncake's trace",
+        Rule.above(0.0), f"{note}; all predict from the same history; arrivals of Mooncake's trace",
     )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, Claim, paper_above, paper_at_least, paper_claim
+from timely.bench.papers.claims import CONTEXT, Claim, Rule, paper_claim
 from timely.bench.papers.real_inputs import (
     ATTENTION,
     TRACES,
@@ -68,7 +68,7 @@ def paper_figure_2b(evaluation: Evaluation) -> Iterator[Claim]:
     ).values()
     yield paper_claim(
         "fig2b", "Fig. 2b: TTLT worse with the shortest output first than by memory over time, lengths known", None,
-        [100.0 * (b / a - 1.0) for a, b in zip(knowing, shortest, strict=True)], "%", paper_above(0.0),
+        [100.0 * (b / a - 1.0) for a, b in zip(knowing, shortest, strict=True)], "%", Rule.above(0.0),
         f"{paper_mean(knowing):.1f} to {paper_mean(shortest):.1f} s",
     )  # fmt: skip
 
@@ -99,7 +99,7 @@ def paper_figure_5(evaluation: Evaluation) -> Iterator[Claim]:
     )  # fmt: skip
     yield paper_claim(
         "fig5a", "Fig. 5a: utilisation with the KV cache full, sequences of 50 tokens over those of 1,000", None,
-        full[50] / full[1000], "times", paper_at_least(2.0),
+        full[50] / full[1000], "times", Rule.at_least(2.0),
         f"{full[50]:.0f}% and {full[1000]:.0f}%; measured kernel times of Llama-3.1-8B on an RTX 4090, not an H800",
     )  # fmt: skip
     yield _attention(evaluation)
@@ -118,5 +118,5 @@ def _attention(evaluation: Evaluation) -> Claim:
         )  # fmt: skip
     return paper_claim(
         "fig5b", "Fig. 5b: attention time is linear in the context: R² of the line, 16 to 16,384 tokens", 1.0, linear,
-        "", paper_at_least(0.95), note,
+        "", Rule.at_least(0.95), note,
     )  # fmt: skip

@@ -4,15 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import (
-    NOT_EXERCISED,
-    Claim,
-    near_paper_number,
-    paper_above,
-    paper_at_most,
-    paper_below,
-    paper_claim,
-)
+from timely.bench.papers.claims import NOT_EXERCISED, Claim, Rule, paper_claim
 from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.seed_statistics import paper_mean, paper_ratios
 from timely.bench.papers.semantic.figures import paper_level_waiting
@@ -105,12 +97,12 @@ def paper_table_1(evaluation: Evaluation) -> Iterator[Claim]:
     }
     yield paper_claim(
         "table1.quick", "Table 1: latency 0.001 s, full batching over immediate processing, average", 0.21 / 0.04,
-        paper_ratios(average["full"][0], average["immediate"][0]), "times", near_paper_number(0.21 / 0.04, neutral=1.0),
+        paper_ratios(average["full"][0], average["immediate"][0]), "times", Rule.near(0.21 / 0.04, neutral=1.0),
     )  # fmt: skip
     yield paper_claim(
         "table1.slow", "Table 1: latency 1 s, immediate processing over full batching, average", 2.56 / 2.46,
         paper_ratios(average["immediate"][-1], average["full"][-1]), "times",
-        near_paper_number(2.56 / 2.46, neutral=1.0),
+        Rule.near(2.56 / 2.46, neutral=1.0),
         "immediate takes up to a batch of the requests that wait, as the published code does",
     )  # fmt: skip
     for name, cells in (("caption", caption_cells), ("script", script_cells)):
@@ -121,7 +113,7 @@ def paper_table_1(evaluation: Evaluation) -> Iterator[Claim]:
         yield paper_claim(
             f"table1.growth.{name}",
             f"Table 1: latency 1 s over 0.001 s, immediate, average, terms of the {name}", 2.56 / 0.04, growth,
-            "times", near_paper_number(2.56 / 0.04, neutral=1.0),
+            "times", Rule.near(2.56 / 0.04, neutral=1.0),
             "the caption says 5 at once; the published script has 4, 16, 32 and 64, a second apart",
         )  # fmt: skip
 
@@ -146,11 +138,11 @@ def paper_table_2(evaluation: Evaluation) -> Iterator[Claim]:
     steps = [paper_ratios(later, sooner) for sooner, later in pairwise(full)]
     yield paper_claim(
         "table2.full", "Table 2: full batching, least growth from one batch size to the next, average", None,
-        min(steps, key=paper_mean), "ratio", paper_above(1.0), "the paper: 'monotonically increases'",
+        min(steps, key=paper_mean), "ratio", Rule.above(1.0), "the paper: 'monotonically increases'",
     )  # fmt: skip
     yield paper_claim(
         "table2.immediate", "Table 2: immediate processing, batch 64 over batch 4, average", 1.0,
-        paper_ratios(immediate[-1], immediate[0]), "ratio", near_paper_number(1.0), "the paper: 'insensitive'",
+        paper_ratios(immediate[-1], immediate[0]), "ratio", Rule.near(1.0), "the paper: 'insensitive'",
     )  # fmt: skip
 
 
@@ -170,7 +162,7 @@ def _by_level(
                 f"{table}.{batching}.{name.replace(' ', '')}",
                 f"Table {table[-1]}, {batching}, {name}: waiting at {what}, up to {CONCURRENT_REQUESTS} at once",
                 paper_row[place], paper_level_waiting(caption_cells[batching][place], level, True), "s a token",
-                near_paper_number(paper_row[place]), f"all columns {_columns(caption_cells[batching], level)}, paper"
+                Rule.near(paper_row[place]), f"all columns {_columns(caption_cells[batching], level)}, paper"
                 f" {' '.join(f'{value:.2f}' for value in paper_row)},"
                 f" on the script's terms {_columns(script_cells[batching], level)}",
             )  # fmt: skip
@@ -197,7 +189,7 @@ def paper_memory(evaluation: Evaluation) -> Iterator[Claim]:
             ("swap", "swap", 1, "all, cache or recompute by Eq. 3 to 6 over always cache"),
         ):
             ratios = paper_ratios([run[place] for run in runs["cost"]], [run[place] for run in runs[other]])
-            rule = paper_below(1.0) if key == "off" else paper_at_most(1.01)
+            rule = Rule.below(1.0) if key == "off" else Rule.at_most(1.01)
             if all(ratio == 1.0 for ratio in ratios):
                 rule = NOT_EXERCISED  # both always decided alike
             yield paper_claim(

@@ -3,16 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import (
-    BY_CONSTRUCTION,
-    Claim,
-    near_paper_number,
-    paper_above,
-    paper_at_least,
-    paper_at_most,
-    paper_below,
-    paper_claim,
-)
+from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, Rule, paper_claim
 from timely.bench.papers.seed_statistics import Interval, paper_interval, paper_mean, paper_ratio_of_means
 from timely.bench.papers.timelyllm.report import Report, paper_difference, paper_shares, paper_values_by_type
 from timely.bench.papers.timelyllm.runs import (
@@ -74,27 +65,27 @@ def _claims_5(
     high, high_vllm = outcomes["HW", PUD.name], outcomes["HW", VLLM.name]
     yield paper_claim(
         f"fig5a-pud-{label}", f"Fig. 5a: urgent share of the maximum, low load; {where}", 0.815,
-        paper_interval(paper_shares(low)), "share", near_paper_number(0.815, neutral=0.595),
+        paper_interval(paper_shares(low)), "share", Rule.near(0.815, neutral=0.595),
         f"vLLM {paper_interval(paper_shares(low_vllm))[0]:.3f} (paper 0.595)",
     )  # fmt: skip
     yield paper_claim(
         f"fig5a-normal-{label}", f"Fig. 5a: normal tasks keep the maximum, low load; {where}", 1.0,
-        paper_interval(paper_shares(low, "normal")), "share", paper_at_least(0.995),
+        paper_interval(paper_shares(low, "normal")), "share", Rule.at_least(0.995),
     )  # fmt: skip
     gain = paper_ratio_of_means(paper_shares(high), paper_shares(high_vllm))
     begin, end = paper_interval(paper_shares(high_vllm))[0], paper_interval(paper_shares(high))[0]
     yield paper_claim(
         f"fig5d-pud-{label}", f"Fig. 5d: gain in urgent utility over vLLM, high load; {where}", 1.91,
-        (gain[0] - 1.0, gain[1] - 1.0, gain[2] - 1.0), "of vLLM's", near_paper_number(1.91, neutral=0.0),
+        (gain[0] - 1.0, gain[1] - 1.0, gain[2] - 1.0), "of vLLM's", Rule.near(1.91, neutral=0.0),
         f"{begin:.3f} to {end:.3f} of the maximum",
     )  # fmt: skip
     for load, mine, theirs, letter in (("low", low, low_vllm, "b"), ("high", high, high_vllm, "e")):
         yield paper_claim(
             f"fig5{letter}-{label}", f"Fig. 5{letter}: response of urgent tasks over vLLM's, {load} load; {where}",
-            None, paper_ratio_of_means(_urgent_response(mine), _urgent_response(theirs)), "ratio", paper_below(1.0),
+            None, paper_ratio_of_means(_urgent_response(mine), _urgent_response(theirs)), "ratio", Rule.below(1.0),
         )  # fmt: skip
     for key, kind, ids, rule in (
-        ("most", f"all task types but {BRIEF_TASK}", CONSISTENT_TASKS, near_paper_number(1.0)),
+        ("most", f"all task types but {BRIEF_TASK}", CONSISTENT_TASKS, Rule.near(1.0)),
         (
             "brief",
             f"task type {BRIEF_TASK}, whose skills take about a millisecond",
@@ -129,7 +120,7 @@ def paper_figure_6(report: Report, label: str, new_tokens: int) -> Iterator[Clai
     yield paper_claim(
         f"fig6-{label}",
         f"Fig. 6: pairs with the urgent task late under vLLM that are both in time; {_where(label, new_tokens)}", 1.0,
-        paper_interval(in_time), "share", paper_at_least(0.5, neutral=0.0), "the paper shows one such pair",
+        paper_interval(in_time), "share", Rule.at_least(0.5, neutral=0.0), "the paper shows one such pair",
     )  # fmt: skip
 
 
@@ -220,12 +211,12 @@ def paper_figure_7(report: Report, label: str, new_tokens: int) -> Iterator[Clai
         best = max(range(len(BATCHES)), key=lambda place: means[place][0])
         yield paper_claim(
             f"fig7-{key}-{label}", f"Fig. 7: best mean utility over batch sizes, {system.name}; {where}", paper,
-            means[best], "utility", near_paper_number(paper, neutral), f"at batch {BATCHES[best]}, the paper's at {at}",
+            means[best], "utility", Rule.near(paper, neutral), f"at batch {BATCHES[best]}, the paper's at {at}",
         )  # fmt: skip
     leads = [paper_difference(a, b) for a, b in zip(values[FIXED_BATCH.name], values[VLLM.name], strict=True)]
     yield paper_claim(
         f"fig7-always-{label}", f"Fig. 7: least lead of TimelyLLM over vLLM over the batch sizes; {where}", None,
-        min(leads, key=lambda lead: lead[0]), "utility", paper_above(0.0),
+        min(leads, key=lambda lead: lead[0]), "utility", Rule.above(0.0),
     )  # fmt: skip
 
 
@@ -249,17 +240,17 @@ def paper_figure_8(report: Report, label: str, new_tokens: int) -> Iterator[Clai
     ):  # fmt: skip
         yield paper_claim(
             f"fig8-{key}-{label}", f"Fig. 8: urgent utility of {mine.name} over {theirs.name}; {where}", paper,
-            paper_ratio_of_means(urgent[mine.name], urgent[theirs.name]), "ratio", near_paper_number(paper,
+            paper_ratio_of_means(urgent[mine.name], urgent[theirs.name]), "ratio", Rule.near(paper,
             neutral=1.0),
             f"{paper_interval(urgent[theirs.name])[0]:.3f} to"
             f" {paper_interval(urgent[mine.name])[0]:.3f} of the maximum",
         )  # fmt: skip
     yield paper_claim(
         f"fig8-normal-{label}", f"Fig. 8: normal utility lost against segmented FCFS; {where}", 0.0,
-        paper_difference(normal[FCFS.name], normal[PUD.name]), "share", paper_at_most(0.01),
+        paper_difference(normal[FCFS.name], normal[PUD.name]), "share", Rule.at_most(0.01),
         f"normal: TimelyLLM {paper_interval(normal[PUD.name])[0]:.3f}, EDF {paper_interval(normal[EDF.name])[0]:.3f}",
     )  # fmt: skip
     yield paper_claim(
         f"fig8-edf-normal-{label}", f"Fig. 8: EDF neglects normal tasks: its loss against TimelyLLM; {where}", None,
-        paper_difference(normal[PUD.name], normal[EDF.name]), "share", paper_at_least(0.01, neutral=0.0),
+        paper_difference(normal[PUD.name], normal[EDF.name]), "share", Rule.at_least(0.01, neutral=0.0),
     )  # fmt: skip

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, Claim, paper_at_least, paper_below, paper_claim
+from timely.bench.papers.claims import CONTEXT, Claim, Rule, paper_claim
 from timely.bench.papers.seed_statistics import Interval, paper_interval, paper_ratio_of_means
 from timely.bench.papers.timelyllm.report import Report, paper_difference, paper_shares
 from timely.bench.papers.timelyllm.runs import (
@@ -76,13 +76,13 @@ def _against_pud(report: Report, name: str, profile: str, new_tokens: int) -> It
     for kind in ("urgent", "normal"):
         yield paper_claim(
             f"ours-{name}-{profile}-{new_tokens}-{kind}", f"{kind} share of timely less that of pud; {where}", None,
-            paper_difference(paper_shares(mine, kind), paper_shares(theirs, kind)), "share", paper_at_least(-0.005),
+            paper_difference(paper_shares(mine, kind), paper_shares(theirs, kind)), "share", Rule.at_least(-0.005),
             f"{paper_interval(paper_shares(theirs, kind))[0]:.3f} to {paper_interval(paper_shares(mine, kind))[0]:.3f}",
             subject="ours",
         )  # fmt: skip
     yield paper_claim(
         f"ours-{name}-{profile}-{new_tokens}-waiting", f"waiting of timely over that of pud; {where}", None,
-        paper_ratio_of_means([o.waiting_s for o in mine], [o.waiting_s for o in theirs]), "ratio", paper_below(1.0),
+        paper_ratio_of_means([o.waiting_s for o in mine], [o.waiting_s for o in theirs]), "ratio", Rule.below(1.0),
         subject="ours",
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from timely.bench.papers.claims import NOT_EXERCISED, Claim, near_paper_number, paper_claim
+from timely.bench.papers.claims import NOT_EXERCISED, Claim, Rule, paper_claim
 from timely.bench.papers.real_inputs import ROBOT_PLANS, paper_robot_plans
 from timely.bench.papers.seed_statistics import paper_interval, paper_ratio_of_means
 from timely.bench.papers.timelyllm.other_robots import DESK
@@ -41,12 +41,12 @@ def paper_real_plans(report: Report, label: str, new_tokens: int) -> Iterator[Cl
     yield paper_claim(
         f"fig9-saycan-utility-{label}", f"Fig. 9: utility over vLLM's, {where}", 1.97,
         paper_ratio_of_means([run[0] for run in pud], [run[0] for run in vllm]), "ratio",
-        near_paper_number(1.97, neutral=1.0), f"of vLLM's {paper_interval([run[0] for run in vllm])[0]:.3f}; {note}",
+        Rule.near(1.97, neutral=1.0), f"of vLLM's {paper_interval([run[0] for run in vllm])[0]:.3f}; {note}",
     )  # fmt: skip
     ratio = paper_ratio_of_means([run[1] for run in pud], [run[1] for run in vllm])
     yield paper_claim(
         f"fig9-saycan-waiting-{label}", f"Fig. 9: waiting saved, {where}", 0.84,
-        (1.0 - ratio[0], 1.0 - ratio[2], 1.0 - ratio[1]), "share", near_paper_number(0.84, neutral=0.0), note,
+        (1.0 - ratio[0], 1.0 - ratio[2], 1.0 - ratio[1]), "share", Rule.near(0.84, neutral=0.0), note,
     )  # fmt: skip
 
 
