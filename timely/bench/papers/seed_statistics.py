@@ -82,6 +82,11 @@ def paper_percent_lower(ours: Sequence[float], theirs: Sequence[float]) -> list[
     return [100.0 * (1.0 - a / b) for a, b in zip(ours, theirs, strict=True)]
 
 
+def paper_percent_higher(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """By how many per cent ours is higher, seed by seed."""
+    return [100.0 * (a / b - 1.0) for a, b in zip(ours, theirs, strict=True)]
+
+
 def paper_falls_to(
     score: Callable[[float], float], target: float, *, most: float = 4.0, halvings: int = 30
 ) -> float:

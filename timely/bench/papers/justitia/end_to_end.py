@@ -18,7 +18,12 @@ from timely.bench.papers.justitia.setting import (
 )
 from timely.bench.papers.real_inputs import MOONCAKE, paper_trace_arrivals
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.seed_statistics import paper_mean, paper_percent_lower, paper_ratios
+from timely.bench.papers.seed_statistics import (
+    paper_mean,
+    paper_percent_higher,
+    paper_percent_lower,
+    paper_ratios,
+)
 from timely.disciplines.base import Discipline
 from timely.disciplines.predictors.app_cost import AppCosts, predictor_weighted_tokens
 from timely.engines.replay_types import PlannedTask
@@ -188,15 +193,12 @@ def paper_cost_models(results: Results, evaluation: Evaluation) -> Iterator[Clai
     )  # fmt: skip
     for intensity, cell in results.items():
         present = paper_mean(paper_averages(cell["justitia"])) * APPLICATIONS / apps.WINDOWS_S[intensity]
-        worse = [
-            100.0 * (r - 1.0)
-            for r in paper_ratios(paper_averages(cell["justitia-c"]), paper_averages(cell["justitia"]))
-        ]
+        worse = paper_percent_higher(paper_averages(cell["justitia-c"]), paper_averages(cell["justitia"]))
         exact, exact_c = (
             paper_averages(_each(evaluation, intensity, f"{name}-exact"))
             for name in ("justitia", "justitia-c")
         )
-        by_cost = [100.0 * (r - 1.0) for r in paper_ratios(exact_c, exact)]
+        by_cost = paper_percent_higher(exact_c, exact)
         yield paper_claim(
             f"fig12.{intensity}", f"Fig. 12: average completion worse with compute-centric cost, {intensity}",
             42.3 if intensity == "3x" else None, worse, "%",

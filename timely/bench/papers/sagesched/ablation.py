@@ -11,7 +11,7 @@ from timely.bench.papers.run_context import Evaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import Lengths
 from timely.bench.papers.sagesched.workloads import DATASETS, World
-from timely.bench.papers.seed_statistics import paper_mean
+from timely.bench.papers.seed_statistics import paper_mean, paper_percent_higher
 from timely.disciplines.predictors.embedding import Vectors, WordLlamaEmbedder
 from timely.disciplines.sagesched.constants import BUCKET_TOKENS, SIMILARITY
 
@@ -144,10 +144,7 @@ def paper_ablations(evaluation: Evaluation) -> Iterator[Claim]:
         plots.paper_bars(
             evaluation.out / f"{figure}.png", f"SageSched {figure.capitalize()}", labels, systems, "TTLT (s)"
         )
-    worse = {
-        name: [100.0 * (b / a - 1.0) for a, b in zip(policies[name], noisy[name], strict=True)]
-        for name in policies
-    }
+    worse = {name: paper_percent_higher(noisy[name], policies[name]) for name in policies}
     yield from _worse("fig9", "predictor", predictors)
     yield from _worse("fig10", "cost", costs)
     yield from _worse("fig11", "policy", policies)
@@ -164,7 +161,7 @@ def _worse(figure: str, what: str, groups: Mapping[str, Sequence[float]]) -> Ite
         yield paper_claim(
             f"{figure}.{name.replace(' ', '_').lower()}",
             f"Fig. {figure[3:]}: TTLT worse with {what} '{name}' than with '{first}'", None,
-            [100.0 * (b / a - 1.0) for a, b in zip(ours, values, strict=True)], "%", Rule.above(0.0),
+            paper_percent_higher(values, ours), "%", Rule.above(0.0),
         )  # fmt: skip
 
 
@@ -188,9 +185,7 @@ def paper_sensitivity(evaluation: Evaluation) -> Iterator[Claim]:
         )  # fmt: skip
         for value in values:
             if value != default:
-                worse = [
-                    100.0 * (b / a - 1.0) for a, b in zip(by_value[default], by_value[value], strict=True)
-                ]
+                worse = paper_percent_higher(by_value[value], by_value[default])
                 yield paper_claim(
                     f"fig13{part}.{value:g}",
                     f"Fig. 13{part}: TTLT worse with a {what} of {value:g} than of {default:g}", None, worse, "%",
