@@ -161,14 +161,8 @@ def replace_case_words(example: Example, fresh: dict[str, str]) -> Example:
     def swap(text: str) -> str:
         return pattern.sub(lambda match: lower[match.group().lower()], text)
 
-    return example.model_copy(
-        update={
-            "task": swap(example.task),
-            "scene": swap(example.scene),
-            "plan": swap(example.plan),
-            "history": swap(example.history),
-        }
-    )
+    texts = {name: swap(getattr(example, name)) for name in ("task", "scene", "plan", "history")}
+    return example.model_copy(update=texts)
 
 
 def _numbers(sampler: Sampler, skills: SkillSet, program: Program, example: Example) -> Example:
