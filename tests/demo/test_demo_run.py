@@ -9,6 +9,7 @@ import httpx
 import pytest
 from rich.console import Console
 
+from timely.client import TimelyClient
 from timely.core.child_process import ChildProcess, ChildProcesses
 from timely.core.errors import EngineFailed
 from timely.demo import run
@@ -39,7 +40,7 @@ class Server:
             recent = [{"task_id": line["task_id"]} for line in lines if line not in robots]
             return httpx.Response(200, json={"robots": robots, "recent": recent[-5:]})
         if self.now_s - float(page[1:]) > 10.0 + FORGOTTEN_S:
-            return httpx.Response(404, json={})
+            return httpx.Response(404, json={"code": "unknown_name", "detail": "forgotten"})
         return httpx.Response(200, json={"task_id": page})
 
 
@@ -50,7 +51,7 @@ def watch(
     monkeypatch.setattr(run, "time", clock)
     children = cast(ChildProcesses, SimpleNamespace(check=lambda: None))
     player = cast(ChildProcess, SimpleNamespace(running=True))
-    with httpx.Client(base_url="http://demo", transport=httpx.MockTransport(server.answer)) as client:
+    with TimelyClient("http://demo", transport=httpx.MockTransport(server.answer)) as client:
         return run._watch(run.DemoOptions(seconds), children, player, client, Console(quiet=True))
 
 
@@ -66,5 +67,5 @@ def test_a_long_demonstration_counts_the_tasks_that_the_server_has_forgotten(
 def test_a_server_that_is_gone_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server()
     server.is_up = False
-    with pytest.raises(EngineFailed, match=r"^/v1/status: the server does not answer"):
+    with pytest.raises(EngineFailed, match=r"^http://demo: ConnectError: refused$"):
         watch(server, monkeypatch, 60.0)

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 from rich.padding import Padding
 from rich.status import Status
 
+from timely.client import TimelyClient
 from timely.core.child_process import ChildProcess, ChildProcesses
-from timely.core.errors import EngineFailed, Unsupported
+from timely.core.errors import UnknownName, Unsupported
 from timely.core.files import core_write_file
 from timely.demo import script, timeline, view
 
@@ -65,9 +65,9 @@ def run_demo(options: DemoOptions, console: Console) -> dict[str, Any]:
             [sys.executable, "-m", "timely_bridge.task_player", str(playlist), "--until-stdin-closes"],
             _ros_environment(),
         )
-        with httpx.Client(base_url=url, timeout=5.0) as client:
+        with TimelyClient(url, timeout_s=5.0) as client:
             arrivals_s, views = _watch(options, children, player, client, console)
-            status = _status(client)
+            status = client.stats()
         answers = [json.loads(line) for line in player.lines() if line.startswith("{")]
         steps = (
             timeline.read_timeline_steps(folder / "journal.jsonl")
@@ -135,7 +135,7 @@ def _watch(
     options: DemoOptions,
     children: ChildProcesses,
     player: ChildProcess,
-    client: httpx.Client,
+    client: TimelyClient,
     console: Console,
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
     """Follow until the player is through.
@@ -150,7 +150,7 @@ def _watch(
     with Live(console=console, refresh_per_second=8, transient=True) as live:
         while True:
             elapsed_s = time.monotonic() - begin_s
-            status = _status(client)
+            status = client.stats()
             for line in [*status["robots"], *status["recent"]]:
                 task_id = line["task_id"]
                 if task_id not in arrivals_s:
@@ -167,30 +167,12 @@ def _watch(
             time.sleep(0.2)
 
 
-def _add_views(client: httpx.Client, task_ids: Iterable[str], views: dict[str, dict[str, Any]]) -> None:
-    """Ask for the tasks that are not in ``views``."""
+def _add_views(client: TimelyClient, task_ids: Iterable[str], views: dict[str, dict[str, Any]]) -> None:
+    """Ask for the tasks that are not in ``views``; the server may have forgotten one."""
     for task_id in task_ids:
-        if task_id not in views and (view := _get(client, f"/v1/tasks/{task_id}")) is not None:
-            views[task_id] = view
-
-
-def _status(client: httpx.Client) -> dict[str, Any]:
-    status = _get(client, "/v1/status")
-    if status is None:
-        raise EngineFailed("the server has no such page", where="/v1/status")
-    return status
-
-
-def _get(client: httpx.Client, path: str) -> dict[str, Any] | None:
-    """What the server has at ``path``; None if that is nothing."""
-    try:
-        response = client.get(path)
-        if response.status_code == httpx.codes.NOT_FOUND:
-            return None
-        response.raise_for_status()
-    except httpx.HTTPError as error:
-        raise EngineFailed(f"the server does not answer: {error}", where=path) from error
-    return dict(response.json())
+        if task_id not in views:
+            with contextlib.suppress(UnknownName):
+                views[task_id] = client.task(task_id)
 
 
 def _report(
