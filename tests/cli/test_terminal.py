@@ -64,6 +64,7 @@ def test_only_own_lines_reach_the_terminal(tmp_path: Path) -> None:
     (log,) = (tmp_path / "logs").iterdir()
     assert out == "afterwards\n"
     assert err.splitlines() == [
+        f"timely: vLLM's messages go to {log}",
         "timely: robots move",
         "timely: loading",
         "timely: serving",

@@ -95,5 +95,4 @@ def _measure(
 
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     with quiet_cli_terminal("calibrate", verbose=verbose) as terminal:
-        terminal.name_log()
         return calibrate_vllm_profile(name, model, arguments, rounds, terminal.say, date=today)

@@ -318,8 +318,7 @@ def planner_latency_command(
     """
     from timely.bench.planner_latency import bench_planner_latency, compare_planner_bench
 
-    with quiet_cli_terminal("planner-latency", verbose=verbose) as terminal:
-        terminal.name_log()
+    with quiet_cli_terminal("planner-latency", verbose=verbose):
         results = asyncio.run(bench_planner_latency(planner, number, seed, ()))
     say = cli_say(json_file)
     say(f"{'':38}first segment, ms: median (middle half)   its tokens")

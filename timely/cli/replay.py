@@ -93,7 +93,6 @@ def command(
     )  # fmt: skip
     tasks = Tasks(trace)
     with quiet_cli_terminal("replay", verbose=verbose or engine != "vllm") as terminal:
-        terminal.name_log()
         title = f"{tasks.name} on {engine}"
         with _progress(terminal, title) as progress, tasks.errors_with_lines():
             result = replay_through_engine(tasks, options, engine=engine, trace=tasks.name, progress=progress)

@@ -262,7 +262,10 @@ def command(
         insecure=insecure,
         tls=tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs),
     )
-    with quiet_cli_terminal("serve", verbose=verbose or engine != "vllm") as terminal, ExitStack() as loading:
+    with (
+        quiet_cli_terminal("serve", verbose=verbose or engine != "vllm", names_log=False) as terminal,
+        ExitStack() as loading,
+    ):
         if engine == "vllm":
             title = "loading the model into vLLM"
             loading.enter_context(

@@ -41,11 +41,6 @@ class Terminal:
     def say(self, line: str) -> None:
         print(f"timely: {line}", file=self._stream, flush=True)
 
-    def name_log(self) -> None:
-        """Say where all other messages go."""
-        if self.log is not None:
-            self.say(f"vLLM's messages go to {self.log}")
-
     @property
     def console(self) -> Console:
         """The terminal, for progress that rewrites its line."""
@@ -77,7 +72,7 @@ class _OneLine(logging.Formatter):
 
 
 @contextlib.contextmanager
-def quiet_cli_terminal(command: str, *, verbose: bool = False) -> Iterator[Terminal]:
+def quiet_cli_terminal(command: str, *, verbose: bool = False, names_log: bool = True) -> Iterator[Terminal]:
     """Send everything that this process and its children print to a log file, except through the ``Terminal``.
 
     Warnings of the package ``timely`` are shown too, each as one line.
@@ -85,6 +80,7 @@ def quiet_cli_terminal(command: str, *, verbose: bool = False) -> Iterator[Termi
 
     Args:
         verbose: redirect nothing.
+        names_log: say at once where all other messages go.
 
     Raises:
         EngineFailed: as raised within; the message then names the log file.
@@ -100,7 +96,10 @@ def quiet_cli_terminal(command: str, *, verbose: bool = False) -> Iterator[Termi
         for handler in handlers:
             own.addHandler(handler)
         try:
-            yield Terminal(stream, path)
+            terminal = Terminal(stream, path)
+            if names_log:
+                terminal.say(f"vLLM's messages go to {path}")
+            yield terminal
         except EngineFailed as error:
             raise EngineFailed(f"{error.message}; see {path}", where=error.where) from error
         finally:

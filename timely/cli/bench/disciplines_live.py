@@ -60,7 +60,6 @@ def command(
         resumable_cli_checkpoints(resume, budget) as checkpoints,
         quiet_cli_terminal("bench-disciplines-live", verbose=verbose) as terminal,
     ):
-        terminal.name_log()
         results = benchmark_disciplines_live(names, seconds, seed, checkpoints, keep, terminal.say)
     data = {"seconds": seconds, "seed": seed, "disciplines": results}
     rows = [_row(name, row) for name, row in sorted(results.items())]

@@ -47,7 +47,6 @@ def command(
         resumable_cli_checkpoints(resume, budget) as checkpoints,
         quiet_cli_terminal("bench-injection", verbose=verbose) as terminal,
     ):
-        terminal.name_log()
         results = asyncio.run(_measure(cases, seed, model, ways[grammar], checkpoints, terminal.say))
     unsafe = sum(result.unsafe for result in results.values())
     forgeries = sum(result.forged for result in results.values())

@@ -79,7 +79,6 @@ def command(
         budget_s = float("inf") if budget is None else budget
         latency_us, how = wake_latency_for_measurement(default_system)
         with quiet_cli_terminal("bench-live", verbose=verbose) as terminal, processors_awake(latency_us):
-            terminal.name_log()
             terminal.say(how)
             left = asyncio.run(
                 runs.measure(VllmLive(out, settings), repetitions, budget_s=budget_s, say=terminal.say)

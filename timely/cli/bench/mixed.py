@@ -56,7 +56,6 @@ def command(
         quiet_cli_terminal("bench-mixed", verbose=verbose) as terminal,
         ServerThread(create_app(engine, ServerSettings()), start_timeout_s=START_S) as server,
     ):
-        terminal.name_log()
         count = QUICK_FIRST_SEGMENTS if quick else FIRST_SEGMENTS
         result = asyncio.run(benchmark_first_segments(server.url, count, terminal.say))
         result |= asyncio.run(

@@ -50,8 +50,7 @@ def command(
         require_cli_package("vllm")
         from timely.engines.vllm.overhead import vllm_segmentation_cost
 
-        with quiet_cli_terminal("bench-overhead", verbose=verbose) as terminal:
-            terminal.name_log()
+        with quiet_cli_terminal("bench-overhead", verbose=verbose):
             result["segmented_over_unsegmented"] = vllm_segmentation_cost(repetitions, batch)
     if lengths and find_spec("vllm") is not None:
         result |= _measure_queues(lengths)
