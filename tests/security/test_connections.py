@@ -10,6 +10,7 @@ import ssl
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,7 +28,7 @@ from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.scripted import ScriptedEngine
 from timely.server.http import connections
 from timely.server.http.body_limit import SMALL_BODY_BYTES, BodyLimit
-from timely.server.http.connections import bounded_http_protocol
+from timely.server.http.connections import BoundedProtocol, ConnectionPlaces
 from timely.server.http.unread import UnreadTime
 from timely.server.listener import TlsFiles, tls_files
 from timely.server.run import serve_engine
@@ -506,14 +507,16 @@ async def serving_large_responses(
     """Port and open connections of a server that answers with ``LARGE`` bytes, over TLS if it has files."""
     settings = ServerSettings(**limits)
     config = uvicorn.Config(
-        Response(bytes(LARGE)), http=bounded_http_protocol(settings), timeout_keep_alive=2 * round(WAIT_S)
+        Response(bytes(LARGE)),
+        http=partial(BoundedProtocol, ConnectionPlaces(settings)),  # type: ignore[arg-type]
+        timeout_keep_alive=2 * round(WAIT_S),
     )
     config.load()
     state, protocol = ServerState(), config.http_protocol_class
     if files is not None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(files.certificate, files.key)
-        protocol = connections.http_protocol_over_tls(protocol, context)  # type: ignore[assignment]
+        protocol = partial(connections.TlsProtocol, protocol, context)  # type: ignore[assignment]
     server = await asyncio.get_running_loop().create_server(
         lambda: protocol(config=config, server_state=state, app_state={}),  # type: ignore[call-arg]
         "127.0.0.1",

@@ -6,13 +6,14 @@ import logging
 import socket
 import ssl
 from collections.abc import Iterator
+from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
 
 from timely.core.errors import EngineFailed
 from timely.server.garbage import collect_idle_server_garbage
-from timely.server.http.connections import bounded_http_protocol, http_protocol_over_tls
+from timely.server.http.connections import BoundedProtocol, ConnectionPlaces, TlsProtocol
 from timely.server.listener import RenewedCertificate, TlsFiles
 from timely.server.tasks.service import TaskService
 from timely.server.telemetry.repeat_limit import RepeatLimit
@@ -70,7 +71,8 @@ class HttpServer(uvicorn.Server):
         context, self.config.ssl = self.config.ssl, None
         if context is not None and self._tls is not None:
             self._certificate = RenewedCertificate(self._tls, context)
-            self.config.http_protocol_class = http_protocol_over_tls(self.config.http_protocol_class, context)  # type: ignore[assignment]
+            over_tls = partial(TlsProtocol, self.config.http_protocol_class, context)
+            self.config.http_protocol_class = over_tls  # type: ignore[assignment]
         await super().startup(sockets)
         self.ready.set()
 
@@ -106,7 +108,7 @@ def new_server(app: FastAPI, stop_timeout_s: float, tls: TlsFiles | None = None)
         lifespan="on",
         ws="none",
         timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]
-        http=bounded_http_protocol(settings),
+        http=partial(BoundedProtocol, ConnectionPlaces(settings)),  # type: ignore[arg-type]
         server_header=False,
         ssl_certfile=tls.certificate if tls is not None else None,
         ssl_keyfile=tls.key if tls is not None else None,

@@ -35,11 +35,45 @@ TLS_SHUTDOWN_S = 2.0
 MAX_SPARE_CONNECTIONS = 256
 """Connections over the limit without a complete header; a further one takes the place of the oldest."""
 
+NO_HTTP = Problem("invalid_input", "the request is no HTTP", "header", 400, "The request cannot be used")
+
 SPARE_PATHS = re.compile(r"^/v1/stop(/|$)|^/(healthz?|livez|readyz)$")
 """Answered over connections beyond the limit."""
 
 
-def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
+class ConnectionPlaces:
+    """The connections of one server: those within the limits, and those over one without a complete header."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self._clients: Counter[str] = Counter()
+        self._spare: dict[BoundedProtocol, None] = {}
+
+    def take(self, protocol: BoundedProtocol, address: str) -> bool:
+        """Count a connection; False if it is over a limit."""
+        settings, clients = self.settings, self._clients
+        if clients.total() < settings.max_connections and clients[address] < settings.max_client_connections:
+            clients[address] += 1
+            return True
+        if len(self._spare) >= MAX_SPARE_CONNECTIONS:
+            oldest = next(iter(self._spare))
+            del self._spare[oldest]
+            oldest.end_connection()
+        self._spare[protocol] = None
+        return False
+
+    def end_spare(self, protocol: BoundedProtocol) -> None:
+        """Its header is complete, or it has ended."""
+        self._spare.pop(protocol, None)
+
+    def leave(self, address: str) -> None:
+        """Count a connection within the limits no more."""
+        self._clients[address] -= 1
+        if not self._clients[address]:
+            del self._clients[address]
+
+
+class BoundedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """Uvicorn's HTTP protocol with limits that it lacks.
 
     A connection that acknowledges nothing ends after ``ack_timeout_s`` seconds. One whose client does not read what was
@@ -48,165 +82,141 @@ def bounded_http_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
     header is longer than ``max_header_bytes``. A connection over ``max_connections``, or over
     ``max_client_connections`` of its address, gets one answer: to a stop or a question about health, else 503.
     """
-    clients: Counter[str] = Counter()
-    spare: dict[BoundedProtocol, None] = {}
-    too_long = _response(http_header_problem(settings.max_header_bytes))
-    no_http = _response(
-        Problem("invalid_input", "the request is no HTTP", "header", 400, "The request cannot be used")
-    )
 
-    class BoundedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
+    def __init__(self, places: ConnectionPlaces, **options: Any) -> None:
+        super().__init__(**options)
+        self._places, self._settings = places, places.settings
+        self._header_bytes = 0
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._address = ""
+        self._is_spare = False
+        self._connection: asyncio.Transport | None = None
+
+    def take_place(self, connection: asyncio.Transport) -> None:
+        """Count the TCP connection, on which TLS may have to begin."""
+        self._connection = connection
+        self.unread = UnreadWatch(connection, self._settings.send_timeout_s, self._give_up)
+        if USER_TIMEOUT is not None:
+            # Nothing tells that a client's network is gone, but the lack of acknowledgements.
+            milliseconds = math.ceil(1e3 * self._settings.ack_timeout_s)
+            connection.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, USER_TIMEOUT, milliseconds)
+        peer = connection.get_extra_info("peername")
+        self._address = peer[0] if isinstance(peer, tuple) else ""
+        self._is_spare = not self._places.take(self, self._address)
+        if self._is_spare:
+            self.app: ASGIApp = _OverLimit(self.app)
+        self._start_timer(SPARE_HEADER_S if self._is_spare else self._settings.header_timeout_s)
+
+    def leave_place(self) -> None:
+        """Count the connection no more."""
+        if self._connection is None:
+            return
+        self._connection = None
+        self.unread.stop()
+        if self._is_spare:
+            self._places.end_spare(self)
+        else:
+            self._places.leave(self._address)
+        self._stop_timer()
+
+    def end_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(1, 0)  # TLS has a buffer of its own
+        if self._connection is None:
+            self.take_place(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.leave_place()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
             self._header_bytes = 0
-            self._header_timer: asyncio.TimerHandle | None = None
-            self._address = ""
-            self._is_spare = False
-            self._connection: asyncio.Transport | None = None
-
-        def take_place(self, connection: asyncio.Transport) -> None:
-            """Count the TCP connection, on which TLS may have to begin."""
-            self._connection = connection
-            self.unread = UnreadWatch(connection, settings.send_timeout_s, self._give_up)
-            if USER_TIMEOUT is not None:
-                # Nothing tells that a client's network is gone, but the lack of acknowledgements.
-                milliseconds = math.ceil(1e3 * settings.ack_timeout_s)
-                connection.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, USER_TIMEOUT, milliseconds)
-            peer = connection.get_extra_info("peername")
-            self._address = peer[0] if isinstance(peer, tuple) else ""
-            self._is_spare = (
-                clients.total() >= settings.max_connections
-                or clients[self._address] >= settings.max_client_connections
-            )
-            if self._is_spare:
-                self.app: ASGIApp = _OverLimit(self.app)
-                if len(spare) >= MAX_SPARE_CONNECTIONS:
-                    oldest = next(iter(spare))
-                    del spare[oldest]
-                    oldest.end_connection()
-                spare[self] = None
-            else:
-                clients[self._address] += 1
-            self._start_timer(SPARE_HEADER_S if self._is_spare else settings.header_timeout_s)
-
-        def leave_place(self) -> None:
-            """Count the connection no more."""
-            if self._connection is None:
-                return
-            self._connection = None
-            self.unread.stop()
-            spare.pop(self, None)
-            if not self._is_spare:
-                clients[self._address] -= 1
-                if not clients[self._address]:
-                    del clients[self._address]
             self._stop_timer()
+            self._places.end_spare(self)
+        elif before is None or before.response_complete:
+            self._header_bytes += len(data)
+            if self._header_bytes > self._settings.max_header_bytes:
+                self.transport.write(_response(http_header_problem(self._settings.max_header_bytes)))
+                self.transport.close()
+            elif self._header_timer is None:
+                self._start_timer(self._settings.header_timeout_s)
 
-        def end_connection(self) -> None:
-            if self._connection is not None:
-                self._connection.abort()
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.transport is self._connection:
+            self.unread.begin()
 
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(transport)
-            transport.set_write_buffer_limits(1, 0)  # TLS has a buffer of its own
-            if self._connection is None:
-                self.take_place(transport)
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.transport is self._connection:
+            self.unread.end()
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self.leave_place()
-            super().connection_lost(exc)
+    def _give_up(self) -> None:
+        log.info("%s does not read what was sent: its connection ends", self._address)
+        self.end_connection()
 
-        def data_received(self, data: bytes) -> None:
-            before = self.cycle
-            super().data_received(data)
-            if self.cycle is not before:
-                self._header_bytes = 0
-                self._stop_timer()
-                spare.pop(self, None)
-            elif before is None or before.response_complete:
-                self._header_bytes += len(data)
-                if self._header_bytes > settings.max_header_bytes:
-                    self.transport.write(too_long)
-                    self.transport.close()
-                elif self._header_timer is None:
-                    self._start_timer(settings.header_timeout_s)
+    def send_400_response(self, msg: str) -> None:
+        self.transport.write(_response(NO_HTTP))
+        self.transport.close()
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            if self.transport is self._connection:
-                self.unread.begin()
+    def _start_timer(self, limit_s: float) -> None:
+        self._header_timer = self.loop.call_later(limit_s, self.end_connection)
 
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            if self.transport is self._connection:
-                self.unread.end()
-
-        def _give_up(self) -> None:
-            log.info("%s does not read what was sent: its connection ends", self._address)
-            self.end_connection()
-
-        def send_400_response(self, msg: str) -> None:
-            self.transport.write(no_http)
-            self.transport.close()
-
-        def _start_timer(self, limit_s: float) -> None:
-            self._header_timer = self.loop.call_later(limit_s, self.end_connection)
-
-        def _stop_timer(self) -> None:
-            if self._header_timer is not None:
-                self._header_timer.cancel()
-                self._header_timer = None
-
-    return BoundedProtocol
+    def _stop_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
 
 
-def http_protocol_over_tls(
-    http_protocol: Callable[..., Any], context: ssl.SSLContext
-) -> Callable[..., asyncio.BaseProtocol]:
-    """Makes protocols of connections that begin with TLS, for ``bounded_http_protocol``.
+class TlsProtocol(SSLProtocol):
+    """A connection that begins with TLS, for ``BoundedProtocol``.
 
     Those of asyncio and uvicorn count no connection before its handshake is over, and wait for it for a minute.
     The time for a header includes the handshake here.
     """
 
-    class TlsProtocol(SSLProtocol):
-        def __init__(self, **options: Any) -> None:
-            self._http = http_protocol(**options)
-            super().__init__(
-                asyncio.get_running_loop(),
-                self._http,
-                context,
-                None,  # type: ignore[arg-type]
-                server_side=True,
-                ssl_shutdown_timeout=TLS_SHUTDOWN_S,
+    def __init__(self, http_protocol: Callable[..., Any], context: ssl.SSLContext, **options: Any) -> None:
+        self._http: BoundedProtocol = http_protocol(**options)
+        super().__init__(
+            asyncio.get_running_loop(),
+            self._http,
+            context,
+            None,  # type: ignore[arg-type]
+            server_side=True,
+            ssl_shutdown_timeout=TLS_SHUTDOWN_S,
+        )
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._http.take_place(transport)  # type: ignore[arg-type]
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._http.leave_place()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._http.unread.begin()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._http.unread.end()
+        super().resume_writing()
+
+    def _check_shutdown_timeout(self) -> None:
+        """The end of TLS waits for a client that still reads."""
+        if self._http.unread.is_waiting:
+            self._shutdown_timeout_handle = self._loop.call_later(
+                TLS_SHUTDOWN_S, self._check_shutdown_timeout
             )
-
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            self._http.take_place(transport)
-            super().connection_made(transport)
-
-        def connection_lost(self, exc: BaseException | None) -> None:
-            self._http.leave_place()
-            super().connection_lost(exc)
-
-        def pause_writing(self) -> None:
-            self._http.unread.begin()
-            super().pause_writing()
-
-        def resume_writing(self) -> None:
-            self._http.unread.end()
-            super().resume_writing()
-
-        def _check_shutdown_timeout(self) -> None:
-            """The end of TLS waits for a client that still reads."""
-            if self._http.unread.is_waiting:
-                self._shutdown_timeout_handle = self._loop.call_later(
-                    TLS_SHUTDOWN_S, self._check_shutdown_timeout
-                )
-            else:
-                super()._check_shutdown_timeout()  # type: ignore[misc]
-
-    return TlsProtocol
+        else:
+            super()._check_shutdown_timeout()  # type: ignore[misc]
 
 
 class _OverLimit:
