@@ -56,15 +56,9 @@ class GroupQueue:
     def __len__(self) -> int:
         return len(self._members)
 
-    def __contains__(self, job_id: JobId) -> bool:
-        return job_id in self._members
-
     def has(self, group: Group) -> bool:
         line = self._lines.get(group)
         return line is not None and line.alive > 0
-
-    def groups(self) -> Iterator[Group]:
-        return (group for group, line in self._lines.items() if line.alive > 0)
 
     def push(self, job_id: JobId, order: int, group: Group, age: int) -> None:
         """Let a job wait; one that waits already stays where it is.

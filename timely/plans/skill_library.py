@@ -6,13 +6,14 @@ first match wins. Loading parses the examples too, so the plans of a loaded skil
 
 import os
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from lrtrace.errors import BadInput
-from lrtrace.yaml_file import YamlFile, read_lrtrace_yaml
+from lrtrace.yaml_file import Loc, YamlFile, read_lrtrace_yaml
 from timely.core.errors import EngineFailed, InvalidInput, UnknownName
 from timely.plans.language.parser import parse_plan
 from timely.plans.skill_set import NAME, SkillSet
@@ -122,18 +123,21 @@ def _build(path: Path, _mtime_ns: int, _size: int) -> SkillSet:
         )
     if skill_set.language == "text":
         return skill_set
-    plans = [(("examples", index, "plan"), example.plan) for index, example in enumerate(skill_set.examples)]
-    calls = [
-        (("skills", index, "example"), skill.example)
-        for index, skill in enumerate(skill_set.skills)
-        if skill.example
-    ]
-    for loc, plan in (*plans, *calls):
+    for loc, plan in plans_of_skill_set(skill_set):
         try:
             parse_plan(plan, skill_set)
         except InvalidInput as error:
             raise InvalidInput(str(error), where=_where(file, loc)) from error
     return skill_set
+
+
+def plans_of_skill_set(skill_set: SkillSet) -> Iterator[tuple[Loc, str]]:
+    """The plans and calls in a skill set, with their places in its file."""
+    for index, skill in enumerate(skill_set.skills):
+        if skill.example:
+            yield ("skills", index, "example"), skill.example
+    for index, example in enumerate(skill_set.examples):
+        yield ("examples", index, "plan"), example.plan
 
 
 def _reason(message: str, value: object) -> str:

@@ -8,7 +8,7 @@ from timely.core.errors import InvalidInput, TimelyError, UnknownName
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.robot_profiles import RobotProfile, find_plan_robot_profile
-from timely.plans.skill_library import load_skill_set, skill_set_file, skill_set_names
+from timely.plans.skill_library import load_skill_set, plans_of_skill_set, skill_set_file, skill_set_names
 from timely.plans.skill_set import SkillSet
 from timely.plans.validation import check_plan_segment
 
@@ -40,20 +40,12 @@ def check_skill_set_file(file: Path) -> SkillSet:
         raise problem(("profile",), f"{error.message} ({PATH_VARIABLE} names folders of your own)") from error
     except InvalidInput as error:
         raise problem(("profile",), error) from error
-    for loc, plan in _plans(skill_set):
+    for loc, plan in plans_of_skill_set(skill_set):
         try:
             _check_plan(plan, skill_set, profile)
         except TimelyError as error:
             raise problem(loc, error) from error
     return skill_set
-
-
-def _plans(skill_set: SkillSet) -> list[tuple[Loc, str]]:
-    skills, examples = enumerate(skill_set.skills), enumerate(skill_set.examples)
-    calls: list[tuple[Loc, str]] = [
-        (("skills", index, "example"), skill.example) for index, skill in skills if skill.example
-    ]
-    return [*calls, *((("examples", index, "plan"), example.plan) for index, example in examples)]
 
 
 def _check_plan(plan: str, skill_set: SkillSet, profile: RobotProfile) -> None:

@@ -39,7 +39,8 @@ def check_plan_segment(
         raise UnsafeSegment("the segment is empty", where="segment")
     if len(text) > MAX_SEGMENT_CHARS:
         raise UnsafeSegment(f"the segment is longer than {MAX_SEGMENT_CHARS} characters", where="segment")
-    _check_characters(text)
+    if (problem := _bad_character(text)) is not None:
+        raise UnsafeSegment(problem[1], where=f"character {problem[0]}")
     if skill_set.language == "text":
         _check_prose(text, skill_set.text_rules.unit, profile)
         return []
@@ -72,11 +73,6 @@ def check_call(call: Call, skill_set: SkillSet, profile: RobotProfile) -> None:
     )
     if problem:
         raise UnsafeSegment(problem, where=where)
-
-
-def _check_characters(text: str) -> None:
-    if (problem := _bad_character(text)) is not None:
-        raise UnsafeSegment(problem[1], where=f"character {problem[0]}")
 
 
 def _bad_character(text: str) -> tuple[int, str] | None:

@@ -87,16 +87,7 @@ async def serve_engine(
 
         return new_server(create_task_app(service, registry, hosts), stop_timeout_s, tls)
 
-    loop = asyncio.get_running_loop()
-    in_main = threading.current_thread() is threading.main_thread()
-    at_hangup = signal.getsignal(signal.SIGHUP)
-    if in_main:
-        for number in HANDLED_SIGNALS:
-            loop.add_signal_handler(number, on_signal, number)
-        if not _has_terminal():
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        elif at_hangup is not signal.SIG_IGN:
-            loop.add_signal_handler(signal.SIGHUP, on_signal, signal.SIGTERM)
+    end_signals = _handle_signals(on_signal)
     loading = asyncio.create_task(asyncio.to_thread(new_http_server))
     serving: asyncio.Task[None] | None = None
     try:
@@ -122,10 +113,27 @@ async def serve_engine(
             await asyncio.gather(serving, return_exceptions=True)
         await service.stop()
         listener.close()
-        if in_main:
-            for number in (*HANDLED_SIGNALS, signal.SIGHUP):
-                loop.remove_signal_handler(number)
-            signal.signal(signal.SIGHUP, at_hangup or signal.SIG_DFL)
+        end_signals()
+
+
+def _handle_signals(act: Callable[[int], None]) -> Callable[[], None]:
+    """Call ``act`` with the number of each signal until the result is called; nothing beside the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    loop, at_hangup = asyncio.get_running_loop(), signal.getsignal(signal.SIGHUP)
+    for number in HANDLED_SIGNALS:
+        loop.add_signal_handler(number, act, number)
+    if not _has_terminal():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    elif at_hangup is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, act, signal.SIGTERM)
+
+    def end() -> None:
+        for number in (*HANDLED_SIGNALS, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+        signal.signal(signal.SIGHUP, at_hangup or signal.SIG_DFL)
+
+    return end
 
 
 def _has_terminal() -> bool:

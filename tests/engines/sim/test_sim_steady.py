@@ -71,7 +71,7 @@ def test_agenda_orders_by_time_then_kind_then_entry() -> None:
         (0.5, REPORT, "report"), (0.5, STEP_END, "step"),
     ):  # fmt: skip
         agenda.at(when, kind, lambda now, text: seen.append((now, text)), name)
-    while len(agenda):
+    while agenda.next_s() < float("inf"):
         agenda.run_next()
     assert [text for _, text in seen] == ["step", "report", "first arrival", "second arrival", "late arrival"]
     assert agenda.event_count == 5

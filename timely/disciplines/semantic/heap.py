@@ -26,12 +26,6 @@ class ScheduleHeap:
         self._live: dict[JobId, Entry] = {}
         self._buffer: dict[JobId, None] = {}
 
-    def __len__(self) -> int:
-        return len(self._live) + len(self._buffer)
-
-    def __contains__(self, job_id: JobId) -> bool:
-        return job_id in self._live or job_id in self._buffer
-
     @property
     def buffer(self) -> list[JobId]:
         return list(self._buffer)

@@ -22,9 +22,6 @@ class Agenda:
         self._heap: list[tuple[float, int, int, Handler, Any]] = []
         self._sequence = 0
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
     def at(self, when_s: float, priority: int, handler: Handler, payload: Any = None) -> None:
         """Call ``handler(when_s, payload)`` when the clock gets there."""
         self._sequence += 1
