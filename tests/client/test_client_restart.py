@@ -40,6 +40,7 @@ def test_a_plan_goes_on_over_a_killed_server(tmp_path: Path) -> None:
         plan.report_done(seen[0])
         shutil.copytree(tmp_path / "first", tmp_path / "killed")
         proxy.cut_all()
+        plan.report_done(seen[1])  # repeated until the server is back
         seen += list(plan)
         assert restarted
         assert clock.now() < 100.0 + AWAY_S + 5.0

@@ -127,3 +127,67 @@ async def test_a_wait_that_is_cancelled_while_the_connection_is_opened_again_end
         await asyncio.gather(waiting, return_exceptions=True)
         cancelled.set()
         assert (await anext(plan)).text == "mu(50);"
+
+
+async def reports_of(back_s: float, report: str, **fields: object) -> tuple[list[dict[str, object]], float]:
+    """What a server that is back at ``back_s`` gets of one report, and when it has it."""
+    clock, bodies = LeapingClock(), list[dict[str, object]]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/reports"):
+            return httpx.Response(200, content=stream())
+        if clock.now() < back_s:
+            raise httpx.ConnectError("refused")
+        bodies.extend(json.loads(request.content))
+        return httpx.Response(200, json={"news": 1})
+
+    async with AsyncTimelyClient(
+        reconnect_s=20.0, transport=httpx.MockTransport(answer), clock=clock, sleep=clock.sleep
+    ) as timely:
+        plan = await timely.submit("short", skill_set="tiny-drone")
+        await getattr(plan, report)(0, **fields)
+    return bodies, clock.now()
+
+
+@pytest.mark.parametrize(
+    ("report", "fields"),
+    [
+        ("report_started", {}),
+        ("report_done", {"elapsed_s": 1.5}),
+        ("report_failed", {"reason": "a wall"}),
+        ("report_value", {"value": "True"}),
+    ],
+)
+async def test_a_report_is_repeated_until_a_lost_server_is_back(
+    report: str, fields: dict[str, object]
+) -> None:
+    (body,), taken_s = await reports_of(15.0, report, age_s=2.0, **fields)
+    assert 15.0 <= taken_s < 16.0
+    assert body["age_s"] == pytest.approx(2.0 + taken_s)
+    (body,), taken_s = await reports_of(0.0, report, **fields)
+    assert "age_s" not in body
+
+
+async def test_reports_give_up_after_the_time_for_reconnecting_and_progress_at_once() -> None:
+    with pytest.raises(EngineFailed, match="connection lost for 20 s"):
+        await reports_of(math.inf, "report_done")
+    with pytest.raises(EngineFailed, match="refused"):
+        await reports_of(0.1, "report_progress", remaining_s=1.0)
+
+
+async def test_a_busy_server_gets_a_report_no_more_than_twice_a_second() -> None:
+    clock, requests = LeapingClock(), [0]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/reports"):
+            return httpx.Response(200, content=stream())
+        requests[0] += 1
+        return httpx.Response(503, json={"code": "draining", "detail": "the engine is started again"})
+
+    async with AsyncTimelyClient(
+        reconnect_s=20.0, transport=httpx.MockTransport(answer), clock=clock, sleep=clock.sleep
+    ) as timely:
+        plan = await timely.submit("short", skill_set="tiny-drone")
+        with pytest.raises(EngineFailed, match="connection lost for 20 s"):
+            await plan.report_done(0)
+    assert requests[0] <= 2.0 * clock.now() + 2

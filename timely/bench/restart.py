@@ -11,7 +11,6 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +221,7 @@ async def _robot(
                 history.latest_s = time.monotonic()
                 history.arrived.set()
                 await asyncio.sleep(chance.uniform(0.0, LONGEST_EXECUTION_S))
-                await _until_taken(partial(stream.report_done, segment))
+                await stream.report_done(segment)
             plan.outcome = stream.result.outcome
         except TimelyError as error:
             plan.outcome = error.code

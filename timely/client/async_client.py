@@ -31,7 +31,7 @@ class AsyncTimelyClient(Endpoints[AsyncAnswer]):
         timeout_s: longest wait for a response, seconds; for the first event of a stream it is ``silence_s``.
         silence_s: longest silence of an event stream before the connection counts as lost, seconds; more than the
             server's keep-alive interval.
-        reconnect_s: how long a stream tries to reconnect, seconds.
+        reconnect_s: how long a stream tries to reconnect, and a report that the robot needs is repeated, seconds.
         token: bearer token of this program's principal; by default the environment variable ``TIMELY_TOKEN``.
         verify: certificates for TLS, as for httpx; by default with those of the environment, as ``client_tls`` says.
         transport: replaces the network in tests.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
 
@@ -11,9 +12,10 @@ import httpx
 
 from timely.client.events import EventDecoder, ServerEvent
 from timely.client.problems import error_from_response
-from timely.client.protocol import Backoff, Headers, TaskTokens
+from timely.client.protocol import LONGEST_RECONNECT_S, Backoff, Headers, TaskTokens, reports_body
 from timely.core.clock import Clock
-from timely.core.errors import EngineFailed
+from timely.core.errors import EngineFailed, Overloaded
+from timely.core.reports import ExecutionReport
 
 
 class AsyncConnection:
@@ -22,7 +24,7 @@ class AsyncConnection:
     Args:
         http: the pool, with the server's URL and the deadline of a response.
         silence_s: longest silence of an event stream, seconds.
-        reconnect_s: how long a stream tries to reconnect, seconds.
+        reconnect_s: how long a stream tries to reconnect, and a report is repeated, seconds.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class AsyncConnection:
         """Token of the stop's event stream by robot; it goes with every acknowledgement."""
         self.reconnect_s = reconnect_s
         self.backoffs: WeakSet[Backoff] = WeakSet()
-        """Event streams that have no connection."""
+        """Event streams and reports that have no connection."""
         self.clock, self.sleep = clock, sleep
         self._stream_timeout = httpx.Timeout(http.timeout.connect, read=silence_s)
 
@@ -74,6 +76,28 @@ class AsyncConnection:
                 if repeats == 0 or (was_sent and not repeatable):
                     raise EngineFailed(f"{type(error).__name__}: {error}", where=self.url) from error
             repeats -= 1
+
+    async def deliver(self, url: str, report: ExecutionReport, headers: Headers) -> dict[str, Any]:
+        """Send a report, for ``reconnect_s`` again and again while the server is away or takes none.
+
+        Raises:
+            TimelyError: the server refused the report. EngineFailed: there was no server for so long.
+        """
+        backoff, begin_s = Backoff(self.reconnect_s, url, self.backoffs), self.clock.now()
+        now_s = begin_s
+        try:
+            while True:
+                aged = replace(report, age_s=report.age_s + now_s - begin_s)
+                try:
+                    return await self.request("POST", url, json=reports_body(aged), headers=headers)
+                except (EngineFailed, Overloaded) as error:
+                    # A server that answers has no time for attempts in short succession.
+                    is_lost = isinstance(error.__cause__, httpx.RequestError)
+                    delay_s = backoff.delay_s(self.clock.now(), error, self.url)
+                    await self.sleep(delay_s if is_lost else max(delay_s, LONGEST_RECONNECT_S))
+                now_s = self.clock.now()
+        finally:
+            backoff.reset()
 
     async def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
         response = await self.http.request(method, url, json=json, headers=headers)

@@ -34,6 +34,10 @@ class Requests(Protocol[Gives_co]):
         """Send a request; after a broken connection once more."""
         ...
 
+    def deliver(self, url: str, report: ExecutionReport, headers: Headers) -> Gives_co:
+        """Send a report, again and again while the server is away."""
+        ...
+
 
 class Endpoints(Generic[Result]):
     """The endpoints of a server, for ``AsyncTimelyClient`` and ``TimelyClient``."""
@@ -165,7 +169,11 @@ class Endpoints(Generic[Result]):
 
 
 class PlanStream(Generic[Result]):
-    """The reports on a plan, and its result, for ``AsyncTaskStream`` and ``TaskStream``."""
+    """The reports on a plan, and its result, for ``AsyncTaskStream`` and ``TaskStream``.
+
+    ``report_started``, ``report_done``, ``report_failed`` and ``report_value`` repeat a report while the server is
+    away, for the client's ``reconnect_s``; the server gets its age. ``report`` and ``report_progress`` do not wait.
+    """
 
     task_id: str
     token: str | None
@@ -194,13 +202,12 @@ class PlanStream(Generic[Result]):
         return self._state.last_id
 
     def report(self, *reports: ExecutionReport) -> Result:
-        """Send reports of any kind; see ``AsyncTimelyClient.report``."""
-        url = v1_url_path("tasks", self.task_id, "reports")
-        return self._connection.request("POST", url, json=reports_body(reports), headers=self._proof)
+        """Send reports of any kind; after a broken connection once more. See ``AsyncTimelyClient.report``."""
+        return self._connection.request("POST", self._url, json=reports_body(reports), headers=self._proof)
 
     def report_started(self, segment: Segment | int, *, age_s: float = 0.0) -> Result:
         """The robot began the segment ``age_s`` seconds ago."""
-        return self.report(make_report_body("started", segment, age_s=age_s))
+        return self._deliver(make_report_body("started", segment, age_s=age_s))
 
     def report_progress(
         self,
@@ -219,13 +226,13 @@ class PlanStream(Generic[Result]):
         self, segment: Segment | int, *, elapsed_s: float | None = None, age_s: float = 0.0
     ) -> Result:
         """The robot executed the segment; ``elapsed_s`` is the measured execution time, seconds."""
-        return self.report(make_report_body("done", segment, elapsed_s=elapsed_s, age_s=age_s))
+        return self._deliver(make_report_body("done", segment, elapsed_s=elapsed_s, age_s=age_s))
 
     def report_failed(
         self, segment: Segment | int, reason: str, *, elapsed_s: float | None = None, age_s: float = 0.0
     ) -> Result:
         """The segment could not be executed; the server stops generating this plan."""
-        return self.report(
+        return self._deliver(
             make_report_body("failed", segment, reason=reason, elapsed_s=elapsed_s, age_s=age_s)
         )
 
@@ -233,9 +240,16 @@ class PlanStream(Generic[Result]):
         self, segment: Segment | int, value: object, *, elapsed_s: float | None = None, age_s: float = 0.0
     ) -> Result:
         """The value that a blocking segment returned; the generation continues with it."""
-        return self.report(
+        return self._deliver(
             make_report_body("value", segment, value=str(value), elapsed_s=elapsed_s, age_s=age_s)
         )
+
+    def _deliver(self, report: ExecutionReport) -> Result:
+        return self._connection.deliver(self._url, report, self._proof)
+
+    @property
+    def _url(self) -> str:
+        return v1_url_path("tasks", self.task_id, "reports")
 
     @property
     def _proof(self) -> dict[str, str]:
