@@ -84,6 +84,32 @@ def test_plans_and_chats_get_their_tokens(
     play(scene)
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_num_active_seqs": 3},
+        {"scheduler_reserve_full_isl": False},
+        {"long_prefill_token_threshold": 24, "long_prefill_token_threshold_adaptive": True},
+        {"log_stats": True, "kv_cache_metrics": True, "kv_cache_metrics_sample": 1.0},
+        {"log_stats": True, "enable_mfu_metrics": True},
+        {"log_stats": True, "drafts": 3, "accept": len, "per_request_spec_decode_metrics": "detailed"},
+    ],
+    ids=[
+        "fewer active",
+        "no reserve",
+        "adaptive threshold",
+        "cache metrics",
+        "flop metrics",
+        "draft metrics",
+    ],
+)
+def test_options_change_no_tokens(options: dict[str, Any], depth: int) -> None:
+    scene = Scene(blocks=20, depth=depth, budget=128, **options)
+    play(scene)
+    assert not options.get("log_stats") or scene.stats[-1].num_running_reqs == 0
+
+
 def test_without_a_prefix_cache_a_repeated_prompt_counts_whole() -> None:
     scene = Scene(enable_prefix_caching=False)
     for name in ("first", "second"):
@@ -239,10 +265,13 @@ def test_events_of_the_kv_cache_are_those_of_vllms_own_scheduler(depth: int) -> 
     assert histories[0] == histories[1]
 
 
-@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize(("slots", "more"), [(1, {}), (2, {}), (2, {"max_num_active_seqs": 2})])
 @pytest.mark.parametrize("blocking", [False, True])
-def test_a_plan_without_work_leaves_the_last_slot_to_a_chat(slots: int, blocking: bool) -> None:
-    scene = Scene(max_num_seqs=slots)
+def test_a_plan_without_work_leaves_the_last_slot_to_a_chat(
+    slots: int, more: dict[str, Any], blocking: bool
+) -> None:
+    """All sequences that may be active are parked plans."""
+    scene = Scene(max_num_seqs=8 if more else slots, **more)
     for number in range(slots):
         scene.add(
             f"plan{number}", 20, 8, scene.plan((4, LONG_S, blocking), (4, 0.1), task_id=f"plan{number}")

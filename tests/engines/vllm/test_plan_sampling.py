@@ -1,4 +1,4 @@
-"""vLLM checks the grammar of a skill set once, and parses it once."""
+"""The grammar of a plan: vLLM parses it once for a skill set, and keeps to it from the first token."""
 
 from __future__ import annotations
 
@@ -53,3 +53,41 @@ def test_a_grammar_that_is_refused_is_refused_again() -> None:
     for _ in range(2):
         with pytest.raises(VLLMValidationError, match="empty"):
             check(PlanSamplingParams(structured_outputs=outputs))
+
+
+class Thinking:
+    """A parser of a model that reasons first; its thoughts never end."""
+
+    def __init__(self, tokenizer: Any) -> None: ...
+
+    def is_reasoning_end(self, token_ids: Any) -> bool:
+        return False
+
+
+async def test_a_plan_keeps_to_its_grammar_beside_a_reasoning_parser() -> None:
+    """vLLM applies no grammar while a model reasons; of a plan every token may be executed."""
+    pytest.importorskip("vllm", reason="needs vLLM")
+    from vllm.v1.request import Request
+    from vllm.v1.structured_output import StructuredOutputManager
+    from vllm_scheduler import base_config
+
+    requests: dict[str, Any] = {}
+
+    async def generate(prompt: Any, params: Any, *, request_id: str, **more: Any) -> Any:
+        requests[request_id] = Request(
+            request_id, [1, 2], params, None, reasoning_ended=more.get("reasoning_ended")
+        )
+        yield None
+
+    engine = VllmEngine()
+    engine._args = SimpleNamespace(enable_trace_replay=False, scheduling_policy="fcfs")
+    engine._llm = SimpleNamespace(generate=generate)
+    task = GenerationRequest("task", "Find a shoe.", skill_set="arm", max_tokens=8)
+    async for _ in engine._stream(task, [1, 2], 0, None):
+        pass
+    check(requests["task"].sampling_params)
+    manager = StructuredOutputManager(base_config())
+    manager.reasoner_cls = Thinking
+    manager._use_async_grammar_compilation = False
+    manager.grammar_init(requests["task"])
+    assert (manager.grammar_bitmask(requests, ["task"], {}) != -1).any(), "any token may come"

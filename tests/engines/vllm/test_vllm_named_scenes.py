@@ -81,11 +81,13 @@ def test_the_first_step_takes_all_prompts_that_fit() -> None:
     same(play, depth=2)
 
 
-def test_long_prompts_are_computed_together() -> None:
+@pytest.mark.parametrize(("threshold", "adaptive"), [(50, False), (20, True)])
+def test_long_prompts_are_computed_together(threshold: int, adaptive: bool) -> None:
     """``test_schedule_concurrent_partial_requests``."""
 
     def play(scene: Scene) -> list[dict[str, int]]:
-        scene.scheduler.scheduler_config.long_prefill_token_threshold = 50
+        scene.scheduler.scheduler_config.long_prefill_token_threshold = threshold
+        scene.scheduler.adaptive_long_prefill_threshold = adaptive
         for number in range(3):
             scene.add(f"r{number}", 100, 4)
         return [step for step in all_steps(scene) if step]

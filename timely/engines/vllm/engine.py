@@ -313,6 +313,8 @@ class VllmEngine(Engine):
             priority=int(request.hints.priority) if self._args.scheduling_policy == "priority" else 0,
             lora_request=self._lora if request.skill_set in self.planner_skill_sets else None,
             data_parallel_rank=engine,
+            # Otherwise a reasoning parser keeps the grammar off until the model's thoughts end.
+            reasoning_ended=True,
         )
         return stream
 
