@@ -256,3 +256,19 @@ async def test_a_predictor_that_is_slow_or_fails_delays_no_request() -> None:
     async with asyncio.timeout(WAIT_S):
         assert (await made.annotate(Arrival("c", "two"))).urgency.level == 3, "and it is asked again"
     await made.stop()
+
+
+async def test_a_predictor_that_hangs_delays_no_further_request_and_keeps_none() -> None:
+    classifier = RecordingClassifier()
+    classifier.go.clear()
+    made, _ = queue(classifier, prediction_timeout_s=0.2)
+    async with asyncio.timeout(WAIT_S):
+        for number in range(100):
+            assert (await made.annotate(Arrival(number, "next"))).urgency.level is None
+    assert len(made._stage) <= 2, "the call that hangs, and what came before it hung for too long"
+    classifier.go.set()
+    async with asyncio.timeout(WAIT_S):
+        assert made._runner is not None
+        await made._runner
+        assert (await made.annotate(Arrival("z", "last"))).urgency.level == 3, "and it is asked again"
+    await made.stop()

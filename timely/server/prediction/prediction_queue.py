@@ -3,11 +3,13 @@
 ``immediate``: the predictors are called whenever none runs, with all waiting requests. ``full``: with a full batch, or
 when its first request has waited long enough. Section 4.1 of the paper on semantic scheduling compares their costs.
 ``PredictionStage`` is the object that its simulation uses too. A slow or failing predictor delays a request by
-``prediction_timeout_s`` at most; the request is then queued without a prediction.
+``prediction_timeout_s`` at most; the request is then queued without a prediction. While a call takes longer than that,
+further requests are not delayed at all.
 """
 
 import asyncio
 import logging
+import math
 from collections.abc import Collection, Hashable
 
 from timely.core.clock import AsyncClock, wait_on_clock
@@ -38,6 +40,8 @@ class PredictionQueue:
         self._reads: Collection[str] = ()
         self._arrived = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
+        self._call_begin_s = math.inf
+        """When the call that runs began, on the clock of the loop; infinite while none runs."""
 
     def serve(self, reads: Collection[str]) -> None:
         """Set the fields that the discipline in use reads; no others are predicted."""
@@ -57,18 +61,20 @@ class PredictionQueue:
             InvalidInput: its urgency level does not exist.
         """
         check_discipline_urgency(arrival.urgency)  # before it shares a batch with others
-        if not self._annotator.lacks_prediction(arrival, self._reads):
+        loop, timeout_s = asyncio.get_running_loop(), self._settings.prediction_timeout_s
+        is_hanging = loop.time() - self._call_begin_s >= timeout_s
+        if is_hanging or not self._annotator.lacks_prediction(arrival, self._reads):
             return self._without_prediction(arrival)
-        waiting: asyncio.Future[Annotation] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[Annotation] = loop.create_future()
         self._stage.offer((arrival, waiting), self._clock.now())
         self._arrived.set()
         if self._runner is None or self._runner.done():
             self._runner = asyncio.create_task(self._run(), name="predictions")
         try:
-            async with asyncio.timeout(self._settings.prediction_timeout_s):
+            async with asyncio.timeout(timeout_s):
                 return await waiting
         except TimeoutError:
-            log.warning("no prediction for %s within %s s", arrival.name, self._settings.prediction_timeout_s)
+            log.warning("no prediction for %s within %s s", arrival.name, timeout_s)
             return self._without_prediction(arrival)
 
     def override(self, name: Hashable, level: int, *, operator: str, reason: str) -> Assignment | None:
@@ -91,11 +97,14 @@ class PredictionQueue:
             # Requests whose wait timed out are queued already.
             open_requests = [(arrival, future) for arrival, future in batch if not future.done()]
             arrivals = [arrival for arrival, _ in open_requests]
+            self._call_begin_s = asyncio.get_running_loop().time()
             try:
                 guesses = await asyncio.to_thread(self._annotator.guess, arrivals, self._reads)
             except Exception:
                 log.exception("a predictor failed; %s requests go on without", len(open_requests))
                 guesses = Guesses()
+            finally:
+                self._call_begin_s = math.inf
             self._stage.end(self._clock.now())
             still = [place for place, (_, future) in enumerate(open_requests) if not future.done()]
             open_guesses = Guesses(
