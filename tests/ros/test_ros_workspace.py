@@ -190,6 +190,7 @@ def test_every_parameter_of_the_shipped_file_is_one_of_the_bridge() -> None:
     assert set(shipped) <= declared | {"autostart", cpu_latency.PARAMETER}  # ManagedNode's
 
 
+@pytest.mark.process
 def test_the_benchmarks_of_the_ros_package_can_be_imported_first() -> None:
     """``timely bench`` loads them by their entry points, and they import its options."""
     command = [sys.executable, "-c", "import timely_ros_bench.commands"]
@@ -208,6 +209,7 @@ def test_every_interface_is_built() -> None:
         assert f'"{file.parent.name}/{file.name}"' in made
 
 
+@pytest.mark.process
 def test_the_stubs_and_the_error_codes_follow_the_interface_files() -> None:
     command = [sys.executable, str(ROOT / "scripts/generate_ros_stubs.py"), "--check"]
     assert subprocess.run(command, check=False, timeout=60).returncode == 0

@@ -24,10 +24,17 @@ from timely.engines.base import (
 )
 from timely.engines.replay_estimates import ReplayEstimates
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
+from timely.engines.vllm import replay
 from timely.engines.vllm.replay import VllmBackend
 from timely.plans.skill_library import find_skill_set
 
 DEADLINE_S = 10.0
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake engine needs no pause after its warm-up."""
+    monkeypatch.setattr(replay, "START_S", 0.01)
 
 
 def _forced(request: GenerationRequest) -> ForcedPlan:

@@ -117,6 +117,7 @@ def test_a_fleet_has_the_privileges_of_the_benchmark() -> None:
     assert there == here
 
 
+@pytest.mark.process
 def test_a_fleet_that_fails_leaves_the_others_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "fleet.py"
     script.write_text(
@@ -147,6 +148,7 @@ def test_half_of_the_stops_meet_a_faulty_driver_of_each_kind() -> None:
     assert {fault for fault, _ in trials[1:4]} == {fault for fault, _ in trials[1::4]} == set(stop.FAULTS)
 
 
+@pytest.mark.process
 def test_the_cut_is_a_switch_for_the_ports_of_one_domain(tmp_path: Path) -> None:
     library = build_dds_cut(tmp_path)
     assert library.exists()
@@ -177,6 +179,7 @@ print(sorted(os.listdir(state)), flush=True)
 """
 
 
+@pytest.mark.process
 def test_a_disk_that_hangs_holds_up_the_state_of_one_program_until_it_answers(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
