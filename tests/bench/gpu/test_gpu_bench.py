@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -111,6 +112,19 @@ def test_stages_resume_and_respect_the_budget(tmp_path: Path, monkeypatch: pytes
         GpuBench(tmp_path, settings(rounds=9), quiet)
 
 
+def test_a_call_with_a_short_budget_measures_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("timely.bench.live.engine.VllmLive", lambda folder, settings: Machine())
+    monkeypatch.setattr("timely.bench.gpu.stages.STAGES", {"live": STAGES["live"]})
+    monkeypatch.setattr(
+        "timely.bench.gpu.stages.in_fresh_process", lambda work, *arguments, log: work(*arguments)
+    )
+    bench = GpuBench(tmp_path, settings(), quiet)
+    pending = [len(list(bench.runs().pending(1)))]
+    while bench.run(1.0):
+        pending.append(len(list(bench.runs().pending(1))))
+        assert pending[-1] < pending[-2], "each call does something"
+
+
 def test_a_load_without_tasks_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"no task arrives within 6 s at load 0.02"):
         GpuBench(tmp_path, replace(settings(), loads=(8.0, 0.02)), quiet)
@@ -180,6 +194,19 @@ async def test_points_are_measured_beside_their_prediction_and_written(
         "times as long",
     ):
         assert part in text
+    assert "![" not in text, "nothing was drawn"
+
+
+def test_the_page_shows_the_pictures_that_there_are(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    values = {"response mean": 1.0, "response p50": 1.0, "response p90": 1.0, "waiting mean": 1.0}
+    points = {"wid2@0.5": dict.fromkeys(("timely", "vllm-stream", "vllm"), values)}  # without an urgent task
+    results = {name: {"points": points, "wall_s": 1.0} for name in ("predict", "live")}
+    page = tmp_path / "results.md"
+    write_gpu_page(page, CPU, asdict(settings(loads=(0.5,))), results, "timely bench gpu")
+    shown = re.findall(r"!\[.*\]\((.*)\)", page.read_text())
+    assert shown == ["images/gpu-predicted.png"]
+    assert (tmp_path / shown[0]).exists()
 
 
 def test_the_page_names_the_command_that_was_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def write_gpu_page(
     ]
     if measurements:
         lines += _live_lines(measurements, predictions, settings["loads"])
-        _draw(page, measurements, predictions, settings["loads"])
+        lines += _draw(page, measurements, predictions, settings["loads"]) if plots.can_plot_papers() else []
     page.parent.mkdir(parents=True, exist_ok=True)
     core_write_file(page, "\n".join(lines).rstrip() + "\n")
 
@@ -136,16 +136,12 @@ def _live_lines(measurements: Value, predictions: Value, loads: Sequence[float])
             f"First action at the published load: whole answers take {ratio:.2f} times as long as ours"
             f" (aim: {FIRST_ACTION_REACH:g}, {verdict})."
         )
-    return [
-        *lines,
-        "",
-        "![Urgent tasks in time](images/gpu-in-time.png)",
-        "",
-        "![Prediction](images/gpu-predicted.png)",
-    ]
+    return lines
 
 
-def _draw(page: Path, measurements: Value, predictions: Value, loads: Sequence[float]) -> None:
+def _draw(page: Path, measurements: Value, predictions: Value, loads: Sequence[float]) -> list[str]:
+    """Draw the pictures for which there are values; the lines of the page that show them."""
+    lines: list[str] = []
     folder = page.parent / "images"
     folder.mkdir(parents=True, exist_ok=True)
     shares: dict[str, list[Measured]] = {}
@@ -158,6 +154,7 @@ def _draw(page: Path, measurements: Value, predictions: Value, loads: Sequence[f
     if shares:
         title = "Urgent tasks in time, WID 2"
         plots.paper_line_plot(folder / "gpu-in-time.png", title, loads, shares, "load", "share", floor=0.0)
+        lines += ["", "![Urgent tasks in time](images/gpu-in-time.png)"]
     bars: dict[str, list[Measured | None]] = {"measured": [], "predicted": []}
     groups = []
     for load in loads:
@@ -172,3 +169,5 @@ def _draw(page: Path, measurements: Value, predictions: Value, loads: Sequence[f
         plots.paper_bars(
             folder / "gpu-predicted.png", "Mean response, measured and predicted", groups, bars, "s"
         )
+        lines += ["", "![Prediction](images/gpu-predicted.png)"]
+    return lines

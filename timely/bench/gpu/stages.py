@@ -84,7 +84,7 @@ class GpuSettings:
 def default_gpu_settings(
     machine: Mapping[str, Any], size: str | None, loads: tuple[float, ...]
 ) -> GpuSettings:
-    """Settings for a machine: the largest model that fits, or the tiny one without an accelerator.
+    """Settings for a machine: the model of 8 billion weights where it fits, else the tiny one.
 
     Raises:
         UnknownName: no such size. InvalidInput: the model does not fit.
@@ -299,13 +299,13 @@ def _live(bench: GpuBench, left_s: float) -> Value | None:
 
 
 def measure_live_in_process(folder: Path, settings: GpuSettings, left_s: float) -> int:
-    """Measure the runs that are not done, none of which begins after the budget; returns how many are left."""
+    """Measure the runs that are not done, of which only the first begins after the budget; how many are left."""
     from timely.bench.live.engine import VllmLive
 
     runs = GpuBench(folder, settings, lambda line: None).runs()
     engine = VllmLive(runs.folder, runs.settings)
-    # The last run to begin takes its own time and that of the answers still to come.
-    budget_s = max(0.0, left_s - 2.0 * settings.seconds)
+    # The last run to begin takes its own time and that of the answers still to come. The first one always begins.
+    budget_s = max(1.0, left_s - 2.0 * settings.seconds)
     say = partial(print, file=sys.stderr, flush=True)
     return asyncio.run(runs.measure(engine, 1, budget_s=budget_s, say=say))
 
