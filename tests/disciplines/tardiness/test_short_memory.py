@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable, Segment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
@@ -42,6 +44,22 @@ class Scene:
         table.output_tokens[row] = table.segment_tokens[row] = output
         table.context_tokens[row] = job.spec.prompt_tokens + output
         table.blocks[row] = -(-int(table.context_tokens[row]) // 16)
+
+    def begin(self, name: str, *, resume_s: float = 0.0, resident: bool = True) -> Job:
+        """A plan at its second segment: parked until ``resume_s``, and evicted unless it is resident."""
+        job = self.add(name, NORMAL, output=5)
+        table, row = self.table, job.row
+        table.active[row] = False
+        table.segment[row], table.segment_tokens[row] = 1, 0
+        table.due_s[row] = table.resume_s[row] = resume_s
+        job.segments = [Segment(0, "", 5, 0.0, 1.0)]
+        self.discipline.parked(job, 0.0)
+        if not resident:
+            table.resident[row] = False
+            table.blocks[row] = table.context_tokens[row] = 0
+            table.prefill_left[row] = 165
+            self.discipline.evicted(job, 0.0)
+        return job
 
     def learn(self, job: Job, *lengths: int) -> None:
         """First segments like its own had these lengths."""
@@ -151,3 +169,47 @@ def test_the_shortest_context_that_has_time_is_given_up() -> None:
     plan = scene.compose(0.5)
     assert plan.evict == ["new"]
     assert "grows" in plan.tokens
+
+
+def full_of_parked_plans() -> Scene:
+    """The robots of three plans are busy for ten seconds, and another plan has lost its cache and is late."""
+    scene = Scene(free_blocks=0)
+    for number in range(3):
+        scene.begin(f"parked {number}", resume_s=20.0)
+    scene.begin("evicted", resident=False)
+    return scene
+
+
+def test_a_plan_that_has_begun_takes_no_cache_from_plans_that_decode_ahead() -> None:
+    scene = full_of_parked_plans()
+    scene.free_blocks = 1
+    scene.add("member", PATIENT, output=5)
+    plan = scene.compose(10.0)
+    assert not plan.evict
+    assert set(plan.tokens) == {"member", "parked 0", "parked 1", "parked 2"}
+
+
+def test_a_new_task_behind_it_takes_cache_all_the_same() -> None:
+    scene = full_of_parked_plans()
+    scene.add("member", PATIENT, output=5)
+    scene.add("new", NORMAL)
+    plan = scene.compose(10.0)
+    assert len(plan.evict) == 1
+    assert "new" in plan.tokens
+    assert "evicted" not in plan.tokens
+
+
+def test_where_no_step_runs_a_plan_that_has_begun_takes_the_cache_of_a_robot_that_is_busy() -> None:
+    scene = full_of_parked_plans()
+    plan = scene.compose(10.0)
+    assert len(plan.evict) == 1
+    assert set(plan.tokens) == {"evicted", "parked 0", "parked 1", "parked 2"} - set(plan.evict)
+
+
+def test_a_robot_that_returns_a_value_first_decodes_nothing_ahead() -> None:
+    scene = full_of_parked_plans()
+    scene.begin("awaits", resume_s=math.inf)
+    scene.add("member", PATIENT, output=5)
+    plan = scene.compose(10.0)
+    assert plan.evict == ["awaits"]
+    assert "evicted" in plan.tokens

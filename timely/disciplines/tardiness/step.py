@@ -33,6 +33,9 @@ PIECE = 32
 REPORT_GRACE_S = 0.25
 """A robot that has not reported its first segment so long after a report was possible reports nothing."""
 
+NO_SEGMENT = 2**62
+"""Above the index of every segment."""
+
 MAX_PARKED_WAIT_S = 10.0
 """Longest wait for a parked job's memory that counts, seconds."""
 
@@ -76,17 +79,18 @@ class Step:
     __slots__ = (
         "_all",
         "_builder",
+        "_closed_from",
         "_cuts",
         "_decoding",
         "_decoding_place",
         "_delay_s",
         "_heeded_cost",
+        "_is_shared",
         "_longest_tokens",
         "_numbers",
         "_parked_slack_s",
         "_promises",
         "_refusals",
-        "_residents_only",
         "_rules",
         "limited_by",
     )  # fmt: skip
@@ -120,8 +124,10 @@ class Step:
         """So many of them have been considered."""
         self._cuts = False
         """A prompt that has joined goes on in the next step."""
-        self._residents_only = False
-        """A job waits for memory, so no other new one may take it."""
+        self._closed_from = NO_SEGMENT
+        """A job waits for memory, so none without a cache may take it that is at this segment or a later one."""
+        self._is_shared = True
+        """The step has other members, beside which parked plans decode ahead."""
         self.limited_by = ""
 
     @property
@@ -149,7 +155,7 @@ class Step:
     def fill(self, order: Rows) -> None:
         """Consider candidates in this order, given as places in the arrays."""
         numbers, table = self._numbers, self._builder.table
-        self._refusals, self._residents_only = 0, False
+        self._refusals, self._closed_from = 0, NO_SEGMENT
         rows = numbers.rows[order]
         # Candidates in a row that decode, ordinary ones or not, are judged together.
         decoding = (table.prefill_left[rows] == 0) & table.resident[rows]
@@ -172,6 +178,9 @@ class Step:
             # Those with a promise cannot run now, as memory is short: the others may.
             self._promises.drop()
             self.fill(order)
+        if not self._builder.rows and self._is_shared and self.limited_by == "memory":
+            self._is_shared = False
+            self.fill(order)
 
     def _fill_one_by_one(self, places: Rows) -> None:
         builder, numbers = self._builder, self._numbers
@@ -179,15 +188,17 @@ class Step:
         columns = (
             rows, table.prefill_left[rows], table.resident[rows], numbers.left_tokens[places],
             numbers.work_s[places], numbers.weight[places], numbers.slack_s[places], numbers.plain[places],
-            numbers.ordinary[places], table.context_tokens[rows],
+            numbers.ordinary[places], table.context_tokens[rows], table.segment[rows],
         )  # fmt: skip
-        for row, prompt, resident, left, work, weight, own_slack_s, plain, ordinary, context in zip(
+        for row, prompt, resident, left, work, weight, own_slack_s, plain, ordinary, context, segment in zip(
             *(column.tolist() for column in columns), strict=True
         ):
             if builder.full:
                 return
             self._decoding_place += not prompt
-            if (self._residents_only and not resident) or (prompt and self._refusals >= MAX_PROMPT_REFUSALS):
+            if not resident and segment >= self._closed_from:
+                continue
+            if prompt and self._refusals >= MAX_PROMPT_REFUSALS:
                 continue
             if builder.is_barred(row):
                 continue
@@ -218,8 +229,9 @@ class Step:
                 self._join(delay_s, weight, slack, work, left, plain=plain, ordinary=ordinary)
                 self._promises.join(row, own_s, tokens)
             elif not resident or builder.is_evicted(row):
-                # Nothing less important may take the room that this job waits for; resident jobs go on.
-                self._residents_only = True
+                # Nothing less important may take the room that this job waits for, but plans that have begun keep no
+                # new task out. Resident jobs go on.
+                self._closed_from = min(self._closed_from, segment, 1)
                 self.limited_by = self.limited_by or "memory"
 
     def _costs(self, *, ordinary: bool) -> DelayCost:
@@ -373,11 +385,13 @@ class Step:
         """Whether a job gains at least as much by the victims' memory as they lose.
 
         Without it the job waits until the victims are done. A victim waits for the job and computes its context again.
+        Where memory is short parked plans decode ahead. So to a plan that has begun, too, they are equals that run.
         """
         numbers, table = self._numbers, self._builder.table
         early, now = self._rules.EARLY_SHARE, self._builder.limits.now
         at = numbers.place(row)
         work_s, wait_s, loss = self._eviction_work_s(at), 0.0, 0.0
+        all_run = self._is_shared and bool(table.segment[row])
         for victim in victims:
             if self._is_protected(at, numbers.place(victim)):
                 return False
@@ -386,7 +400,9 @@ class Step:
                     return False
                 continue
             place = numbers.place(victim)
-            parked_s = min(max(0.0, float(table.resume_s[victim]) - now), MAX_PARKED_WAIT_S)
+            resume_s = float(table.resume_s[victim])
+            runs = all_run and resume_s < math.inf
+            parked_s = 0.0 if runs else min(max(0.0, resume_s - now), MAX_PARKED_WAIT_S)
             wait_s = max(wait_s, parked_s + self._eviction_work_s(place))
             again_s = self._context_token_s * float(table.context_tokens[victim])
             delay_s = again_s + work_s

@@ -146,7 +146,7 @@ class UtilityStep(Step):
     def _add_answer(self, row: int) -> bool:
         fits = self._builder.add(row)
         if not fits and self._builder.is_evicted(row):
-            self._residents_only = True
+            self._closed_from = 0
             self.limited_by = self.limited_by or "memory"
         return fits
 
