@@ -42,10 +42,19 @@ def cut(tmp_path: Path, task: str, *, seconds: float, **reports: str) -> tuple[P
             report(served, int(index[1:]), kind, value="True" if kind == "value" else None)
         served.run_for(0.0)  # what follows from them is in the log
         assert "timely_state_unsaved 0.0" in served.http.get("/metrics").text
-        sent = len(served.service.tasks.get("one").events)
-        events += [reader.next() for _ in range(sent - 1)]
-        shutil.copytree(tmp_path / "first", tmp_path / "killed")
-    return tmp_path / "killed", events
+        return kill(served, reader, events, tmp_path), events
+
+
+def kill(served: Fleet, reader: Reader, events: Events, tmp_path: Path) -> Path:
+    """What a kill of the server in ``first`` leaves, when its client has read all events so far."""
+    sent = len(served.service.tasks.get("one").events)
+    events += [reader.next() for _ in range(sent - len(events))]
+    return shutil.copytree(tmp_path / "first", tmp_path / "killed")
+
+
+def texts(events: Events) -> list[str]:
+    """The segments among them."""
+    return [data["text"] for _, name, data in events if name == "segment"]
 
 
 def rest(served: Fleet, after: int, seconds: float = 60.0) -> Events:
@@ -63,4 +72,4 @@ def whole(tmp_path: Path, task: str) -> list[str]:
         served.http.stream("POST", "/v1/tasks", json=body(task, id="one")) as stream,
     ):
         served.run_for(60.0)
-        return [data["text"] for _, name, data in Reader(stream).rest() if name == "segment"]
+        return texts(Reader(stream).rest())

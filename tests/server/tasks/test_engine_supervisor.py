@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from fleet import PLANS, TOKEN, WAIT_S, Fleet, Reader, body, catalogue, fleet
+from killed_server import texts
 from manual_clock import ManualClock
 
 from timely.core.errors import EngineFailed
@@ -47,10 +47,6 @@ def tasks(served: Fleet, *names: str) -> Iterator[list[Reader]]:
 
 def crash(served: Fleet, reason: str = "out of memory") -> None:
     served.call(lambda: served.engine.crash(reason))
-
-
-def texts(events: list[tuple[int, str, dict[str, Any]]]) -> list[str]:
-    return [data["text"] for _, name, data in events if name == "segment"]
 
 
 LONG = [f"tc({10 * n});" for n in range(1, 13)]

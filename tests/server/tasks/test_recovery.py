@@ -35,7 +35,7 @@ from fleet import (
     fleet,
 )
 from guarded import Guarded, write_principals
-from killed_server import cut, report, rest, server, whole
+from killed_server import cut, report, rest, server, texts, whole
 from manual_clock import ManualClock
 
 from timely.core.record_log import read_record_log, record_log_line
@@ -63,7 +63,7 @@ def test_a_plan_goes_on_behind_the_segments_that_were_sent(tmp_path: Path, secon
         after = rest(served, before[-1][0])
     ids = [number for number, _, _ in before + after]
     assert ids == list(range(1, len(ids) + 1))
-    assert [data["text"] for _, name, data in before + after if name == "segment"] == whole(tmp_path, "long")
+    assert texts(before + after) == whole(tmp_path, "long")
     assert (after[-1][1], after[-1][2]["outcome"]) == ("result", "complete")
 
 
@@ -240,7 +240,7 @@ def test_a_plan_of_another_script_ends_typed_and_can_be_replanned(tmp_path: Path
 def test_another_model_goes_on_behind_what_was_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state, before = cut(tmp_path, "long", seconds=3.0, s0="done")
     monkeypatch.setattr(ScriptedEngine, "identity", "another model")
-    sent = [data["text"] for _, name, data in before if name == "segment"]
+    sent = texts(before)
     with server(state, now=105.0, plans={"long": ["mu(50);", "mu(60);", "mu(70);"]}) as served:
         served.run_for(0.5)
         history = served.http.get("/v1/tasks/one").json()["history"]
@@ -450,8 +450,7 @@ def test_a_reader_that_is_ahead_of_what_the_machine_kept_gets_the_rest_once(
         after = rest(served, before[-1][0])
     ids = [number for number, _, _ in before + after]
     assert ids == list(range(1, len(ids) + 1))
-    texts = [data["text"] for _, name, data in before + after if name == "segment"]
-    assert texts == whole(tmp_path, "long")
+    assert texts(before + after) == whole(tmp_path, "long")
 
 
 def test_a_reader_that_is_ahead_gets_the_end_of_a_plan_that_ends_before(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from fleet import (
     events_of,
     fleet,
 )
-from killed_server import cut, report, rest, server, whole
+from killed_server import cut, kill, report, rest, server, texts, whole
 from manual_clock import ManualClock
 
 from timely.core import record_log
@@ -49,8 +49,8 @@ def test_a_torn_record_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixt
     file = state / "tasks" / "00000001.log"
     file.write_bytes(file.read_bytes()[:-20])
     with server(state, now=105.0) as served:
-        texts = [data["text"] for _, name, data in rest(served, 0) if name == "segment"]
-    assert texts == whole(tmp_path, "long")
+        events = rest(served, 0)
+    assert texts(events) == whole(tmp_path, "long")
     assert "torn" in caplog.text
 
 
@@ -221,17 +221,14 @@ def test_what_a_full_disk_refused_is_written_when_there_is_room(
         deadline_s = time.monotonic() + 10.0
         while served.service.log.problem and time.monotonic() < deadline_s:
             time.sleep(0.01)
-        sent = len(served.service.tasks.get("one").events)
-        events += [reader.next() for _ in range(sent - 1)]
-        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+        killed = kill(served, reader, events, tmp_path)
     assert [name for _, name, _ in events].count("segment") >= 1
-    with server(tmp_path / "killed", now=104.0) as served:
+    with server(killed, now=104.0) as served:
         assert served.http.get("/v1/tasks/refused").status_code == 404
         after = rest(served, events[-1][0])
     ids = [number for number, _, _ in events + after]
     assert ids == list(range(1, len(ids) + 1))
-    texts = [data["text"] for _, name, data in events + after if name == "segment"]
-    assert texts == whole(tmp_path, "long")
+    assert texts(events + after) == whole(tmp_path, "long")
 
 
 def test_a_new_file_that_the_disk_refuses_is_begun_again(
@@ -407,15 +404,12 @@ def test_a_log_that_is_removed_or_renamed_is_written_anew_with_its_records(
             assert Reader(other).next()[1] == "accepted"
         assert "timely_state_unsaved 0.0" in served.http.get("/metrics").text
         served.run_for(1.5)
-        sent = len(served.service.tasks.get("one").events)
-        events += [reader.next() for _ in range(sent - 1)]
-        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+        killed = kill(served, reader, events, tmp_path)
     assert f"{file} was removed or renamed" in caplog.text
-    with server(tmp_path / "killed", now=104.0) as served:
+    with server(killed, now=104.0) as served:
         assert served.http.get("/v1/tasks/two").is_success
         after = rest(served, events[-1][0])
-    texts = [data["text"] for _, name, data in events + after if name == "segment"]
-    assert texts == whole(tmp_path, "long")
+    assert texts(events + after) == whole(tmp_path, "long")
 
 
 def test_a_removed_log_that_cannot_be_written_anew_admits_no_task_until_it_can(
@@ -487,5 +481,4 @@ def test_a_kill_while_a_file_is_begun_loses_no_task(tmp_path: Path, share: float
     with server(tmp_path / "again", now=103.0) as served:
         assert served.http.get("/v1/tasks/two").json()["state"] == "generating"
         after = rest(served, before[-1][0])
-    texts = [data["text"] for _, name, data in before + after if name == "segment"]
-    assert texts == whole(tmp_path, "long")
+    assert texts(before + after) == whole(tmp_path, "long")
