@@ -21,6 +21,7 @@ import uvicorn
 from fleet import PLANS, WAIT_S, Fleet, Reader, body, catalogue, fleet
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from timely.client import AsyncTimelyClient, TimelyClient
@@ -615,3 +616,8 @@ def test_unusable_files_for_tls_are_named(tmp_path: Path) -> None:
         tls_files(tmp_path / "cert.pem", None, None)
     with pytest.raises(InvalidInput, match="unusable"):
         tls_files(tmp_path / "cert.pem", tmp_path / "key.pem", None)
+
+
+def test_the_limits_hold_with_one_parser_whatever_else_is_installed() -> None:
+    """Uvicorn's own choice depends on other packages, and its parser in Python refuses long headers otherwise."""
+    assert issubclass(BoundedProtocol, HttpToolsProtocol)

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from timely.server.http.unread import UnreadWatch
 from timely.server.problems import MEDIA_TYPE, Problem, http_header_problem, problem_details
@@ -73,7 +73,7 @@ class ConnectionPlaces:
             del self._clients[address]
 
 
-class BoundedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+class BoundedProtocol(HttpToolsProtocol):
     """Uvicorn's HTTP protocol with limits that it lacks.
 
     A connection that acknowledges nothing ends after ``ack_timeout_s`` seconds. One whose client does not read what was
@@ -123,7 +123,7 @@ class BoundedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         if self._connection is not None:
             self._connection.abort()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(1, 0)  # TLS has a buffer of its own
         if self._connection is None:
