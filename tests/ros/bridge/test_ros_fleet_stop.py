@@ -173,7 +173,7 @@ def test_no_reset_overtakes_a_stop_on_its_way(world: World, monkeypatch: pytest.
     with monkeypatch.context() as cut:
         cut.setattr(robot.stop, "call_async", lambda request: Future())
         stopped.stop(0.0)
-        assert list(stopped.reset(deadline_s=0.2)) == ["drone1"]
+        assert list(stopped.reset(deadline_s=1.0)) == ["drone1"]
     assert resets == []
     eventually(lambda: stopped.reset() == {}, "the lost stop was not sent again")
     assert store.stop_reason is None
@@ -194,12 +194,65 @@ def test_a_reset_that_the_network_delays_leaves_a_later_stop_of_the_driver(
 
     with monkeypatch.context() as network:
         network.setattr(robot.reset, "call_async", overtake)
-        complaints = stopped.reset(deadline_s=LIMIT_S)
+        complaints = stopped.reset(deadline_s=3.0)
     assert list(complaints) == ["drone1"]
     assert "stopped again" in complaints["drone1"]
     assert store.stop_reason is not None
     eventually(lambda: stopped.reset() == {}, "the stop of the driver cannot be released")
     assert store.stop_reason is None
+
+
+def test_an_answer_that_comes_while_the_next_stop_is_sent_does_not_acknowledge_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped, robot = world.fleet.bridge.fleet_stop, world.fleet.bridge.fleet_stop._robots["drone1"]
+    earlier = Future()
+    earlier.set_result(Trigger.Response(success=True))
+    send = stopped._send_stop
+
+    def answer_and_send(one: Any) -> None:
+        if one is robot:
+            answering = threading.Thread(target=stopped._on_stop_answer, args=(robot, earlier))
+            answering.start()
+            answering.join(0.1)
+        send(one)
+
+    with monkeypatch.context() as cut:
+        cut.setattr(robot.stop, "call_async", lambda request: Future())
+        cut.setattr(stopped, "_send_stop", answer_and_send)
+        robot.stop_request = earlier
+        assert stopped.stop(0.2)["drone1"] == StopFleet.Response.UNKNOWN
+    eventually(lambda: stopped.outcomes()["drone1"] != StopFleet.Response.UNKNOWN)
+
+
+def test_a_state_from_before_a_stop_does_not_say_that_the_robot_rests_after_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped and reset in between, and moved, and its executor was busy all the time."""
+    stopped, driver = world.fleet.bridge.fleet_stop, world.fleet.drivers["drone1"]
+    assert stopped.stop(LIMIT_S, until_at_rest=True)["drone1"] == StopFleet.Response.AT_REST
+    with monkeypatch.context() as busy:
+        busy.setattr(driver, "publish_state", lambda: None)
+        busy.setattr(driver._safety_services, "_on_change", lambda: None)
+        assert stopped.stop(0.5, until_at_rest=True)["drone1"] == StopFleet.Response.HALTED
+    eventually(lambda: stopped.outcomes()["drone1"] == StopFleet.Response.AT_REST)
+
+
+def test_a_reset_during_a_reset_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another stop, and its reset, come while the first reset waits for a driver."""
+    stopped = world.fleet.bridge.fleet_stop
+    collect = stopped._collect_stop_ids
+    stopped.stop(ANSWER_S)
+
+    def stop_and_reset(*arguments: Any) -> bool:
+        monkeypatch.setattr(stopped, "_collect_stop_ids", collect)
+        stopped.stop(ANSWER_S)
+        assert stopped.reset() == {}
+        return collect(*arguments)
+
+    monkeypatch.setattr(stopped, "_collect_stop_ids", stop_and_reset)
+    assert set(stopped.reset().values()) == {"the fleet was stopped again"}
+    assert not stopped.latch.set
 
 
 def test_a_reset_of_the_fleet_that_names_an_earlier_stop_changes_nothing(world: World) -> None:

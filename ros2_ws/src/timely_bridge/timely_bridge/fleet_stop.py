@@ -66,6 +66,8 @@ class _RobotStop:
     """The driver has answered the latched stop, and has not said since that it is no longer stopped."""
     named: bool = True
     """The driver's state came after the last stop that was sent from here, as far as that can be seen."""
+    is_repeat: bool = False
+    """That stop was sent before a state named the one before it, so that the next state may name either."""
     state: RobotState | None = None
     received_s: float = -1e9
 
@@ -74,7 +76,7 @@ class _RobotStop:
         state = self.state
         if not self.acknowledged or (state is not None and state.mode == RobotState.FAULT):
             return UNKNOWN
-        current = state is not None and time.monotonic() - self.received_s <= silence_s
+        current = self.named and time.monotonic() - self.received_s <= silence_s
         return AT_REST if current and state is not None and state.halted and state.at_rest else HALTED
 
 
@@ -174,10 +176,10 @@ class FleetStop:
             self.stop_id = stop_id or _new_stop_id()
             saving = self.latch.put(True, own=not by_server)
         robots = dict(self._robots)
-        for robot in robots.values():
-            robot.acknowledged = False
-            self._send_stop(robot)
-        with self._changed:
+        with self._changed:  # an answer that comes now is of an earlier stop
+            for robot in robots.values():
+                robot.acknowledged = False
+                self._send_stop(robot)
             # To end all goals takes the processor for a while, which the drivers need now.
             self._changed.wait_for(
                 lambda: all(robot.stop_request is None for robot in robots.values()),
@@ -239,12 +241,12 @@ class FleetStop:
         if self.server_stop == server_stop:
             self.server_stop = ""
         if self.stop_id != last_id:
-            self.latch.put(True)
             return dict.fromkeys(robots, "the fleet was stopped again")
         for name, robot in robots.items():
             robot.acknowledged = False
             if name not in stop_ids:
-                results[name] = "its last stop is not answered yet"
+                if robot.state is not None:
+                    results[name] = "its last stop is not answered yet"
             elif robot.reset.service_is_ready():
                 request = ResetStop.Request(token=token, stop_id=stop_ids[name])
                 robot.reset.call_async(request).add_done_callback(
@@ -258,9 +260,8 @@ class FleetStop:
     def _collect_stop_ids(robots: Mapping[str, _RobotStop], stop_ids: dict[str, str]) -> bool:
         """Note for each robot which stop a reset would release, once that is known; True if it is for all."""
         for name, robot in robots.items():
-            if robot.stop_request is None and robot.named:
-                latched_id = robot.state.stop_id if robot.state is not None else ""
-                stop_ids.setdefault(name, latched_id or NO_STOP)
+            if robot.stop_request is None and robot.named and robot.state is not None:
+                stop_ids.setdefault(name, robot.state.stop_id or NO_STOP)
         return len(stop_ids) == len(robots)
 
     def outcomes(self) -> dict[str, str]:
@@ -295,7 +296,8 @@ class FleetStop:
         if robot.stop_request is not None:
             # A driver that hangs answers none of them; only the last request is kept.
             robot.stop.remove_pending_request(robot.stop_request)
-        robot.sent_s, robot.stop_request, robot.named = time.monotonic(), None, False
+        robot.sent_s, robot.stop_request = time.monotonic(), None
+        robot.is_repeat, robot.named = not robot.named, False
         try:
             robot.stop_request = request = robot.stop.call_async(Trigger.Request())
         except Exception:
@@ -327,9 +329,11 @@ class FleetStop:
             return
         with self._changed:
             restarted = robot.state is not None and robot.state.session != state.session
-            is_named = robot.state is None or restarted or robot.state.stop_id != state.stop_id
+            is_changed = robot.state is None or restarted or robot.state.stop_id != state.stop_id
             robot.state, robot.received_s = state, time.monotonic()
-            robot.named = robot.named or is_named or robot.received_s - robot.sent_s > UNANSWERED_S
+            age_s = robot.received_s - robot.sent_s
+            is_late = age_s > (REPEAT_S if robot.is_repeat else UNANSWERED_S)
+            robot.named = robot.named or is_late or (is_changed and not robot.is_repeat)
             if self.latch.set and robot.acknowledged and (restarted or not _is_stopped(state)):
                 robot.acknowledged = robot.sent_s > time.monotonic() - REPEAT_S and not restarted
             self._changed.notify_all()
