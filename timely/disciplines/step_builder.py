@@ -424,3 +424,10 @@ class KeyedDiscipline(Discipline):
         """Positions within ``parked_rows``, the one that matters least first: needed last, then worth least."""
         positions: Rows = np.lexsort((keys[parked_rows], -table.resume_s[parked_rows]))
         return positions
+
+
+class RankedDiscipline(KeyedDiscipline):
+    """The smallest ``rank`` of the table runs first."""
+
+    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
+        return -table.rank

@@ -18,7 +18,6 @@ class ActiveDiscipline:
     """Calls the discipline; one that raises an error is replaced, if there is a fallback.
 
     Args:
-        files: predictor files for the disciplines it is switched to.
         fallback: name of the discipline that takes over when another one raises an error; empty: the error is raised.
         park: sets again when a parked job becomes runnable, which is the discipline's choice; gets the time, too.
         on_fallback: called with the name of the discipline that failed, and the time.

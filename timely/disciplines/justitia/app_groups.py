@@ -181,11 +181,7 @@ def check_discipline_application(spec: JobSpec) -> None:
 
 
 class AppDiscipline(QueueDiscipline):
-    """Requests queue by the rank of their application; within one, first come first served.
-
-    Args:
-        accounts: what applications cost; learned while serving when left out.
-    """
+    """Requests queue by the rank of their application; within one, first come first served."""
 
     def __init__(self, accounts: AppAccounts | None = None) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ import numpy as np
 from timely.core.job import JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
 from timely.disciplines.output_length import LengthLearner
-from timely.disciplines.step_builder import KeyedDiscipline
+from timely.disciplines.step_builder import KeyedDiscipline, RankedDiscipline
 
 QUANTUM_S = 0.1
 """Service counts as equal within this, seconds.
@@ -31,7 +31,7 @@ class Las(KeyedDiscipline):
         return -np.floor(table.attained_s / self._quantum_s)
 
 
-class LpSjf(LengthLearner, KeyedDiscipline):
+class LpSjf(LengthLearner, RankedDiscipline):
     """Shortest job first by predicted output length alone, non-preemptive."""
 
     info = DisciplineInfo(
@@ -42,6 +42,3 @@ class LpSjf(LengthLearner, KeyedDiscipline):
         good_at="mean latency without speculation, when lengths are predictable",
         starves="long requests under a steady stream of short ones",
     )
-
-    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        return -table.rank

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from timely.core.job import Job, JobId, JobSpec, JobTable
-from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
+from timely.disciplines.base import DisciplineInfo
 from timely.disciplines.justitia.baselines import ShortestRequest
 from timely.disciplines.output_length import HistoryLearner
 from timely.disciplines.predictors.history import LengthPredictor, Prediction
 from timely.disciplines.sagesched.gittins import CostDistribution
-from timely.disciplines.step_builder import KeyedDiscipline
+from timely.disciplines.step_builder import RankedDiscipline
 
 CHECK_S = 0.5
 """Time between two checks for starving requests, seconds."""
@@ -43,15 +43,12 @@ class Guess:
     """Tokens left of a promotion (LTR)."""
 
 
-class _Guessing(HistoryLearner, KeyedDiscipline):
+class _Guessing(HistoryLearner, RankedDiscipline):
     pool_first = False
 
     def __init__(self, predictor: LengthPredictor | None = None) -> None:
         super().__init__(predictor)
         self._guesses: dict[JobId, Guess] = {}
-
-    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        return -table.rank
 
     def arrived(self, job: Job, now: float) -> None:
         tokens, prediction = self.predict_tokens(job.spec)

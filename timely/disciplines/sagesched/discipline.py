@@ -23,14 +23,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from timely.core.job import Job, JobId, JobTable
-from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
+from timely.core.job import Job, JobId
+from timely.disciplines.base import DisciplineInfo, Floats
 from timely.disciplines.output_length import HistoryLearner
 from timely.disciplines.predictors.embedding import prompt_embedder
 from timely.disciplines.predictors.history import HistoryPredictor, LengthPredictor, Prediction
 from timely.disciplines.sagesched.constants import BUCKET_TOKENS, SIMILARITY, WINDOW
 from timely.disciplines.sagesched.gittins import CostDistribution
-from timely.disciplines.step_builder import KeyedDiscipline
+from timely.disciplines.step_builder import RankedDiscipline
 
 Cost = Callable[[Floats, float], Floats]
 """Cost of a request from its output tokens and its input tokens."""
@@ -74,7 +74,7 @@ class Belief:
     """Output tokens at which the index is taken again."""
 
 
-class SageSched(HistoryLearner, KeyedDiscipline):
+class SageSched(HistoryLearner, RankedDiscipline):
     """Gittins index over predicted cost distributions, refreshed at bucket boundaries.
 
     Args:
@@ -126,9 +126,6 @@ class SageSched(HistoryLearner, KeyedDiscipline):
     @staticmethod
     def default_history() -> HistoryPredictor:
         return sagesched_discipline_history()
-
-    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        return -table.rank
 
     # ------------------------------------------------------------------ hooks
 

@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass
 
 from timely.core.job import Job, JobId, JobTable
-from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
-from timely.disciplines.step_builder import KeyedDiscipline
+from timely.disciplines.base import DisciplineInfo
+from timely.disciplines.step_builder import RankedDiscipline
 
 LEVELS = 6
 QUANTUM_TOKENS = 32
@@ -34,7 +34,7 @@ class Standing:
     served_s: float
 
 
-class FastServe(KeyedDiscipline):
+class FastServe(RankedDiscipline):
     """Skip-join multi-level feedback queue.
 
     Args:
@@ -65,9 +65,6 @@ class FastServe(KeyedDiscipline):
         self._starve_s = starve_s
         self._standing: dict[JobId, Standing] = {}
         self._looked_s = -math.inf
-
-    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        return -table.rank
 
     def arrived(self, job: Job, now: float) -> None:
         first = job.spec.prompt_tokens / PREFILL_TOKENS

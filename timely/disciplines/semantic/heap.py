@@ -70,11 +70,7 @@ class ScheduleHeap:
 
 
 def evictable_by_priority(priorities: Iterable[tuple[tuple[float, ...], int]]) -> Iterator[int]:
-    """Rows by a max-heap of eviction priority (Alg. 3): the largest first, each taken out in O(log n).
-
-    Args:
-        priorities: eviction priority and row of every job that holds KV cache.
-    """
+    """Rows by a max-heap of eviction priority (Alg. 3): the largest first, each taken out in O(log n)."""
     heap = [(tuple(-part for part in priority), row) for priority, row in priorities]
     heapq.heapify(heap)
     while heap:

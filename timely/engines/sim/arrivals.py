@@ -14,7 +14,6 @@ class Arrivals:
 
     Args:
         tasks: in order of arrival.
-        admission_s: what a task takes from its arrival to the engine's queue, seconds.
         submit: called with the time and the record of a task that has reached the engine.
     """
 

@@ -26,11 +26,7 @@ class _Open:
 
 
 class PlanTree:
-    """A plan as far as it is parsed.
-
-    Args:
-        fragment: the text may start inside blocks. Then ``}`` and ``:{`` may lack their opening brace.
-    """
+    """A plan as far as it is parsed."""
 
     def __init__(self, *, fragment: bool = False) -> None:
         self.program = Program()

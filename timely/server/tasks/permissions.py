@@ -33,11 +33,7 @@ def task_within_claims(request: TaskRequest, principal: Principal) -> TaskReques
 
 
 def check_task_submitter(principal: Principal, agent: str) -> None:
-    """Check that a principal may request plans for a robot.
-
-    Raises:
-        NotAllowed: it has no role for that, or the robot is not on its list.
-    """
+    """Raise NotAllowed unless a principal may request plans, and has the robot on its list."""
     principal.require("robot", "program", "operator", action="request plans")
     # A request without a robot's name commands no robot.
     if agent or principal.roles == {"robot"}:
@@ -45,11 +41,7 @@ def check_task_submitter(principal: Principal, agent: str) -> None:
 
 
 def check_task_bridge(principal: Principal, agents: Sequence[str]) -> None:
-    """Check that a principal answers for robots.
-
-    Raises:
-        NotAllowed: it has no role for that, or a robot is not on its list.
-    """
+    """Raise NotAllowed unless a principal may answer for robots, and has these on its list."""
     principal.require("robot", "operator", action="answer for robots")
     _check_robots(principal, agents)
 
@@ -61,11 +53,7 @@ def _check_robots(principal: Principal, agents: Sequence[str]) -> None:
 
 
 def check_task_visible(task: Task, principal: Principal) -> None:
-    """Check that a principal may see a task.
-
-    Raises:
-        UnknownName: it may not. The answer does not say that the task exists.
-    """
+    """Raise UnknownName, which does not say that a task exists, unless a principal may see it."""
     if not principal.sees(task.owner, task.request.agent):
         raise unknown_task(task.task_id)
 

@@ -23,7 +23,10 @@ ENDING_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class StopService:
-    """Stops the fleet, records acknowledgements, resets the stop."""
+    """Stops the fleet, records acknowledgements, resets the stop.
+
+    Every method raises NotAllowed for a principal without a role for it, or without a robot on its list.
+    """
 
     latch: FleetStop
     tasks: TaskTable
@@ -35,9 +38,6 @@ class StopService:
         """Stop every robot: latch the stop, end all tasks, wait for the bridges' acknowledgements.
 
         Returns each robot's state; a robot without an acknowledgement in time is ``unknown``.
-
-        Raises:
-            NotAllowed: the principal has no role for that.
         """
         with self.recorder.audit_outcome(principal, "stop", "fleet"):
             principal.require("operator", "robot", action="stop the fleet")
@@ -55,20 +55,12 @@ class StopService:
         return self.latch.view()
 
     def view(self, principal: Principal) -> dict[str, Any]:
-        """The latched stop with every robot's state.
-
-        Raises:
-            NotAllowed: the principal has no role for that.
-        """
+        """The latched stop with every robot's state."""
         principal.require("operator", "viewer", "robot", action="see the stop")
         return self.latch.view()
 
     def admit_follower(self, principal: Principal, agents: Sequence[str]) -> None:
-        """Check that a principal may follow the stop as the bridge of robots.
-
-        Raises:
-            NotAllowed: it has no role for that, or a robot is not on its list.
-        """
+        """Check that a principal may follow the stop as the bridge of robots."""
         with self.recorder.audit_outcome(principal, "follow the stop", ", ".join(agents)[:MAX_TARGET_CHARS]):
             check_task_bridge(principal, agents)
 
@@ -76,7 +68,7 @@ class StopService:
         """Record what a bridge says of a stopped robot.
 
         Raises:
-            NotAllowed: the robot is not on the principal's list, or the acknowledgement is not from a stream with it.
+            NotAllowed: the acknowledgement is not from a stream with the robot.
             Conflict: that stop is not latched, or an operator's acknowledgement may be of one robot or another.
         """
         with self.recorder.audit_outcome(principal, f"stop: {body.state}", body.agent):
@@ -96,7 +88,7 @@ class StopService:
         ``saved`` is false where the disk keeps nothing or refuses; then a restart may latch the stop again.
 
         Raises:
-            NotAllowed: the principal is no operator. Conflict: no stop is latched.
+            Conflict: no stop is latched.
         """
         with self.recorder.audit_outcome(principal, "reset", "fleet"):
             principal.require("operator", action="reset the stop")
@@ -108,7 +100,7 @@ class StopService:
         """Expect robots no longer that are out of service.
 
         Raises:
-            NotAllowed: the principal is no operator. Conflict: a bridge follows one of them.
+            Conflict: a bridge follows one of them.
         """
         with self.recorder.audit_outcome(principal, "remove robots", ", ".join(agents)[:MAX_TARGET_CHARS]):
             principal.require("operator", action="remove robots from the stop")
