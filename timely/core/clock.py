@@ -7,11 +7,11 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Equal as long as the monotonic clock goes on."""
@@ -62,20 +62,27 @@ class SystemClock:
         return interrupted.wait(max(0.0, seconds / self.speed))
 
 
+@asynccontextmanager
+async def first_done(*works: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    """Enter the block, with a task for each of ``works``, when the first is done; its end cancels the others."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def wait_on_clock(event: asyncio.Event, clock: AsyncClock, when_s: float) -> bool:
     """Wait for ``event`` or until ``when_s`` on ``clock``, whichever is first; True if the event is set."""
     if event.is_set() or when_s <= clock.now():
         return event.is_set()
     if math.isinf(when_s):
         return await event.wait()
-    waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(clock.sleep(when_s - clock.now()))]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
-    return event.is_set()
+    async with first_done(event.wait(), clock.sleep(when_s - clock.now())):
+        return event.is_set()
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
-from timely.core.clock import AsyncClock
+from timely.core.clock import AsyncClock, first_done
 from timely.disciplines.predictors.request_annotator import Predictors
 from timely.engines.base import Engine
 from timely.server.access.principals import PrincipalRegistry
@@ -99,7 +99,8 @@ async def serve_engine(
         with short_server_pauses():
             if on_ready is not None:
                 on_ready(server_socket_url(listener, "https" if tls is not None else "http"))
-            await _either(serving, stop_event)
+            serving.add_done_callback(lambda _: stop_event.set())
+            await stop_event.wait()
         if serving.done():
             serving.result()
         elif signals == [signal.SIGTERM]:
@@ -147,22 +148,7 @@ def _has_terminal() -> bool:
 
 async def _until(work: Coroutine[Any, Any, None], event: asyncio.Event) -> bool:
     """Do the work, or give it up when the event is set first; True if it is done."""
-    task = asyncio.create_task(work)
-    try:
-        await _either(task, event)
+    async with first_done(work, event.wait()) as (task, _):
         if task.done():
             task.result()
         return task.done()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def _either(task: asyncio.Task[None], event: asyncio.Event) -> None:
-    """Return when the task is done or the event is set; the task is not cancelled."""
-    waiter = asyncio.create_task(event.wait())
-    try:
-        await asyncio.wait((task, waiter), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiter.cancel()
-        await asyncio.gather(waiter, return_exceptions=True)

@@ -5,12 +5,13 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from timely.core.clock import first_done
 from timely.core.errors import InvalidInput
 from timely.server.tasks.service import TaskService
 from timely.server.tasks.task import Task
@@ -47,18 +48,13 @@ class _Stream(Response):
         """The encoded events, open as long as the reader is there."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self.chunks() as chunks:
-            sender = asyncio.create_task(self._send(chunks, send))
-            watcher = asyncio.create_task(_wait_for_disconnect(receive))
-            try:
-                await asyncio.wait((sender, watcher), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                sender.cancel()
-                watcher.cancel()
-                results = await asyncio.gather(sender, watcher, return_exceptions=True)
-        error = results[0]
-        if isinstance(error, Exception) and not isinstance(error, OSError):
-            raise error
+        async with (
+            self.chunks() as chunks,
+            first_done(self._send(chunks, send), _wait_for_disconnect(receive)) as (sender, _),
+        ):
+            pass
+        with suppress(OSError, asyncio.CancelledError):
+            sender.result()
 
     async def _send(self, chunks: AsyncIterator[bytes], send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

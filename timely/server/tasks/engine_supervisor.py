@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from timely.core.clock import AsyncClock
+from timely.core.clock import AsyncClock, first_done
 from timely.core.errors import EngineDied, EngineFailed, Overloaded
 from timely.engines.base import Engine
 from timely.server.settings import ServerSettings
@@ -132,20 +132,14 @@ class EngineSupervisor:
 
     async def _wait_end(self) -> EngineFailed:
         """Return when the engine has ended; an engine that hangs is killed."""
-        dead = asyncio.create_task(self._engine.wait_dead(), name="engine-end")
-        silent = asyncio.create_task(self._heartbeat.wait_silent(), name="engine-silence")
-        try:
-            await asyncio.wait((dead, silent), return_when=asyncio.FIRST_COMPLETED)
+        async with first_done(self._engine.wait_dead(), self._heartbeat.wait_silent()) as (dead, _):
             if dead.done():
                 self._heartbeat.answered_s = self._clock.now()
-                return dead.result()
+                error: EngineFailed = dead.result()
+                return error
             error = EngineDied(f"it answered nothing for {self._heartbeat.limit_s:g} s", where="engine")
             await self._kill()
             return error
-        finally:
-            dead.cancel()
-            silent.cancel()
-            await asyncio.gather(dead, silent, return_exceptions=True)
 
     async def _kill(self) -> None:
         try:
