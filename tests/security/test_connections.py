@@ -54,7 +54,7 @@ def test_a_connection_without_a_complete_header_is_closed(start: bytes) -> None:
 
 
 def test_a_kept_connection_has_the_same_limit_for_its_next_header() -> None:
-    with fleet(header_timeout_s=0.1) as served, connected(served) as connection:
+    with fleet(header_timeout_s=0.5) as served, connected(served) as connection:
         connection.sendall(HEAD + b"\r\n")
         answer = b""
         while not answer.endswith(b"}"):

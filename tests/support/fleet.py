@@ -206,7 +206,8 @@ def fleet(
     """A server on loopback with a scripted engine, on a clock that stands still."""
     clock = clock or ManualClock(100.0)
     scripted = ScriptedEngine(PLANS | (plans or {}), clock=clock, token_s=0.01, **(engine or {}))
-    chosen = replace(ServerSettings(admission_wait_s=0.001, send_timeout_s=2.0), **settings)
+    limits = ServerSettings(admission_wait_s=0.001, send_timeout_s=2.0, prediction_timeout_s=WAIT_S)
+    chosen = replace(limits, **settings)
     app = create_app(scripted, chosen, clock, catalogue(), predictors, registry)
     with (
         ServerThread(app) as server,

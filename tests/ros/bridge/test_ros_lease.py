@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
 
 def test_two_bridges_do_not_drive_one_robot(domain_id: int) -> None:
-    fleet = a_fleet(1, 0, driver_timeout_s=1.0)
+    fleet = a_fleet(1, 0, driver_timeout_s=5.0)
     here = World(domain_id, fleet, FakeServer(SCRIPTS, ahead=0))
     context = isolated_ros_context(domain_id)
     other_server = FakeServer(SCRIPTS, ahead=0)

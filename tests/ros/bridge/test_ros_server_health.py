@@ -54,7 +54,7 @@ async def test_an_error_of_the_clients_library_is_a_miss_and_ends_no_check() -> 
     server.mood = "odd"
     checking = asyncio.create_task(pulse.run())
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not pulse.lost:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             assert pulse.reason == "RuntimeError: no such stream"
@@ -70,7 +70,7 @@ async def test_no_answer_is_a_miss() -> None:
     server: Any = Server()
     server.mood = "hanging"
     pulse = ServerHealth(server, period_s=0.02, max_misses=1)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert not await pulse.check()
     assert pulse.lost
     assert "no answer within 0.02 s" in pulse.reason
@@ -80,7 +80,7 @@ async def test_it_asks_until_it_is_cancelled() -> None:
     server: Any = Server()
     pulse = ServerHealth(server, period_s=0.01, max_misses=1)
     asking = asyncio.create_task(pulse.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while server.checks < 3:  # noqa: ASYNC110
             await asyncio.sleep(0)
     asking.cancel()

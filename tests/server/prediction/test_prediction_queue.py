@@ -192,6 +192,7 @@ def test_a_chat_request_is_named_rated_and_given_its_words() -> None:
 def queue(classifier: RecordingClassifier, **settings: Any) -> tuple[PredictionQueue, ManualClock]:
     clock = ManualClock(0.0)
     door = RequestAnnotator(Predictors(UrgencyPredictor(classifier)))
+    settings = {"prediction_timeout_s": WAIT_S} | settings
     made = PredictionQueue(door, ServerSettings(**settings), clock)
     made.serve(("urgency",))
     return made, clock
