@@ -82,6 +82,18 @@ def test_a_value_ends_its_segment_and_another_value_is_a_conflict() -> None:
     assert made.values == {0: "True"}
 
 
+def test_a_value_moves_what_follows() -> None:
+    made = track((11.0, 2.0), (11.5, 3.0))
+    assert made.report(report(0, "value", value="a cat"), 12.0)
+    assert made.segments[1].start_s == 12.0
+
+
+def test_an_end_without_a_start_leaves_the_start_as_expected() -> None:
+    made = track((11.0, 2.0))
+    assert made.report(report(0, "done"), 12.0)
+    assert (made.segments[0].start_s, made.segments[0].end_s) == (11.0, 12.0)
+
+
 def test_a_failure_is_remembered() -> None:
     made = track((11.0, 2.0))
     assert made.report(report(0, "failed", reason="a wall"), 12.0)

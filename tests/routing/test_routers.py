@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.engines.step_time.learned import FixedSpeed
+from timely.routing import routers
 from timely.routing.forecast import EngineLoad, forecast
 from timely.routing.routers import ROUTERS, create_router
 
@@ -38,6 +40,42 @@ def test_an_idle_engine_takes_the_time_of_the_prompt_and_the_segment() -> None:
     expected = forecast(job("new"), load(), 0.0)
     assert expected.response_s == pytest.approx(100 * 0.0005 + 5 * 0.021)
     assert expected.harm == 0.0
+
+
+def decoding(*jobs: JobSpec, **options: Any) -> EngineLoad:
+    """An engine that computes the second segments of these jobs, which are due at 0."""
+    engine = load(*jobs, **options)
+    assert isinstance(engine.table, JobTable)
+    engine.table.prefill_left[:], engine.table.segment[:], engine.table.due_s[:] = 0, 1, 0.0
+    return engine
+
+
+def test_a_newcomer_waits_for_half_a_step_and_for_the_network() -> None:
+    task = replace(job("new"), hints=RequestHints(utility=NORMAL, network_s=0.3))
+    expected = forecast(task, decoding(job("old")), 0.0)
+    assert expected.response_s == pytest.approx(0.5 * 0.022 + 100 * 0.0005 + 5 * 0.022 + 0.3)
+
+
+def test_a_step_has_no_more_sequences_than_a_batch() -> None:
+    engine = replace(decoding(*(job(f"old {number}") for number in range(9))), max_batch=2)
+    assert forecast(job("new"), engine, 0.0).response_s == pytest.approx(5.5 * 0.022 + 100 * 0.0005)
+
+
+@pytest.mark.parametrize(("free_blocks", "evicted_tokens"), [(7, 0), (3, 4 * 16), (0, 7 * 16)])
+def test_memory_that_others_hold_is_computed_again(free_blocks: int, evicted_tokens: int) -> None:
+    """Prompt and segment take 105 tokens, 7 blocks."""
+    expected = forecast(job("new"), load(free_blocks=free_blocks), 0.0)
+    assert expected.response_s == pytest.approx((100 + evicted_tokens) * 0.0005 + 5 * 0.021)
+
+
+@pytest.mark.parametrize(("slack_s", "share"), [(1.0, 0.1), (0.0, 1.0), (-1.0, 1.0)])
+def test_a_prompt_delays_what_decodes_and_the_segment_shares_its_steps(slack_s: float, share: float) -> None:
+    """Before the deadline a delay costs a tenth of the slope."""
+    old = replace(job("old"), hints=RequestHints(utility=NORMAL, network_s=0.2))
+    engine = decoding(old)
+    assert isinstance(engine.table, JobTable)
+    engine.table.due_s[:] = 5 * 0.021 + 0.2 + slack_s
+    assert forecast(job("new"), engine, 0.0).harm == pytest.approx(share * 2.0 * (100 * 0.0005 + 5 * 0.001))
 
 
 def test_an_urgent_task_precedes_the_prompts_of_normal_ones_and_harms_them() -> None:
@@ -74,13 +112,6 @@ def test_parked_jobs_are_idle_until_they_resume() -> None:
     assert idle.loss < forecast(job("new"), parked, 0.0).loss < later.loss
 
 
-def test_memory_that_others_hold_is_paid_for_by_computing_it_again() -> None:
-    assert (
-        forecast(job("new"), load(free_blocks=0), 0.0).response_s
-        > forecast(job("new"), load(), 0.0).response_s
-    )
-
-
 def test_least_loss_prefers_the_fast_engine_and_leaves_it_when_it_is_full() -> None:
     router, slow = create_router("least-loss"), FixedSpeed(0.04, 0.002, 0.001)
     assert router.choose(job("new"), [load(speed=slow), load()], 0.0) == 1
@@ -107,11 +138,23 @@ def test_a_robot_stays_where_its_prefix_is_until_the_lateness_exceeds_the_prefil
     assert router.choose(task, [load(), many], 0.0) == 0
 
 
+def test_the_robots_that_have_been_away_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routers, "MAX_ROBOTS", 2)
+    router = create_router("least-loss")
+    for robot in ("a", "b", "a", "c"):
+        router.choose(job("new", agent=robot), [load()], 0.0)
+    free = [load(), load(job("old"))]
+    assert isinstance(router, routers.LeastLoss)
+    assert list(router._engines) == ["a", "c"]
+    assert router.choose(job("new", agent="a"), free, 0.0) == 0
+
+
 def test_the_rules_of_others() -> None:
     engines = [load(job("a"), job("b")), load(job("c")), load(job("d"), cached_tokens=90)]
     turns = create_router("round-robin")
     assert [turns.choose(job("new"), engines, 0.0) for _ in range(4)] == [0, 1, 2, 0]
     assert create_router("least-loaded").choose(job("new"), engines, 0.0) == 1
     assert create_router("prefix-aware").choose(job("new"), engines, 0.0) == 2
+    assert create_router("prefix-aware").choose(job("new"), engines[:2], 0.0) == 1, "the shorter queue"
     with pytest.raises(UnknownName, match=", ".join(sorted(ROUTERS))):
         create_router("random")

@@ -20,7 +20,12 @@ from starlette.responses import JSONResponse
 from timely.client import TimelyClient
 from timely.core.errors import InvalidInput, NotAllowed
 from timely.server.access import sessions
-from timely.server.access.principals import PrincipalRegistry, new_principal_entry, principal_token_digest
+from timely.server.access.principals import (
+    LOCAL_PAGE,
+    PrincipalRegistry,
+    new_principal_entry,
+    principal_token_digest,
+)
 from timely.server.http.access_control import OPEN_PATHS
 from timely.server.listener import bind_socket
 from timely.server.settings import ServerSettings
@@ -450,3 +455,20 @@ def test_a_key_that_no_client_could_send_is_refused(key: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         PrincipalRegistry(None, key, ManualClock(100.0))
     assert refused.value.where == "api_key"
+
+
+def test_a_session_ends_after_its_lifetime() -> None:
+    clock = ManualClock(100.0)
+    open_sessions = sessions.Sessions(None, clock)
+    cookie = open_sessions.create(None)
+    clock.advance(sessions.LIFETIME_S - 1.0)
+    assert open_sessions.find(cookie) is LOCAL_PAGE
+    clock.advance(1.0)
+    assert open_sessions.find(cookie) is None
+
+
+def test_pages_of_this_machine_do_not_end_each_others_sessions() -> None:
+    """They have no token, so they are not counted as those of one principal."""
+    open_sessions = sessions.Sessions(None, ManualClock(100.0))
+    cookies = [open_sessions.create(None) for _ in range(2 * sessions.MAX_TOKEN_SESSIONS)]
+    assert all(open_sessions.find(cookie) is LOCAL_PAGE for cookie in cookies)

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from timely.core.errors import RateLimited, TooLarge
 from timely.server.access.principals import Principal, PrincipalLimits, PrincipalRegistry
-from timely.server.access.usage import TokenBucket, Usage
+from timely.server.access.usage import ACTIVE_S, TokenBucket, Usage
 from timely.server.tasks.task_table import HeldPlace
 
 
@@ -49,6 +49,19 @@ def test_a_bucket_permits_a_burst_and_then_its_rate() -> None:
     assert bucket.take(10.5) == 0.0
     assert [bucket.take(100.0) for _ in range(3)] == [0.0, 0.0, 0.0]
     assert bucket.take(100.0) == 0.5
+
+
+def test_a_fair_share_is_rounded_up_and_counts_the_active_principals() -> None:
+    clock = ManualClock(0.0)
+    usage = Usage(clock)
+    for name in ("first", "second", "third"):
+        usage.count_request(Principal(name, frozenset(["robot"])), int, 1, lambda: None)
+    assert usage.fair_share(8) == 3
+    clock.advance(ACTIVE_S - 1.0)
+    usage.count_request(Principal("first", frozenset(["robot"])), int, 1, lambda: None)
+    assert usage.fair_share(8) == 3
+    clock.advance(1.0)
+    assert usage.fair_share(8) == 8
 
 
 def test_a_principal_without_limits_costs_no_count() -> None:

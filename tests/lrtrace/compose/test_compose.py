@@ -176,6 +176,8 @@ def test_given_events_and_arrivals() -> None:
     assert len({job.agent for job in jobs[:2]}) == 2
     random_times = [job.arrival_s for job in compose("wid1", 0, events=[(1,)] * 50).jobs]
     assert len(random_times) == 50
+    together = jobs_of(compose("wid1", 0, events=[(1,), (2,)], arrivals=[3.0, 3.0]))
+    assert [job.arrival_s for job in together] == [3.0, 3.0]
     random_tasks = jobs_of(compose("wid1", 0, arrivals=[1.0, 2.0]))
     assert {job.arrival_s for job in random_tasks} == {1.0, 2.0}
 
@@ -186,6 +188,9 @@ def test_the_header_says_how_it_was_composed() -> None:
     assert header.extra["composed"]["agents"] == 9
     assert header.extra["composed"]["robots"] == {"drone": "tello"}
     assert compose("wid1", 7, options=Options(network_s=0.5)).header.network_s == 0.5
+    far = find_robot_profile("indy7").model_copy(update={"network_s": 0.25})
+    both = compose("wid3", 7, options=Options(profiles={"arm": far}))
+    assert both.header.network_s == 0.25, "the longest delay of its robots"
 
 
 def test_execution_times_follow_the_profile() -> None:

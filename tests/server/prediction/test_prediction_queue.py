@@ -215,6 +215,23 @@ async def test_those_that_come_during_a_call_go_together_in_the_next() -> None:
     await made.stop()
 
 
+async def test_a_request_that_leaves_during_the_call_leaves_its_level_to_no_other() -> None:
+    classifier = RecordingClassifier()
+    classifier.go.clear()
+    made, _ = queue(classifier, prediction_batching="full", prediction_batch=2)
+    left, stayed = (
+        asyncio.create_task(made.annotate(Arrival(text, text))) for text in ("long story", "short story")
+    )
+    assert await asyncio.to_thread(classifier.called.wait, WAIT_S)
+    left.cancel()
+    await asyncio.gather(left, return_exceptions=True)
+    classifier.go.set()
+    async with asyncio.timeout(WAIT_S):
+        assert (await stayed).urgency.level == 3
+    assert classifier.batches == [["long story", "short story"]]
+    await made.stop()
+
+
 async def test_a_level_that_does_not_exist_is_refused_before_it_shares_a_batch() -> None:
     made, _ = queue(RecordingClassifier())
     with pytest.raises(InvalidInput, match="urgency must be 0"):
