@@ -255,6 +255,22 @@ def test_a_reset_during_a_reset_stays(world: World, monkeypatch: pytest.MonkeyPa
     assert not stopped.latch.set
 
 
+def test_a_goal_of_before_a_stop_is_marked_before_the_loop_ends_it(world: World) -> None:
+    """Otherwise it could send a segment after the reset, if the loop hung through both."""
+    bridge, held = world.fleet.bridge, threading.Event()
+    goal = world.task("drone1", "wait")
+    eventually(lambda: goal.feedback, "it never began")
+    (run,) = bridge._robots["drone1"].runs.values()
+    assert bridge._loop is not None
+    bridge._loop.call(held.wait, LIMIT_S)
+    try:
+        bridge.fleet_stop.stop(ANSWER_S)
+        assert run.claim.end is not None
+    finally:
+        held.set()
+    assert goal.result().error_code == ErrorCode.FLEET_STOPPED
+
+
 def test_a_reset_of_the_fleet_that_names_an_earlier_stop_changes_nothing(world: World) -> None:
     def stop() -> Any:
         return world.program.call(StopFleet, STOP_FLEET, StopFleet.Request(deadline_s=LIMIT_S))

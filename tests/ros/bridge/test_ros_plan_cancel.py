@@ -9,6 +9,7 @@ import pytest
 from bridge_doubles import FakeServer
 from manual_clock import settle_clock_tasks
 from plan_world import PLAN, world
+from timely_bridge.error_codes import BridgeTaskError
 from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.outcome import Deadlines
 from timely_interfaces.msg import ErrorCode
@@ -89,6 +90,15 @@ async def test_a_segment_that_comes_together_with_the_cancellation_is_not_execut
         assert end.code == ErrorCode.CANCELLED
         await here.time.run_for(10.0)
         assert ("t1", 1, "done") not in here.driver.log
+
+
+async def test_a_goal_that_the_loop_is_about_to_end_sends_no_segment() -> None:
+    async with world() as here:
+        run, task = here.run()
+        run._claim.end = BridgeTaskError(ErrorCode.FLEET_STOPPED, "the fleet was stopped")
+        end = await here.end_of(task)
+        assert end.code == ErrorCode.FLEET_STOPPED
+        assert here.driver.log == []
 
 
 @pytest.mark.parametrize("fleet_stopped", [True, False])

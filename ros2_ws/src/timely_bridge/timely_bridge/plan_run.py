@@ -390,6 +390,8 @@ class PlanRun:
             if self.over:
                 # The plan is being abandoned: nothing would cancel a segment that is sent now.
                 raise asyncio.CancelledError
+            if self._claim.end is not None:
+                raise self._claim.end
         except BaseException:
             self._segment_over()
             raise

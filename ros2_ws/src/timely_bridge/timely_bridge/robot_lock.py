@@ -16,10 +16,15 @@ POLICIES: tuple[OnBusy, ...] = get_args(OnBusy)
 
 @dataclass(eq=False, slots=True)
 class RobotClaim:
-    """One goal's claim on the robot. ``cancel`` ends the goal that holds the robot when an urgent one preempts it."""
+    """One goal's claim on the robot. ``cancel`` ends the goal that holds the robot when an urgent one preempts it.
+
+    Attributes:
+        end: why the loop is about to end the goal, which sends nothing more; set by any thread.
+    """
 
     urgent: bool
     cancel: Callable[[int, str], None]
+    end: BridgeTaskError | None = None
     granted: asyncio.Event = field(default_factory=asyncio.Event)
 
 

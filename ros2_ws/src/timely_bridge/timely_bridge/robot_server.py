@@ -127,7 +127,9 @@ class RobotServer:
     # --- Executor's thread ---
 
     def cancel_all(self, code: int, message: str) -> None:
-        """End every goal; from any thread."""
+        """End every goal; from any thread. None of them sends a segment from now on, however late the loop is."""
+        for run in list(self.runs.values()):
+            run.claim.end = BridgeTaskError(code, message)
         self._connection.loop.call(self._cancel_runs, code, message)
 
     def destroy(self) -> None:
