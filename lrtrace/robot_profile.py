@@ -92,9 +92,10 @@ def _check_line_unit(model: LinearModel, unit: str) -> None:
 def _check_line_limits(model: LinearModel, low: float | None, high: float | None) -> None:
     """Raise ValueError if a line gives a negative time for the least, negative value or for the greatest one.
 
-    A fitted line may give one for the least positive value, where ``floor_s`` holds.
+    A fitted line may give one for the least positive value or for the greatest one, where ``floor_s`` holds.
     """
-    for value in (low if low is not None and low < 0.0 else None, high):
+    least = low if low is not None and low < 0.0 else None
+    for value in (least, high if model.samples is None else None):
         if value is None or (seconds := model.line_s({model.argument: value})) >= 0.0:
             continue
         hint = f"; with 'measure: magnitude' it takes as long as {-value:g}"

@@ -303,6 +303,22 @@ def test_profile_without_a_base_allows_what_was_tried(tmp_path: Path) -> None:
     assert load_profile(tmp_path / "new.yaml") == profile
 
 
+def test_a_time_that_falls_with_its_argument_gives_a_profile(tmp_path: Path) -> None:
+    """The line through the times of a speed is below zero at its greatest value, where the floor holds."""
+    speeds = np.arange(10.0, 101.0)
+    samples = [
+        Sample("cart", "drive", {"speed": float(speed)}, float(100.0 / speed), {"speed": "cm/s"})
+        for speed in speeds
+    ]
+    fit = fit_samples(samples)
+    profile = write_fitted_profile(
+        tmp_path / "cart.yaml", robot_profile_from_fit(fit, "cart", date="2026-11-27")
+    )
+    line = profile.skills["drive"].execution
+    assert isinstance(line, LinearModel)
+    assert line.line_s({"speed": 100.0}) < 0.0 <= line.mean_s({"speed": 100.0})
+
+
 def test_a_profile_that_does_not_read_back_replaces_nothing(tmp_path: Path) -> None:
     path = tmp_path / "good.yaml"
     write_fitted_profile(path, robot_profile_from_fit(fit_samples(moves(10)), "good", date="2025-01-31"))
