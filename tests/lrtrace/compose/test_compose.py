@@ -189,7 +189,7 @@ def test_the_header_says_how_it_was_composed() -> None:
     assert header.extra["composed"]["robots"] == {"drone": "tello"}
     assert compose("wid1", 7, options=Options(network_s=0.5)).header.network_s == 0.5
     far = find_robot_profile("indy7").model_copy(update={"network_s": 0.25})
-    both = compose("wid3", 7, options=Options(profiles={"arm": far}))
+    both = compose("wid1", 7, events=[(1,), (9,)], options=Options(profiles={"arm": far}))
     assert both.header.network_s == 0.25, "the longest delay of its robots"
 
 

@@ -49,6 +49,17 @@ def all_kinds() -> list[Sample]:
     ]
 
 
+def test_a_variable_skill_errs_where_its_minimum_is_too_long() -> None:
+    """Schedulers plan with the minimum, and a robot that is busy for longer is no surprise."""
+    times_s = [1.0, 4.0, 9.0, 5.0, 6.0, 7.0, 8.0, 4.5, 5.5, 10.0]
+    fit = fit_samples(runs("scan", times_s), min_samples=10)
+    assert fit.skills["scan"].model.variable
+    assert check_fit(fit, runs("scan", [1.0, 8.0]))["scan"] == 0.0
+    assert check_fit(fit, runs("scan", [0.5]))["scan"] == 1.0
+    # Without the first run the minimum is 4 s: 3 s too late for a run of 1 s, and the others are longer.
+    assert fit.skills["scan"].too_early == pytest.approx(3.0 / len(times_s))
+
+
 def test_each_skill_gets_its_model() -> None:
     fit = fit_samples(all_kinds())
     line = fit.skills["move_forward"].model
