@@ -428,3 +428,17 @@ class _Hashable(dict[str, Any]):
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(sorted(self.items())))
+
+
+LONG_S = 300.0
+"""An execution time beyond every test."""
+
+
+def positions(scene: Scene, request_id: str) -> list[int]:
+    """Where the request's tokens stand, as the stub numbered them."""
+    return [token - FIRST_TOKEN for token in scene.outputs[request_id]]
+
+
+def give_value(scene: Scene, task_id: str, segment: int) -> None:
+    answer = scene.report(task_id, segment, "value", value="box")
+    assert answer == {"known": True}

@@ -1,0 +1,135 @@
+"""Scenes of pauses, drains and resets on vLLM's real scheduler, beside parked plans."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from vllm_scheduler import LONG_S, Scene, positions
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+
+def test_parked_requests_are_held_while_the_engine_sleeps() -> None:
+    scene = Scene()
+    scene.add("parked", 20, 8, scene.plan((4, LONG_S), (4, 0.1)))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
+    assert not scene.scheduler.has_requests()
+    assert scene.scheduler.holds_requests()
+
+
+class Loop:
+    """As much of vLLM's engine loop as a shutdown and a pause need."""
+
+    def __init__(self, scene: Scene) -> None:
+        import queue
+
+        self.scheduler = scene.scheduler
+        self.input_queue: queue.Queue[Any] = queue.Queue()
+        self.calls: list[str] = []
+
+    def _handle_client_request(self, *request: Any) -> None:
+        self.calls.append(str(request))
+
+
+def test_a_drain_waits_for_parked_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    from timely.engines.vllm import plugin
+
+    monkeypatch.setattr(plugin, "LONGEST_DRAIN_WAIT_S", 0.01)
+    scene = Scene()
+    scene.add("parked", 20, 8, scene.plan((4, LONG_S), (4, 0.1)))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
+    loop = Loop(scene)
+    ended = plugin._draining_parked(lambda self: False)
+    assert ended(loop), "vLLM would end its loop here"
+    loop.input_queue.put(("a", "request"))
+    assert ended(loop)
+    assert loop.calls, "requests are taken while the drain waits"
+    complete = plugin._and_nothing_held(lambda self: True)
+    notify = plugin._when_nothing_is_held(lambda self: self.calls.append("notified"))
+    notify(loop)
+    assert not complete(loop)
+    assert "notified" not in loop.calls
+    scene.clock.advance_to(2 * LONG_S)
+    scene.run()
+    assert not ended(loop)
+    assert complete(loop)
+    notify(loop)
+    assert "notified" in loop.calls
+
+
+@pytest.mark.parametrize("grammar", [False, True])
+def test_a_pause_of_new_requests_evicts_no_parked_one(grammar: bool) -> None:
+    from vllm.v1.core.sched.interface import PauseState
+    from vllm.v1.request import RequestStatus
+
+    scene = Scene(blocks=12)
+    scene.add("parked", 100, 8, scene.plan((4, LONG_S), (4, 0.1)))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
+    scene.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+    new = scene.add("new", 100, 4)
+    if grammar:
+        new.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+        new.structured_output_request = SimpleNamespace(grammar=None)
+        assert not scene.scheduler.has_requests()
+        new.structured_output_request.grammar = object()
+    for _ in range(8):
+        scene.step()
+    assert not scene.scheduler.has_requests(), "nothing can run, so the loop sleeps"
+    assert scene.scheduler.controller.evictions == 0
+    new.status, new.structured_output_request = RequestStatus.WAITING, None
+    scene.scheduler.set_pause_state(PauseState.UNPAUSED)
+    scene.run(until=lambda: "new" in scene.finished)
+    scene.check()
+
+
+def test_a_pause_of_new_requests_holds_for_those_that_waited() -> None:
+    from vllm.v1.core.sched.interface import PauseState
+
+    scene = Scene()
+    scene.add("runs", 20, 8)
+    scene.step()
+    scene.add("waits", 20, 4)
+    scene.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+    while "runs" not in scene.finished:
+        scene.step()
+        assert scene.scheduler._plan.tokens.keys() == {"runs"}
+    assert not scene.step()
+    assert not scene.scheduler.has_requests()
+    scene.scheduler.set_pause_state(PauseState.UNPAUSED)
+    scene.run()
+    assert scene.finished.keys() == {"runs", "waits"}
+
+
+def test_a_full_pause_with_a_runnable_request_sleeps() -> None:
+    from vllm.v1.core.sched.interface import PauseState
+
+    scene = Scene()
+    scene.add("plain", 20, 8)
+    scene.step()
+    scene.scheduler.set_pause_state(PauseState.PAUSED_ALL)
+    assert not scene.scheduler.has_requests()
+    assert scene.scheduler.seconds_to_resume() is None
+    assert not scene.schedule()
+    scene.update()
+    assert not scene.scheduler._plan.tokens, "a plan could evict parked ones"
+    scene.scheduler.set_pause_state(PauseState.UNPAUSED)
+    scene.run()
+    assert positions(scene, "plain") == list(range(20, 28))
+
+
+def test_a_reset_of_the_prefix_cache_takes_the_blocks_of_parked_plans_too() -> None:
+    scene = Scene()
+    scene.add("parked", 50, 8, scene.plan((4, 0.5), (4, 0.1)))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
+    assert scene.scheduler.reset_prefix_cache(reset_running_requests=True)
+    (job,) = scene.scheduler.controller.table
+    assert not job.table.resident[job.row]
+    scene.run()
+    assert positions(scene, "parked") == list(range(50, 58))
+    assert scene.accounts["parked"]["preemptions"] == 1
+    scene.check_empty()
