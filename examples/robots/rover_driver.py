@@ -5,7 +5,7 @@ import contextlib
 import math
 import socket
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
@@ -35,13 +35,13 @@ class Rover(Robot):
             raise MotionError(f"no rover at {host}:{port}: {error}", ErrorCode.CONNECTION_LOST) from error
         self._socket.settimeout(None)
         self._unanswered, self._is_lost = 0, False
-        threading.Thread(target=self._read, args=(self._socket.makefile(),), daemon=True).start()
+        threading.Thread(target=self._read, args=(self._socket,), daemon=True).start()
 
     def disconnect(self) -> None:
-        if self._socket is not None:
-            with contextlib.suppress(OSError), self._socket:
-                self._socket.shutdown(socket.SHUT_RDWR)  # ends the reader
-            self._socket = None
+        connection, self._socket = self._socket, None
+        if connection is not None:
+            with contextlib.suppress(OSError), connection:
+                connection.shutdown(socket.SHUT_RDWR)  # ends the reader
 
     def halt(self) -> None:
         self._send("stop")  # from any thread, and without waiting: a few bytes into a socket
@@ -90,10 +90,10 @@ class Rover(Robot):
             except OSError as error:
                 raise MotionError(f"the rover is gone: {error}", ErrorCode.CONNECTION_LOST) from error
 
-    def _read(self, lines: Iterable[str]) -> None:
-        with contextlib.suppress(OSError):
+    def _read(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection.makefile() as lines:
             for line in lines:
                 with self._lock:
-                    self._answer = line.strip()
-                    self._unanswered -= 1
-        self._is_lost = True
+                    self._answer, self._unanswered = line.strip(), self._unanswered - 1
+        if connection is self._socket:  # and not one that was replaced
+            self._is_lost = True

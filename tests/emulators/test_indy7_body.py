@@ -6,7 +6,9 @@ import itertools
 import math
 
 import pytest
+from manual_clock import ManualClock
 
+from timely.emulators.indy7 import Indy7Emulator
 from timely.emulators.indy7_body import HOME_DEG, Indy7Body
 from timely.emulators.indy7_kinematics import emulator_forward_kinematics, emulator_inverse_kinematics
 
@@ -122,3 +124,18 @@ def test_motions_queue_or_override() -> None:
     arm.move_joints([10, 0, 0, 0, 0, 0], relative=True, command="b")
     assert [ended.command for ended in arm.advance(10.0)] == ["a", "b"]
     assert arm.joints[0] == pytest.approx(30.0)
+
+
+@pytest.mark.process  # grpc takes a second to import
+def test_a_look_at_the_arm_stays_as_it_was_while_time_goes_on() -> None:
+    pytest.importorskip("neuromeka")
+    clock = ManualClock()
+    arm = Indy7Emulator("127.0.77.1", clock=clock)
+    try:
+        arm.command("MoveJ", lambda body: body.move_joints([10.0, *HOME_DEG[1:]], relative=False))
+        body = arm.look()
+        clock.advance(10.0)
+        assert arm.look().motion is None
+        assert body.motion is not None, "a call that is answered meanwhile reads it twice"
+    finally:
+        arm.close()

@@ -4,6 +4,7 @@ It needs the packages ``neuromeka`` and ``grpc`` of ``make robots``, imported on
 answered with gRPC's UNIMPLEMENTED.
 """
 
+import copy
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -115,11 +116,11 @@ class Indy7Emulator:
             return code, message
 
     def look(self) -> Indy7Body:
-        """The arm as it is now; read it at once."""
+        """The arm as it is now; a copy, since the arm moves on while an answer is made of it."""
         with self._lock:
             now = self._clock.now()
             self.journal.write_ends(now, self.body.advance(now))
-            return self.body
+            return copy.copy(self.body)
 
     def wait(self, condition: Callable[[Indy7Body], bool]) -> bool:
         """Block until ``condition``; False when the emulator ends or it takes too long."""

@@ -392,7 +392,7 @@ def test_an_arm_in_a_collision_is_a_fault_and_moves_no_more_until_a_person_has_e
         robot = rig.driver.robot
         moving = rig.send("pick('cup');")
         eventually(lambda: arm.look().motion is not None)
-        arm.look().trip(8)
+        arm.body.trip(8)
         done = moving.result()
         assert (done.outcome, done.code) == ("failed", ErrorCode.FAILSAFE)
         assert "collision" in done.message
@@ -401,7 +401,7 @@ def test_an_arm_in_a_collision_is_a_fault_and_moves_no_more_until_a_person_has_e
         for text in ("home();", "open();"):
             assert rig.one(text).code == ErrorCode.FAILSAFE
         assert not [r for r in arm.journal.records("command")[commands:] if r["command"] != "StopMotion"]
-        arm.look().trip(0)
+        arm.body.trip(0)
         eventually(lambda: not robot.status().fault)
         assert rig.one("home();").outcome == "done"
 

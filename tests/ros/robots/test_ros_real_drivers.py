@@ -173,6 +173,20 @@ def rover(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExampleRover]:
         example.switch_off()
 
 
+def test_the_reader_of_an_ended_connection_does_not_end_the_next_one(rover: ExampleRover) -> None:
+    robot: Any = robot_class("rover_driver:Rover")({"port": rover.port})
+    robot.connect(LIMIT_S)
+    first = robot._socket
+    robot.disconnect()
+    robot.connect(LIMIT_S)
+    try:
+        robot._read(first)  # its thread may come to its end so late
+        assert not robot.status().link_lost
+        robot.halt()
+    finally:
+        robot.disconnect()
+
+
 def test_the_robot_of_the_guide_is_driven_by_under_100_lines(domain_id: int, rover: ExampleRover) -> None:
     assert len((EXAMPLES / "rover_driver.py").read_text().splitlines()) < 100
     data = yaml.safe_load((EXAMPLES / "rover.yaml").read_text())
