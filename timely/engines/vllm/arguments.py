@@ -128,6 +128,10 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
         SCHEDULER,
     ]
     namespace = parser.parse_args(arguments)
+    if namespace.structured_outputs_config.backend not in ("auto", "xgrammar"):
+        raise InvalidInput(
+            "the grammars of plans need the backend xgrammar", where="--structured-outputs-config"
+        )
     _load_parser_plugins(namespace)
     _validate_as_vllm(namespace)
     if namespace.enable_log_requests and not hasattr(namespace, "log_level"):
