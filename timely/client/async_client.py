@@ -5,7 +5,7 @@ import os
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Self, Unpack
 
 import httpx
 
@@ -197,32 +197,6 @@ class AsyncTimelyClient(Endpoints[AsyncAnswer]):
                 for its own robots, also where another bridge has robots of the same names.
         """
         return AsyncStopStream(self._connection, list(agents), bridge)
-
-    async def acknowledge_stop(
-        self,
-        stop_id: str,
-        agent: str,
-        state: Literal["halted", "at_rest", "unknown"],
-        detail: str = "",
-        *,
-        bridge: str | None = None,
-    ) -> None:
-        """Say what is known of a stopped robot; may be repeated, and a later state replaces an earlier one.
-
-        Args:
-            state: ``halted``: its driver latched the stop and gave the halt command. ``at_rest``: it was seen at
-                rest. ``unknown``: it may be moving.
-            bridge: whose robot an operator means, where several bridges have a robot of the name.
-
-        Raises:
-            NotAllowed: the robot is not on the principal's list, or this client does not follow its stop.
-            Conflict: that stop is not latched (any more), or an operator must say whose robot it is.
-        """
-        body = {"stop_id": stop_id, "agent": agent, "state": state, "detail": detail}
-        body["stream_token"] = self._connection.stop_tokens.get(agent, "")
-        if bridge is not None:
-            body["bridge"] = bridge
-        await self._connection.request("POST", "/v1/stop/acknowledgements", json=body)
 
     async def skill_sets(self) -> list[str]:
         """Names of the skill sets."""

@@ -4,7 +4,7 @@ These give ``Result``: the server's JSON object, or the coroutine of one.
 """
 
 from collections.abc import Coroutine, Iterable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from timely.client.events import PlanState, Segment, TaskResult
 from timely.client.protocol import Headers, TaskTokens, make_report_body, reports_body, v1_url_path
@@ -21,6 +21,7 @@ class Requests(Protocol[Gives_co]):
     """A connection to a server."""
 
     task_tokens: TaskTokens
+    stop_tokens: dict[str, str]
 
     def request(
         self,
@@ -166,6 +167,32 @@ class Endpoints(Generic[Result]):
             EngineFailed: no server, or its answer was lost; ``stop_state`` tells which.
         """
         return self._connection.request("POST", "/v1/stop/reset", repeatable=False)
+
+    def acknowledge_stop(
+        self,
+        stop_id: str,
+        agent: str,
+        state: Literal["halted", "at_rest", "unknown"],
+        detail: str = "",
+        *,
+        bridge: str | None = None,
+    ) -> Result:
+        """Say what is known of a stopped robot; may be repeated, and a later state replaces an earlier one.
+
+        Args:
+            state: ``halted``: its driver latched the stop and gave the halt command. ``at_rest``: it was seen at
+                rest. ``unknown``: it may be moving.
+            bridge: whose robot an operator means, where several bridges have a robot of the name.
+
+        Raises:
+            NotAllowed: the robot is not on the principal's list, or this client does not follow its stop.
+            Conflict: that stop is not latched (any more), or an operator must say whose robot it is.
+        """
+        body = {"stop_id": stop_id, "agent": agent, "state": state, "detail": detail}
+        body["stream_token"] = self._connection.stop_tokens.get(agent, "")
+        if bridge is not None:
+            body["bridge"] = bridge
+        return self._connection.request("POST", "/v1/stop/acknowledgements", json=body)
 
 
 class PlanStream(Generic[Result]):

@@ -6,7 +6,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Self, Unpack
 
 import httpx
 
@@ -196,32 +196,6 @@ class TimelyClient(Endpoints[Answer]):
                 for its own robots, also where another bridge has robots of the same names.
         """
         return StopStream(self._connection, list(agents), bridge)
-
-    def acknowledge_stop(
-        self,
-        stop_id: str,
-        agent: str,
-        state: Literal["halted", "at_rest", "unknown"],
-        detail: str = "",
-        *,
-        bridge: str | None = None,
-    ) -> None:
-        """Say what is known of a stopped robot; may be repeated, and a later state replaces an earlier one.
-
-        Args:
-            state: ``halted``: its driver latched the stop and gave the halt command. ``at_rest``: it was seen at
-                rest. ``unknown``: it may be moving.
-            bridge: whose robot an operator means, where several bridges have a robot of the name.
-
-        Raises:
-            NotAllowed: the robot is not on the principal's list, or this client does not follow its stop.
-            Conflict: that stop is not latched (any more), or an operator must say whose robot it is.
-        """
-        body = {"stop_id": stop_id, "agent": agent, "state": state, "detail": detail}
-        body["stream_token"] = self._connection.stop_tokens.get(agent, "")
-        if bridge is not None:
-            body["bridge"] = bridge
-        self._connection.request("POST", "/v1/stop/acknowledgements", json=body)
 
     def skill_sets(self) -> list[str]:
         """Names of the skill sets."""
