@@ -10,10 +10,11 @@ from typing import Any
 from timely.planner.cases.case import Case
 from timely.planner.training import lora
 from timely.planner.training.checks import check_planner_device
-from timely.planner.training.packing import common_training_prefix_tokens, training_prompt_ids
+from timely.planner.training.packing import common_training_prefix_tokens
 from timely.plans.grammar import plan_grammar
 from timely.plans.name_mask import NameGuide, Vocabulary
 from timely.plans.object_names import allowed_names
+from timely.plans.prompt_tokens import plan_prompt_encoder
 from timely.plans.skill_set import SkillSet
 
 BATCH = 32
@@ -87,7 +88,8 @@ class Answerer:
             named: allow only the prompt's names too, as served.
         """
         case_prompts = [case.prompt(skills, examples=examples) for case in cases]
-        prompts = [training_prompt_ids(self.tokenizer, prompt.system, prompt.user) for prompt in case_prompts]
+        encoder = plan_prompt_encoder(self.tokenizer)
+        prompts = [encoder.encode(prompt.system, prompt.user) for prompt in case_prompts]
         # A batch of similar lengths needs less padding.
         order = sorted(range(len(cases)), key=lambda index: len(prompts[index]))
         prefix = self._prefix(prompts[0][: common_training_prefix_tokens(prompts)])

@@ -142,7 +142,7 @@ def test_answers_together_are_those_of_one_by_one(base: Path, constrained: bool)
     from transformers import AutoModelForCausalLM
 
     from timely.planner import batch_decode
-    from timely.planner.training.packing import training_prompt_ids
+    from timely.plans.prompt_tokens import plan_prompt_encoder
 
     skills = find_skill_set("arm")
     answerer = batch_decode.Answerer(base, None)
@@ -157,7 +157,7 @@ def test_answers_together_are_those_of_one_by_one(base: Path, constrained: bool)
     plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16).float()
     for case, plan in zip(some, together, strict=True):
         prompt = case.prompt(skills)
-        ids = torch.tensor([training_prompt_ids(answerer.tokenizer, prompt.system, prompt.user)])
+        ids = torch.tensor([plan_prompt_encoder(answerer.tokenizer).encode(prompt.system, prompt.user)])
         made = plain.generate(
             ids,
             max_new_tokens=batch_decode.MAX_NEW_TOKENS,

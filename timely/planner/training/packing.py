@@ -40,14 +40,9 @@ class Pack:
 def training_tokens(tokenizer: Any, system: str, user: str, plan: str) -> Tokens:
     """As the server templates a prompt, and as a model continues it."""
     return Tokens(
-        tuple(training_prompt_ids(tokenizer, system, user)),
+        tuple(plan_prompt_encoder(tokenizer).encode(system, user)),
         (*tokenizer.encode(plan, add_special_tokens=False), tokenizer.eos_token_id),
     )
-
-
-def training_prompt_ids(tokenizer: Any, system: str, user: str) -> list[int]:
-    """Token ids of the fixed part and the task under the chat template, equal to the engine's."""
-    return plan_prompt_encoder(tokenizer).encode(system, user)
 
 
 def pack_examples(examples: Sequence[Tokens]) -> Pack:

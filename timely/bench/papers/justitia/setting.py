@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Self
 
 import numpy as np
 
@@ -109,27 +108,21 @@ class Predictors:
     compute: TrainedAppCosts
     train_s: float
 
-    @classmethod
-    def train(cls) -> Self:
-        """Train on 100 instances of each class, as section IV-B does."""
-        begin_s = time.perf_counter()
-        memory = {kind: predictor_app_cost_model(paper_samples(kind)) for kind in KINDS}
-        train_s = time.perf_counter() - begin_s
-        compute = {
-            kind: predictor_app_cost_model(paper_samples(kind, cost=predictor_weighted_tokens))
-            for kind in KINDS
-        }
-        return cls(
-            TrainedAppCosts(memory, "kv", OnlineAppCosts(predictor_kv_token_time)),
-            TrainedAppCosts(compute, "weighted", OnlineAppCosts(predictor_weighted_tokens)),
-            train_s,
-        )
-
 
 @cache
 def trained_paper_models() -> Predictors:
-    """The cost models, trained once a process."""
-    return Predictors.train()
+    """The cost models, trained once a process on 100 instances of each class, as section IV-B does."""
+    begin_s = time.perf_counter()
+    memory = {kind: predictor_app_cost_model(paper_samples(kind)) for kind in KINDS}
+    train_s = time.perf_counter() - begin_s
+    compute = {
+        kind: predictor_app_cost_model(paper_samples(kind, cost=predictor_weighted_tokens)) for kind in KINDS
+    }
+    return Predictors(
+        TrainedAppCosts(memory, "kv", OnlineAppCosts(predictor_kv_token_time)),
+        TrainedAppCosts(compute, "weighted", OnlineAppCosts(predictor_weighted_tokens)),
+        train_s,
+    )
 
 
 def make_paper_discipline(name: str, costs: AppCosts | None = None) -> Discipline:

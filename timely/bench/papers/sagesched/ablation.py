@@ -33,7 +33,7 @@ def paper_uncertainty(evaluation: Evaluation) -> Iterator[Claim]:
         x_max=float(np.quantile(np.concatenate(lengths), 0.98)),
     )  # fmt: skip
     spread = [float(np.quantile(each, 0.9) / np.quantile(each, 0.1)) for each in lengths]
-    errors = sage.paper_baseline_errors()
+    errors = sage.calibrate_paper_errors()
     yield paper_claim(
         "fig1a.uncertain", "Fig. 1a: longest over shortest tenth of the answers to one prompt, median", None,
         float(np.median(spread)), "times", BY_CONSTRUCTION, "the families of the synthetic world are drawn so",

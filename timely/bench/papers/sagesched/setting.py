@@ -108,6 +108,7 @@ def paper_kendall_tau(a: np.ndarray, b: np.ndarray) -> float:
     return float(signs.sum() / (len(a) * (len(a) - 1)))
 
 
+@cache
 def calibrate_paper_errors(seed: int = 0, requests: int = 1500) -> Errors:
     """Find the errors that give the baselines the accuracy their papers state, on a world of their own."""
     rng = np.random.default_rng([seed, 41])
@@ -209,14 +210,9 @@ class Setting:
         return DISCIPLINES[name](self)
 
 
-@cache
-def paper_baseline_errors() -> Errors:
-    return calibrate_paper_errors()
-
-
 @lru_cache(maxsize=2)
 def _make(seed: int, rate: float, datasets: tuple[str, ...], requests: int, past: int) -> Setting:
-    return Setting.make(seed, rate, paper_baseline_errors(), datasets)
+    return Setting.make(seed, rate, calibrate_paper_errors(), datasets)
 
 
 def paper_setting(seed: int, rate: float, dataset: str = "") -> Setting:
