@@ -115,9 +115,7 @@ def test_stages_resume_and_respect_the_budget(tmp_path: Path, monkeypatch: pytes
 def test_a_call_with_a_short_budget_measures_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("timely.bench.live.engine.VllmLive", lambda folder, settings: Machine())
     monkeypatch.setattr("timely.bench.gpu.stages.STAGES", {"live": STAGES["live"]})
-    monkeypatch.setattr(
-        "timely.bench.gpu.stages.in_fresh_process", lambda work, *arguments, log: work(*arguments)
-    )
+    monkeypatch.setattr("timely.bench.gpu.stages.in_fresh_process", lambda work, log: work())
     bench = GpuBench(tmp_path, settings(), quiet)
     pending = [len(list(bench.runs().pending(1)))]
     while bench.run(1.0):

@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from timely.bench.gpu.live_points import (
     gpu_bench_measured_points,
@@ -49,6 +49,7 @@ On processors the first is the share of the machine's memory."""
 
 Value = dict[str, Any]
 Say = Callable[[str], None]
+Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,11 +210,11 @@ class Stage:
     expected_s: float
 
 
-def in_fresh_process(function: Callable[..., Any], *arguments: Any, log: Path | None = None) -> Any:
-    """``function(*arguments)`` in a new process, whose memory is free afterwards; ``log`` gets what it prints."""
+def in_fresh_process(function: Callable[[], Returned], *, log: Path | None = None) -> Returned:
+    """Call it in a new process, whose memory is free afterwards; ``log`` gets what it prints."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context, _print_into, (log,)) as pool:
-        return pool.submit(function, *arguments).result()
+        return pool.submit(function).result()
 
 
 def _print_into(log: Path | None) -> None:
@@ -237,8 +238,9 @@ def _write_model(bench: GpuBench, left_s: float) -> Value:
 
 
 def _calibrate(bench: GpuBench, left_s: float) -> Value:
-    arguments = str(bench.model), bench.settings.arguments, bench.settings.rounds, str(bench.profile)
-    return {"profile": in_fresh_process(calibrate_in_process, *arguments, log=bench.log)}
+    settings, model = bench.settings, str(bench.model)
+    call = partial(calibrate_in_process, model, settings.arguments, settings.rounds, str(bench.profile))
+    return {"profile": in_fresh_process(call, log=bench.log)}
 
 
 def calibrate_in_process(model: str, arguments: tuple[str, ...], rounds: int, target: str) -> Value:
@@ -268,9 +270,8 @@ def _predict(bench: GpuBench, left_s: float) -> Value:
 def _overhead(bench: GpuBench, left_s: float) -> Value:
     from timely.engines.vllm.overhead import vllm_segmentation_cost
 
-    arguments = bench.settings.pairs, 1, str(bench.model), "dummy"
-    cost = in_fresh_process(vllm_segmentation_cost, *arguments, log=bench.log)
-    return {"segmented_over_unsegmented": cost}
+    call = partial(vllm_segmentation_cost, bench.settings.pairs, 1, str(bench.model), "dummy")
+    return {"segmented_over_unsegmented": in_fresh_process(call, log=bench.log)}
 
 
 def _plain(bench: GpuBench, left_s: float) -> Value:
@@ -291,10 +292,10 @@ def _plain(bench: GpuBench, left_s: float) -> Value:
 
 def _live(bench: GpuBench, left_s: float) -> Value | None:
     runs = bench.runs()
-    if list(runs.pending(1)) and in_fresh_process(
-        measure_live_in_process, bench.folder, bench.settings, left_s, log=bench.log
-    ):
-        return None
+    if list(runs.pending(1)):
+        call = partial(measure_live_in_process, bench.folder, bench.settings, left_s)
+        if in_fresh_process(call, log=bench.log):
+            return None
     return {"points": gpu_bench_measured_points(runs)}
 
 

@@ -21,12 +21,15 @@ PLAN = "mf(50);tc(30);mu(40);ml(60);tu(45);md(30);mr(80);mf(120);tc(90);mb(25);"
 DEADLINE_S = 120.0
 
 
-def vllm_segmentation_cost(repetitions: int = 15, batch: int = 1) -> dict[str, Any]:
+def vllm_segmentation_cost(
+    repetitions: int = 15, batch: int = 1, model: str | None = None, load_format: str = "auto"
+) -> dict[str, Any]:
     """Ratio of run times, segmented over unsegmented, pair by pair.
 
     Args:
         repetitions: counted pairs; one more warms up.
         batch: requests at once.
+        load_format: vLLM's; ``dummy`` makes the weights up.
 
     Returns:
         ``{"median", "p10", "p90", "pairs", "tokens", "segments", "unsegmented_s"}``.
@@ -37,7 +40,8 @@ def vllm_segmentation_cost(repetitions: int = 15, batch: int = 1) -> dict[str, A
     from vllm import LLM
 
     llm = LLM(
-        str(resolve_model()),
+        str(resolve_model(model)),
+        load_format=load_format,
         enforce_eager=True,
         scheduler_cls="timely.engines.vllm.scheduler.TimelyScheduler",
         block_size=32,
