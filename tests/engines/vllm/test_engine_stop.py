@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import multiprocessing.process
+import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +22,7 @@ from timely.core.errors import EngineFailed
 from timely.engines.vllm.arguments import VllmOptions
 from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.engine_process import launch_vllm
+from timely.engines.vllm.parent_watch import end_with_parent
 
 pytestmark = pytest.mark.engine
 
@@ -148,3 +152,44 @@ async def test_a_model_that_is_not_there_is_an_error_of_one_line() -> None:
 
     with pytest.raises(EngineFailed, match="vLLM did not start: no snapshot of it"):
         await launch_vllm(None, look_for_the_model)
+
+
+LEFT_ALONE = """
+import multiprocessing, os, signal, sys, time
+from timely.engines.vllm.parent_watch import end_with_parent
+
+def run(deaf):
+    if deaf:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    end_with_parent()
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=run, args=(sys.argv[1] == "deaf",), name=sys.argv[2])
+    process.start()
+    process.join()
+"""
+
+
+@pytest.mark.parametrize("kind", ["healthy", "deaf"])
+@pytest.mark.parametrize("name", ["EngineCore", "EngineCore_DP1"])
+def test_a_killed_server_leaves_no_engine(kind: str, name: str, tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(LEFT_ALONE)
+    with subprocess.Popen([sys.executable, script, kind, name], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        engine = os.pidfd_open(int(server.stdout.readline()))
+        try:
+            assert not select.select([engine], [], [], 0.0)[0]
+            server.kill()
+            assert select.select([engine], [], [], 60.0)[0]
+        finally:
+            os.close(engine)
+
+
+def test_a_process_that_is_no_engine_does_not_end_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine within the process of its user ends as that wishes."""
+    monkeypatch.setattr(threading.Thread, "start", lambda _: pytest.fail("watched"))
+    monkeypatch.setattr(multiprocessing, "parent_process", multiprocessing.current_process)
+    end_with_parent()

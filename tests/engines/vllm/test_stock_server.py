@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -129,6 +130,23 @@ def test_an_ordinary_openai_client_on_stock_vllm(tmp_path: Path) -> None:
             refused = client.post(path, json={**body, **beams})
             assert refused.status_code == 400
             assert "beam search" in refused.text
+
+        (api_server,) = (
+            pid for pid in child_pids(os.getpid()) if str(port) in Path(f"/proc/{pid}/cmdline").read_text()
+        )
+        engines = [os.pidfd_open(pid) for pid in child_pids(api_server)]
+        os.kill(api_server, signal.SIGKILL)
+        for engine in engines:
+            assert select.select([engine], [], [], 60.0)[0], "a killed server left an engine"
+            os.close(engine)
+
+
+def child_pids(pid: int) -> list[int]:
+    return [
+        int(child)
+        for children in Path(f"/proc/{pid}/task").glob("*/children")
+        for child in children.read_text().split()
+    ]
 
 
 def segment_texts(body: dict[str, Any]) -> list[str]:

@@ -41,6 +41,7 @@ from timely.engines.vllm.forced_drafts import ForcedDrafts
 from timely.engines.vllm.kept_prefixes import KeptPrefixes
 from timely.engines.vllm.name_constraint import PromptNames
 from timely.engines.vllm.params import KEY, ORDINARY, TimelyParams, parse_extra_args
+from timely.engines.vllm.parent_watch import end_with_parent
 from timely.engines.vllm.parking import Parking
 from timely.engines.vllm.planned_queue import PlannedQueue
 from timely.engines.vllm.readiness import Readiness
@@ -73,6 +74,7 @@ class TimelyScheduler(ChunkCaps):
         super().__init__(*args, **kwargs)
         compatibility.check_vllm()
         compatibility.refuse_unsupported_vllm(self.vllm_config, recurrent=self.has_mamba_layers)
+        end_with_parent()
         # The plan orders requests, so vLLM's last resort takes the end of ``running`` under either policy.
         self.waiting = PlannedQueue(create_request_queue(self.policy))
         self.policy: Any = SchedulingPolicy.FCFS
