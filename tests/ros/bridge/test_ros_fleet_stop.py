@@ -22,7 +22,7 @@ from timely_bridge import fleet_stop, goal_journal, stop_latch
 from timely_bridge import node as bridge_node
 from timely_bridge.diagnostics import bridge_own_status
 from timely_bridge.driver_processes import DriverProcesses
-from timely_bridge.fleet_stop import ANSWER_S, TOKEN_VARIABLE
+from timely_bridge.fleet_stop import TOKEN_VARIABLE
 from timely_bridge.node import BridgeNode
 from timely_bridge.stop_latch import StopLatch
 from timely_interfaces.msg import ErrorCode, RobotState, Task
@@ -113,13 +113,13 @@ def test_the_drivers_answer_before_the_goals_are_ended(world: World, monkeypatch
 
 def test_a_stop_during_a_reset_wins(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = world.fleet.bridge.fleet_stop
-    assert "unknown" not in stopped.stop(ANSWER_S).values()
+    assert "unknown" not in stopped.stop(LIMIT_S).values()
     put = stopped.latch.put
 
     def put_and_stop(latched: bool, **options: Any) -> Any:
         saving = put(latched, **options)
         if not latched:
-            stopped.stop(ANSWER_S)
+            stopped.stop(LIMIT_S)
         return saving
 
     with monkeypatch.context() as meanwhile:
@@ -134,8 +134,8 @@ def test_a_stop_during_a_reset_wins(world: World, monkeypatch: pytest.MonkeyPatc
 def test_a_reset_of_the_server_that_a_stop_here_overtakes_changes_nothing(world: World) -> None:
     """The bridge looked at the latch before the stop, and its thread resets after it."""
     stopped = world.fleet.bridge.fleet_stop
-    stopped.stop(ANSWER_S, by_server=True)
-    assert "unknown" not in stopped.stop(ANSWER_S).values()
+    stopped.stop(LIMIT_S, by_server=True)
+    assert "unknown" not in stopped.stop(LIMIT_S).values()
     assert set(stopped.reset(by_server=True)) == {"drone1", "arm1"}
     assert stopped.latch.own
     assert world.fleet.drivers["drone1"]._store.stop_reason is not None
@@ -186,7 +186,7 @@ def test_a_reset_that_the_network_delays_leaves_a_later_stop_of_the_driver(
     """The later stop was sent straight to the driver, so the bridge would not repeat it."""
     stopped, robot = world.fleet.bridge.fleet_stop, world.fleet.bridge.fleet_stop._robots["drone1"]
     store, reset = world.fleet.drivers["drone1"]._store, robot.reset.call_async
-    stopped.stop(ANSWER_S)
+    stopped.stop(LIMIT_S)
 
     def overtake(request: object) -> Future:
         assert world.program.call(Trigger, "/drone1/driver/stop").success
@@ -242,11 +242,11 @@ def test_a_reset_during_a_reset_stays(world: World, monkeypatch: pytest.MonkeyPa
     """Another stop, and its reset, come while the first reset waits for a driver."""
     stopped = world.fleet.bridge.fleet_stop
     collect = stopped._collect_stop_ids
-    stopped.stop(ANSWER_S)
+    stopped.stop(LIMIT_S)
 
     def stop_and_reset(*arguments: Any) -> bool:
         monkeypatch.setattr(stopped, "_collect_stop_ids", collect)
-        stopped.stop(ANSWER_S)
+        stopped.stop(LIMIT_S)
         assert stopped.reset() == {}
         return collect(*arguments)
 
@@ -264,7 +264,7 @@ def test_a_goal_of_before_a_stop_is_marked_before_the_loop_ends_it(world: World)
     assert bridge._loop is not None
     bridge._loop.call(held.wait, LIMIT_S)
     try:
-        bridge.fleet_stop.stop(ANSWER_S)
+        bridge.fleet_stop.stop(LIMIT_S)
         assert run.claim.end is not None
     finally:
         held.set()
@@ -373,9 +373,9 @@ def test_only_an_operator_resets_the_fleet(
         eventually(lambda: here.task("drone1", "fly").result().outcome == "complete")
         # A reset over HTTP was authorised by the server; the drivers want a token from the bridge all the same.
         stopped = here.fleet.bridge.fleet_stop
-        stopped.stop(ANSWER_S)
+        stopped.stop(LIMIT_S)
         assert list(stopped.reset()) == ["drone1"]
-        stopped.stop(ANSWER_S)
+        stopped.stop(LIMIT_S)
         monkeypatch.setenv(TOKEN_VARIABLE, token)
         assert stopped.reset() == {}
     finally:
@@ -410,7 +410,7 @@ def test_a_stop_without_robots_is_no_success(world: World) -> None:
         "it was also stopped here"
     )
     assert world.program.call(ResetStop, RESET).success
-    bridge.fleet_stop.stop(ANSWER_S, by_server=True)
+    bridge.fleet_stop.stop(LIMIT_S, by_server=True)
     bridge.fleet_stop.server_stop = "stop-2"
     assert "POST http://fake/v1/stop/reset to go on" in world.task("drone1", "fly").result().error_msg
     assert world.program.call(ResetStop, RESET).success
