@@ -173,7 +173,7 @@ def test_no_reset_overtakes_a_stop_on_its_way(world: World, monkeypatch: pytest.
     with monkeypatch.context() as cut:
         cut.setattr(robot.stop, "call_async", lambda request: Future())
         stopped.stop(0.0)
-        assert list(stopped.reset(deadline_s=1.0)) == ["drone1"]
+        assert "drone1" in stopped.reset(deadline_s=1.0)
     assert resets == []
     eventually(lambda: stopped.reset() == {}, "the lost stop was not sent again")
     assert store.stop_reason is None
