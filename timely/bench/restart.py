@@ -9,7 +9,7 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -181,16 +181,9 @@ async def _next_segment(history: History, since_s: float, server: ServeProcess) 
 
 async def _submit(client: AsyncTimelyClient, number: int) -> AsyncTaskStream:
     skill_set, robot, task = TASKS[number]
-    stream: AsyncTaskStream = await _until_taken(
-        lambda: client.submit(task, skill_set=skill_set, robot=robot, agent=f"robot-{number}")
-    )
-    return stream
-
-
-async def _until_taken(request: Callable[[], Awaitable[Any]]) -> Any:
     while True:
         try:
-            return await request()
+            return await client.submit(task, skill_set=skill_set, robot=robot, agent=f"robot-{number}")
         except (EngineFailed, Overloaded):
             await asyncio.sleep(RETRY_S)
 

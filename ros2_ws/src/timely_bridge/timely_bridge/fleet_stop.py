@@ -5,7 +5,6 @@ their executor has several threads. The drivers' states and answers are many, so
 """
 
 import os
-import secrets
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from std_srvs.srv import Trigger
 from timely_interfaces.msg import RobotState
 from timely_interfaces.srv import ResetStop, StopFleet
 from timely_robots.disk_thread import DiskThread
+from timely_robots.driver_store import new_stop_id
 from timely_robots.operators import Operators
 from timely_robots.ros.rclpy_utils import LATCHED_QOS, create_ros_helper_node, steady_ros_clock
 from timely_robots.ros.realtime import mark_ros_stop_thread
@@ -104,7 +104,7 @@ class FleetStop:
     ) -> None:
         self.latch = StopLatch(disk)
         self.server_stop = ""
-        self.stop_id = _new_stop_id()
+        self.stop_id = new_stop_id()
         self._on_stop_call, self._operators = on_stop, operators
         self._robots: dict[str, _RobotStop] = {}
         self._names: tuple[str, ...] = ()
@@ -173,7 +173,7 @@ class FleetStop:
         """
         deadline_s = time.monotonic() + deadline_s
         with self._latching:  # a bridge that is being configured gets another latch
-            self.stop_id = stop_id or _new_stop_id()
+            self.stop_id = stop_id or new_stop_id()
             saving = self.latch.put(True, own=not by_server)
         robots = dict(self._robots)
         with self._changed:  # an answer that comes now is of an earlier stop
@@ -356,7 +356,7 @@ class FleetStop:
 
     def _on_stop_fleet(self, request: StopFleet.Request, response: StopFleet.Response) -> StopFleet.Response:
         deadline_s = min(max(request.deadline_s, 0.0), MAX_DEADLINE_S)
-        response.stop_id = _new_stop_id()
+        response.stop_id = new_stop_id()
         outcomes = self.stop(deadline_s, stop_id=response.stop_id, until_at_rest=True)
         response.robots, response.states = list(outcomes), list(outcomes.values())
         response.success, response.message = _verdict(outcomes, unsaved=self.latch.unsaved)
@@ -373,10 +373,6 @@ class FleetStop:
         response.success = bool(self._robots) and not complaints
         response.message = _list_text(complaints) or ("ready" if self._robots else "the bridge has no robots")
         return response
-
-
-def _new_stop_id() -> str:
-    return secrets.token_hex(8)
 
 
 def _is_stopped(state: RobotState) -> bool:

@@ -54,7 +54,7 @@ class DriverStore:
         self._stop_reason: str | None = None
         self._stop_lock = threading.Lock()
         """Held for moments, so that a stop never waits for the disk."""
-        self._stop_id = _new_stop_id()
+        self._stop_id = new_stop_id()
         """Of the last stop, which may be released. No stop of another life of the driver has it."""
         self._open_stops = 0
         """Stops that were not yet answered."""
@@ -91,7 +91,7 @@ class DriverStore:
         No reset clears it before the block ends, so a stop that is answered as success is latched.
         """
         with self._stop_lock:
-            self._stop_id, self._stop_reason = _new_stop_id(), reason
+            self._stop_id, self._stop_reason = new_stop_id(), reason
             self.stop_unsaved = True
             self._open_stops += 1
         try:
@@ -245,7 +245,8 @@ class DriverStore:
                 core_write_file(self._log, "".join(json.dumps(task) + "\n" for task in self._tasks))
 
 
-def _new_stop_id() -> str:
+def new_stop_id() -> str:
+    """The id of a stop, of a driver or of a fleet; no other stop has it, in no life of either."""
     return secrets.token_hex(8)
 
 
