@@ -120,6 +120,8 @@ def test_the_code_hash_covers_disciplines_simulator_and_workloads() -> None:
     for part in (
         "timely/disciplines/timelyllm/pud.py",
         "timely/engines/sim/simulator.py",
+        "timely/routing/routers.py",
+        "timely/plans/validation.py",
         "timely/engines/step_time/profiles/rtx4090-llama3-8b.yaml",
         "lrtrace/compose/workload.py",
         "lrtrace/compose/tasks.yaml",

@@ -23,7 +23,7 @@ class ReplayJournal:
     ``to_dict`` gives ``{"t_s", "step_s", "runs", "evictions", "choices"}``. ``t_s`` and ``step_s`` are begin and
     duration of every step. ``runs[job]`` is ``[kind, first step, last step, tokens a step]`` with kind 0 decode and 1
     prompt. An eviction is ``[step, job]``, a choice ``{"step", "held", "left", "served", "out"}`` with ``[job, key]``
-    pairs.
+    pairs. It holds until the next one; after one whose ``held`` is empty no job is known to be left out.
     """
 
     def __init__(self) -> None:
@@ -39,15 +39,18 @@ class ReplayJournal:
         self._evictions.append((len(self._t_s), job))
 
     def choose(self, reason: str, members: tuple[JobId, ...], describe: Callable[[], dict[str, Any]]) -> None:
-        """Note a choice if it leaves a job out (for a ``reason``) and differs from the one before."""
+        """Note a choice if it leaves a job out (for a ``reason``) and differs from the one before, and its end."""
         repeated = self._latest == (reason, members)
         self._latest = reason, members
-        if not reason or repeated:
+        if repeated:
             return
-        if len(self._choices) >= MAX_CHOICES:
-            self._dropped_choices += 1
-        else:
+        if reason and len(self._choices) < MAX_CHOICES:
             self._choices.append({"step": len(self._t_s), **describe()})
+            return
+        self._dropped_choices += bool(reason)
+        if self._choices and self._choices[-1]["held"]:
+            end: dict[str, Any] = {"held": "", "left": 0, "served": [], "out": []}
+            self._choices.append({"step": len(self._t_s), **end})
 
     def steps(self, now: float, times_s: Sequence[float], members: Iterable[tuple[JobId, int, bool]]) -> None:
         """Steps that follow each other, each with these members: job, tokens, and whether they are of its prompt."""

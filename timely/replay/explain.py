@@ -169,7 +169,7 @@ class _Steps:
             while index < len(self._choices) and self._choices[index]["step"] <= step:
                 current = self._choices[index]
                 index += 1
-            if current is None:
+            if current is None or not current["held"]:
                 continue
             reasons[current["held"]] += 1
             is_left_out = any(str(job) == name for job, _ in current["out"])

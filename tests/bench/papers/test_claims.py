@@ -127,3 +127,9 @@ def test_a_factor_over_a_loss_is_no_number() -> None:
     assert values[0] == 2.0
     assert math.isnan(values[1])
     assert paper_percent_lower([1.0], [4.0]) == [75.0]
+
+
+def test_a_number_measured_once_gets_a_verdict() -> None:
+    """Nothing varies from seed to seed in a training time or a count, so there is no interval to wait for."""
+    assert paper_claim("a", "b", 8.0, 1.0, "ms", Rule.at_most(8.0))["verdict"] == "met"
+    assert paper_claim("a", "b", 8.0, 9.0, "ms", Rule.at_most(8.0))["verdict"] == "not met"

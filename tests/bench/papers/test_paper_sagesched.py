@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from optional_packages import require_package
 
+from timely.bench.papers.real_inputs import DIALOGUES, MOONCAKE
 from timely.bench.papers.run_context import Evaluation
-from timely.bench.papers.sagesched import ablation, evaluation, overhead, resources, setting
+from timely.bench.papers.sagesched import ablation, evaluation, overhead, real_texts, resources, setting
 from timely.bench.papers.sagesched.workloads import World
 from timely.disciplines.sagesched.discipline import sagesched_discipline_history
 from timely.engines.step_time.profile import load_step_profile
@@ -50,6 +51,26 @@ def test_what_a_predictor_is_told_it_tells(monkeypatch: pytest.MonkeyPatch) -> N
     family = setting.Oracle.of_family(made).predict(setting.paper_job_spec(made.requests[0]))
     truth = made.requests[0].family.lengths(5_000, np.random.default_rng(0))
     assert family.mean == pytest.approx(truth.mean(), rel=0.25)
+
+
+def test_real_texts_name_the_arrivals_that_they_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real_texts, "PAST", 3)
+    monkeypatch.setattr(real_texts, "SERVED_TEXTS", 5)
+    monkeypatch.setattr(
+        real_texts, "MAKERS", {name: real_texts.MAKERS[name] for name in ("fcfs", "sagesched")}
+    )
+    (tmp_path / DIALOGUES).parent.mkdir()
+    rows = [f"topic {number},{'word ' * (number + 1)}" for number in range(8)]
+    (tmp_path / DIALOGUES).write_text("\n".join(["dialogue,section_text", *rows, ""]))
+
+    def note() -> str:
+        (claim,) = real_texts.paper_real_texts(Evaluation([0, 1], tmp_path, data=tmp_path))
+        return str(claim["note"])
+
+    assert note().endswith("arrivals of a Poisson process")
+    (tmp_path / MOONCAKE).parent.mkdir()
+    (tmp_path / MOONCAKE).write_text("".join(f'{{"timestamp": {100 * n}}}\n' for n in range(10)))
+    assert note().endswith("arrivals of Mooncake's trace")
 
 
 def test_the_literal_history_finds_a_prompts_family_and_nothing_else() -> None:
