@@ -55,7 +55,7 @@ def interval_of_measured(value: Measured) -> Interval:
     if isinstance(value, tuple):
         middle, low, high = value
         return (middle, low, high)
-    return paper_interval(value if isinstance(value, Sequence) else [value])
+    return paper_interval(value) if isinstance(value, Sequence) else (value, value, value)
 
 
 def paper_ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
