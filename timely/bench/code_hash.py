@@ -12,10 +12,10 @@ import timely
 
 ROOT = Path(timely.__file__).parent
 SHARED_CODE = (
-    *("core", "disciplines", "engines", "replay/trace.py", "plans/skill_set.py", "../lrtrace"),
+    *("core", "disciplines", "engines", "plans", "replay/trace.py", "routing", "../lrtrace"),
     *("../robot_profiles", "../skills"),
 )
-"""What every result depends on: disciplines, simulator, profiles, robots and generators of workloads."""
+"""What every result depends on: disciplines, simulator, routers, profiles, robots and generators of workloads."""
 NO_RESULT = ("engines/vllm", "../lrtrace/cli", "../lrtrace/fit", "../lrtrace/record")
 """Parts of these that no simulated result depends on."""
 
