@@ -120,6 +120,23 @@ def test_merged_models_of_planners_that_are_served_no_more_go(
     assert not newest.is_dir()
 
 
+def test_a_merged_model_is_that_of_the_present_card_and_scale(
+    adapter: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of the card are those that plans may use, and the weights are added by the scale of the configuration."""
+    monkeypatch.setenv("TIMELY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(model, "_process", lambda arguments, what: None)
+    first = model.vllm_model_with_planner(base, adapter)
+    card = read_card(adapter)
+    write_planner_card(adapter, card.model_copy(update={"scores": {"drone": {"success": 1.0}}}))
+    assert model.vllm_model_with_planner(base, adapter) == first, "no need to merge again"
+    write_planner_card(adapter, card.model_copy(update={"names": {"drone": ["bin"]}}))
+    named = model.vllm_model_with_planner(base, adapter)
+    assert read_card(named, weights=False).names == {"drone": ["bin"]}
+    (adapter / "adapter_config.json").write_text('{"r": 4, "lora_alpha": 16}')
+    assert model.vllm_model_with_planner(base, adapter) != named
+
+
 @pytest.mark.parametrize("command", [["eval"], ["train", "--start"]])
 def test_an_adapter_for_another_base_model_is_one_line(
     command: list[str], adapter: Path, base: Path, capsys: pytest.CaptureFixture[str]

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from timely.core.errors import EngineFailed, InvalidInput, Unsupported
 from timely.planner.model_card import CARD, SHIPPED_ADAPTER, Card, check_base, read_card
+from timely.planner.training.lora import CONFIG
 
 DEFAULT_MODEL = "default"
 DEFAULT_PLANNER, NO_PLANNER = "default", "none"
@@ -168,10 +169,14 @@ def vllm_model_with_planner(base: Path, adapter: Path, *, progress: Progress | N
         EngineFailed: the merge failed or did not end in time.
     """
     card = read_card(adapter)
+    # What is served of an adapter: its weights by their hash, its scale, and the names and prompts of its card.
+    digest = hashlib.sha256(card.model_dump_json(exclude={"scores"}).encode())
+    config = adapter / CONFIG
+    digest.update(config.read_bytes() if config.is_file() else b"")
     folder = (
         vllm_cache_folder()
         / "models"
-        / f"{NAME}-planner-{card.base_sha256[:8]}-{card.adapter_sha256[:12]}-{FORMAT}"
+        / f"{NAME}-planner-{card.base_sha256[:8]}-{digest.hexdigest()[:12]}-{FORMAT}"
     )
     check_base(card, base, adapter)
 
