@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import zipfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -133,6 +134,43 @@ def test_what_is_not_a_classifier_file_is_refused_and_never_run(
     assert not (tmp_path / "exploded").exists()
     with pytest.raises(InvalidInput):
         TextClassifier.load(tmp_path / "missing.npz")
+
+
+def npy(dtype: str, shape: str) -> bytes:
+    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+
+
+RECORD = json.dumps({"format": "timely-text-classifier", "version": 1}).encode()
+EMPTY, HUGE = npy("<f8", "(0,)"), npy("<f8", "(10000000000000,)")
+
+
+@pytest.mark.parametrize(
+    ("record", "weights", "place", "byte"),
+    [
+        (b"[" * 100_000, EMPTY, 0, None),  # nested too deeply
+        (RECORD, HUGE, 0, None),  # more numbers than any memory holds
+        (RECORD, npy("<f8", f"({10**30},)"), 0, None),
+        (RECORD, b"no array", 0, None),
+        (RECORD, EMPTY, 8, 1),  # encrypted
+        (RECORD, EMPTY, 10, 99),  # compressed in a way that is not known
+    ],
+)
+def test_a_file_that_was_made_to_break_is_refused_in_one_line(
+    record: bytes, weights: bytes, place: int, byte: int | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "file.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("meta.npy", npy("|u1", f"({len(record)},)") + record)
+        archive.writestr("weights.npy", weights)
+        archive.writestr("bias.npy", EMPTY)
+    content = bytearray(path.read_bytes())
+    if byte is not None:
+        content[content.find(b"PK\x01\x02") + place] = byte
+        content[content.find(b"PK\x03\x04") + place - 2] = byte
+        path.write_bytes(content)
+    with pytest.raises(InvalidInput, match="not a timely-text-classifier file"):
+        TextClassifier.load(path)
 
 
 @pytest.mark.parametrize(

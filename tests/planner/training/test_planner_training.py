@@ -331,6 +331,7 @@ def test_an_adapter_learns_is_merged_and_answers(base: Path, tmp_path: Path) -> 
 @pytest.mark.process
 def test_an_adapter_for_another_shape_is_refused(base: Path, tmp_path: Path) -> None:
     import torch
+    from safetensors.torch import save_file
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from timely.planner.training import lora
@@ -340,6 +341,17 @@ def test_an_adapter_for_another_shape_is_refused(base: Path, tmp_path: Path) -> 
     config.num_hidden_layers = 1
     other = AutoModelForCausalLM.from_config(config)
     with pytest.raises(InvalidInput, match="another base model"):
+        lora.merge_lora_adapter(other, tmp_path)
+    config_file = tmp_path / lora.CONFIG
+    content = config_file.read_text()
+    for old, new in (('"lora_alpha": 8', '"lora_alpha": NaN'), ('"r": 4', '"r": Infinity')):
+        assert old in content
+        config_file.write_text(content.replace(old, new))
+        with pytest.raises(InvalidInput, match="no adapter"):
+            lora.merge_lora_adapter(other, tmp_path)
+    config_file.write_text(content)
+    save_file({"x.lora_B.weight": torch.zeros(4)}, tmp_path / lora.WEIGHTS)
+    with pytest.raises(InvalidInput, match="not of rank 4"):
         lora.merge_lora_adapter(other, tmp_path)
     (tmp_path / lora.WEIGHTS).write_bytes(b"torn")
     with pytest.raises(InvalidInput, match="no adapter"):

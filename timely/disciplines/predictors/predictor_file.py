@@ -22,6 +22,12 @@ MAX_BYTES = 512 * 1024 * 1024
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 """Most bytes of the record alone."""
 
+DAMAGE = (
+    *(ValueError, KeyError, TypeError, AttributeError, EOFError, OverflowError, MemoryError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""Errors of the libraries that read such a file, if it is damaged, encrypted or made to be."""
+
 _VERSION = 1
 
 
@@ -97,8 +103,9 @@ def _load(path: Path, kind: str, names: tuple[str, ...] | None) -> ArrayFile:
                 out[name] = data[name]
     except OSError as error:
         raise InvalidInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
-    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except DAMAGE as error:
         raise InvalidInput(f"not a {kind} file ({error})", where=str(path)) from error
-    if not isinstance(out.meta, dict):
+    # numpy gives the bytes of a member that is no array.
+    if not isinstance(out.meta, dict) or not all(isinstance(array, np.ndarray) for array in out.values()):
         raise InvalidInput(f"not a {kind} file", where=str(path))
     return out

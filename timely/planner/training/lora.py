@@ -137,7 +137,9 @@ def _read_adapter(folder: Path) -> tuple[dict[str, Any], float]:
     try:
         config = json.loads((folder / CONFIG).read_text())
         rank, alpha = int(config["r"]), float(config["lora_alpha"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if not math.isfinite(alpha):
+            raise ValueError("no finite lora_alpha")
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"{NOT_AN_ADAPTER}: {type(error).__name__}", where=str(folder / CONFIG)) from error
     try:
         weights = load_file(folder / WEIGHTS)
@@ -146,6 +148,7 @@ def _read_adapter(folder: Path) -> tuple[dict[str, Any], float]:
     if (
         rank < 1
         or not weights
+        or any(value.ndim != 2 for value in weights.values())
         or any(value.shape[0 if ".lora_A." in name else 1] != rank for name, value in weights.items())
     ):
         raise InvalidInput(
