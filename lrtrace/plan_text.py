@@ -13,8 +13,9 @@ from lrtrace.models import How
 from lrtrace.robot_profile import RobotProfile
 
 QUOTED_TEXT = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
-_CALL = re.compile(rf"(?:{QUOTED_TEXT})|(?P<name>[A-Za-z_]\w*)\s*\(")
-_ARGUMENT = re.compile(rf"\s*(?:(?P<text>{QUOTED_TEXT})|(?P<plain>[^'\",()]*?))\s*(?P<end>[,)])")
+_CALL = re.compile(rf"(?:{QUOTED_TEXT})|(?P<word>\w++)(?P<open>\s*+\()?")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_ARGUMENT = re.compile(rf"\s*+(?:(?P<text>{QUOTED_TEXT})|(?P<plain>[^'\",()]*+))\s*+(?P<end>[,)])")
 _CALL_START = re.compile(r"\s*[A-Za-z_]\w*\s*\(")
 _PIECE = re.compile(r" ?[^\W\d_]+|\d+| ?(?:[^\w\s]|_)+|\s+")
 
@@ -28,12 +29,13 @@ class TraceCall:
 
 
 def parse_trace_calls(text: str) -> list[TraceCall]:
-    """Every complete call in ``text``, in order. Linear in the length."""
+    """Every complete call in ``text``, in order. Linear in the length where quotation marks come in pairs."""
     calls: list[TraceCall] = []
     position = 0
     while (match := _CALL.search(text, position)) is not None:
         position = match.end()
-        if match["name"] is None:
+        name = _NAME.search(match["word"]) if match["open"] is not None else None
+        if name is None:
             continue
         args: list[float | str] = []
         at = position
@@ -41,15 +43,15 @@ def parse_trace_calls(text: str) -> list[TraceCall]:
             at = argument.end()
             if argument["text"] is not None:
                 args.append(re.sub(r"\\(.)", r"\1", argument["text"][1:-1]))
-            elif argument["plain"] or argument["end"] == "," or args:
-                args.append(_value(argument["plain"]))
+            elif (plain := argument["plain"].rstrip()) or argument["end"] == "," or args:
+                args.append(_value(plain))
             if argument["end"] == ")":
-                calls.append(TraceCall(match["name"], tuple(args)))
+                calls.append(TraceCall(name[0], tuple(args)))
                 position = at
                 break
         else:
             if _CALL_START.match(text, at):  # the argument is another call, which the next round reads
-                calls.append(TraceCall(match["name"], tuple(args)))
+                calls.append(TraceCall(name[0], tuple(args)))
     return calls
 
 

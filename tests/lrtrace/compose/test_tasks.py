@@ -94,6 +94,7 @@ def test_execution_times_come_from_the_profile(trace_id: int, index: int) -> Non
         ("g(_1)}", [TraceCall("g", ("_1",))]),
         ("pick(red_box)->place( bin )", [TraceCall("pick", ("red_box",)), TraceCall("place", ("bin",))]),
         ("l(ox('cat'));", [TraceCall("l", ()), TraceCall("ox", ("cat",))]),
+        ("3mf( 10 )", [TraceCall("mf", (10.0,))]),
         ("go(10, -20.5, 'x')", [TraceCall("go", (10.0, -20.5, "x"))]),
         ("mf(10", []),
         ("4{", []),
@@ -106,7 +107,8 @@ def test_calls_are_found(text: str, calls: list[TraceCall]) -> None:
 
 def test_calls_take_linear_time() -> None:
     """A hundred thousand of the worst characters: what is quadratic would take minutes (and the test's deadline)."""
-    for text in ("a(" * 50_000, "'" * 100_000, "a('" * 30_000, "a(" + "1," * 50_000, "(" * 100_000):
+    texts = ["a(" * 50_000, "'" * 100_000, "a('" * 30_000, "a(" + "1," * 50_000, "(" * 100_000]
+    for text in (*texts, "a" * 100_000, "1" * 100_000, "a(" + " " * 100_000, "a" + " b" * 50_000):
         parse_trace_calls(text)
         count_trace_tokens(text)
 
