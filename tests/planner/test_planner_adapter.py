@@ -123,7 +123,7 @@ def test_merged_models_of_planners_that_are_served_no_more_go(
 def test_a_merged_model_is_that_of_the_present_card_and_scale(
     adapter: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The names of the card are those that plans may use, and the weights are added by the scale of the configuration."""
+    """The names of the card are those that plans may use, and the configuration scales the added weights."""
     monkeypatch.setenv("TIMELY_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(model, "_process", lambda arguments, what: None)
     first = model.vllm_model_with_planner(base, adapter)

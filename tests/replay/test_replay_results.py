@@ -20,11 +20,11 @@ from timely.core.files import core_write_file
 from timely.engines.replay_types import ReplayOptions
 from timely.replay.explain import explain_job, explanation_text
 from timely.replay.perfetto import replay_perfetto_text
-from timely.replay.report import _ecdf, html_replay_report
+from timely.replay.report import _ecdf, _natural, html_replay_report
 from timely.replay.result_file import read_result, result_text
 from timely.replay.results import replay_latency_distribution, result_hash
 from timely.replay.run import load_replay_backend, replay_through_engine
-from timely.replay.svg import Line, replay_svg_chart, replay_svg_ticks
+from timely.replay.svg import MAX_POINTS, Line, _drawn_points, replay_svg_chart, replay_svg_ticks
 from timely.replay.trace import Tasks
 
 HEADER = {"lrtrace": 1, "name": "tiny", "seed": 7, "network_s": 0.008}
@@ -226,6 +226,24 @@ def test_chart_and_ticks() -> None:
     assert "polyline" in picture
 
 
+def test_a_long_line_keeps_its_peaks() -> None:
+    """Of a replay with 4,000 points each third was drawn, and a queue of one moment could vanish."""
+    queue = [0.0] * 10_000
+    queue[4321], queue[8766] = 7.0, -3.0
+    line = Line("waiting", "urgent", [float(place) for place in range(len(queue))], queue)
+    points = _drawn_points(line)
+    assert {(0.0, 0.0), (4321.0, 7.0), (8766.0, -3.0), (9999.0, 0.0)} <= set(points)
+    assert points == sorted(points)
+    assert len(points) <= MAX_POINTS + 2
+
+
+def test_robots_are_in_the_order_of_their_numbers() -> None:
+    names = ["drone-10", "arm", "drone-2", "drone-010", f"drone-{'9' * 5000}", "drone-"]
+    assert sorted(names, key=_natural) == [
+        "arm", "drone-", "drone-2", "drone-010", "drone-10", f"drone-{'9' * 5000}"
+    ]  # fmt: skip
+
+
 # ---------------------------------------------------------------- explain
 
 
@@ -277,6 +295,17 @@ def test_explaining_a_broken_result_is_one_line_and_exit_2(
     error = capsys.readouterr().err
     assert str(path) in error or error.startswith("timely: journal: ")
     assert error.count("\n") == 1
+
+
+def test_a_number_that_no_float_holds_is_one_line_too(
+    tmp_path: Path, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = result_of(trace)
+    result["jobs"][0]["utility"] = 10**400
+    path = tmp_path / "broken.json"
+    path.write_text(json.dumps(result))
+    assert timely(["explain", str(path), "0"]) == 2
+    assert "not the result of `timely replay --json`" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- command line

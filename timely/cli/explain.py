@@ -21,7 +21,7 @@ def command(
     try:
         explanation = explain_job(data, job)
         text = explanation_text(explanation)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise InvalidInput(
             f"not the result of `timely replay --json`: {error!r}", where=str(result)
         ) from error

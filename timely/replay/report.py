@@ -207,10 +207,12 @@ def _timeline(result: Mapping[str, Any]) -> str:
     )
 
 
-def _natural(name: str) -> tuple[str, int, str]:
+def _natural(name: str) -> tuple[str, int, str, str]:
+    """Sorts by the number at the end, which may have any length; names without one are first."""
     head = name.rstrip("0123456789")
     tail = name[len(head) :]
-    return head, int(tail) if tail else -1, name
+    digits = tail.lstrip("0")
+    return head, len(digits) if tail else -1, digits, name
 
 
 def _worst(jobs: Sequence[Mapping[str, Any]]) -> str:

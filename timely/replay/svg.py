@@ -85,10 +85,7 @@ def replay_svg_chart(
 
 
 def _line(line: Line, sx, sy, zero: float) -> list[str]:  # type: ignore[no-untyped-def]
-    stride = max(1, math.ceil(len(line.x) / MAX_POINTS))
-    points = list(zip(line.x[::stride], line.y[::stride], strict=True))
-    if (len(line.x) - 1) % stride:
-        points.append((line.x[-1], line.y[-1]))
+    points = _drawn_points(line)
     path, previous = [], None
     for x, y in points:
         if line.step and previous is not None:
@@ -104,6 +101,17 @@ def _line(line: Line, sx, sy, zero: float) -> list[str]:  # type: ignore[no-unty
         )
     result.append(f'<polyline class="line {line.css}" points="{text}"/>')
     return result
+
+
+def _drawn_points(line: Line) -> list[tuple[float, float]]:
+    """All points of a short line; of a long one the lowest and the highest of each part, so that no peak is lost."""
+    count = len(line.x)
+    size = math.ceil(2 * count / MAX_POINTS) if count > MAX_POINTS else 1
+    places = {0, count - 1}
+    for start in range(0, count, size):
+        part = range(start, min(count, start + size))
+        places |= {min(part, key=line.y.__getitem__), max(part, key=line.y.__getitem__)}
+    return [(line.x[place], line.y[place]) for place in sorted(places)]
 
 
 def _grid(left: float, right: float, floor: float, top: float, sx, sy) -> list[str]:  # type: ignore[no-untyped-def]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from timely.bench.checkpoints import Checkpoints
+from timely.bench.papers import plots
 from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.seed_statistics import Measured
 
 pytestmark = pytest.mark.paper
 
@@ -26,3 +29,18 @@ def test_a_figure_is_measured_seed_by_seed_and_once(tmp_path: Path) -> None:
     assert evaluation.once("x", piece, "a", 2) == 2.1
     assert len(calls) == 4
     assert Evaluation([1], tmp_path).checkpoints is not Evaluation([1], tmp_path).checkpoints
+
+
+def test_a_system_without_a_value_in_the_first_group_is_in_the_legend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure = pytest.importorskip("matplotlib.figure", reason="needs the extra 'report'")
+    legends: list[list[str]] = []
+
+    def note(self: Any, *_: object, **__: object) -> None:
+        legends.append([text.get_text() for text in self.axes[0].get_legend().get_texts()])
+
+    monkeypatch.setattr(figure.Figure, "savefig", note)
+    values: dict[str, list[Measured | None]] = {"a": [1.0, 2.0], "b": [None, 2.0], "c": [None, None]}
+    plots.paper_bars(tmp_path / "x.png", "title", ["one", "two"], values, "s")
+    assert legends == [["a", "b"]]

@@ -53,6 +53,7 @@ def paper_bars(
     width = 0.8 / len(systems)
     for number, (system, values) in enumerate(systems.items()):
         shift = (number - (len(systems) - 1) / 2) * width
+        first = next((group for group, value in enumerate(values) if value is not None), 0)
         for group, value in enumerate(values):
             if value is None:
                 continue
@@ -61,7 +62,7 @@ def paper_bars(
             axes.bar(
                 group + shift, height, width * 0.92, color=_colour(system, number),
                 yerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]] if height == mean else None,
-                capsize=2, error_kw={"lw": 0.8}, label=system if group == 0 else None,
+                capsize=2, error_kw={"lw": 0.8}, label=system if group == first else None,
             )  # fmt: skip
             if height != mean:
                 axes.annotate(f"{mean:.1f}", (group + shift, height), ha="center", va="bottom", fontsize=7)
