@@ -88,7 +88,7 @@ def record_command(
             for task in recording:
                 task.arrival_s += shift_s
         tasks.extend(recording)
-    profiles = _profiles(tasks, profile or [])
+    profiles = _robot_profiles(tasks, profile or [])
     conversion = Conversion()
     if kind == "trace":
         header, jobs = to_trace(
@@ -159,7 +159,7 @@ def _kind_of(output: Path) -> str:
     raise BadInput("end the name with .lrtrace.jsonl or .samples.jsonl, or say --as", where=str(output))
 
 
-def _profiles(tasks: Sequence[RecordedTask], options: Sequence[str]) -> dict[str, RobotProfile]:
+def _robot_profiles(tasks: Sequence[RecordedTask], options: Sequence[str]) -> dict[str, RobotProfile]:
     """Profiles of the robots in the log. A profile without a robot applies to all robots without their own."""
     by_robot: dict[str, RobotProfile] = {}
     other: RobotProfile | None = None

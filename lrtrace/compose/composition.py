@@ -65,7 +65,7 @@ class Options:
     count: Callable[[str], int] = count_trace_tokens
 
 
-class Composition:
+class WorkloadComposition:
     """A composed trace: a header, and jobs by arrival. ``tally`` counts during iteration.
 
     Memory does not grow with the number of jobs. The same arguments give the same jobs on every machine.
@@ -230,7 +230,7 @@ class _Fleet:
         return self.idle.pop(draw.below(len(self.idle))) if self.idle else None
 
 
-def _run(composition: Composition) -> Iterator[Job]:
+def _run(composition: WorkloadComposition) -> Iterator[Job]:
     draw = RandomDraws(composition._seed)
     tally, size = composition.tally, composition.workload.agents
     fleets: dict[str, _Fleet] = {kind: _Fleet(size) for kind in composition._profiles}
@@ -282,11 +282,13 @@ def compose(
     events: Sequence[Event] | None = None,
     options: Options | None = None,
     **changes: Any,
-) -> Composition:
+) -> WorkloadComposition:
     """Compose a workload. ``changes`` replace its fields (``eps=0.5, agents=50``).
 
     Raises:
         UnknownName: no such workload. BadInput: something is out of range.
     """
     base = find_workload(workload) if isinstance(workload, str) else workload
-    return Composition(replace(base, **changes), seed, arrivals=arrivals, events=events, options=options)
+    return WorkloadComposition(
+        replace(base, **changes), seed, arrivals=arrivals, events=events, options=options
+    )

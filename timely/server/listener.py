@@ -20,7 +20,7 @@ def bind_socket(host: str, port: int, *, authenticated: bool, insecure: bool = F
     Raises:
         InvalidInput: the address is not available, or other machines could command the robots without a token.
     """
-    if not _is_loopback(host) and not authenticated:
+    if not _listens_on_loopback(host) and not authenticated:
         if not insecure:
             raise InvalidInput(
                 "other machines could command the robots: name principals (--principals, --api-key) or say --insecure",
@@ -47,7 +47,7 @@ def server_socket_url(listener: socket.socket, scheme: str = "http") -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _is_loopback(host: str) -> bool:
+def _listens_on_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

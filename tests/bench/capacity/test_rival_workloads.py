@@ -67,7 +67,7 @@ def thirds(counts: Counter[str], total: int) -> bool:
 
 
 def test_qoserve_has_an_interactive_tier_and_two_of_batch() -> None:
-    tasks = rival.qoserve_requests(4.0, 1, 300.0)
+    tasks = rival.qoserve_capacity_requests(4.0, 1, 300.0)
     tiers = Counter((task.plain, task.hints.utility.ert_s, task.hints.pace_s) for task in tasks)
     assert set(tiers) == {
         (True, 6.0, 0.05),
@@ -78,7 +78,7 @@ def test_qoserve_has_an_interactive_tier_and_two_of_batch() -> None:
 
 
 def test_jitserve_has_chats_whole_answers_and_applications() -> None:
-    tasks = rival.jitserve_requests(4.0, 1, 300.0)
+    tasks = rival.jitserve_capacity_requests(4.0, 1, 300.0)
     apps: dict[str, list[PlannedTask]] = {}
     for task in tasks:
         if task.hints.app is not None:
@@ -93,7 +93,7 @@ def test_jitserve_has_chats_whole_answers_and_applications() -> None:
 
 
 def test_slos_serve_has_prompts_due_by_their_length_and_paces() -> None:
-    tasks = rival.slos_serve_requests(4.0, 1, 900.0)
+    tasks = rival.slos_serve_capacity_requests(4.0, 1, 900.0)
     assert thirds(kinds(tasks), len(tasks))
     base_s, token_s = rival.EMPTY_MACHINE_S
     for task in tasks:
@@ -107,7 +107,7 @@ def test_slos_serve_has_prompts_due_by_their_length_and_paces() -> None:
 
 
 def test_a_robot_asks_its_policy_once_in_each_period() -> None:
-    tasks = rival.inferential_requests(3.0, 1, 40.0)
+    tasks = rival.inferential_capacity_requests(3.0, 1, 40.0)
     robots: dict[str, list[PlannedTask]] = {}
     for task in tasks:
         robots.setdefault(task.hints.agent, []).append(task)
@@ -130,7 +130,7 @@ def record(task: PlannedTask, first_s: float, last_s: float) -> JobRecord:
 
 
 def test_a_chat_misses_its_aim_by_a_late_first_token_or_a_missed_pace() -> None:
-    chat = next(task for task in rival.qoserve_requests(1.0, 1, 60.0) if task.plain)
+    chat = next(task for task in rival.qoserve_capacity_requests(1.0, 1, 60.0) if task.plain)
     later_s = rival.INTERACTIVE_PACE_S * (chat.output_tokens - 1)
     assert is_bench_task_in_time(record(chat, 6.0, 6.0 + later_s - 1e-6))
     assert not is_bench_task_in_time(record(chat, 6.01, 6.02))
@@ -140,7 +140,7 @@ def test_a_chat_misses_its_aim_by_a_late_first_token_or_a_missed_pace() -> None:
 
 
 def test_a_whole_answer_is_in_time_by_its_last_token() -> None:
-    batch = next(task for task in rival.qoserve_requests(1.0, 1, 60.0) if not task.plain)
+    batch = next(task for task in rival.qoserve_capacity_requests(1.0, 1, 60.0) if not task.plain)
     assert batch.whole_answer
     ert_s = batch.hints.utility.ert_s
     assert is_bench_task_in_time(record(batch, 0.1, ert_s - 1e-6))
@@ -148,7 +148,7 @@ def test_a_whole_answer_is_in_time_by_its_last_token() -> None:
 
 
 def test_an_application_has_one_aim_for_all_its_requests() -> None:
-    tasks = [task for task in rival.jitserve_requests(1.0, 1, 60.0) if task.hints.app is not None]
+    tasks = [task for task in rival.jitserve_capacity_requests(1.0, 1, 60.0) if task.hints.app is not None]
     requests = [task for task in tasks if task.hints.app == tasks[0].hints.app]
     limit_s = rival.ANSWER_S * len(requests)
     # A late request is made up for by another; the last answer counts.
@@ -156,14 +156,16 @@ def test_an_application_has_one_aim_for_all_its_requests() -> None:
     assert capacity_point([*late_then_fast, record(requests[-1], 1.0, limit_s - 0.1)], 99.0)["all"] == 1.0
     assert capacity_point([*late_then_fast, record(requests[-1], 1.0, limit_s + 0.1)], 99.0)["all"] == 0.0
     alone = next(
-        task for task in rival.jitserve_requests(1.0, 1, 60.0) if task.hints.app is None and not task.plain
+        task
+        for task in rival.jitserve_capacity_requests(1.0, 1, 60.0)
+        if task.hints.app is None and not task.plain
     )
     both = [*late_then_fast, record(requests[-1], 1.0, limit_s + 0.1), record(alone, 1.0, 2.0)]
     assert capacity_point(both, 99.0)["all"] == 0.5
 
 
 def test_priorities_are_deadlines_on_own_workloads() -> None:
-    tasks = rival.qoserve_requests(1.0, 1, 60.0)
+    tasks = rival.qoserve_capacity_requests(1.0, 1, 60.0)
     priorities = {_with_priority(task, by_deadline=True).hints.priority for task in tasks}
     assert priorities == {6.0, *rival.BATCH_S}
 

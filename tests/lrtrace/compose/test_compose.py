@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from lrtrace.compose.composition import Composition, Options, compose
+from lrtrace.compose.composition import Options, WorkloadComposition, compose
 from lrtrace.compose.events import parse_workload_events, parse_workload_trace_ids
 from lrtrace.compose.workload import WORKLOADS
 from lrtrace.errors import BadInput, UnknownName
@@ -39,7 +39,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def jobs_of(composition: Composition) -> list[Job]:
+def jobs_of(composition: WorkloadComposition) -> list[Job]:
     return list(composition.jobs)
 
 

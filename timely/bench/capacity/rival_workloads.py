@@ -78,7 +78,7 @@ PERIOD_JITTER = 0.05
 """Largest delay of a robot's request, as a share of its period."""
 
 
-def qoserve_requests(load: float, seed: int, seconds: float) -> list[PlannedTask]:
+def qoserve_capacity_requests(load: float, seed: int, seconds: float) -> list[PlannedTask]:
     """Interactive requests and two tiers of batch requests on one machine (QoServe, Niyama)."""
     draw = np.random.default_rng([seed, 2])
     tasks = []
@@ -94,7 +94,7 @@ def qoserve_requests(load: float, seed: int, seconds: float) -> list[PlannedTask
     return tasks
 
 
-def jitserve_requests(load: float, seed: int, seconds: float) -> list[PlannedTask]:
+def jitserve_capacity_requests(load: float, seed: int, seconds: float) -> list[PlannedTask]:
     """Chats with paces, whole answers with deadlines, and applications with one deadline each (JITServe).
 
     An application's deadline is that of its requests one after the other. Its client names each request's own part.
@@ -121,7 +121,7 @@ def jitserve_requests(load: float, seed: int, seconds: float) -> list[PlannedTas
     return tasks
 
 
-def slos_serve_requests(load: float, seed: int, seconds: float) -> list[PlannedTask]:
+def slos_serve_capacity_requests(load: float, seed: int, seconds: float) -> list[PlannedTask]:
     """Chats, coding and summaries, each with a deadline of its prompt and a pace (SLOs-Serve).
 
     Chats are loose in both, coding is tight in its pace, and summaries in their prompts.
@@ -142,7 +142,7 @@ def slos_serve_requests(load: float, seed: int, seconds: float) -> list[PlannedT
     return tasks
 
 
-def inferential_requests(load: float, seed: int, seconds: float) -> list[PlannedTask]:
+def inferential_capacity_requests(load: float, seed: int, seconds: float) -> list[PlannedTask]:
     """Robots that ask a policy for their next action again and again, each before it needs the next (inferential).
 
     The urgency level, which that scheduler reads, is that of the robot's period.

@@ -220,21 +220,22 @@ CAPACITY_WORKLOADS: Mapping[str, CapacityWorkload] = {
         ),
         CapacityWorkload(
             "own-qoserve", "interactive requests, and batch requests with two deadlines", 60, rival.QOSERVE_RATE,
-            600.0, rival.qoserve_requests, owner="qoserve", least_s=150.0,
+            600.0, rival.qoserve_capacity_requests, owner="qoserve", least_s=150.0,
         ),
         CapacityWorkload(
             "own-jitserve", "chats, whole answers with deadlines, applications with one deadline", 36,
-            rival.JITSERVE_RATE * (2.0 + sum(rival.STAGES) / len(rival.STAGES)) / 3.0, 600.0, rival.jitserve_requests,
+            rival.JITSERVE_RATE * (2.0 + sum(rival.STAGES) / len(rival.STAGES)) / 3.0, 600.0,
+            rival.jitserve_capacity_requests,
             owner="jitserve", least_s=150.0,
         ),
         CapacityWorkload(
             "own-slos-serve", "chats, coding and summaries with deadlines of prompts and paces", 15, rival.SLOS_RATE,
-            600.0, rival.slos_serve_requests, owner="slos-serve", least_s=120.0,
+            600.0, rival.slos_serve_capacity_requests, owner="slos-serve", least_s=120.0,
         ),
         CapacityWorkload(
             "own-inferential", "robots that ask a policy for an action again and again", rival.POLICY_ROBOTS,
             rival.POLICY_ROBOTS * sum(1.0 / period_s for period_s in rival.PERIODS_S) / len(rival.PERIODS_S), 300.0,
-            rival.inferential_requests, owner="inferential",
+            rival.inferential_capacity_requests, owner="inferential",
         ),
     )
 }  # fmt: skip

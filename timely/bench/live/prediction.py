@@ -28,7 +28,7 @@ OWN = "runs"
 """Instead of a profile's name: each run is predicted with step times fitted to its own steps."""
 
 DRIFT = "runs-with-drift"
-"""As ``OWN``, and the step times change during a run as the machine's speed did: see ``StepDrift``."""
+"""As ``OWN``, and the step times change during a run as the machine's speed did: see ``LiveStepDrift``."""
 
 DRIFT_WINDOW_S = 4.0
 """Time over which a machine's speed is averaged, seconds: some dozens of steps."""
@@ -50,7 +50,7 @@ MAX_SIGMA = 0.9
 """A simulation takes a noise below 1; a fit with larger errors predicts nothing anyway."""
 
 
-class StepDrift:
+class LiveStepDrift:
     """How a machine's speed changed during a run: measured step times over fitted ones, in windows.
 
     It is a factor of step times alone. What waits in queues, and which requests a step has, is left to the simulator.
@@ -95,7 +95,7 @@ class Predictor:
         self._runs = runs
         self._own = profile_name in (OWN, DRIFT)
         self._with_drift = profile_name == DRIFT
-        self.drifts: list[StepDrift] = []
+        self.drifts: list[LiveStepDrift] = []
         """Of the runs predicted so far."""
         self.profile = _fit_all(runs, profile_name) if self._own else load_step_profile(profile_name)
         self.admission_s = _idle_admission_s(runs)
@@ -137,7 +137,7 @@ class Predictor:
 
     def _fit_run(
         self, tasks: Sequence[PlannedTask], run: Mapping[str, Any]
-    ) -> tuple[StepTimeProfile, StepDrift | None]:
+    ) -> tuple[StepTimeProfile, LiveStepDrift | None]:
         """Step times fitted to one run, because a machine drifts between runs; and the drift in it, if asked for."""
         times, events = run["steps"], self._runs.events_of(run)
         steps = steps_from_events(events, times["since_s"], times["until_s"])
@@ -146,7 +146,7 @@ class Predictor:
         terms, errors = fit_steps(steps)
         drift = None
         if self._with_drift:
-            drift = StepDrift(steps, terms, _origin_s(tasks, events, times["since_s"]))
+            drift = LiveStepDrift(steps, terms, _origin_s(tasks, events, times["since_s"]))
             self.drifts.append(drift)
             errors = step_errors(terms, map(drift.removed_from, steps))
         return self.profile.model_copy(update={"step_s": terms, "fit_error": errors}), drift
@@ -211,7 +211,7 @@ def _simulate(
     options: ReplayOptions,
     profile: StepTimeProfile,
     speed: LearnedSpeed,
-    drift: StepDrift | None,
+    drift: LiveStepDrift | None,
 ) -> list[results.Result]:
     decode, prompts = live_benchmark_step_noise(profile)
     summaries = []

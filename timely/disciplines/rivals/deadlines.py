@@ -56,7 +56,7 @@ def prompt_due_s(table: JobTable, token_s: float) -> Floats:
     return discipline_first_action_due_s(table) - (np.maximum(1.0, table.rank) - 1.0) * token_s
 
 
-def reader_pace_s(table: JobTable) -> Floats:
+def rival_reader_pace_s(table: JobTable) -> Floats:
     """Time from a token to the next, as the request names it, seconds."""
     return np.where(np.isnan(table.pace_s), READER_TOKEN_S, table.pace_s)
 
@@ -66,7 +66,9 @@ def next_token_due_s(table: JobTable, token_s: float) -> Floats:
     first = (table.segment == 0) & ~table.plain
     later = table.output_tokens - np.maximum(1.0, table.rank) + 1.0
     due_s: Floats = discipline_first_action_due_s(table) + np.where(
-        first, -(first_tokens_left(table) - 1.0) * token_s, reader_pace_s(table) * np.maximum(0.0, later)
+        first,
+        -(first_tokens_left(table) - 1.0) * token_s,
+        rival_reader_pace_s(table) * np.maximum(0.0, later),
     )
     return due_s
 
@@ -74,4 +76,4 @@ def next_token_due_s(table: JobTable, token_s: float) -> Floats:
 def decoding_slack_s(table: JobTable, now: float, token_s: float) -> Floats:
     """Time until each row's next token is due, seconds; where that is past, its pace counts from now."""
     slack_s = next_token_due_s(table, token_s) - now
-    return np.where(slack_s > 0.0, slack_s, reader_pace_s(table))
+    return np.where(slack_s > 0.0, slack_s, rival_reader_pace_s(table))

@@ -64,7 +64,7 @@ from timely.disciplines.tardiness.job_numbers import Numbers
 from timely.disciplines.tardiness.promises import queue_prompts
 from timely.disciplines.tardiness.segment_lengths import AnswerLengths, SegmentLengths
 from timely.disciplines.tardiness.step import Step
-from timely.disciplines.tardiness.waiting_list import ArrivalOrder, WaitingList
+from timely.disciplines.tardiness.waiting_list import ArrivalOrder, RankedJobs
 
 FLAT_WEIGHT = 0.02
 """Weight of a job whose utility does not fall: it must not starve behind those that have lost everything."""
@@ -107,7 +107,7 @@ class WeightedTardiness(KeyedDiscipline):
     def __init__(self) -> None:
         self._segments = SegmentLengths()
         self._answers = AnswerLengths()
-        self._waiting = WaitingList()
+        self._waiting = RankedJobs()
         self._arrivals = ArrivalOrder()
         self._utilities = 0
         """Live jobs that are no ordinary requests."""

@@ -21,7 +21,7 @@ MAX_NEW = 64
 """Jobs that came since the order was made, beyond which it is made anew."""
 
 
-class WaitingList:
+class RankedJobs:
     """Keeps the order of waiting jobs between steps, so that a step costs the same with a thousand or ten thousand.
 
     The index of a waiting job changes slowly. A job that arrives, is evicted or gets another due time is considered at

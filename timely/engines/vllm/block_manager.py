@@ -27,7 +27,7 @@ STALLED_STEPS = 3
 """Steps in a row that refuse a chosen request, after which a parked one gives up its KV cache."""
 
 
-class BlockManager:
+class VllmBlockManager:
     """Keeps the table's view of KV blocks in line with vLLM's.
 
     Args:

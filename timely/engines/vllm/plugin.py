@@ -65,7 +65,7 @@ def _additions() -> list[tuple[Any, str, Callable[..., Any]]]:
             _when_nothing_is_held(engine._notify_idle_state_callbacks),
         ),
         (engine, "_pause_complete", _and_nothing_held(engine._pause_complete)),
-        (RequestState, "make_request_output", _keeping_account(RequestState.make_request_output)),
+        (RequestState, "make_request_output", _attach_vllm_account(RequestState.make_request_output)),
         (InputProcessor, "__init__", _before_requests(InputProcessor.__init__)),
         (InputProcessor, "process_inputs", _validating(InputProcessor.process_inputs)),
     ]
@@ -164,7 +164,7 @@ def _and_nothing_held(complete: Callable[[Any], bool]) -> Callable[[Any], bool]:
 # ---------------------------------------------------------------------- the front-end
 
 
-def _keeping_account(make: Callable[..., Any]) -> Callable[..., Any]:
+def _attach_vllm_account(make: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make)
     def make_request_output(
         self: Any,

@@ -11,7 +11,7 @@ from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import Request, RequestStatus
 
 from timely.engines.scheduler_core import Controller
-from timely.engines.vllm.block_manager import BlockManager
+from timely.engines.vllm.block_manager import VllmBlockManager
 from timely.engines.vllm.request_state import LiveRequests, RequestState
 
 POLLED_STATUSES = (RequestStatus.WAITING_FOR_REMOTE_KVS, RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR)
@@ -25,7 +25,7 @@ class Readiness:
         scheduler: vLLM's, of which the pause state is read.
     """
 
-    def __init__(self, scheduler: Any, live: LiveRequests, blocks: BlockManager) -> None:
+    def __init__(self, scheduler: Any, live: LiveRequests, blocks: VllmBlockManager) -> None:
         self._scheduler = scheduler
         self._live = live
         self._blocks = blocks

@@ -33,7 +33,7 @@ from timely.disciplines.requirements import SPECULATION, check_queue_discipline_
 from timely.engines.active_discipline import FALLBACK
 from timely.engines.scheduler_core import Controller
 from timely.engines.vllm import compatibility
-from timely.engines.vllm.block_manager import BlockManager
+from timely.engines.vllm.block_manager import VllmBlockManager
 from timely.engines.vllm.chunk_caps import ChunkCaps
 from timely.engines.vllm.control import ControlEvents
 from timely.engines.vllm.decode_slots import has_plain_blocks, skip_vllm_slots_inside_blocks
@@ -53,7 +53,7 @@ from timely.engines.vllm.resumed_plan import (
     vllm_resumed_tokens,
 )
 from timely.engines.vllm.settings import SchedulerSettings, open_vllm_journal
-from timely.engines.vllm.step_room import StepRoom
+from timely.engines.vllm.step_room import VllmStepRoom
 from timely.engines.vllm.step_timing import StepTiming, record_vllm_scheduled
 from timely.engines.vllm.token_output import (
     AppendTokens,
@@ -105,7 +105,7 @@ class TimelyScheduler(ChunkCaps):
         """vLLM's own way; in vLLM 0.32 that of its asynchronous scheduler counts placeholders down."""
         if has_plain_blocks(self):
             skip_vllm_slots_inside_blocks(self)
-        self.blocks = BlockManager(self, self.live)
+        self.blocks = VllmBlockManager(self, self.live)
         self._parking = Parking(self, self.live)
         self._readiness = Readiness(self, self.live, self.blocks)
         self._intake = RequestIntake(
@@ -127,7 +127,7 @@ class TimelyScheduler(ChunkCaps):
             int(self.vllm_config.parallel_config.data_parallel_index),
         )  # fmt: skip
         self._steps = StepTiming(ahead=self._ahead)
-        self._room = StepRoom(self, self.settings, self.live, self.blocks, self._steps)
+        self._room = VllmStepRoom(self, self.settings, self.live, self.blocks, self._steps)
         self._plan = StepPlan()
         self._plan_tokens: dict[str, int] = {}
         """Request id -> tokens in the step that is being composed."""

@@ -7,14 +7,14 @@ from vllm.v1.request import RequestStatus
 
 from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits
-from timely.engines.vllm.block_manager import BlockManager
+from timely.engines.vllm.block_manager import VllmBlockManager
 from timely.engines.vllm.encoder_inputs import EncoderInputs
 from timely.engines.vllm.request_state import LiveRequests
 from timely.engines.vllm.settings import SchedulerSettings
 from timely.engines.vllm.step_timing import StepTiming
 
 
-class StepRoom:
+class VllmStepRoom:
     """Reads the limits of the next step from vLLM's scheduler.
 
     Args:
@@ -27,7 +27,7 @@ class StepRoom:
         scheduler: Any,
         settings: SchedulerSettings,
         live: LiveRequests,
-        blocks: BlockManager,
+        blocks: VllmBlockManager,
         steps: StepTiming,
     ) -> None:
         self._scheduler = scheduler

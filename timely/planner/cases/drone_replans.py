@@ -23,7 +23,7 @@ ESCAPES = (
 """Direction of a threat, the plan that avoids it, and its bearing. Without a direction it comes from ahead."""
 
 
-def drone_escaped(reference: Scene, world: Scene) -> str:
+def drone_case_escaped(reference: Scene, world: Scene) -> str:
     """The drone ends farther from the threat and never came nearer to it."""
     if not isinstance(world, DroneWorld):
         return "no drone"
@@ -38,7 +38,7 @@ def drone_escaped(reference: Scene, world: Scene) -> str:
     return "" if end >= start + CLEARED_CM else f"only {end:.0f} cm away, {start:.0f} cm before"
 
 
-def went_around(name: str, reference: Scene, world: Scene) -> str:
+def drone_case_went_around(name: str, reference: Scene, world: Scene) -> str:
     """The drone reaches the thing, and goes aside before it goes ahead."""
     if not isinstance(world, DroneWorld) or world.visits != [name]:
         return f"did not reach {name}"
@@ -65,7 +65,7 @@ def draft_case_evasion(sampler: Sampler) -> Draft:
     name, plan, _ = _threat(sampler)
     way, aside, bearing_deg = sampler.choose(ESCAPES)
     task = drone_phrase(sampler, "comes from" if way else "comes", name, w=way)
-    trials = drone_case_trials((Thing(name, bearing_deg, CLOSE_CM),), judge=drone_escaped)
+    trials = drone_case_trials((Thing(name, bearing_deg, CLOSE_CM),), judge=drone_case_escaped)
     return Draft(task, aside or plan, trials, drone_scene(sampler, sampler.chance(0.5), name), command=False)
 
 
@@ -85,7 +85,7 @@ def draft_case_replan(sampler: Sampler) -> Draft:
         goal = sampler.phrase("blocked", x=name)
         forward = f"mf({sampler.choose((200, 300, 400))});"
         executed_text = sampler.choose(("nothing", forward + " in part"))
-        trials = drone_case_trials((Thing(name, 0.0, 400.0),), judge=partial(went_around, name))
+        trials = drone_case_trials((Thing(name, 0.0, 400.0),), judge=partial(drone_case_went_around, name))
         new = f"ml(60);mf(100);mr(60);g('{name}');"
         return _draft(sampler, f"{forward}g('{name}');", reason, executed_text, goal, new, trials, name)
     reason = sampler.phrase("lost, why", x=name)
@@ -117,7 +117,7 @@ def _draft_danger(sampler: Sampler, failed_plan: str) -> Draft:
     reason = sampler.phrase("danger, why", **slots)
     goal = sampler.phrase("danger", **slots)
     executed_text = sampler.choose(("nothing", first, f"{first} in part"))
-    trials = drone_case_trials((Thing(name, 0.0, CLOSE_CM),), judge=drone_escaped)
+    trials = drone_case_trials((Thing(name, 0.0, CLOSE_CM),), judge=drone_case_escaped)
     return _draft(sampler, failed_plan, reason, executed_text, goal, plan, trials, name)
 
 

@@ -70,7 +70,7 @@ def _name_view(bridges: Mapping[str, _RobotStop]) -> dict[str, Any]:
     return view | {"by_bridge": states} if len(states) > 1 else view
 
 
-class FleetStop:
+class ServerStopLatch:
     """The latch, its followers and the acknowledgements.
 
     Attributes:

@@ -28,7 +28,7 @@ from timely.server.prediction.prediction_queue import PredictionQueue
 from timely.server.settings import ServerSettings
 from timely.server.tasks.admission import Admission
 from timely.server.tasks.engine_client import EngineClient
-from timely.server.tasks.fleet_stop import FleetStop
+from timely.server.tasks.fleet_stop import ServerStopLatch
 from timely.server.tasks.lifecycle import TaskLifecycle
 from timely.server.tasks.permissions import (
     check_task_owner,
@@ -83,7 +83,7 @@ class TaskService:
         self.log = TaskLog(folder, clock, flush_segments=settings.flush_segments)
         self.lifecycle = TaskLifecycle(self.engine, self.tasks, self.recorder, self.log, settings, clock)
         self.fleet_stop = StopService(
-            FleetStop(clock, StopFile(settings.state_dir)),
+            ServerStopLatch(clock, StopFile(settings.state_dir)),
             self.tasks,
             self.lifecycle,
             self.recorder,

@@ -8,7 +8,7 @@ from typing import Any
 from timely.core.clock import clock_timeout
 from timely.server.access.principals import Principal
 from timely.server.settings import ServerSettings
-from timely.server.tasks.fleet_stop import FleetStop
+from timely.server.tasks.fleet_stop import ServerStopLatch
 from timely.server.tasks.lifecycle import TaskLifecycle
 from timely.server.tasks.permissions import check_task_bridge
 from timely.server.tasks.recorder import TaskRecorder
@@ -28,7 +28,7 @@ class StopService:
     Every method raises NotAllowed for a principal without a role for it, or without a robot on its list.
     """
 
-    latch: FleetStop
+    latch: ServerStopLatch
     tasks: TaskTable
     lifecycle: TaskLifecycle
     recorder: TaskRecorder

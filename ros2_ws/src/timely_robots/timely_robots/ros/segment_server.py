@@ -169,7 +169,9 @@ class GoalListener:
         self._server.call_soon(self._run, self._begin)
 
     def on_progress(self, fraction: float, elapsed_s: float, remaining_s: float) -> None:
-        self._server.call_soon(self._run, lambda handle: _feedback(handle, fraction, elapsed_s, remaining_s))
+        self._server.call_soon(
+            self._run, lambda handle: _publish_ros_feedback(handle, fraction, elapsed_s, remaining_s)
+        )
 
     def on_end(self, result: SegmentResult) -> None:
         self._server.call_soon(self._run, lambda handle: self._server.finish(handle, result))
@@ -182,12 +184,14 @@ class GoalListener:
 
     def _begin(self, handle: ServerGoalHandle) -> None:
         mark_ros_goal_executing(handle)
-        _feedback(handle, 0.0, 0.0, self._order.execution_s)
+        _publish_ros_feedback(handle, 0.0, 0.0, self._order.execution_s)
         # After the goals of other robots in this process that may have come meanwhile.
         self._server.call_soon(self._server.on_change)
 
 
-def _feedback(handle: ServerGoalHandle, fraction: float, elapsed_s: float, remaining_s: float) -> None:
+def _publish_ros_feedback(
+    handle: ServerGoalHandle, fraction: float, elapsed_s: float, remaining_s: float
+) -> None:
     if handle.is_active:
         handle.publish_feedback(
             ExecuteSegment.Feedback(progress=fraction, elapsed_s=elapsed_s, remaining_s=remaining_s)

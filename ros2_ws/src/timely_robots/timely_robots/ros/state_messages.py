@@ -82,7 +82,7 @@ def ros_driver_state_message(state: DriverState) -> RobotState:
         segment=state.executor.segment,
         progress=state.executor.progress,
         queued=state.executor.queued_segments,
-        pose=_pose(state.robot),
+        pose=_ros_pose(state.robot),
         battery=state.robot.battery,
         detail=state.detail,
         stop_id=state.stop_id,
@@ -136,7 +136,7 @@ def ros_diagnostic_status(
     )
 
 
-def _pose(status: RobotStatus) -> Pose:
+def _ros_pose(status: RobotStatus) -> Pose:
     pose = Pose()
     pose.position.x, pose.position.y, pose.position.z = status.position
     pose.orientation.x, pose.orientation.y, pose.orientation.z, pose.orientation.w = status.orientation
