@@ -124,6 +124,7 @@ def test_a_model_that_is_named_elsewhere_than_in_our_option_is_refused(tmp_path:
         (("--additional-config", '{"timely": {"discipline": "pud"}}'), "--additional-config"),
         (("--additional-config", '{"timely": {"mode": "whole"}}'), "--additional-config"),
         (("--structured-outputs-config.backend", "guidance"), "--structured-outputs-config"),
+        (("--stream-interval", "2"), "--stream-interval"),
     ],
 )
 def test_what_our_own_options_would_override_is_refused(arguments: tuple[str, ...], where: str) -> None:
