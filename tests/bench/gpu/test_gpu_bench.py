@@ -24,10 +24,18 @@ from timely.bench.gpu.model_folder import (
     write_gpu_bench_model,
 )
 from timely.bench.gpu.report import first_action_ratio, gpu_bench_prediction_error, write_gpu_page
-from timely.bench.gpu.stages import STAGES, GpuBench, GpuSettings, Stage, default_gpu_settings
+from timely.bench.gpu.stages import (
+    STAGES,
+    GpuBench,
+    GpuSettings,
+    Stage,
+    default_gpu_settings,
+    gpu_bench_stage_order,
+)
 from timely.bench.live.runs import LiveRuns
 from timely.bench.papers import plots
 from timely.bench.plain import MEASURES
+from timely.cli.bench.gpu import RUN_S
 from timely.cli.main import run_timely_command
 from timely.core.errors import InvalidInput, UnknownName
 from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
@@ -98,7 +106,7 @@ def test_stages_resume_and_respect_the_budget(tmp_path: Path, monkeypatch: pytes
                 return None
             return {"name": name}
 
-        return Stage(run, expected_s)
+        return Stage(run, expected_s, expected_s)
 
     stages = {"model": stage("first"), "calibrate": stage("second"), "live": stage("third", 1e6)}
     monkeypatch.setattr("timely.bench.gpu.stages.STAGES", stages)
@@ -112,9 +120,75 @@ def test_stages_resume_and_respect_the_budget(tmp_path: Path, monkeypatch: pytes
         GpuBench(tmp_path, settings(rounds=9), quiet)
 
 
+def test_a_stage_that_fails_keeps_only_those_that_need_it_from_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works = False
+
+    def fragile(bench: GpuBench, left_s: float) -> dict[str, Any]:
+        if not works:
+            raise RuntimeError("out of memory")
+        return {}
+
+    def good(bench: GpuBench, left_s: float) -> dict[str, Any]:
+        return {}
+
+    stages = {
+        "predict": Stage(fragile, 0.0, 0.0), "live": Stage(good, 0.0, 0.0, ("predict",)),
+        "overhead": Stage(good, 0.0, 0.0),
+    }  # fmt: skip
+    monkeypatch.setattr("timely.bench.gpu.stages.STAGES", stages)
+    bench = GpuBench(tmp_path, settings(), quiet)
+    assert bench.run(100.0) == ["predict", "live"]
+    assert bench.failures == {"predict": "RuntimeError: out of memory"}
+    assert list(bench.results()) == ["overhead"]
+    works = True
+    assert GpuBench(tmp_path, settings(), quiet).run(100.0) == []
+
+
+def test_stages_run_in_the_order_that_is_asked_for() -> None:
+    assert gpu_bench_stage_order(["plain", "live"]) == ["model", "plain", "calibrate", "predict", "live"]
+    assert gpu_bench_stage_order(list(STAGES)) == list(STAGES)
+    with pytest.raises(UnknownName, match="unknown stage 'life'"):
+        gpu_bench_stage_order(["life"])
+
+
+def test_a_long_live_stage_begins_where_a_part_of_it_fits() -> None:
+    before_s = sum(STAGES[name].expected_s for name in ("model", "calibrate", "predict"))
+    assert STAGES["live"].least_s < RUN_S - before_s <= STAGES["live"].expected_s
+
+
+def test_ordinary_requests_stop_at_the_budget_and_go_on_in_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[str, int]] = []
+    now_s = 0.0
+
+    class Servers:
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            """As ``VllmBench``."""
+
+        def run(self, server: str, seed: int) -> dict[str, float]:
+            nonlocal now_s
+            now_s += 100.0
+            ran.append((server, seed))
+            return dict.fromkeys(MEASURES.values(), 1.0)
+
+        def close(self) -> None:
+            """Nothing runs."""
+
+    monkeypatch.setattr("timely.bench.plain.VllmBench", Servers)
+    monkeypatch.setattr("timely.bench.gpu.stages.time.monotonic", lambda: now_s)
+    bench = GpuBench(tmp_path, settings(), quiet)
+    assert STAGES["plain"].run(bench, 250.0) is None
+    assert len(ran) == 2
+    assert STAGES["plain"].run(bench, 10.0) is not None
+    assert ran == [("stock", 0), ("plugged", 0), ("served", 0)]
+
+
 def test_a_call_with_a_short_budget_measures_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("timely.bench.live.engine.VllmLive", lambda folder, settings: Machine())
-    monkeypatch.setattr("timely.bench.gpu.stages.STAGES", {"live": STAGES["live"]})
+    monkeypatch.setattr("timely.bench.gpu.stages.STAGES", {"live": replace(STAGES["live"], needs=())})
     monkeypatch.setattr("timely.bench.gpu.stages.in_fresh_process", lambda work, log: work())
     bench = GpuBench(tmp_path, settings(), quiet)
     pending = [len(list(bench.runs().pending(1)))]
@@ -208,7 +282,7 @@ def test_the_page_shows_the_pictures_that_there_are(tmp_path: Path) -> None:
 
 
 def test_the_page_names_the_command_that_was_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GpuBench, "run", lambda self, budget_s: [])
+    monkeypatch.setattr(GpuBench, "run", lambda self, budget_s, names: [])
     (tmp_path / "machine.json").write_text(json.dumps(CPU))
     assert run_timely_command(["bench", "gpu", "--out", str(tmp_path), "--loads", "1"]) == 0
     text = (tmp_path / "results-gpu.md").read_text()

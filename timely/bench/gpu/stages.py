@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -137,6 +137,8 @@ class GpuBench:
         self.folder = folder
         self.settings = settings
         self.say = say
+        self.failures: dict[str, str] = {}
+        """What went wrong in a stage of the last call."""
         points = self._points()
         for load in settings.loads:
             if not points.tasks(gpu_bench_point_name(load)):
@@ -176,25 +178,39 @@ class GpuBench:
             settings.loads, settings.seconds, str(self.model), settings.arguments, settings.prompt
         )
 
-    def run(self, budget_s: float) -> list[str]:
+    def run(self, budget_s: float, names: Sequence[str] = ()) -> list[str]:
         """Run the stages that are not done, in order; returns those that are left.
 
-        No stage begins that is expected to end after the budget, but the first one always does.
+        No stage begins that is expected to end after the budget, but the first one always does. A stage that fails
+        keeps only those that need it from running.
+
+        Args:
+            names: the stages, in this order, each behind those it needs; all in their own order by default.
         """
         begin_s = time.monotonic()
-        todo = [name for name in STAGES if self.result(name) is None]
-        for number, name in enumerate(todo):
+        todo = [name for name in gpu_bench_stage_order(names or list(STAGES)) if self.result(name) is None]
+        left: list[str] = []
+        ran = False
+        for name in todo:
             left_s = budget_s - (time.monotonic() - begin_s)
-            if number and left_s < STAGES[name].expected_s:
-                return todo[number:]
+            if not set(left).isdisjoint(STAGES[name].needs) or (ran and left_s < STAGES[name].least_s):
+                left.append(name)
+                continue
+            ran = True
             self.say(f"{name} ...")
             stage_begin_s = time.monotonic()
-            value = STAGES[name].run(self, left_s)
+            try:
+                value = STAGES[name].run(self, left_s)
+            except Exception as error:  # whatever vLLM raises
+                self.failures[name] = f"{type(error).__name__}: {error}"
+                self.say(f"{name} failed: {self.failures[name]}")
+                value = None
             if value is None:
-                return todo[number:]
+                left.append(name)
+                continue
             value["wall_s"] = round(time.monotonic() - stage_begin_s, 1)
             core_write_file(self.folder / f"{name}.json", json.dumps(value, indent=1) + "\n")
-        return []
+        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +220,14 @@ class Stage:
     Attributes:
         run: with the seconds left of the budget; None if it stopped before its end.
         expected_s: how long it takes on a GPU, about, seconds.
+        least_s: so much must be left of a budget for it to begin, seconds; a part of it for one that can be cut.
+        needs: stages that come before it.
     """
 
     run: Callable[[GpuBench, float], Value | None]
     expected_s: float
+    least_s: float
+    needs: tuple[str, ...] = ()
 
 
 def in_fresh_process(function: Callable[[], Returned], *, log: Path | None = None) -> Returned:
@@ -274,7 +294,11 @@ def _overhead(bench: GpuBench, left_s: float) -> Value:
     return {"segmented_over_unsegmented": in_fresh_process(call, log=bench.log)}
 
 
-def _plain(bench: GpuBench, left_s: float) -> Value:
+class _BudgetSpent(Exception):
+    """The runs that are left belong to a further call."""
+
+
+def _plain(bench: GpuBench, left_s: float) -> Value | None:
     from timely.bench.plain import QUICK_PROMPTS, VllmBench, benchmark_plain_throughput
 
     folder = bench.folder / "plain"
@@ -284,8 +308,23 @@ def _plain(bench: GpuBench, left_s: float) -> Value:
         folder, str(bench.model), (*bench.settings.arguments, *PLAIN_ARGUMENTS), "timely",
         PLAIN_PROMPTS if gpu else QUICK_PROMPTS, keep=gpu,
     )  # fmt: skip
+    begin_s, rounds = time.monotonic(), 0
+
+    def run(server: str, seed: int) -> Mapping[str, float]:
+        # Another run takes as long as those before it; the first one always begins.
+        nonlocal rounds
+        spent_s = time.monotonic() - begin_s
+        if rounds and spent_s * (rounds + 1) / rounds > left_s:
+            raise _BudgetSpent
+        rounds += 1
+        return servers.run(server, seed)
+
     try:
-        return benchmark_plain_throughput(servers.run, PLAIN_REPETITIONS if gpu else 1, bench.say)
+        return benchmark_plain_throughput(
+            run, PLAIN_REPETITIONS if gpu else 1, bench.say, folder / "runs.json"
+        )
+    except _BudgetSpent:
+        return None
     finally:
         servers.close()
 
@@ -312,11 +351,27 @@ def measure_live_in_process(folder: Path, settings: GpuSettings, left_s: float) 
 
 
 STAGES: dict[str, Stage] = {
-    "model": Stage(_write_model, 10.0),
-    "calibrate": Stage(_calibrate, 150.0),
-    "predict": Stage(_predict, 30.0),
-    "overhead": Stage(_overhead, 60.0),
-    "live": Stage(_live, 350.0),
-    "plain": Stage(_plain, 330.0),
+    "model": Stage(_write_model, 10.0, 10.0),
+    "calibrate": Stage(_calibrate, 150.0, 150.0, ("model",)),
+    "predict": Stage(_predict, 30.0, 30.0, ("calibrate",)),
+    "live": Stage(_live, 350.0, 120.0, ("predict",)),
+    "overhead": Stage(_overhead, 60.0, 60.0, ("model",)),
+    "plain": Stage(_plain, 330.0, 150.0, ("model",)),
 }
-"""In order: the prediction is registered before the runs that it predicts."""
+"""In order of worth: the prediction is registered before the runs that it predicts."""
+
+
+def gpu_bench_stage_order(names: Sequence[str]) -> list[str]:
+    """These stages in their order, each behind those that it needs.
+
+    Raises:
+        UnknownName: there is no such stage.
+    """
+    order: list[str] = []
+    for name in names:
+        if name not in STAGES:
+            raise UnknownName("stage", name, STAGES, where="--stages")
+        for stage in (*gpu_bench_stage_order(STAGES[name].needs), name):
+            if stage not in order:
+                order.append(stage)
+    return order

@@ -15,7 +15,7 @@ from timely.cli.bench.options import (
     split_cli_names,
 )
 from timely.cli.output import JsonFile, write_cli_json
-from timely.core.errors import InvalidInput
+from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.files import core_read_json, core_write_file
 
 RUN_S = 540.0
@@ -36,6 +36,13 @@ def command(
         float,
         typer.Option(min=1, metavar="SECONDS", help="Stop after so long; exit code 75, to be run again."),
     ] = RUN_S,
+    stages: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="The stages to run, in this order, comma-separated; what each needs comes first.",
+        ),
+    ] = "",
     page: Annotated[
         Path | None, typer.Option(metavar="FILE.md", help="The page; FOLDER/results-gpu.md unless given.")
     ] = None,
@@ -55,20 +62,29 @@ def command(
         GpuBench,
         check_gpu_machine,
         default_gpu_settings,
+        gpu_bench_stage_order,
         in_fresh_process,
     )
+
+    order = gpu_bench_stage_order(split_cli_names(stages) or list(STAGES))
 
     machine_file = out / "machine.json"
     machine = core_read_json(machine_file) if machine_file.exists() else in_fresh_process(check_gpu_machine)
     settings = default_gpu_settings(machine, size, _parse_loads(loads))
     if dry:
-        stages = {name: stage.expected_s for name, stage in STAGES.items()}
-        write_cli_json(json_file, {"machine": machine, "settings": asdict(settings), "expected_s": stages})
-        print_cli_progress(f"{machine['name']}: model {settings.size}, {sum(stages.values()):.0f} s in all")
+        expected_s = {name: STAGES[name].expected_s for name in order}
+        write_cli_json(
+            json_file, {"machine": machine, "settings": asdict(settings), "expected_s": expected_s}
+        )
+        for name, seconds in expected_s.items():
+            print_cli_progress(f"{name}: {seconds:.0f} s")
+        print_cli_progress(
+            f"{machine['name']}: model {settings.size}, {sum(expected_s.values()):.0f} s in all"
+        )
         return 0
     bench = GpuBench(out, settings, print_cli_progress)
     core_write_file(machine_file, json.dumps(machine, indent=1) + "\n")
-    left = bench.run(budget)
+    left = bench.run(budget, order)
     results = bench.results()
     write_gpu_page(
         page or out / "results-gpu.md", machine, asdict(settings), results,
@@ -79,6 +95,10 @@ def command(
     )
     if left:
         print_cli_progress(f"timely: left are {', '.join(left)}; the same command goes on.")
+    if bench.failures:
+        raise EngineFailed(
+            "; ".join(f"{name}: {error}" for name, error in bench.failures.items()), where="gpu"
+        )
     return TRY_AGAIN if left else 0
 
 
