@@ -77,12 +77,62 @@ def test_the_stop_is_latched_until_an_operator_resets_it(served: Fleet) -> None:
         assert timely.task(task_id)["outcome"] == "cancelled"
         with pytest.raises(Conflict, match="stopped"):
             timely.submit("short", skill_set="tiny-drone")
-        again = timely.stop_fleet(deadline_s=0.0)
-        assert again["stop_id"] == outcome["stop_id"]
         assert timely.reset_stop()["stop_id"] == outcome["stop_id"]
         with pytest.raises(Conflict):
             timely.reset_stop()
         timely.submit("short", skill_set="tiny-drone").close()
+
+
+def test_a_reset_that_comes_late_releases_no_later_stop(served: Fleet) -> None:
+    with client(served) as timely:
+        earlier = timely.stop_fleet("a drill", deadline_s=0.0)["stop_id"]
+        later = timely.stop_fleet("smoke", deadline_s=0.0)["stop_id"]
+        assert later != earlier
+        with pytest.raises(Conflict, match=f"{later}.*smoke") as refusal:
+            timely.reset_stop(earlier)
+        assert (refusal.value.where, timely.stop_state()["stop_id"]) == ("stop_id", later)
+        assert timely.reset_stop(later)["stop_id"] == later
+        with pytest.raises(Conflict, match="no stop is latched"):
+            timely.reset_stop(later)
+
+
+def test_a_stop_is_answered_with_its_own_id_when_another_comes_meanwhile(served: Fleet) -> None:
+    """Its sender may reset what it has decided itself, and must look at the other stop before."""
+    answers: list[dict[str, Any]] = []
+    with client(served) as timely, client(served) as bridge:
+        orders = bridge.stop_orders(["drone-1"])
+        next(orders)
+        stopping = threading.Thread(target=lambda: answers.append(timely.stop_fleet("a drill")))
+        stopping.start()
+        earlier = next(orders).stop_id
+        later = bridge.stop_fleet("smoke", deadline_s=0.0)["stop_id"]
+        served.run_for(2.1)
+        stopping.join(WAIT_S)
+        assert (answers[0]["stop_id"], timely.stop_state()["stop_id"]) == (earlier, later)
+        assert earlier != later
+        orders.close()
+
+
+@pytest.mark.parametrize("content", [{"stop_id": ""}, {"stop_id": 1}, {"reason": "x"}])
+def test_a_reset_that_cannot_be_understood_releases_nothing(served: Fleet, content: object) -> None:
+    with client(served) as timely:
+        timely.stop_fleet(deadline_s=0.0)
+        assert served.http.post("/v1/stop/reset", json=content).status_code == 422
+        assert timely.stop_state()["stopped"]
+        assert served.http.post("/v1/stop/reset", json={}).json()["reset"]
+
+
+def test_a_bridge_that_missed_a_stop_hears_that_the_reset_releases_its_own_too(served: Fleet) -> None:
+    with client(served) as timely, client(served) as bridge:
+        first = timely.stop_fleet(deadline_s=0.0)["stop_id"]
+        follow(bridge, "drone-1")
+        second = timely.stop_fleet(deadline_s=0.0)["stop_id"]
+        timely.reset_stop()
+        third = timely.stop_fleet(deadline_s=0.0)["stop_id"]
+        timely.reset_stop()
+        orders = bridge.stop_orders(["drone-1"])
+        assert next(orders) == StopOrder("reset", third, stop_ids=(first, second, third))
+        orders.close()
 
 
 def test_the_stop_ends_a_plan_in_execution_too(served: Fleet) -> None:
@@ -125,7 +175,7 @@ def test_a_bridge_that_returns_gets_the_stop_first(served: Fleet) -> None:
         assert timely.stop_state()["robots"]["drone-9"]["state"] == "unknown"
         bridge.acknowledge_stop(stop_id, "drone-9", "at_rest")
         timely.reset_stop()
-        assert next(orders) == StopOrder("reset", stop_id)
+        assert next(orders) == StopOrder("reset", stop_id, stop_ids=(stop_id,))
         with pytest.raises(Conflict):
             bridge.acknowledge_stop(stop_id, "drone-9", "at_rest")
         orders.close()
@@ -153,10 +203,10 @@ def test_every_stop_awaits_every_robot_again(served: Fleet) -> None:
         assert timely.stop_state()["success"]
         again = timely.stop_fleet(deadline_s=0.0)
         assert (again["robots"]["drone-1"]["state"], again["success"]) == ("unknown", False)
-        with pytest.raises(NotAllowed, match="stream_token"):
+        with pytest.raises(Conflict, match="stop"):
             bridge.acknowledge_stop(stop_id, "drone-1", "at_rest")  # of the stop before
-        assert next(orders) == StopOrder("stop", stop_id)
-        bridge.acknowledge_stop(stop_id, "drone-1", "at_rest")
+        assert next(orders) == StopOrder("stop", again["stop_id"])
+        bridge.acknowledge_stop(again["stop_id"], "drone-1", "at_rest")
         assert timely.stop_state()["success"]
         orders.close()
 
@@ -384,7 +434,7 @@ def test_a_late_acknowledgement_of_a_bridge_with_an_operators_token_is_of_its_st
         stop_id = bridge.stop_fleet(deadline_s=0.0)["stop_id"]
         next(orders)
         bridge.stop_fleet(deadline_s=0.0)
-        with pytest.raises(NotAllowed, match="stream_token"):
+        with pytest.raises(Conflict, match="stop_id"):
             bridge.acknowledge_stop(stop_id, "drone-1", "at_rest")
         orders.close()
 

@@ -147,7 +147,8 @@ class Endpoints(Generic[Result]):
     def stop_fleet(self, reason: str = "", *, deadline_s: float = 2.0) -> Result:
         """Stop every robot and wait for the bridges' acknowledgements.
 
-        Returns ``success`` and, under ``robots``, each robot's ``state``: ``halted``, ``at_rest`` or ``unknown``.
+        Returns ``success``, the ``stop_id`` of this stop for ``reset_stop`` and, under ``robots``, each robot's
+        ``state``: ``halted``, ``at_rest`` or ``unknown``.
 
         Raises:
             NotAllowed: the principal has no role for that.
@@ -159,14 +160,19 @@ class Endpoints(Generic[Result]):
         """The latched stop with every robot's state."""
         return self._connection.request("GET", "/v1/stop")
 
-    def reset_stop(self) -> Result:
+    def reset_stop(self, stop_id: str | None = None) -> Result:
         """Release the latched stop. A lost answer is not asked for again: another stop may have come meanwhile.
 
+        Args:
+            stop_id: of the stop to release, as ``stop_fleet`` or ``stop_state`` gave it. None releases any, also one
+                that came while the request was on its way.
+
         Raises:
-            NotAllowed: the principal is no operator. Conflict: no stop is latched.
+            NotAllowed: the principal is no operator. Conflict: another stop, or none, is latched.
             EngineFailed: no server, or its answer was lost; ``stop_state`` tells which.
         """
-        return self._connection.request("POST", "/v1/stop/reset", repeatable=False)
+        body = None if stop_id is None else {"stop_id": stop_id}
+        return self._connection.request("POST", "/v1/stop/reset", json=body, repeatable=False)
 
     def acknowledge_stop(
         self,

@@ -189,11 +189,13 @@ class StopOrder:
     Attributes:
         kind: ``stop``: halt every robot and keep it halted. ``reset``: release the stop of this id. ``clear``: the
             server has none latched; a bridge that has one keeps it.
+        stop_ids: of a reset: the stops that it releases, the latest last. A bridge may have missed the last.
     """
 
     kind: Literal["stop", "reset", "clear"]
     stop_id: str = ""
     reason: str = ""
+    stop_ids: tuple[str, ...] = ()
 
 
 def client_stop_order(event: ServerEvent) -> StopOrder | None:
@@ -201,4 +203,7 @@ def client_stop_order(event: ServerEvent) -> StopOrder | None:
     if event.name not in ("stop", "reset", "clear"):
         return None
     kind: Literal["stop", "reset", "clear"] = event.name  # type: ignore[assignment]
-    return StopOrder(kind, str(event.data.get("stop_id", "")), str(event.data.get("reason", "")))
+    stop_id = str(event.data.get("stop_id", ""))
+    # Earlier servers name the last stop alone.
+    ids = event.data.get("stop_ids", [stop_id]) if kind == "reset" else ()
+    return StopOrder(kind, stop_id, str(event.data.get("reason", "")), tuple(map(str, ids)))

@@ -32,6 +32,11 @@ from timely.server.server_thread import ServerThread
 class Order:
     kind: str
     stop_id: str = ""
+    earlier_ids: tuple[str, ...] = ()
+
+    @property
+    def stop_ids(self) -> tuple[str, ...]:
+        return (*self.earlier_ids, self.stop_id)
 
 
 class Server:
@@ -61,20 +66,27 @@ class Server:
 class Fleet:
     def __init__(self) -> None:
         self.states = {"drone1": "halted", "arm1": "unknown"}
-        self.resets, self.server_stop = 0, ""
+        self.resets, self.server_stop, self.stop_id = 0, "", ""
         self.latch = StopLatch(DiskThread("fake"))
         self.answers = threading.Event()
         """Set while resets return."""
         self.answers.set()
+        self.begins = threading.Event()
+        """Set while resets begin."""
+        self.begins.set()
 
     def stop(
-        self, deadline_s: float, *, until_at_rest: bool = False, by_server: bool = False
+        self, deadline_s: float, *, stop_id: str = "", until_at_rest: bool = False, by_server: bool = False
     ) -> dict[str, str]:
+        self.stop_id = stop_id or "own"
         self.latch.put(True, own=not by_server)
         return dict(self.states)
 
-    def reset(self, *, by_server: bool = False) -> dict[str, str]:
+    def reset(self, *, stop_id: str = "", by_server: bool = False) -> dict[str, str]:
+        self.begins.wait(LIMIT_S)
         self.resets += 1
+        if stop_id not in ("", self.stop_id):
+            return dict.fromkeys(self.states, "the fleet was stopped again")
         self.latch.put(False)
         self.answers.wait(LIMIT_S)
         return {}
@@ -140,6 +152,48 @@ async def test_a_reset_of_another_stop_changes_nothing() -> None:
         await asyncio.gather(following, return_exceptions=True)
 
 
+@pytest.mark.parametrize("by_server", [True, False])
+async def test_a_reset_whose_thread_is_late_releases_no_later_stop(by_server: bool) -> None:
+    server, fleet = Server(), Fleet()
+    fleet.begins.clear()
+    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
+    try:
+        server.latched = "stop-1"
+        server.orders.put_nowait(Order("stop", "stop-1"))
+        await until(lambda: server.states)
+        server.orders.put_nowait(Order("reset", "stop-1"))
+        await until(server.orders.empty)
+        await until(lambda: any(one.name == "server stop call" for one in threading.enumerate()))
+        if by_server:
+            server.orders.put_nowait(Order("stop", "stop-2"))
+            await until(lambda: fleet.stop_id == "stop-2")
+        else:
+            fleet.stop(1.0)
+        fleet.begins.set()
+        await until(lambda: fleet.resets)
+        assert fleet.latch.set
+    finally:
+        fleet.begins.set()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_reset_releases_a_bridge_that_missed_the_stops_after_its_own() -> None:
+    server, fleet = Server(), Fleet()
+    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
+    try:
+        server.latched = "stop-1"
+        server.orders.put_nowait(Order("stop", "stop-1"))
+        await until(lambda: server.states)
+        server.orders.put_nowait(Order("reset", "stop-3", ("stop-2",)))
+        server.orders.put_nowait(Order("reset", "stop-3", ("stop-1", "stop-2")))
+        await until(lambda: fleet.resets and not fleet.latch.set)
+        assert fleet.resets == 1
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
 async def test_a_reset_of_the_server_leaves_a_stop_that_was_made_here(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -166,7 +220,7 @@ async def test_a_reset_of_the_server_leaves_a_stop_that_was_made_here(
 async def test_a_reset_that_a_driver_holds_up_does_not_delay_the_next_stop() -> None:
     server, fleet = Server(), Fleet()
     fleet.answers.clear()
-    fleet.server_stop = "stop-1"
+    fleet.server_stop = fleet.stop_id = "stop-1"
     following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
     try:
         server.orders.put_nowait(Order("reset", "stop-1"))
@@ -183,7 +237,7 @@ async def test_a_reset_that_a_driver_holds_up_does_not_delay_the_next_stop() -> 
 async def test_stops_that_wait_for_a_driver_hold_up_no_further_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     server, fleet, driver_answers, stops = Server(), Fleet(), threading.Event(), list[float]()
 
-    def stop(deadline_s: float, **_: bool) -> dict[str, str]:
+    def stop(deadline_s: float, **_: object) -> dict[str, str]:
         stops.append(deadline_s)
         driver_answers.wait(LIMIT_S)
         return dict(fleet.states)

@@ -12,7 +12,13 @@ from timely.server.http.bodies import body_schema, read_body
 from timely.server.http.body_limit import CLOSE, UNUSABLE_BODY
 from timely.server.http.request_state import Caller, Service
 from timely.server.http.sse import EVENTS, StopEvents
-from timely.server.tasks.request import BRIDGE_PATTERN, LABEL_PATTERN, AcknowledgementBody, StopBody
+from timely.server.tasks.request import (
+    BRIDGE_PATTERN,
+    LABEL_PATTERN,
+    AcknowledgementBody,
+    ResetBody,
+    StopBody,
+)
 
 Agents = Annotated[
     list[Annotated[str, Field(min_length=1, pattern=LABEL_PATTERN)]],
@@ -30,7 +36,8 @@ router = APIRouter(prefix="/v1/stop", tags=["stop"])
 async def stop(request: Request, service: Service, caller: Caller) -> JSONResponse:
     """Stop every robot. The response has each robot's state: ``halted``, ``at_rest``, or ``unknown`` without an
     acknowledgement in time. ``success`` needs at least one robot and none that is unknown. A stop needs no body, and
-    one that cannot be used stops the robots all the same: ``ignored`` says why."""
+    one that cannot be used stops the robots all the same: ``ignored`` says why. ``stop_id`` names this stop, also where
+    a later one is latched already."""
     body, ignored = StopBody(), request.scope.get(UNUSABLE_BODY)
     headers = CLOSE if ignored else None
     try:
@@ -48,10 +55,12 @@ async def show(service: Service, caller: Caller) -> JSONResponse:
     return JSONResponse(service.fleet_stop.view(caller))
 
 
-@router.post("/reset")
-async def reset(service: Service, caller: Caller) -> JSONResponse:
-    """Release the latched stop. Bridges and drivers keep their own latches until they hear of the reset."""
-    return JSONResponse(await service.fleet_stop.reset(caller))
+@router.post("/reset", openapi_extra=body_schema(ResetBody, required=False))
+async def reset(request: Request, service: Service, caller: Caller) -> JSONResponse:
+    """Release the latched stop. With ``stop_id`` it is refused with 409 where a later stop is latched, so a reset that
+    the network delays releases none. Bridges and drivers keep their own latches until they hear of the reset."""
+    body = await read_body(request, ResetBody) if await request.body() else ResetBody()
+    return JSONResponse(await service.fleet_stop.reset(caller, body.stop_id))
 
 
 @router.delete("/robots")
@@ -64,8 +73,8 @@ async def remove(service: Service, caller: Caller, agent: Agents) -> JSONRespons
 @router.get("/events", response_class=Response, responses=EVENTS)
 async def events(service: Service, caller: Caller, agent: Agents, bridge: Bridge = "") -> Response:
     """Follow the stop as a bridge: ``stop``, ``reset`` or ``clear``, the present state first. The server expects
-    an acknowledgement of every robot named here, also after the stream has ended. The first event
-    and each stop have the ``stream_token``, which proves acknowledgements of this bridge's robots."""
+    an acknowledgement of every robot named here, also after the stream has ended. Each event has the
+    ``stream_token``, which proves acknowledgements of this bridge's robots."""
     service.fleet_stop.admit_follower(caller, agent)
     return StopEvents(service, caller.name, agent, bridge)
 

@@ -7,6 +7,7 @@ without an acknowledgement is ``unknown``: it may be moving.
 import asyncio
 import logging
 import secrets
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,10 @@ log = logging.getLogger(__name__)
 
 Acknowledgement = Literal["halted", "at_rest", "unknown"]
 """``halted``: the driver latched the stop and gave the halt command. ``at_rest``: the robot was seen at rest."""
+
+
+MAX_RELEASED_IDS = 64
+"""A reset names so many of the latest stops: a bridge may have missed those after its own."""
 
 
 @dataclass(slots=True)
@@ -83,6 +88,7 @@ class ServerStopLatch:
         self._file = file
         self._disk = SavedState(self._snapshot, "the state of the stop")
         self._stop: _Stop | None = None
+        self._stop_ids: deque[str] = deque(maxlen=MAX_RELEASED_IDS)
         self._followers = StopFollowers()
         self._sequence = 0
         self._last: tuple[str, dict[str, Any]] = ("clear", {})
@@ -96,17 +102,16 @@ class ServerStopLatch:
     def latch(self, reason: str, principal: str, agents: Iterable[str]) -> str:
         """Latch the stop and send it to every follower; returns its id.
 
-        A further stop sends the latched one again and awaits every robot again: an earlier state may have changed.
+        A further stop has another id and awaits every robot again: an acknowledgement or a reset on its way is of
+        the stop before.
         """
+        stop_id, now_s = f"stop-{secrets.token_hex(8)}", self._clock.now()
         stop = self._stop
         if stop is None:
-            stop = _Stop(f"stop-{secrets.token_hex(8)}", reason, principal, self._clock.now())
-            self._stop = stop
+            stop = self._stop = _Stop(stop_id, reason, principal, now_s)
         else:
-            stop.reason = reason or stop.reason
-            # An acknowledgement on its way is of the stop before.
-            self._followers.renew_tokens()
-        stop.sent_s = self._clock.now()
+            stop.stop_id, stop.reason, stop.sent_s = stop_id, reason or stop.reason, now_s
+        self._stop_ids.append(stop_id)
         stop.expect({*self.roster.robots, *stop.robots})
         stop.expect_agents({agent for agent in agents if agent})
         self._publish("stop", {"stop_id": stop.stop_id, "reason": stop.reason})
@@ -119,6 +124,7 @@ class ServerStopLatch:
         if saved_stop is None:
             return
         self._stop = _Stop(saved_stop.stop_id, saved_stop.reason, saved_stop.principal, self._clock.now())
+        self._stop_ids.append(saved_stop.stop_id)
         self._stop.expect(self.roster.robots)
         self._stop.expect_agents(saved_stop.robots)
         self._disk.is_saved = True
@@ -212,17 +218,26 @@ class ServerStopLatch:
         stop.robots[robot] = _RobotStop(state, detail, round(self._clock.now() - stop.sent_s, 6))
         self._acknowledged.set()
 
-    def reset(self) -> str:
+    def reset(self, stop_id: str | None = None) -> str:
         """Release the latch and tell every follower; returns the id of the stop.
 
+        Args:
+            stop_id: of the stop to release; None: any.
+
         Raises:
-            Conflict: no stop is latched.
+            Conflict: another stop, or none, is latched.
         """
-        if self._stop is None:
+        stop = self._stop
+        if stop is None:
             raise Conflict("no stop is latched", where="stop")
-        stop_id, self._stop = self._stop.stop_id, None
-        self._publish("reset", {"stop_id": stop_id})
-        return stop_id
+        if stop_id not in (None, stop.stop_id):
+            raise Conflict(
+                f"{stop_id!r} is not the latched stop, which is {stop.stop_id!r}: {stop.reason or 'no reason given'}",
+                where="stop_id",
+            )
+        self._stop = None
+        self._publish("reset", {"stop_id": stop.stop_id, "stop_ids": list(self._stop_ids)})
+        return stop.stop_id
 
     async def remove(self, agents: Sequence[str]) -> tuple[list[str], bool]:
         """Expect robots of these names no longer, but for those that a bridge follows the stop for.
@@ -262,7 +277,7 @@ class ServerStopLatch:
         follower = self._followers.find(token)
         if follower is None or (robot := BridgeRobot(agent, follower.bridge)) not in follower.robots:
             raise NotAllowed(
-                "send the latest stream_token of your stream of /v1/stop/events with this robot",
+                "send the stream_token of your open stream of /v1/stop/events with this robot",
                 where="stream_token",
             )
         return robot
@@ -286,17 +301,15 @@ class ServerStopLatch:
     async def events(self, follower: StopFollower, keepalive_s: float) -> AsyncGenerator[bytes, None]:
         """The latest event at once, then every further one; a comment after each silence.
 
-        The first event has the token of the stream, and so has each stop, since a stop renews it.
+        Each has the token of the stream.
         """
         sent_sequence = -1
         while not follower.displaced:
             follower.wake.clear()
             if sent_sequence != self._sequence:
                 name, data = self._last
-                if sent_sequence < 0 or name == "stop":
-                    data = data | {"stream_token": follower.token}
                 sent_sequence = self._sequence
-                yield server_task_event_bytes(sent_sequence, name, data)
+                yield server_task_event_bytes(sent_sequence, name, data | {"stream_token": follower.token})
                 continue
             try:
                 async with asyncio.timeout(keepalive_s):

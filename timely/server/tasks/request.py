@@ -292,6 +292,17 @@ class StopBody(BaseModel):
     ] = 2.0
 
 
+class ResetBody(BaseModel):
+    """The body of ``POST /v1/stop/reset``."""
+
+    model_config = STRICT
+
+    stop_id: Annotated[
+        str | None,
+        Field(pattern=ID_PATTERN, description="releases this stop and no later one; without it, any"),
+    ] = None
+
+
 class AcknowledgementBody(BaseModel):
     """The body of ``POST /v1/stop/acknowledgements``: what a bridge says of one stopped robot."""
 
@@ -301,9 +312,7 @@ class AcknowledgementBody(BaseModel):
     agent: Annotated[str, Field(min_length=1, pattern=LABEL_PATTERN)]
     state: Literal["halted", "at_rest", "unknown"]
     detail: Annotated[str, Field(max_length=MAX_REASON_CHARS)] = ""
-    stream_token: Annotated[
-        str, Field(max_length=64, description="the latest of a stream with this robot")
-    ] = ""
+    stream_token: Annotated[str, Field(max_length=64, description="of an open stream with this robot")] = ""
     bridge: Annotated[
         str | None,
         Field(

@@ -15,23 +15,19 @@ MAX_STREAMS = 512
 MAX_PRINCIPAL_STREAMS = 128
 
 
-def _new_token() -> str:
-    return secrets.token_urlsafe(24)
-
-
 @dataclass(slots=True, eq=False)
 class StopFollower:
     """One stream.
 
     Attributes:
-        token: proves that an acknowledgement comes from the reader of this stream, and is of the latest stop.
+        token: proves that an acknowledgement comes from the reader of this stream.
         displaced: the stream ends, because a newer one took its place.
     """
 
     principal: str
     bridge: str
     robots: frozenset[BridgeRobot]
-    token: str = field(default_factory=_new_token)
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     displaced: bool = False
 
@@ -76,13 +72,6 @@ class StopFollowers:
 
     def find(self, token: str) -> StopFollower | None:
         return self._by_token.get(token)
-
-    def renew_tokens(self) -> None:
-        """Make every token sent so far invalid."""
-        followers = list(self._by_token.values())
-        for follower in followers:
-            follower.token = _new_token()
-        self._by_token = {follower.token: follower for follower in followers}
 
     def wake(self) -> None:
         """There is something to send to all."""

@@ -37,7 +37,8 @@ class StopService:
     async def stop(self, principal: Principal, reason: str, deadline_s: float) -> dict[str, Any]:
         """Stop every robot: latch the stop, end all tasks, wait for the bridges' acknowledgements.
 
-        Returns each robot's state; a robot without an acknowledgement in time is ``unknown``.
+        Returns each robot's state; a robot without an acknowledgement in time is ``unknown``. ``stop_id`` is that of
+        this request: its sender may not know of a stop that came meanwhile, and a reset must not release that one.
         """
         with self.recorder.audit_outcome(principal, "stop", "fleet"):
             principal.require("operator", "robot", action="stop the fleet")
@@ -52,7 +53,7 @@ class StopService:
         await self.latch.wait_for_answers(min(deadline_s, self.settings.max_stop_deadline_s))
         async with clock_timeout(ENDING_S):
             await asyncio.shield(ends)
-        return self.latch.view()
+        return {**self.latch.view(), "stop_id": stop_id}
 
     def view(self, principal: Principal) -> dict[str, Any]:
         """The latched stop with every robot's state."""
@@ -82,17 +83,17 @@ class StopService:
         fields = body.model_dump(exclude={"stream_token"})
         self.recorder.note("stop_acknowledged", **(fields | {"bridge": robot.bridge}))
 
-    async def reset(self, principal: Principal) -> dict[str, Any]:
-        """Release the latched stop; bridges may then release theirs.
+    async def reset(self, principal: Principal, stop_id: str | None = None) -> dict[str, Any]:
+        """Release the latched stop, if it is the one named; bridges may then release theirs.
 
         ``saved`` is false where the disk keeps nothing or refuses; then a restart may latch the stop again.
 
         Raises:
-            Conflict: no stop is latched.
+            Conflict: another stop, or none, is latched.
         """
         with self.recorder.audit_outcome(principal, "reset", "fleet"):
             principal.require("operator", action="reset the stop")
-            stop_id = self.latch.reset()
+            stop_id = self.latch.reset(stop_id)
         self.recorder.note("stop_reset", stop_id=stop_id, principal=principal.name)
         return {"stop_id": stop_id, "reset": True, "saved": await self.latch.save()}
 

@@ -21,7 +21,7 @@ RETRY_S = 5.0
 
 
 class ServerStop:
-    """One follower. A ``reset`` of the server ends the stop that it names, and no other.
+    """One follower. A ``reset`` of the server ends the stops that it names, and no other.
 
     A stream that is opened again begins with the last reset, and the fleet may have been stopped otherwise since. A
     server without a stop (``clear``) changes nothing.
@@ -48,13 +48,15 @@ class ServerStop:
                         if order.kind == "stop":
                             self._fleet.server_stop = order.stop_id
                             following = asyncio.create_task(self._stop(order.stop_id), name="server stop")
-                        elif order.kind == "reset" and order.stop_id == self._fleet.server_stop:
+                        elif order.kind == "reset" and self._fleet.server_stop in order.stop_ids:
                             if self._fleet.latch.own:
                                 log.warning("the fleet stays stopped: it was also stopped here; call ~/reset")
                                 self._fleet.server_stop = ""
                                 continue
                             # A driver that does not answer must not delay the next stop.
-                            following = asyncio.create_task(self._reset(), name="server reset")
+                            following = asyncio.create_task(
+                                self._reset(self._fleet.server_stop), name="server reset"
+                            )
                 except TimelyError as error:
                     if str(error) != refusal:  # It is tried again every few seconds, perhaps for days.
                         log.warning("the server does not let the bridge follow its stop: %s", error)
@@ -83,14 +85,17 @@ class ServerStop:
             work()  # it holds up this loop, but no stop at all is worse
         return await asyncio.wrap_future(answer)
 
-    async def _reset(self) -> None:
-        if complaints := await self._call(self._fleet.reset, by_server=True):
+    async def _reset(self, stop_id: str) -> None:
+        """Release that stop: a later one may overtake this call."""
+        if complaints := await self._call(self._fleet.reset, stop_id=stop_id, by_server=True):
             log.warning("drivers that were not reset: %s", complaints)
 
     async def _stop(self, stop_id: str) -> None:
         """Stop the fleet; acknowledge every robot, and each later change, until the stop is no longer latched."""
         try:
-            outcomes = await self._call(self._fleet.stop, deadline_s=ANSWER_S, by_server=True)
+            outcomes = await self._call(
+                self._fleet.stop, deadline_s=ANSWER_S, stop_id=stop_id, by_server=True
+            )
         except Exception:
             log.exception("the stop of the fleet is not known to have reached every driver, and is repeated")
             outcomes = self._fleet.outcomes()
