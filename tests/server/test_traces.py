@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,6 +80,22 @@ def test_a_task_is_a_span_below_its_clients_with_its_segments_inside() -> None:
     values = {pair.key: pair.value for pair in task.attributes}
     assert values["timely.agent"].string_value == "drone-1"
     assert values["timely.outcome"].string_value == "complete"
+
+
+@pytest.mark.parametrize("trace_id", [TRACE, None])
+def test_the_event_log_joins_a_task_and_its_trace(tmp_path: Path, trace_id: str | None) -> None:
+    log = tmp_path / "events.jsonl"
+    headers = {"traceparent": f"00-{trace_id}-{PARENT}-01"} if trace_id else {}
+    with (
+        fleet(event_log=log) as served,
+        served.http.stream("POST", "/v1/tasks", json=body(), headers=headers) as response,
+    ):
+        reader = Reader(response)
+        reader.next()
+        served.run_for(200.0)
+        reader.rest()
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["trace_id"] for line in lines if line["event"] == "task"] == [trace_id]
 
 
 def test_a_task_without_a_trace_begins_one() -> None:

@@ -8,7 +8,8 @@ fields:
   ``mode``. In a file that was begun in the midst of a run: ``continues`` (true), and ``t_s`` goes on.
 - ``task``, on admission: ``agent``, ``app``, ``robot``, ``skill_set``, ``task``, ``scene``, ``history``, ``replans``
   (the task it replaces), ``tuf`` (``ert_s``, ``alpha``, ``beta``), ``urgency`` (null or 0..4), ``priority``,
-  ``network_s``. As the request has them also ``app_requests``, ``max_tokens`` and ``expected_tokens``.
+  ``network_s``. As the request has them also ``app_requests``, ``max_tokens`` and ``expected_tokens``. The
+  ``trace_id`` is that of the request's ``traceparent``, or null.
 - ``segment``, on release: ``index``, ``text``, ``tokens``, ``ready_s`` (end of its generation, as ``t_s``),
   ``execution_s`` (expected), ``blocking``.
 - ``report``, for news only: ``segment``, ``kind`` and the other fields of ``ExecutionReport``.
