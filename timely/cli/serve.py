@@ -334,14 +334,19 @@ def _state_folder(folder: Path | None, port: int) -> Path | None:
     """The given folder, else that of a server that has a port of its own: a free port is another one next time.
 
     Raises:
-        InvalidInput: the folder was named, and takes no files.
+        InvalidInput: the folder was named, and takes no files. None was named, and the user has no home folder.
     """
     if folder is None and port == 0:
         return None
     named_folder = os.environ.get(STATE_DIR_VARIABLE)
     is_named = folder is not None or bool(named_folder)
     if folder is None:
-        folder = Path(named_folder or DEFAULT_STATE_DIR).expanduser() / f"server-{port}"
+        try:
+            folder = Path(named_folder or DEFAULT_STATE_DIR).expanduser() / f"server-{port}"
+        except RuntimeError as error:
+            raise InvalidInput(
+                f"the user has no home folder: name a folder ({error})", where="--state-dir"
+            ) from error
     if is_named:
         check_folder_writable(folder)
     return folder

@@ -8,14 +8,30 @@ from typing import Any
 
 import pytest
 from timely_robots import driver_store as driver_store_module
-from timely_robots.driver_parameters import STATE_DIR_VARIABLE
+from timely_robots.driver_parameters import STATE_DIR_VARIABLE, default_state_dir
 from timely_robots.driver_store import DriverStore
 from timely_robots.ros.driver_settings import driver_store
 
+from timely.cli import serve
 from timely.core.errors import InvalidInput
 from timely.core.files import core_write_file
 
 WAIT_S = 20.0
+
+
+def test_a_user_without_a_home_folder_must_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user is a number."""
+
+    def refuse(user: int) -> None:
+        raise KeyError(user)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv(STATE_DIR_VARIABLE, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", refuse)
+    with pytest.raises(InvalidInput, match=STATE_DIR_VARIABLE):
+        default_state_dir()
+    with pytest.raises(InvalidInput, match="--state-dir"):
+        serve._state_folder(None, 8000)
 
 
 @pytest.mark.parametrize(

@@ -275,7 +275,7 @@ class BridgeNode(ManagedNode):
             return read_bridge_identity(
                 default_state_dir() / "bridges" / f"{self.context.get_domain_id()}{name}"
             )
-        except OSError as error:
+        except (OSError, TimelyError) as error:
             self.get_logger().warning(f"the bridge has no identity: {error}")
             return ""
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from timely.core import cpu_latency
-from timely.core.errors import UnknownName
+from timely.core.errors import InvalidInput, UnknownName
 from timely_robots.operators import PRINCIPALS_VARIABLE
 from timely_robots.robot import Setting
 
@@ -47,5 +47,14 @@ def check_ros_parameter_names(names: Iterable[str], declared: Collection[str], w
 
 
 def default_state_dir() -> Path:
-    """Where drivers and bridges keep what they must know after a restart, unless a parameter names a folder."""
-    return Path(os.environ.get(STATE_DIR_VARIABLE) or DEFAULT_STATE_DIR).expanduser()
+    """Where drivers and bridges keep what they must know after a restart, unless a parameter names a folder.
+
+    Raises:
+        InvalidInput: it would be in the home folder, and the user has none, as in some containers.
+    """
+    try:
+        return Path(os.environ.get(STATE_DIR_VARIABLE) or DEFAULT_STATE_DIR).expanduser()
+    except RuntimeError as error:
+        raise InvalidInput(
+            f"the user has no home folder: name a folder ({error})", where=STATE_DIR_VARIABLE
+        ) from error
