@@ -83,6 +83,41 @@ def test_a_long_header_in_one_piece_is_431_too() -> None:
         assert (answer.status_code, answer.json()["where"]) == (431, "header")
 
 
+STOP_EVENTS = b"GET /v1/stop/events?agent=drone-1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+"""Its response does not end."""
+
+
+def test_a_reader_that_pipelined_another_request_is_missed_when_it_leaves() -> None:
+    """Uvicorn tells the latest request of a connection that its client has left, and no other."""
+    with fleet(keepalive_s=0.01) as served:
+        latch = served.service.fleet_stop.latch
+        with connected(served) as connection:
+            connection.sendall(STOP_EVENTS)
+            connection.recv(1)
+            connection.sendall(HEAD + b"\r\n")
+            served.until(lambda: latch.view()["bridges"] == 1)
+        served.until(lambda: latch.view()["bridges"] == 0, "no bridge follows the stop")
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        STOP_EVENTS + HEAD,
+        b"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+    ],
+    ids=["behind an event stream", "trailers of a body"],
+)
+def test_a_header_has_its_limit_while_another_request_is_served(start: bytes) -> None:
+    with fleet(max_header_bytes=2_000, body_timeout_s=WAIT_S) as served, connected(served) as connection:
+        open_connections = served.server._server.server_state.connections
+        connection.sendall(start)
+        served.until(lambda: bool(open_connections), "the connection is open")
+        with suppress(ConnectionResetError, BrokenPipeError):
+            for number in range(100):
+                connection.sendall(b"X-%d: %s\r\n" % (number, b"y" * 500))
+        served.until(lambda: not open_connections, "the connection has ended")
+
+
 def test_what_is_no_http_is_a_problem_too() -> None:
     with fleet() as served, connected(served) as connection:
         connection.sendall(b"GET \x00 nonsense\r\n\r\n")

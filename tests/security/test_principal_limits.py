@@ -51,6 +51,18 @@ def test_a_bucket_permits_a_burst_and_then_its_rate() -> None:
     assert bucket.take(100.0) == 0.5
 
 
+@pytest.mark.parametrize("rate_per_s", [3, 7, 0.3])
+def test_a_client_that_waits_as_long_as_it_was_told_is_served(tmp_path: Path, rate_per_s: float) -> None:
+    with (
+        limited(tmp_path, requests_per_s=rate_per_s, burst=1) as server,
+        server.as_("drones") as drones,
+    ):
+        assert drones.post("/v1/tasks", json=body(skill_set="none")).status_code == 422
+        problem = check_refusal(drones.post("/v1/tasks", json=body(skill_set="none")), "requests_per_s")
+        server.fleet.run_for(problem["eta_s"])
+        assert drones.post("/v1/tasks", json=body(skill_set="none")).status_code == 422
+
+
 def test_a_fair_share_is_rounded_up_and_counts_the_active_principals() -> None:
     clock = ManualClock(0.0)
     usage = Usage(clock)

@@ -67,7 +67,8 @@ class Problem:
             "detail": self.detail,
             "where": self.where,
         }
-        return body if self.eta_s is None else {**body, "eta_s": round(self.eta_s, 3)}
+        # Rounded up: a client that waits so long must not come too early.
+        return body if self.eta_s is None else {**body, "eta_s": math.ceil(1e3 * self.eta_s) / 1e3}
 
     def with_status(self, status: int) -> Problem:
         """The same problem under another HTTP status."""

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from timely.server.http.unread import UnreadWatch
 from timely.server.problems import MEDIA_TYPE, Problem, http_header_problem, problem_details
@@ -79,14 +79,17 @@ class BoundedProtocol(HttpToolsProtocol):
     A connection that acknowledges nothing ends after ``ack_timeout_s`` seconds. One whose client does not read what was
     sent ends after ``send_timeout_s``, also if the response is complete: it would keep its place for good.
     A connection without a complete header is ended after ``header_timeout_s`` seconds. So is one whose incomplete
-    header is longer than ``max_header_bytes``. A connection over ``max_connections``, or over
-    ``max_client_connections`` of its address, gets one answer: to a stop or a question about health, else 503.
+    header is longer than ``max_header_bytes``, also behind another request, and in the trailers of a body.
+    A connection over ``max_connections``, or over ``max_client_connections`` of its address, gets one answer: to a
+    stop or a question about health, else 503.
     """
 
     def __init__(self, places: ConnectionPlaces, **options: Any) -> None:
         super().__init__(**options)
         self._places, self._settings = places, places.settings
         self._header_bytes = 0
+        self._has_body = False
+        self._served: RequestResponseCycle | None = None
         self._header_timer: asyncio.TimerHandle | None = None
         self._address = ""
         self._is_spare = False
@@ -132,20 +135,45 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.leave_place()
         super().connection_lost(exc)
+        if self._served is not None:
+            # Uvicorn tells the latest request alone, so a stream before it would never end.
+            self._served.disconnected = True
+            self._served.message_event.set()
+
+    def on_headers_complete(self) -> None:
+        before = self.cycle
+        super().on_headers_complete()
+        if before is None or before.response_complete:
+            self._served = self.cycle
+
+    def on_response_complete(self) -> None:
+        if self.pipeline:
+            self._served = self.pipeline[-1][0]
+        super().on_response_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._has_body = True
+        super().on_body(body)
 
     def data_received(self, data: bytes) -> None:
-        before = self.cycle
+        before, self._has_body = self.cycle, False
         super().data_received(data)
+        is_idle = before is None or before.response_complete
         if self.cycle is not before:
             self._header_bytes = 0
             self._stop_timer()
             self._places.end_spare(self)
-        elif before is None or before.response_complete:
+        elif self._has_body and not is_idle:
+            self._header_bytes = 0
+        else:
             self._header_bytes += len(data)
             if self._header_bytes > self._settings.max_header_bytes:
+                if not is_idle:
+                    self.end_connection()
+                    return
                 self.transport.write(_response(http_header_problem(self._settings.max_header_bytes)))
                 self.transport.close()
-            elif self._header_timer is None:
+            elif is_idle and self._header_timer is None:
                 self._start_timer(self._settings.header_timeout_s)
 
     def pause_writing(self) -> None:
