@@ -166,7 +166,10 @@ class DriverStore:
             raise self._late_error() from None
 
     def _late_error(self) -> InvalidInput:
-        return InvalidInput(f"the disk has not answered within {DISK_S:g} s", where=str(self._path))
+        message = (
+            f"the disk has not answered within {DISK_S:g} s; try again, or set state_dir to a faster disk"
+        )
+        return InvalidInput(message, where=str(self._path))
 
     def _next_epoch(self) -> int:
         with self._lock:
