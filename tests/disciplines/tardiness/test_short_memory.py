@@ -25,11 +25,20 @@ class Scene:
         self.free_blocks = free_blocks
 
     def add(
-        self, name: str, utility: TimeUtility, *, prompt: int = 160, output: int = 0, is_answer: bool = False
+        self,
+        name: str,
+        utility: TimeUtility,
+        *,
+        prompt: int = 160,
+        output: int = 0,
+        is_answer: bool = False,
+        is_chat: bool = False,
     ) -> Job:
         """A request that came at 0 s; with ``output`` tokens it decodes. A plan's bound is its limit, too."""
-        hints = RequestHints(utility=utility)
-        spec = JobSpec(name, 0.0, hints, prompt, max_tokens=500, segment_tokens=500, whole_answer=is_answer)
+        spec = JobSpec(
+            name, 0.0, RequestHints(utility=utility), prompt, max_tokens=500, segment_tokens=500,
+            whole_answer=is_answer, segmented=not is_chat, plain=is_chat,
+        )  # fmt: skip
         job = self.table.add(spec)
         self.discipline.arrived(job, 0.0)
         if output:
@@ -197,6 +206,17 @@ def test_a_new_task_behind_it_takes_cache_all_the_same() -> None:
     assert len(plan.evict) == 1
     assert "new" in plan.tokens
     assert "evicted" not in plan.tokens
+
+
+def test_a_chat_behind_it_waits() -> None:
+    """The plan does not fit into the free blocks, and the chat would."""
+    scene = full_of_parked_plans()
+    scene.free_blocks = 8
+    scene.add("member", PATIENT, output=5)
+    scene.add("chat", NORMAL, prompt=32, is_chat=True)
+    plan = scene.compose(10.0)
+    assert not plan.evict
+    assert set(plan.tokens) == {"member", "parked 0", "parked 1", "parked 2"}
 
 
 def test_where_no_step_runs_a_plan_that_has_begun_takes_the_cache_of_a_robot_that_is_busy() -> None:

@@ -40,8 +40,9 @@ order of an index. Each joins only if it gains at least what the members lose:
   least one more joins at each decision. More would close their segments together, and these would leave one after the
   other. Of robots that do not report all join: far ahead they bear that their execution times are wrong.
 * **Eviction.** A new job takes the memory of others only if it gains at least what they lose by it, their
-  recomputation included. Plans that have begun do not take turns in the cache, and keep no new task out of it. Where
-  one that is not parked must lose its cache, it is one that has the time, with the least to be computed again.
+  recomputation included. Plans that have begun do not take turns in the cache. While one waits for it, new tasks may
+  take it, ordinary requests not. Where one that is not parked must lose its cache, it is one that has the time, with
+  the least to be computed again.
 * While all runnable jobs decode together and nothing happens, nothing is reconsidered. Of very many waiting jobs only
   the first of a recent order and those that came since are considered.
 

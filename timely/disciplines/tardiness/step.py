@@ -125,7 +125,10 @@ class Step:
         self._cuts = False
         """A prompt that has joined goes on in the next step."""
         self._closed_from = NO_SEGMENT
-        """A job waits for memory, so none without a cache may take it that is at this segment or a later one."""
+        """A job waits for memory, so none without a cache may take it that is at this segment or a later one.
+
+        An ordinary request counts as one at a later segment.
+        """
         self._is_shared = True
         """The step has other members, beside which parked plans decode ahead."""
         self.limited_by = ""
@@ -196,7 +199,7 @@ class Step:
             if builder.full:
                 return
             self._decoding_place += not prompt
-            if not resident and segment >= self._closed_from:
+            if not resident and max(segment, ordinary) >= self._closed_from:
                 continue
             if prompt and self._refusals >= MAX_PROMPT_REFUSALS:
                 continue
@@ -230,7 +233,7 @@ class Step:
                 self._promises.join(row, own_s, tokens)
             elif not resident or builder.is_evicted(row):
                 # Nothing less important may take the room that this job waits for, but plans that have begun keep no
-                # new task out. Resident jobs go on.
+                # new task out. An answer would keep the room for long, so they do keep it out. Resident jobs go on.
                 self._closed_from = min(self._closed_from, segment, 1)
                 self.limited_by = self.limited_by or "memory"
 
