@@ -8,7 +8,9 @@ from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility
 from timely_robots.error_codes import ErrorCode
 
-robot, task = sys.argv[1:3]
+if len(sys.argv) != 3 or not sys.argv[1].isidentifier():
+    sys.exit('usage: send_task.py ROBOT "TASK", with a robot of the fleet file')
+robot, task = sys.argv[1:]
 rclpy.init()
 node = rclpy.create_node("send_task")
 client = ActionClient(node, ExecuteTask, f"/{robot}/execute_task")

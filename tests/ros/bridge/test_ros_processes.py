@@ -136,6 +136,14 @@ def test_the_example_flies_a_plan_of_the_real_server(
     assert fleet.end() == 0, fleet.said()
 
 
+@pytest.mark.parametrize("arguments", [(), ("drone1",), ("drone-1", "Go round"), ("drone1", "Go", "round")])
+def test_the_example_says_how_it_is_called(start: Start, arguments: tuple[str, ...]) -> None:
+    example = start("examples/ros/send_task.py", *arguments)
+    assert example.end(START_S) == 1
+    (line,) = example.said().splitlines()
+    assert line.startswith("usage: send_task.py ROBOT")
+
+
 def test_a_fleet_ends_cleanly_in_mid_flight(
     start: Start, server: ServerThread, fleet_file: Path, domain_id: int
 ) -> None:
@@ -167,9 +175,27 @@ def test_a_fleet_ends_with_the_program_that_started_it(start: Start, fleet_file:
     [
         ("robots: {}", 2, "has no robots"),
         ("{server_url: nope, robots: {drone1: {profile: sim-drone, skill_set: drone}}}", 2, "server_url"),
-        ("robots: {drone1: {profile: sim-drone, skill_set: drone, driver: submarine}}", 2, "submarine"),
+        (
+            "robots: {drone1: {profile: sim-drone, skill_set: drone, driver: submarine}}",
+            2,
+            "robots.drone1: driver: unknown robot driver",
+        ),
         ("robots: {drone1: {profile: sim-drone, skill_set: drone, parameters: {speed: fast}}}", 2, "speed"),
-        ("robots: {drone1: {profile: no-such, skill_set: drone}}", 1, "did not start"),
+        (
+            "robots: {drone1: {profile: no-such, skill_set: drone}}",
+            2,
+            "robots.drone1: unknown robot profile",
+        ),
+        (
+            "robots: {drone1: {profile: sim-drone, skill_set: dron}}",
+            2,
+            "robots.drone1: skill_set: unknown skill set",
+        ),
+        (
+            "{bridge: {on_busy: preemt}, robots: {drone1: {profile: sim-drone, skill_set: drone}}}",
+            1,
+            "on_busy: must be one of",
+        ),
     ],
 )
 def test_a_fleet_that_cannot_start_says_why_in_one_line(

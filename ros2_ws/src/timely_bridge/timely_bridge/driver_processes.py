@@ -13,9 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from timely_robots.driver_parameters import MANAGED_PARAMETERS, check_ros_parameter_names
+from timely_robots.language import robot_executor_skill_set
 from timely_robots.registry import robot_class
+from timely_robots.robot import Robot
 from timely_robots.ros.driver_settings import driver_parameters
+from timely_robots.segments import MotionError
 
+from lrtrace.errors import BadInput
+from lrtrace.profiles import load_profile
 from timely.core.child_process import ChildProcess, core_module_command
 from timely.core.errors import InvalidInput, Unsupported
 from timely_bridge.fleet import Fleet, RobotSpec
@@ -66,8 +71,8 @@ class DriverProcesses:
         ros_args: further arguments of every driver, after ``--ros-args``.
 
     Raises:
-        UnknownName: no such kind of driver. InvalidInput: a setting is unusable. Unsupported: a vendor's package is
-            missing.
+        InvalidInput: no such driver, profile, skill set or parameter, or an unusable setting. Unsupported: a
+            vendor's package is missing.
     """
 
     def __init__(
@@ -168,8 +173,23 @@ def _delay(process: _Process, reason: str) -> None:
     process.restart_s = min(2.0 * process.restart_s, LONGEST_RESTART_S)
 
 
+def bridge_robot_class(robot: RobotSpec) -> type[Robot]:
+    """The class of a robot of the fleet.
+
+    Raises:
+        InvalidInput: there is no such driver, profile or skill set, or one cannot be used.
+    """
+    try:
+        kind = robot_class(robot.driver)
+        load_profile(robot.profile)
+        robot_executor_skill_set(robot.skill_set)
+    except (BadInput, InvalidInput, MotionError) as error:
+        raise InvalidInput(str(error), where=f"robots.{robot.name}") from error
+    return kind
+
+
 def _command(fleet: Fleet, robot: RobotSpec, folder: Path, ros_args: Sequence[str]) -> list[str]:
-    kind = robot_class(robot.driver)
+    kind = bridge_robot_class(robot)
     settings = {setting.name for setting in kind.SETTINGS}
     try:
         driver = kind({name: value for name, value in robot.parameters.items() if name in settings})

@@ -24,7 +24,6 @@ from typing import Any
 
 from rclpy.lifecycle import TransitionCallbackReturn
 from timely_robots.driver_parameters import default_state_dir
-from timely_robots.registry import robot_class
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.realtime import realtime_ros_process
 from timely_robots.ros.shared_memory import clean_ros_shared_memory as clean_shared_memory
@@ -32,7 +31,7 @@ from timely_robots.ros.spinner import Spinner, isolated_ros_context
 
 from timely.core.child_process import core_stop_event
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
-from timely_bridge.driver_processes import DriverProcesses
+from timely_bridge.driver_processes import DriverProcesses, bridge_robot_class
 from timely_bridge.fleet import Fleet, check_bridge_server_url, load_bridge_fleet
 from timely_bridge.interfaces import ClientFactory
 from timely_bridge.node import BridgeNode, bridge_client
@@ -82,10 +81,11 @@ def start_bridge_fleet(
         stop: waits for these no longer once it is set.
 
     Raises:
-        UnknownName: no such kind of driver. InvalidInput: a parameter is unusable. EngineFailed: a node did not start.
+        InvalidInput: no such driver, profile, skill set or parameter, or an unusable value. EngineFailed: a node did
+            not start.
     """
     robots_here = fleet.robots if processes is None else ()
-    kinds = {robot.name: robot_class(robot.driver) for robot in robots_here}
+    kinds = {robot.name: bridge_robot_class(robot) for robot in robots_here}
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     context = isolated_ros_context(domain_id, ros_args)
     with contextlib.ExitStack() as undo:
@@ -119,7 +119,8 @@ def start_bridge_fleet(
         for node in lifecycle_nodes:
             for step in (node.trigger_configure, node.trigger_activate):
                 if step() != TransitionCallbackReturn.SUCCESS:
-                    raise EngineFailed(f"node {node.get_fully_qualified_name()} did not start; see its log")
+                    name = node.get_fully_qualified_name()
+                    raise EngineFailed(f"node {name} did not start: {node.fault or 'see its log'}")
         spinner = Spinner(context, nodes, name="fleet").start()
         undo.pop_all()
     running = RunningFleet(bridge, drivers, spinner, recording, processes)

@@ -120,6 +120,11 @@ class ManagedNode(LifecycleNode):
     def configure(self) -> None:
         """Make what the node works with. Whatever it raises is a failed configuration, and everything is released."""
 
+    @property
+    def fault(self) -> str:
+        """Why the last configuration failed; empty otherwise."""
+        return self._fault
+
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """See ``configure``. rclpy would hide an exception, and undo nothing."""
         self._end_autostart()
