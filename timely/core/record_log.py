@@ -37,11 +37,16 @@ def read_record_log(path: Path) -> tuple[list[dict[str, Any]], int]:
         InvalidInput: the file cannot be read.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        data = path.read_bytes()
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    return parse_record_lines(data)
+
+
+def parse_record_lines(lines: bytes) -> tuple[list[dict[str, Any]], int]:
+    """As ``read_record_log``, of the content of a file."""
     records, torn_lines = [], 0
-    for line in lines:
+    for line in lines.split(b"\n"):
         if not line:
             continue
         checksum, _, data = line.partition(b" ")

@@ -24,7 +24,7 @@ from timely_ros_bench.faults.judge import RobotMotion
 from timely_ros_bench.faults.server_log import ServerLog
 from timely_ros_bench.faults.tally import fault_bench_upper_bound
 
-from timely.core.record_log import RecordFile
+from timely.core.record_log import RecordFile, record_log_line
 
 SEEDS = range(40)
 ENDS = {"complete": 0, "failed": int(ErrorCode.DRIVER_LOST), "cancelled": int(ErrorCode.FLEET_STOPPED)}
@@ -146,6 +146,7 @@ PLANTS: dict[str, list[Callable[[FaultHistory], object]]] = {
         lambda history: history.leases.append(LeaseRecord("arm1", 3.2, "a-2")),
         lambda history: history.leases.append(LeaseRecord("arm1", 3.2, "")),
     ],
+    "unreadable": [lambda history: history.log_problems.append("arm1's log has damaged lines")],
 }
 
 
@@ -201,6 +202,23 @@ def test_the_servers_log_is_read_over_its_files_and_those_that_it_has_deleted(tm
     for _ in range(2):
         assert (reader.read()["t"].released_s, reader.read()["t"].reported_segments) == ({0: 5.0}, {0})
         path.unlink(missing_ok=True)
+
+
+def test_a_servers_log_that_cannot_be_read_is_a_problem_and_a_torn_tail_is_none(tmp_path: Path) -> None:
+    (tmp_path / "tasks").mkdir()
+    reader = ServerLog(tmp_path)
+    lines = [record_log_line({"timely_tasks": 1})]
+    lines += [
+        record_log_line({"kind": "segment", "task": task, "data": {"index": 0}, "ready_s": 5.0}) for task in "ab"
+    ]
+    path = tmp_path / "tasks" / "00000001.log"
+    path.write_bytes(b"".join(lines)[:-3])
+    assert (set(reader.read()), reader.problems) == ({"a"}, {})
+    path.write_bytes(lines[0] + lines[1][:-3] + b"\n" + lines[2])
+    assert (set(reader.read()), reader.problems) == ({"a", "b"}, {path.name: "has damaged lines"})
+    (tmp_path / "tasks" / "00000002.log").mkdir()
+    reader.read()
+    assert reader.problems["00000002.log"] == "cannot be read: Is a directory"
 
 
 @pytest.mark.parametrize(

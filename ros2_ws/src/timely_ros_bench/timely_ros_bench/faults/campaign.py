@@ -130,12 +130,13 @@ class Campaign:
         for kind, count in violations.counts.items():
             tally.violations[kind] += count
         for kind, _ in history:
-            tally.history_violations[kind] += 1
+            tally.history_violations[kind] = tally.history_violations.get(kind, 0) + 1
         tally.cases += [*violations.cases, *(f"history, {kind}: {case}" for kind, case in history)]
 
     def _judge_history(self) -> list[Violation]:
         """The violations in the history of this fleet that no earlier round has shown."""
         server = self._server_log.read()
+        self.history.log_problems = [f"{name} {why}" for name, why in self._server_log.problems.items()]
         self.history.tasks = []
         for errand, title, fault in self._errands:
             plan_ids = self.observer.plans.get(errand.task_id, [errand.task_id])

@@ -11,6 +11,7 @@ before the motion began and has it in its plan. The rules:
 * ``after_orphan``: no motion begins when the driver has received nothing of the task for longer than its patience.
 * ``after_stop``: after an acknowledged stop no motion begins until the reset, and none comes to its usual end.
 * ``wrong_owner``: a motion begins only under the lease of the bridge that sent its task.
+* ``unreadable``: the log of the server can be read; what it does not say is not judged.
 """
 
 import math
@@ -31,6 +32,7 @@ HISTORY_VIOLATIONS = (
     "after_orphan",
     "after_stop",
     "wrong_owner",
+    "unreadable",
 )
 SLACK_S = 0.5
 """Clocks are one, but an end or a lease is published, and a command is on its way, for so long at most."""
@@ -99,6 +101,7 @@ class FaultHistory:
     Attributes:
         motions: robot -> its motions, out of its own log.
         patience_s: drivers begin no motion of a task without a message for longer.
+        log_problems: why parts of the server's log could not be read.
     """
 
     tasks: list[TaskRecord] = field(default_factory=list)
@@ -107,6 +110,7 @@ class FaultHistory:
     stops: list[StopRecord] = field(default_factory=list)
     leases: list[LeaseRecord] = field(default_factory=list)
     patience_s: float = 3.0
+    log_problems: list[str] = field(default_factory=list)
 
 
 Violation = tuple[str, str]
@@ -116,7 +120,8 @@ Violation = tuple[str, str]
 def judge_fault_history(history: FaultHistory) -> list[Violation]:
     """All violations, each with a case. A longer history has the cases of a shorter one again."""
     robots = dict.fromkeys([*(task.robot for task in history.tasks), *history.motions])
-    return [violation for robot in robots for violation in _RobotJudge(history, robot).judge()]
+    violations = [violation for robot in robots for violation in _RobotJudge(history, robot).judge()]
+    return violations + [("unreadable", problem) for problem in history.log_problems]
 
 
 @dataclass(slots=True, eq=False)

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from timely.core.errors import InvalidInput
-from timely.core.record_log import read_record_log
+from timely.core.record_log import parse_record_lines
 
 
 @dataclass(slots=True)
@@ -16,19 +15,30 @@ class ServerTask:
 
 
 class ServerLog:
-    """Collects the server's log over its restarts; the server deletes files whose tasks it has forgotten."""
+    """Collects the server's log over its restarts; the server deletes files whose tasks it has forgotten.
+
+    Attributes:
+        problems: file -> why not all of it could be read. A kill may tear the last line of a file, and no other.
+    """
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / "tasks"
         self.tasks: dict[str, ServerTask] = {}
+        self.problems: dict[str, str] = {}
 
     def read(self) -> dict[str, ServerTask]:
         """All tasks so far, by id."""
         for path in sorted(self._folder.glob("*.log")):
             try:
-                records, _ = read_record_log(path)
-            except InvalidInput:
+                data = path.read_bytes()
+            except FileNotFoundError:
                 continue  # deleted meanwhile
+            except OSError as error:
+                self.problems[path.name] = f"cannot be read: {error.strerror}"
+                continue
+            records, damaged_lines = parse_record_lines(data[: data.rfind(b"\n") + 1])
+            if damaged_lines:
+                self.problems[path.name] = "has damaged lines"
             for record in records[1:]:
                 task = self.tasks.setdefault(record["task"], ServerTask())
                 if record["kind"] == "segment":
