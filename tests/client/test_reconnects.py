@@ -14,7 +14,7 @@ import pytest
 from manual_clock import LeapingClock
 
 from timely.client import AsyncTimelyClient
-from timely.client.protocol import LONGEST_RECONNECT_S, Backoff
+from timely.client.protocol import LONGEST_RECONNECT_S, Backoff, TaskTokens
 from timely.core.errors import EngineFailed
 
 FLEET = 400
@@ -79,24 +79,6 @@ def test_streams_that_ended_are_not_counted() -> None:
 async def stream(content: bytes = b": hello\n\n") -> AsyncIterator[bytes]:
     """A response that ends; by default without an event."""
     yield content
-
-
-async def test_a_busy_server_is_asked_no_more_than_twice_a_second() -> None:
-    clock, requests = LeapingClock(), [0]
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        requests[0] += 1
-        if requests[0] == 1:
-            return httpx.Response(200, content=stream())
-        return httpx.Response(503, json={"code": "overloaded", "detail": "too many streams"})
-
-    async with AsyncTimelyClient(
-        reconnect_s=20.0, transport=httpx.MockTransport(answer), clock=clock, sleep=clock.sleep
-    ) as timely:
-        plan = await timely.submit("short", skill_set="tiny-drone")
-        with pytest.raises(EngineFailed, match="connection lost for 20 s"):
-            await anext(plan)
-    assert requests[0] <= 2.0 * clock.now() + 2
 
 
 async def test_a_wait_that_is_cancelled_while_the_connection_is_opened_again_ends_no_stream() -> None:
@@ -175,19 +157,78 @@ async def test_reports_give_up_after_the_time_for_reconnecting_and_progress_at_o
         await reports_of(0.1, "report_progress", remaining_s=1.0)
 
 
-async def test_a_busy_server_gets_a_report_no_more_than_twice_a_second() -> None:
+@pytest.mark.parametrize(
+    "busy",
+    [
+        httpx.Response(503, json={"code": "draining", "detail": "the engine is started again"}),
+        httpx.Response(500),
+        httpx.Response(502, text="<h1>Bad Gateway</h1>"),
+        httpx.Response(200, text="<h1>Soon back</h1>"),
+    ],
+    ids=["503", "500", "proxy", "page"],
+)
+@pytest.mark.parametrize("request_kind", ["report", "stream"])
+async def test_a_busy_server_is_asked_no_more_than_twice_a_second(
+    busy: httpx.Response, request_kind: str
+) -> None:
+    if request_kind == "stream" and busy.is_success:
+        pytest.skip("a stream reads no JSON")
     clock, requests = LeapingClock(), [0]
 
     def answer(request: httpx.Request) -> httpx.Response:
-        if not request.url.path.endswith("/reports"):
+        if request.url.path == "/v1/tasks":
             return httpx.Response(200, content=stream())
         requests[0] += 1
-        return httpx.Response(503, json={"code": "draining", "detail": "the engine is started again"})
+        return busy
 
     async with AsyncTimelyClient(
         reconnect_s=20.0, transport=httpx.MockTransport(answer), clock=clock, sleep=clock.sleep
     ) as timely:
         plan = await timely.submit("short", skill_set="tiny-drone")
         with pytest.raises(EngineFailed, match="connection lost for 20 s"):
+            await (plan.report_done(0) if request_kind == "report" else anext(plan))
+    assert 20 <= requests[0] <= 2.0 * clock.now() + 2
+
+
+@pytest.mark.parametrize(("timeout_s", "longest_s"), [(10.0, 21.0), (3.0, 24.0)])
+async def test_a_hanging_server_costs_a_report_the_time_for_reconnecting(
+    timeout_s: float, longest_s: float
+) -> None:
+    clock = LeapingClock()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/tasks":
+            return httpx.Response(200, content=stream())
+        await clock.sleep(request.extensions["timeout"]["read"])
+        raise httpx.ReadTimeout("no answer")
+
+    async with AsyncTimelyClient(
+        timeout_s=timeout_s,
+        reconnect_s=20.0,
+        transport=httpx.MockTransport(answer),
+        clock=clock,
+        sleep=clock.sleep,
+    ) as timely:
+        plan = await timely.submit("short", skill_set="tiny-drone")
+        with pytest.raises(EngineFailed, match="connection lost for 20 s: ReadTimeout"):
             await plan.report_done(0)
-    assert requests[0] <= 2.0 * clock.now() + 2
+    assert clock.now() <= longest_s
+
+
+def test_tokens_are_kept_up_to_the_limit_and_the_oldest_goes() -> None:
+    tokens = TaskTokens()
+    names = [str(number) for number in range(TaskTokens.LIMIT)]
+    for name in names:
+        tokens.add(name, name)
+    tokens.add(names[1], "again")
+    assert tokens.header(names[0]) == {"Timely-Task-Token": names[0]}
+    tokens.add("new", "new")
+    assert tokens.header(names[0]) == {}
+    assert [tokens.header(name)["Timely-Task-Token"] for name in (names[1], names[2], "new")] == [
+        "again",
+        names[2],
+        "new",
+    ]
+    tokens.add("newer", "newer")
+    assert tokens.header(names[2]) == {}
+    assert tokens.header(names[1], "given") == {"Timely-Task-Token": "given"}

@@ -80,19 +80,21 @@ class AsyncConnection:
     async def deliver(self, url: str, report: ExecutionReport, headers: Headers) -> dict[str, Any]:
         """Send a report, for ``reconnect_s`` again and again while the server is away or takes none.
 
+        An answer 500 to 599 or without JSON counts as such: a proxy may give it while the server starts again.
+
         Raises:
             TimelyError: the server refused the report. EngineFailed: there was no server for so long.
         """
-        backoff, begin_s = Backoff(self.reconnect_s, url, self.backoffs), self.clock.now()
-        now_s = begin_s
+        now_s = begin_s = self.clock.now()
+        backoff = Backoff(self.reconnect_s, url, self.backoffs, begin_s)
         try:
             while True:
                 aged = replace(report, age_s=report.age_s + now_s - begin_s)
                 try:
-                    return await self.request("POST", url, json=reports_body(aged), headers=headers)
-                except (EngineFailed, Overloaded) as error:
+                    return await self._request("POST", url, reports_body(aged), headers)
+                except (httpx.RequestError, EngineFailed, Overloaded) as error:
                     # A server that answers has no time for attempts in short succession.
-                    is_lost = isinstance(error.__cause__, httpx.RequestError)
+                    is_lost = isinstance(error, httpx.RequestError)
                     delay_s = backoff.delay_s(self.clock.now(), error, self.url)
                     await self.sleep(delay_s if is_lost else max(delay_s, LONGEST_RECONNECT_S))
                 now_s = self.clock.now()

@@ -38,11 +38,13 @@ class Backoff:
         limit_s: after so long without a connection the attempts end, seconds.
         name: of the stream.
         backoffs: the streams of the program that have no connection; this one adds and removes itself.
+        since_s: when the connection was lost; by default at the first ``delay_s``.
     """
 
-    def __init__(self, limit_s: float, name: str, backoffs: WeakSet[Backoff]) -> None:
-        self._limit_s, self._backoffs = limit_s, backoffs
-        self._since_s: float | None = None
+    def __init__(
+        self, limit_s: float, name: str, backoffs: WeakSet[Backoff], since_s: float | None = None
+    ) -> None:
+        self._limit_s, self._backoffs, self._since_s = limit_s, backoffs, since_s
         self._factor = 0.5 + 0.5 * zlib.crc32(name.encode()) / 2**32
 
     def delay_s(self, now: float, cause: object, where: str) -> float:
@@ -162,6 +164,7 @@ class TaskTokens:
 
     def add(self, task_id: str, token: str) -> None:
         """Keep a token; the oldest is removed at ``LIMIT``."""
+        self._tokens.pop(task_id, None)
         if len(self._tokens) >= self.LIMIT:
             del self._tokens[next(iter(self._tokens))]
         self._tokens[task_id] = token

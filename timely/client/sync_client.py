@@ -33,6 +33,7 @@ class TimelyClient(Endpoints[Answer]):
         silence_s: longest silence of an event stream before the connection counts as lost, seconds; more than the
             server's keep-alive interval.
         reconnect_s: how long a stream tries to reconnect, and a report that the robot needs is repeated, seconds.
+            It is longer than the server needs to start again. The last attempt takes up to ``timeout_s`` more.
         token: bearer token of this program's principal; by default the environment variable ``TIMELY_TOKEN``.
         verify: certificates for TLS, as for httpx; by default with those of the environment, as ``client_tls`` says.
         transport: replaces the network in tests.
@@ -50,7 +51,7 @@ class TimelyClient(Endpoints[Answer]):
         agent: str = "",
         timeout_s: float = 10.0,
         silence_s: float = 30.0,
-        reconnect_s: float = 20.0,
+        reconnect_s: float = 60.0,
         token: str | None = None,
         verify: ssl.SSLContext | bool = True,
         transport: httpx.BaseTransport | None = None,

@@ -140,6 +140,12 @@ def flush_file_names(folder: Path) -> None:
         os.close(handle)
 
 
+def file_stamp(path: Path) -> tuple[int, int, int]:
+    """What differs once a file was written again or replaced: inode, time in ns, bytes. Raises OSError."""
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
 def file_ends_torn(path: Path) -> bool:
     """Whether the last line of a file lacks its end, as a killed program leaves it; false for pipes and devices."""
     if not path.is_file() or path.stat().st_size == 0:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from timely.core.errors import InvalidInput
+from timely.core.files import file_stamp
 
 log = logging.getLogger(__name__)
 
@@ -126,10 +127,9 @@ class RenewedCertificate:
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        status = path.stat()
+        return file_stamp(path)
     except OSError:
         return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _check_readable(path: Path) -> None:

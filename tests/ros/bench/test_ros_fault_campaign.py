@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import threading
 import time
 from pathlib import Path
@@ -11,13 +12,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from timely_interfaces.msg import ErrorCode
+from timely_interfaces.msg import ErrorCode, RobotState
+from timely_ros_bench import stop
 from timely_ros_bench.faults.campaign import NEXT_PLAN_S, Campaign
 from timely_ros_bench.faults.judge import Violations
 from timely_ros_bench.faults.process_waits import ProcessWaits, fault_waits_in_words, read_process_waits
 from timely_ros_bench.faults.rounds import Fault
 from timely_ros_bench.faults.tally import FaultTally
+from timely_ros_bench.stop_judge import StopTally
 
+from timely.core.errors import EngineFailed
 from timely.emulators.command_log import CommandLog
 
 PLANS = [["mf(20);", "tc(21);"], ["mf(68);", "tc(69);"]]
@@ -128,3 +132,30 @@ def test_a_violation_says_which_parts_waited_for_the_machine() -> None:
     here = read_process_waits(os.getpid())
     assert threading.get_native_id() in here.threads
     assert read_process_waits(2**30) == ProcessWaits()
+
+
+def test_a_stop_trial_that_is_cut_off_leaves_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a trial is repeated with another fleet."""
+    for name, value in {"WAIT_S": 0.05, "QUEUED_TASKS": 0, "BEFORE_STOP_S": (0.0, 0.0)}.items():
+        monkeypatch.setattr(stop, name, value)
+    last = SimpleNamespace(mode=RobotState.READY, battery=1.0, detail="")
+    errand = SimpleNamespace(robot="tello1", ended=False)
+
+    def send(*_: object) -> object:
+        last.mode = RobotState.EXECUTING
+        return errand
+
+    def call(*_: object) -> object:
+        errand.ended = True
+        return SimpleNamespace(robots=["tello1"], states=["halted"], success=True)
+
+    observer = SimpleNamespace(
+        connect=lambda *_: None, last=lambda _: last, served_since=lambda _: True, reachable=lambda _: True,
+        send=send, call=call, handed_over_s=time.monotonic(),
+    )  # fmt: skip
+    world = SimpleNamespace(logs={"tello1": []}, output=lambda _: "")
+    tally = StopTally()
+    trials = stop._StopTrials(world, observer, ["tello1"])  # type: ignore[arg-type]
+    with pytest.raises(EngineFailed, match="a robot that came back was not stopped"):
+        trials.play("", [], random.Random(0), tally)
+    assert tally == StopTally()

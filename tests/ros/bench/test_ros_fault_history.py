@@ -209,7 +209,8 @@ def test_a_servers_log_that_cannot_be_read_is_a_problem_and_a_torn_tail_is_none(
     reader = ServerLog(tmp_path)
     lines = [record_log_line({"timely_tasks": 1})]
     lines += [
-        record_log_line({"kind": "segment", "task": task, "data": {"index": 0}, "ready_s": 5.0}) for task in "ab"
+        record_log_line({"kind": "segment", "task": task, "data": {"index": 0}, "ready_s": 5.0})
+        for task in "ab"
     ]
     path = tmp_path / "tasks" / "00000001.log"
     path.write_bytes(b"".join(lines)[:-3])

@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import os
 import re
 import secrets
 from collections.abc import Iterable, Mapping
@@ -18,6 +17,7 @@ from lrtrace.errors import BadInput
 from lrtrace.yaml_file import read_plain_yaml
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput, NotAllowed
+from timely.core.files import file_stamp
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 
 log = logging.getLogger(__name__)
@@ -218,7 +218,7 @@ class PrincipalRegistry:
             return
         self._checked_s = now
         try:
-            if _stamp(self._path) != self._file.stamp:
+            if file_stamp(self._path) != self._file.stamp:
                 self._file = _read(self._path)
                 log.warning("principals read again from %s: %s", self._path, len(self._file.by_digest))
             self._problem = ""
@@ -246,11 +246,6 @@ def new_principal_entry(name: str, roles: Iterable[str], agents: Iterable[str] =
     return token, yaml.safe_dump([entry], sort_keys=False)
 
 
-def _stamp(path: Path) -> tuple[int, int, int]:
-    status = os.stat(path)
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
 def _first_problem(error: ValidationError, *where: str) -> InvalidInput:
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"])
@@ -259,7 +254,7 @@ def _first_problem(error: ValidationError, *where: str) -> InvalidInput:
 
 def _read(path: Path) -> _PrincipalFile:
     try:
-        stamp = _stamp(path)
+        stamp = file_stamp(path)
         if not path.is_file() or stamp[2] > MAX_FILE_BYTES:
             raise InvalidInput("must be a regular file of at most 1 MiB", where=str(path))
         entries = _ENTRIES.validate_python(read_plain_yaml(path).value)

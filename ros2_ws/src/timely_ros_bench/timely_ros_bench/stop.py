@@ -149,7 +149,7 @@ class _StopTrials:
             called_s = time.monotonic()
             answer = observer.call(StopFleet, STOP, StopFleet.Request(deadline_s=DEADLINE_S))
             answered_s = time.monotonic()
-            tally.client_s.append(observer.handed_over_s - called_s)
+            client_s = observer.handed_over_s - called_s
         states = dict(zip(answer.robots, answer.states, strict=True))
         self._until(
             lambda: all(errand.ended for errand in errands), "tasks did not end after the stop", errands
@@ -161,6 +161,7 @@ class _StopTrials:
         if answer.success and broken_names:
             tally.false_success += 1
             tally.cases.append(f"success with {', '.join(broken_names)} {fault}")
+        tally.client_s.append(client_s)  # Not before: a trial that is cut off is repeated with another fleet.
         tally.trials += 1
         observer.call(ResetStop, RESET)
         self._until(lambda: self._all(RobotState.READY), "the robots are not ready after the reset")
