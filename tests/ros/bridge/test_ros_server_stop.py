@@ -194,6 +194,22 @@ async def test_a_reset_releases_a_bridge_that_missed_the_stops_after_its_own() -
         await asyncio.gather(following, return_exceptions=True)
 
 
+async def test_a_reset_that_comes_together_with_its_stop_releases_the_stop_before() -> None:
+    server, fleet = Server(), Fleet()
+    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
+    try:
+        server.latched = "stop-1"
+        server.orders.put_nowait(Order("stop", "stop-1"))
+        await until(lambda: server.states)
+        server.orders.put_nowait(Order("stop", "stop-2"))
+        server.orders.put_nowait(Order("reset", "stop-2", ("stop-1",)))
+        await until(lambda: fleet.resets)
+        assert not fleet.latch.set
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
 async def test_a_reset_of_the_server_leaves_a_stop_that_was_made_here(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

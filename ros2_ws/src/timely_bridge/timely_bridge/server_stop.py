@@ -53,10 +53,11 @@ class ServerStop:
                                 log.warning("the fleet stays stopped: it was also stopped here; call ~/reset")
                                 self._fleet.server_stop = ""
                                 continue
+                            # A stop that came together with its reset was not carried out.
+                            last = self._fleet.stop_id
+                            stop_id = last if last in order.stop_ids else self._fleet.server_stop
                             # A driver that does not answer must not delay the next stop.
-                            following = asyncio.create_task(
-                                self._reset(self._fleet.server_stop), name="server reset"
-                            )
+                            following = asyncio.create_task(self._reset(stop_id), name="server reset")
                 except TimelyError as error:
                     if str(error) != refusal:  # It is tried again every few seconds, perhaps for days.
                         log.warning("the server does not let the bridge follow its stop: %s", error)
