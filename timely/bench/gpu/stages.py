@@ -188,6 +188,7 @@ class GpuBench:
             names: the stages, in this order, each behind those it needs; all in their own order by default.
         """
         begin_s = time.monotonic()
+        self.failures.clear()
         todo = [name for name in gpu_bench_stage_order(names or list(STAGES)) if self.result(name) is None]
         left: list[str] = []
         ran = False
