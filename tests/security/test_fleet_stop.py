@@ -481,6 +481,22 @@ def test_stop_and_reset_by_role(guarded: Guarded) -> None:
         assert ops.reset_stop()["stop_id"] == stop_id
 
 
+def test_the_reason_of_a_stop_is_shown_with_the_principal_that_gave_it(guarded: Guarded) -> None:
+    def shown(timely: TimelyClient) -> tuple[str, str]:
+        state = timely.stop_state()
+        return state["reason"], state["principal"]
+
+    with (
+        TimelyClient(guarded.fleet.url, token=TOKENS["drones"]) as bridge,
+        TimelyClient(guarded.fleet.url, token=TOKENS["ops"]) as ops,
+    ):
+        bridge.stop_fleet("low battery", deadline_s=0.0)
+        ops.stop_fleet(deadline_s=0.0)
+        assert shown(ops) == ("low battery", "drones")
+        ops.stop_fleet("smoke", deadline_s=0.0)
+        assert shown(ops) == ("smoke", "ops")
+
+
 def test_a_stop_survives_a_restart_until_a_reset(tmp_path: Path) -> None:
     with fleet(state_dir=tmp_path) as first, client(first) as timely, client(first) as bridge:
         orders = bridge.stop_orders(["drone-1"])

@@ -33,6 +33,7 @@ class AsyncTimelyClient(Endpoints[AsyncAnswer]):
             server's keep-alive interval.
         reconnect_s: how long a stream tries to reconnect, and a report that the robot needs is repeated, seconds.
             It is longer than the server needs to start again. The last attempt takes up to ``timeout_s`` more.
+            With 0 there is one attempt.
         token: bearer token of this program's principal; by default the environment variable ``TIMELY_TOKEN``.
         verify: certificates for TLS, as for httpx; by default with those of the environment, as ``client_tls`` says.
         transport: replaces the network in tests.

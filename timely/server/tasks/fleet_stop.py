@@ -110,7 +110,9 @@ class ServerStopLatch:
         if stop is None:
             stop = self._stop = _Stop(stop_id, reason, principal, now_s)
         else:
-            stop.stop_id, stop.reason, stop.sent_s = stop_id, reason or stop.reason, now_s
+            stop.stop_id, stop.sent_s = stop_id, now_s
+            if reason:
+                stop.reason, stop.principal = reason, principal
         self._stop_ids.append(stop_id)
         stop.expect({*self.roster.robots, *stop.robots})
         stop.expect_agents({agent for agent in agents if agent})
