@@ -21,7 +21,7 @@ from timely_bridge.run_fleet import start_bridge_fleet
 from timely_interfaces.msg import ErrorCode
 from timely_robots.ros.spinner import isolated_ros_context
 
-from timely.core.errors import EngineFailed, InvalidInput, UnknownName
+from timely.core.errors import InvalidInput
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
@@ -57,8 +57,8 @@ def test_closing_a_fleet_in_mid_flight_ends_everything(domain_id: int, server: F
 @pytest.mark.parametrize(
     ("robots", "error"),
     [
-        ({"drone1": {"profile": "sim-drone", "skill_set": "drone", "driver": "submarine"}}, UnknownName),
-        ({"drone1": {"profile": "no-such", "skill_set": "drone"}}, EngineFailed),
+        ({"drone1": {"profile": "sim-drone", "skill_set": "drone", "driver": "submarine"}}, InvalidInput),
+        ({"drone1": {"profile": "no-such", "skill_set": "drone"}}, InvalidInput),
         (
             {"drone1": {"profile": "sim-drone", "skill_set": "drone", "parameters": {"speed": -1.0}}},
             InvalidInput,
