@@ -156,6 +156,19 @@ def test_a_configuration_file_stands_between_our_defaults_and_the_command_line(
 
 
 @pytest.mark.engine
+@pytest.mark.parametrize(("capability", "dtype"), [("AVX2", "float32"), ("AVX512", "bfloat16")])
+def test_a_processor_computes_in_the_type_that_it_is_fast_with(
+    monkeypatch: pytest.MonkeyPatch, capability: str, dtype: str
+) -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    import torch
+
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert parse_vllm_arguments(VllmOptions()).dtype == dtype
+    assert parse_vllm_arguments(VllmOptions(arguments=("--dtype", "half"))).dtype == "half"
+
+
+@pytest.mark.engine
 def test_a_chat_without_a_limit_gets_that_of_the_server() -> None:
     pytest.importorskip("vllm", reason="needs vLLM")
     parsed = parse_vllm_arguments(VllmOptions())
