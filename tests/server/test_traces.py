@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet import Reader, body, fleet
+from fleet import Fleet, Reader, body, fleet
 from manual_clock import ManualClock
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -54,16 +54,17 @@ def collector(statuses: Iterable[int] = ()) -> Iterator[tuple[str, list[Any]]]:
         server.server_close()
 
 
-def run_task(headers: dict[str, str]) -> list[Any]:
-    with (
-        collector() as (url, spans),
-        fleet(otlp_endpoint=url) as served,
-        served.http.stream("POST", "/v1/tasks", json=body(), headers=headers) as response,
-    ):
+def serve_task(served: Fleet, headers: dict[str, str]) -> None:
+    with served.http.stream("POST", "/v1/tasks", json=body(), headers=headers) as response:
         reader = Reader(response)
         reader.next()
         served.run_for(200.0)
         reader.rest()
+
+
+def run_task(headers: dict[str, str]) -> list[Any]:
+    with collector() as (url, spans), fleet(otlp_endpoint=url) as served:
+        serve_task(served, headers)
     return spans
 
 
@@ -86,14 +87,8 @@ def test_a_task_is_a_span_below_its_clients_with_its_segments_inside() -> None:
 def test_the_event_log_joins_a_task_and_its_trace(tmp_path: Path, trace_id: str | None) -> None:
     log = tmp_path / "events.jsonl"
     headers = {"traceparent": f"00-{trace_id}-{PARENT}-01"} if trace_id else {}
-    with (
-        fleet(event_log=log) as served,
-        served.http.stream("POST", "/v1/tasks", json=body(), headers=headers) as response,
-    ):
-        reader = Reader(response)
-        reader.next()
-        served.run_for(200.0)
-        reader.rest()
+    with fleet(event_log=log) as served:
+        serve_task(served, headers)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [line["trace_id"] for line in lines if line["event"] == "task"] == [trace_id]
 

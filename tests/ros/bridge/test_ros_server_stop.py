@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -101,6 +102,19 @@ async def until(what: object) -> None:
             await asyncio.sleep(0.001)
 
 
+@asynccontextmanager
+async def following(
+    server: Server, fleet: Fleet, agents: Sequence[str] = ("drone1",), bridge: str = ""
+) -> AsyncIterator[None]:
+    """Meanwhile a bridge with these robots follows the stop of the server."""
+    task = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), agents, bridge).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 @pytest.mark.parametrize(
     ("failures", "error"), [(0, None), (20, None), (20, ValueError("a proxy sent no gzip"))]
 )
@@ -109,10 +123,7 @@ async def test_a_stop_is_acknowledged_robot_by_robot_with_every_change(
 ) -> None:
     monkeypatch.setattr(server_stop, "FOLLOW_S", 0.01)
     server, fleet = Server(failures, error), Fleet()
-    following = asyncio.create_task(
-        ServerStop(server, cast(FleetStop, fleet), ["drone1", "arm1"], "hall").run()
-    )
-    try:
+    async with following(server, fleet, ["drone1", "arm1"], "hall"):
         server.latched = "stop-1"
         server.orders.put_nowait(Order("stop", "stop-1"))
         await until(lambda: len(server.states) == 2)
@@ -128,15 +139,11 @@ async def test_a_stop_is_acknowledged_robot_by_robot_with_every_change(
         await until(server.orders.empty)
         assert (fleet.resets, len(server.states)) == (1, 3)
         assert len(caplog.messages) == (2 if failures else 0), "one line a robot"
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_a_reset_of_another_stop_changes_nothing() -> None:
     server, fleet = Server(), Fleet()
-    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
-    try:
+    async with following(server, fleet):
         server.orders.put_nowait(Order("reset", "stop-1"))  # an old one: the stream was opened again
         await until(server.orders.empty)
         await asyncio.sleep(0.01)
@@ -147,41 +154,35 @@ async def test_a_reset_of_another_stop_changes_nothing() -> None:
         server.orders.put_nowait(Order("reset", "stop-2"))
         await until(lambda: fleet.resets)
         assert fleet.resets == 1
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
 
 @pytest.mark.parametrize("by_server", [True, False])
 async def test_a_reset_whose_thread_is_late_releases_no_later_stop(by_server: bool) -> None:
     server, fleet = Server(), Fleet()
     fleet.begins.clear()
-    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
-    try:
-        server.latched = "stop-1"
-        server.orders.put_nowait(Order("stop", "stop-1"))
-        await until(lambda: server.states)
-        server.orders.put_nowait(Order("reset", "stop-1"))
-        await until(server.orders.empty)
-        await until(lambda: any(one.name == "server stop call" for one in threading.enumerate()))
-        if by_server:
-            server.orders.put_nowait(Order("stop", "stop-2"))
-            await until(lambda: fleet.stop_id == "stop-2")
-        else:
-            fleet.stop(1.0)
-        fleet.begins.set()
-        await until(lambda: fleet.resets)
-        assert fleet.latch.set
-    finally:
-        fleet.begins.set()
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+    async with following(server, fleet):
+        try:
+            server.latched = "stop-1"
+            server.orders.put_nowait(Order("stop", "stop-1"))
+            await until(lambda: server.states)
+            server.orders.put_nowait(Order("reset", "stop-1"))
+            await until(server.orders.empty)
+            await until(lambda: any(one.name == "server stop call" for one in threading.enumerate()))
+            if by_server:
+                server.orders.put_nowait(Order("stop", "stop-2"))
+                await until(lambda: fleet.stop_id == "stop-2")
+            else:
+                fleet.stop(1.0)
+            fleet.begins.set()
+            await until(lambda: fleet.resets)
+            assert fleet.latch.set
+        finally:
+            fleet.begins.set()
 
 
 async def test_a_reset_releases_a_bridge_that_missed_the_stops_after_its_own() -> None:
     server, fleet = Server(), Fleet()
-    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
-    try:
+    async with following(server, fleet):
         server.latched = "stop-1"
         server.orders.put_nowait(Order("stop", "stop-1"))
         await until(lambda: server.states)
@@ -189,15 +190,11 @@ async def test_a_reset_releases_a_bridge_that_missed_the_stops_after_its_own() -
         server.orders.put_nowait(Order("reset", "stop-3", ("stop-1", "stop-2")))
         await until(lambda: fleet.resets and not fleet.latch.set)
         assert fleet.resets == 1
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_a_reset_that_comes_together_with_its_stop_releases_the_stop_before() -> None:
     server, fleet = Server(), Fleet()
-    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
-    try:
+    async with following(server, fleet):
         server.latched = "stop-1"
         server.orders.put_nowait(Order("stop", "stop-1"))
         await until(lambda: server.states)
@@ -205,17 +202,13 @@ async def test_a_reset_that_comes_together_with_its_stop_releases_the_stop_befor
         server.orders.put_nowait(Order("reset", "stop-2", ("stop-1",)))
         await until(lambda: fleet.resets)
         assert not fleet.latch.set
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_a_reset_of_the_server_leaves_a_stop_that_was_made_here(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server, fleet = Server(), Fleet()
-    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
-    try:
+    async with following(server, fleet):
         server.latched = "stop-1"
         server.orders.put_nowait(Order("stop", "stop-1"))
         await until(lambda: server.states)
@@ -228,26 +221,21 @@ async def test_a_reset_of_the_server_leaves_a_stop_that_was_made_here(
         server.orders.put_nowait(Order("stop", "stop-2"))
         server.orders.put_nowait(Order("reset", "stop-2"))
         await until(lambda: fleet.resets == 2)
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_a_reset_that_a_driver_holds_up_does_not_delay_the_next_stop() -> None:
     server, fleet = Server(), Fleet()
     fleet.answers.clear()
     fleet.server_stop = fleet.stop_id = "stop-1"
-    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
-    try:
-        server.orders.put_nowait(Order("reset", "stop-1"))
-        await until(lambda: fleet.resets == 1)
-        server.latched = "stop-2"
-        server.orders.put_nowait(Order("stop", "stop-2"))
-        await until(lambda: server.states)
-    finally:
-        fleet.answers.set()
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+    async with following(server, fleet):
+        try:
+            server.orders.put_nowait(Order("reset", "stop-1"))
+            await until(lambda: fleet.resets == 1)
+            server.latched = "stop-2"
+            server.orders.put_nowait(Order("stop", "stop-2"))
+            await until(lambda: server.states)
+        finally:
+            fleet.answers.set()
 
 
 async def test_stops_that_wait_for_a_driver_hold_up_no_further_stop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,15 +247,13 @@ async def test_stops_that_wait_for_a_driver_hold_up_no_further_stop(monkeypatch:
         return dict(fleet.states)
 
     monkeypatch.setattr(fleet, "stop", stop)
-    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
-    try:
-        for number in range(40):
-            server.orders.put_nowait(Order("stop", f"stop-{number}"))
-            await until(lambda: len(stops) > number)  # noqa: B023
-    finally:
-        driver_answers.set()
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+    async with following(server, fleet):
+        try:
+            for number in range(40):
+                server.orders.put_nowait(Order("stop", f"stop-{number}"))
+                await until(lambda: len(stops) > number)  # noqa: B023
+        finally:
+            driver_answers.set()
 
 
 async def test_a_stop_needs_no_further_thread_and_is_acknowledged_after_any_error(
@@ -280,8 +266,7 @@ async def test_a_stop_needs_no_further_thread_and_is_acknowledged_after_any_erro
         raise ValueError("a defect")
 
     server, fleet = Server(), Fleet()
-    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
-    try:
+    async with following(server, fleet):
         with monkeypatch.context() as full:
             full.setattr(threading.Thread, "start", refuse)
             server.latched = "stop-1"
@@ -292,9 +277,6 @@ async def test_a_stop_needs_no_further_thread_and_is_acknowledged_after_any_erro
         server.orders.put_nowait(Order("stop", "stop-2"))
         await until(lambda: len(server.states) == 4)
         assert "a defect" in caplog.text
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_the_servers_stop_is_followed_again_after_any_error(
@@ -311,15 +293,11 @@ async def test_the_servers_stop_is_followed_again_after_any_error(
         return orders(agents, bridge)
 
     monkeypatch.setattr(server, "stop_orders", broken)
-    following = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), ["drone1"]).run())
-    try:
+    async with following(server, fleet):
         server.latched = "stop-1"
         server.orders.put_nowait(Order("stop", "stop-1"))
         await until(lambda: server.states)
         assert len([message for message in caplog.messages if "refused" in message]) == 1
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
 
 @pytest.mark.ros
