@@ -13,6 +13,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,8 @@ from fleet import (
     body,
     catalogue,
     events_of,
-    fleet,
 )
-from killed_server import cut, kill, report, rest, server, texts, whole
+from killed_server import cut, kill, rest, server, texts, whole
 from manual_clock import ManualClock
 
 from timely.core import record_log
@@ -121,19 +121,43 @@ def test_files_without_live_tasks_are_deleted(tmp_path: Path, monkeypatch: pytes
         assert len(list(tmp_path.glob("tasks/*.log"))) <= 2
 
 
-def test_an_answer_leaves_when_its_record_is_on_the_disk(tmp_path: Path) -> None:
-    with fleet(state_dir=tmp_path, flush_segments=True) as served:
-        log = served.service.log
-        with served.http.stream("POST", "/v1/tasks", json=body("short", id="one")) as stream:
-            reader = Reader(stream)
-            assert reader.next()[1] == "accepted"
-            assert log._on_disk >= 1
-            served.run_for(0.5)
-            assert reader.next()[1] == "segment"
-            assert log._on_disk >= 2
-            report(served, 0, "started")
-            assert log._on_disk >= 3
-        assert len(log.segment_costs_s) >= 1
+async def test_an_answer_leaves_when_its_record_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a task, a report, an urgency and a cancellation; a segment too, with ``flush_segments``."""
+    clock, goes_on, flush = ManualClock(100.0), threading.Event(), RecordFile.flush
+    settings = ServerSettings(state_dir=tmp_path, flush_segments=True, grace_s=1000.0)
+    service = TaskService(ScriptedEngine(PLANS, clock=clock), settings, clock, catalogue())
+    await service.start()
+
+    def late(file: RecordFile) -> None:
+        assert goes_on.wait(WAIT_S)
+        flush(file)
+
+    monkeypatch.setattr(RecordFile, "flush", late)
+
+    async def answer_late(request: Coroutine[Any, Any, Any], sent: int) -> Any:
+        """The answer of a request during which the disk takes nothing; so many events were sent before."""
+        goes_on.clear()
+        answer = asyncio.create_task(request)
+        try:
+            await clock.run_for(5.0)
+            assert not answer.done()
+            assert len(service.tasks.get("one").events) == sent
+        finally:
+            goes_on.set()
+        async with asyncio.timeout(WAIT_S):
+            return await answer
+
+    task = await answer_late(service.submit(TaskRequest.model_validate(body("ask", id="one")), LOCAL), 1)
+    async with asyncio.timeout(WAIT_S):
+        while len(task.events) < 2:  # noqa: ASYNC110 - a thread brings the segment to the disk
+            await asyncio.sleep(0)
+    await answer_late(service.report("one", [ReportBody(0, "started")], LOCAL, TOKEN), 2)
+    await answer_late(service.set_urgency("one", 0, LOCAL, "Ada", "smoke"), 2)
+    await answer_late(service.cancel("one", LOCAL, TOKEN), 3)
+    assert len(service.log.segment_costs_s) == 1
+    await service.stop()
 
 
 async def test_a_record_that_nothing_waits_for_wakes_no_event_loop(
