@@ -58,12 +58,12 @@ class LocalEngine:
     def add(
         self, request_id: str, prompt: Any, max_tokens: int, timely: dict[str, Any] | None = None, **more: Any
     ) -> None:
-        """Queue one request; greedy, runs to ``max_tokens``."""
+        """Queue one request; greedy unless it has a temperature, runs to ``max_tokens``."""
         from vllm import SamplingParams
 
         priority, lora_request = more.pop("priority", 0), more.pop("lora_request", None)
         parameters = SamplingParams(
-            temperature=0.0,
+            temperature=more.pop("temperature", 0.0),
             max_tokens=max_tokens,
             ignore_eos=True,
             extra_args={"timely": timely} if timely is not None else None,

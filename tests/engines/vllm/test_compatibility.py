@@ -31,6 +31,7 @@ def unplugged_core(core: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The same as it is before plugins are loaded; afterwards as it was."""
     from vllm.v1.engine.input_processor import InputProcessor
     from vllm.v1.engine.output_processor import RequestState
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
 
     monkeypatch.delattr(core.EngineCore, "timely_control")
     for owner, names in (
@@ -38,6 +39,7 @@ def unplugged_core(core: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         (core.DPEngineCoreProc, ("run_busy_loop",)),
         (RequestState, ("make_request_output",)),
         (InputProcessor, ("__init__", "process_inputs")),
+        (WorkerWrapperBase, ("init_device",)),
     ):
         for name in names:
             monkeypatch.setattr(owner, name, vars(owner)[name].__wrapped__)
@@ -103,8 +105,7 @@ def test_wrong_options_are_named_before_a_model_loads(
     variable: str, options: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The front-end of vLLM refuses them; its engine's process did so after a minute, without the variable."""
-    from timely.engines.vllm.arguments import SCHEDULER
-    from timely.engines.vllm.plugin import _before_requests
+    from timely.engines.vllm.plugin import SCHEDULER, _before_requests
 
     if variable:
         monkeypatch.setenv(variable, "nosuch")

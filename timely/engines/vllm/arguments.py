@@ -19,8 +19,7 @@ from timely.engines.base import MAX_OUTPUT_TOKENS, Mode
 from timely.engines.vllm.compatibility import SUPPORTED_VERSIONS
 from timely.engines.vllm.forced_drafts import SPECULATIVE_CONFIG
 from timely.engines.vllm.model import NO_PLANNER, resolve_model
-
-SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
+from timely.engines.vllm.plugin import SCHEDULER
 
 NO_COMPILER = "TORCHDYNAMO_DISABLE"
 """Environment variable that keeps PyTorch from compiling."""

@@ -7,6 +7,7 @@
 * Every output of a plan carries its segments, also where vLLM merges outputs or a stop string ends the plan.
 * Beam search with our parameters is refused: vLLM drops them there.
 * Options of our scheduler are checked before the model loads.
+* Seeded plans draw by position in vLLM's older model runner (``seeded_draws.py``).
 
 All do nothing unless the scheduler is ours.
 """
@@ -21,6 +22,8 @@ from typing import Any
 
 log = logging.getLogger("vllm.timely")
 """Below vLLM's own logger, so that its handlers show the lines."""
+
+SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
 
 TOKEN_ENDPOINT = "generate-tokens-"
 """Request ids of vLLM's endpoint that takes whole sampling parameters (``--enable-scale-out``) begin so."""
@@ -50,6 +53,7 @@ def _additions() -> list[tuple[Any, str, Callable[..., Any]]]:
     from vllm.v1.engine import core
     from vllm.v1.engine.input_processor import InputProcessor
     from vllm.v1.engine.output_processor import RequestState
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
 
     if hasattr(core.EngineCore, "timely_control"):
         return []
@@ -68,6 +72,7 @@ def _additions() -> list[tuple[Any, str, Callable[..., Any]]]:
         (RequestState, "make_request_output", _attach_vllm_account(RequestState.make_request_output)),
         (InputProcessor, "__init__", _before_requests(InputProcessor.__init__)),
         (InputProcessor, "process_inputs", _validating(InputProcessor.process_inputs)),
+        (WorkerWrapperBase, "init_device", _with_draws_by_position(WorkerWrapperBase.init_device)),
     ]
 
 
@@ -161,6 +166,21 @@ def _and_nothing_held(complete: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return _pause_complete
 
 
+# ---------------------------------------------------------------------- a worker
+
+
+def _with_draws_by_position(init: Callable[[Any], None]) -> Callable[[Any], None]:
+    @functools.wraps(init)
+    def init_device(self: Any) -> None:
+        init(self)
+        if self.vllm_config.scheduler_config.scheduler_cls == SCHEDULER:
+            from timely.engines.vllm.seeded_draws import draw_by_position
+
+            draw_by_position(getattr(self.worker, "model_runner", None))
+
+    return init_device
+
+
 # ---------------------------------------------------------------------- the front-end
 
 
@@ -218,7 +238,6 @@ def _before_requests(init: Callable[..., None]) -> Callable[..., None]:
 
 def _check_settings(vllm_config: Any) -> None:
     """Refuse wrong options of our scheduler before a model loads, which takes minutes."""
-    from timely.engines.vllm.arguments import SCHEDULER
     from timely.engines.vllm.settings import SchedulerSettings
 
     if vllm_config.scheduler_config.scheduler_cls == SCHEDULER:
