@@ -55,6 +55,21 @@ def test_on_shutdown_live_streams_get_a_last_error_and_the_engine_is_stopped() -
         served.server.stop()
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_bridges_that_follow_the_stop_do_not_hold_up_shutdown(
+    stopped: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Their streams end by themselves: uvicorn cancels what is left after seconds, with a traceback."""
+    with fleet() as served, served.http.stream("GET", "/v1/stop/events?agent=a") as response:
+        reader = Reader(response)
+        assert reader.next()[1] == "clear"
+        if stopped:
+            served.call(lambda: served.service.fleet_stop.latch.latch("smoke", "", []))
+        served.server.stop()
+        assert [name for _, name, _ in reader.rest()] == ["stop"] * stopped
+    assert "graceful" not in capfd.readouterr().err
+
+
 def test_a_reader_that_never_reads_does_not_hold_up_shutdown() -> None:
     with fleet() as served:
         host, port = served.url.removeprefix("http://").split(":")

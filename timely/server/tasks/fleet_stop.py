@@ -93,6 +93,7 @@ class ServerStopLatch:
         self._sequence = 0
         self._last: tuple[str, dict[str, Any]] = ("clear", {})
         self._acknowledged = asyncio.Event()
+        self._streams_end = False
 
     @property
     def is_latched(self) -> bool:
@@ -139,6 +140,11 @@ class ServerStopLatch:
         """Bring the disk to the present latch; False if it keeps nothing or refuses, which the log then says."""
         self._disk.save()
         return await self._disk.flush()
+
+    def end_streams(self) -> None:
+        """End every stream, now and later, once it has sent the latest event: the server shuts down."""
+        self._streams_end = True
+        self._followers.wake()
 
     async def close(self) -> None:
         await self._disk.close()
@@ -313,6 +319,8 @@ class ServerStopLatch:
                 sent_sequence = self._sequence
                 yield server_task_event_bytes(sent_sequence, name, data | {"stream_token": follower.token})
                 continue
+            if self._streams_end:
+                return
             try:
                 async with asyncio.timeout(keepalive_s):
                     await follower.wake.wait()

@@ -148,9 +148,13 @@ class TaskService:
         await self.lifecycle.finish(self.clock.now() + self.settings.drain_s)
 
     async def drain(self) -> None:
-        """Admit no more tasks and end those in generation, so that their event streams end with the reason."""
+        """Admit no more tasks and end those in generation, so that their event streams end with the reason.
+
+        The streams of the stop end too.
+        """
         self._stopping = True
         await self.lifecycle.drain(SHUTTING_DOWN)
+        self.fleet_stop.latch.end_streams()
 
     @property
     def stopping(self) -> bool:

@@ -88,7 +88,7 @@ class Robot:
     """A robot that executes skill calls. ``DriverNode`` puts it behind ROS 2, ``StandaloneRobot`` in a measurement.
 
     A new robot overrides ``connect``, ``disconnect``, ``perform``, ``halt`` and ``status``, lists its own settings in
-    ``SETTINGS``, and is entered in ``timely_robots.registry``. Arguments of calls come checked, in the order and
+    ``SETTINGS``, and is named ``module:Class`` in a fleet file. Arguments of calls come checked, in the order and
     the units of the robot's profile (cm and degrees for a Tello). Positions in ``status`` are metres and quaternions.
 
     Args:
