@@ -264,7 +264,8 @@ class RobotProfile(_Part):
         for name, entry in self.skills.items():
             if entry.abbr == skill:
                 return name
-        raise UnknownName("skill", skill, self.skills, where=f"robot profile {self.name}")
+        names = (f"{name} (abbr {entry.abbr})" if entry.abbr else name for name, entry in self.skills.items())
+        raise UnknownName("skill", skill, names, where=f"robot profile {self.name}")
 
     def limits(self, skill: str) -> Mapping[str, ArgumentLimit]:
         """Limits of each argument of a skill (name or abbreviation), in call order."""

@@ -43,6 +43,9 @@ def profiles_command(
 
 def _profile_lines(profile: RobotProfile) -> list[str]:
     lines = [f"  source: {profile.source}", f"  network: {profile.network_s:g} s"]
+    for part in ("geofence", "speed", "failsafe"):
+        values = (profile.model_dump(mode="json", include={part}, exclude_none=True).get(part) or {}).items()
+        lines += [f"  {part}: " + ", ".join(f"{name} {value}" for name, value in values)] if values else []
     for skill, entry in profile.skills.items():
         limits = ", ".join(
             f"{name} {limit.min:g}..{limit.max:g} {limit.unit}".rstrip()
@@ -51,15 +54,16 @@ def _profile_lines(profile: RobotProfile) -> list[str]:
             for name, limit in entry.args.items()
         )
         permission = "" if profile.allows(skill) else "  [forbidden]"
-        lines.append(
-            f"  {skill}({limits}): {_model_text(entry.execution)}, {entry.basis or 'no basis given'}{permission}"
-        )
+        short = f", abbr {entry.abbr}" if entry.abbr else ""
+        basis = entry.basis or "no basis given"
+        lines.append(f"  {skill}({limits}): {_model_text(entry.execution)}, {basis}{short}{permission}")
     return lines
 
 
 def _model_text(model: Any) -> str:
     if model.model == "linear":
-        return f"{model.intercept_s:g} s + {model.per_unit_s:g} s/{model.unit}"
+        unit = f"|{model.unit}|" if model.measure == "magnitude" else model.unit
+        return f"{model.intercept_s:g} s + {model.per_unit_s:g} s/{unit}"
     if model.model == "constant":
         return f"{model.seconds:g} s"
     return f"{model.quantiles_s[0]:g} to {model.quantiles_s[-1]:g} s"
