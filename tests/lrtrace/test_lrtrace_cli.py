@@ -257,10 +257,11 @@ def test_a_profile_is_shown_with_its_fence_its_failsafe_and_its_short_names(lrtr
     assert "failsafe: hold_s 30.0, then land, battery_reserve 0.1, land_while_stopped True\n" in out
     assert "s/cm, published, abbr mf\n" in out
     Path("mower.yaml").write_text(
-        "name: mower\nrobot: a mower\nsource: made up\nskills: {turn: {args: {angle: {unit: deg, min: -180, max: 180}},"
-        " execution: {model: linear, argument: angle, unit: deg, measure: magnitude, intercept_s: 0, per_unit_s: 0.02}}}"
+        "name: mower\nrobot: a mower\nsource: me\nskills: {turn: {args: {angle: {unit: deg, min: -180, max: 180}}, "
+        "execution: {model: linear, argument: angle, unit: deg, measure: magnitude, intercept_s: 0, per_unit_s: 0.02}}}"
     )
-    assert "turn(angle -180..180 deg): 0 s + 0.02 s/|deg|, no basis given\n" in lrtrace("profiles", "./mower.yaml")[1]
+    _, out, _ = lrtrace("profiles", "./mower.yaml")
+    assert "turn(angle -180..180 deg): 0 s + 0.02 s/|deg|, no basis given\n" in out
 
 
 def bad_inputs() -> list[tuple[str, tuple[object, ...], str]]:

@@ -487,4 +487,6 @@ class PlanRun:
         except UnknownName:
             return
         except (TimelyError, TimeoutError) as error:
-            log.warning("task %s could not be cancelled at the server: %s", self.task_id, str(error) or "too slow")
+            log.warning(
+                "task %s could not be cancelled at the server: %s", self.task_id, str(error) or "too slow"
+            )
