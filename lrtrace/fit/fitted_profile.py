@@ -126,9 +126,11 @@ def _draw_fit(axes: Any, skill: str, skill_fit: SkillFit) -> None:
     x, times_s, model_s = skill_fit.points.T
     model = skill_fit.model
     if isinstance(model, LinearModel):
-        order = np.argsort(x)
+        line = dict(zip(x, model_s, strict=True))
+        if model.measure == "magnitude" and x.min() < 0.0 < x.max():
+            line[0.0] = max(model.floor_s, model.intercept_s)  # where the line turns
         axes.plot(x, times_s, ".", alpha=0.6, label="measured")
-        axes.plot(x[order], model_s[order], "-", label="model")
+        axes.plot(*zip(*sorted(line.items()), strict=True), "-", label="model")
     else:
         levels = np.linspace(0, 1, 101)
         axes.plot(np.linspace(0, 1, len(times_s)), np.sort(times_s), ".", alpha=0.6, label="measured")

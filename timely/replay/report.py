@@ -160,7 +160,7 @@ def _queue(result: Mapping[str, Any]) -> str:
         Line("in the step", "normal", t, series.get("running", []), area=True, step=True),
         Line("parked", "third", t, series.get("parked", []), step=True),
     ]
-    return replay_svg_chart("Generations", lines if t else [], x_label="seconds", y_label="generations")
+    return replay_svg_chart("Generations, as steps begin", lines if t else [], x_label="seconds", y_label="generations")
 
 
 def _memory(result: Mapping[str, Any]) -> str:
@@ -170,7 +170,7 @@ def _memory(result: Mapping[str, Any]) -> str:
         "KV cache in use", "fourth", t, [100 * v for v in series.get("kv_used", [])], area=True, step=True
     )
     return replay_svg_chart(
-        "KV cache", [line] if t else [], x_label="seconds", y_label="% of blocks", y_max=100.0
+        "KV cache, as steps begin", [line] if t else [], x_label="seconds", y_label="% of blocks", y_max=100.0
     )
 
 

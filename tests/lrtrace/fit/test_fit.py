@@ -361,6 +361,24 @@ def test_the_titles_of_residual_plots_are_whole(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.process
+def test_the_line_over_a_signed_argument_turns_at_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    axes_class = pytest.importorskip("matplotlib.axes").Axes
+    figures: list[Any] = []
+    monkeypatch.setattr(fitted_profile, "save_lrtrace_figure", lambda figure, path: figures.append(figure))
+    samples = [
+        Sample("rover", "turn", {"angle": angle}, 1.0 + 0.01 * abs(angle), {"angle": "deg"})
+        for angle in [-90.0, 10.0, 180.0] * 5
+    ]
+    plot_residuals(fit_samples(samples), tmp_path / "fit.png")
+    upper = figures[0].findobj(axes_class)[0]
+    points = dict(zip(*upper.lines[1].get_data(), strict=True))
+    assert list(points) == [-90.0, 0.0, 10.0, 180.0]
+    assert points[0.0] == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_residual_plot(tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("matplotlib")
