@@ -160,7 +160,9 @@ def _queue(result: Mapping[str, Any]) -> str:
         Line("in the step", "normal", t, series.get("running", []), area=True, step=True),
         Line("parked", "third", t, series.get("parked", []), step=True),
     ]
-    return replay_svg_chart("Generations, as steps begin", lines if t else [], x_label="seconds", y_label="generations")
+    return replay_svg_chart(
+        "Generations, as steps begin", lines if t else [], x_label="seconds", y_label="generations"
+    )
 
 
 def _memory(result: Mapping[str, Any]) -> str:
