@@ -2,8 +2,8 @@
 
     python scripts/check_prose.py [PATH ...]     one line for each finding, and exit status 1 if there is any
 
-Prose is Markdown, docstrings and comments. A sentence has at most ``MAX_WORDS`` words and names its subject; a line of
-Markdown holds one sentence. A name is no participle and no riddle.
+Prose is Markdown, docstrings, comments, error messages and help texts. A sentence has at most ``MAX_WORDS`` words and
+names its subject; a line of Markdown holds one sentence. A name is no participle and no riddle.
 """
 
 import ast
@@ -119,7 +119,7 @@ def paragraphs(text: str) -> Iterator[tuple[int, str]]:
 
 
 def python(text: str, bad_names: Collection[str]) -> Iterator[tuple[int, str]]:
-    """Findings in a Python file: docstrings, comments and names."""
+    """Findings in a Python file: docstrings, comments, messages and names."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         for child in ast.iter_child_nodes(node):
@@ -131,6 +131,9 @@ def python(text: str, bad_names: Collection[str]) -> Iterator[tuple[int, str]]:
                 for offset, paragraph in paragraphs(child.value.value):
                     for finding in judge(paragraph):
                         yield child.lineno + offset, finding
+        for message in _messages(node):
+            for finding in judge(message):
+                yield getattr(node, "lineno", 0), finding
         yield from _names(node, bad_names)
     comments: list[tuple[int, str]] = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -145,6 +148,20 @@ def python(text: str, bad_names: Collection[str]) -> Iterator[tuple[int, str]]:
     for number, comment in comments:
         for finding in judge(comment):
             yield number, finding
+
+
+def _messages(node: ast.AST) -> Iterator[str]:
+    """The texts of an error that is raised, or of an option's help; a value in them counts as one word."""
+    texts: list[ast.expr] = []
+    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+        texts = node.exc.args
+    elif isinstance(node, ast.Call):
+        texts = [keyword.value for keyword in node.keywords if keyword.arg == "help"]
+    for text in texts:
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            yield text.value
+        elif isinstance(text, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in text.values)
 
 
 def _names(node: ast.AST, bad_names: Collection[str]) -> Iterator[tuple[int, str]]:

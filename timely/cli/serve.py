@@ -70,9 +70,8 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="FILE",
-            help="Predictor file (`timely predictor` makes them), may be repeated: urgency and lengths of requests,"
-            " costs and history for the disciplines that take them; examples: urgency from the texts that ship, as"
-            " without any; none: no prediction.",
+            help="Predictor file of `timely predictor`, for urgency, lengths, costs or history; may be repeated."
+            " `examples`, the default: urgency from the texts that ship. `none`: no prediction.",
         ),
     ] = None,
     predict: Annotated[
@@ -164,8 +163,8 @@ def command(
             min=0,
             max=1,
             metavar="SHARE",
-            help="Refuse a task whose predicted utility is below this share of its initial one: 0 refuses worthless"
-            " tasks, 1 all that would be late; by default none.",
+            help="Refuse a task whose predicted utility is below this share of its initial one; by default none."
+            " With 0 these are worthless tasks, with 1 all that would be late.",
         ),
     ] = None,
     drain: Annotated[

@@ -405,7 +405,7 @@ class Engine(ABC):
         A request with a history goes on with the segment after its last one; earlier ones do not come again.
 
         Closing the iterator early cancels the generation and frees its KV cache. A reader that does not read
-        delays nobody else.
+        delays no other one.
 
         Raises:
             InvalidInput: at the first ``anext``: the request cannot be served (prompt too long, unknown names).

@@ -1,6 +1,6 @@
 """The fixed parts of our server's prompts stay in vLLM's prefix cache (TimelyLLM section 4.1, "pre-stored").
 
-vLLM reuses the blocks that nobody holds in the order of their last use. Chats between two tasks of a robot push the
+vLLM reuses the blocks that no request holds in the order of their last use. Chats between two tasks of a robot push the
 fixed part of its prompt out, and the next urgent task computes a thousand tokens anew. So these blocks are put at the
 end of that order again and again. They are never held: a request that needs the last block gets it, and resetting the
 prefix cache works as ever.

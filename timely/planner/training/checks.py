@@ -62,8 +62,8 @@ def check_training_examples(skills: SkillSet) -> None:
         if not acceptor.accepts(example.plan):
             task = example.task if len(example.task) <= SHOWN_CHARS else f"{example.task[:SHOWN_CHARS]}..."
             raise InvalidInput(
-                f"the skill set's grammar does not accept its plan {example.plan!r} (task {task!r}): too many "
-                "statements, words or characters, a skill that follows itself, a value out of range, or no name",
+                f"the skill set's grammar does not accept its plan {example.plan!r} (task {task!r}). It has too "
+                "many statements, words or characters, a skill that follows itself, a value out of range, or no name",
                 where=f"skill set {skills.name}, example {number}",
             )
 

@@ -98,5 +98,5 @@ class Physics:
                 self.lost_s += max(0.0, passed_s - MAX_BEHIND_S)
                 with self.lock:
                     self.advance(min(passed_s, MAX_BEHIND_S))
-        except Exception as error:  # whoever waits for a motion must hear of it
+        except Exception as error:  # the caller that waits for a motion must hear of it
             self.failure = f"the simulation failed: {type(error).__name__}: {error}"

@@ -263,7 +263,7 @@ class EagerActionServer(ActionServer):
 
 
 class _Terse:
-    """A logger whose debug lines cost nothing unless somebody reads them."""
+    """A logger whose debug lines cost nothing unless they are read."""
 
     def __init__(self, logger: Any) -> None:
         self._logger = logger

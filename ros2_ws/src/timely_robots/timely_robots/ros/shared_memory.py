@@ -1,8 +1,8 @@
 """Removes what killed ROS 2 programs left in shared memory: half a megabyte each, until /dev/shm is full.
 
-Fast DDS talks through files in /dev/shm. A program that ends deletes its own; one that is killed cannot, and if nobody
-else spoke to it, nobody does it afterwards. A file in use is locked (``_el``, ``_sl`` beside it), and the lock goes
-with its process: so what can be locked belongs to nobody. The vendor's ``fastdds shm clean`` does the same.
+Fast DDS talks through files in /dev/shm. A program that ends deletes its own. The files of a program that is killed
+stay, unless another program spoke to it. A file in use is locked (``_el``, ``_sl`` beside it), and the lock goes with
+its process. So a file that can be locked is not in use. The vendor's ``fastdds shm clean`` does the same.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def _drop(folder: Path, owner: str, names: set[str]) -> list[str]:
                 if owner + lock in names:
                     locks.enter_context(_lock(folder / (owner + lock)))
         except OSError:
-            return []  # somebody uses it, or has just removed it
+            return []  # another program uses it, or has just removed it
         for name in present:
             with contextlib.suppress(OSError):
                 (folder / name).unlink()
@@ -57,7 +57,7 @@ def _drop(folder: Path, owner: str, names: set[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _lock(file: Path) -> Iterator[None]:
-    """Hold a lock file that nobody holds; raises OSError if somebody does."""
+    """Hold a lock file; raises OSError if another process holds it."""
     handle = os.open(file, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
