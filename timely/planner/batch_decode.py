@@ -10,6 +10,7 @@ from typing import Any
 from timely.planner.cases.case import Case
 from timely.planner.training import lora
 from timely.planner.training.checks import check_planner_device
+from timely.planner.training.compute_type import compute_type
 from timely.planner.training.packing import common_training_prefix_tokens
 from timely.plans.grammar import plan_grammar
 from timely.plans.name_mask import NameGuide, Vocabulary
@@ -55,9 +56,10 @@ class Answerer:
         self.model: Any = AutoModelForCausalLM.from_pretrained(
             base, dtype=torch.bfloat16, attn_implementation=name
         )
-        self.model.to(device).eval()
         if adapter is not None:
             lora.merge_lora_adapter(self.model, adapter)
+        # Merged in bfloat16, as in the folder that is served.
+        self.model.to(device, getattr(torch, compute_type(device))).eval()
         self._compiler: Any = None
         self._vocabulary: Vocabulary | None = None
 

@@ -168,6 +168,33 @@ def test_answers_together_are_those_of_one_by_one(base: Path, constrained: bool)
 
 
 @pytest.mark.process
+@pytest.mark.parametrize(("capability", "dtype"), [("AVX2", "float32"), ("AVX512", "bfloat16")])
+def test_a_processor_trains_and_plans_in_the_type_that_it_is_fast_with(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capability: str, dtype: str
+) -> None:
+    import torch
+
+    from timely.planner.batch_decode import Answerer
+    from timely.planner.training import lora
+    from timely.planner.training.train import _load_model
+
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    model = _load_model(base, "cpu")
+    assert model.dtype == getattr(torch, dtype)
+    parameters = lora.attach_training_adapter(model, 4, 8, seed=0)
+    for name, value in parameters.items():
+        if ".lora_B." in name:
+            torch.nn.init.uniform_(value, -0.1, 0.1)
+    lora.save_trained_adapter(tmp_path, parameters, 4, 8)
+    plain, merged = (Answerer(base, adapter).model for adapter in (None, tmp_path))
+    assert plain.dtype == merged.dtype == getattr(torch, dtype)
+    changed = merged.lm_head.weight, merged.model.layers[0].mlp.up_proj.weight
+    assert not torch.equal(changed[1], plain.model.layers[0].mlp.up_proj.weight)
+    for weight in changed:  # those of the folder that is served, whatever computes with them
+        assert torch.equal(weight, weight.bfloat16().to(weight.dtype))
+
+
+@pytest.mark.process
 def test_an_answer_ends_with_its_tokenizers_token_whatever_the_model_names(base: Path) -> None:
     """Behind the end of the grammar every token is allowed."""
     from timely.planner import batch_decode

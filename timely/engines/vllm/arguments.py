@@ -20,6 +20,7 @@ from timely.engines.vllm.compatibility import SUPPORTED_VERSIONS
 from timely.engines.vllm.forced_drafts import SPECULATIVE_CONFIG
 from timely.engines.vllm.model import NO_PLANNER, resolve_model
 from timely.engines.vllm.plugin import SCHEDULER
+from timely.planner.training.compute_type import compute_type
 
 NO_COMPILER = "TORCHDYNAMO_DISABLE"
 """Environment variable that keeps PyTorch from compiling."""
@@ -234,7 +235,7 @@ def _defaults(arguments: Sequence[str], model: str, *, jump_ahead: bool) -> list
         # Blocks of 32 are the finest the CPU backend takes: finer prefix reuse and eviction.
         defaults |= {
             "--block-size": "32", "--enforce-eager": None, "--max-model-len": "4096", "--max-num-seqs": "64",
-            "--max-num-batched-tokens": "1024", "--dtype": _processor_dtype(),
+            "--max-num-batched-tokens": "1024", "--dtype": compute_type(),
         }  # fmt: skip
     if jump_ahead:
         defaults["--speculative-config"] = json.dumps(SPECULATIVE_CONFIG)
@@ -246,17 +247,6 @@ def _defaults(arguments: Sequence[str], model: str, *, jump_ahead: bool) -> list
             if value is not None:
                 result.append(value)
     return result
-
-
-def _processor_dtype() -> str:
-    """The type that this processor computes with fastest.
-
-    Without AVX-512 a product in bfloat16 takes two (one row) to eight times (256 rows) as long as in float32. Measured:
-    docs/experiments/2026-11-27-processors-without-avx-512.md.
-    """
-    import torch
-
-    return "float32" if torch.backends.cpu.get_cpu_capability() == "AVX2" else "bfloat16"
 
 
 def set_vllm_environment(options: VllmOptions) -> None:

@@ -1,8 +1,8 @@
 """Low-rank adapters on the linear layers of a frozen model, in the file format of PEFT.
 
 This is no use of PEFT, because the CPU needs one fused product of base and adapter. Its backward pass makes no
-gradient of the frozen weights and no copies in other precisions. Computation is in bfloat16, as in serving; the
-optimiser keeps the weights in float32.
+gradient of the frozen weights and no copies in other precisions. Computation is in the model's type; the optimiser
+keeps the weights in float32.
 """
 
 import json
@@ -26,7 +26,7 @@ def attach_training_adapter(model: Any, rank: int, alpha: int, seed: int) -> dic
     """Put an adapter on every linear layer of ``LAYERS``; A random by ``seed``, B zero, so nothing changes yet.
 
     Returns:
-        The trainable tensors (bfloat16) by PEFT's names, in a fixed order.
+        The trainable tensors (of the model's type) by PEFT's names, in a fixed order.
     """
     import torch
 

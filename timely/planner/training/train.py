@@ -13,6 +13,7 @@ from timely.core.files import replaced_file
 from timely.planner.cases.case import Case
 from timely.planner.training import lora
 from timely.planner.training.checks import check_device_name, check_planner_device
+from timely.planner.training.compute_type import compute_type
 from timely.planner.training.packing import (
     Tokens,
     pack_examples,
@@ -145,11 +146,10 @@ def _tokens(tokenizer: Any, skills: SkillSet, case: Case) -> Tokens:
 
 
 def _load_model(base: Path, device: str) -> Any:
-    import torch
     from transformers import AutoModelForCausalLM
 
     name = register_attention()
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16, attn_implementation=name)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=compute_type(device), attn_implementation=name)
     lora.quicken_training_norms(model)
     return model.to(device)
 
@@ -227,6 +227,7 @@ def _signature(
     del values["threads"]
     return {
         **values,
+        "dtype": compute_type(options.device),
         "skill_sets": [source.skills.model_dump(mode="json") for source in sources],
         "base": weights_hash(base),
         "start": "" if start is None else planner_file_hash(start / lora.WEIGHTS),
