@@ -21,6 +21,7 @@ import pytest
 from packaging.version import Version
 
 from timely.engines.vllm.model import default_model
+from timely.planner.training.compute_type import compute_type
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(400)]
 
@@ -78,7 +79,7 @@ def test_an_ordinary_openai_client_on_stock_vllm(tmp_path: Path) -> None:
     command = [
         str(Path(sys.executable).parent / "vllm"), "serve", str(default_model()), "--served-model-name", "m",
         "--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--block-size", "32",
-        "--max-model-len", "1024", "--max-num-seqs", "8",
+        "--max-model-len", "1024", "--max-num-seqs", "8", "--dtype", compute_type(),
         "--scheduler-cls", "timely.engines.vllm.scheduler.TimelyScheduler",
         "--additional-config", json.dumps({"timely": {"discipline": "pud"}}),
     ]  # fmt: skip
