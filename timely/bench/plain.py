@@ -5,13 +5,16 @@ them.
 """
 
 import json
+import math
 import statistics
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from timely.bench.checkpoints import OutOfTime
 from timely.core.checkpoint import load_core_checkpoint, remove_checkpoint, save_core_checkpoint
 from timely.core.child_process import ChildProcess, free_tcp_port
 from timely.core.errors import EngineFailed
@@ -45,12 +48,14 @@ def benchmark_plain_throughput(
     say: Callable[[str], None],
     checkpoint: Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    budget_s: float = math.inf,
 ) -> dict[str, Any]:
     """Ratios over stock of the medians of all repetitions.
 
     Args:
         checkpoint: a file of the runs so far. A call that finds it goes on after them, and removes it at its end.
         settings: what the runs in the checkpoint have in common.
+        budget_s: no run begins that would end later, if it takes as long as those before it. The first one always does.
 
     Returns ``{NAME: {"plugged", "served"}, "medians": {server: {field: value}}, "runs": {server: [{field: value}]}}``.
     Names and fields are those of ``MEASURES``.
@@ -58,7 +63,9 @@ def benchmark_plain_throughput(
     Raises:
         EngineFailed: a server did not start, or the client failed.
         InvalidInput: the checkpoint is of other settings.
+        OutOfTime: the budget is used up.
     """
+    begin_s, done = time.monotonic(), 0
     runs: dict[str, list[Mapping[str, float]]] = {server: [] for server in SERVERS}
     runs |= load_core_checkpoint(checkpoint, settings or {}) or {}
     for repetition in range(repetitions):
@@ -66,7 +73,11 @@ def benchmark_plain_throughput(
         for server in SERVERS[first:] + SERVERS[:first]:
             if len(runs[server]) > repetition:
                 continue
+            if done and (time.monotonic() - begin_s) * (done + 1) / done > budget_s:
+                run_count = sum(map(len, runs.values()))
+                raise OutOfTime(run_count, repetitions * len(SERVERS) - run_count)
             result = run(server, repetition)
+            done += 1
             runs[server].append({field: result[field] for field in MEASURES.values()})
             save_core_checkpoint(checkpoint, settings or {}, runs)
             say(f"repetition {repetition + 1}, {server}: {result['output_throughput']:.0f} tokens/s")

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from timely.bench.checkpoints import OutOfTime
 from timely.bench.gpu.live_points import (
     gpu_bench_measured_points,
     gpu_bench_point_name,
@@ -295,10 +296,6 @@ def _overhead(bench: GpuBench, left_s: float) -> Value:
     return {"segmented_over_unsegmented": in_fresh_process(call, log=bench.log)}
 
 
-class _BudgetSpent(Exception):
-    """The runs that are left belong to a further call."""
-
-
 def _plain(bench: GpuBench, left_s: float) -> Value | None:
     from timely.bench.plain import QUICK_PROMPTS, VllmBench, benchmark_plain_throughput
 
@@ -309,22 +306,11 @@ def _plain(bench: GpuBench, left_s: float) -> Value | None:
         folder, str(bench.model), (*bench.settings.arguments, *PLAIN_ARGUMENTS), "timely",
         PLAIN_PROMPTS if gpu else QUICK_PROMPTS, keep=gpu,
     )  # fmt: skip
-    begin_s, rounds = time.monotonic(), 0
-
-    def run(server: str, seed: int) -> Mapping[str, float]:
-        # Another run takes as long as those before it; the first one always begins.
-        nonlocal rounds
-        spent_s = time.monotonic() - begin_s
-        if rounds and spent_s * (rounds + 1) / rounds > left_s:
-            raise _BudgetSpent
-        rounds += 1
-        return servers.run(server, seed)
-
     try:
         return benchmark_plain_throughput(
-            run, PLAIN_REPETITIONS if gpu else 1, bench.say, folder / "runs.json"
+            servers.run, PLAIN_REPETITIONS if gpu else 1, bench.say, folder / "runs.json", budget_s=left_s
         )
-    except _BudgetSpent:
+    except OutOfTime:
         return None
     finally:
         servers.close()

@@ -120,8 +120,7 @@ def faults(
         checkpoint=cli_checkpoint(json_file),
         say=print_cli_progress,
     )
-    history = {f"history: {kind}": number for kind, number in result["history_violations"].items()}
-    counts = {**result["violations"], **history, "lost tasks": result["lost_tasks"]}
+    counts = {**result["violations"], "lost tasks": result["lost_tasks"]}
     rows = [(kind, str(number)) for kind, number in counts.items()]
     show_bench_result(
         json_file, result, ("violation", "count"), rows,

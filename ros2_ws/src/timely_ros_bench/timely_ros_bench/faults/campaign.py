@@ -16,16 +16,9 @@ from timely_ros_bench.faults.history import (
     FaultHistory,
     LeaseRecord,
     TaskRecord,
-    Violation,
     judge_fault_history,
 )
-from timely_ros_bench.faults.judge import (
-    ObservedState,
-    Violations,
-    judge_ros_fault_holding,
-    judge_ros_fault_motions,
-    judge_ros_fault_outcome,
-)
+from timely_ros_bench.faults.judge import ObservedState, Violation, judge_ros_fault_holding
 from timely_ros_bench.faults.motions import (
     PLANS_APART,
     SEGMENTS_APART,
@@ -110,7 +103,7 @@ class Campaign:
         self._strikes.reset()
         self.make_whole()
         slow = fault_waits_in_words(waits, self.world.waits())
-        violations, ends = Violations(), {}
+        violations, ends = list[Violation](), {}
         for name, errand in errands.items():
             who = f"round {number + 1} ({title}{slow}), {name}"
             states = self.observer.states[name][state_counts[name] :]
@@ -118,20 +111,18 @@ class Campaign:
         self._count(fault, ends, violations)
         return ends[fault.robot]
 
-    def _count(self, fault: Fault, ends: dict[str, str], violations: Violations) -> None:
-        tally, history = self.tally, self._judge_history()
+    def _count(self, fault: Fault, ends: dict[str, str], late_holds: list[Violation]) -> None:
+        tally, violations = self.tally, [*late_holds, *self._judge_history()]
         tally.rounds += 1
         tally.faults += len(fault.kinds)
         tally.tasks += len(ends)
         tally.lost_tasks += sum(not label for label in ends.values())
-        tally.failed_rounds += bool(violations.cases or history)
+        tally.failed_rounds += bool(violations)
         for label in filter(None, ends.values()):
             tally.outcomes[label] = tally.outcomes.get(label, 0) + 1
-        for kind, count in violations.counts.items():
-            tally.violations[kind] += count
-        for kind, _ in history:
-            tally.history_violations[kind] = tally.history_violations.get(kind, 0) + 1
-        tally.cases += [*violations.cases, *(f"history, {kind}: {case}" for kind, case in history)]
+        for kind, _ in violations:
+            tally.violations[kind] += 1
+        tally.cases += [f"{kind}: {case}" for kind, case in violations]
 
     def _judge_history(self) -> list[Violation]:
         """The violations in the history of this fleet that no earlier round has shown."""
@@ -276,31 +267,21 @@ class Campaign:
         errand: Errand,
         states: list[ObservedState],
         begin_s: float,
-        violations: Violations,
+        violations: list[Violation],
         who: str,
     ) -> str:
-        """Judge one robot's part of a round; its task's end in words, empty if it was lost."""
-        label, end = "", self._end(errand, fault)
-        if end is None:
-            violations.cases.append(f"lost: {who}")
-        else:
-            judge_ros_fault_outcome(end[0], end[1], violations, who)
-            label = f"{end[0]} {bridge_error_name(end[1])}"
-        motions = fault_bench_log_motions(name, self.world.logs[name], begin_s)
-        plan, *others = [fault_bench_plan_motions(name, one) for one in errand.plans]
-        motion_texts = [motion.what for motion in motions]
-        for other in others:
-            judge_ros_fault_motions(other, [what for what in motion_texts if what in other], violations, who)
-        own = [what for what in motion_texts if not any(what in other for other in others)]
-        judge_ros_fault_motions(plan, own, violations, who)
+        """Judge whether one robot held in time; its task's end in words, empty if it was lost."""
         unheard = any(
             one is not None and one.robot == name and one.kind in UNHEARD for one in (fault, fault.companion)
         )
         # A robot is at rest, and not holding, between a plan and the one that replaces it.
         if not unheard and len(self.observer.plans.get(errand.task_id, ())) < 2:
+            motions = fault_bench_log_motions(name, self.world.logs[name], begin_s)
+            plan = fault_bench_plan_motions(name, errand.plans[0])
             died_s = self.world.killed_s.get(f"emulator of {name}", math.inf)
             self.tally.held += judge_ros_fault_holding(states, motions, plan, violations, who, died_s)
-        return label
+        end = self._end(errand, fault)
+        return "" if end is None else f"{end[0]} {bridge_error_name(end[1])}"
 
     def _until(self, what: Callable[[], bool], timeout_s: float, every_s: float = 0.02) -> bool:
         deadline = time.monotonic() + timeout_s

@@ -18,22 +18,13 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from timely_ros_bench.faults.judge import RobotMotion, fault_bench_out_of_limits, fault_bench_untyped_outcome
-
-HISTORY_VIOLATIONS = (
-    "lost",
-    "untyped",
-    "false_complete",
-    "repeated",
-    "out_of_order",
-    "unsent",
-    "out_of_limits",
-    "after_end",
-    "after_orphan",
-    "after_stop",
-    "wrong_owner",
-    "unreadable",
+from timely_ros_bench.faults.judge import (
+    RobotMotion,
+    Violation,
+    fault_bench_out_of_limits,
+    fault_bench_untyped_outcome,
 )
+
 SLACK_S = 0.5
 """Clocks are one, but an end or a lease is published, and a command is on its way, for so long at most."""
 REST_S = 4.0
@@ -111,10 +102,6 @@ class FaultHistory:
     leases: list[LeaseRecord] = field(default_factory=list)
     patience_s: float = 3.0
     log_problems: list[str] = field(default_factory=list)
-
-
-Violation = tuple[str, str]
-"""Kind and case."""
 
 
 def judge_fault_history(history: FaultHistory) -> list[Violation]:

@@ -4,13 +4,28 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from timely_bridge.error_codes import NAMES
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState
 
-VIOLATIONS = ("repeated", "out_of_limits", "out_of_order", "late_hold", "untyped")
+VIOLATIONS = (
+    "late_hold",
+    "lost",
+    "untyped",
+    "false_complete",
+    "repeated",
+    "out_of_order",
+    "unsent",
+    "out_of_limits",
+    "after_end",
+    "after_orphan",
+    "after_stop",
+    "wrong_owner",
+    "unreadable",
+)
+"""``history.py`` describes all but the first, and judges them."""
 HOLD_WITHIN_S = 1.0
 SETTLED_S = 0.5
 """The state of a driver and the log of its robot are this far apart at most."""
@@ -27,21 +42,8 @@ LIMITS: Mapping[str, tuple[float, float]] = {
 NUMBER = re.compile(r"([a-z]+)[ (]([-+]?\d+(?:\.\d+)?)")
 
 
-@dataclass(slots=True)
-class Violations:
-    """How often each promise was broken, with a line for each case."""
-
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VIOLATIONS, 0))
-    cases: list[str] = field(default_factory=list)
-
-    def add(self, kind: str, case: str) -> None:
-        self.counts[kind] += 1
-        self.cases.append(f"{kind}: {case}")
-
-    @property
-    def total(self) -> int:
-        """Of all kinds."""
-        return sum(self.counts.values())
+Violation = tuple[str, str]
+"""Kind, one of ``VIOLATIONS``, and case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,33 +83,11 @@ def fault_bench_out_of_limits(motion: str) -> bool:
     return bool(match and not low <= float(match[2]) <= high)
 
 
-def judge_ros_fault_motions(
-    plan: Sequence[str], motions: Sequence[str], violations: Violations, who: str
-) -> None:
-    """Every motion was sent, at most once, in order: ``motions`` is ``plan`` up to some point.
-
-    The motions of ``plan`` differ from each other.
-    """
-    position = 0
-    for what in motions:
-        if fault_bench_out_of_limits(what):
-            violations.add("out_of_limits", f"{who}: {what}")
-        if what in plan[:position]:
-            violations.add("repeated", f"{who}: {what} of {list(plan)}, moved {list(motions)}")
-        elif what in plan[position:]:
-            place = plan.index(what, position)
-            if place != position:
-                violations.add("out_of_order", f"{who}: {what} before {plan[position]}")
-            position = place + 1
-        else:
-            violations.add("out_of_order", f"{who}: {what} was never sent; sent {list(plan)}")
-
-
 def judge_ros_fault_holding(
     states: Sequence[ObservedState],
     motions: Sequence[RobotMotion],
     plan: Sequence[str],
-    violations: Violations,
+    violations: list[Violation],
     who: str,
     died_s: float = math.inf,
 ) -> int:
@@ -125,7 +105,7 @@ def judge_ros_fault_holding(
     for before, after in itertools.pairwise(states):
         silent_s = after.stamp_s - before.stamp_s
         if before.session == after.session and before.executing and silent_s > limit_s:
-            violations.add("late_hold", f"{who}: said nothing for {silent_s:.1f} s after EXECUTING")
+            violations.append(("late_hold", f"{who}: said nothing for {silent_s:.1f} s after EXECUTING"))
     holds = 0
     for position, motion in enumerate(motions):
         following = (
@@ -137,25 +117,19 @@ def judge_ros_fault_holding(
         is_known = not motion.end_s <= died_s <= motion.end_s + limit_s
         if is_known and stale and stale[-1].received_s > motion.end_s + limit_s:
             late_s = stale[-1].received_s - motion.end_s
-            violations.add(
-                "late_hold", f"{who}: still said EXECUTING {late_s:.1f} s after the end of {motion.what}"
+            violations.append(
+                ("late_hold", f"{who}: still said EXECUTING {late_s:.1f} s after the end of {motion.what}")
             )
         is_holding = any(one.mode == RobotState.HOLDING for one in between)
         holds += is_holding
         late = following > motion.end_s + limit_s and position + 1 < len(motions)
         if late and between and not is_holding and not any(one.executing for one in between):
-            violations.add("late_hold", f"{who}: waited after {motion.what} and never said HOLDING")
+            violations.append(("late_hold", f"{who}: waited after {motion.what} and never said HOLDING"))
         around = [one for one in states if abs(one.received_s - motion.start_s) <= SETTLED_S]
         earlier = next((one for one in reversed(states) if one.received_s < motion.start_s - SETTLED_S), None)
         if earlier is not None and around and not any(one.executing for one in [earlier, *around]):
-            violations.add("late_hold", f"{who}: {motion.what} began while it said mode {earlier.mode}")
+            violations.append(("late_hold", f"{who}: {motion.what} began while it said mode {earlier.mode}"))
     return holds
-
-
-def judge_ros_fault_outcome(outcome: str, code: int, violations: Violations, who: str) -> None:
-    """A task's end says what became of it and why."""
-    if reason := fault_bench_untyped_outcome(outcome, code):
-        violations.add("untyped", f"{who}: {reason}")
 
 
 def fault_bench_untyped_outcome(outcome: str, code: int) -> str:

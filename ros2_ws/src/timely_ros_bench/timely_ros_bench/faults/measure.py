@@ -12,6 +12,7 @@ from pathlib import Path
 from timely.core.checkpoint import load_core_checkpoint, save_core_checkpoint
 from timely_ros_bench.faults.campaign import Campaign
 from timely_ros_bench.faults.fleet_processes import FaultFleet
+from timely_ros_bench.faults.judge import VIOLATIONS
 from timely_ros_bench.faults.observer import Observer
 from timely_ros_bench.faults.rounds import FLEET, fault_schedule, faulty_robot_names
 from timely_ros_bench.faults.tally import FaultTally
@@ -60,7 +61,7 @@ def measure_faults(
     """
     robots = faulty_robot_names(fleet)
     domain = domain_id if domain_id is not None else int(os.environ.get("ROS_DOMAIN_ID", "0")) or 101
-    run = {"robots": robots, "seed": seed, "share": list(share)}
+    run = {"robots": robots, "seed": seed, "share": list(share), "violations": list(VIOLATIONS)}
     tally = FaultTally(**(load_core_checkpoint(checkpoint, run) or {}))
     schedule = fault_schedule(count, seed, robots)
     numbers = range(share[0], count, share[1])[tally.rounds :]

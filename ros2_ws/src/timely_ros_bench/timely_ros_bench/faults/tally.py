@@ -6,7 +6,6 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from timely_ros_bench.faults.history import HISTORY_VIOLATIONS
 from timely_ros_bench.faults.judge import VIOLATIONS
 
 CONFIDENCE = 0.95
@@ -30,7 +29,6 @@ class FaultTally:
     restarts: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     violations: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VIOLATIONS, 0))
-    history_violations: dict[str, int] = field(default_factory=lambda: dict.fromkeys(HISTORY_VIOLATIONS, 0))
     cases: list[str] = field(default_factory=list)
 
     def add(self, other: FaultTally) -> None:
