@@ -15,7 +15,6 @@ import pytest
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_ros_bench import stop
 from timely_ros_bench.faults.campaign import NEXT_PLAN_S, Campaign
-from timely_ros_bench.faults.judge import Violations
 from timely_ros_bench.faults.process_waits import ProcessWaits, fault_waits_in_words, read_process_waits
 from timely_ros_bench.faults.rounds import Fault
 from timely_ros_bench.faults.tally import FaultTally
@@ -78,13 +77,13 @@ def test_the_end_of_a_plan_is_that_of_its_task_when_no_other_plan_follows(tmp_pa
 def test_a_round_fails_when_the_servers_log_cannot_be_read(tmp_path: Path) -> None:
     observer = SimpleNamespace(connect=lambda *_: None, leases={})
     world = SimpleNamespace(server_state=tmp_path, logs={})
-    tally = FaultTally(history_violations={})
+    tally = FaultTally()
     campaign = Campaign(world, observer, tally)  # type: ignore[arg-type]
     fault = Fault("new_scene", "tello1", 0, 0.0)
     (tmp_path / "tasks" / "00000001.log").mkdir(parents=True)
-    campaign._count(fault, {}, Violations())
-    assert (tally.failed_rounds, tally.history_violations) == (1, {"unreadable": 1})
-    campaign._count(fault, {}, Violations())
+    campaign._count(fault, {}, [])
+    assert (tally.failed_rounds, tally.violations["unreadable"]) == (1, 1)
+    campaign._count(fault, {}, [])
     assert tally.failed_rounds == 1
 
 

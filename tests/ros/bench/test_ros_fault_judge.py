@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from timely_interfaces.msg import ErrorCode, RobotState
+from timely_ros_bench.faults.history import FaultHistory, TaskRecord, judge_fault_history
 from timely_ros_bench.faults.judge import (
     ObservedState,
     RobotMotion,
-    Violations,
+    Violation,
+    fault_bench_untyped_outcome,
     judge_ros_fault_holding,
-    judge_ros_fault_motions,
-    judge_ros_fault_outcome,
 )
 from timely_ros_bench.faults.motions import (
     PLANS_APART,
@@ -38,8 +39,8 @@ from timely.engines.base import GenerationRequest
 SENT = ["forward 20", "cw 21", "back 22", "ccw 23"]
 
 
-def broken(violations: Violations) -> dict[str, int]:
-    return {kind: count for kind, count in violations.counts.items() if count}
+def counts_by_kind(violations: list[Violation]) -> dict[str, int]:
+    return dict(Counter(kind for kind, _ in violations))
 
 
 @pytest.mark.parametrize(
@@ -51,16 +52,17 @@ def broken(violations: Violations) -> dict[str, int]:
         (["forward 20", "forward 20"], {"repeated": 1}),
         (["forward 20", "cw 21", "forward 20", "back 22"], {"repeated": 1}),
         (["cw 21"], {"out_of_order": 1}),
-        (["cw 21", "forward 20"], {"out_of_order": 1, "repeated": 1}),
-        (["forward 20", "left 40"], {"out_of_order": 1}),
-        (["forward 20", "cw 400"], {"out_of_order": 1, "out_of_limits": 1}),
-        (["mf(900)"], {"out_of_order": 1, "out_of_limits": 1}),
+        (["cw 21", "forward 20"], {"out_of_order": 2}),
+        (["forward 20", "left 40"], {"unsent": 1}),
+        (["forward 20", "cw 400"], {"unsent": 1, "out_of_limits": 1}),
+        (["mf(900)"], {"unsent": 1, "out_of_limits": 1}),
     ],
 )
 def test_motions_are_held_against_what_was_sent(motions: list[str], wrong: dict[str, int]) -> None:
-    violations = Violations()
-    judge_ros_fault_motions(SENT, motions, violations, "tello1")
-    assert broken(violations) == wrong
+    task = TaskRecord("t", "tello1", SENT, 0.0, 99.0, "failed", int(ErrorCode.DRIVER_LOST))
+    log = [RobotMotion(what, float(at), at + 0.5) for at, what in enumerate(motions, 1)]
+    violations = judge_fault_history(FaultHistory([task], {"tello1": log}))
+    assert counts_by_kind(violations) == wrong, violations
 
 
 def state_reports(*modes: tuple[float, int, int]) -> list[ObservedState]:
@@ -106,11 +108,11 @@ FIRST, SECOND = RobotMotion("forward 20", 10.0, 12.0), RobotMotion("cw 21", 16.0
 def test_waiting_is_said_within_a_second_and_nothing_moves_meanwhile(
     states: list[tuple[float, int, int]], wrong: dict[str, int], held: int
 ) -> None:
-    violations = Violations()
+    violations = list[Violation]()
     assert (
         judge_ros_fault_holding(state_reports(*states), [FIRST, SECOND], SENT, violations, "tello1") == held
     )
-    assert broken(violations) == wrong, violations.cases
+    assert counts_by_kind(violations) == wrong, violations
 
 
 @pytest.mark.parametrize(
@@ -119,10 +121,10 @@ def test_waiting_is_said_within_a_second_and_nothing_moves_meanwhile(
 def test_the_driver_of_a_robot_that_died_cannot_know_whether_its_motion_has_ended(
     died_s: float, wrong: dict[str, int]
 ) -> None:
-    violations = Violations()
+    violations = list[Violation]()
     states = state_reports(*((10.0 + 0.5 * tick, BUSY, 0) for tick in range(11)))
     judge_ros_fault_holding(states, [FIRST], SENT, violations, "tello1", died_s)
-    assert broken(violations) == wrong, violations.cases
+    assert counts_by_kind(violations) == wrong, violations
 
 
 @pytest.mark.parametrize(
@@ -139,9 +141,7 @@ def test_the_driver_of_a_robot_that_died_cannot_know_whether_its_motion_has_ende
     ],
 )
 def test_an_end_without_a_type_is_a_violation(outcome: str, code: int, typed: bool) -> None:
-    violations = Violations()
-    judge_ros_fault_outcome(outcome, int(code), violations, "tello1")
-    assert broken(violations) == ({} if typed else {"untyped": 1})
+    assert (fault_bench_untyped_outcome(outcome, int(code)) == "") is typed
 
 
 def test_a_schedule_is_seeded_and_has_every_kind_before_any_again() -> None:

@@ -18,7 +18,6 @@ from emulated_robots import need
 from timely_ros_bench import faults, stop
 from timely_ros_bench.faults import fleets, measure, tally
 from timely_ros_bench.faults.dds_cut import CUTS, DdsCut, build_dds_cut, dds_udp_only
-from timely_ros_bench.faults.history import HISTORY_VIOLATIONS
 from timely_ros_bench.faults.judge import VIOLATIONS
 from timely_ros_bench.faults.rounds import fault_schedule, faulty_robot_names
 
@@ -40,7 +39,6 @@ def test_a_drone_and_its_network_processes_and_middleware_break_and_no_promise_d
     need("djitellopy")
     result = measure.measure_faults(4, SEED, fleet=fleet, domain_id=domain_id, say=lines.append).result()
     assert result["violations"] == dict.fromkeys(VIOLATIONS, 0), lines
-    assert result["history_violations"] == dict.fromkeys(HISTORY_VIOLATIONS, 0), lines
     assert result["lost_tasks"] == 0, lines
     assert (result["rounds"], result["faults"], result["tasks"]) == (4, 4, 8)
     assert sum(result["outcomes"].values()) == result["tasks"]
@@ -220,7 +218,6 @@ def test_a_broken_promise_is_exit_code_1_and_in_the_json(
             faults=count,
             tasks=2,
             violations={**dict.fromkeys(VIOLATIONS, 0), "repeated": seed},
-            history_violations={**dict.fromkeys(HISTORY_VIOLATIONS, 0), "after_end": max(0, seed - 1)},
         ).result()
 
     monkeypatch.setattr(faults, "measure_fault_fleets", measured)
