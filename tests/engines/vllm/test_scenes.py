@@ -156,6 +156,21 @@ def test_vllms_last_resort_takes_the_end_of_the_plan(policy: str, monkeypatch: p
     scene.check_empty()
 
 
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_vllms_last_resort_takes_a_parked_plan_first(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(blocks=11, policy=policy)
+    scene.add("parked", 60, 8, scene.plan((4, LONG_S), (4, 0.1)))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
+    monkeypatch.setattr(type(scene.scheduler.blocks), "free_blocks", 1000)
+    scene.add("task", 60, 60, {"task_id": "task"})
+    scene.run()
+    assert {name: account["preemptions"] for name, account in scene.accounts.items()} == {
+        "parked": 1,
+        "task": 0,
+    }
+    scene.check_empty()
+
+
 def test_a_refused_request_never_runs() -> None:
     scene = Scene()
     scene.add("plan", 20, 4, {"skill_set": "nonsense"})
