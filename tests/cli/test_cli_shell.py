@@ -300,18 +300,26 @@ def command(arguments):
         return main.INTERRUPTED
 
 main.run_timely_command = command
-main.main([])
+main.main(sys.argv[2:])
 """
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("ctrl_c", ["taken", "ignored"])
-def test_sigterm_ends_a_command_as_ctrl_c_does(ctrl_c: str) -> None:
-    """A shell without job control has Ctrl-C ignored by what it starts in the background."""
+@pytest.mark.parametrize(("command", "code"), [("replay", 130), ("serve", 0)])
+def test_sigterm_ends_a_command_as_ctrl_c_does(ctrl_c: str, command: str, code: int) -> None:
+    """A shell without job control has Ctrl-C ignored by what it starts in the background.
+
+    To systemd and Kubernetes any other code than 0 after SIGTERM is a failed service, also while a server starts.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", ENDED, ctrl_c], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", ENDED, ctrl_c, command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
-    assert (done.returncode, done.stdout.strip(), done.stderr) == (130, "cleaned up", "")
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (code, "cleaned up", "")
 
 
 IN_A_STRING = """

@@ -44,25 +44,34 @@ OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. Exits 0 on success, 2 on bad input, 1 when an engine failed, 130 on Ctrl-C or SIGTERM."""
+    """Entry point. Exits 0 on success, 2 on bad input, 1 when an engine failed, 130 on Ctrl-C or SIGTERM.
+
+    A server exits 0 on SIGTERM: to systemd and Kubernetes any other code is a failed service.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    terminated = False
+
+    def interrupt(number: int, frame: object) -> None:
+        """Do what Ctrl-C does, also in a background process whose shell made it ignore SIGINT."""
+        nonlocal terminated
+        terminated = True
+        if callable(signal.getsignal(signal.SIGINT)):
+            signal.raise_signal(signal.SIGINT)
+        else:
+            raise KeyboardInterrupt
+
     # By default SIGTERM ends Python without cleaning up, and so does a terminal that closes. An engine's processes
     # would go on.
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # and no nohup
-        signal.signal(signal.SIGHUP, _interrupt)
-    code = run_timely_command(sys.argv[1:] if arguments is None else arguments)
+        signal.signal(signal.SIGHUP, interrupt)
+    code = run_timely_command(arguments)
+    if code == INTERRUPTED and terminated and list(arguments[:1]) == ["serve"]:
+        code = OK
     # Python remembers a Ctrl-C that came while it ran a program from a string, as dataclasses do. Under ``python -m``
     # it then dies of SIGINT in place of returning our code. Running another such program makes it forget.
     exec("")  # noqa: S102 - nothing is in it
     sys.exit(code)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    """Do what Ctrl-C does, also in a background process whose shell made it ignore SIGINT."""
-    if callable(signal.getsignal(signal.SIGINT)):
-        signal.raise_signal(signal.SIGINT)
-    else:
-        raise KeyboardInterrupt
 
 
 def run_timely_command(arguments: Sequence[str]) -> int:
