@@ -282,8 +282,18 @@ def test_a_limit_that_limits_nothing_is_named(tmp_path: Path, field: str, value:
     """No limit is written by leaving it out; compared with no number, a claim would pass."""
     path, (part, name) = tmp_path / "principals.yaml", field.split(".")
     write_principals(path, [{"name": "drones", "roles": ["robot"], part: {name: value}}])
-    with pytest.raises(InvalidInput, match=rf"principals\.yaml, 0\.{part}\.{name}: "):
+    with pytest.raises(InvalidInput, match=rf"principals\.yaml:\d+, drones\.{part}\.{name}: "):
         PrincipalRegistry(path, None, ManualClock(0.0))
+
+
+def test_a_wrong_role_is_named_with_its_line_and_principal(tmp_path: Path) -> None:
+    path = tmp_path / "principals.yaml"
+    path.write_text(f"- name: d-2\n  token_sha256: [{'a' * 64}]\n  roles:\n    - robot\n    - wizard\n")
+    with pytest.raises(InvalidInput) as caught:
+        PrincipalRegistry(path, None, ManualClock(0.0))
+    assert str(caught.value) == (
+        f"{path}:5, d-2.roles.1: Input should be 'robot', 'program', 'operator' or 'viewer', not 'wizard'"
+    )
 
 
 def test_the_audit_log_names_the_principal(guarded: Guarded) -> None:

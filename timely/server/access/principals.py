@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from lrtrace.errors import BadInput
-from lrtrace.yaml_file import read_plain_yaml
+from lrtrace.yaml_file import REASONS, YamlFile, read_plain_yaml
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput, NotAllowed
 from timely.core.files import file_stamp
@@ -242,14 +242,22 @@ def new_principal_entry(name: str, roles: Iterable[str], agents: Iterable[str] =
     try:
         _Entry.model_validate(entry)
     except ValidationError as error:
-        raise _first_problem(error) from error
+        first = error.errors()[0]
+        raise InvalidInput(first["msg"], where=".".join(map(str, first["loc"]))) from error
     return token, yaml.safe_dump([entry], sort_keys=False)
 
 
-def _first_problem(error: ValidationError, *where: str) -> InvalidInput:
+def _first_problem(error: ValidationError, file: YamlFile) -> InvalidInput:
+    """The first problem of a file: its line, the principal by name, the field and the reason."""
     first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"])
-    return InvalidInput(first["msg"], where=", ".join(filter(None, (*where, field))))
+    field = [str(part) for part in first["loc"]]
+    entry = file.value[first["loc"][0]] if field else None
+    if isinstance(entry, dict) and "name" in entry:
+        field[0] = str(entry["name"])[:64]
+    reason = REASONS.get(first["type"], first["msg"])
+    if first["type"] == "literal_error":
+        reason += f", not {str(first['input'])[:64]!r}"
+    return InvalidInput(reason, where=", ".join(filter(None, (file.where(first["loc"]), ".".join(field)))))
 
 
 def _read(path: Path) -> _PrincipalFile:
@@ -257,11 +265,12 @@ def _read(path: Path) -> _PrincipalFile:
         stamp = file_stamp(path)
         if not path.is_file() or stamp[2] > MAX_FILE_BYTES:
             raise InvalidInput("must be a regular file of at most 1 MiB", where=str(path))
-        entries = _ENTRIES.validate_python(read_plain_yaml(path).value)
+        file = read_plain_yaml(path)
+        entries = _ENTRIES.validate_python(file.value)
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path)) from error
     except ValidationError as error:
-        raise _first_problem(error, str(path)) from error
+        raise _first_problem(error, file) from error
     except BadInput as error:
         raise InvalidInput(error.message, where=error.where) from error
     by_digest: dict[str, Principal] = {}

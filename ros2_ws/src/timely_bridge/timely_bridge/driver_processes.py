@@ -184,7 +184,7 @@ def bridge_robot_class(robot: RobotSpec) -> type[Robot]:
         load_profile(robot.profile)
         robot_executor_skill_set(robot.skill_set)
     except (BadInput, InvalidInput, MotionError) as error:
-        raise InvalidInput(str(error), where=f"robots.{robot.name}") from error
+        raise InvalidInput(str(error), where=robot.where) from error
     return kind
 
 
@@ -194,9 +194,9 @@ def _command(fleet: Fleet, robot: RobotSpec, folder: Path, ros_args: Sequence[st
     try:
         driver = kind({name: value for name, value in robot.parameters.items() if name in settings})
     except InvalidInput as error:
-        raise InvalidInput(error.message, where=f"parameters of {robot.name}, {error.where}") from error
+        raise InvalidInput(error.message, where=f"{robot.where}.parameters.{error.where}") from error
     declared = [*MANAGED_PARAMETERS, *driver_parameters(driver)]
-    check_ros_parameter_names(robot.parameters, declared, f"parameters of {robot.name}")
+    check_ros_parameter_names(robot.parameters, declared, f"{robot.where}.parameters")
     values = {**fleet.driver_parameters(robot), "autostart": True}
     file = folder / f"{robot.name}.yaml"
     file.write_text(json.dumps({f"/{robot.name}/driver": {"ros__parameters": values}}))  # JSON is YAML

@@ -22,13 +22,14 @@ Scalar = (bool, int, float, str)
 
 @dataclass(frozen=True, slots=True)
 class RobotSpec:
-    """One robot: its kind of driver, profile, plan language, and parameters of that driver."""
+    """One robot: its kind of driver, profile, plan language, and parameters of that driver; ``where`` it is given."""
 
     name: str
     driver: str
     profile: str
     skill_set: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any]
+    where: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ def parse_bridge_fleet(data: object, where: str = "fleet") -> Fleet:
                 values["profile"],
                 values["skill_set"],
                 _parameters(values.get("parameters"), f"{at}.parameters"),
+                at,
             )
         )
     url = top.get("server_url", "")
