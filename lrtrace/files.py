@@ -21,14 +21,15 @@ def replaced_trace_file(path: Path) -> Iterator[Path]:
     direct = path.exists() and not path.is_file()
     partial = path if direct else path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        yield partial
-        if not direct:
-            os.replace(partial, path)
+        try:
+            yield partial
+            if not direct:
+                os.replace(partial, path)
+        finally:
+            if not direct:  # a file system that is read-only refuses this too
+                partial.unlink(missing_ok=True)
     except OSError as error:
         raise BadInput(f"cannot write it: {error.strerror or error}", where=str(path)) from error
-    finally:
-        if not direct:
-            partial.unlink(missing_ok=True)
 
 
 def check_trace_output(path: Path) -> None:

@@ -37,6 +37,9 @@ class Rover(socketserver.StreamRequestHandler):
 
 
 if __name__ == "__main__":
+    port = sys.argv[1] if len(sys.argv) == 2 else "7777"
+    if len(sys.argv) > 2 or not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
+        sys.exit("usage: rover.py [PORT]")
     socketserver.TCPServer.allow_reuse_address = True
-    with socketserver.TCPServer(("127.0.0.1", int(sys.argv[1]) if sys.argv[1:] else 7777), Rover) as server:
+    with socketserver.TCPServer(("127.0.0.1", int(port)), Rover) as server:
         server.serve_forever()

@@ -32,7 +32,7 @@ except KeyboardInterrupt:
 if not answer.done():
     sys.exit("no result")
 result = answer.result().result
-print(f"{result.outcome}: {result.plan}", flush=True)
+print(f"{result.outcome}: {result.plan or 'no plan'}", flush=True)
 if result.error_code:
     sys.exit(f"error {result.error_code}, {ErrorCode(result.error_code).name}: {result.error_msg}")
 print(f"response {result.response:.2f} s, waiting {result.waiting:.2f} s, utility {result.utility:.2f}")

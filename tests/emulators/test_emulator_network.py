@@ -16,8 +16,11 @@ from emulated_robots import own_host
 from timely.core.errors import InvalidInput
 from timely.emulators.cli import run_emulator_command
 from timely.emulators.command_log import CommandLog
+from timely.emulators.indy7 import CONTROL_PORT
 from timely.emulators.network import NetworkFaults
 from timely.emulators.tello import TelloEmulator
+
+ROVER = Path(__file__).parents[2] / "examples/robots/rover.py"
 
 
 def test_faults_come_as_often_as_asked_and_the_same_for_a_seed() -> None:
@@ -76,6 +79,31 @@ def test_bad_input_is_one_line_and_exit_code_2(
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert err.startswith("timely-emulate")
+
+
+@pytest.mark.process
+def test_a_port_of_an_arm_in_use_is_one_line() -> None:
+    """gRPC would write a line of its own before it."""
+    pytest.importorskip("neuromeka")
+    host = own_host(94)
+    with socket.create_server((host, CONTROL_PORT)):
+        done = subprocess.run(
+            [sys.executable, "-m", "timely.emulators.cli", "indy7", "--host", host],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    message = f"timely-emulate: {host}:{CONTROL_PORT}: cannot be used; is an emulator running there?\n"
+    assert (done.returncode, done.stderr) == (2, message)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("arguments", [["abc"], ["0"], ["65536"], ["7777", "8888"]])
+def test_the_example_rover_says_how_it_is_called(arguments: list[str]) -> None:
+    command = [sys.executable, str(ROVER), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "usage: rover.py [PORT]\n")
 
 
 def test_the_fate_of_answers_does_not_depend_on_the_state_stream() -> None:

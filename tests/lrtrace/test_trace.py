@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -199,6 +200,19 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         Trace(tmp_path / "none.jsonl")
     with pytest.raises(BadInput, match=r"cannot write it: No such file"):
         write_trace(tmp_path / "none" / "x.jsonl", Header(), [])
+
+
+def test_a_read_only_file_system_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It also refuses to remove a temporary file that does not exist."""
+
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(BadInput) as caught:
+        write_trace(tmp_path / "x.jsonl", Header(), [])
+    assert str(caught.value) == f"{tmp_path / 'x.jsonl'}: cannot write it: Read-only file system"
 
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:

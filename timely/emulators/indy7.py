@@ -5,6 +5,7 @@ answered with gRPC's UNIMPLEMENTED.
 """
 
 import copy
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,7 @@ class Indy7Emulator:
     def __init__(
         self, host: str, *, journal: CommandLog | None = None, clock: Clock | None = None, speed: float = 1.0
     ) -> None:
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would write its own line about a port in use
         try:
             import grpc
             from neuromeka.proto import config_pb2_grpc, control_pb2_grpc, device_pb2_grpc, rtde_pb2_grpc

@@ -130,6 +130,7 @@ def test_the_example_flies_a_plan_of_the_real_server(
     assert lines[4].startswith("response ")
     refused = start("examples/ros/send_task.py", "drone2", "")
     assert refused.end() == 1
+    assert "refused: no plan\n" in refused.said()
     assert "error 1000, INVALID_INPUT: task: is empty" in refused.said()
     assert "nan" not in refused.said()
     fleet.process.send_signal(signal.SIGINT)
