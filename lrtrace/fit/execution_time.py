@@ -30,8 +30,12 @@ MIN_SAMPLES = 5
 """Minimum runs of a skill; fewer say nothing about its spread."""
 CONSTANT_SPREAD = 0.06
 """With this spread of normally distributed times, the mean has an error of 5% on average (0.8 sigma)."""
-LEVELS = 11
-"""Number of quantiles of a distribution: levels 0, 0.1, ... 1."""
+LEAST_LEVELS, MOST_LEVELS, RUNS_PER_LEVEL = 11, 101, 4
+"""Number of quantiles of a distribution, evenly spaced from 0 to 1: one for every four runs, within these bounds.
+
+Eleven alone draw a line from the 90% quantile to the maximum. With 1,000 log-normal runs (sigma 1) the mean of the model
+was 49% above that of the runs; with 101 quantiles it is 2% above.
+"""
 FOLDS = 5
 LEAST_RANKS, FEW_RANKS, CHANCE = 0.4, 0.8, 2.2
 """Rank correlation of an argument with the time from which there is a line; few runs need more, since chance gives it.
@@ -322,7 +326,8 @@ def _fit_skill(skill: str, group: Sequence[Sample], recipe: _Recipe) -> SkillFit
 
 
 def _quantiles(values: Floats) -> tuple[float, ...]:
-    return tuple(round(float(value), 6) for value in np.quantile(values, np.linspace(0, 1, LEVELS)))
+    levels = min(MOST_LEVELS, max(LEAST_LEVELS, len(values) // RUNS_PER_LEVEL + 1))
+    return tuple(round(float(value), 6) for value in np.quantile(values, np.linspace(0, 1, levels)))
 
 
 def _fit_model(recipe: _Recipe, x: Floats, y: Floats) -> ExecutionModel:

@@ -14,7 +14,7 @@ from timely.core.job import JobId
 DECODE, PREFILL = 0, 1
 
 MAX_CHOICES = 20_000
-"""Choices kept; a longer run notes that the rest is missing."""
+"""Choices kept, with their ends; a longer run notes how many choices are missing."""
 
 
 class ReplayJournal:
