@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from timely.bench.checkpoints import Checkpoints, OutOfTime
-from timely.bench.code_hash import ROOT, _plain_code, _shared_files
+from timely.bench.code_hash import ROOT, _plain_code, _shared_files, benchmark_files_hash
 from timely.core.errors import InvalidInput
 
 
@@ -105,6 +105,18 @@ def test_a_result_of_other_code_is_computed_again(tmp_path: Path, monkeypatch: p
     assert counting.calls == [("a", 1)] * 2
     Checkpoints(path).map("fig", counting, [("a", 1)])
     assert len(counting.calls) == 2
+
+
+@pytest.mark.parametrize("name", ["trace.jsonl", "."])
+def test_a_result_of_another_data_file_is_computed_again(tmp_path: Path, name: str) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    path, counting, argument = tmp_path / "p.jsonl", Counting(), str(data / name)
+    for text in ("1\n", "2\n", "2\n"):
+        (data / "trace.jsonl").write_text(text)
+        benchmark_files_hash.cache_clear()  # as in another process
+        Checkpoints(path).map("fig", counting, [(argument, 1), ("pud", 1)])
+    assert counting.calls == [(argument, 1), ("pud", 1), (argument, 1)]
 
 
 def test_the_code_hash_ignores_comments_and_docstrings(tmp_path: Path) -> None:

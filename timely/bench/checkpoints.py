@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import timely
-from timely.bench.code_hash import benchmark_code_hash
+from timely.bench.code_hash import benchmark_code_hash, benchmark_files_hash
 from timely.core.errors import InvalidInput
 
 Measurement = Callable[..., Any]
@@ -35,7 +35,8 @@ class OutOfTime(Exception):
 class Checkpoints:
     """Results by experiment and arguments.
 
-    Each kept result carries the hash of the code it came from; a result of other code is computed again.
+    Each kept result carries the hash of the code it came from, and of the files that its arguments name. A result of
+    other code or files is computed again.
 
     Args:
         path: JSON lines, appended to; None keeps everything in memory only.
@@ -73,8 +74,9 @@ class Checkpoints:
         Raises:
             OutOfTime: the budget ended before the last measurement began.
         """
-        code = benchmark_code_hash(function)
-        todo = [a for a in dict.fromkeys(arguments) if self._code.get(_key(experiment, a)) != code]
+        todo = [
+            a for a in dict.fromkeys(arguments) if self._code.get(_key(experiment, a)) != _source(function, a)
+        ]
         if self.jobs > 1 and len(todo) > 1:
             calls_left = self._compute_in_processes(experiment, function, todo)
         else:
@@ -89,11 +91,11 @@ class Checkpoints:
 
     def find(self, experiment: str, function: Measurement, arguments: Arguments) -> Any:
         key = _key(experiment, arguments)
-        return self._results[key] if self._code.get(key) == benchmark_code_hash(function) else None
+        return self._results[key] if self._code.get(key) == _source(function, arguments) else None
 
     def keep(self, experiment: str, function: Measurement, arguments: Arguments, value: Any) -> None:
         """Keep a result, also one that was computed elsewhere, such as in an event loop."""
-        key, code = _key(experiment, arguments), benchmark_code_hash(function)
+        key, code = _key(experiment, arguments), _source(function, arguments)
         # The result passes through JSON, so that this run and one that reads the file return the same.
         text = json.dumps(value, allow_nan=False)
         self._results[key] = json.loads(text)
@@ -151,6 +153,12 @@ def _parse(line: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _source(function: Measurement, arguments: Arguments) -> str:
+    """The hashes of the code of a measurement and of the files that it reads."""
+    files = (benchmark_files_hash(a) for a in arguments if isinstance(a, str))
+    return "+".join((benchmark_code_hash(function), *filter(None, files)))
 
 
 def _key(experiment: str, arguments: Arguments) -> str:

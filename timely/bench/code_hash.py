@@ -1,4 +1,4 @@
-"""Hash of the code that a kept result came from, so that a result of other code is never mixed in."""
+"""Hash of the code and files that a kept result came from, so that a result of others is never mixed in."""
 
 import ast
 import hashlib
@@ -29,6 +29,23 @@ def benchmark_code_hash(function: Callable[..., Any]) -> str:
     Comments and docstrings do not count. Each file is read once a process.
     """
     return _code_of(getattr(function, "__module__", ""))
+
+
+@cache
+def benchmark_files_hash(path: str) -> str:
+    """Hash of the file, or of all files of the folder, that an argument names; empty where it names none.
+
+    Each is read once a process.
+    """
+    place = Path(path)
+    if not path or not place.exists():
+        return ""
+    digest = hashlib.sha256()
+    for file in [place] if place.is_file() else sorted(place.rglob("*")):
+        if file.is_file():
+            digest.update(str(file.relative_to(place)).encode())
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:16]
 
 
 @cache
