@@ -20,7 +20,8 @@ def read_jsonl(path: Path) -> Generator[tuple[int, dict[str, Any]], None, None]:
     """(line number from 1, object) of every line that is not blank.
 
     Raises:
-        BadInput: unreadable, a line is too long, not UTF-8, not JSON or no object; names file and line.
+        BadInput: unreadable, a line is too long, not UTF-8, not JSON, no object, or has a key twice; names file and
+            line.
     """
     with open_trace_input(path) as file:
         for number, _, line in raw_trace_lines(path, file):
@@ -86,6 +87,14 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number in JSON")
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)[:64]!r} is given twice")
+    return values
+
+
 def open_trace_input(path: Path) -> IO[bytes]:
     """The file, opened for reading. Raises BadInput."""
     try:
@@ -120,5 +129,5 @@ def write_jsonl(path: Path, lines: Iterable[Mapping[str, Any]]) -> int:
     return count
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique)
 """One decoder for all lines: ``json.loads`` with an argument would make one per line."""

@@ -27,7 +27,8 @@ def test_a_json_object_is_read_and_all_else_is_named(tmp_path: Path) -> None:
     path.write_text('{"seed": 1}')
     assert core_read_json(path) == {"seed": 1}
     for content, said in ((b"[1]", "no JSON object"), (b"{", "not valid JSON"), (b"\xff", "not valid JSON"),
-                          (b"[" * 100_000, "not valid JSON")):  # fmt: skip
+                          (b"[" * 100_000, "not valid JSON"), (b'{"seed": NaN}', "NaN is no JSON number"),
+                          (b'{"a": [{"seed": 1, "seed": 2}]}', "the key 'seed' is given twice")):  # fmt: skip
         path.write_bytes(content)
         with pytest.raises(InvalidInput, match=f"{path}: .*{said}"):
             core_read_json(path)

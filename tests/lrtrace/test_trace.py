@@ -106,6 +106,7 @@ def segment(**changes: Any) -> dict[str, Any]:
         ("nonsense", "not valid JSON: Expecting value at column 1"),
         ("[1]", "must be an object, got list"),
         ("[" * 100_000, "not valid JSON: nested too deeply"),
+        ('{"job": 0, "tuf": {"ert_s": 1, "ert_s": 2}}', "not valid JSON: 'ert_s' is given twice"),
         ('{"job": 0, "arrival_s": NaN}', "not valid JSON: NaN is not a number"),
         ('{"job": 0, "arrival_s": -Infinity}', "not valid JSON: -Infinity is not a number"),
         (without("job"), "job: is missing"),

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, NoReturn
 
 from timely.core.errors import InvalidInput
 
@@ -87,10 +87,10 @@ def core_read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
-        InvalidInput: it cannot be read, or holds no JSON object; names the file.
+        InvalidInput: it cannot be read, holds no JSON object, or an object has a key twice; names the file.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = core_decode_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
     except (ValueError, RecursionError) as error:
@@ -98,6 +98,22 @@ def core_read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidInput("holds no JSON object", where=str(path))
     return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)[:64]!r} is given twice")
+    return result
+
+
+core_decode_json = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique).decode
+"""A value from JSON as the standard has it; raises ValueError also for NaN, infinities, and a key given twice."""
 
 
 def append_whole(file: FileIO, data: bytes, *, flush: bool = False) -> int:

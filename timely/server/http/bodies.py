@@ -4,13 +4,14 @@ import json
 import re
 from functools import cache
 from itertools import islice
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
 from timely.core.errors import InvalidInput, TooLarge
+from timely.core.files import core_decode_json
 from timely.server.http.problem_handlers import problem_from_validation
 from timely.server.tasks.request import ReportBody
 
@@ -77,7 +78,7 @@ def decode_http_body(body: bytes) -> Any:
     if _has_too_many_values(body):
         raise TooLarge(f"more than {MAX_VALUES} values", where="body")
     try:
-        return _decode_json(body.decode(json.detect_encoding(body), "surrogatepass"))
+        return core_decode_json(body.decode(json.detect_encoding(body), "surrogatepass"))
     except UnicodeDecodeError as error:
         raise InvalidInput("not UTF-8 text", where="body") from error
     except RecursionError as error:
@@ -128,17 +129,3 @@ def body_schema(model: type[object], *, many: bool = False, required: bool = Tru
     if many:
         schema = {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1}]}
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        raise ValueError("a key is given twice")
-    return result
-
-
-_decode_json = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique).decode
