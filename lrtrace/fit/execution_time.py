@@ -33,8 +33,8 @@ CONSTANT_SPREAD = 0.06
 LEAST_LEVELS, MOST_LEVELS, RUNS_PER_LEVEL = 11, 101, 4
 """Number of quantiles of a distribution, evenly spaced from 0 to 1: one for every four runs, within these bounds.
 
-Eleven alone draw a line from the 90% quantile to the maximum. With 1,000 log-normal runs (sigma 1) the mean of the model
-was 49% above that of the runs; with 101 quantiles it is 2% above.
+Eleven alone draw a line from the 90% quantile to the maximum. With 1,000 log-normal runs (sigma 1) the mean of the
+model was 49% above that of the runs; with 101 quantiles it is 2% above.
 """
 FOLDS = 5
 LEAST_RANKS, FEW_RANKS, CHANCE = 0.4, 0.8, 2.2
