@@ -9,6 +9,7 @@ import httpx
 import pytest
 from fleet import DRONE, TINY, TOKEN, WAIT_S, Fleet, Reader, body, events_of, fleet
 
+from timely.server.access.principals import LOCAL
 from timely.server.tasks import replanning
 from timely.server.tasks.replanning import CUT, replan_history
 from timely.server.tasks.request import ReplanRequest
@@ -87,6 +88,22 @@ def test_what_was_done_is_carried_on_through_several_plans(served: Fleet) -> Non
     third = events_of(replan(served, second, reason="two").text)[0][2]["task_id"]
     history = served.http.get(f"/v1/tasks/{third}").json()["history"]
     assert history.endswith("failed because two; executed so far: tc(10);mu(50);")
+
+
+def test_a_plan_whose_replanning_failed_within_can_be_replanned(
+    served: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It named a plan that does not exist: every further try was a conflict."""
+    old, _ = begin(served)
+
+    async def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    change = ReplanRequest(agent="drone-1", report_token=TOKEN)
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="a mistake of ours"):
+        patched.setattr(served.service, "submit", fail)
+        served.call(lambda: served.service.replan(old, change, LOCAL, TOKEN))
+    assert replan(served, old).status_code == 200
 
 
 def test_only_its_robot_may_and_only_once(served: Fleet) -> None:

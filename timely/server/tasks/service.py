@@ -375,7 +375,7 @@ class TaskService:
             return await self.submit(
                 request, principal, old_task=old, executed_text=task_executed_segments(old, change)
             )
-        except TimelyError:
+        except BaseException:
             old.replanned_as = None
             raise
 
