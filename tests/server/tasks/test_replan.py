@@ -100,9 +100,10 @@ def test_a_plan_whose_replanning_failed_within_can_be_replanned(
         raise RuntimeError("a mistake of ours")
 
     change = ReplanRequest(agent="drone-1", report_token=TOKEN)
-    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="a mistake of ours"):
+    with monkeypatch.context() as patched:
         patched.setattr(served.service, "submit", fail)
-        served.call(lambda: served.service.replan(old, change, LOCAL, TOKEN))
+        with pytest.raises(RuntimeError, match="a mistake of ours"):
+            served.call(lambda: served.service.replan(old, change, LOCAL, TOKEN))
     assert replan(served, old).status_code == 200
 
 
