@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import struct
@@ -73,6 +74,17 @@ def test_the_hash_of_a_model_is_that_of_its_tensors(base: Path) -> None:
     assert weights_hash(base) == before
     write_weights(base / "model.safetensors", {"b": b"4567", "a": b"124"})
     assert weights_hash(base) != before
+
+
+def test_the_hash_of_weights_is_over_name_type_shape_and_bytes_of_each_tensor(tmp_path: Path) -> None:
+    """Cards of planners hold it, so it must not change with how files are read."""
+    write_weights(tmp_path / "model.safetensors", {"wide": b"abc", "none": b""}, "made by hand")
+    digests = {
+        "wide": hashlib.sha256(b"U8 [3]abc").hexdigest(),
+        "none": hashlib.sha256(b"U8 [0]").hexdigest(),
+    }
+    whole = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
+    assert weights_hash(tmp_path) == whole
 
 
 def test_an_adapter_for_another_base_model(adapter: Path, base: Path) -> None:
