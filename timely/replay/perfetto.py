@@ -105,13 +105,18 @@ def _contiguous(
 
 
 def _robots(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    threads: dict[str, int] = {}
-    for job in result["jobs"]:
-        agent = job["agent"] or f"job {job['job']}"
-        if agent not in threads:
-            threads[agent] = len(threads)
-            yield _thread(ROBOTS, threads[agent], agent)
-        thread, free = threads[agent], job["arrival_s"]
+    """A row a robot, and further ones for tasks that arrive before its earlier tasks end: slices of a row nest."""
+    rows: dict[str, list[tuple[int, float]]] = {}
+    threads = 0
+    for job in sorted(result["jobs"], key=lambda job: job["arrival_s"]):
+        agent, free = job["agent"] or f"job {job['job']}", job["arrival_s"]
+        own = rows.setdefault(agent, [])
+        row = next((row for row, (_, end_s) in enumerate(own) if end_s <= free), len(own))
+        if row == len(own):
+            own.append((threads, free))
+            yield _thread(ROBOTS, threads, f"{agent} ({row + 1})" if row else agent)
+            threads += 1
+        thread = own[row][0]
         for segment in job["segments"]:
             if segment["start_s"] > free:
                 yield _slice(ROBOTS, thread, "waiting", free, segment["start_s"], job=job["job"])
@@ -120,3 +125,4 @@ def _robots(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 job=job["job"], task=job.get("task", ""),
             )  # fmt: skip
             free = segment["end_s"]
+        own[row] = thread, free
