@@ -196,6 +196,22 @@ def test_an_application_that_has_begun_is_not_interrupted_by_another() -> None:
     assert single.row != other.row
 
 
+def test_of_applications_that_have_begun_the_last_under_fair_sharing_gives_its_cache() -> None:
+    """Also while another waits that fair sharing would finish before both."""
+    table, discipline = JobTable(), Timely()
+    large, small, _ = join(
+        table,
+        discipline,
+        app("large", "a/1", requests=9, expected=200.0),
+        app("small", "b/2", requests=2, expected=200.0),
+        app("waiting", "c/3", requests=1, expected=10.0),
+    )
+    for job in (large, small):
+        make_resident(job, 12)  # the next token needs a block
+    plan = discipline.compose(table, replace(limits(), free_blocks=0))
+    assert (plan.evict, list(plan.tokens)) == (["large"], ["small"])
+
+
 def test_what_requests_of_a_type_cost_is_learned_from_each_of_them() -> None:
     applications, table = Applications(), JobTable()
 

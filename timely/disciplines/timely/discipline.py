@@ -73,6 +73,10 @@ end twice as late.
 """
 
 
+TIE_SHARE = 1e-9
+"""Share of an index that orders equals and changes nothing else."""
+
+
 @dataclass(frozen=True, slots=True)
 class Needs:
     """What the index of requests without a deadline follows from; arrays, an entry for each.
@@ -332,7 +336,8 @@ class Timely(WeightedTardiness):
     def _share_fairly(self, table: JobTable, rows: Rows, places: Rows, use_s: Floats, step_s: float) -> None:
         """Give the requests of applications the use left under fair sharing, in place, seconds of the machine.
 
-        A resident request has at most the use of the first waiting one: what has begun is not interrupted.
+        A resident request has less use than the first waiting one: what has begun is not interrupted. Among themselves
+        they keep their order, which decides whose cache is taken.
         """
         clock = self._requests.applications.clock
         tags = self._requests.tags[places]
@@ -346,7 +351,8 @@ class Timely(WeightedTardiness):
         waiting = member & ~table.resident[rows]
         if waiting.any():
             first = np.nextafter(use_s[waiting].min(), 0.0)
-            use_s[resident] = np.minimum(use_s[resident], first)
+            later = resident & (use_s > first)
+            use_s[later] = first * (1.0 - TIE_SHARE * first / use_s[later])
 
     # ------------------------------------------------------------------ a step
 
