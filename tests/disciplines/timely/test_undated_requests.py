@@ -189,7 +189,9 @@ def test_an_application_that_has_begun_is_not_interrupted_by_another() -> None:
     discipline.compose(table, limits())
     full = replace(limits(), free_blocks=2)
     assert list(discipline.compose(table, full).tokens) == ["begun"]
-    assert list(discipline.compose(table, limits(max_batch=1)).tokens) == ["begun"], "it keeps the only place, too"
+    assert list(discipline.compose(table, limits(max_batch=1)).tokens) == ["begun"], (
+        "it keeps the only place, too"
+    )
     single = join(table, discipline, ordinary("single", expected=5.0))[0]
     plan = discipline.compose(table, full)
     assert plan.evict == ["begun"], "a request of its own is no application"
