@@ -25,10 +25,10 @@ class LRTraceError(Exception):
         return f"{self.where}: {self.message}" if self.where else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.where))
+        return (_rebuild_lrtrace_error, (type(self), self.message, self.where))
 
 
-def _rebuild(kind: type[LRTraceError], message: str, where: str) -> LRTraceError:
+def _rebuild_lrtrace_error(kind: type[LRTraceError], message: str, where: str) -> LRTraceError:
     error = kind.__new__(kind)
     LRTraceError.__init__(error, message, where=where)
     return error

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn, Self
 
 from lrtrace.errors import BadInput
-from lrtrace.jsonl import is_utf8_text
+from lrtrace.jsonl import is_utf8_jsonl_text
 
 VERSION = 1
 MAX_NUMBER = 2**53
@@ -20,44 +20,44 @@ URGENT_BELOW_S = 0.5
 """A task is of class urgent when its expected response time is under this."""
 
 
-def _fail(name: str, expected: str, got: object) -> NoReturn:
+def _fail_trace_field(name: str, expected: str, got: object) -> NoReturn:
     value_text = repr(got)
     raise BadInput(
         f"{name}: must be {expected}, got {value_text if len(value_text) <= 80 else value_text[:77] + '...'}"
     )
 
 
-def _number(name: str, value: object, low: float, expected: str) -> float:
+def _check_trace_number(name: str, value: object, low: float, expected: str) -> float:
     if value.__class__ is not float and value.__class__ is not int:
-        _fail(name, expected, value)
+        _fail_trace_field(name, expected, value)
     number: float = value
     if not low <= number < math.inf or number > 1e300:
-        _fail(name, expected, value)
+        _fail_trace_field(name, expected, value)
     return number
 
 
-def _integer(name: str, value: object, low: int, high: int = MAX_NUMBER) -> None:
+def _check_trace_integer(name: str, value: object, low: int, high: int = MAX_NUMBER) -> None:
     if value.__class__ is not int or not low <= value <= high:
         expected = (
             f"an integer of {low} or more" if high == MAX_NUMBER else f"an integer from {low} to {high}"
         )
-        _fail(name, expected, value)
+        _fail_trace_field(name, expected, value)
 
 
-def _text(name: str, value: object) -> None:
+def _check_trace_text(name: str, value: object) -> None:
     if not isinstance(value, str):
-        _fail(name, "text", value)
-    if not is_utf8_text(value):
-        _fail(name, "text that can be written as UTF-8", value)
+        _fail_trace_field(name, "text", value)
+    if not is_utf8_jsonl_text(value):
+        _fail_trace_field(name, "text that can be written as UTF-8", value)
 
 
-def _check_extra(values: Mapping[str, Any]) -> None:
+def _check_trace_extra(values: Mapping[str, Any]) -> None:
     """Raise BadInput for a field whose value a reader of JSON cannot get back."""
     for name, value in values.items():
         try:
             json.dumps({name: value}, ensure_ascii=False, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError):
-            _fail(name, "JSON that can be written as UTF-8", value)
+            _fail_trace_field(name, "JSON that can be written as UTF-8", value)
 
 
 RESPONSE_S = 1.0
@@ -80,12 +80,12 @@ class Tuf:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _number("ert_s", self.ert_s, 0.0, "zero or more seconds")
+        _check_trace_number("ert_s", self.ert_s, 0.0, "zero or more seconds")
         if self.alpha.__class__ not in (float, int) or not -1e300 < self.alpha <= 0:
-            _fail("alpha", "zero or negative", self.alpha)
-        if _number("beta", self.beta, 0.0, "positive") == 0:
-            _fail("beta", "positive", self.beta)
-        _check_extra(self.extra)
+            _fail_trace_field("alpha", "zero or negative", self.alpha)
+        if _check_trace_number("beta", self.beta, 0.0, "positive") == 0:
+            _fail_trace_field("beta", "positive", self.beta)
+        _check_trace_extra(self.extra)
 
     @property
     def urgent(self) -> bool:
@@ -102,8 +102,8 @@ class Tuf:
                 raise BadInput("alpha: give alpha or cutoff_s, not both")
             cutoff = values.pop("cutoff_s")
             flat = cls(ert_s, 0.0, beta)
-            if _number("cutoff_s", cutoff, 0.0, "a number of seconds") <= flat.ert_s:
-                _fail("cutoff_s", f"later than ert_s={flat.ert_s}", cutoff)
+            if _check_trace_number("cutoff_s", cutoff, 0.0, "a number of seconds") <= flat.ert_s:
+                _fail_trace_field("cutoff_s", f"later than ert_s={flat.ert_s}", cutoff)
             values["alpha"] = -flat.beta / (cutoff - flat.ert_s)
         return cls(ert_s, values.pop("alpha", -2.0), beta, values)
 
@@ -118,7 +118,7 @@ URGENT = Tuf(0.2, -6.67, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
-class PlanSegment:
+class TraceSegment:
     """A segment of a plan: its text, its length in tokens and its execution time, seconds."""
 
     text: str
@@ -127,17 +127,17 @@ class PlanSegment:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _text("text", self.text)
-        _integer("tokens", self.tokens, 1)
-        _number("execution_s", self.execution_s, 0.0, "zero or more seconds")
-        _check_extra(self.extra)
+        _check_trace_text("text", self.text)
+        _check_trace_integer("tokens", self.tokens, 1)
+        _check_trace_number("execution_s", self.execution_s, 0.0, "zero or more seconds")
+        _check_trace_extra(self.extra)
 
     def to_dict(self) -> dict[str, Any]:
         return {"text": self.text, "tokens": self.tokens, "execution_s": self.execution_s, **self.extra}
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TraceJob:
     """One request of a trace.
 
     Attributes:
@@ -158,7 +158,7 @@ class Job:
     job: int
     arrival_s: float
     prompt_tokens: int
-    plan: tuple[PlanSegment, ...]
+    plan: tuple[TraceSegment, ...]
     agent: str = ""
     robot: str = ""
     skill_set: str = ""
@@ -172,26 +172,26 @@ class Job:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _integer("job", self.job, 0)
-        _number("arrival_s", self.arrival_s, 0.0, "zero or more seconds")
-        _integer("prompt_tokens", self.prompt_tokens, 1)
-        _integer("shared_prefix_tokens", self.shared_prefix_tokens, 0)
+        _check_trace_integer("job", self.job, 0)
+        _check_trace_number("arrival_s", self.arrival_s, 0.0, "zero or more seconds")
+        _check_trace_integer("prompt_tokens", self.prompt_tokens, 1)
+        _check_trace_integer("shared_prefix_tokens", self.shared_prefix_tokens, 0)
         if self.shared_prefix_tokens > self.prompt_tokens:
             expected = f"at most prompt_tokens={self.prompt_tokens}"
-            _fail("shared_prefix_tokens", expected, self.shared_prefix_tokens)
+            _fail_trace_field("shared_prefix_tokens", expected, self.shared_prefix_tokens)
         if not self.plan:
             raise BadInput("plan: must have at least one segment")
         for name in ("agent", "robot", "skill_set", "task", "scene"):
-            _text(name, getattr(self, name))
+            _check_trace_text(name, getattr(self, name))
         if self.app is not None:
-            _text("app", self.app)
+            _check_trace_text("app", self.app)
         if self.urgency is not None:
-            _integer("urgency", self.urgency, 0, 4)
+            _check_trace_integer("urgency", self.urgency, 0, 4)
         if self.acceptance is not None:
             expected = "a share from 0 to 1"
-            if _number("acceptance", self.acceptance, 0.0, expected) > 1:
-                _fail("acceptance", expected, self.acceptance)
-        _check_extra(self.extra)
+            if _check_trace_number("acceptance", self.acceptance, 0.0, expected) > 1:
+                _fail_trace_field("acceptance", expected, self.acceptance)
+        _check_trace_extra(self.extra)
 
     @property
     def tokens(self) -> int:
@@ -215,10 +215,10 @@ class Job:
                 raise BadInput(f"{name}: is missing")
         plan = values.pop("plan")
         if not isinstance(plan, list):
-            _fail("plan", "a list of segments", plan)
+            _fail_trace_field("plan", "a list of segments", plan)
         tuf = values.pop("tuf", None)
         if tuf is not None and not isinstance(tuf, dict):
-            _fail("tuf", "an object", tuf)
+            _fail_trace_field("tuf", "an object", tuf)
         try:
             utility = NORMAL if tuf is None else Tuf.from_dict(tuf)
         except BadInput as error:
@@ -226,7 +226,7 @@ class Job:
         own = {name: values.pop(name) for name in _FIELDS if name in values}
         return cls(
             **own,
-            plan=tuple(_segment(index, raw_segment) for index, raw_segment in enumerate(plan)),
+            plan=tuple(_read_trace_segment(index, raw_segment) for index, raw_segment in enumerate(plan)),
             tuf=utility,
             extra=values,
         )
@@ -246,24 +246,24 @@ _FIELD_ORDER = (
     *("shared_prefix_tokens", "tuf", "urgency", "acceptance", "plan"),
 )
 """Fields in the order of the format description."""
-_FIELDS = [field.name for field in fields(Job) if field.name not in ("plan", "tuf", "extra")]
+_FIELDS = [field.name for field in fields(TraceJob) if field.name not in ("plan", "tuf", "extra")]
 
 
-def _segment(index: int, raw: object) -> PlanSegment:
+def _read_trace_segment(index: int, raw: object) -> TraceSegment:
     if not isinstance(raw, dict):
-        _fail(f"plan[{index}]", "an object", raw)
+        _fail_trace_field(f"plan[{index}]", "an object", raw)
     values = dict(raw)
     try:
         for name in ("text", "tokens"):
             if name not in values:
                 raise BadInput(f"{name}: is missing")
-        return PlanSegment(values.pop("text"), values.pop("tokens"), values.pop("execution_s", 0.0), values)
+        return TraceSegment(values.pop("text"), values.pop("tokens"), values.pop("execution_s", 0.0), values)
     except BadInput as error:
         raise BadInput(f"plan[{index}].{error.message}") from error
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class TraceHeader:
     """First line of a trace: its name, its seed, and the delay to the robots, seconds."""
 
     name: str = ""
@@ -272,11 +272,11 @@ class Header:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _text("name", self.name)
+        _check_trace_text("name", self.name)
         if self.seed is not None:
-            _integer("seed", self.seed, 0, 2**64 - 1)
-        _number("network_s", self.network_s, 0.0, "zero or more seconds")
-        _check_extra(self.extra)
+            _check_trace_integer("seed", self.seed, 0, 2**64 - 1)
+        _check_trace_number("network_s", self.network_s, 0.0, "zero or more seconds")
+        _check_trace_extra(self.extra)
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
@@ -292,7 +292,7 @@ class Header:
             )
         version = values.pop("lrtrace")
         if version != VERSION or isinstance(version, bool):
-            _fail("lrtrace", f"{VERSION}, the only version there is", version)
+            _fail_trace_field("lrtrace", f"{VERSION}, the only version there is", version)
         own = {name: values.pop(name) for name in ("name", "seed", "network_s") if name in values}
         return cls(**own, extra=values)
 

@@ -19,7 +19,7 @@ Args = Mapping[str, object]
 """Argument values of one skill call by name."""
 
 
-def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
+def _check_rising_quantiles(values: tuple[float, ...]) -> tuple[float, ...]:
     if any(later < earlier for earlier, later in itertools.pairwise(values)):
         raise ValueError("must not decrease")
     return values
@@ -28,7 +28,7 @@ def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
 How = Literal["estimate", "mean", "minimum", "sample"]
 """The time of a model: for schedules, the mean, the shortest or a random one."""
 
-Quantiles = Annotated[tuple[FiniteFloat, ...], AfterValidator(_rising)]
+Quantiles = Annotated[tuple[FiniteFloat, ...], AfterValidator(_check_rising_quantiles)]
 """Quantiles of an empirical distribution at evenly spaced levels from 0 (minimum) to 1 (maximum)."""
 
 MAX_EXECUTION_S = 86_400.0
@@ -173,7 +173,9 @@ class SampledModel(_Model):
     """A distribution of recorded runs, independent of the arguments: ``quantiles_s`` at evenly spaced levels 0..1."""
 
     model: Literal["sampled"] = "sampled"
-    quantiles_s: Annotated[tuple[NonNegativeFloat, ...], Field(min_length=2), AfterValidator(_rising)]
+    quantiles_s: Annotated[
+        tuple[NonNegativeFloat, ...], Field(min_length=2), AfterValidator(_check_rising_quantiles)
+    ]
     variable: bool = True
 
     def quantile_s(self, level: float, args: Args) -> float:

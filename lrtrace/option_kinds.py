@@ -22,7 +22,9 @@ class PlainHelpCommand(typer.core.TyperCommand):
         records: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
         for parameter in self.get_params(ctx):
             if (record := parameter.get_help_record(ctx)) is not None:
-                name = _TYPE.sub("" if parameter.param_type_name == "argument" else _kind, record[0])
+                name = _TYPE.sub(
+                    "" if parameter.param_type_name == "argument" else _plain_lrtrace_option_kind, record[0]
+                )
                 records[parameter.param_type_name].append((name, record[1]))
         for heading, rows in records.items():
             if rows:
@@ -30,7 +32,7 @@ class PlainHelpCommand(typer.core.TyperCommand):
                     formatter.write_dl(rows)
 
 
-def _kind(match: re.Match[str]) -> str:
+def _plain_lrtrace_option_kind(match: re.Match[str]) -> str:
     return f" {KINDS.get(match[1], match[1].upper())}"
 
 

@@ -44,7 +44,7 @@ def parse_trace_calls(text: str) -> list[TraceCall]:
             if argument["text"] is not None:
                 args.append(re.sub(r"\\(.)", r"\1", argument["text"][1:-1]))
             elif (plain := argument["plain"].rstrip()) or argument["end"] == "," or args:
-                args.append(_value(plain))
+                args.append(_trace_call_value(plain))
             if argument["end"] == ")":
                 calls.append(TraceCall(name[0], tuple(args)))
                 position = at
@@ -55,7 +55,7 @@ def parse_trace_calls(text: str) -> list[TraceCall]:
     return calls
 
 
-def _value(plain: str) -> float | str:
+def _trace_call_value(plain: str) -> float | str:
     try:
         return float(plain)
     except ValueError:

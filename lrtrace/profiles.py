@@ -19,7 +19,7 @@ PATH_VARIABLE = "LRTRACE_PROFILES_PATH"
 MAX_EXTENDS = 8
 
 
-def profile_folders() -> list[Path]:
+def robot_profile_folders() -> list[Path]:
     """The existing folders to search, in order; the first match wins."""
     variable_folders = [Path(part) for part in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if part]
     package = Path(__file__).resolve().parent
@@ -31,8 +31,8 @@ def profile_folders() -> list[Path]:
     ]
 
 
-def profile_names() -> list[str]:
-    return sorted({file.stem for folder in profile_folders() for file in folder.glob("*.yaml")})
+def robot_profile_names() -> list[str]:
+    return sorted({file.stem for folder in robot_profile_folders() for file in folder.glob("*.yaml")})
 
 
 def find_robot_profile(name: str) -> RobotProfile:
@@ -41,10 +41,10 @@ def find_robot_profile(name: str) -> RobotProfile:
     Raises:
         UnknownName: there is none. BadInput: its file is broken; the message names file, line and field.
     """
-    return _load(_locate(name))
+    return _load_robot_profile(_locate_robot_profile(name))
 
 
-def load_profile(name_or_path: str | Path) -> RobotProfile:
+def load_robot_profile(name_or_path: str | Path) -> RobotProfile:
     """The profile of that name, or of that YAML file (anything with a slash or ending in .yaml or .yml).
 
     Raises:
@@ -52,21 +52,21 @@ def load_profile(name_or_path: str | Path) -> RobotProfile:
     """
     text = os.fspath(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or os.sep in text or text.endswith((".yaml", ".yml")):
-        return _load(Path(text))
+        return _load_robot_profile(Path(text))
     return find_robot_profile(text)
 
 
-def _locate(name: str) -> Path:
+def _locate_robot_profile(name: str) -> Path:
     if isinstance(name, str) and NAME.fullmatch(name):
-        for folder in profile_folders():
+        for folder in robot_profile_folders():
             file = folder / f"{name}.yaml"
             if file.is_file():
                 return file
-    raise UnknownName("robot profile", name, profile_names())
+    raise UnknownName("robot profile", name, robot_profile_names())
 
 
-def _load(path: Path) -> RobotProfile:
-    raw, files = _chain(path)
+def _load_robot_profile(path: Path) -> RobotProfile:
+    raw, files = _robot_profile_chain(path)
     try:
         profile = RobotProfile.model_validate(raw)
     except ValidationError as error:
@@ -78,7 +78,7 @@ def _load(path: Path) -> RobotProfile:
     return profile
 
 
-def _chain(path: Path) -> tuple[dict[str, Any], list[YamlFile]]:
+def _robot_profile_chain(path: Path) -> tuple[dict[str, Any], list[YamlFile]]:
     """The fields of a profile, merged over the profile it ``extends``, and the files, nearest first."""
     layers: list[YamlFile] = []
     following: Path | None = path
@@ -93,20 +93,26 @@ def _chain(path: Path) -> tuple[dict[str, Any], list[YamlFile]]:
                 raise BadInput(f"extends {parent!r} leads in a circle", where=where)
             beside = layer.path.parent / f"{parent}.yaml"
             try:
-                following = beside if NAME.fullmatch(str(parent)) and beside.is_file() else _locate(parent)
+                following = (
+                    beside
+                    if NAME.fullmatch(str(parent)) and beside.is_file()
+                    else _locate_robot_profile(parent)
+                )
             except UnknownName as error:
                 raise BadInput(f"extends: {error.message}", where=where) from error
     fields: dict[str, Any] = {}
     for layer in reversed(layers):
-        fields = _over(fields, {key: value for key, value in layer.value.items() if key != "extends"})
+        fields = _merge_robot_profile(
+            fields, {key: value for key, value in layer.value.items() if key != "extends"}
+        )
     return fields, layers
 
 
-def _over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_robot_profile(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Merge ``top`` over ``base``, mapping by mapping. An execution model is replaced whole."""
     result = dict(base)
     for key, value in top.items():
         old = result.get(key)
         whole = key == "execution" or not (isinstance(old, Mapping) and isinstance(value, Mapping))
-        result[key] = value if whole else _over(old or {}, value)
+        result[key] = value if whole else _merge_robot_profile(old or {}, value)
     return result

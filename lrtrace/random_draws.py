@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 _NORMAL = NormalDist()
 
 
-class RandomDraws:
+class TraceRandomDraws:
     """Uniform, exponential and other draws from one seeded stream.
 
     Every numpy version gives the same doubles for a seed, but not the same exponentials or choices.

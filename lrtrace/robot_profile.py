@@ -30,11 +30,11 @@ Values = Sequence[object] | Mapping[str, object]
 """Arguments of a skill call: in the order of the profile, or by name."""
 
 
-class _Part(BaseModel):
+class _RobotProfilePart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class ArgumentLimit(_Part):
+class ArgumentLimit(_RobotProfilePart):
     """Limits of one argument, in its ``unit``. Both bounds are allowed values.
 
     ``min`` and ``max`` are for numbers, ``choices`` and ``max_chars`` for texts.
@@ -105,7 +105,7 @@ def _check_line_limits(model: LinearModel, low: float | None, high: float | None
         )
 
 
-class SkillProfile(_Part):
+class SkillProfile(_RobotProfilePart):
     """One skill of one robot: argument limits in call order, and the execution time."""
 
     abbr: str | None = None
@@ -143,7 +143,7 @@ class SkillProfile(_Part):
         return "" if unit in NO_UNITS else unit
 
 
-class Measurement(_Part):
+class Measurement(_RobotProfilePart):
     """The measurement of the execution times; ``date`` is ISO 8601 or empty."""
 
     date: str = ""
@@ -158,7 +158,7 @@ class Measurement(_Part):
         return value.isoformat() if hasattr(value, "isoformat") else value
 
 
-class Geofence(_Part):
+class Geofence(_RobotProfilePart):
     """Allowed positions in the robot's start or base frame, metres; None is unbounded."""
 
     x_m: tuple[FiniteFloat, FiniteFloat] | None = None
@@ -183,7 +183,7 @@ class Geofence(_Part):
         return self.radius_m is None or math.hypot(x, y) <= self.radius_m
 
 
-class Failsafe(_Part):
+class Failsafe(_RobotProfilePart):
     """What the robot does by itself when plan, bridge, lease, link or task are lost, or the battery is low."""
 
     hold_s: NonNegativeFloat = 10.0
@@ -201,7 +201,7 @@ class Failsafe(_Part):
     """
 
 
-class SpeedLimits(_Part):
+class SpeedLimits(_RobotProfilePart):
     """Speed limits; None is the robot's own limit."""
 
     linear_m_per_s: PositiveFloat | None = None
@@ -212,7 +212,7 @@ class SpeedLimits(_Part):
     """Speed during the measurement of the execution times."""
 
 
-class RobotProfile(_Part):
+class RobotProfile(_RobotProfilePart):
     """Limits and execution-time models of one robot. Read-only.
 
     Attributes:

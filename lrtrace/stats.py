@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lrtrace.job import RESPONSE_S, Header, Job
+from lrtrace.job import RESPONSE_S, TraceHeader, TraceJob
 from lrtrace.plots import new_lrtrace_figure, save_lrtrace_figure
 from lrtrace.trace import Trace
 
@@ -31,8 +31,8 @@ COLUMNS = {
 
 
 @dataclass(slots=True)
-class Stats:
-    header: Header
+class TraceStats:
+    header: TraceHeader
     jobs: int = 0
     arrivals_s: array[float] = field(default_factory=lambda: array("d"))
     busy: list[tuple[float, int]] = field(default_factory=list)
@@ -65,11 +65,11 @@ class Stats:
             "by_class": dict(sorted(self.classes.items())),
             "by_skill_set": dict(sorted(self.skill_sets.items())),
             "busy": {"peak": self.busy_peak, "mean": round(self.busy_mean, 6)},
-            **{name: _summary(numbers) for name, numbers in self.columns.items()},
+            **{name: _trace_stats_summary(numbers) for name, numbers in self.columns.items()},
         }
 
 
-def _summary(numbers: array[float]) -> dict[str, float] | None:
+def _trace_stats_summary(numbers: array[float]) -> dict[str, float] | None:
     """Mean and quantiles; None without numbers."""
     if not numbers:
         return None
@@ -82,9 +82,9 @@ def _summary(numbers: array[float]) -> dict[str, float] | None:
 BUSY_POINTS = 20_000
 
 
-def measure_trace_stats(header: Header, jobs: Iterable[Job]) -> Stats:
+def measure_trace_stats(header: TraceHeader, jobs: Iterable[TraceJob]) -> TraceStats:
     """Measure jobs in the order of arrival. Memory grows by some hundred bytes per job."""
-    stats = Stats(header)
+    stats = TraceStats(header)
     ends: list[float] = []
     together, previous, busy_time, last_change = 0, None, 0.0, 0.0
 
@@ -93,17 +93,17 @@ def measure_trace_stats(header: Header, jobs: Iterable[Job]) -> Stats:
         while ends and ends[0] <= until_s:
             busy_time += len(ends) * (ends[0] - last_change)
             last_change = heapq.heappop(ends)
-            _mark(stats, last_change, len(ends))
+            _mark_trace_stats(stats, last_change, len(ends))
 
     for job in jobs:
-        _add(stats, job)
+        _add_trace_stats_job(stats, job)
         now = job.arrival_s
         end_tasks(now)
         busy_time += len(ends) * (now - last_change)
         last_change = now
         # To the microsecond, as in a trace: a robot's next task begins at the very end of the one before.
         heapq.heappush(ends, round(now + RESPONSE_S + job.execution_s, 6))
-        _mark(stats, now, len(ends))
+        _mark_trace_stats(stats, now, len(ends))
         stats.busy_peak = max(stats.busy_peak, len(ends))
         if previous is not None and now > previous:
             stats.columns["tasks_per_event"].append(together)
@@ -119,7 +119,7 @@ def measure_trace_stats(header: Header, jobs: Iterable[Job]) -> Stats:
     return stats
 
 
-def _add(stats: Stats, job: Job) -> None:
+def _add_trace_stats_job(stats: TraceStats, job: TraceJob) -> None:
     columns = stats.columns
     stats.jobs += 1
     stats.arrivals_s.append(job.arrival_s)
@@ -136,12 +136,12 @@ def _add(stats: Stats, job: Job) -> None:
         stats.agents.add(job.agent)
 
 
-def _mark(stats: Stats, at_s: float, count: int) -> None:
+def _mark_trace_stats(stats: TraceStats, at_s: float, count: int) -> None:
     if len(stats.busy) < BUSY_POINTS:
         stats.busy.append((at_s, count))
 
 
-def trace_stats(path: str | Path) -> Stats:
+def trace_stats(path: str | Path) -> TraceStats:
     """Measure a trace file.
 
     Raises:
@@ -151,7 +151,7 @@ def trace_stats(path: str | Path) -> Stats:
     return measure_trace_stats(trace.header, trace)
 
 
-def plot_trace_stats(stats: Stats, path: str | Path) -> None:
+def plot_trace_stats(stats: TraceStats, path: str | Path) -> None:
     """Draw arrivals, tokens, execution times and parallelism as one picture.
 
     Raises:

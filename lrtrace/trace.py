@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lrtrace.errors import BadInput
-from lrtrace.job import Header, Job
+from lrtrace.job import TraceHeader, TraceJob
 from lrtrace.jsonl import (
     decode_jsonl,
     encode_jsonl,
@@ -57,17 +57,17 @@ class Trace:
         with closing(read_jsonl(self.path)) as lines:
             for number, raw in lines:
                 try:
-                    self.header = Header.from_dict(raw)
+                    self.header = TraceHeader.from_dict(raw)
                 except BadInput as error:
                     raise BadInput(error.message, where=self._where(number)) from error
                 break
             else:
                 raise BadInput("empty: a trace starts with a header line", where=self._where(1))
 
-    def __iter__(self) -> Iterator[Job]:
+    def __iter__(self) -> Iterator[TraceJob]:
         return self.jobs()
 
-    def jobs(self) -> Iterator[Job]:
+    def jobs(self) -> Iterator[TraceJob]:
         """Jobs in the order of the file. They must be ordered by arrival, with each number once.
 
         Raises:
@@ -87,7 +87,7 @@ class Trace:
                 previous = job.arrival_s
                 yield job
 
-    def jobs_by_arrival(self) -> Iterator[Job]:
+    def jobs_by_arrival(self) -> Iterator[TraceJob]:
         """Jobs ordered by arrival, also of an unordered file (a stable sort; 24 bytes per job).
 
         Raises:
@@ -109,9 +109,9 @@ class Trace:
                 number = numbers[index]
                 yield self._job(number, decode_jsonl(self.path, number, file.readline()), None)
 
-    def _job(self, number: int, raw: Mapping[str, Any], earlier_jobs: _JobNumbers | None) -> Job:
+    def _job(self, number: int, raw: Mapping[str, Any], earlier_jobs: _JobNumbers | None) -> TraceJob:
         try:
-            job = Job.from_dict(raw)
+            job = TraceJob.from_dict(raw)
             if earlier_jobs is not None and not earlier_jobs.add(job.job):
                 raise BadInput(f"job: {job.job} was there before; each job needs its own number")
         except BadInput as error:
@@ -122,7 +122,7 @@ class Trace:
         return f"{self.path}:{number}"
 
 
-def write_trace(path: str | Path, header: Header, jobs: Iterable[Job]) -> int:
+def write_trace(path: str | Path, header: TraceHeader, jobs: Iterable[TraceJob]) -> int:
     """Write a whole trace; returns the number of jobs. The file appears under its name when it is complete.
 
     Args:

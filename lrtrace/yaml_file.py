@@ -99,11 +99,11 @@ def read_plain_yaml(path: Path) -> YamlFile:
         raise BadInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
     except UnicodeDecodeError as error:
         raise BadInput("not UTF-8 text", where=str(path)) from error
-    return _parse(text, str(path))
+    return _parse_lrtrace_yaml(text, str(path))
 
 
 @lru_cache(maxsize=128)
-def _parse(text: str, name: str) -> YamlFile:
+def _parse_lrtrace_yaml(text: str, name: str) -> YamlFile:
     """Parse once per content, since a server needs the same profiles often.
 
     The key is the content, not the time stamp: a file can change within one clock tick and keep its size.
@@ -111,9 +111,9 @@ def _parse(text: str, name: str) -> YamlFile:
     loader_type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     loader = loader_type(text)
     try:
-        _check_depth(text, loader_type, name)
+        _check_lrtrace_yaml_depth(text, loader_type, name)
         node = loader.get_single_node()
-        builder = _Builder(loader, name)
+        builder = _YamlValueBuilder(loader, name)
         value = builder.build(node) if node is not None else None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -125,7 +125,7 @@ def _parse(text: str, name: str) -> YamlFile:
     return YamlFile(Path(name), value, builder.lines)
 
 
-def _check_depth(text: str, loader_type: Any, name: str) -> None:
+def _check_lrtrace_yaml_depth(text: str, loader_type: Any, name: str) -> None:
     """Refuse deep nesting before the library composes nodes, which it does by recursion: it would end the process."""
     depth = 0
     for event in yaml.parse(text, loader_type):
@@ -139,7 +139,7 @@ def _check_depth(text: str, loader_type: Any, name: str) -> None:
             depth -= 1
 
 
-class _Builder:
+class _YamlValueBuilder:
     """Builds plain Python values from a node tree, with their lines."""
 
     def __init__(self, loader: Any, name: str) -> None:

@@ -19,7 +19,7 @@ WORDS = {
     r"\bimport asyncio\b": "import time",
     r"\basyncio\.sleep\b": "time.sleep",
     r"\bAsyncBaseTransport\b": "BaseTransport",
-    r"\bAsync(Answer|Client|Connection|EventResponse|TaskStream|StopStream|TimelyClient)\b": r"\1",
+    r"\bAsync(Answer|Client|ClientConnection|ClientEventResponse|TaskStream|ClientStopStream|TimelyClient)\b": r"\1",
     r"\basync_(connection|stream|stop|client)\b": r"sync_\1",
     r"\bStopAsyncIteration\b": "StopIteration",
     r"\b__a(iter|next|enter|exit)__\b": r"__\1__",

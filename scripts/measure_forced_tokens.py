@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lrtrace.compose.tasks import TASKS, PlanVariant, WorkloadTask
+from lrtrace.compose.tasks import TASKS, WorkloadPlanVariant, WorkloadTask
 from timely.bench.capacity.forced_tokens import FORCED_TOKENS_FILE
 from timely.plans.forced_text import MOST_DRAFTS, forced_plan_text
 from timely.plans.grammar import plan_grammar
-from timely.plans.name_mask import NameGuide, Vocabulary
-from timely.plans.object_names import allowed_names
+from timely.plans.name_mask import NameMaskGuide, NameMaskVocabulary
+from timely.plans.object_names import allowed_object_names
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
 
@@ -32,18 +32,18 @@ class ForcedTokens:
         import xgrammar
         from transformers import AutoTokenizer
 
-        from timely.engines.vllm.model import resolve_model
+        from timely.engines.vllm.model import resolve_vllm_model
 
         self._xgrammar = xgrammar
-        self._tokenizer = AutoTokenizer.from_pretrained(str(resolve_model()))
+        self._tokenizer = AutoTokenizer.from_pretrained(str(resolve_vllm_model()))
         info = xgrammar.TokenizerInfo.from_huggingface(self._tokenizer)
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=1)
-        self._vocabulary = Vocabulary(info.decoded_vocab)
+        self._vocabulary = NameMaskVocabulary(info.decoded_vocab)
 
-    def of_plan(self, task: WorkloadTask, variant: PlanVariant) -> Iterator[tuple[str, str]]:
+    def of_plan(self, task: WorkloadTask, variant: WorkloadPlanVariant) -> Iterator[tuple[str, str]]:
         skills = find_skill_set(task.skill_set)
-        names = allowed_names(f"{variant.scene}\n{task.task}", ())
-        guide = None if names is None else NameGuide(names, skills, self._vocabulary)
+        names = allowed_object_names(f"{variant.scene}\n{task.task}", ())
+        guide = None if names is None else NameMaskGuide(names, skills, self._vocabulary)
         marks = self._marks(self._encode("".join(variant.segments)), skills, guide)
         text, end = "", 0
         remaining = iter(marks)
@@ -62,7 +62,7 @@ class ForcedTokens:
         return token_ids
 
     def _marks(
-        self, token_ids: list[int], skills: SkillSet, guide: NameGuide | None
+        self, token_ids: list[int], skills: SkillSet, guide: NameMaskGuide | None
     ) -> list[tuple[int, str]]:
         """Token ids with "1" where the drafts of the step are right. Nothing is forced beyond the grammar's end."""
         matcher: Any = self._xgrammar.GrammarMatcher(self._compiler.compile_grammar(plan_grammar(skills)))
@@ -85,7 +85,7 @@ class ForcedTokens:
         return marks
 
 
-def _forced_name(guide: NameGuide | None, plan: str) -> Callable[[str], str | None]:
+def _forced_name(guide: NameMaskGuide | None, plan: str) -> Callable[[str], str | None]:
     return lambda ahead: guide.forced_text(plan + ahead) if guide is not None else None
 
 

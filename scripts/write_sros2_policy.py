@@ -35,7 +35,7 @@ def read_graph(fleet_file: Path) -> dict[tuple[str, str], Rules]:
     from timely_bridge.node import BridgeNode
     from timely_bridge.recorder import TOPICS
     from timely_robots.ros.driver_node import DriverNode
-    from timely_robots.ros.spinner import Spinner, isolated_ros_context
+    from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
     from timely_robots.sim.robot import SimRobot
 
     fleet = load_bridge_fleet(fleet_file)
@@ -53,7 +53,7 @@ def read_graph(fleet_file: Path) -> dict[tuple[str, str], Rules]:
     for robot in fleet.robots:
         for topic, (kind, qos) in TOPICS.items():
             recorder.create_subscription(kind, f"/{robot.name}/{topic}", lambda message: None, qos, raw=True)
-    spinner = Spinner(context, [*nodes, recorder], name="policy").start()
+    spinner = RosSpinner(context, [*nodes, recorder], name="policy").start()
     readers: dict[tuple[str, str], Callable[[str, str], Any]] = {
         ("topic", "publish"): recorder.get_publisher_names_and_types_by_node,
         ("topic", "subscribe"): recorder.get_subscriber_names_and_types_by_node,

@@ -110,7 +110,7 @@ class SentTask:
 def atoms_of(task: SentTask) -> list[Atom]:
     """All that a robot may be told for the segments that it began, in order; loops written out."""
     from timely.plans.language.parser import SegmentParser
-    from timely.plans.language.syntax import Block, Call, If, Loop, plan_node_calls
+    from timely.plans.language.syntax import Block, If, Loop, PlanCall, plan_node_calls
     from timely.plans.skill_library import load_skill_set
 
     began = [task.texts[index] for index in sorted(task.texts) if index in task.started_s]
@@ -121,7 +121,7 @@ def atoms_of(task: SentTask) -> list[Atom]:
         ends.append(parser.position)
     audit: list[Atom] = []
 
-    def call_atoms(call: Call, certain: bool) -> None:
+    def call_atoms(call: PlanCall, certain: bool) -> None:
         segment = next((n for n, end in enumerate(ends) if call.at < end), len(ends) - 1)
         if call.skill in COMMANDS:
             amount = call.args[0] if isinstance(call.args[0], (int, float)) else r"\d+"
@@ -230,7 +230,7 @@ class Program:
         from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
         from timely_robots.ros.rclpy_utils import LATCHED_QOS
         from timely_robots.ros.rclpy_utils import TASKS as TASK_QOS
-        from timely_robots.ros.spinner import Spinner, isolated_ros_context
+        from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
         self.tasks: dict[str, dict[str, SentTask]] = {robot: {} for robot in robots}
         self.outcomes: Counter[str] = Counter()
@@ -249,7 +249,7 @@ class Program:
             node.create_subscription(Segment, f"/{robot}/segments", self._on_segment(robot), 200)
             node.create_subscription(RobotState, f"/{robot}/state", self._on_state(robot), LATCHED_QOS)
             node.create_subscription(SegmentReport, f"/{robot}/segment_reports", self._on_report(robot), 200)
-        self._spinner = Spinner(context, [node], name="five robots").start()
+        self._spinner = RosSpinner(context, [node], name="five robots").start()
 
     def _task(self, robot: str, task_id: str) -> SentTask:
         return self.tasks[robot].setdefault(task_id, SentTask())

@@ -8,19 +8,19 @@ from typing import Annotated, Any, cast
 import typer
 
 from lrtrace.cli.output import JsonFile, Output, check_lrtrace_option, print_lrtrace_result
-from lrtrace.compose.composition import Options, compose
+from lrtrace.compose.composition import CompositionOptions, compose_workload
 from lrtrace.compose.events import parse_workload_events, parse_workload_trace_ids
 from lrtrace.compose.stories import UNITS, Unit
 from lrtrace.compose.workload import WORKLOADS, find_workload
 from lrtrace.errors import BadInput
 from lrtrace.models import How
 from lrtrace.plan_text import count_trace_tokens
-from lrtrace.profiles import load_profile
+from lrtrace.profiles import load_robot_profile
 from lrtrace.robot_profile import RobotProfile
 from lrtrace.trace import write_trace
 
 
-def compose_command(
+def lrtrace_compose_command(
     output: Output,
     workload: Annotated[str, typer.Option(help=f"One of {', '.join(WORKLOADS)}.")],
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
@@ -61,8 +61,10 @@ def compose_command(
 
     Poisson events, tasks in parallel, robots with one task at a time.
     """
-    _refuse_unused(arrivals, "--arrivals gives the times", {"--eps": eps, "--duration": duration})
-    _refuse_unused(
+    _refuse_unused_lrtrace_options(
+        arrivals, "--arrivals gives the times", {"--eps": eps, "--duration": duration}
+    )
+    _refuse_unused_lrtrace_options(
         events,
         "--events gives the tasks",
         {"--max-tpe": max_tpe, "--trace-ids": trace_ids, "--duration": duration},
@@ -74,22 +76,22 @@ def compose_command(
         "duration_s": duration,
         "trace_ids": None if trace_ids is None else parse_workload_trace_ids(trace_ids),
         "prompt_tokens": prompt_tokens,
-        "shared_prefix_tokens": _shared_prefix_tokens(workload, prompt_tokens, shared_prefix),
+        "shared_prefix_tokens": _lrtrace_shared_prefix_tokens(workload, prompt_tokens, shared_prefix),
     }
-    options = Options(
-        profiles=_robots(robot or []),
+    options = CompositionOptions(
+        profiles=_lrtrace_robot_options(robot or []),
         how=cast(
             How, check_lrtrace_option("execution", execution, ("sample", "mean", "minimum", "estimate"))
         ),
         when_busy=cast(Any, check_lrtrace_option("policy", when_busy, ("wait", "drop"))),
         unit=cast(Unit, check_lrtrace_option("unit", unit, UNITS)),
         network_s=network,
-        count=count_trace_tokens if tokenizer is None else _token_counter(tokenizer),
+        count=count_trace_tokens if tokenizer is None else _lrtrace_token_counter(tokenizer),
     )
-    composition = compose(
+    composition = compose_workload(
         workload,
         seed,
-        arrivals=None if arrivals is None else _read_arrivals_s(arrivals),
+        arrivals=None if arrivals is None else _read_lrtrace_arrivals_s(arrivals),
         events=None if events is None else parse_workload_events(events),
         options=options,
         **{name: value for name, value in changes.items() if value is not None},
@@ -109,14 +111,14 @@ def compose_command(
     )
 
 
-def _refuse_unused(source: object, why: str, options: Mapping[str, object]) -> None:
+def _refuse_unused_lrtrace_options(source: object, why: str, options: Mapping[str, object]) -> None:
     """Raise BadInput for an option that has no effect beside its source, where that is named."""
     for option, value in options.items():
         if source is not None and value is not None:
             raise BadInput(f"has no effect: {why}", where=option)
 
 
-def _shared_prefix_tokens(workload: str, prompt: int | None, shared: int | None) -> int | None:
+def _lrtrace_shared_prefix_tokens(workload: str, prompt: int | None, shared: int | None) -> int | None:
     """The length of the shared prefix. By default a shorter prompt keeps its part that is not shared."""
     if shared is not None or prompt is None:
         return shared
@@ -124,17 +126,17 @@ def _shared_prefix_tokens(workload: str, prompt: int | None, shared: int | None)
     return max(0, prompt - (usual.prompt_tokens - usual.shared_prefix_tokens))
 
 
-def _robots(options: Sequence[str]) -> dict[str, RobotProfile]:
+def _lrtrace_robot_options(options: Sequence[str]) -> dict[str, RobotProfile]:
     profiles: dict[str, RobotProfile] = {}
     for text in options:
         kind, equals, name = text.partition("=")
         if not equals:
             raise BadInput(f"write SKILLSET=PROFILE, got {text!r}", where="--robot")
-        profiles[check_lrtrace_option("skill set", kind, ("drone", "arm", "chat"))] = load_profile(name)
+        profiles[check_lrtrace_option("skill set", kind, ("drone", "arm", "chat"))] = load_robot_profile(name)
     return profiles
 
 
-def _read_arrivals_s(path: Path) -> list[float]:
+def _read_lrtrace_arrivals_s(path: Path) -> list[float]:
     times: list[float] = []
     try:
         text = path.read_text(encoding="utf-8")
@@ -158,7 +160,7 @@ def _read_arrivals_s(path: Path) -> list[float]:
     return times
 
 
-def _token_counter(path: Path) -> Callable[[str], int]:
+def _lrtrace_token_counter(path: Path) -> Callable[[str], int]:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:

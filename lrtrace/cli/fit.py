@@ -9,14 +9,23 @@ import typer
 
 from lrtrace.cli.output import JsonFile, Output, Plot, check_lrtrace_option, print_lrtrace_result
 from lrtrace.errors import BadInput
-from lrtrace.fit.execution_time import KINDS, METHODS, MIN_SAMPLES, Fit, Kind, Method, check_fit, fit_samples
-from lrtrace.fit.fitted_profile import plot_residuals, robot_profile_from_fit, write_fitted_profile
-from lrtrace.profiles import load_profile
-from lrtrace.record.samples import Sample, read_recorded_samples
+from lrtrace.fit.execution_time import (
+    KINDS,
+    METHODS,
+    MIN_SAMPLES,
+    ExecutionTimeFit,
+    Kind,
+    Method,
+    check_fit,
+    fit_samples,
+)
+from lrtrace.fit.fitted_profile import plot_fit_residuals, robot_profile_from_fit, write_fitted_profile
+from lrtrace.profiles import load_robot_profile
+from lrtrace.record.samples import RecordedSample, read_recorded_samples
 from lrtrace.robot_profile import NAME
 
 
-def fit_command(
+def lrtrace_fit_command(
     files: Annotated[list[Path], typer.Argument(metavar="SAMPLES", help="Recorded runs (.samples.jsonl).")],
     output: Output,
     base: Annotated[
@@ -59,15 +68,15 @@ def fit_command(
         raise BadInput("name the profile like my-drone.yaml", where=str(output))
     if level is not None and method != "quantile":
         raise BadInput("goes with --method quantile", where="--level")
-    _check_named_once([*files, *(check or ())])
-    base_profile = None if base is None else load_profile(base)
+    _check_lrtrace_files_differ([*files, *(check or ())])
+    base_profile = None if base is None else load_robot_profile(base)
     runs = [sample for file in files for sample in read_recorded_samples(file)]
     fit = fit_samples(
-        _not_empty(runs, files),
+        _check_lrtrace_runs_not_empty(runs, files),
         base=base_profile,
         method=cast(Method, check_lrtrace_option("method", method, METHODS)),
         level=0.5 if level is None else level,
-        kinds=_kinds(model or []),
+        kinds=_parse_lrtrace_kinds(model or []),
         variable=variable or (),
         min_samples=min_samples,
     )
@@ -79,7 +88,7 @@ def fit_command(
     )
     write_fitted_profile(output, raw)
     if plot is not None:
-        plot_residuals(fit, plot)
+        plot_fit_residuals(fit, plot)
     report = {skill: skill_fit.summary() for skill, skill_fit in fit.skills.items()}
     for skill, error in other_errors.items():
         report[skill]["checked_error"] = round(error, 6)
@@ -88,12 +97,12 @@ def fit_command(
         {"profile": str(output), "robot": fit.robot, "samples": fit.run_count, "skills": report},
         [
             f"{output}: {len(fit.skills)} skills from {fit.run_count} runs of {fit.robot}",
-            *_report_lines(fit, other_errors),
+            *_lrtrace_fit_report_lines(fit, other_errors),
         ],
     )
 
 
-def _check_named_once(files: Sequence[Path]) -> None:
+def _check_lrtrace_files_differ(files: Sequence[Path]) -> None:
     """Raise BadInput for a file that comes twice: a run that is fitted says nothing of the error on other runs."""
     earlier: set[Path] = set()
     for file in files:
@@ -102,13 +111,13 @@ def _check_named_once(files: Sequence[Path]) -> None:
         earlier.add(file.resolve())
 
 
-def _not_empty(runs: list[Sample], files: Sequence[Path]) -> list[Sample]:
+def _check_lrtrace_runs_not_empty(runs: list[RecordedSample], files: Sequence[Path]) -> list[RecordedSample]:
     if not runs:
         raise BadInput("no run that was done", where=", ".join(map(str, files)))
     return runs
 
 
-def _kinds(options: Sequence[str]) -> dict[str, Kind]:
+def _parse_lrtrace_kinds(options: Sequence[str]) -> dict[str, Kind]:
     kinds: dict[str, Kind] = {}
     for text in options:
         skill, equals, kind = text.partition("=")
@@ -118,7 +127,7 @@ def _kinds(options: Sequence[str]) -> dict[str, Kind]:
     return kinds
 
 
-def _report_lines(fit: Fit, other_errors: Mapping[str, float]) -> list[str]:
+def _lrtrace_fit_report_lines(fit: ExecutionTimeFit, other_errors: Mapping[str, float]) -> list[str]:
     heading = f"{'skill':18}{'model':10}{'runs':>6}{'mean s':>10}{'min s':>10}{'residual s':>12}{'held-out error':>16}"
     lines = [heading + (f"{'on other runs':>15}" if other_errors else "")]
     for skill, skill_fit in fit.skills.items():

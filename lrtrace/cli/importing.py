@@ -8,12 +8,12 @@ import typer
 
 from lrtrace.cli.output import JsonFile, Output, print_lrtrace_result
 from lrtrace.errors import BadInput
-from lrtrace.importers.public_traces import SOURCES, Import
+from lrtrace.importers.public_traces import SOURCES, PublicTraceImport
 from lrtrace.job import Tuf
 from lrtrace.trace import write_trace
 
 
-def import_command(
+def lrtrace_import_command(
     source: Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(SOURCES)}.")],
     file: Annotated[Path, typer.Argument(metavar="FILE")],
     output: Output,
@@ -26,7 +26,9 @@ def import_command(
     json_file: JsonFile = None,
 ) -> None:
     """Turn a request trace of Azure, Mooncake or BurstGPT into ours."""
-    source_trace = Import(source, file, tuf=_tuf(tuf), limit=limit, speed=speed, network_s=network)
+    source_trace = PublicTraceImport(
+        source, file, tuf=_parse_lrtrace_tuf(tuf), limit=limit, speed=speed, network_s=network
+    )
     write_trace(output, source_trace.header, source_trace.jobs)
     lines = [f"{output}: {source_trace.tally.jobs} jobs"]
     if source_trace.tally.skipped:
@@ -34,7 +36,7 @@ def import_command(
     print_lrtrace_result(json_file, {"trace": str(output), **asdict(source_trace.tally)}, lines)
 
 
-def _tuf(text: str) -> Tuf:
+def _parse_lrtrace_tuf(text: str) -> Tuf:
     try:
         ert_s, alpha, beta = (float(part) for part in text.split(","))
     except ValueError:

@@ -6,7 +6,7 @@ import typer
 
 from lrtrace.cli.output import JsonFile, print_lrtrace_result
 from lrtrace.compose.tasks import TASKS
-from lrtrace.profiles import load_profile, profile_names
+from lrtrace.profiles import load_robot_profile, robot_profile_names
 from lrtrace.robot_profile import RobotProfile
 
 COLUMNS = ("trace_id", "title", "kind", "task", "skill_set", "robot")
@@ -24,24 +24,24 @@ def lrtrace_tasks_command(json_file: JsonFile = None) -> None:
     print_lrtrace_result(json_file, {"tasks": values}, lines)
 
 
-def profiles_command(
+def lrtrace_profiles_command(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME|FILE", help="Show or check these.")
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """List robot profiles, or show (and so check) some."""
-    profiles = [load_profile(name) for name in names or profile_names()]
+    profiles = [load_robot_profile(name) for name in names or robot_profile_names()]
     lines: list[str] = []
     for profile in profiles:
         lines.append(f"{profile.name}: {profile.robot}")
-        lines += _profile_lines(profile) if names else []
+        lines += _lrtrace_profile_lines(profile) if names else []
     print_lrtrace_result(
         json_file, {"profiles": [profile.model_dump(mode="json") for profile in profiles]}, lines
     )
 
 
-def _profile_lines(profile: RobotProfile) -> list[str]:
+def _lrtrace_profile_lines(profile: RobotProfile) -> list[str]:
     lines = [f"  source: {profile.source}", f"  network: {profile.network_s:g} s"]
     for part in ("geofence", "speed", "failsafe"):
         values = (profile.model_dump(mode="json", include={part}, exclude_none=True).get(part) or {}).items()
@@ -56,11 +56,13 @@ def _profile_lines(profile: RobotProfile) -> list[str]:
         permission = "" if profile.allows(skill) else "  [forbidden]"
         short = f", abbr {entry.abbr}" if entry.abbr else ""
         basis = entry.basis or "no basis given"
-        lines.append(f"  {skill}({limits}): {_model_text(entry.execution)}, {basis}{short}{permission}")
+        lines.append(
+            f"  {skill}({limits}): {_lrtrace_model_text(entry.execution)}, {basis}{short}{permission}"
+        )
     return lines
 
 
-def _model_text(model: Any) -> str:
+def _lrtrace_model_text(model: Any) -> str:
     if model.model == "linear":
         unit = f"|{model.unit}|" if model.measure == "magnitude" else model.unit
         return f"{model.intercept_s:g} s + {model.per_unit_s:g} s/{unit}"

@@ -30,7 +30,7 @@ def run_lrtrace_command(arguments: Sequence[str]) -> int:
     try:
         result = app(list(arguments) or ["--help"], prog_name="lrtrace", standalone_mode=False)
     except LRTraceError as error:
-        return _print_error(error)
+        return _print_lrtrace_error(error)
     except typer.TyperException as error:
         message = error.format_message()
         if message.startswith("Usage:"):
@@ -38,25 +38,25 @@ def run_lrtrace_command(arguments: Sequence[str]) -> int:
             return BAD_INPUT
         context = getattr(error, "ctx", None)
         where = context.command_path.removeprefix("lrtrace").strip() if context else ""
-        return _print_error(f"{where}: {message}" if where else message)
+        return _print_lrtrace_error(f"{where}: {message}" if where else message)
     except OSError as error:
         if error.filename is None:
             # Without this Python would complain when it flushes the output at exit.
             sys.stdout = open("/dev/null", "w")  # noqa: SIM115
         if isinstance(error, BrokenPipeError):
             return OK  # the reader of the output has left
-        return _print_error(f"{error.filename or 'output'}: {error.strerror or error}")
+        return _print_lrtrace_error(f"{error.filename or 'output'}: {error.strerror or error}")
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     return result if isinstance(result, int) else OK
 
 
-def _print_error(error: object) -> int:
+def _print_lrtrace_error(error: object) -> int:
     print("lrtrace: " + " ".join(str(error).split()), file=sys.stderr)
     return BAD_INPUT
 
 
-def _print_version(value: bool) -> None:
+def _print_lrtrace_version(value: bool) -> None:
     if value:
         try:
             version = installed_version("timely-serving")
@@ -67,19 +67,20 @@ def _print_version(value: bool) -> None:
 
 
 @app.callback()
-def _options(
+def _lrtrace_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option("--version", callback=_print_lrtrace_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Time traces of robots that plan with an LLM: compose, record, import, fit, summarise."""
 
 
-app.command("compose")(compose.compose_command)
-app.command("stats")(traces.stats_command)
-app.command("sort")(traces.sort_trace_command)
-app.command("import")(importing.import_command)
-app.command("record")(record.record_command)
-app.command("fit")(fit.fit_command)
+app.command("compose")(compose.lrtrace_compose_command)
+app.command("stats")(traces.lrtrace_stats_command)
+app.command("sort")(traces.lrtrace_sort_command)
+app.command("import")(importing.lrtrace_import_command)
+app.command("record")(record.lrtrace_record_command)
+app.command("fit")(fit.lrtrace_fit_command)
 app.command("tasks")(listings.lrtrace_tasks_command)
-app.command("profiles")(listings.profiles_command)
+app.command("profiles")(listings.lrtrace_profiles_command)

@@ -13,17 +13,17 @@ from lrtrace.jsonl import open_trace_output
 from lrtrace.plots import lrtrace_figure_format
 
 
-def _check_output(path: Path | None) -> Path | None:
+def _check_lrtrace_output(path: Path | None) -> Path | None:
     """Refuse a file that cannot be written before the work, not after it. Raises BadInput."""
     if path is not None and str(path) != "-":
         check_trace_output(path)
     return path
 
 
-def _check_plot(path: Path | None) -> Path | None:
+def _check_lrtrace_plot(path: Path | None) -> Path | None:
     if path is not None:
         lrtrace_figure_format(path)
-    return _check_output(path)
+    return _check_lrtrace_output(path)
 
 
 JsonFile = Annotated[
@@ -31,17 +31,21 @@ JsonFile = Annotated[
     typer.Option(
         "--json",
         metavar="FILE",
-        callback=_check_output,
+        callback=_check_lrtrace_output,
         help="Write the result as JSON; - for standard output.",
     ),
 ]
 Output = Annotated[
-    Path, typer.Option("-o", "--output", metavar="FILE", callback=_check_output, help="The file to write.")
+    Path,
+    typer.Option("-o", "--output", metavar="FILE", callback=_check_lrtrace_output, help="The file to write."),
 ]
 Plot = Annotated[
     Path | None,
     typer.Option(
-        "--plot", metavar="FILE", callback=_check_plot, help="Also draw a picture (.png, .svg or .pdf)."
+        "--plot",
+        metavar="FILE",
+        callback=_check_lrtrace_plot,
+        help="Also draw a picture (.png, .svg or .pdf).",
     ),
 ]
 

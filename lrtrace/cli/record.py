@@ -11,12 +11,17 @@ import typer
 
 from lrtrace.cli.output import JsonFile, Output, check_lrtrace_option, print_lrtrace_result
 from lrtrace.errors import BadInput
-from lrtrace.importers.event_log import read_event_log
-from lrtrace.importers.mcap_file import read_mcap
-from lrtrace.importers.recorded_tasks import Conversion, RecordedTask, import_skill_samples, to_trace
-from lrtrace.profiles import find_robot_profile, load_profile, profile_names
-from lrtrace.record.grid import Grid, read_grid
-from lrtrace.record.recorder import RecordableRobot, Recording, open_robot_to_record, record_grid
+from lrtrace.importers.event_log import import_event_log
+from lrtrace.importers.mcap_file import import_mcap
+from lrtrace.importers.recorded_tasks import (
+    ImportConversion,
+    ImportedTask,
+    convert_to_imported_trace,
+    import_skill_samples,
+)
+from lrtrace.profiles import find_robot_profile, load_robot_profile, robot_profile_names
+from lrtrace.record.grid import RecordGrid, read_record_grid
+from lrtrace.record.recorder import GridRecording, RecordableRobot, open_robot_to_record, record_grid
 from lrtrace.record.samples import write_recorded_samples
 from lrtrace.robot_profile import RobotProfile
 from lrtrace.trace import write_trace
@@ -24,7 +29,7 @@ from lrtrace.trace import write_trace
 STOPPED = 1
 
 
-def record_command(
+def lrtrace_record_command(
     output: Output,
     files: Annotated[
         list[Path] | None,
@@ -69,29 +74,29 @@ def record_command(
     if grid is not None:
         if files or fleet is None:
             raise BadInput("give --fleet with it, and no files", where="--grid")
-        runs = read_grid(grid)
+        runs = read_record_grid(grid)
         with closing(open_robot_to_record(fleet, robot, speed)) as driver:
-            _drive(runs, driver, output, seed, repetitions, speed, json_file)
+            _drive_lrtrace_grid(runs, driver, output, seed, repetitions, speed, json_file)
         return
     if fleet is not None:
         raise BadInput("goes with --grid", where="--fleet")
     if not files:
         raise BadInput("give event logs or recordings, or --grid and --fleet", where="record")
-    kind = what or _kind_of(output)
+    kind = what or _lrtrace_output_kind(output)
     check_lrtrace_option("output", kind, ("trace", "samples"))
-    tasks: list[RecordedTask] = []
-    for parts in _recordings(files):
-        recording = read_mcap(*parts) if parts[0].suffix == ".mcap" else read_event_log(parts[0])
+    tasks: list[ImportedTask] = []
+    for parts in _group_lrtrace_recordings(files):
+        recording = import_mcap(*parts) if parts[0].suffix == ".mcap" else import_event_log(parts[0])
         # Each recording has its own clock, so they follow one another.
         if tasks and recording:
             shift_s = max(task.arrival_s for task in tasks) + 1.0 - recording[0].arrival_s
             for task in recording:
                 task.arrival_s += shift_s
         tasks.extend(recording)
-    profiles = _robot_profiles(tasks, profile or [])
-    conversion = Conversion()
+    profiles = _lrtrace_robot_profiles(tasks, profile or [])
+    conversion = ImportConversion()
     if kind == "trace":
-        header, jobs = to_trace(
+        header, jobs = convert_to_imported_trace(
             tasks,
             output.name.partition(".")[0],
             conversion,
@@ -113,7 +118,7 @@ def record_command(
     print_lrtrace_result(json_file, {kind: str(output), "tasks": len(tasks), **conversion.summary()}, lines)
 
 
-def _recordings(files: Sequence[Path]) -> list[list[Path]]:
+def _group_lrtrace_recordings(files: Sequence[Path]) -> list[list[Path]]:
     """Group the files by recording, in order: ``day_0.mcap`` and ``day_1.mcap`` are one recording."""
     groups: dict[object, list[tuple[int, Path]]] = {}
     for place, file in enumerate(files):
@@ -124,8 +129,8 @@ def _recordings(files: Sequence[Path]) -> list[list[Path]]:
     return [[file for _, file in sorted(group)] for group in groups.values()]
 
 
-def _drive(
-    grid: Grid,
+def _drive_lrtrace_grid(
+    grid: RecordGrid,
     robot: RecordableRobot,
     output: Path,
     seed: int,
@@ -135,7 +140,7 @@ def _drive(
 ) -> None:
     """Record a grid. Exits with status 1 if the robot needs a person first."""
 
-    def report(state: Recording) -> None:
+    def report(state: GridRecording) -> None:
         left_s = state.left_s / speed
         print(f"{state.done}/{state.total} runs, about {left_s:.0f} s left", file=sys.stderr)
 
@@ -151,7 +156,7 @@ def _drive(
         raise typer.Exit(STOPPED)
 
 
-def _kind_of(output: Path) -> str:
+def _lrtrace_output_kind(output: Path) -> str:
     if output.name.endswith(".lrtrace.jsonl"):
         return "trace"
     if output.name.endswith(".samples.jsonl"):
@@ -159,19 +164,19 @@ def _kind_of(output: Path) -> str:
     raise BadInput("end the name with .lrtrace.jsonl or .samples.jsonl, or say --as", where=str(output))
 
 
-def _robot_profiles(tasks: Sequence[RecordedTask], options: Sequence[str]) -> dict[str, RobotProfile]:
+def _lrtrace_robot_profiles(tasks: Sequence[ImportedTask], options: Sequence[str]) -> dict[str, RobotProfile]:
     """Profiles of the robots in the log. A profile without a robot applies to all robots without their own."""
     by_robot: dict[str, RobotProfile] = {}
     other: RobotProfile | None = None
     for text in options:
         robot, equals, name = text.rpartition("=")
         if equals:
-            by_robot[robot] = load_profile(name)
+            by_robot[robot] = load_robot_profile(name)
         else:
-            other = load_profile(name)
+            other = load_robot_profile(name)
     for robot in sorted({task.robot for task in tasks} - set(by_robot)):
         if other is not None:
             by_robot[robot] = other
-        elif robot in profile_names():
+        elif robot in robot_profile_names():
             by_robot[robot] = find_robot_profile(robot)
     return by_robot

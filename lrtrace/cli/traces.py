@@ -10,7 +10,7 @@ from lrtrace.stats import COLUMNS, plot_trace_stats, trace_stats
 from lrtrace.trace import Trace, write_trace
 
 
-def stats_command(
+def lrtrace_stats_command(
     trace: Annotated[Path, typer.Argument(metavar="TRACE")], plot: Plot = None, json_file: JsonFile = None
 ) -> None:
     """Summarise a trace.
@@ -35,7 +35,7 @@ def stats_command(
     print_lrtrace_result(json_file, values, lines)
 
 
-def sort_trace_command(
+def lrtrace_sort_command(
     trace: Annotated[Path, typer.Argument(metavar="TRACE")], output: Output, json_file: JsonFile = None
 ) -> None:
     """Order the jobs of a trace by arrival."""

@@ -20,18 +20,18 @@ from lrtrace.compose.stories import UNITS, Unit, compose_story, compose_story_se
 from lrtrace.compose.tasks import TASKS, find_workload_task
 from lrtrace.compose.workload import CHAT, Workload, find_workload
 from lrtrace.errors import BadInput, UnknownName
-from lrtrace.job import NORMAL, RESPONSE_S, Header, Job
+from lrtrace.job import NORMAL, RESPONSE_S, TraceHeader, TraceJob
 from lrtrace.models import How
 from lrtrace.plan_text import count_trace_tokens
 from lrtrace.profiles import find_robot_profile
-from lrtrace.random_draws import RandomDraws
+from lrtrace.random_draws import TraceRandomDraws
 from lrtrace.robot_profile import RobotProfile
 
 WhenBusy = Literal["wait", "drop"]
 
 
 @dataclass(slots=True)
-class Tally:
+class CompositionTally:
     """Counts of a composition; complete after the last job."""
 
     events: int = 0
@@ -45,7 +45,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CompositionOptions:
     """Options of a composition beyond the workload.
 
     Attributes:
@@ -87,11 +87,11 @@ class WorkloadComposition:
         *,
         arrivals: Sequence[float] | None = None,
         events: Sequence[Event] | None = None,
-        options: Options | None = None,
+        options: CompositionOptions | None = None,
     ) -> None:
-        self.options = options or Options()
+        self.options = options or CompositionOptions()
         self.workload = workload
-        self.tally = Tally()
+        self.tally = CompositionTally()
         self._arrivals = check_workload_arrivals(arrivals)
         self._events = check_workload_events(events)
         if (
@@ -103,12 +103,12 @@ class WorkloadComposition:
         if self.options.unit not in UNITS:
             raise UnknownName("unit", self.options.unit, UNITS)
         self._seed = seed
-        kinds = dict.fromkeys(_kind(task) for task in self._task_ids())
+        kinds = dict.fromkeys(_composed_trace_kind(task) for task in self._task_ids())
         self._profiles = {kind: self._profile(kind) for kind in kinds}
         network_s = self.options.network_s
         if network_s is None:
             network_s = max(profile.network_s for profile in self._profiles.values())
-        self.header = Header(workload.name, seed, network_s, {"composed": self._description()})
+        self.header = TraceHeader(workload.name, seed, network_s, {"composed": self._description()})
 
     def _task_ids(self) -> Iterable[int]:
         if self._events is None:
@@ -139,17 +139,17 @@ class WorkloadComposition:
         return values
 
     @property
-    def jobs(self) -> Iterator[Job]:
+    def jobs(self) -> Iterator[TraceJob]:
         """The jobs. Each iteration composes them anew from the seed."""
-        self.tally = Tally()
-        return _run(self)
+        self.tally = CompositionTally()
+        return _run_composition(self)
 
-    def _times(self, draw: RandomDraws) -> Iterator[tuple[float, Event]]:
+    def _times(self, draw: TraceRandomDraws) -> Iterator[tuple[float, Event]]:
         if self._arrivals is not None:
             times: Iterator[float] = iter(self._arrivals)
         else:
             until = math.inf if self._events is not None else self.workload.duration_s
-            times = _poisson(draw, self.workload.eps, until)
+            times = _compose_poisson_arrivals(draw, self.workload.eps, until)
         if self._events is not None:
             yield from zip(times, self._events, strict=False)
             return
@@ -157,9 +157,9 @@ class WorkloadComposition:
             tasks = 1 + draw.below(self.workload.max_tpe)
             yield time, [draw.choice(self.workload.trace_ids) for _ in range(tasks)]
 
-    def _job(self, draw: RandomDraws, pending: _PendingTask, agent: int, arrival_s: float) -> Job:
+    def _job(self, draw: TraceRandomDraws, pending: _ComposedTask, agent: int, arrival_s: float) -> TraceJob:
         workload, options = self.workload, self.options
-        kind = _kind(pending.trace_id)
+        kind = _composed_trace_kind(pending.trace_id)
         profile = self._profiles[kind]
         extra: dict[str, Any] = {"trace_id": pending.trace_id, "event": pending.event}
         if arrival_s > pending.time_s:
@@ -177,7 +177,7 @@ class WorkloadComposition:
             plan = benchmark.plan(variant, profile, how=options.how, rng=draw.rng, count=options.count)
         number = self.tally.jobs
         self.tally.jobs += 1
-        return Job(
+        return TraceJob(
             number,
             arrival_s,
             workload.prompt_tokens,
@@ -198,11 +198,11 @@ _PREFIXES = {"drone": "drone", "arm": "arm", "chat": "reader"}
 _DEFAULT_PROFILES = {"drone": "tello", "arm": "indy7", "chat": "chat-reader"}
 
 
-def _kind(trace_id: int) -> str:
+def _composed_trace_kind(trace_id: int) -> str:
     return "chat" if trace_id == CHAT else TASKS[trace_id].skill_set
 
 
-def _poisson(draw: RandomDraws, rate: float, until_s: float) -> Iterator[float]:
+def _compose_poisson_arrivals(draw: TraceRandomDraws, rate: float, until_s: float) -> Iterator[float]:
     time = draw.exponential(rate)
     while time <= until_s:
         yield round(time, 6)
@@ -210,7 +210,7 @@ def _poisson(draw: RandomDraws, rate: float, until_s: float) -> Iterator[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class _PendingTask:
+class _ComposedTask:
     """A task of an event that needs a robot."""
 
     event: int
@@ -218,24 +218,24 @@ class _PendingTask:
     trace_id: int
 
 
-class _Fleet:
+class _ComposedFleet:
     """The robots of one kind: idle robots, end times of busy robots, and waiting tasks."""
 
     def __init__(self, size: int) -> None:
         self.idle = list(range(size))
         self.busy: list[tuple[float, int]] = []
-        self.waiting: deque[_PendingTask] = deque()
+        self.waiting: deque[_ComposedTask] = deque()
 
-    def take(self, draw: RandomDraws) -> int | None:
+    def take(self, draw: TraceRandomDraws) -> int | None:
         return self.idle.pop(draw.below(len(self.idle))) if self.idle else None
 
 
-def _run(composition: WorkloadComposition) -> Iterator[Job]:
-    draw = RandomDraws(composition._seed)
+def _run_composition(composition: WorkloadComposition) -> Iterator[TraceJob]:
+    draw = TraceRandomDraws(composition._seed)
     tally, size = composition.tally, composition.workload.agents
-    fleets: dict[str, _Fleet] = {kind: _Fleet(size) for kind in composition._profiles}
+    fleets: dict[str, _ComposedFleet] = {kind: _ComposedFleet(size) for kind in composition._profiles}
 
-    def assign(fleet: _Fleet, pending: _PendingTask, agent: int, time_s: float) -> Job:
+    def assign(fleet: _ComposedFleet, pending: _ComposedTask, agent: int, time_s: float) -> TraceJob:
         job = composition._job(draw, pending, agent, time_s)
         if time_s > pending.time_s:
             tally.waited += 1
@@ -243,7 +243,7 @@ def _run(composition: WorkloadComposition) -> Iterator[Job]:
         heapq.heappush(fleet.busy, (round(time_s + RESPONSE_S + job.execution_s, 6), agent))
         return job
 
-    def serve_waiting(until_s: float) -> Iterator[Job]:
+    def serve_waiting(until_s: float) -> Iterator[TraceJob]:
         """Let robots that become idle until then take waiting tasks, in the order of time."""
         while True:
             due = [(fleet.busy[0][0], kind) for kind, fleet in fleets.items() if fleet.busy]
@@ -260,8 +260,8 @@ def _run(composition: WorkloadComposition) -> Iterator[Job]:
         yield from serve_waiting(time_s)
         tally.events += 1
         for trace_id in tasks:
-            fleet = fleets[_kind(trace_id)]
-            pending = _PendingTask(number, time_s, trace_id)
+            fleet = fleets[_composed_trace_kind(trace_id)]
+            pending = _ComposedTask(number, time_s, trace_id)
             agent = fleet.take(draw)
             if agent is not None:
                 yield assign(fleet, pending, agent, time_s)
@@ -274,13 +274,13 @@ def _run(composition: WorkloadComposition) -> Iterator[Job]:
         yield from serve_waiting(min(fleet.busy[0][0] for fleet in fleets.values() if fleet.busy))
 
 
-def compose(
+def compose_workload(
     workload: str | Workload,
     seed: int,
     *,
     arrivals: Sequence[float] | None = None,
     events: Sequence[Event] | None = None,
-    options: Options | None = None,
+    options: CompositionOptions | None = None,
     **changes: Any,
 ) -> WorkloadComposition:
     """Compose a workload. ``changes`` replace its fields (``eps=0.5, agents=50``).

@@ -8,8 +8,8 @@ a dozen words, a paragraph two to six sentences, a story three to eight paragrap
 from collections.abc import Callable
 from typing import Literal
 
-from lrtrace.job import PlanSegment
-from lrtrace.random_draws import RandomDraws
+from lrtrace.job import TraceSegment
+from lrtrace.random_draws import TraceRandomDraws
 from lrtrace.robot_profile import RobotProfile
 
 Unit = Literal["sentence", "paragraph"]
@@ -32,21 +32,21 @@ _WORDS = (
 OPENERS, THINGS, WORDS = _OPENERS.split(), _THINGS.split(), _WORDS.split()
 
 
-def compose_story(draw: RandomDraws) -> tuple[str, list[list[str]]]:
+def compose_story(draw: TraceRandomDraws) -> tuple[str, list[list[str]]]:
     """A request and the story for it: sentences by paragraph."""
     subject, other = draw.choice(THINGS), draw.choice(THINGS)
     paragraphs = [
-        [_sentence(draw) for _ in range(_between(draw, *SENTENCES))]
-        for _ in range(_between(draw, *PARAGRAPHS))
+        [_draw_story_sentence(draw) for _ in range(_draw_story_number(draw, *SENTENCES))]
+        for _ in range(_draw_story_number(draw, *PARAGRAPHS))
     ]
     return f"Write a short story about a {subject} and a {other}.", paragraphs
 
 
-def _between(draw: RandomDraws, low: int, high: int) -> int:
+def _draw_story_number(draw: TraceRandomDraws, low: int, high: int) -> int:
     return low + draw.below(high - low + 1)
 
 
-def _sentence(draw: RandomDraws) -> str:
+def _draw_story_sentence(draw: TraceRandomDraws) -> str:
     length = round(draw.log_normal(MEDIAN_WORDS, SIGMA_WORDS))
     length = min(LONGEST, max(SHORTEST, length))
     words = [draw.choice(OPENERS), draw.choice(THINGS), *(draw.choice(WORDS) for _ in range(length - 2))]
@@ -55,7 +55,7 @@ def _sentence(draw: RandomDraws) -> str:
 
 def compose_story_segments(
     paragraphs: list[list[str]], unit: Unit, profile: RobotProfile, count: Callable[[str], int]
-) -> tuple[PlanSegment, ...]:
+) -> tuple[TraceSegment, ...]:
     """A story as segments of sentences or paragraphs. Executing a segment means reading it.
 
     Raises:
@@ -73,5 +73,5 @@ def compose_story_segments(
             pieces += sentence_texts
     pieces[-1] = pieces[-1].rstrip()
     return tuple(
-        PlanSegment(text, count(text), round(profile.execution_s(unit, [text]), 6)) for text in pieces
+        TraceSegment(text, count(text), round(profile.execution_s(unit, [text]), 6)) for text in pieces
     )

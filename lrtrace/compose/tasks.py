@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from lrtrace.errors import UnknownName
-from lrtrace.job import NORMAL, URGENT, PlanSegment, Tuf
+from lrtrace.job import NORMAL, URGENT, TraceSegment, Tuf
 from lrtrace.models import How
 from lrtrace.plan_text import count_trace_tokens, robot_profile_execution_s
 from lrtrace.robot_profile import RobotProfile
@@ -22,7 +22,7 @@ from lrtrace.yaml_file import read_lrtrace_yaml
 
 
 @dataclass(frozen=True, slots=True)
-class PlanVariant:
+class WorkloadPlanVariant:
     """One plan for a task: its scene and its segments.
 
     ``untaken`` are the indices of segments in a branch that does not run in this scene.
@@ -59,7 +59,7 @@ class WorkloadTask:
     robot: str
     tuf: Tuf
     urgency: int
-    variants: tuple[PlanVariant, ...]
+    variants: tuple[WorkloadPlanVariant, ...]
 
     def plan(
         self,
@@ -69,7 +69,7 @@ class WorkloadTask:
         how: How = "sample",
         rng: np.random.Generator | None = None,
         count: Callable[[str], int] = count_trace_tokens,
-    ) -> tuple[PlanSegment, ...]:
+    ) -> tuple[TraceSegment, ...]:
         """One plan as segments of a trace, with execution times (seconds) from ``profile``.
 
         A segment whose time differs from the scheduler's estimate has the estimate in the extra field ``estimate_s``.
@@ -88,11 +88,11 @@ class WorkloadTask:
                 else round(robot_profile_execution_s(text, profile, how, rng), 6)
             )
             extra = {} if actual == estimate else {"estimate_s": estimate}
-            segments.append(PlanSegment(text, count(text), actual, extra))
+            segments.append(TraceSegment(text, count(text), actual, extra))
         return tuple(segments)
 
 
-def _segments(entries: Sequence[str | tuple[str, str]]) -> Iterator[str]:
+def _workload_task_segments(entries: Sequence[str | tuple[str, str]]) -> Iterator[str]:
     for entry in entries:
         if isinstance(entry, str):
             yield entry
@@ -106,7 +106,7 @@ def _segments(entries: Sequence[str | tuple[str, str]]) -> Iterator[str]:
             )
 
 
-def _read_tasks() -> Iterator[WorkloadTask]:
+def _read_workload_tasks() -> Iterator[WorkloadTask]:
     rows = read_lrtrace_yaml(Path(__file__).with_name("tasks.yaml")).value
     numbers = itertools.count(1)
     for skill_set, robot in (("drone", "tello"), ("arm", "indy7")):
@@ -114,8 +114,10 @@ def _read_tasks() -> Iterator[WorkloadTask]:
             urgent = row["urgency"] < 3
             kind = "complex arm" if skill_set == "arm" else "urgent drone" if urgent else "normal drone"
             variants = tuple(
-                PlanVariant(
-                    plan["scene"], tuple(_segments(plan["segments"])), frozenset(plan.get("untaken", ()))
+                WorkloadPlanVariant(
+                    plan["scene"],
+                    tuple(_workload_task_segments(plan["segments"])),
+                    frozenset(plan.get("untaken", ())),
                 )
                 for plan in row["plans"]
             )
@@ -133,7 +135,7 @@ def _read_tasks() -> Iterator[WorkloadTask]:
             )
 
 
-TASKS: dict[int, WorkloadTask] = {task.trace_id: task for task in _read_tasks()}
+TASKS: dict[int, WorkloadTask] = {task.trace_id: task for task in _read_workload_tasks()}
 """The benchmark tasks by trace id, 1 to 11."""
 
 

@@ -10,18 +10,18 @@ import numpy as np
 import yaml
 
 from lrtrace.errors import BadInput
-from lrtrace.fit.execution_time import Fit, SkillFit
+from lrtrace.fit.execution_time import ExecutionTimeFit, SkillFit
 from lrtrace.jsonl import open_trace_output
 from lrtrace.models import LinearModel
 from lrtrace.plots import new_lrtrace_figure, save_lrtrace_figure
-from lrtrace.profiles import find_robot_profile, load_profile
+from lrtrace.profiles import find_robot_profile, load_robot_profile
 from lrtrace.robot_profile import RobotProfile
 
 MAX_PANELS = 24
 
 
 def robot_profile_from_fit(
-    fit: Fit,
+    fit: ExecutionTimeFit,
     name: str,
     *,
     date: str,
@@ -41,7 +41,7 @@ def robot_profile_from_fit(
         check_errors: errors on another recording by skill; by default those of cross-validation.
     """
     raw: dict[str, Any] = {"name": name}
-    if base is not None and _findable(base) and base.name != name:
+    if base is not None and _is_fit_base_findable(base) and base.name != name:
         raw["extends"] = base.name
     elif base is not None:
         raw |= base.model_dump(mode="json", exclude_defaults=True)
@@ -63,14 +63,14 @@ def robot_profile_from_fit(
         execution = skill_fit.model.model_dump(mode="json", exclude_defaults=True)
         entry["execution"] = {"model": skill_fit.model.model, **execution}
         if isinstance(skill_fit.model, LinearModel) and not skill_fit.model.unit:
-            entry["execution"]["unit"] = _unit(base, skill, skill_fit.model.argument)
+            entry["execution"]["unit"] = _fitted_unit(base, skill, skill_fit.model.argument)
         entry["basis"] = "fitted"
         entry["held_out_error"] = round((check_errors or {}).get(skill, skill_fit.estimate_error), 4)
         skills[skill] = entry
     return raw
 
 
-def _findable(base: RobotProfile) -> bool:
+def _is_fit_base_findable(base: RobotProfile) -> bool:
     """The base is a profile that can be found by name."""
     try:
         return find_robot_profile(base.name) == base
@@ -78,7 +78,7 @@ def _findable(base: RobotProfile) -> bool:
         return False
 
 
-def _unit(base: RobotProfile | None, skill: str, argument: str) -> str:
+def _fitted_unit(base: RobotProfile | None, skill: str, argument: str) -> str:
     limit = base.skills[skill].args.get(argument) if base is not None and skill in base.skills else None
     return limit.unit if limit is not None else ""
 
@@ -97,14 +97,14 @@ def write_fitted_profile(path: str | Path, raw: dict[str, Any]) -> RobotProfile:
                 yaml.safe_dump(
                     raw, file, sort_keys=False, default_flow_style=None, allow_unicode=True, width=110
                 )
-            profile = load_profile(draft)
+            profile = load_robot_profile(draft)
             os.replace(draft, target)
             return profile
     except OSError as error:
         raise BadInput(f"cannot write it: {error.strerror or error}", where=str(target)) from error
 
 
-def plot_residuals(fit: Fit, path: str | Path) -> None:
+def plot_fit_residuals(fit: ExecutionTimeFit, path: str | Path) -> None:
     """Draw measured times, modelled times and residuals of each skill.
 
     Raises:
@@ -118,7 +118,7 @@ def plot_residuals(fit: Fit, path: str | Path) -> None:
     for (skill, skill_fit), panel in zip(panel_fits, panels.reshape(-1), strict=False):
         upper, lower = panel.subplots(2, 1, height_ratios=(3, 2), sharex=True)
         _draw_fit(upper, skill, skill_fit)
-        _draw_residuals(lower, skill_fit)
+        _draw_fit_residuals(lower, skill_fit)
     save_lrtrace_figure(figure, Path(path))
 
 
@@ -143,7 +143,7 @@ def _draw_fit(axes: Any, skill: str, skill_fit: SkillFit) -> None:
     axes.legend(fontsize=7)
 
 
-def _draw_residuals(axes: Any, skill_fit: SkillFit) -> None:
+def _draw_fit_residuals(axes: Any, skill_fit: SkillFit) -> None:
     model, residuals = skill_fit.model, skill_fit.residuals_s
     axes.axhline(0.0, linewidth=0.8, color="black")
     if isinstance(model, LinearModel):

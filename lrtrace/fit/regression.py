@@ -33,7 +33,7 @@ def fit_execution_quantile(x: Floats, y: Floats, level: float) -> tuple[float, f
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]
     if x[0] == x[-1]:
-        return _intercept(x, y, 0.0, level), 0.0
+        return _fit_quantile_intercept(x, y, 0.0, level), 0.0
 
     def loss(slope: float) -> float:
         rest = y - slope * x
@@ -61,8 +61,8 @@ def fit_execution_quantile(x: Floats, y: Floats, level: float) -> tuple[float, f
                 through = float((y[second] - y[first]) / (x[second] - x[first]))
                 if loss(through) < loss(slope):
                     slope = through
-    return _intercept(x, y, slope, level), slope
+    return _fit_quantile_intercept(x, y, slope, level), slope
 
 
-def _intercept(x: Floats, y: Floats, slope: float, level: float) -> float:
+def _fit_quantile_intercept(x: Floats, y: Floats, slope: float, level: float) -> float:
     return float(np.quantile(y - slope * x, level, method="inverted_cdf"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lrtrace.errors import BadInput
-from lrtrace.importers.recorded_tasks import RecordedSegment, RecordedTask
+from lrtrace.importers.recorded_tasks import ImportedSegment, ImportedTask
 from lrtrace.job import NORMAL, Tuf
 from lrtrace.jsonl import open_trace_input
 
@@ -21,7 +21,7 @@ DONE, FAILED, VALUE = 2, 3, 4
 """``SegmentReport.kind``."""
 
 
-def read_mcap(path: str | Path, *more: str | Path) -> list[RecordedTask]:
+def import_mcap(path: str | Path, *more: str | Path) -> list[ImportedTask]:
     """Every task of a recording. An incomplete recording is read up to its end.
 
     Args:
@@ -30,9 +30,9 @@ def read_mcap(path: str | Path, *more: str | Path) -> list[RecordedTask]:
     Raises:
         BadInput: no MCAP file, no message of these types, or the reader is not installed.
     """
-    recording = _Recording(Path(path))
+    recording = _ImportedRecording(Path(path))
     for part in (recording.path, *map(Path, more)):
-        for topic, kind, at_s, message in _messages(part, frozenset(recording.handlers)):
+        for topic, kind, at_s, message in _imported_mcap_messages(part, frozenset(recording.handlers)):
             try:
                 recording.handlers[kind](topic, at_s, message)
             except (AttributeError, TypeError) as error:
@@ -42,7 +42,7 @@ def read_mcap(path: str | Path, *more: str | Path) -> list[RecordedTask]:
     return recording.finish()
 
 
-def _messages(path: Path, kinds: frozenset[str]) -> Iterator[tuple[str, str, float, Any]]:
+def _imported_mcap_messages(path: Path, kinds: frozenset[str]) -> Iterator[tuple[str, str, float, Any]]:
     """(topic, type without package, log time in seconds, message) of every message of these types, in file order."""
     try:
         from mcap.reader import NonSeekingReader
@@ -80,10 +80,10 @@ def _messages(path: Path, kinds: frozenset[str]) -> Iterator[tuple[str, str, flo
             yield channel.topic, kind, message.log_time / 1e9, content
 
 
-class _Recording:
+class _ImportedRecording:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.tasks: dict[str, RecordedTask] = {}
+        self.tasks: dict[str, ImportedTask] = {}
         self.task_ids: set[str] = set()
         self.robots: dict[str, str] = {}
         self.namespaces: dict[str, str] = {}
@@ -94,11 +94,11 @@ class _Recording:
             "RobotState": self.on_state,
         }
 
-    def task(self, topic: str, at_s: float, task_id: str) -> RecordedTask:
+    def task(self, topic: str, at_s: float, task_id: str) -> ImportedTask:
         task = self.tasks.get(task_id)
         if task is None:
-            task = self.tasks[task_id] = RecordedTask(task_id, at_s, f"{self.path}, task {task_id}")
-            self.namespaces[task_id] = _namespace(topic)
+            task = self.tasks[task_id] = ImportedTask(task_id, at_s, f"{self.path}, task {task_id}")
+            self.namespaces[task_id] = _mcap_topic_namespace(topic)
         elif task_id not in self.task_ids:
             task.arrival_s = min(task.arrival_s, at_s)
         return task
@@ -115,12 +115,12 @@ class _Recording:
         task.robot = getattr(message, "robot", "")
         urgency = getattr(message, "urgency", -1)
         task.urgency = urgency if urgency >= 0 else None
-        task.tuf = _tuf(message.tuf)
+        task.tuf = _imported_mcap_tuf(message.tuf)
         task.outcome = getattr(message, "outcome", "") or task.outcome
 
     def on_segment(self, topic: str, at_s: float, message: Any) -> None:
         task = self.task(topic, at_s, message.task_id)
-        segment = RecordedSegment(
+        segment = ImportedSegment(
             message.index,
             message.text,
             message.tokens,
@@ -140,9 +140,9 @@ class _Recording:
 
     def on_state(self, topic: str, at_s: float, message: Any) -> None:
         """A robot's state, which gives the robot of a namespace."""
-        self.robots[_namespace(topic)] = message.robot
+        self.robots[_mcap_topic_namespace(topic)] = message.robot
 
-    def finish(self) -> list[RecordedTask]:
+    def finish(self) -> list[ImportedTask]:
         """The tasks by arrival, with agents and robots from the whole recording."""
         for task_id, task in self.tasks.items():
             namespace = self.namespaces[task_id]
@@ -151,12 +151,12 @@ class _Recording:
         return sorted(self.tasks.values(), key=lambda task: task.arrival_s)
 
 
-def _namespace(topic: str) -> str:
+def _mcap_topic_namespace(topic: str) -> str:
     parts = [part for part in topic.split("/") if part]
     return parts[0] if len(parts) > 1 else ""
 
 
-def _tuf(message: Any) -> Tuf:
+def _imported_mcap_tuf(message: Any) -> Tuf:
     try:
         if message.cutoff_s > 0:
             return Tuf.from_dict({"ert_s": message.ert_s, "cutoff_s": message.cutoff_s, "beta": message.beta})

@@ -13,7 +13,7 @@ from typing import Any
 
 from lrtrace.csv_rows import read_csv_rows
 from lrtrace.errors import BadInput, UnknownName
-from lrtrace.job import NORMAL, Header, Job, PlanSegment, Tuf
+from lrtrace.job import NORMAL, TraceHeader, TraceJob, TraceSegment, Tuf
 from lrtrace.jsonl import read_jsonl
 
 MOONCAKE_BLOCK_TOKENS = 512
@@ -42,7 +42,7 @@ class ImportTally:
     """Number of rows without prompt or answer (failed requests)."""
 
 
-class Import:
+class PublicTraceImport:
     """A public trace as ``header`` and streamed ``jobs``; ``tally`` counts during iteration.
 
     Args:
@@ -80,15 +80,15 @@ class Import:
         imported: dict[str, Any] = {"format": source, "speed": speed}
         if limit is not None:
             imported["limit"] = limit
-        self.header = Header(self.path.stem, None, network_s, {"imported": imported})
+        self.header = TraceHeader(self.path.stem, None, network_s, {"imported": imported})
 
     @property
-    def jobs(self) -> Iterator[Job]:
+    def jobs(self) -> Iterator[TraceJob]:
         """The jobs. Each iteration reads them anew."""
         self.tally = ImportTally()
         return self._jobs()
 
-    def _jobs(self) -> Iterator[Job]:
+    def _jobs(self) -> Iterator[TraceJob]:
         tally = self.tally
         origin, previous = math.nan, -math.inf
         for row in SOURCES[self._source](self.path):
@@ -110,12 +110,12 @@ class Import:
                 raise BadInput(error.message, where=f"{self.path}:{row.line}") from error
             tally.jobs += 1
 
-    def _job(self, row: TraceRequest, arrival_s: float) -> Job:
-        return Job(
+    def _job(self, row: TraceRequest, arrival_s: float) -> TraceJob:
+        return TraceJob(
             self.tally.jobs,
             round(arrival_s, 6),
             row.prompt_tokens,
-            (PlanSegment("", row.output_tokens),),
+            (TraceSegment("", row.output_tokens),),
             agent=row.agent,
             shared_prefix_tokens=min(row.shared_tokens, row.prompt_tokens),
             tuf=self._tuf,
@@ -123,7 +123,9 @@ class Import:
         )
 
 
-def _number(path: Path, line: int, name: str, value: object, most: float, expected: str) -> float:
+def _imported_trace_number(
+    path: Path, line: int, name: str, value: object, most: float, expected: str
+) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -133,32 +135,32 @@ def _number(path: Path, line: int, name: str, value: object, most: float, expect
     return number
 
 
-def _count(path: Path, line: int, name: str, value: object) -> int:
-    number = _number(path, line, name, value, 1e9, "a count of tokens")
+def _imported_trace_count(path: Path, line: int, name: str, value: object) -> int:
+    number = _imported_trace_number(path, line, name, value, 1e9, "a count of tokens")
     if number != int(number):
         raise BadInput(f"{name}: must be a count of tokens, got {value!r}", where=f"{path}:{line}")
     return int(number)
 
 
-def _seconds(path: Path, line: int, name: str, value: object) -> float:
-    return _number(path, line, name, value, 1e12, "a time")
+def _imported_trace_seconds(path: Path, line: int, name: str, value: object) -> float:
+    return _imported_trace_number(path, line, name, value, 1e12, "a time")
 
 
-def read_azure(path: Path) -> Iterator[TraceRequest]:
+def import_azure_trace(path: Path) -> Iterator[TraceRequest]:
     """Azure LLM inference traces: ``TIMESTAMP`` (date and time), ``ContextTokens``, ``GeneratedTokens``."""
     for line, row in read_csv_rows(path, ("TIMESTAMP", "ContextTokens", "GeneratedTokens")):
         yield TraceRequest(
             line,
-            _azure_time(path, line, row["TIMESTAMP"]),
-            _count(path, line, "ContextTokens", row["ContextTokens"]),
-            _count(path, line, "GeneratedTokens", row["GeneratedTokens"]),
+            _imported_azure_time_s(path, line, row["TIMESTAMP"]),
+            _imported_trace_count(path, line, "ContextTokens", row["ContextTokens"]),
+            _imported_trace_count(path, line, "GeneratedTokens", row["GeneratedTokens"]),
             "",
             0,
             {},
         )
 
 
-def _azure_time(path: Path, line: int, text: str) -> float:
+def _imported_azure_time_s(path: Path, line: int, text: str) -> float:
     """``2023-11-16 18:17:03.9799600``, with or without an offset; seconds since 1970."""
     whole, _, rest = text.strip().partition(".")
     digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
@@ -170,7 +172,7 @@ def _azure_time(path: Path, line: int, text: str) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() + fraction
 
 
-def read_mooncake(path: Path) -> Iterator[TraceRequest]:
+def import_mooncake_trace(path: Path) -> Iterator[TraceRequest]:
     """Mooncake traces: ``timestamp`` (ms), ``input_length``, ``output_length``, ``hash_ids`` of the prompt's blocks.
 
     Equal leading ids mean an equal prefix, so they give the length of the prefix shared with an earlier request.
@@ -191,16 +193,16 @@ def read_mooncake(path: Path) -> Iterator[TraceRequest]:
         earlier_blocks.update(ids)
         yield TraceRequest(
             line,
-            _seconds(path, line, "timestamp", row["timestamp"]) / 1000.0,
-            _count(path, line, "input_length", row["input_length"]),
-            _count(path, line, "output_length", row["output_length"]),
+            _imported_trace_seconds(path, line, "timestamp", row["timestamp"]) / 1000.0,
+            _imported_trace_count(path, line, "input_length", row["input_length"]),
+            _imported_trace_count(path, line, "output_length", row["output_length"]),
             "",
             shared_blocks * MOONCAKE_BLOCK_TOKENS,
             {"hash_ids": ids} if ids else {},
         )
 
 
-def read_burstgpt(path: Path) -> Iterator[TraceRequest]:
+def import_burstgpt_trace(path: Path) -> Iterator[TraceRequest]:
     """BurstGPT traces: ``Timestamp`` (s), ``Request tokens``, ``Response tokens``, ``Model``, ``Log Type``.
 
     Failed requests have no response tokens. Newer files have a ``Session ID``, which becomes the agent.
@@ -209,9 +211,9 @@ def read_burstgpt(path: Path) -> Iterator[TraceRequest]:
         session = row.get("Session ID", "")
         yield TraceRequest(
             line,
-            _seconds(path, line, "Timestamp", row["Timestamp"]),
-            _count(path, line, "Request tokens", row["Request tokens"]),
-            _count(path, line, "Response tokens", row["Response tokens"]),
+            _imported_trace_seconds(path, line, "Timestamp", row["Timestamp"]),
+            _imported_trace_count(path, line, "Request tokens", row["Request tokens"]),
+            _imported_trace_count(path, line, "Response tokens", row["Response tokens"]),
             f"session-{session}" if session else "",
             0,
             {name.lower().replace(" ", "_"): row[name] for name in ("Model", "Log Type") if row.get(name)},
@@ -219,8 +221,8 @@ def read_burstgpt(path: Path) -> Iterator[TraceRequest]:
 
 
 SOURCES: dict[str, Callable[[Path], Iterator[TraceRequest]]] = {
-    "azure": read_azure,
-    "mooncake": read_mooncake,
-    "burstgpt": read_burstgpt,
+    "azure": import_azure_trace,
+    "mooncake": import_mooncake_trace,
+    "burstgpt": import_burstgpt_trace,
 }
 """Formats by name."""

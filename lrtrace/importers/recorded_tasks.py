@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lrtrace.errors import BadInput
-from lrtrace.job import NORMAL, Header, Job, PlanSegment, Tuf
+from lrtrace.job import NORMAL, TraceHeader, TraceJob, TraceSegment, Tuf
 from lrtrace.plan_text import TraceCall, parse_trace_calls
-from lrtrace.record.samples import Sample, recorded_argument
+from lrtrace.record.samples import RecordedSample, recorded_argument
 from lrtrace.robot_profile import RobotProfile
 
 MIN_RUN_S = 0.05
@@ -20,7 +20,7 @@ _BRACE = re.compile(r"(?P<loop>(?<![\w.<>=])\d+\s*)?\{|\}")
 
 
 @dataclass(slots=True)
-class RecordedSegment:
+class ImportedSegment:
     """A segment that a robot received.
 
     Attributes:
@@ -48,7 +48,7 @@ class RecordedSegment:
 
 
 @dataclass(slots=True)
-class RecordedTask:
+class ImportedTask:
     """A task with its segments. ``arrival_s`` is on the recording's own axis, seconds; ``where`` is file and line."""
 
     task_id: str
@@ -68,11 +68,11 @@ class RecordedTask:
     outcome: str = ""
     hints: dict[str, float] = field(default_factory=dict)
     """What else the request said of itself, as in a trace; see ``event_log.HINTS``."""
-    segments: dict[int, RecordedSegment] = field(default_factory=dict)
+    segments: dict[int, ImportedSegment] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Conversion:
+class ImportConversion:
     """Counts of a conversion: number of results, and reasons for omissions."""
 
     converted: int = 0
@@ -88,14 +88,14 @@ class Conversion:
         }
 
 
-def to_trace(
-    tasks: Sequence[RecordedTask],
+def convert_to_imported_trace(
+    tasks: Sequence[ImportedTask],
     name: str,
-    conversion: Conversion,
+    conversion: ImportConversion,
     *,
     prompt_tokens: int = 1300,
     shared_prefix_tokens: int | None = None,
-) -> tuple[Header, Iterator[Job]]:
+) -> tuple[TraceHeader, Iterator[TraceJob]]:
     """A trace of these tasks from the first arrival on, with measured or else expected execution times.
 
     Args:
@@ -113,9 +113,9 @@ def to_trace(
                 task.cached_tokens, prefix_tokens.get(task.skill_set, task.cached_tokens)
             )
     network_s = max((task.network_s for task in by_arrival if task.network_s is not None), default=0.0)
-    header = Header(name, None, network_s, {"recorded": {"tasks": len(by_arrival)}})
+    header = TraceHeader(name, None, network_s, {"recorded": {"tasks": len(by_arrival)}})
 
-    def jobs() -> Iterator[Job]:
+    def jobs() -> Iterator[TraceJob]:
         origin = by_arrival[0].arrival_s if by_arrival else 0.0
         for task in by_arrival:
             if not task.segments:
@@ -127,7 +127,9 @@ def to_trace(
                 prefix_tokens.get(task.skill_set, 0) if shared_prefix_tokens is None else shared_prefix_tokens
             )
             try:
-                yield _job(task, conversion.converted, task.arrival_s - origin, prompt, min(prefix, prompt))
+                yield _imported_job(
+                    task, conversion.converted, task.arrival_s - origin, prompt, min(prefix, prompt)
+                )
             except BadInput as error:
                 raise BadInput(error.message, where=task.where) from error
             conversion.converted += 1
@@ -135,12 +137,12 @@ def to_trace(
     return header, jobs()
 
 
-def _job(task: RecordedTask, number: int, arrival_s: float, prompt: int, prefix: int) -> Job:
-    return Job(
+def _imported_job(task: ImportedTask, number: int, arrival_s: float, prompt: int, prefix: int) -> TraceJob:
+    return TraceJob(
         number,
         round(arrival_s, 6),
         prompt,
-        tuple(_plan_segment(segment) for _, segment in sorted(task.segments.items())),
+        tuple(_imported_plan_segment(segment) for _, segment in sorted(task.segments.items())),
         agent=task.agent,
         robot=task.robot,
         skill_set=task.skill_set,
@@ -154,17 +156,17 @@ def _job(task: RecordedTask, number: int, arrival_s: float, prompt: int, prefix:
     )
 
 
-def _plan_segment(segment: RecordedSegment) -> PlanSegment:
+def _imported_plan_segment(segment: ImportedSegment) -> TraceSegment:
     execution, estimate = round(segment.execution_s, 6), round(segment.expected_s, 6)
     extra: dict[str, Any] = {} if execution == estimate else {"estimate_s": estimate}
     if segment.blocking:
         extra["blocking"] = True
-    return PlanSegment(segment.text, max(1, segment.tokens), execution, extra)
+    return TraceSegment(segment.text, max(1, segment.tokens), execution, extra)
 
 
 def import_skill_samples(
-    tasks: Iterable[RecordedTask], profiles: Mapping[str, RobotProfile], conversion: Conversion
-) -> Iterator[Sample]:
+    tasks: Iterable[ImportedTask], profiles: Mapping[str, RobotProfile], conversion: ImportConversion
+) -> Iterator[RecordedSample]:
     """The runs of single skills in these tasks.
 
     A segment counts if it has a measurement, did not fail and ran exactly one call, since several calls share one
@@ -182,9 +184,9 @@ def import_skill_samples(
         blocks: list[bool] = []
         for _, segment in sorted(task.segments.items()):
             inside = bool(blocks)
-            closes_loop = _follow_blocks(segment.text, blocks)
+            closes_loop = _follow_imported_blocks(segment.text, blocks)
             calls = parse_trace_calls(segment.text if segment.executed is None else segment.executed)
-            why = _unusable(segment, calls, inside, closes_loop)
+            why = _unusable_import_reason(segment, calls, inside, closes_loop)
             if why:
                 conversion.left_out[why] += 1
                 continue
@@ -193,11 +195,11 @@ def import_skill_samples(
                 raise BadInput(
                     f"robot: no profile for {task.robot!r}; give one with --profile", where=task.where
                 )
-            yield _sample(task, segment, calls[0], profile)
+            yield _imported_sample(task, segment, calls[0], profile)
             conversion.converted += 1
 
 
-def _follow_blocks(text: str, blocks: list[bool]) -> bool:
+def _follow_imported_blocks(text: str, blocks: list[bool]) -> bool:
     """Follow the open blocks of a plan, True for a loop, through a segment; True if it closes a loop."""
     closes_loop = False
     for brace in _BRACE.finditer(text):
@@ -208,7 +210,9 @@ def _follow_blocks(text: str, blocks: list[bool]) -> bool:
     return closes_loop
 
 
-def _unusable(segment: RecordedSegment, calls: Sequence[TraceCall], inside: bool, closes_loop: bool) -> str:
+def _unusable_import_reason(
+    segment: ImportedSegment, calls: Sequence[TraceCall], inside: bool, closes_loop: bool
+) -> str:
     """The reason why a segment is no run of a single skill; empty if it is one."""
     if segment.failed:
         return "segment failed"
@@ -223,11 +227,13 @@ def _unusable(segment: RecordedSegment, calls: Sequence[TraceCall], inside: bool
     return ""
 
 
-def _sample(task: RecordedTask, segment: RecordedSegment, call: TraceCall, profile: RobotProfile) -> Sample:
+def _imported_sample(
+    task: ImportedTask, segment: ImportedSegment, call: TraceCall, profile: RobotProfile
+) -> RecordedSample:
     try:
         skill = profile.skill_name(call.skill)
         args, units = profile.sample_args(skill, call.args)
         values = {name: recorded_argument(name, value) for name, value in args.items()}
     except BadInput as error:
         raise BadInput(f"segment {segment.index}: {error}", where=task.where) from error
-    return Sample(profile.name, skill, values, round(segment.elapsed_s, 6), units)
+    return RecordedSample(profile.name, skill, values, round(segment.elapsed_s, 6), units)

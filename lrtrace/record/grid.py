@@ -32,7 +32,7 @@ MAX_RUNS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class RecordGridUnit:
     """Texts that run together, in order. ``key`` is its name within the grid."""
 
     key: str
@@ -40,10 +40,10 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class RecordGrid:
     """The content of a grid file: one unit for each point, in order. ``begin`` may be empty."""
 
-    units: tuple[Unit, ...]
+    units: tuple[RecordGridUnit, ...]
     repetitions: int
     begin: str = ""
 
@@ -53,13 +53,13 @@ class Grid:
         parts = [unit.texts for unit in self.units]
         return hashlib.sha256(json.dumps([self.begin, parts]).encode()).hexdigest()[:12]
 
-    def schedule(self, seed: int, repetitions: int | None = None) -> list[tuple[str, Unit]]:
+    def schedule(self, seed: int, repetitions: int | None = None) -> list[tuple[str, RecordGridUnit]]:
         """(name of the run, what to do) for every repetition of every point; the same order for the same seed.
 
         Each round holds every point once, so that whatever drifts (a battery, a temperature) touches all alike.
         """
         rng = random.Random(f"grid {seed}")
-        runs: list[tuple[str, Unit]] = []
+        runs: list[tuple[str, RecordGridUnit]] = []
         for repetition in range(self.repetitions if repetitions is None else repetitions):
             turn = list(self.units)
             rng.shuffle(turn)
@@ -67,7 +67,7 @@ class Grid:
         return runs
 
 
-class _Runs(BaseModel):
+class _RecordGridRuns(BaseModel):
     """An entry of ``runs``; ``points`` are its sets of values."""
 
     model_config = ConfigDict(extra="forbid")
@@ -90,7 +90,7 @@ class _Runs(BaseModel):
         # One more than are allowed: a few lists can have more combinations than fit into memory.
         return [dict(zip(values, point, strict=True)) for point in itertools.islice(points, MAX_RUNS + 1)]
 
-    def units(self, where: str) -> Iterator[Unit]:
+    def units(self, where: str) -> Iterator[RecordGridUnit]:
         for values in self.points:
             try:
                 calls = tuple(text.format_map(values) for text in self.do)
@@ -98,26 +98,26 @@ class _Runs(BaseModel):
                 raise BadInput(f"do: no value for {error}", where=where) from error
             except (LookupError, ValueError, AttributeError, TypeError, MemoryError, OverflowError) as error:
                 raise BadInput(f"do: cannot fill in {self.do}: {error}", where=where) from error
-            yield Unit(" ".join(calls), calls)
+            yield RecordGridUnit(" ".join(calls), calls)
 
 
-class _GridFile(BaseModel):
+class _RecordGridFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     repetitions: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
     begin: str = ""
-    runs: Annotated[list[_Runs], Field(min_length=1)]
+    runs: Annotated[list[_RecordGridRuns], Field(min_length=1)]
 
 
-def read_grid(path: str | Path) -> Grid:
+def read_record_grid(path: str | Path) -> RecordGrid:
     """The grid of a YAML file.
 
     Raises:
         BadInput: the file is absent or broken; the message names file, line and field.
     """
     file = read_lrtrace_yaml(Path(path))
-    content = file.validate(_GridFile)
-    units: dict[str, Unit] = {}
+    content = file.validate(_RecordGridFile)
+    units: dict[str, RecordGridUnit] = {}
     for number, runs in enumerate(content.runs):
         for unit in runs.units(file.where(("runs", number, "do"))):
             if unit.key in units:
@@ -126,4 +126,4 @@ def read_grid(path: str | Path) -> Grid:
     count = len(units) * content.repetitions
     if count > MAX_RUNS:
         raise BadInput(f"runs: {count} are over {MAX_RUNS}", where=file.where(("runs",)))
-    return Grid(tuple(units.values()), content.repetitions, content.begin.strip())
+    return RecordGrid(tuple(units.values()), content.repetitions, content.begin.strip())

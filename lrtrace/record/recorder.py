@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 from lrtrace.errors import BadInput, UnknownName
 from lrtrace.jsonl import decode_jsonl, encode_jsonl, open_trace_input, raw_trace_lines
 from lrtrace.plan_text import parse_trace_calls, robot_profile_execution_s
-from lrtrace.record.grid import Grid, Unit
+from lrtrace.record.grid import RecordGrid, RecordGridUnit
 from lrtrace.robot_profile import RobotProfile
 from lrtrace.yaml_file import read_lrtrace_yaml
 
@@ -46,7 +46,7 @@ class RecordableRobot(Protocol):
 
 
 @dataclass(slots=True)
-class Recording:
+class GridRecording:
     total: int
     done: int = 0
     """Number of runs in the file that did not fail."""
@@ -61,7 +61,7 @@ class Recording:
     """Reason for an early end."""
 
 
-Report = Callable[[Recording], None]
+Report = Callable[[GridRecording], None]
 
 
 def open_robot_to_record(fleet: str | Path, name: str, speed: float) -> RecordableRobot:
@@ -93,14 +93,14 @@ def open_robot_to_record(fleet: str | Path, name: str, speed: float) -> Recordab
 
 
 def record_grid(
-    grid: Grid,
+    grid: RecordGrid,
     robot: RecordableRobot,
     output: Path,
     *,
     seed: int = 0,
     repetitions: int | None = None,
     report: Report | None = None,
-) -> Recording:
+) -> GridRecording:
     """Execute a grid. Each run becomes a line of ``output`` at its end.
 
     An existing file is continued without repeating its runs. A failed run is written with its outcome, and the next
@@ -115,11 +115,11 @@ def record_grid(
     """
     schedule = grid.schedule(seed, repetitions)
     mark = {"grid": grid.fingerprint, "seed": seed, "robot": robot.profile.name}
-    finished_keys = _finished_runs(output, mark)
-    state = Recording(len(schedule))
+    finished_keys = _finished_grid_runs(output, mark)
+    state = GridRecording(len(schedule))
     remaining = [(key, unit) for key, unit in schedule if key not in finished_keys]
     state.done = state.resumed = len(schedule) - len(remaining)
-    expected_s = [_expected_s(unit, robot.profile) for _, unit in remaining]
+    expected_s = [_expected_record_s(unit, robot.profile) for _, unit in remaining]
     state.left_s = sum(expected_s)
     try:
         file = output.open("a", encoding="utf-8", newline="\n")
@@ -136,7 +136,7 @@ def record_grid(
                 return state
         failures, begin_s = 0, state.robot_s
         for number, (key, unit) in enumerate(remaining, 1):
-            lines, problem = _run(robot, unit, state)
+            lines, problem = _record_grid_unit(robot, unit, state)
             for place, line in enumerate(lines):
                 last = place == len(lines) - 1 and not problem
                 file.write(encode_jsonl({**mark, **line, "run": key, "last": last}))
@@ -155,20 +155,22 @@ def record_grid(
     return state
 
 
-def _expected_s(unit: Unit, profile: RobotProfile) -> float:
+def _expected_record_s(unit: RecordGridUnit, profile: RobotProfile) -> float:
     try:
         return sum(robot_profile_execution_s(text, profile) for text in unit.texts)
     except BadInput as error:
         raise BadInput(f"{unit.key}: {error.message}", where=f"grid for {profile.name}") from error
 
 
-def _run(robot: RecordableRobot, unit: Unit, state: Recording) -> tuple[list[dict[str, Any]], str]:
+def _record_grid_unit(
+    robot: RecordableRobot, unit: RecordGridUnit, state: GridRecording
+) -> tuple[list[dict[str, Any]], str]:
     """(lines, reason of a failure) of one unit. After a failure the rest of the unit does not run."""
     lines: list[dict[str, Any]] = []
     for text in unit.texts:
         execution = robot.execute(text, TIMEOUT_S)
         state.robot_s += execution.elapsed_s
-        single = _single(text, robot.profile)
+        single = _single_recorded_call(text, robot.profile)
         if execution.outcome != "done":
             state.failed[execution.message or execution.outcome] += 1
             lines.append(
@@ -183,7 +185,7 @@ def _run(robot: RecordableRobot, unit: Unit, state: Recording) -> tuple[list[dic
     return lines or [{"skill": unit.key, "args": {}, "elapsed_s": 0.0, "outcome": "joined"}], ""
 
 
-def _single(text: str, profile: RobotProfile) -> dict[str, Any] | None:
+def _single_recorded_call(text: str, profile: RobotProfile) -> dict[str, Any] | None:
     """Skill, arguments and units of a text with one call; None for several calls."""
     calls = parse_trace_calls(text)
     if len(calls) != 1:
@@ -193,7 +195,7 @@ def _single(text: str, profile: RobotProfile) -> dict[str, Any] | None:
     return {"skill": skill, "args": args, **({"units": units} if units else {})}
 
 
-def _finished_runs(path: Path, mark: Mapping[str, Any]) -> set[str]:
+def _finished_grid_runs(path: Path, mark: Mapping[str, Any]) -> set[str]:
     """Keys of the runs in the file. An incomplete last run of a killed recording is cut off.
 
     Raises:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lrtrace.errors import BadInput
-from lrtrace.jsonl import is_finite_number, is_utf8_text, read_jsonl, write_jsonl
+from lrtrace.jsonl import is_finite_jsonl_number, is_utf8_jsonl_text, read_jsonl, write_jsonl
 
 Value = float | str
 
@@ -23,7 +23,7 @@ MAX_ARGUMENT = 1e12
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RecordedSample:
     """One run. ``where`` is its file and line."""
 
     robot: str
@@ -41,7 +41,7 @@ class Sample:
         return values
 
 
-def read_recorded_samples(path: str | Path) -> Iterator[Sample]:
+def read_recorded_samples(path: str | Path) -> Iterator[RecordedSample]:
     """The successful runs of a file, as a stream.
 
     Raises:
@@ -52,7 +52,7 @@ def read_recorded_samples(path: str | Path) -> Iterator[Sample]:
         if raw.get("outcome", "done") != "done":
             continue
         for name in ("robot", "skill"):
-            if not is_utf8_text(raw.get(name)) or not raw[name]:
+            if not is_utf8_jsonl_text(raw.get(name)) or not raw[name]:
                 raise BadInput(f"{name}: must be a name, got {raw.get(name)!r}", where=where)
         elapsed_s = raw.get("elapsed_s")
         if (
@@ -71,18 +71,18 @@ def read_recorded_samples(path: str | Path) -> Iterator[Sample]:
             values = {name: recorded_argument(name, value) for name, value in args.items()}
         except BadInput as error:
             raise BadInput(error.message, where=where) from error
-        yield Sample(raw["robot"], raw["skill"], values, float(elapsed_s), units, where)
+        yield RecordedSample(raw["robot"], raw["skill"], values, float(elapsed_s), units, where)
 
 
 def recorded_argument(name: str, value: object) -> Value:
     """An argument of a run as a fit takes it. Raises BadInput for one that is no number or text."""
-    if is_utf8_text(value):
+    if is_utf8_jsonl_text(value):
         return value
-    if not is_finite_number(value) or abs(value) > MAX_ARGUMENT:
+    if not is_finite_jsonl_number(value) or abs(value) > MAX_ARGUMENT:
         raise BadInput(f"args.{name}: must be a number or text, got {str(value)[:40]!a}")
     return float(value)
 
 
-def write_recorded_samples(path: str | Path, samples: Iterable[Sample]) -> int:
+def write_recorded_samples(path: str | Path, samples: Iterable[RecordedSample]) -> int:
     """Write runs and return their number. Raises BadInput if the file cannot be written."""
     return write_jsonl(Path(path), (sample.to_dict() for sample in samples))

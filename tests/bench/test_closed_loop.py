@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lrtrace.compose.composition import compose
+from lrtrace.compose.composition import compose_workload
 from timely.bench.closed_loop import CASES, measure_closed_loop
 from timely.cli.main import run_timely_command
 from timely.engines.replay_types import ReplayOptions
-from timely.engines.robot_pace import Paces
-from timely.replay.results import result_hash
+from timely.engines.robot_pace import EngineRobotPaces
+from timely.replay.results import replay_result_hash
 from timely.replay.run import replay_through_engine
 from timely.replay.trace import replay_task_from_job
 
@@ -41,7 +41,7 @@ def test_reports_make_up_for_a_wrong_profile() -> None:
 def test_what_robots_taught_helps_their_next_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """On WID 1 each plan is short, and begins with the wrong estimate again unless the robot's pace is kept."""
     kept = measure_closed_loop([1], workload="wid1", duration_s=120.0)
-    monkeypatch.setattr(Paces, "of", lambda self, agent, text: 1.0)
+    monkeypatch.setattr(EngineRobotPaces, "of", lambda self, agent, text: 1.0)
     forgotten = measure_closed_loop([1], workload="wid1", duration_s=120.0)
     assert kept["cases"]["faster"]["closed_over_perfect"] < 1.05
     assert forgotten["cases"]["faster"]["closed_over_perfect"] > 1.05
@@ -55,15 +55,15 @@ def test_exact_profiles_give_what_they_gave_without_paces_to_the_bit(
     workload: str, discipline: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a skill's time is drawn: schedulers plan with its minimum, and a branch not taken teaches nothing."""
-    composed = compose(workload, 3, duration_s=40.0)
+    composed = compose_workload(workload, 3, duration_s=40.0)
     tasks = [replay_task_from_job(job, composed.header.network_s) for job in composed.jobs]
     options = ReplayOptions(discipline=discipline, seed=3)
     assert any(
         segment.estimate_s not in (None, segment.execution_s) for task in tasks for segment in task.plan
     )
-    paced = result_hash(replay_through_engine(tasks, options))
-    monkeypatch.setattr(Paces, "of", lambda self, agent, text: 1.0)
-    assert paced == result_hash(replay_through_engine(tasks, options))
+    paced = replay_result_hash(replay_through_engine(tasks, options))
+    monkeypatch.setattr(EngineRobotPaces, "of", lambda self, agent, text: 1.0)
+    assert paced == replay_result_hash(replay_through_engine(tasks, options))
 
 
 def test_a_discipline_that_does_not_park_does_not_care() -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lrtrace.compose.composition import compose
+from lrtrace.compose.composition import compose_workload
 from lrtrace.trace import write_trace
 from timely.bench.compare import MEASURES, compare_systems
 from timely.cli.main import run_timely_command
 from timely.engines.replay_types import ReplayOptions
 from timely.replay.run import replay_through_engine
-from timely.replay.trace import Tasks
+from timely.replay.trace import ReplayTasks
 
 OPTIONS = ReplayOptions(profile="timelyllm-4090", journal=False)
 
@@ -23,7 +23,7 @@ def traces(tmp_path: Path) -> list[Path]:
     """Drones with urgent tasks and, as the third, arms without."""
     paths = []
     for seed, workload in enumerate(("wid1", "wid1", "wid3")):
-        composition = compose(workload, seed, duration_s=30.0)
+        composition = compose_workload(workload, seed, duration_s=30.0)
         paths.append(tmp_path / f"{seed}.lrtrace.jsonl")
         write_trace(paths[-1], composition.header, composition.jobs)
     return paths
@@ -32,7 +32,7 @@ def traces(tmp_path: Path) -> list[Path]:
 def test_the_numbers_are_those_of_replays(traces: list[Path]) -> None:
     rows = compare_systems(traces[:2], ["edf", "vllm"], OPTIONS)["systems"]
     replays = [
-        replay_through_engine(Tasks(trace), ReplayOptions("fcfs", "whole", OPTIONS.profile))
+        replay_through_engine(ReplayTasks(trace), ReplayOptions("fcfs", "whole", OPTIONS.profile))
         for trace in traces[:2]
     ]
     vllm = rows["vllm"]

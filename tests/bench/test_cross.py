@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from optional_packages import require_package
 
-from lrtrace.compose.composition import compose
+from lrtrace.compose.composition import compose_workload
 from timely.bench import cross
-from timely.bench.checkpoints import Checkpoints
+from timely.bench.checkpoints import BenchCheckpoints
 from timely.cli.main import run_timely_command
 
 require_package("sklearn")
@@ -19,7 +19,7 @@ require_package("sklearn")
 def test_a_table_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cross, "ROBOTS_S", 20.0)
     names = ["fcfs", "timely"]
-    runs = cross.benchmark_cross_table(names, ["wid2-400"], [1, 2], Checkpoints())
+    runs = cross.benchmark_cross_table(names, ["wid2-400"], [1, 2], BenchCheckpoints())
     columns = cross.benchmark_cross_measures(["wid2-400"])
     assert list(runs) == names
     assert all(set(row) == {column.name for column in columns} for row in runs.values())
@@ -65,7 +65,7 @@ def test_the_printed_table_has_intervals_and_units(
 
 def test_robots_tasks_do_not_give_the_lengths_of_their_plans_away() -> None:
     """A task's limit was the length of its plan, which histories of lengths and costs of applications read."""
-    trace = compose("wid1", 1, duration_s=60.0)
+    trace = compose_workload("wid1", 1, duration_s=60.0)
     tasks = cross.cross_robot_tasks(trace.jobs, trace.header.network_s)
     assert len({task.output_tokens for task in tasks}) > 5
     assert {task.limit_tokens for task in tasks} == {cross.LIMIT_TOKENS}
@@ -73,7 +73,7 @@ def test_robots_tasks_do_not_give_the_lengths_of_their_plans_away() -> None:
 
 
 def test_less_is_better_where_it_is_time() -> None:
-    measure = cross.Measure("s", "s", "s")
+    measure = cross.CrossMeasure("s", "s", "s")
     assert cross.best_benchmark_value({"a": {"s": 2.0}, "b": {"s": 1.0}}, measure) == 1.0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from timely.bench import disciplines_live
-from timely.bench.checkpoints import Checkpoints, OutOfTime
+from timely.bench.checkpoints import BenchCheckpoints, BenchOutOfTime
 
 
 class FakeServer:
@@ -31,19 +31,19 @@ class FakeServer:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     FakeServer.log = []
-    monkeypatch.setattr(disciplines_live, "LiveServer", FakeServer)
+    monkeypatch.setattr(disciplines_live, "LiveBenchServer", FakeServer)
     return FakeServer.log
 
 
 NAMES = ["timely", "laps-sd", "fcfs", "edf+laps-sd"]
 
 
-def compare(checkpoints: Checkpoints) -> dict[str, Any]:
+def compare(checkpoints: BenchCheckpoints) -> dict[str, Any]:
     return disciplines_live.benchmark_disciplines_live(NAMES, 60.0, 1, checkpoints, None, lambda line: None)
 
 
 def test_disciplines_that_need_drafts_come_last_on_an_engine_of_their_own(log: list[str]) -> None:
-    assert set(compare(Checkpoints())) == set(NAMES)
+    assert set(compare(BenchCheckpoints())) == set(NAMES)
     assert log == [
         "plain fcfs", "plain timely", "plain stops", "speculative edf+laps-sd", "speculative laps-sd",
         "plain stops", "speculative stops",
@@ -52,12 +52,12 @@ def test_disciplines_that_need_drafts_come_last_on_an_engine_of_their_own(log: l
 
 def test_a_second_run_goes_on_with_the_next_discipline(log: list[str], tmp_path: Path) -> None:
     ticks = iter(range(100))
-    with pytest.raises(OutOfTime):
-        compare(Checkpoints(tmp_path / "live.jsonl", budget_s=2.0, seconds=lambda: float(next(ticks))))
+    with pytest.raises(BenchOutOfTime):
+        compare(BenchCheckpoints(tmp_path / "live.jsonl", budget_s=2.0, seconds=lambda: float(next(ticks))))
     assert log == ["plain fcfs", "plain stops"]
     log.clear()
-    assert set(compare(Checkpoints(tmp_path / "live.jsonl"))) == set(NAMES)
+    assert set(compare(BenchCheckpoints(tmp_path / "live.jsonl"))) == set(NAMES)
     assert log[0] == "plain timely"
     log.clear()
-    compare(Checkpoints(tmp_path / "live.jsonl"))
+    compare(BenchCheckpoints(tmp_path / "live.jsonl"))
     assert log == [], "all is kept: no engine is started"

@@ -9,8 +9,8 @@ from typing import Self
 import pytest
 
 from timely.bench import serve_process
-from timely.bench.restart import History, Plan, RestartTally, bench_restarts
-from timely.bench.serve_process import ServeProcess
+from timely.bench.restart import RestartBenchHistory, RestartBenchPlan, RestartBenchTally, bench_restarts
+from timely.bench.serve_process import BenchServeProcess
 from timely.core.checkpoint import save_core_checkpoint
 from timely.core.child_process import ChildProcess
 
@@ -18,7 +18,9 @@ from timely.core.child_process import ChildProcess
 @pytest.mark.process
 async def test_a_killed_server_loses_and_repeats_nothing(tmp_path: Path) -> None:
     checkpoint = tmp_path / "restart.json.partial"
-    save_core_checkpoint(checkpoint, {"seed": 1}, asdict(RestartTally([2.0], [0.1], plans=4, segments=20)))
+    save_core_checkpoint(
+        checkpoint, {"seed": 1}, asdict(RestartBenchTally([2.0], [0.1], plans=4, segments=20))
+    )
     result = await bench_restarts(
         tmp_path, points=2, seed=1, arguments=("--predictor", "none"), checkpoint=checkpoint
     )
@@ -39,7 +41,7 @@ def test_the_server_ends_with_the_benchmark(tmp_path: Path, monkeypatch: pytest.
             return self
 
     monkeypatch.setattr(serve_process, "ChildProcess", Recorded)
-    server = ServeProcess(tmp_path)
+    server = BenchServeProcess(tmp_path)
     server.start()
     server.kill()
     assert commands[0][1:3] == ["-m", "timely.core.child_process"]
@@ -47,15 +49,15 @@ def test_the_server_ends_with_the_benchmark(tmp_path: Path, monkeypatch: pytest.
 
 def test_what_is_lost_or_comes_twice_is_counted() -> None:
     whole = [(0, "a"), (1, "b")]
-    history = History(
+    history = RestartBenchHistory(
         [
-            Plan(0, whole, "complete"),
-            Plan(0, whole, ""),
-            Plan(0, whole[:1], "complete"),
-            Plan(0, [(0, "a"), (1, "b"), (1, "b")], "complete"),
+            RestartBenchPlan(0, whole, "complete"),
+            RestartBenchPlan(0, whole, ""),
+            RestartBenchPlan(0, whole[:1], "complete"),
+            RestartBenchPlan(0, [(0, "a"), (1, "b"), (1, "b")], "complete"),
         ]
     )
-    tally = RestartTally()
+    tally = RestartBenchTally()
     tally.judge(history.take_ended(), {0: ["a", "b"]})
     assert (tally.plans, tally.lost, tally.repeated) == (3, 2, 1)
     tally.judge(history.plans, {0: ["a", "b"]})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from timely.bench import result_plots
-from timely.bench.results import pareto_front
+from timely.bench.results import bench_pareto_front
 from timely.cli.main import run_timely_command
 
 SPIKES = ("spikes up to 100, level 0, s a token", "the same, all levels")
@@ -90,7 +90,7 @@ def test_a_file_of_another_benchmark_is_named(tmp_path: Path, capsys: pytest.Cap
 
 def test_the_front_is_what_no_other_beats_on_both() -> None:
     points = {"a": (1.0, 3.0), "b": (2.0, 2.0), "c": (2.5, 2.0), "d": (4.0, 1.0), "e": (5.0, 5.0)}
-    assert pareto_front(points) == ["a", "b", "d"]
+    assert bench_pareto_front(points) == ["a", "b", "d"]
 
 
 def test_the_names_on_the_front_overlap_neither_each_other_nor_a_point(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_the_names_on_the_front_overlap_neither_each_other_nor_a_point(tmp_path:
         result_plots.plot_frontiers,
         tmp_path / "front.png",
         [("a", "b", points)],
-        [pareto_front(points)],
+        [bench_pareto_front(points)],
         "timely",
     )
     (panel,) = figure.axes

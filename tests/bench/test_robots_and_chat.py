@@ -8,7 +8,12 @@ import pytest
 
 from timely.bench import chat_and_first_segment
 from timely.bench.chat_and_first_segment import benchmark_first_segments
-from timely.bench.robots_and_chat import HttpLoad, LoadResult, bench_tokens_until, benchmark_robots_and_chat
+from timely.bench.robots_and_chat import (
+    BenchHttpLoad,
+    BenchLoadResult,
+    bench_tokens_until,
+    benchmark_robots_and_chat,
+)
 from timely.core.errors import EngineFailed
 from timely.engines.scripted import ScriptedEngine
 from timely.server.app import create_app
@@ -19,11 +24,13 @@ from timely.server.settings import ServerSettings
 class FakeLoad:
     """An engine of 100 tokens a second, of which robots take ten; chat delays them by a half."""
 
-    async def run(self, robots: int, chats: int, seconds: float) -> LoadResult:
+    async def run(self, robots: int, chats: int, seconds: float) -> BenchLoadResult:
         responses_s = [0.2, 0.3 if chats else 0.2, 0.9] if robots else []
         robot_tokens = 10.0 if robots else 0.0
         busy_share = 1.0 if chats else 0.2
-        return LoadResult(responses_s, 100.0 - 2.8 * robot_tokens if chats else 0.0, robot_tokens, busy_share)
+        return BenchLoadResult(
+            responses_s, 100.0 - 2.8 * robot_tokens if chats else 0.0, robot_tokens, busy_share
+        )
 
 
 async def test_ratios_are_over_each_load_alone() -> None:
@@ -40,8 +47,8 @@ async def test_ratios_are_over_each_load_alone() -> None:
 
 async def test_without_an_urgent_answer_there_is_no_ratio() -> None:
     class NoAnswers(FakeLoad):
-        async def run(self, robots: int, chats: int, seconds: float) -> LoadResult:
-            return LoadResult()
+        async def run(self, robots: int, chats: int, seconds: float) -> BenchLoadResult:
+            return BenchLoadResult()
 
     with pytest.raises(EngineFailed, match="no urgent task"):
         await benchmark_robots_and_chat(
@@ -57,7 +64,7 @@ def test_an_answer_that_is_unfinished_at_the_end_counts_in_part(finish_s: float,
 @pytest.mark.process
 async def test_robots_are_served_over_http() -> None:
     with ServerThread(create_app(ScriptedEngine(), ServerSettings())) as server:
-        result = await HttpLoad(server.url).run(3, 0, 2.0)
+        result = await BenchHttpLoad(server.url).run(3, 0, 2.0)
     assert result.urgent_response_s
     assert result.robot_tokens_per_s > 0.0
     assert 0.0 < result.busy_share <= 1.0
@@ -67,7 +74,7 @@ async def test_robots_are_served_over_http() -> None:
 @pytest.mark.process
 async def test_first_segments_alone_and_beside_a_chat(monkeypatch: pytest.MonkeyPatch) -> None:
     # An engine without a model serves no chat.
-    monkeypatch.setattr(chat_and_first_segment, "_streaming_chat", lambda url: nullcontext())
+    monkeypatch.setattr(chat_and_first_segment, "_streaming_bench_chat", lambda url: nullcontext())
     lines: list[str] = []
     with ServerThread(create_app(ScriptedEngine(), ServerSettings())) as server:
         result = await benchmark_first_segments(server.url, 1, lines.append)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timely.bench.checkpoints import Checkpoints
+from timely.bench.checkpoints import BenchCheckpoints
 from timely.bench.routing import (
     FIRST_PLACE,
     GRID,
@@ -49,7 +49,7 @@ def test_the_result_compares_with_the_best_other_rule(monkeypatch: pytest.Monkey
         return count * (base + (1.0 if router == "least-loss" and fleet == "unequal" else 0.0))
 
     monkeypatch.setattr("timely.bench.routing.measure_routing_load", load)
-    result = measure_routing("wid2", [2, 4], [1, 2], "unit", Checkpoints(), lambda line: None)
+    result = measure_routing("wid2", [2, 4], [1, 2], "unit", BenchCheckpoints(), lambda line: None)
     assert result["engines"] == {"2": 1.25, "4": 1.25}
     assert result["fleets"]["equal"]["2"]["rival"] == "least-loaded"
     assert result["fleets"]["unequal"]["4"]["gain"] == pytest.approx(1.6667)

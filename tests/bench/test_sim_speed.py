@@ -7,17 +7,17 @@ from types import FrameType
 
 import pytest
 
-from timely.bench.sim_speed import _curve, measure_sim_speed, sim_speed_text
+from timely.bench.sim_speed import _speed_bench_curve, measure_sim_speed, sim_speed_bench_text
 
 
 def test_curve_is_time_per_step_in_each_tenth() -> None:
     samples = [(100 * k, 0.01 * k) for k in range(101)]
-    assert _curve(samples) == pytest.approx([100.0] * 10)
-    assert _curve([(0, 0.0)]) == []
+    assert _speed_bench_curve(samples) == pytest.approx([100.0] * 10)
+    assert _speed_bench_curve([(0, 0.0)]) == []
 
 
 def test_the_curve_is_shown() -> None:
-    page = sim_speed_text(
+    page = sim_speed_bench_text(
         {
             "discipline": "timely", "wid2_s": 300.0, "wid2_wall_s": 0.25, "wid2_times_real_time": 1200.0,
             "fleet_robots": 1000, "fleet_s": 3600.0, "fleet_jobs": 60_000, "fleet_steps": 10, "fleet_wall_s": 90.0,

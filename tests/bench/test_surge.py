@@ -102,7 +102,7 @@ def responses_s(tasks: Iterator[PlannedTask], folder: Path, max_batch: int = 64)
             result.append(record.response_time_s)
 
     options = ReplayOptions(discipline="timely", journal=False, learned_speed=False, max_batch=max_batch)
-    surge.AdmittingSimulator(options, str(profile), note_end, refuse_below=1.0).run(tasks)
+    surge.SurgeBenchSimulator(options, str(profile), note_end, refuse_below=1.0).run(tasks)
     return result
 
 

@@ -10,7 +10,7 @@ import pytest
 from timely.bench import surge_live
 from timely.bench.process_memory import resident_memory_mb
 from timely.bench.surge_live import (
-    Arrival,
+    SurgeBenchArrival,
     live_surge_arrivals,
     live_surge_result,
     measure_live_surge,
@@ -72,12 +72,12 @@ def test_deadlines_grow_with_the_machine() -> None:
 
 def test_the_figures_of_a_surge() -> None:
     arrivals = [
-        Arrival(1.0, URGENT, response_s=URGENT.ert_s + 0.1),
-        Arrival(2.0, URGENT, response_s=URGENT.ert_s),
-        Arrival(3.0, NORMAL, response_s=0.5),
-        Arrival(PHASE_S + 1.0, NORMAL, eta_s=4.0),
-        Arrival(PHASE_S + 2.0, NORMAL, lag_s=0.25),
-        Arrival(2.0 * PHASE_S + 5.0, NORMAL, response_s=NORMAL.ert_s + 1.0),
+        SurgeBenchArrival(1.0, URGENT, response_s=URGENT.ert_s + 0.1),
+        SurgeBenchArrival(2.0, URGENT, response_s=URGENT.ert_s),
+        SurgeBenchArrival(3.0, NORMAL, response_s=0.5),
+        SurgeBenchArrival(PHASE_S + 1.0, NORMAL, eta_s=4.0),
+        SurgeBenchArrival(PHASE_S + 2.0, NORMAL, lag_s=0.25),
+        SurgeBenchArrival(2.0 * PHASE_S + 5.0, NORMAL, response_s=NORMAL.ert_s + 1.0),
     ]
     assert live_surge_result(arrivals, PHASE_S) == {
         "urgent_violations": 0.5,

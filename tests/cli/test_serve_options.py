@@ -11,7 +11,7 @@ import pytest
 from timely.cli import serve
 from timely.cli.main import run_timely_command
 from timely.core.errors import InvalidInput
-from timely.server.listener import tls_files
+from timely.server.listener import server_tls_files
 
 SERVE = ["serve", "--engine", "scripted", "--port", "0"]
 
@@ -52,7 +52,7 @@ def test_options_without_an_effect_are_refused(
 def test_an_empty_variable_names_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(serve.STATE_DIR_VARIABLE, "")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert serve._state_folder(None, 8000) == tmp_path / ".local/state/timely/server-8000"
+    assert serve._cli_state_folder(None, 8000) == tmp_path / ".local/state/timely/server-8000"
 
 
 # ---------------------------------------------------------------------- TLS
@@ -72,14 +72,14 @@ def test_the_file_that_cannot_be_used_is_named(tmp_path: Path, absent: str) -> N
     files = {"certificate": certificate, "key": key, "authority": certificate}
     files[absent] = tmp_path / "nothing.pem"
     with pytest.raises(InvalidInput) as caught:
-        tls_files(*files.values())
+        server_tls_files(*files.values())
     assert str(caught.value) == f"{files[absent]}: cannot be read: No such file or directory"
 
 
 def test_a_key_with_a_pass_phrase_is_refused_without_a_question(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path, "-passout", "pass:secret")
     with pytest.raises(InvalidInput, match=r"server\.key: .*pass phrase"):
-        tls_files(certificate, key, None)
+        server_tls_files(certificate, key, None)
 
 
 def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     certificate, _ = make_certificate(tmp_path)
     _, key = make_certificate(tmp_path / "other")
     with pytest.raises(InvalidInput, match=r"server\.pem, .*server\.key: unusable: .*KEY_VALUES_MISMATCH"):
-        tls_files(certificate, key, None)
+        server_tls_files(certificate, key, None)
 
 
 def test_an_expired_certificate_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -99,7 +99,7 @@ def test_an_expired_certificate_is_a_warning(tmp_path: Path, caplog: pytest.LogC
         f"openssl x509 -req -in {request} -signkey {key} -days -1 -out {certificate}",
     ):
         subprocess.run(command.split(), check=True, capture_output=True, timeout=30)
-    assert tls_files(certificate, key, None) is not None
+    assert server_tls_files(certificate, key, None) is not None
     assert f"{certificate}: clients will refuse it: certificate has expired" in caplog.text
 
 
@@ -109,7 +109,7 @@ def test_a_key_that_all_users_can_read_is_a_warning(
 ) -> None:
     certificate, key = make_certificate(tmp_path)
     key.chmod(mode)
-    assert tls_files(certificate, key, certificate) is not None
+    assert server_tls_files(certificate, key, certificate) is not None
     assert ("every user of this machine can read it" in caplog.text) is warns
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == warns
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lrtrace.compose.composition import compose
+from lrtrace.compose.composition import compose_workload
 from lrtrace.trace import write_trace
 from timely.cli.terminal import KEPT_LOGS
 from timely.client import TimelyClient
@@ -159,7 +159,7 @@ def test_ctrl_c_at_the_start_ends_a_command_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     trace = tmp_path / "trace.jsonl"
-    composition = compose("wid1", 1)
+    composition = compose_workload("wid1", 1)
     write_trace(trace, composition.header, composition.jobs)
     output = tmp_path / "output.txt"
     process = start_command(output, *(str(trace) if word == "TRACE" else word for word in command))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.client.events import EventDecoder, PlanState, ServerEvent
+from timely.client.events import ClientEventDecoder, ClientPlanState, ServerEvent
 from timely.core.errors import EngineFailed
 from timely.server.tasks.task_events import KEEPALIVE, server_task_event_bytes
 
@@ -33,7 +33,7 @@ def test_what_the_server_encodes_comes_back_however_it_is_cut(
     if crlf:
         data = data.replace(b"\n", b"\r\n")
     places = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
-    decoder = EventDecoder()
+    decoder = ClientEventDecoder()
     events = [event for start, end in pairwise(places) for event in decoder.feed(data[start:end])]
     assert events == [
         ServerEvent(number, "segment", {"text": text}) for number, text in enumerate(texts, start=1)
@@ -49,7 +49,7 @@ def segment(event_id: int, index: int) -> ServerEvent:
 
 
 def test_repeats_are_dropped_and_gaps_are_errors() -> None:
-    state = PlanState()
+    state = ClientPlanState()
     taken = [state.take(segment(number + 2, number)) for number in (0, 1, 1, 0, 2)]
     assert [part.index if part else None for part in taken] == [0, 1, None, None, 2]
     with pytest.raises(EngineFailed, match="segment 4 came instead of 3"):
@@ -57,7 +57,7 @@ def test_repeats_are_dropped_and_gaps_are_errors() -> None:
 
 
 def test_a_segment_has_the_fingerprint_of_its_skill_set_where_the_server_gives_one() -> None:
-    state, own = PlanState(), segment(2, 1)
+    state, own = ClientPlanState(), segment(2, 1)
     parts = [
         state.take(segment(1, 0)),
         state.take(replace(own, data={**own.data, "skill_set_fingerprint": "ab12"})),

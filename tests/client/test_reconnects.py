@@ -14,13 +14,13 @@ import pytest
 from manual_clock import LeapingClock
 
 from timely.client import AsyncTimelyClient
-from timely.client.protocol import LONGEST_RECONNECT_S, Backoff, TaskTokens
+from timely.client.protocol import LONGEST_RECONNECT_S, ClientBackoff, ClientTaskTokens
 from timely.core.errors import EngineFailed
 
 FLEET = 400
 
 
-def attempts_s(backoffs: list[Backoff], until_s: float) -> list[float]:
+def attempts_s(backoffs: list[ClientBackoff], until_s: float) -> list[float]:
     """When streams that lose the server together at 0 s try to reach it, in order."""
     agenda = [(backoff.delay_s(0.0, "lost", "server"), place) for place, backoff in enumerate(backoffs)]
     heapq.heapify(agenda)
@@ -35,19 +35,19 @@ def attempts_s(backoffs: list[Backoff], until_s: float) -> list[float]:
 @pytest.mark.parametrize("away_s", [0.3, 1.0, 2.0, 4.0])
 def test_a_server_that_is_back_is_found_within_a_tenth_of_its_absence(away_s: float) -> None:
     for number in range(20):
-        times = attempts_s([Backoff(math.inf, f"task-{number}", WeakSet())], away_s + 1.0)
+        times = attempts_s([ClientBackoff(math.inf, f"task-{number}", WeakSet())], away_s + 1.0)
         late_s = next(time_s for time_s in times if time_s >= away_s) - away_s
         assert late_s <= max(0.05, 0.1 * away_s)
 
 
 def test_one_robot_tries_seldom_when_the_server_is_away_for_long() -> None:
-    times = attempts_s([Backoff(math.inf, "task", WeakSet())], 60.0)
+    times = attempts_s([ClientBackoff(math.inf, "task", WeakSet())], 60.0)
     assert len([time_s for time_s in times if time_s > 10.0]) <= 50.0 / (0.5 * LONGEST_RECONNECT_S)
 
 
 def test_the_robots_of_a_bridge_do_not_storm_a_server() -> None:
-    lost: WeakSet[Backoff] = WeakSet()
-    fleet = [Backoff(math.inf, f"task-{number}", lost) for number in range(FLEET)]
+    lost: WeakSet[ClientBackoff] = WeakSet()
+    fleet = [ClientBackoff(math.inf, f"task-{number}", lost) for number in range(FLEET)]
     times = attempts_s(fleet, 10.0)
     for second in range(1, 10):
         assert len([time_s for time_s in times if second <= time_s < second + 1]) <= FLEET * 1.2
@@ -56,7 +56,7 @@ def test_the_robots_of_a_bridge_do_not_storm_a_server() -> None:
 
 
 def test_programs_that_lost_a_server_together_do_not_come_back_together() -> None:
-    fleet = [Backoff(math.inf, f"task-{number}", WeakSet()) for number in range(FLEET)]
+    fleet = [ClientBackoff(math.inf, f"task-{number}", WeakSet()) for number in range(FLEET)]
     times = attempts_s(fleet, 1.2)
     for moment in range(100, 120):
         some = [time_s for time_s in times if 0.01 * moment <= time_s < 0.01 * (moment + 1)]
@@ -64,8 +64,8 @@ def test_programs_that_lost_a_server_together_do_not_come_back_together() -> Non
 
 
 def test_streams_that_ended_are_not_counted() -> None:
-    lost: WeakSet[Backoff] = WeakSet()
-    fleet = [Backoff(1.0, f"task-{number}", lost) for number in range(FLEET)]
+    lost: WeakSet[ClientBackoff] = WeakSet()
+    fleet = [ClientBackoff(1.0, f"task-{number}", lost) for number in range(FLEET)]
     attempts_s(fleet, 0.5)
     assert len(lost) == FLEET
     fleet[0].reset()
@@ -216,8 +216,8 @@ async def test_a_hanging_server_costs_a_report_the_time_for_reconnecting(
 
 
 def test_tokens_are_kept_up_to_the_limit_and_the_oldest_goes() -> None:
-    tokens = TaskTokens()
-    names = [str(number) for number in range(TaskTokens.LIMIT)]
+    tokens = ClientTaskTokens()
+    names = [str(number) for number in range(ClientTaskTokens.LIMIT)]
     for name in names:
         tokens.add(name, name)
     tokens.add(names[1], "again")

@@ -52,7 +52,7 @@ def watch(
     children = cast(ChildProcesses, SimpleNamespace(check=lambda: None))
     player = cast(ChildProcess, SimpleNamespace(running=True))
     with TimelyClient("http://demo", transport=httpx.MockTransport(server.answer)) as client:
-        return run._watch(run.DemoOptions(seconds), children, player, client, Console(quiet=True))
+        return run._watch_demo(run.DemoOptions(seconds), children, player, client, Console(quiet=True))
 
 
 def test_a_long_demonstration_counts_the_tasks_that_the_server_has_forgotten(

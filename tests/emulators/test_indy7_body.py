@@ -9,7 +9,7 @@ import pytest
 from manual_clock import ManualClock
 
 from timely.emulators.indy7 import Indy7Emulator
-from timely.emulators.indy7_body import HOME_DEG, Indy7Body
+from timely.emulators.indy7_body import HOME_DEG, EmulatedIndy7Body
 from timely.emulators.indy7_kinematics import emulator_forward_kinematics, emulator_inverse_kinematics
 
 
@@ -31,7 +31,7 @@ def test_out_of_reach_is_known() -> None:
 
 
 def test_a_joint_motion_is_a_trapezoid() -> None:
-    arm = Indy7Body()
+    arm = EmulatedIndy7Body()
     way = 90.0
     assert arm.move_joints([way, 0, 0, 0, 0, 0], relative=True, command="turn")[0] == 0
     speed = math.degrees(3.0)
@@ -52,7 +52,7 @@ def test_a_joint_motion_is_a_trapezoid() -> None:
 def test_half_the_ratio_takes_longer() -> None:
     times = []
     for ratio in (100.0, 15.0):
-        arm = Indy7Body()
+        arm = EmulatedIndy7Body()
         arm.move_joints([60, 0, 0, 0, 0, 0], relative=True, speed_ratio=ratio)
         times.append(arm.advance(60.0)[0].end_s)
     assert times[1] > 1.5 * times[0]
@@ -70,7 +70,7 @@ def test_half_the_ratio_takes_longer() -> None:
     ],
 )
 def test_what_the_arm_refuses(target: list[float], options: dict[str, float], problem: str) -> None:
-    arm = Indy7Body()
+    arm = EmulatedIndy7Body()
     code, message = arm.move_joints(target, relative=False, **options)  # type: ignore[arg-type]
     assert code != 0
     assert problem in message
@@ -78,7 +78,7 @@ def test_what_the_arm_refuses(target: list[float], options: dict[str, float], pr
 
 
 def test_a_line_is_straight_and_at_most_as_fast_as_asked() -> None:
-    arm = Indy7Body()
+    arm = EmulatedIndy7Body()
     start = emulator_forward_kinematics(arm.joints)
     goal = [start[0] - 100.0, start[1] + 150.0, start[2] + 60.0, *start[3:]]
     assert arm.move_line(goal, relative=False, speed_ratio=25.0)[0] == 0
@@ -97,13 +97,13 @@ def test_a_line_is_straight_and_at_most_as_fast_as_asked() -> None:
 
 
 def test_a_line_that_leaves_the_reach_is_refused_before_it_begins() -> None:
-    arm = Indy7Body()
+    arm = EmulatedIndy7Body()
     assert arm.move_line([1500, 0, 400, 180, 0, 180], relative=False)[0] != 0
     assert arm.motion is None
 
 
 def test_stop_brakes_and_forgets_the_queue() -> None:
-    arm = Indy7Body()
+    arm = EmulatedIndy7Body()
     for angle in (90, 0):
         assert arm.move_joints([angle, *HOME_DEG[1:]], relative=False, speed_ratio=50.0)[0] == 0
     arm.advance(0.7)
@@ -119,7 +119,7 @@ def test_stop_brakes_and_forgets_the_queue() -> None:
 
 
 def test_motions_queue_or_override() -> None:
-    arm = Indy7Body()
+    arm = EmulatedIndy7Body()
     arm.move_joints([20, *HOME_DEG[1:]], relative=False, command="a")
     arm.move_joints([10, 0, 0, 0, 0, 0], relative=True, command="b")
     assert [ended.command for ended in arm.advance(10.0)] == ["a", "b"]

@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from timely.emulators.tello_body import TelloBody
+from timely.emulators.tello_body import EmulatedTelloBody
 from timely.emulators.tello_motions import BUSY, ERROR, LOW_BATTERY, NOT_FLYING, OK, RANGE, TelloPhysics
 
 EXACT = TelloPhysics(noise=0.0)
 
 
-def drone(battery: float = 100.0, *, flying: bool = True) -> TelloBody:
-    body = TelloBody(random.Random(1), EXACT, battery)
+def drone(battery: float = 100.0, *, flying: bool = True) -> EmulatedTelloBody:
+    body = EmulatedTelloBody(random.Random(1), EXACT, battery)
     body.handle("command")
     if flying:
         assert body.handle("takeoff")[0] == ""
@@ -22,7 +22,7 @@ def drone(battery: float = 100.0, *, flying: bool = True) -> TelloBody:
     return body
 
 
-def fly(body: TelloBody, command: str) -> float:
+def fly(body: EmulatedTelloBody, command: str) -> float:
     """Run one motion to its end; its duration."""
     began = body.now
     reply, outcome, _ = body.handle(command)
@@ -35,7 +35,7 @@ def fly(body: TelloBody, command: str) -> float:
 
 
 def test_nothing_is_heard_before_sdk_mode() -> None:
-    body = TelloBody()
+    body = EmulatedTelloBody()
     assert body.handle("battery?")[0] == ""
     assert body.handle("command")[0] == OK
     assert body.handle("battery?")[0] == "100"
@@ -188,7 +188,7 @@ def test_the_state_has_every_field_in_its_unit() -> None:
 
 def test_the_same_seed_gives_the_same_times() -> None:
     def times(seed: int) -> list[float]:
-        body = TelloBody(random.Random(seed))
+        body = EmulatedTelloBody(random.Random(seed))
         body.handle("command")
         body.handle("takeoff")
         body.advance(10.0)

@@ -8,10 +8,10 @@ from utility_scene import limits
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec
 from timely.core.utility import NORMAL, URGENT, TimeUtility
-from timely.disciplines.tardiness.segment_lengths import SegmentLengths
+from timely.disciplines.tardiness.segment_lengths import TardinessSegmentLengths
 from timely.disciplines.timely.discipline import Timely
-from timely.engines.promised_responses import response_behind_promises_s
-from timely.engines.scheduler_core import Controller
+from timely.engines.promised_responses import engine_response_behind_promises_s
+from timely.engines.scheduler_core import EngineController
 from timely.engines.step_time.learned import FixedSpeed
 
 SPEED = FixedSpeed(0.02, 0.0, 0.00005)
@@ -23,13 +23,13 @@ PROMISED = RequestHints(utility=URGENT, promised=True)
 def step_in_flight(
     ages_s: list[float], utility: TimeUtility = URGENT, *, promised: bool = True, counted: bool = False,
     token_budget: int = 4096, max_batch: int = 32,
-) -> Controller:  # fmt: skip
+) -> EngineController:  # fmt: skip
     """An engine that computes the prompts of tasks that came so long ago.
 
     Args:
         counted: prompts count as computed when their step begins, as in vLLM.
     """
-    controller = Controller(Timely(), SPEED)
+    controller = EngineController(Timely(), SPEED)
     hints = RequestHints(utility=utility, promised=promised)
     for number, age_s in enumerate(ages_s):
         controller.arrive(JobSpec(number, -age_s, hints, prompt_tokens=256, segment_tokens=10))
@@ -42,7 +42,7 @@ def step_in_flight(
     return controller
 
 
-def upper_s(controller: Controller, utility: TimeUtility = URGENT, now: float = 0.004) -> float:
+def upper_s(controller: EngineController, utility: TimeUtility = URGENT, now: float = 0.004) -> float:
     return controller.predict_response(utility, now).upper_s
 
 
@@ -75,7 +75,7 @@ def test_decoding_tasks_wait_for_a_place_too() -> None:
     spec = JobSpec("new", 0.0, replace(PROMISED, utility=NORMAL), prompt_tokens=256, segment_tokens=10)
     two_places = replace(limits(max_batch=2, token_budget=4096), speed=SPEED)
     # Two have five tokens left, and two have five behind them; then the new one begins.
-    end_s = response_behind_promises_s(spec, table, SegmentLengths(), two_places, None, 0.0)
+    end_s = engine_response_behind_promises_s(spec, table, TardinessSegmentLengths(), two_places, None, 0.0)
     assert end_s == pytest.approx((0.1 + 0.1 + 0.0128 + 0.1) / 0.9)
 
 

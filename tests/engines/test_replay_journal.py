@@ -8,7 +8,7 @@ import pytest
 
 from timely.engines import replay_journal
 from timely.engines.replay_journal import live_replay_journal
-from timely.replay.explain import Explanation, explain_job, explanation_text
+from timely.replay.explain import ReplayExplanation, explain_replay_job, replay_explanation_text
 
 JOBS = {"0-9.000": 0, "1-9.000": 1}
 A, B = "0-9.000-ab12", "1-9.000"  # vLLM added a suffix to one
@@ -60,8 +60,8 @@ JOB = {
 }  # fmt: skip
 
 
-def explain(journal: dict[str, Any]) -> Explanation:
-    return explain_job({"jobs": [JOB], "end_s": 1.0, "journal": journal}, "1")
+def explain(journal: dict[str, Any]) -> ReplayExplanation:
+    return explain_replay_job({"jobs": [JOB], "end_s": 1.0, "journal": journal}, "1")
 
 
 def test_it_explains_a_wait() -> None:
@@ -70,7 +70,7 @@ def test_it_explains_a_wait() -> None:
     assert (wait.queued_steps, wait.prompt_steps, wait.decode_steps) == (3, 1, 1)
     assert wait.instead == [("0", 3)]
     assert wait.reasons == {"suspended": 3}
-    assert "served meanwhile: job 0 (3)" in explanation_text(result)
+    assert "served meanwhile: job 0 (3)" in replay_explanation_text(result)
 
 
 def test_a_reason_ends_with_the_choice() -> None:

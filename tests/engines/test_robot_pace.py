@@ -22,10 +22,10 @@ from timely.engines.robot_pace import (
     MOST_SKILLS,
     PLAUSIBLE,
     SLOWEST_PACE,
-    Paces,
+    EngineRobotPaces,
     engine_pace_skills,
 )
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import EngineController
 from timely.engines.step_time.learned import FixedSpeed
 
 SPEED = FixedSpeed(0.02, 0.0, 0.0003)
@@ -48,7 +48,7 @@ def test_what_a_segment_calls(text: str, skills: str) -> None:
 
 
 def test_a_robot_that_is_faster_than_its_profile_is_expected_to_stay_so() -> None:
-    paces = Paces()
+    paces = EngineRobotPaces()
     assert paces.of("drone-1", "mf(100);") == 1.0
     expected = 1.0
     for _ in range(6):
@@ -60,7 +60,7 @@ def test_a_robot_that_is_faster_than_its_profile_is_expected_to_stay_so() -> Non
 
 
 def test_skills_have_paces_of_their_own_and_a_new_one_begins_with_its_robots() -> None:
-    paces = Paces()
+    paces = EngineRobotPaces()
     for _ in range(8):
         paces.learn("drone-1", "mf(100);", 2.0, 1.4)
         paces.learn("drone-1", "s('cup');", 2.0, 5.0)
@@ -86,20 +86,20 @@ def test_skills_have_paces_of_their_own_and_a_new_one_begins_with_its_robots() -
     ],
 )
 def test_what_is_no_measurement_teaches_nothing(expected_s: float, measured_s: float) -> None:
-    paces = Paces()
+    paces = EngineRobotPaces()
     paces.learn("drone-1", "mf(100);", expected_s, measured_s)
     assert paces.robots() == {}
     assert paces.of("drone-1", "mf(100);") == 1.0
 
 
 def test_a_robot_without_a_name_has_no_pace() -> None:
-    paces = Paces()
+    paces = EngineRobotPaces()
     paces.learn("", "mf(100);", 2.0, 1.0)
     assert (paces.of("", "mf(100);"), paces.robots()) == (1.0, {})
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    paces = Paces()
+    paces = EngineRobotPaces()
     for number in range(MOST_ROBOTS + 5):
         paces.learn(f"drone-{number}", "mf(100);", 2.0, 1.0)
     assert paces.of("drone-4", "mf(100);") == 1.0, "heard of longest ago"
@@ -124,7 +124,7 @@ measurements = st.tuples(
 def test_paces_stay_within_bounds_whatever_is_reported_and_are_the_same_every_time(
     reports: list[tuple[str, str, float, float]],
 ) -> None:
-    paces, again = Paces(), Paces()
+    paces, again = EngineRobotPaces(), EngineRobotPaces()
     for one in reports:
         paces.learn(*one)
         again.learn(*one)
@@ -137,7 +137,7 @@ def test_paces_stay_within_bounds_whatever_is_reported_and_are_the_same_every_ti
 @given(st.lists(st.floats(1.0, 1e6), max_size=20))
 def test_a_robot_that_is_not_faster_leaves_every_estimate_as_it_is(ratios: list[float]) -> None:
     """Bit for bit: an exact profile must give exactly what it gave without paces."""
-    paces = Paces()
+    paces = EngineRobotPaces()
     for ratio in ratios:
         paces.learn("drone-1", "mf(100);", 2.0, 2.0 * ratio)
         assert paces.of("drone-1", "mf(100);") == 1.0
@@ -146,17 +146,17 @@ def test_a_robot_that_is_not_faster_leaves_every_estimate_as_it_is(ratios: list[
 # ---------------------------------------------------------------- in the controller
 
 
-def plan(controller: Controller, name: str, now: float, **spec: Any) -> Job:
+def plan(controller: EngineController, name: str, now: float, **spec: Any) -> Job:
     values: dict[str, Any] = {"job_id": name, "arrival_s": now, "agent": "drone-1"}
     return controller.arrive(JobSpec(**with_hints(values | spec)))
 
 
-def close(controller: Controller, job: Job, now: float, **more: Any) -> None:
+def close(controller: EngineController, job: Job, now: float, **more: Any) -> None:
     controller.progress(job, 5, now)
     controller.close_segment(job, "mf(100);", 2.0, now, **more)
 
 
-def fly(controller: Controller, name: str, start: float, took_s: float) -> Job:
+def fly(controller: EngineController, name: str, start: float, took_s: float) -> Job:
     """A plan of two segments, the first of which is done in ``took_s`` instead of 2 s; still live."""
     job = plan(controller, name, start)
     close(controller, job, start)
@@ -166,7 +166,7 @@ def fly(controller: Controller, name: str, start: float, took_s: float) -> Job:
 
 
 def test_the_next_plan_of_a_fast_robot_is_due_earlier() -> None:
-    controller = Controller(create_discipline("timely"), SPEED)
+    controller = EngineController(create_discipline("timely"), SPEED)
     fly(controller, "a", 10.0, 1.4)
     controller.finish("a", "complete", 12.0)
     job = plan(controller, "b", 20.0)
@@ -181,14 +181,14 @@ def test_the_next_plan_of_a_fast_robot_is_due_earlier() -> None:
 
 
 def test_a_switch_of_disciplines_keeps_paces() -> None:
-    controller = Controller(create_discipline("timely"), SPEED)
+    controller = EngineController(create_discipline("timely"), SPEED)
     fly(controller, "a", 10.0, 1.4)
     controller.switch("pud", 12.0)
     assert controller.paces.robots() == {"drone-1": pytest.approx(0.85)}
 
 
 def test_without_a_measured_time_start_and_end_are_the_measurement() -> None:
-    controller = Controller(create_discipline("timely"), SPEED)
+    controller = EngineController(create_discipline("timely"), SPEED)
     job = plan(controller, "a", 10.0)
     close(controller, job, 10.0)
     controller.report("a", ExecutionReport(0, "started"), 10.5)
@@ -207,7 +207,7 @@ def test_without_a_measured_time_start_and_end_are_the_measurement() -> None:
     ],
 )
 def test_what_tells_nothing_of_a_whole_segment_is_left_out(reports: list[ExecutionReport]) -> None:
-    controller = Controller(create_discipline("timely"), SPEED)
+    controller = EngineController(create_discipline("timely"), SPEED)
     job = plan(controller, "a", 10.0)
     close(controller, job, 10.0)
     for report in reports:
@@ -216,7 +216,7 @@ def test_what_tells_nothing_of_a_whole_segment_is_left_out(reports: list[Executi
 
 
 def test_a_blocking_skill_teaches_nothing() -> None:
-    controller = Controller(create_discipline("timely"), SPEED)
+    controller = EngineController(create_discipline("timely"), SPEED)
     job = plan(controller, "a", 10.0)
     close(controller, job, 10.0, blocking=True)
     controller.report("a", ExecutionReport(0, "done", elapsed_s=1.2), 11.2)
@@ -225,7 +225,7 @@ def test_a_blocking_skill_teaches_nothing() -> None:
 
 
 def test_a_repeated_report_is_learned_from_once() -> None:
-    controller = Controller(create_discipline("timely"), SPEED)
+    controller = EngineController(create_discipline("timely"), SPEED)
     job = fly(controller, "a", 10.0, 1.4)
     for _ in range(5):
         controller.report("a", ExecutionReport(0, "done", elapsed_s=1.0), 12.0)
@@ -247,7 +247,7 @@ def test_a_repeated_report_is_learned_from_once() -> None:
 )
 def test_no_reports_make_a_plan_due_out_of_bounds(reports: list[ExecutionReport]) -> None:
     """Whatever one task reports, the robot's next one is planned with at least half of its profile's times."""
-    controller = Controller(create_discipline("timely"), SPEED)
+    controller = EngineController(create_discipline("timely"), SPEED)
     job = plan(controller, "a", 10.0)
     for now in (10.0, 10.1, 10.2):
         close(controller, job, now)

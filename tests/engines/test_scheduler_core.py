@@ -19,7 +19,7 @@ from timely.core.job import Job, JobSpec, JobTable
 from timely.core.reports import ExecutionReport
 from timely.disciplines.base import Discipline, DisciplineInfo, StepLimits, StepPlan
 from timely.disciplines.registry import create_discipline
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import EngineController
 from timely.engines.step_time.learned import FixedSpeed
 
 SPEED = FixedSpeed(0.02, 0.0, 0.0003)
@@ -72,15 +72,15 @@ def limits(now: float) -> StepLimits:
     return StepLimits(now, 100, 8, 8, 100, 1000, 16, SPEED)
 
 
-def fresh(**spec: Any) -> tuple[Controller, Job]:
-    controller = Controller(Recording(), SPEED)
+def fresh(**spec: Any) -> tuple[EngineController, Job]:
+    controller = EngineController(Recording(), SPEED)
     job = controller.arrive(
         JobSpec(**with_hints({"job_id": "a", "arrival_s": 1.0, "segment_tokens": 10} | spec))
     )
     return controller, job
 
 
-def generate(controller: Controller, job: Job, tokens: int, now: float) -> None:
+def generate(controller: EngineController, job: Job, tokens: int, now: float) -> None:
     """The job takes part in steps that end at ``now``."""
     controller.compose(limits(now - 0.02))
     controller.started(job)
@@ -89,7 +89,7 @@ def generate(controller: Controller, job: Job, tokens: int, now: float) -> None:
     controller.ran(1, 0, 0.02)
 
 
-def close(controller: Controller, job: Job, now: float, execution_s: float = 2.0, **kind: Any) -> None:
+def close(controller: EngineController, job: Job, now: float, execution_s: float = 2.0, **kind: Any) -> None:
     generate(controller, job, 5, now)
     controller.close_segment(job, "go(1)", execution_s, now, **kind)
 
@@ -240,7 +240,7 @@ def test_an_evicted_running_generation_stays_runnable() -> None:
 # ---------------------------------------------------------------- reports
 
 
-def report(controller: Controller, now: float, segment: int, kind: Any, **more: Any) -> None:
+def report(controller: EngineController, now: float, segment: int, kind: Any, **more: Any) -> None:
     controller.report("a", ExecutionReport(segment, kind, **more), now)
 
 
@@ -407,9 +407,9 @@ def test_an_evicted_generation_still_waits_for_its_value() -> None:
 # ---------------------------------------------------------------- switching and the journal
 
 
-def populated(name: str) -> Controller:
+def populated(name: str) -> EngineController:
     """One running, one parked for long, one waiting for a value, one that never ran."""
-    controller = Controller(create_discipline(name), SPEED)
+    controller = EngineController(create_discipline(name), SPEED)
     for index, (job_id, blocking) in enumerate((("running", None), ("parked", False), ("awaiting", True))):
         job = controller.arrive(
             JobSpec(
@@ -470,7 +470,7 @@ def test_the_next_discipline_hears_of_jobs_in_order_of_arrival_with_a_clean_rank
 
 def test_the_journal_tells_the_whole_story_as_plain_data() -> None:
     events: list[dict[str, Any]] = []
-    controller = Controller(
+    controller = EngineController(
         create_discipline("fcfs"), SPEED, journal=lambda event: events.append(dict(event))
     )
     job = controller.arrive(JobSpec("a", 1.0))
@@ -496,7 +496,7 @@ def test_a_journal_that_fails_is_kept_no_further(
         written.append(event["event"])
         raise OSError(28, "No space left on device")
 
-    controller = Controller(create_discipline("fcfs"), SPEED, journal=fragile)
+    controller = EngineController(create_discipline("fcfs"), SPEED, journal=fragile)
     job = controller.arrive(JobSpec("a", 1.0))
     close(controller, job, 2.0)
     assert written == ["arrive"]
@@ -505,9 +505,9 @@ def test_a_journal_that_fails_is_kept_no_further(
     def broken(*_: object) -> None:
         raise TypeError("no such key")
 
-    monkeypatch.setattr("timely.engines.scheduler_core.Controller._step_event", broken)
+    monkeypatch.setattr("timely.engines.scheduler_core.EngineController._step_event", broken)
     events: list[str] = []
-    controller = Controller(
+    controller = EngineController(
         create_discipline("fcfs"), SPEED, journal=lambda event: events.append(event["event"])
     )
     close(controller, controller.arrive(JobSpec("a", 1.0)), 2.0)
@@ -516,7 +516,7 @@ def test_a_journal_that_fails_is_kept_no_further(
 
 
 def test_a_switch_to_and_fro_forgets_nothing_that_was_learned() -> None:
-    controller = Controller(create_discipline("sagesched"), FixedSpeed(0.01))
+    controller = EngineController(create_discipline("sagesched"), FixedSpeed(0.01))
     history = controller.discipline.knowledge()
     for number in range(3):
         controller.arrive(JobSpec(number, 0.0, text="name one planet"))
@@ -534,7 +534,7 @@ def test_a_switch_to_and_fro_forgets_nothing_that_was_learned() -> None:
 
 def test_a_discipline_switched_to_itself_begins_anew() -> None:
     """So no warm-up teaches it, also where it knew something from before."""
-    controller = Controller(create_discipline("timely"), FixedSpeed(0.01))
+    controller = EngineController(create_discipline("timely"), FixedSpeed(0.01))
     for name in ("timely", "fcfs"):
         controller.arrive(JobSpec("warm-up", 0.0, segmented=False, plain=True))
         controller.progress(controller.table["warm-up"], 1, 1.0)

@@ -8,30 +8,30 @@ from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable, Segment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.engines.base import ResponsePrediction
-from timely.engines.service_time import LEAST_RATIOS, ServiceTime
+from timely.engines.service_time import LEAST_RATIOS, EngineServiceTime
 from timely.engines.step_time.learned import FixedSpeed
 
 SPEED = FixedSpeed(0.02, 0.001, 0.0005)
 
 
-def predict(times: ServiceTime, utility: TimeUtility) -> ResponsePrediction:
+def predict(times: EngineServiceTime, utility: TimeUtility) -> ResponsePrediction:
     """The prediction on an idle engine."""
     return times.predict(utility, JobTable(), SPEED, None, 0.0)
 
 
-def serve(times: ServiceTime, number: int, utility: TimeUtility, ratio: float) -> None:
+def serve(times: EngineServiceTime, number: int, utility: TimeUtility, ratio: float) -> None:
     """A request alone on the engine, whose response takes ``ratio`` times the forecast."""
     table = JobTable()
     spec = JobSpec(number, 0.0, RequestHints(utility=utility), prompt_tokens=256)
     times.arrive(spec, table, SPEED, None)
-    job, response_s = table.add(spec), ratio * predict(ServiceTime(), utility).eta_s
+    job, response_s = table.add(spec), ratio * predict(EngineServiceTime(), utility).eta_s
     job.segments.append(Segment(0, "go", 5, response_s, 1.0))
     times.close_segment(job, response_s)
     times.finish(number)
 
 
 def test_predictions_are_corrected_by_the_responses_of_their_kind() -> None:
-    times = ServiceTime()
+    times = EngineServiceTime()
     before = predict(times, NORMAL)
     assert before.eta_s == before.upper_s
     for number in range(40):
@@ -44,7 +44,7 @@ def test_predictions_are_corrected_by_the_responses_of_their_kind() -> None:
 
 def test_only_served_tasks_show_that_segments_are_shorter_than_the_longest() -> None:
     """Where the longest segment takes too long, an idle engine gets a task of each kind all the same."""
-    times, table = ServiceTime(), JobTable()
+    times, table = EngineServiceTime(), JobTable()
     for number in range(50):
         times.arrive(JobSpec(number, 0.0, prompt_tokens=1, segment_tokens=200), table, SPEED, None)
         times.finish(number)
@@ -61,7 +61,7 @@ def test_only_served_tasks_show_that_segments_are_shorter_than_the_longest() -> 
 
 
 def test_a_request_that_ends_without_a_segment_teaches_nothing() -> None:
-    times, table = ServiceTime(), JobTable()
+    times, table = EngineServiceTime(), JobTable()
     before = predict(times, NORMAL)
     for number in range(40):
         spec = JobSpec(number, 0.0, prompt_tokens=256)
@@ -75,7 +75,7 @@ def test_a_request_that_ends_without_a_segment_teaches_nothing() -> None:
 
 def test_requests_that_wait_for_ever_count_as_slow_ones() -> None:
     """Late ones may starve while new ones are served, and then give no response to learn from."""
-    times, table = ServiceTime(), JobTable()
+    times, table = EngineServiceTime(), JobTable()
     for number in range(20):
         serve(times, number, NORMAL, 1.0)
     before = predict(times, NORMAL)
@@ -92,7 +92,7 @@ def test_requests_that_wait_for_ever_count_as_slow_ones() -> None:
 
 def test_a_stall_shuts_out_requests_for_a_while_only() -> None:
     """Where late requests are refused, none comes to teach that a stall is over."""
-    times, table = ServiceTime(), JobTable()
+    times, table = EngineServiceTime(), JobTable()
     before = predict(times, URGENT)
     for number in range(400):
         serve(times, number, URGENT, 100.0 if number >= 390 else 1.0)
@@ -104,7 +104,7 @@ def test_a_stall_shuts_out_requests_for_a_while_only() -> None:
 @pytest.mark.parametrize(("stalls", "counts"), [(1, False), (8, True)])
 def test_tasks_of_a_rare_stall_shut_out_no_other(stalls: int, counts: bool) -> None:
     """They were late together, and without new tasks no better ratio would come."""
-    times = ServiceTime()
+    times = EngineServiceTime()
     before = predict(times, URGENT)
     for number in range(50):
         serve(times, number, URGENT, 1.0)
@@ -122,7 +122,7 @@ def test_tasks_of_a_rare_stall_shut_out_no_other(stalls: int, counts: bool) -> N
 
 
 def test_a_stall_counts_from_the_arrival_of_a_task_that_comes_meanwhile() -> None:
-    times = ServiceTime()
+    times = EngineServiceTime()
     before = predict(times, URGENT)
     for number in range(20):
         serve(times, number, URGENT, 1.0)

@@ -18,13 +18,13 @@ LIMIT_S = 300
 
 LOAD_EVERYTHING = """
 import json, sys
-from lrtrace.profiles import find_robot_profile, profile_names
+from lrtrace.profiles import find_robot_profile, robot_profile_names
 import timely.client
 from timely.plans.skill_library import find_skill_set, skill_set_names
 skills = [find_skill_set(name) for name in skill_set_names()]
-profiles = [find_robot_profile(name) for name in profile_names()]
+profiles = [find_robot_profile(name) for name in robot_profile_names()]
 heavy = sorted({"vllm", "torch", "rclpy", "fastapi"} & set(sys.modules))
-print(json.dumps({"skills": skill_set_names(), "profiles": profile_names(), "heavy": heavy}))
+print(json.dumps({"skills": skill_set_names(), "profiles": robot_profile_names(), "heavy": heavy}))
 """
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from lrtrace.cli import main, run_lrtrace_command
-from lrtrace.job import Header, Job, PlanSegment
-from lrtrace.profiles import load_profile
-from lrtrace.record.samples import Sample, write_recorded_samples
-from lrtrace.stats import Stats, measure_trace_stats, plot_trace_stats
+from lrtrace.job import TraceHeader, TraceJob, TraceSegment
+from lrtrace.profiles import load_robot_profile
+from lrtrace.record.samples import RecordedSample, write_recorded_samples
+from lrtrace.stats import TraceStats, measure_trace_stats, plot_trace_stats
 from lrtrace.trace import Trace
 
 Run = Callable[..., tuple[int, str, str]]
@@ -163,8 +163,12 @@ def test_import_and_sort(lrtrace: Run) -> None:
     assert result("b.json") == {"trace": "b.lrtrace.jsonl", "jobs": 1, "skipped": 1}
     (job,) = Trace("b.lrtrace.jsonl")
     assert (job.tuf.ert_s, job.tuf.alpha, job.tuf.beta) == (0.5, -1.0, 3.0)
-    plan = (PlanSegment("x", 1),)
-    lines = [Header().to_dict(), Job(0, 5.0, 1, plan).to_dict(), Job(1, 2.0, 1, plan).to_dict()]
+    plan = (TraceSegment("x", 1),)
+    lines = [
+        TraceHeader().to_dict(),
+        TraceJob(0, 5.0, 1, plan).to_dict(),
+        TraceJob(1, 2.0, 1, plan).to_dict(),
+    ]
     Path("u.lrtrace.jsonl").write_text("\n".join(map(json.dumps, lines)))
     code, _, err = lrtrace("stats", "u.lrtrace.jsonl")
     assert (code, err.count("\n")) == (2, 1)
@@ -174,10 +178,10 @@ def test_import_and_sort(lrtrace: Run) -> None:
     assert lrtrace("stats", "s.lrtrace.jsonl")[0] == 0
 
 
-def some_runs() -> list[Sample]:
+def some_runs() -> list[RecordedSample]:
     rng = np.random.default_rng(1)
     return [
-        Sample(
+        RecordedSample(
             "tello", "mf", {"distance": float(distance)}, 2.0 + 0.01 * distance + 0.02 * rng.standard_normal()
         )
         for distance in range(20, 220, 10)
@@ -190,7 +194,7 @@ def test_fit_writes_a_profile(lrtrace: Run) -> None:
         "fit", "runs.samples.jsonl", "-o", "mine.yaml", "--base", "tello", "--json", "f.json"
     )
     assert (code, err) == (0, "")
-    profile = load_profile("mine.yaml")
+    profile = load_robot_profile("mine.yaml")
     assert profile.execution_s("mf", [100]) == pytest.approx(3.0, abs=0.02)
     assert profile.skills["move_forward"].execution.unit == "cm"  # type: ignore[union-attr]
     assert len(profile.measured.date) == 10
@@ -203,7 +207,7 @@ def test_fit_writes_a_profile(lrtrace: Run) -> None:
         "--on", "bench", "--network", 0.01, "--model", "mf=linear",
     )  # fmt: skip
     assert code == 0
-    assert load_profile("q.yaml").skills["mf"].execution.variable
+    assert load_robot_profile("q.yaml").skills["mf"].execution.variable
     assert lrtrace("profiles", "./q.yaml")[0] == 0
 
 
@@ -410,7 +414,7 @@ def bad_inputs() -> list[tuple[str, tuple[object, ...], str]]:
 @pytest.fixture
 def broken_files(tmp_path: Path) -> None:
     header = '{"lrtrace": 1}\n'
-    good = json.dumps(Job(0, 0.0, 1, (PlanSegment("x", 1),)).to_dict()) + "\n"
+    good = json.dumps(TraceJob(0, 0.0, 1, (TraceSegment("x", 1),)).to_dict()) + "\n"
     bad = good.replace('"tokens": 1', '"tokens": 0').replace('"job": 0', '"job": 1')
     (tmp_path / "good.lrtrace.jsonl").write_text(header + good)
     (tmp_path / "broken.lrtrace.jsonl").write_text(header + good + bad)
@@ -484,10 +488,11 @@ def test_as_a_program_with_a_reader_that_leaves(tmp_path: Path) -> None:
     assert "Traceback" not in piped.stderr
 
 
-def some_stats() -> Stats:
-    plan = (PlanSegment("x", 2, 1.0), PlanSegment("y", 3, 2.0))
+def some_stats() -> TraceStats:
+    plan = (TraceSegment("x", 2, 1.0), TraceSegment("y", 3, 2.0))
     return measure_trace_stats(
-        Header("unit"), [Job(number, float(number // 2), 10, plan, agent="a") for number in range(4)]
+        TraceHeader("unit"),
+        [TraceJob(number, float(number // 2), 10, plan, agent="a") for number in range(4)],
     )
 
 
@@ -500,7 +505,7 @@ def test_stats_by_hand() -> None:
     assert values["plan_tokens"]["mean"] == 5
     assert values["execution_s"]["p50"] == 3
     assert values["agents"] == 1
-    empty = measure_trace_stats(Header(), []).summary()
+    empty = measure_trace_stats(TraceHeader(), []).summary()
     assert (empty["jobs"], empty["jobs_per_s"], empty["execution_s"]) == (0, None, None)
 
 
@@ -509,5 +514,5 @@ def test_stats_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plot_trace_stats(some_stats(), tmp_path / "x.png")
     assert (tmp_path / "x.png").stat().st_size > 5000
-    plot_trace_stats(measure_trace_stats(Header(), []), tmp_path / "empty.svg")
+    plot_trace_stats(measure_trace_stats(TraceHeader(), []), tmp_path / "empty.svg")
     assert (tmp_path / "empty.svg").exists()

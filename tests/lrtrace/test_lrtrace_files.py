@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lrtrace.errors import BadInput
-from lrtrace.jsonl import is_finite_number, write_jsonl
+from lrtrace.jsonl import is_finite_jsonl_number, write_jsonl
 from lrtrace.record.samples import read_recorded_samples
 
 
@@ -32,7 +32,7 @@ def test_a_line_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("value", [True, None, "1", [1], math.nan, math.inf, 10**400, -(10**400)])
 def test_no_number(value: object) -> None:
-    assert not is_finite_number(value)
+    assert not is_finite_jsonl_number(value)
 
 
 @pytest.mark.parametrize("zeros", [13, 400])

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from lrtrace.errors import BadInput, LRTraceError, UnknownName
-from lrtrace.profiles import PATH_VARIABLE, find_robot_profile, load_profile, profile_names
+from lrtrace.profiles import PATH_VARIABLE, find_robot_profile, load_robot_profile, robot_profile_names
 from lrtrace.robot_profile import RobotProfile
 
 SMALL = """\
@@ -37,9 +37,9 @@ def write(folder: Path, text: str, name: str = "unit") -> Path:
 
 
 def test_shipped_profiles_load_and_every_skill_has_times() -> None:
-    assert {"tello", "indy7", "sim-drone", "sim-arm", "chat-reader"} <= set(profile_names())
+    assert {"tello", "indy7", "sim-drone", "sim-arm", "chat-reader"} <= set(robot_profile_names())
     rng = np.random.default_rng(0)
-    for name in profile_names():
+    for name in robot_profile_names():
         profile = find_robot_profile(name)
         for skill, entry in profile.skills.items():
             args = {arg: (limit.max if limit.numeric else "scissors") for arg, limit in entry.args.items()}
@@ -86,12 +86,12 @@ def test_a_line_is_in_the_unit_of_its_argument(
     )
     path = write(tmp_path, text)
     if unit is not None:
-        assert load_profile(path).skills["go"].unit("distance") == unit
+        assert load_robot_profile(path).skills["go"].unit("distance") == unit
         return
     with pytest.raises(
         BadInput, match=f"{path}:5: skills.go.*the line is per {line}, distance is in {limit}"
     ):
-        load_profile(path)
+        load_robot_profile(path)
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_violations(skill: str, args: list[object], reason: str) -> None:
 
 def test_allow_and_deny(tmp_path: Path) -> None:
     text = SMALL + "  stop: {execution: {model: constant, seconds: 1}}\n"
-    assert load_profile(write(tmp_path, text)).allows("g")
-    only = load_profile(write(tmp_path, text + "allow: [stop]\n"))
+    assert load_robot_profile(write(tmp_path, text)).allows("g")
+    only = load_robot_profile(write(tmp_path, text + "allow: [stop]\n"))
     assert only.allows("stop")
     assert not only.allows("g")
     assert only.violations("go", [50]) == ["go is not allowed on unit"]
-    denied = load_profile(write(tmp_path, text + "deny: [g]\n"))
+    denied = load_robot_profile(write(tmp_path, text + "deny: [g]\n"))
     assert not denied.allows("go")
     assert denied.allows("stop")
     assert not denied.allows("fly")
@@ -149,15 +149,15 @@ def test_search_order_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write(tmp_path, mine, "tello")
     monkeypatch.setenv(PATH_VARIABLE, f"{tmp_path / 'missing'}:{tmp_path}")
     assert find_robot_profile("tello").robot == "made up"
-    assert load_profile(str(tmp_path / "tello.yaml")).robot == "made up"
-    assert load_profile("tello").robot == "made up"
+    assert load_robot_profile(str(tmp_path / "tello.yaml")).robot == "made up"
+    assert load_robot_profile("tello").robot == "made up"
 
 
 def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     path = write(tmp_path, SMALL)
-    assert load_profile(path).execution_s("go", [10]) == 2.0
+    assert load_robot_profile(path).execution_s("go", [10]) == 2.0
     path.write_text(SMALL.replace("intercept_s: 1.0", "intercept_s: 10.0"), encoding="utf-8")
-    assert load_profile(path).execution_s("go", [10]) == 11.0
+    assert load_robot_profile(path).execution_s("go", [10]) == 11.0
 
 
 def test_extends_overrides_skill_by_skill(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_extends_overrides_skill_by_skill(tmp_path: Path) -> None:
     child = (
         "name: kid\nextends: unit\nrobot: other\nskills:\n  go: {execution: {model: constant, seconds: 7}}\n"
     )
-    kid = load_profile(write(tmp_path, child, "kid"))
+    kid = load_robot_profile(write(tmp_path, child, "kid"))
     assert (kid.robot, kid.source, kid.execution_s("g", [50])) == ("other", "made up for tests", 7.0)
     assert kid.limits("go")["distance"].max == 100
 
@@ -213,7 +213,7 @@ def test_extends_overrides_skill_by_skill(tmp_path: Path) -> None:
 def test_broken_profiles_name_file_line_and_reason(tmp_path: Path, text: str, line: int, reason: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(BadInput) as caught:
-        load_profile(path)
+        load_robot_profile(path)
     message = str(caught.value)
     assert "\n" not in message
     assert reason in message
@@ -224,12 +224,12 @@ def test_aliases_cannot_multiply_without_end(tmp_path: Path) -> None:
     rows = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     with pytest.raises(BadInput, match="more than"):
-        load_profile(write(tmp_path, "\n".join(rows)))
+        load_robot_profile(write(tmp_path, "\n".join(rows)))
 
 
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"none\.yaml: cannot read it: No such file"):
-        load_profile(tmp_path / "none.yaml")
+        load_robot_profile(tmp_path / "none.yaml")
 
 
 def test_profiles_are_read_only() -> None:
@@ -253,4 +253,4 @@ def test_dates_mean_the_same_whatever_else_is_loaded(tmp_path: Path, monkeypatch
     as_text = yaml.SafeLoader.yaml_constructors["tag:yaml.org,2002:str"]
     monkeypatch.setitem(yaml.SafeLoader.yaml_constructors, "tag:yaml.org,2002:timestamp", as_text)
     with pytest.raises(BadInput, match="not a value"):
-        load_profile(write(tmp_path, "measured: 2024-77-77\n"))
+        load_robot_profile(write(tmp_path, "measured: 2024-77-77\n"))

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lrtrace.errors import BadInput
-from lrtrace.job import NORMAL, URGENT, Header, Job, PlanSegment, Tuf
+from lrtrace.job import NORMAL, URGENT, TraceHeader, TraceJob, TraceSegment, Tuf
 from lrtrace.trace import Trace, write_trace
 
 HEADER = '{"lrtrace": 1, "name": "unit", "seed": 7, "network_s": 0.008}'
@@ -48,7 +48,7 @@ def write(folder: Path, *lines: str | dict[str, Any], header: str = HEADER) -> P
 
 def test_reads_the_example_of_the_format(tmp_path: Path) -> None:
     trace = Trace(write(tmp_path, JOB))
-    assert trace.header == Header("unit", 7, 0.008)
+    assert trace.header == TraceHeader("unit", 7, 0.008)
     (job,) = trace
     assert (job.job, job.arrival_s, job.agent, job.urgency, job.tuf) == (0, 33.94, "drone-3", 3, NORMAL)
     assert job.tokens == 13
@@ -200,7 +200,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"cannot read it: No such file"):
         Trace(tmp_path / "none.jsonl")
     with pytest.raises(BadInput, match=r"cannot write it: No such file"):
-        write_trace(tmp_path / "none" / "x.jsonl", Header(), [])
+        write_trace(tmp_path / "none" / "x.jsonl", TraceHeader(), [])
 
 
 def test_a_read_only_file_system_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,14 +228,14 @@ def test_writer_leaves_no_half_file(tmp_path: Path) -> None:
     path = tmp_path / "out.lrtrace.jsonl"
 
     def jobs() -> Any:
-        yield Job(0, 0.0, 1, (PlanSegment("x", 1),))
+        yield TraceJob(0, 0.0, 1, (TraceSegment("x", 1),))
         raise RuntimeError("the source broke")
 
     with pytest.raises(RuntimeError, match="the source broke"):
-        write_trace(path, Header(), jobs())
+        write_trace(path, TraceHeader(), jobs())
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(BadInput, match="job: 0 was written before"):
-        write_trace(path, Header(), [Job(0, 0.0, 1, (PlanSegment("x", 1),))] * 2)
+        write_trace(path, TraceHeader(), [TraceJob(0, 0.0, 1, (TraceSegment("x", 1),))] * 2)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -250,16 +250,16 @@ def test_unordered_files_can_be_read_by_arrival(tmp_path: Path) -> None:
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 seconds = st.floats(0, 1e6)
-segments = st.builds(PlanSegment, texts, st.integers(1, 10**6), seconds)
+segments = st.builds(TraceSegment, texts, st.integers(1, 10**6), seconds)
 tufs = st.builds(Tuf, seconds, st.floats(-1e6, 0), st.floats(1e-6, 1e6))
 
 
 @st.composite
-def job_lists(draw: st.DrawFn) -> list[Job]:
+def job_lists(draw: st.DrawFn) -> list[TraceJob]:
     numbers = draw(st.lists(st.integers(0, 2**40), unique=True, max_size=5))
     arrivals = sorted(draw(st.lists(seconds, min_size=len(numbers), max_size=len(numbers))))
     return [
-        Job(
+        TraceJob(
             number,
             arrival,
             prompt := draw(st.integers(1, 10**6)),
@@ -279,10 +279,10 @@ def job_lists(draw: st.DrawFn) -> list[Job]:
 @pytest.mark.process
 @given(job_lists(), st.integers(0, 2**64 - 1), texts)
 def test_written_traces_are_read_back(
-    tmp_path_factory: pytest.TempPathFactory, jobs: list[Job], seed: int, name: str
+    tmp_path_factory: pytest.TempPathFactory, jobs: list[TraceJob], seed: int, name: str
 ) -> None:
     path = tmp_path_factory.mktemp("trace") / "x.lrtrace.jsonl"
-    header = Header(name, seed, 0.01)
+    header = TraceHeader(name, seed, 0.01)
     assert write_trace(path, header, jobs) == len(jobs)
     trace = Trace(path)
     assert trace.header == header
@@ -316,7 +316,7 @@ def test_any_json_is_a_job_or_a_named_error(tmp_path_factory: pytest.TempPathFac
 
 
 def test_jobs_travel_between_processes() -> None:
-    job = Job(0, 0.0, 1, (PlanSegment("x", 1),))
+    job = TraceJob(0, 0.0, 1, (TraceSegment("x", 1),))
     assert pickle.loads(pickle.dumps(job)) == job  # noqa: S301
 
 
@@ -325,15 +325,15 @@ def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
     """Peak memory of reading and writing 8,000 jobs stays far under the size of the file, and flat."""
 
     def jobs(count: int) -> Any:
-        plan = (PlanSegment("mf(100);", 4, 2.5),) * 3
+        plan = (TraceSegment("mf(100);", 4, 2.5),) * 3
         for number in range(count):
-            yield Job(number, number * 0.1, 1300, plan, agent="drone-1", task="Find the scissors.")
+            yield TraceJob(number, number * 0.1, 1300, plan, agent="drone-1", task="Find the scissors.")
 
     peaks = []
     path = tmp_path / "long.lrtrace.jsonl"
     for count in (1_000, 8_000):
         tracemalloc.start()
-        write_trace(path, Header("long"), jobs(count))
+        write_trace(path, TraceHeader("long"), jobs(count))
         assert sum(1 for _ in Trace(path)) == count
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()

@@ -17,13 +17,13 @@ from timely.planner.model_card import (
     CARD,
     SHIPPED_ADAPTER,
     WEIGHTS,
-    Card,
-    check_base,
+    PlannerCard,
+    check_planner_base,
     planner_prompt_hash,
-    read_card,
+    read_planner_card,
     write_planner_card,
 )
-from timely.planner.training.weight_hashes import planner_file_hash, weights_hash
+from timely.planner.training.weight_hashes import training_file_hash, training_weights_hash
 from timely.plans.skill_library import find_skill_set
 
 MAX_BYTES = 10_000_000
@@ -54,8 +54,8 @@ def adapter(tmp_path: Path, base: Path) -> Path:
     folder = tmp_path / "adapter"
     folder.mkdir()
     write_weights(folder / WEIGHTS, {"x": b"xyz"})
-    card = Card(
-        base_model="tiny", base_sha256=weights_hash(base), adapter_sha256=planner_file_hash(folder / WEIGHTS),
+    card = PlannerCard(
+        base_model="tiny", base_sha256=training_weights_hash(base), adapter_sha256=training_file_hash(folder / WEIGHTS),
         skill_sets={"drone": planner_prompt_hash(find_skill_set("drone"))}, seed=0, steps=1, examples_seen=2, loss=0.5,
     )  # fmt: skip
     write_planner_card(folder, card)
@@ -63,17 +63,17 @@ def adapter(tmp_path: Path, base: Path) -> Path:
 
 
 def test_a_card_is_read_back(adapter: Path, base: Path) -> None:
-    card = read_card(adapter)
+    card = read_planner_card(adapter)
     assert card.skill_sets.keys() == {"drone"}
-    check_base(card, base, adapter)
+    check_planner_base(card, base, adapter)
 
 
 def test_the_hash_of_a_model_is_that_of_its_tensors(base: Path) -> None:
-    before = weights_hash(base)
+    before = training_weights_hash(base)
     write_weights(base / "model.safetensors", {"b": b"4567", "a": b"123"}, note="written by another version")
-    assert weights_hash(base) == before
+    assert training_weights_hash(base) == before
     write_weights(base / "model.safetensors", {"b": b"4567", "a": b"124"})
-    assert weights_hash(base) != before
+    assert training_weights_hash(base) != before
 
 
 def test_the_hash_of_weights_is_over_name_type_shape_and_bytes_of_each_tensor(tmp_path: Path) -> None:
@@ -99,13 +99,13 @@ def test_merged_models_of_planners_that_are_served_no_more_go(
     """Each takes 270 MB, and each training of a planner makes another."""
     monkeypatch.setenv("TIMELY_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(
-        model, "_process", lambda arguments, what: (Path(arguments[-1]) / "x").write_text(what)
+        model, "_run_vllm_model_process", lambda arguments, what: (Path(arguments[-1]) / "x").write_text(what)
     )
 
     def serve(number: int) -> Path:
         (adapter / WEIGHTS).write_bytes(b"%d" % number)
-        card = read_card(adapter, weights=False)
-        digest = planner_file_hash(adapter / WEIGHTS)
+        card = read_planner_card(adapter, weights=False)
+        digest = training_file_hash(adapter / WEIGHTS)
         write_planner_card(adapter, card.model_copy(update={"adapter_sha256": digest}))
         folder = model.vllm_model_with_planner(base, adapter)
         os.utime(folder, (clock[0], clock[0]))
@@ -137,14 +137,14 @@ def test_a_merged_model_is_that_of_the_present_card_and_scale(
 ) -> None:
     """The names of the card are those that plans may use, and the configuration scales the added weights."""
     monkeypatch.setenv("TIMELY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(model, "_process", lambda arguments, what: None)
+    monkeypatch.setattr(model, "_run_vllm_model_process", lambda arguments, what: None)
     first = model.vllm_model_with_planner(base, adapter)
-    card = read_card(adapter)
+    card = read_planner_card(adapter)
     write_planner_card(adapter, card.model_copy(update={"scores": {"drone": {"success": 1.0}}}))
     assert model.vllm_model_with_planner(base, adapter) == first, "no need to merge again"
     write_planner_card(adapter, card.model_copy(update={"names": {"drone": ["bin"]}}))
     named = model.vllm_model_with_planner(base, adapter)
-    assert read_card(named, weights=False).names == {"drone": ["bin"]}
+    assert read_planner_card(named, weights=False).names == {"drone": ["bin"]}
     (adapter / "adapter_config.json").write_text('{"r": 4, "lora_alpha": 16}')
     assert model.vllm_model_with_planner(base, adapter) != named
 
@@ -167,7 +167,7 @@ def test_an_adapter_for_another_base_model_is_one_line(
 def test_a_base_model_with_broken_weights(base: Path, content: bytes) -> None:
     (base / "model.safetensors").write_bytes(content)
     with pytest.raises(InvalidInput, match="corrupted"):
-        weights_hash(base)
+        training_weights_hash(base)
 
 
 @pytest.mark.parametrize("command", [["info"], ["eval", "--adapter"]])
@@ -240,21 +240,21 @@ def test_what_the_option_means(base: Path, adapter: Path, monkeypatch: pytest.Mo
         return base_folder
 
     monkeypatch.setattr(model, "vllm_model_with_planner", note)
-    monkeypatch.setattr(model, "default_model", lambda progress=None: base)
-    assert model.resolve_model(None, planner="none") == base
-    assert model.resolve_model(str(base)) == base
+    monkeypatch.setattr(model, "default_vllm_model", lambda progress=None: base)
+    assert model.resolve_vllm_model(None, planner="none") == base
+    assert model.resolve_vllm_model(str(base)) == base
     assert merged == []
-    model.resolve_model(None)
-    model.resolve_model(str(base), planner=str(adapter))
+    model.resolve_vllm_model(None)
+    model.resolve_vllm_model(str(base), planner=str(adapter))
     assert merged == [(base, SHIPPED_ADAPTER), (base, adapter)]
     with pytest.raises(InvalidInput, match="no such folder"):
-        model.resolve_model(None, planner="nowhere")
+        model.resolve_vllm_model(None, planner="nowhere")
     with pytest.raises(InvalidInput, match="into a model folder"):
-        model.resolve_model("some/model", planner=str(adapter))
+        model.resolve_vllm_model("some/model", planner=str(adapter))
 
 
 def test_the_shipped_adapter_is_whole_small_and_for_these_prompts() -> None:
-    card = read_card(SHIPPED_ADAPTER)
+    card = read_planner_card(SHIPPED_ADAPTER)
     assert (SHIPPED_ADAPTER / WEIGHTS).stat().st_size <= MAX_BYTES
     assert set(card.skill_sets) == {"drone", "arm"}
     for name, digest in card.skill_sets.items():

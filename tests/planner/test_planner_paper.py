@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lrtrace.compose.tasks import TASKS
-from timely.planner.cases.case import Case, Scene
+from timely.planner.cases.case import PlannerCase, Scene
 from timely.plans.language.interpreter import interpret_plan
-from timely.plans.simulated_worlds import ArmWorld, DroneWorld, Thing
+from timely.plans.simulated_worlds import SimulatedArmWorld, SimulatedDroneWorld, Thing
 from timely.plans.skill_library import find_skill_set
 
 START_CM = 150.0
@@ -22,28 +22,28 @@ Room = Callable[[], Scene]
 
 
 def room(*things: Thing) -> Room:
-    return partial(DroneWorld, things)
+    return partial(SimulatedDroneWorld, things)
 
 
 def table(*things: str) -> Room:
-    return partial(ArmWorld, things, ("bin", "box", "tray", "left basket", "right basket"))
+    return partial(SimulatedArmWorld, things, ("bin", "box", "tray", "left basket", "right basket"))
 
 
 def visited(name: str) -> Callable[[Scene], bool]:
-    return lambda world: isinstance(world, DroneWorld) and world.visits[-1:] == [name]
+    return lambda world: isinstance(world, SimulatedDroneWorld) and world.visits[-1:] == [name]
 
 
 def stays(world: Scene) -> bool:
-    return isinstance(world, DroneWorld) and not world.visits
+    return isinstance(world, SimulatedDroneWorld) and not world.visits
 
 
 def says(answer: str) -> Callable[[Scene], bool]:
-    return lambda world: isinstance(world, DroneWorld) and world.sayings == [answer]
+    return lambda world: isinstance(world, SimulatedDroneWorld) and world.sayings == [answer]
 
 
 def keeps_away(world: Scene) -> bool:
     """Farther from what comes than at the start, and never nearer."""
-    assert isinstance(world, DroneWorld)
+    assert isinstance(world, SimulatedDroneWorld)
     threat = world.things[0]
     px, py = world.place_of(threat)
     end = math.dist((px, py, 0.0), (world.x, world.y, world.z))
@@ -56,7 +56,7 @@ def keeps_away(world: Scene) -> bool:
 
 def around(world: Scene) -> bool:
     """Aside or up before ahead, and then to the door."""
-    assert isinstance(world, DroneWorld)
+    assert isinstance(world, SimulatedDroneWorld)
     aside = [at for at, skill in enumerate(world.skills) if skill in ("move_left", "move_right", "move_up")]
     ahead = [at for at, skill in enumerate(world.skills) if skill in ("move_forward", "goto")]
     return world.visits == ["door"] and bool(aside) and aside[0] < ahead[0]
@@ -66,12 +66,12 @@ def lies(**where: str) -> Callable[[Scene], bool]:
     """Where each thing lies in the end; names with spaces have underscores here."""
     places = {thing.replace("_", " "): place for thing, place in where.items()}
     return lambda world: (
-        isinstance(world, ArmWorld) and places.items() <= world.on.items() and world.holding is None
+        isinstance(world, SimulatedArmWorld) and places.items() <= world.on.items() and world.holding is None
     )
 
 
 def some_pen_in_the_box(world: Scene) -> bool:
-    return isinstance(world, ArmWorld) and any(
+    return isinstance(world, SimulatedArmWorld) and any(
         "pen" in thing and place == "box" for thing, place in world.on.items()
     )
 
@@ -121,17 +121,17 @@ def expectations() -> Iterator[tuple[int, int, Room, Callable[[Scene], bool]]]:
 
 def plans() -> dict[tuple[int, int], str]:
     """The shipped planner's, as it is served: no examples, with the grammar and the prompt's names, greedily."""
-    from timely.engines.vllm.model import resolve_model
-    from timely.planner.batch_decode import Answerer
-    from timely.planner.model_card import SHIPPED_ADAPTER, read_card
+    from timely.engines.vllm.model import resolve_vllm_model
+    from timely.planner.batch_decode import PlannerAnswerer
+    from timely.planner.model_card import SHIPPED_ADAPTER, read_planner_card
 
-    base = resolve_model(None, planner="none")
+    base = resolve_vllm_model(None, planner="none")
     assert isinstance(base, Path)
-    answerer = Answerer(base, SHIPPED_ADAPTER, names=read_card(SHIPPED_ADAPTER).names)
+    answerer = PlannerAnswerer(base, SHIPPED_ADAPTER, names=read_planner_card(SHIPPED_ADAPTER).names)
     results = {}
     for name in ("drone", "arm"):
         entries = [
-            (task, at, Case(name, "paper", task.task, "", (), variant.scene))
+            (task, at, PlannerCase(name, "paper", task.task, "", (), variant.scene))
             for task in TASKS.values()
             if task.skill_set == name
             for at, variant in enumerate(task.variants)

@@ -7,21 +7,23 @@ import math
 import pytest
 
 from timely.plans.language.interpreter import Invocation, SkillFailed, interpret_plan
-from timely.plans.simulated_worlds import ArmWorld, DroneWorld, Thing
+from timely.plans.simulated_worlds import SimulatedArmWorld, SimulatedDroneWorld, Thing
 from timely.plans.skill_library import find_skill_set
 
 DRONE = find_skill_set("drone")
 ARM = find_skill_set("arm")
 
 
-def fly(plan: str, *things: Thing, facts: tuple[tuple[tuple[str, ...], str], ...] = ()) -> DroneWorld:
-    scene = DroneWorld(things, facts)
+def fly(
+    plan: str, *things: Thing, facts: tuple[tuple[tuple[str, ...], str], ...] = ()
+) -> SimulatedDroneWorld:
+    scene = SimulatedDroneWorld(things, facts)
     interpret_plan(plan, DRONE, scene)
     return scene
 
 
-def handle(plan: str, **table: object) -> ArmWorld:
-    scene = ArmWorld(**table)  # type: ignore[arg-type]
+def handle(plan: str, **table: object) -> SimulatedArmWorld:
+    scene = SimulatedArmWorld(**table)  # type: ignore[arg-type]
     interpret_plan(plan, ARM, scene)
     return scene
 
@@ -58,7 +60,7 @@ def test_above_and_below_are_seen_from_there(level: str, move: str) -> None:
 def test_the_horizontal_position_goes_from_one_edge_of_the_view_to_the_other(
     bearing_deg: float, x: float
 ) -> None:
-    world = DroneWorld([Thing("cat", bearing_deg)])
+    world = SimulatedDroneWorld([Thing("cat", bearing_deg)])
     assert world.do(Invocation("object_x", ("cat",))) == pytest.approx(x)
 
 

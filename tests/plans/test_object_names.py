@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.plans.ebnf import object_pattern
-from timely.plans.name_mask import Bits, NameGuide, Vocabulary
+from timely.plans.ebnf import ebnf_object_pattern
+from timely.plans.name_mask import Bits, NameMaskGuide, NameMaskVocabulary
 from timely.plans.object_names import (
     MAX_NAMES,
     fitting_object_names,
@@ -25,7 +25,7 @@ TOKENS = [
     b"", *(bytes([byte]) for byte in range(32, 127)), b"fl", b"aming", b"flamo", b"go", b"')", b"');", b"'){",
     b" hanger", b"coat", b"'s", b"('", b"('sofa", b"('fox", b"<end>",
 ]  # fmt: skip
-VOCABULARY = Vocabulary(TOKENS)
+VOCABULARY = NameMaskVocabulary(TOKENS)
 
 
 def said(*texts: str) -> frozenset[str]:
@@ -122,7 +122,7 @@ def test_only_what_the_grammar_takes_is_a_name() -> None:
     argument = DRONE.by_word["g"].arguments[0]
     names = ["cat", "2 cats", "a b c d", "x" * 200, "chair[0.6]", "first aid kit", "café"]
     assert fitting_object_names(names, argument) == ["café", "cat", "chair[0.6]", "first aid kit"]
-    assert object_pattern(5)
+    assert ebnf_object_pattern(5)
 
 
 def bits() -> Bits:
@@ -131,7 +131,7 @@ def bits() -> Bits:
 
 def left(plan: str, names: set[str], *, taken: bool = True) -> set[bytes]:
     row = bits()
-    assert NameGuide(names, DRONE, VOCABULARY).narrow(plan, row) == taken
+    assert NameMaskGuide(names, DRONE, VOCABULARY).narrow(plan, row) == taken
     return {text for token, text in enumerate(TOKENS) if row[token >> 5] >> (token & 31) & 1}
 
 
@@ -164,7 +164,7 @@ def test_before_the_quotation_mark() -> None:
 
 
 def test_an_answer_brings_names() -> None:
-    guide = NameGuide({"cat"}, DRONE, VOCABULARY)
+    guide = NameMaskGuide({"cat"}, DRONE, VOCABULARY)
     guide.add({"dog"})
     row = bits()
     assert guide.narrow("g('", row)
@@ -178,7 +178,7 @@ def test_an_answer_brings_names() -> None:
 def test_whatever_is_chosen_a_name_comes_of_it(names: set[str], seed: int) -> None:
     """Any walk through the tokens that are left ends with one of the names."""
     rng = random.Random(seed)
-    guide = NameGuide(names, DRONE, VOCABULARY)
+    guide = NameMaskGuide(names, DRONE, VOCABULARY)
     plan = "g('"
     while plan.count("'") < 2:
         row = bits()

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from lrtrace.profiles import load_profile
+from lrtrace.profiles import load_robot_profile
 from timely.core.errors import InvalidInput
 from timely.plans import ebnf
 from timely.plans.grammar import plan_grammar
@@ -264,7 +264,7 @@ def test_skills_and_arguments_with_similar_names_keep_their_rules() -> None:
 def test_whatever_it_accepts_is_released(name: str, request: pytest.FixtureRequest) -> None:
     """Random plans: every one parses, is safe for the default robot, keeps the bound, and ends."""
     skill_set = find_skill_set(name)
-    profile = load_profile(skill_set.profile)
+    profile = load_robot_profile(skill_set.profile)
     matcher: Matcher = request.getfixturevalue(name)
     rng = random.Random(20_241)
     most = 0
@@ -290,7 +290,7 @@ def test_whatever_it_accepts_is_released(name: str, request: pytest.FixtureReque
 )
 def test_it_accepts_the_examples(name: str) -> None:
     skill_set = find_skill_set(name)
-    profile = load_profile(skill_set.profile)
+    profile = load_robot_profile(skill_set.profile)
     rules = Matcher(plan_grammar(skill_set))
     for example in skill_set.examples:
         assert rules.accepts(example.plan), example.plan

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from crane import crane
 
-from lrtrace.profiles import load_profile
+from lrtrace.profiles import load_robot_profile
 from timely.core.errors import InvalidInput
-from timely.engines.vllm.boundaries import TextBoundaries
+from timely.engines.vllm.boundaries import VllmTextBoundaries
 from timely.plans.language.parser import SegmentParser, parse_plan_calls
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import Example, SkillSet
-from timely.plans.timing import longest_plan_segments, plan_segment_max_tokens, segment_execution_s
+from timely.plans.timing import longest_plan_segments, plan_segment_execution_s, plan_segment_max_tokens
 
 DRONE = find_skill_set("drone")
-TELLO = load_profile("tello")
+TELLO = load_robot_profile("tello")
 
 
 IV = TELLO.execution_s("is_visible", ["a"])
@@ -27,26 +27,26 @@ def forward(cm: int) -> float:
 
 def test_a_segment_takes_the_sum_of_its_calls() -> None:
     turn = TELLO.execution_s("turn_cw", [90])
-    assert segment_execution_s("mf(50);", DRONE, TELLO) == pytest.approx(forward(50))
-    assert segment_execution_s("}mf(50);tc(90)}", DRONE, TELLO) == pytest.approx(forward(50) + turn)
+    assert plan_segment_execution_s("mf(50);", DRONE, TELLO) == pytest.approx(forward(50))
+    assert plan_segment_execution_s("}mf(50);tc(90)}", DRONE, TELLO) == pytest.approx(forward(50) + turn)
     calls = parse_plan_calls("mf(50);tc(90)", DRONE)
-    assert segment_execution_s(calls, DRONE, TELLO) == pytest.approx(forward(50) + turn)
-    assert segment_execution_s("->False;", DRONE, TELLO) == 0
+    assert plan_segment_execution_s(calls, DRONE, TELLO) == pytest.approx(forward(50) + turn)
+    assert plan_segment_execution_s("->False;", DRONE, TELLO) == 0
     # A variable skill counts with its minimum, a condition with what it asks.
-    assert segment_execution_s("?s('cat')==True{", DRONE, TELLO) == pytest.approx(1.53)
-    assert segment_execution_s("g(_1);", DRONE, TELLO) == pytest.approx(2.46)
+    assert plan_segment_execution_s("?s('cat')==True{", DRONE, TELLO) == pytest.approx(1.53)
+    assert plan_segment_execution_s("g(_1);", DRONE, TELLO) == pytest.approx(2.46)
 
 
 def test_times_are_those_of_the_robots_own_units() -> None:
-    assert segment_execution_s("go(0.5,2.0);", *crane()) == pytest.approx(1.0 + 2.0)
+    assert plan_segment_execution_s("go(0.5,2.0);", *crane()) == pytest.approx(1.0 + 2.0)
 
 
 def test_a_profile_without_a_time_for_prose_is_an_error() -> None:
-    profile = load_profile("chat-reader")
+    profile = load_robot_profile("chat-reader")
     entry = profile.skills["sentence"]
     broken = entry.model_copy(update={"execution": entry.execution.model_copy(update={"argument": "voice"})})
     with pytest.raises(InvalidInput, match="argument 'voice' is missing"):
-        segment_execution_s(
+        plan_segment_execution_s(
             "One two three. ",
             find_skill_set("chat"),
             profile.model_copy(update={"skills": {"sentence": broken}}),
@@ -54,12 +54,12 @@ def test_a_profile_without_a_time_for_prose_is_an_error() -> None:
 
 
 def test_the_segment_that_closes_a_loop_takes_its_further_rounds() -> None:
-    assert segment_execution_s("4{mf(50)}", DRONE, TELLO) == pytest.approx(4 * forward(50))
+    assert plan_segment_execution_s("4{mf(50)}", DRONE, TELLO) == pytest.approx(4 * forward(50))
     parser = SegmentParser(DRONE)
     times = []
     for text in ("3{mf(50);", "2{mf(20)}", "mf(30)}", "mf(40);"):
         parser.feed(text)
-        times.append(segment_execution_s(text, DRONE, TELLO, parser_state=parser))
+        times.append(plan_segment_execution_s(text, DRONE, TELLO, parser_state=parser))
     inner = 2 * forward(20)
     round_ = forward(50) + inner + forward(30)
     assert times == pytest.approx([forward(50), inner, forward(30) + 2 * round_, forward(40)])
@@ -69,7 +69,7 @@ def test_a_loop_that_may_return_counts_once() -> None:
     parser = SegmentParser(DRONE)
     for text in ("12{?iv('a'){", "->True}mf(50)}"):
         parser.feed(text)
-    assert segment_execution_s("->True}mf(50)}", DRONE, TELLO, parser_state=parser) == pytest.approx(
+    assert plan_segment_execution_s("->True}mf(50)}", DRONE, TELLO, parser_state=parser) == pytest.approx(
         forward(50)
     )
 
@@ -87,7 +87,7 @@ def test_a_loop_that_may_return_counts_once() -> None:
 def test_a_further_round_takes_the_shortest_branch(body: str, first: float, further: float) -> None:
     """Longer, and the next segment would come late (section 4.3: the minimum, for the worst case)."""
     conditions = body.count("?") * IV
-    assert segment_execution_s(f"3{{{body}}}", DRONE, TELLO) == pytest.approx(
+    assert plan_segment_execution_s(f"3{{{body}}}", DRONE, TELLO) == pytest.approx(
         conditions + first + 2 * (IV + further)
     )
 
@@ -96,11 +96,11 @@ def test_a_condition_takes_what_the_robot_asks_in_any_case() -> None:
     scan = TELLO.execution_s("scan", ["a"])
     for operator in "|&":
         text = f"?s('a')==True{operator}s('b')==True{{"
-        assert segment_execution_s(text, DRONE, TELLO) == pytest.approx(scan)
-        assert segment_execution_s(f"2{{{text}mf(50)}}}}", DRONE, TELLO) == pytest.approx(
+        assert plan_segment_execution_s(text, DRONE, TELLO) == pytest.approx(scan)
+        assert plan_segment_execution_s(f"2{{{text}mf(50)}}}}", DRONE, TELLO) == pytest.approx(
             2 * scan + forward(50)
         )
-    assert segment_execution_s("_1=od('a')+od('b');", DRONE, TELLO) == pytest.approx(
+    assert plan_segment_execution_s("_1=od('a')+od('b');", DRONE, TELLO) == pytest.approx(
         2 * TELLO.execution_s("object_distance", ["a"])
     )
 
@@ -110,16 +110,18 @@ def test_a_condition_takes_what_the_robot_asks_in_any_case() -> None:
 )
 def test_prose_takes_its_reading_time(name: str, profile: str) -> None:
     text = "One two three four five six seven eight nine ten. "
-    assert segment_execution_s(text, find_skill_set(name), load_profile(profile)) == pytest.approx(2.0)
+    assert plan_segment_execution_s(text, find_skill_set(name), load_robot_profile(profile)) == pytest.approx(
+        2.0
+    )
 
 
 def test_what_cannot_be_told_is_an_error() -> None:
     with pytest.raises(InvalidInput, match="unknown skill 'move_forward'"):
-        segment_execution_s("mf(50);", DRONE, load_profile("indy7"))
+        plan_segment_execution_s("mf(50);", DRONE, load_robot_profile("indy7"))
     with pytest.raises(InvalidInput):
-        segment_execution_s("mf(", DRONE, TELLO)
+        plan_segment_execution_s("mf(", DRONE, TELLO)
     with pytest.raises(InvalidInput, match="prose has no calls"):
-        segment_execution_s([], find_skill_set("chat"), load_profile("chat-reader"))
+        plan_segment_execution_s([], find_skill_set("chat"), load_robot_profile("chat-reader"))
 
 
 def words(text: str) -> list[int]:
@@ -152,7 +154,7 @@ def test_the_longest_segments_are_legal(name: str) -> None:
 def test_one_token_may_end_a_call_and_its_loop() -> None:
     """``;}`` is one token of many tokenizers: the second segment has none of its own, and all further rounds."""
     tokens = ["3", "{", "mf(50)", ";}", "tc(90);"]
-    boundaries = TextBoundaries(DRONE, TELLO, tokens.__getitem__, awaits_values=True)
+    boundaries = VllmTextBoundaries(DRONE, TELLO, tokens.__getitem__, awaits_values=True)
     closed = [boundaries.feed(number) for number in range(len(tokens))]
     assert [[text.text for text in texts] for texts in closed] == [
         [],

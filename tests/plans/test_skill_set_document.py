@@ -42,4 +42,4 @@ def test_the_python_shown_runs(capsys: pytest.CaptureFixture[str]) -> None:
     shown = re.search(r"```python\n(.*?)```", TEXT, re.DOTALL)
     assert shown
     exec(compile(shown[1], "docs/skill-sets.md", "exec"), {})  # noqa: S102 - our own document
-    assert capsys.readouterr().out.startswith("?s('cat')==True{ [Call(skill='scan'")
+    assert capsys.readouterr().out.startswith("?s('cat')==True{ [PlanCall(skill='scan'")

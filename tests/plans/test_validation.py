@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from lrtrace.profiles import load_profile
+from lrtrace.profiles import load_robot_profile
 from lrtrace.robot_profile import ArgumentLimit, RobotProfile
 from timely.core.errors import UnsafeSegment
 from timely.plans.language.parser import SegmentParser
-from timely.plans.language.syntax import Call
+from timely.plans.language.syntax import PlanCall
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
-from timely.plans.units import convert_plan_unit, robot_arguments
+from timely.plans.units import convert_plan_unit, plan_robot_arguments
 from timely.plans.validation import check_plan_segment
 
 DRONE = find_skill_set("drone")
-TELLO = load_profile("tello")
+TELLO = load_robot_profile("tello")
 
 
 def narrowed(**changes: object) -> RobotProfile:
@@ -31,13 +31,13 @@ def narrowed(**changes: object) -> RobotProfile:
 def test_good_segments_give_their_calls() -> None:
     parser = SegmentParser(DRONE)
     assert check_plan_segment("?s('cat')==True{", DRONE, TELLO, parser_state=parser) == [
-        Call("scan", ("cat",))
+        PlanCall("scan", ("cat",))
     ]
     assert check_plan_segment("g('chair[0.6]')}", DRONE, TELLO, parser_state=parser) == [
-        Call("goto", ("chair[0.6]",))
+        PlanCall("goto", ("chair[0.6]",))
     ]
     assert parser.depth == 0
-    assert check_plan_segment("->True}l('No');", DRONE, TELLO) == [Call("log", ("No",))]
+    assert check_plan_segment("->True}l('No');", DRONE, TELLO) == [PlanCall("log", ("No",))]
     assert check_plan_segment("_1=sa('Any food?');", DRONE, TELLO, parser_state=parser)
     assert check_plan_segment("?_1!=False{g(_1)}", DRONE, TELLO, parser_state=parser)
 
@@ -148,7 +148,7 @@ def test_choices_and_patterns_of_the_skill_set() -> None:
             ],
         }
     )
-    arm = load_profile("indy7")
+    arm = load_robot_profile("indy7")
     assert check_plan_segment("say('hi');move_to('shelf 4');", skill_set, arm)
     with pytest.raises(UnsafeSegment, match="must be one of hi, bye"):
         check_plan_segment("say('ho');", skill_set, arm)
@@ -164,7 +164,7 @@ def test_speech_in_scripts_that_join_their_letters_passes(word: str) -> None:
 
 
 def test_prose_is_only_looked_at_for_characters_that_are_not_seen() -> None:
-    chat, reader = find_skill_set("chat"), load_profile("chat-reader")
+    chat, reader = find_skill_set("chat"), load_robot_profile("chat-reader")
     assert check_plan_segment("It's fine; really {so}.\n", chat, reader) == []
     with pytest.raises(UnsafeSegment, match="U\\+0007"):
         check_plan_segment("ring\a", chat, reader)
@@ -173,7 +173,7 @@ def test_prose_is_only_looked_at_for_characters_that_are_not_seen() -> None:
 
 
 def test_the_limits_of_a_profile_hold_for_prose() -> None:
-    chat, reader = find_skill_set("chat"), load_profile("chat-reader")
+    chat, reader = find_skill_set("chat"), load_robot_profile("chat-reader")
     entry = reader.skills["sentence"]
     short = entry.model_copy(update={"args": {"text": ArgumentLimit(max_chars=9)}})
     with pytest.raises(UnsafeSegment, match="at most 9 characters, got 11"):
@@ -186,7 +186,7 @@ def test_the_limits_of_a_profile_hold_for_prose() -> None:
 @given(st.integers(-(10**6), 10**6))
 def test_nothing_outside_the_limits_passes(distance: int) -> None:
     if 20 <= distance <= 500:
-        assert check_plan_segment(f"mf({distance});", DRONE, TELLO) == [Call("move_forward", (distance,))]
+        assert check_plan_segment(f"mf({distance});", DRONE, TELLO) == [PlanCall("move_forward", (distance,))]
     else:
         with pytest.raises(UnsafeSegment):
             check_plan_segment(f"mf({distance});", DRONE, TELLO)
@@ -202,7 +202,7 @@ def test_any_text_is_released_or_refused_with_the_one_error(text: str) -> None:
 def test_a_robot_takes_its_arguments_in_its_own_order_and_units() -> None:
     skills, robot = crane()
     (call,) = check_plan_segment("go(0.5,2.0);", skills, robot)
-    assert list(robot_arguments(call, skills.skills[0], robot).items()) == [("up", 200), ("ahead", 50)]
+    assert list(plan_robot_arguments(call, skills.skills[0], robot).items()) == [("up", 200), ("ahead", 50)]
     with pytest.raises(UnsafeSegment, match=r"up of go must be 0 to 300 cm, got 310"):
         check_plan_segment("go(0.5,3.1);", skills, robot)
 

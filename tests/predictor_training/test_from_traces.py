@@ -19,7 +19,7 @@ from timely.disciplines.sagesched.discipline import SageSched
 from timely.predictor_training.from_traces import (
     predictor_history_from_traces,
     predictor_samples_from_traces,
-    train_costs,
+    train_predictor_costs,
 )
 
 needs_sklearn = pytest.mark.skipif(find_spec("sklearn") is None, reason="needs the extra 'predict'")
@@ -55,7 +55,7 @@ def test_an_application_is_one_sample(trace: Path) -> None:
 @needs_sklearn
 def test_costs_from_a_trace_serve_justitia(trace: Path, tmp_path: Path) -> None:
     target = tmp_path / "costs.npz"
-    report, too_few = train_costs([trace], target)
+    report, too_few = train_predictor_costs([trace], target)
     assert {row.kind for row in report} & {"EV", "FV", "CC", "ALFWI", "KBQAV", "PE", "SC"}
     assert "MRS" in too_few, "one or two of them are not enough"
     made = registry.create_discipline(f"justitia={target}")

@@ -10,7 +10,7 @@ import pytest
 from lrtrace.errors import BadInput
 from timely.cli.main import run_timely_command
 from timely.core.errors import InvalidInput
-from timely.disciplines.predictors.request_annotator import Predictors
+from timely.disciplines.predictors.request_annotator import PredictorFiles
 from timely.predictor_training import labelled_texts
 
 WORDS = ("bleeding", "choking", "broken", "tired", "curious")
@@ -113,7 +113,7 @@ def test_the_command_line_trains_judges_and_the_server_reads_it(tmp_path: Path, 
     assert run_timely_command(["predictor", "evaluate", str(urgency), str(texts), "--json", str(result)]) == 0
     assert json.loads(result.read_text())["judged"]["right"] == 1.0
     assert run_timely_command(["predictor", "evaluate", str(lengths), str(tokens)]) == 0
-    served = Predictors.read([str(urgency), str(lengths)])
+    served = PredictorFiles.read([str(urgency), str(lengths)])
     assert served.urgency is not None
     assert served.lengths is not None
     assert served.urgency.predict(["choking pilot"])[0].level == 1

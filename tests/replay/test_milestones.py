@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from sim_cases import Recording
 
-from lrtrace.job import Job
+from lrtrace.job import TraceJob
 from timely.core.errors import InvalidInput
 from timely.engines.replay_types import PLAIN_MAX_TOKENS, ReplayOptions
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
-from timely.replay.explain import explain_job, explanation_text
+from timely.replay.explain import explain_replay_job, replay_explanation_text
 from timely.replay.results import Result
 from timely.replay.run import replay_through_engine
 from timely.replay.trace import replay_task_from_job
@@ -20,15 +20,15 @@ from timely.replay.trace import replay_task_from_job
 NETWORK_S = 0.25
 
 
-def chat(tokens: int = 40, **fields: Any) -> Job:
+def chat(tokens: int = 40, **fields: Any) -> TraceJob:
     tuf = {"ert_s": 0.3, "alpha": -1.0, "beta": 1.0, **fields.pop("tuf", {})}
     plan = [{"text": "", "tokens": tokens}]
-    return Job.from_dict(
+    return TraceJob.from_dict(
         {"job": 0, "arrival_s": 0.0, "prompt_tokens": 20, "plan": plan, "tuf": tuf, **fields}
     )
 
 
-def replay(job: Job, mode: Any = "segmented") -> Result:
+def replay(job: TraceJob, mode: Any = "segmented") -> Result:
     task = replay_task_from_job(job, NETWORK_S)
     result = replay_through_engine([task], ReplayOptions(profile="unit", mode=mode))
     entry: Result = result["jobs"][0]
@@ -67,7 +67,7 @@ def test_a_chat_without_a_token_counts_with_its_age() -> None:
 def test_a_chat_that_is_cut_off_behind_its_first_token_is_explained() -> None:
     task = replay_task_from_job(chat(tuf={"milestone": "first_token"}))
     result = replay_through_engine([task], ReplayOptions(profile="unit", until_s=0.1))
-    text = explanation_text(explain_job(result, "0"))
+    text = replay_explanation_text(explain_replay_job(result, "0"))
     assert "response 0.010 s (in time)" in text
     assert "in all" not in text
 

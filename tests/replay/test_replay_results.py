@@ -18,14 +18,14 @@ from timely.cli.main import run_timely_command as timely
 from timely.core.errors import InvalidInput, UnknownName, Unsupported
 from timely.core.files import core_write_file
 from timely.engines.replay_types import ReplayOptions
-from timely.replay.explain import explain_job, explanation_text
+from timely.replay.explain import explain_replay_job, replay_explanation_text
 from timely.replay.perfetto import replay_perfetto_text
-from timely.replay.report import _ecdf, _natural, html_replay_report
-from timely.replay.result_file import read_result, result_text
-from timely.replay.results import replay_latency_distribution, result_hash
+from timely.replay.report import _report_ecdf, _report_name_key, html_replay_report
+from timely.replay.result_file import read_replay_result, replay_result_text
+from timely.replay.results import replay_latency_distribution, replay_result_hash
 from timely.replay.run import load_replay_backend, replay_through_engine
-from timely.replay.svg import MAX_POINTS, Line, _drawn_points, replay_svg_chart, replay_svg_ticks
-from timely.replay.trace import Tasks
+from timely.replay.svg import MAX_POINTS, Line, _replay_svg_points, replay_svg_chart, replay_svg_ticks
+from timely.replay.trace import ReplayTasks
 
 HEADER = {"lrtrace": 1, "name": "tiny", "seed": 7, "network_s": 0.008}
 
@@ -56,7 +56,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def result_of(trace: Path, **options: object) -> dict[str, Any]:
-    tasks = Tasks(trace)
+    tasks = ReplayTasks(trace)
     return replay_through_engine(tasks, ReplayOptions(**options), trace=tasks.name)  # type: ignore[arg-type]
 
 
@@ -128,7 +128,7 @@ def test_distribution_interpolates_and_leaves_out_what_never_happened() -> None:
 
 def test_same_seed_same_result(trace: Path) -> None:
     def digest(**options: object) -> str:
-        return result_hash(result_of(trace, estimate_noise=0.4, **options))
+        return replay_result_hash(result_of(trace, estimate_noise=0.4, **options))
 
     assert digest(seed=1) == digest(seed=1)
     assert digest(seed=1) != digest(seed=2)
@@ -139,9 +139,11 @@ def test_same_seed_same_result_in_every_process(trace: Path) -> None:
     digests = set()
     for hash_seed in ("0", "1", "random"):
         code = (
-            "from timely.replay.trace import Tasks; from timely.replay.run import replay_through_engine as replay;"
-            "from timely.replay.results import result_hash; from timely.engines.replay_types import ReplayOptions;"
-            f"print(result_hash(replay(Tasks({str(trace)!r}), ReplayOptions(estimate_noise=0.4, seed=3))))"
+            "from timely.replay.trace import ReplayTasks;"
+            "from timely.replay.run import replay_through_engine as replay;"
+            "from timely.replay.results import replay_result_hash;"
+            "from timely.engines.replay_types import ReplayOptions;"
+            f"print(replay_result_hash(replay(Tasks({str(trace)!r}), ReplayOptions(estimate_noise=0.4, seed=3))))"
         )
         done = subprocess.run(
             [sys.executable, "-c", code],
@@ -156,7 +158,7 @@ def test_unsorted_traces_are_replayed_in_order(tmp_path: Path, trace: Path) -> N
     lines = trace.read_text().splitlines()
     shuffled = tmp_path / "shuffled.lrtrace.jsonl"
     shuffled.write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
-    arrivals = [task.arrival_s for task in Tasks(shuffled)]
+    arrivals = [task.arrival_s for task in ReplayTasks(shuffled)]
     assert arrivals == sorted(arrivals)
 
 
@@ -166,8 +168,8 @@ def test_unsorted_traces_are_replayed_in_order(tmp_path: Path, trace: Path) -> N
 def test_result_file_round_trip_is_atomic_and_a_line_a_job(tmp_path: Path, trace: Path) -> None:
     result = result_of(trace)
     path = tmp_path / "r.json"
-    core_write_file(path, result_text(result))
-    assert json.loads(json.dumps(read_result(path))) == json.loads(json.dumps(result))
+    core_write_file(path, replay_result_text(result))
+    assert json.loads(json.dumps(read_replay_result(path))) == json.loads(json.dumps(result))
     assert sum(line.startswith('  {"job"') for line in path.read_text().splitlines()) == 16
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
     with pytest.raises(InvalidInput, match="cannot write"):
@@ -179,7 +181,7 @@ def test_what_is_no_result_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "r.json"
     path.write_text(content)
     with pytest.raises(InvalidInput, match=re.escape(str(path))):
-        read_result(path)
+        read_replay_result(path)
 
 
 def test_report_is_self_contained_and_escapes(trace: Path) -> None:
@@ -231,7 +233,7 @@ def test_a_long_line_keeps_its_peaks() -> None:
     queue = [0.0] * 10_000
     queue[4321], queue[8766] = 7.0, -3.0
     line = Line("waiting", "urgent", [float(place) for place in range(len(queue))], queue)
-    points = _drawn_points(line)
+    points = _replay_svg_points(line)
     assert {(0.0, 0.0), (4321.0, 7.0), (8766.0, -3.0), (9999.0, 0.0)} <= set(points)
     assert points == sorted(points)
     assert len(points) <= MAX_POINTS + 2
@@ -239,7 +241,7 @@ def test_a_long_line_keeps_its_peaks() -> None:
 
 def test_robots_are_in_the_order_of_their_numbers() -> None:
     names = ["drone-10", "arm", "drone-2", "drone-010", f"drone-{'9' * 5000}", "drone-"]
-    assert sorted(names, key=_natural) == [
+    assert sorted(names, key=_report_name_key) == [
         "arm", "drone-", "drone-2", "drone-010", "drone-10", f"drone-{'9' * 5000}"
     ]  # fmt: skip
 
@@ -251,7 +253,7 @@ def test_explanation_accounts_for_every_wait(trace: Path) -> None:
     result = json.loads(json.dumps(result_of(trace, discipline="pud", max_batch=2)))
     queued = 0.0
     for entry in result["jobs"]:
-        explanation = explain_job(result, str(entry["job"]))
+        explanation = explain_replay_job(result, str(entry["job"]))
         assert explanation.journal
         waits = sum(wait.end_s - wait.begin_s for wait in explanation.waits)
         assert waits == pytest.approx(entry["waiting_time_s"], abs=1e-5)
@@ -262,7 +264,9 @@ def test_explanation_accounts_for_every_wait(trace: Path) -> None:
             if wait.queued_steps:
                 assert wait.instead
     assert queued > 0.05
-    words = "".join(explanation_text(explain_job(result, str(entry["job"]))) for entry in result["jobs"])
+    words = "".join(
+        replay_explanation_text(explain_replay_job(result, str(entry["job"]))) for entry in result["jobs"]
+    )
     assert "served meanwhile" in words
     assert "chosen, with keys" in words
     assert " 1 step" in words
@@ -271,12 +275,12 @@ def test_explanation_accounts_for_every_wait(trace: Path) -> None:
 
 def test_explanation_without_a_journal_says_so(trace: Path) -> None:
     result = result_of(trace, journal=False)
-    assert "no journal" in explanation_text(explain_job(result, "0"))
+    assert "no journal" in replay_explanation_text(explain_replay_job(result, "0"))
 
 
 def test_explaining_a_stranger_lists_the_known(trace: Path) -> None:
     with pytest.raises(UnknownName, match="known: 0, 1"):
-        explain_job(result_of(trace), "99")
+        explain_replay_job(result_of(trace), "99")
 
 
 @pytest.mark.parametrize(
@@ -381,8 +385,8 @@ def test_whether_a_segment_blocks_is_true_or_false(trace: Path, capsys: pytest.C
 
 def test_a_task_without_a_response_counts_in_the_curves_of_the_report() -> None:
     """The curve ended at 1, as if each task had been served."""
-    assert _ecdf([3.0, None, 1.0, None]) == ([1.0, 3.0], [0.25, 0.5])
-    assert _ecdf([None]) == ([], [])
+    assert _report_ecdf([3.0, None, 1.0, None]) == ([1.0, 3.0], [0.25, 0.5])
+    assert _report_ecdf([None]) == ([], [])
 
 
 def test_a_broken_trace_line_says_file_line_and_reason(

@@ -17,11 +17,11 @@ MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 collect_ignore_glob = ["*"] if MISSING else []
 
 if not MISSING:
-    from timely_ros_bench.faults.dds_cut import dds_udp_only
+    from timely_ros_bench.faults.dds_cut import fault_bench_dds_udp_only
 
     # Before any context is made: everything stays on this machine, and goes by UDP.
     # Over Fast DDS's shared memory an action is sometimes not discovered: in 1 of 544 tests, alone.
-    os.environ.update(dds_udp_only())
+    os.environ.update(fault_bench_dds_udp_only())
 
 FIRST_DOMAIN, DOMAINS = 102, 98
 """Domains above 101 use ports that Linux also hands out to clients; loopback only, so a clash is unlikely.

@@ -187,7 +187,7 @@ def test_every_parameter_of_the_shipped_file_is_one_of_the_bridge() -> None:
     declared: set[str] = set()
     declare_bridge_parameters(SimpleNamespace(declare_parameter=lambda name, *_: declared.add(name)))
     assert len(declared) > 15
-    assert set(shipped) <= declared | {"autostart", cpu_latency.PARAMETER}  # ManagedNode's
+    assert set(shipped) <= declared | {"autostart", cpu_latency.PARAMETER}  # ManagedRosNode's
 
 
 @pytest.mark.process

@@ -13,7 +13,7 @@ from timely.core.job import JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.engines.step_time.learned import FixedSpeed
 from timely.routing import routers
-from timely.routing.forecast import EngineLoad, forecast
+from timely.routing.forecast import RoutingEngineLoad, forecast_routing
 from timely.routing.routers import ROUTERS, create_router
 
 SPEED = FixedSpeed(0.02, 0.001, 0.0005)
@@ -28,21 +28,21 @@ def job(name: str, utility: TimeUtility = NORMAL, prompt_tokens: int = 100, agen
 
 def load(
     *jobs: JobSpec, speed: FixedSpeed = SPEED, cached_tokens: int = 0, free_blocks: int = 1000
-) -> EngineLoad:
+) -> RoutingEngineLoad:
     """An engine with these jobs."""
     table = JobTable()
     for spec in jobs:
         table.add(spec)
-    return EngineLoad(table, speed, cached_tokens, free_blocks, 1000, 16, 64)
+    return RoutingEngineLoad(table, speed, cached_tokens, free_blocks, 1000, 16, 64)
 
 
 def test_an_idle_engine_takes_the_time_of_the_prompt_and_the_segment() -> None:
-    expected = forecast(job("new"), load(), 0.0)
+    expected = forecast_routing(job("new"), load(), 0.0)
     assert expected.response_s == pytest.approx(100 * 0.0005 + 5 * 0.021)
     assert expected.harm == 0.0
 
 
-def decoding(*jobs: JobSpec, **options: Any) -> EngineLoad:
+def decoding(*jobs: JobSpec, **options: Any) -> RoutingEngineLoad:
     """An engine that computes the second segments of these jobs, which are due at 0."""
     engine = load(*jobs, **options)
     assert isinstance(engine.table, JobTable)
@@ -52,19 +52,19 @@ def decoding(*jobs: JobSpec, **options: Any) -> EngineLoad:
 
 def test_a_newcomer_waits_for_half_a_step_and_for_the_network() -> None:
     task = replace(job("new"), hints=RequestHints(utility=NORMAL, network_s=0.3))
-    expected = forecast(task, decoding(job("old")), 0.0)
+    expected = forecast_routing(task, decoding(job("old")), 0.0)
     assert expected.response_s == pytest.approx(0.5 * 0.022 + 100 * 0.0005 + 5 * 0.022 + 0.3)
 
 
 def test_a_step_has_no_more_sequences_than_a_batch() -> None:
     engine = replace(decoding(*(job(f"old {number}") for number in range(9))), max_batch=2)
-    assert forecast(job("new"), engine, 0.0).response_s == pytest.approx(5.5 * 0.022 + 100 * 0.0005)
+    assert forecast_routing(job("new"), engine, 0.0).response_s == pytest.approx(5.5 * 0.022 + 100 * 0.0005)
 
 
 @pytest.mark.parametrize(("free_blocks", "evicted_tokens"), [(7, 0), (3, 4 * 16), (0, 7 * 16)])
 def test_memory_that_others_hold_is_computed_again(free_blocks: int, evicted_tokens: int) -> None:
     """Prompt and segment take 105 tokens, 7 blocks."""
-    expected = forecast(job("new"), load(free_blocks=free_blocks), 0.0)
+    expected = forecast_routing(job("new"), load(free_blocks=free_blocks), 0.0)
     assert expected.response_s == pytest.approx((100 + evicted_tokens) * 0.0005 + 5 * 0.021)
 
 
@@ -75,14 +75,16 @@ def test_a_prompt_delays_what_decodes_and_the_segment_shares_its_steps(slack_s: 
     engine = decoding(old)
     assert isinstance(engine.table, JobTable)
     engine.table.due_s[:] = 5 * 0.021 + 0.2 + slack_s
-    assert forecast(job("new"), engine, 0.0).harm == pytest.approx(share * 2.0 * (100 * 0.0005 + 5 * 0.001))
+    assert forecast_routing(job("new"), engine, 0.0).harm == pytest.approx(
+        share * 2.0 * (100 * 0.0005 + 5 * 0.001)
+    )
 
 
 def test_an_urgent_task_precedes_the_prompts_of_normal_ones_and_harms_them() -> None:
     busy = load(*(job(f"old {number}", prompt_tokens=1000) for number in range(4)))
     urgent, normal = (
-        forecast(job("new", URGENT), busy, 0.0),
-        forecast(job("new", prompt_tokens=1100), busy, 0.0),
+        forecast_routing(job("new", URGENT), busy, 0.0),
+        forecast_routing(job("new", prompt_tokens=1100), busy, 0.0),
     )
     assert urgent.response_s < 0.3
     assert normal.response_s > 2.0
@@ -93,23 +95,23 @@ def test_chats_count_a_tenth_of_a_robots_task() -> None:
     robots = [job(f"old {number}") for number in range(8)]
     chats = [replace(spec, plain=True, segmented=False) for spec in robots]
     among_robots, among_chats = (
-        forecast(job("new", URGENT), load(*others), 0.0) for others in (robots, chats)
+        forecast_routing(job("new", URGENT), load(*others), 0.0) for others in (robots, chats)
     )
     assert among_chats.harm == pytest.approx(0.1 * among_robots.harm)
     own = replace(chats[0], hints=RequestHints(utility=TimeUtility(0.5, -2.0, 1.0)))
-    assert forecast(own, load(), 0.0).loss > 5.0 * forecast(chats[0], load(), 0.0).loss
+    assert forecast_routing(own, load(), 0.0).loss > 5.0 * forecast_routing(chats[0], load(), 0.0).loss
 
 
 def test_parked_jobs_are_idle_until_they_resume() -> None:
     parked = load(*(job(f"old {number}") for number in range(8)))
-    busy = forecast(job("new"), parked, 0.0)
+    busy = forecast_routing(job("new"), parked, 0.0)
     parked.table.resume_s[:] = 5.0
-    idle, later = forecast(job("new"), load(), 0.0), forecast(job("new"), parked, 0.0)
+    idle, later = forecast_routing(job("new"), load(), 0.0), forecast_routing(job("new"), parked, 0.0)
     assert idle.response_s == later.response_s < busy.response_s
     assert idle.loss < later.loss < busy.loss
     assert later.harm == 0.0
     parked.table.resume_s[:] = 50.0
-    assert idle.loss < forecast(job("new"), parked, 0.0).loss < later.loss
+    assert idle.loss < forecast_routing(job("new"), parked, 0.0).loss < later.loss
 
 
 def test_least_loss_prefers_the_fast_engine_and_leaves_it_when_it_is_full() -> None:

@@ -28,13 +28,13 @@ from timely.client import AsyncTimelyClient, TimelyClient
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.scripted import ScriptedEngine
 from timely.server.http import connections
-from timely.server.http.body_limit import SMALL_BODY_BYTES, BodyLimit
-from timely.server.http.connections import BoundedProtocol, ConnectionPlaces
-from timely.server.http.unread import UnreadTime
-from timely.server.listener import TlsFiles, tls_files
+from timely.server.http.body_limit import SMALL_BODY_BYTES, HttpBodyLimit
+from timely.server.http.connections import BoundedHttpProtocol, HttpConnectionPlaces
+from timely.server.http.unread import HttpUnreadTime
+from timely.server.listener import ServerTlsFiles, server_tls_files
 from timely.server.run import serve_engine
 from timely.server.settings import ServerSettings
-from timely.server.telemetry.repeat_limit import REPEATS, RepeatLimit
+from timely.server.telemetry.repeat_limit import REPEATS, LogRepeatLimit
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -146,7 +146,7 @@ def test_a_flood_of_what_is_no_http_leaves_few_lines_in_the_log(caplog: pytest.L
 
 
 def test_a_message_that_is_logged_again_says_how_many_were_left_out() -> None:
-    limit = RepeatLimit()
+    limit = LogRepeatLimit()
     record = logging.makeLogRecord({"msg": "no HTTP from %s", "args": ("here",), "created": 1000.0})
     assert [limit.filter(record) for _ in range(REPEATS + 2)] == [True] * REPEATS + [False] * 2
     other = logging.makeLogRecord({"msg": "another", "created": 1000.0})
@@ -169,21 +169,21 @@ def test_a_client_that_does_not_read_its_responses_loses_its_connection() -> Non
 
 
 def test_a_client_that_reads_a_little_now_and_then_has_a_limit_too() -> None:
-    unread = UnreadTime(30.0)
+    unread = HttpUnreadTime(30.0)
     unread.begin(0.0, 1_000)
     assert not unread.is_over(30.0, 900)
     unread.end(40.0)
     unread.begin(50.0, 5_000)
     looks = [unread.is_over(50.0 + 30.0 * look, 5_000 - look) for look in range(1, 10)]
     assert looks == [False] * 8 + [True], "after 300 s of waits"
-    idle = UnreadTime(30.0)
+    idle = HttpUnreadTime(30.0)
     idle.begin(0.0, 1_000)
     assert idle.is_over(30.0, 1_000)
 
 
 def test_waits_of_a_long_life_do_not_add_up() -> None:
     """An event stream of days meets a full buffer now and then."""
-    unread = UnreadTime(30.0)
+    unread = HttpUnreadTime(30.0)
     for hour in range(100):
         unread.begin(3600.0 * hour, 1_000)
         assert not unread.is_over(3600.0 * hour + 20.0, 900)
@@ -353,7 +353,7 @@ async def test_a_body_counts_until_its_response_begins() -> None:
         await goes_on.wait()
         await Response()(scope, receive, send)
 
-    limit = BodyLimit(works, ServerSettings(max_buffered_bytes=10))
+    limit = HttpBodyLimit(works, ServerSettings(max_buffered_bytes=10))
     async with (
         asyncio.timeout(WAIT_S),
         httpx.AsyncClient(transport=httpx.ASGITransport(limit), base_url="http://x") as http,
@@ -411,9 +411,9 @@ def openssl(*arguments: str | Path) -> None:
 NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
-def certificate(folder: Path, name: str = "cert", host: str = "localhost") -> TlsFiles:
+def certificate(folder: Path, name: str = "cert", host: str = "localhost") -> ServerTlsFiles:
     """A certificate signed by itself, and its key."""
-    files = TlsFiles(folder / f"{name}.pem", folder / f"{name}.key")
+    files = ServerTlsFiles(folder / f"{name}.pem", folder / f"{name}.key")
     openssl(
         "req", "-x509", *NEW_KEY, "-days", "2", "-subj", f"/CN={host}",
         "-addext", f"subjectAltName=DNS:{host},IP:127.0.0.1", "-keyout", files.key, "-out", files.certificate,
@@ -421,9 +421,9 @@ def certificate(folder: Path, name: str = "cert", host: str = "localhost") -> Tl
     return files
 
 
-def signed(folder: Path, name: str, authority: TlsFiles) -> TlsFiles:
+def signed(folder: Path, name: str, authority: ServerTlsFiles) -> ServerTlsFiles:
     """A client's certificate, signed by an authority."""
-    files, request = TlsFiles(folder / f"{name}.pem", folder / f"{name}.key"), folder / f"{name}.csr"
+    files, request = ServerTlsFiles(folder / f"{name}.pem", folder / f"{name}.key"), folder / f"{name}.csr"
     openssl("req", *NEW_KEY, "-subj", f"/CN={name}", "-keyout", files.key, "-out", request)
     openssl(
         "x509", "-req", "-in", request, "-CA", authority.certificate, "-CAkey", authority.key, "-CAcreateserial",
@@ -433,7 +433,7 @@ def signed(folder: Path, name: str, authority: TlsFiles) -> TlsFiles:
 
 
 @asynccontextmanager
-async def serving_tls(files: TlsFiles, **limits: Any) -> AsyncIterator[str]:
+async def serving_tls(files: ServerTlsFiles, **limits: Any) -> AsyncIterator[str]:
     """The URL of a server with these files and settings."""
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
@@ -538,13 +538,13 @@ LARGE = 32 * 1024 * 1024
 
 @asynccontextmanager
 async def serving_large_responses(
-    files: TlsFiles | None, **limits: Any
+    files: ServerTlsFiles | None, **limits: Any
 ) -> AsyncIterator[tuple[int, set[Any]]]:
     """Port and open connections of a server that answers with ``LARGE`` bytes, over TLS if it has files."""
     settings = ServerSettings(**limits)
     config = uvicorn.Config(
         Response(bytes(LARGE)),
-        http=partial(BoundedProtocol, ConnectionPlaces(settings)),  # type: ignore[arg-type]
+        http=partial(BoundedHttpProtocol, HttpConnectionPlaces(settings)),  # type: ignore[arg-type]
         timeout_keep_alive=2 * round(WAIT_S),
     )
     config.load()
@@ -552,7 +552,7 @@ async def serving_large_responses(
     if files is not None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(files.certificate, files.key)
-        protocol = partial(connections.TlsProtocol, protocol, context)  # type: ignore[assignment]
+        protocol = partial(connections.HttpTlsProtocol, protocol, context)  # type: ignore[assignment]
     server = await asyncio.get_running_loop().create_server(
         lambda: protocol(config=config, server_state=state, app_state={}),  # type: ignore[call-arg]
         "127.0.0.1",
@@ -598,10 +598,10 @@ async def test_a_large_response_over_tls_is_not_cut_at_its_end(
 async def test_with_an_authority_of_the_clients_each_must_show_its_certificate(tmp_path: Path) -> None:
     authority, other = certificate(tmp_path, "authority", "ca"), certificate(tmp_path, "other", "other-ca")
     own = certificate(tmp_path)
-    files = tls_files(own.certificate, own.key, authority.certificate)
+    files = server_tls_files(own.certificate, own.key, authority.certificate)
     assert files is not None
 
-    def health(client: TlsFiles | None) -> str:
+    def health(client: ServerTlsFiles | None) -> str:
         trusting = ssl.create_default_context(cafile=own.certificate)
         if client is not None:
             trusting.load_cert_chain(client.certificate, client.key)
@@ -623,7 +623,7 @@ async def test_clients_show_the_certificate_of_their_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority, own = certificate(tmp_path, "authority", "ca"), certificate(tmp_path)
-    files = tls_files(own.certificate, own.key, authority.certificate)
+    files = server_tls_files(own.certificate, own.key, authority.certificate)
     assert files is not None
     client = signed(tmp_path, "robot-1", authority)
     monkeypatch.setenv("SSL_CERT_FILE", str(own.certificate))
@@ -646,13 +646,13 @@ async def test_clients_show_the_certificate_of_their_environment(
 
 
 def test_unusable_files_for_tls_are_named(tmp_path: Path) -> None:
-    assert tls_files(None, None, None) is None
+    assert server_tls_files(None, None, None) is None
     with pytest.raises(InvalidInput, match="needs a certificate and a key"):
-        tls_files(tmp_path / "cert.pem", None, None)
+        server_tls_files(tmp_path / "cert.pem", None, None)
     with pytest.raises(InvalidInput, match="unusable"):
-        tls_files(tmp_path / "cert.pem", tmp_path / "key.pem", None)
+        server_tls_files(tmp_path / "cert.pem", tmp_path / "key.pem", None)
 
 
 def test_the_limits_hold_with_one_parser_whatever_else_is_installed() -> None:
     """Uvicorn's own choice depends on other packages, and its parser in Python refuses long headers otherwise."""
-    assert issubclass(BoundedProtocol, HttpToolsProtocol)
+    assert issubclass(BoundedHttpProtocol, HttpToolsProtocol)

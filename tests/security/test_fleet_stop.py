@@ -19,7 +19,7 @@ from timely.client import StopOrder, TimelyClient
 from timely.core.errors import Conflict, NotAllowed
 from timely.engines.scripted import ScriptedEngine
 from timely.server.tasks import fleet_stop, robot_roster, stop_file, stop_followers, stop_service
-from timely.server.tasks.stop_file import SavedStop, StopFile
+from timely.server.tasks.stop_file import SavedServerStop, ServerStopFile
 
 
 def client(served: Fleet, **options: Any) -> TimelyClient:
@@ -269,7 +269,7 @@ def test_a_bridge_gets_the_stop_however_many_streams_others_open(
 def test_streams_of_one_principal_do_not_displace_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stop_followers, "MAX_PRINCIPAL_STREAMS", 3)
     monkeypatch.setattr(stop_followers, "MAX_STREAMS", 4)
-    followers = stop_followers.StopFollowers()
+    followers = stop_followers.ServerStopFollowers()
     first = followers.add("drones", ["drone-1"])
     flood = [followers.add("arms", [f"arm-{number}"]) for number in range(4)]
     assert ([follower.displaced for follower in flood], len(followers)) == ([True, False, False, False], 4)
@@ -558,13 +558,13 @@ def test_a_stop_is_not_called_saved_before_it_is(tmp_path: Path, monkeypatch: py
         timely.stop_fleet(deadline_s=0.0)
         assert timely.reset_stop()["saved"]
         goes_on = threading.Event()
-        write = StopFile.write
+        write = ServerStopFile.write
 
-        def slow(file: StopFile, stop: SavedStop | None) -> bool:
+        def slow(file: ServerStopFile, stop: SavedServerStop | None) -> bool:
             assert goes_on.wait(WAIT_S)
             return write(file, stop)
 
-        monkeypatch.setattr(StopFile, "write", slow)
+        monkeypatch.setattr(ServerStopFile, "write", slow)
         monkeypatch.setattr(stop_service, "ENDING_S", 0.01)
         assert not timely.stop_fleet(deadline_s=0.0)["saved"]
         goes_on.set()
@@ -609,6 +609,6 @@ def test_each_port_has_a_state_folder_and_a_free_port_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(serve.STATE_DIR_VARIABLE, str(tmp_path))
-    assert serve._state_folder(None, 8000) == tmp_path / "server-8000"
-    assert serve._state_folder(None, 0) is None
-    assert serve._state_folder(tmp_path / "own", 0) == tmp_path / "own"
+    assert serve._cli_state_folder(None, 8000) == tmp_path / "server-8000"
+    assert serve._cli_state_folder(None, 0) is None
+    assert serve._cli_state_folder(tmp_path / "own", 0) == tmp_path / "own"

@@ -27,7 +27,7 @@ from timely.server.access.principals import (
     principal_token_digest,
 )
 from timely.server.http.access_control import OPEN_PATHS
-from timely.server.listener import bind_socket
+from timely.server.listener import bind_server_socket
 from timely.server.settings import ServerSettings
 from timely.server.tasks import recorder
 
@@ -90,10 +90,10 @@ def test_a_program_without_a_token_reads_where_it_belongs(
 
 def test_an_address_beyond_loopback_needs_principals_or_insecure() -> None:
     with pytest.raises(InvalidInput, match="insecure"):
-        bind_socket("0.0.0.0", 0, authenticated=False)
-    bind_socket("0.0.0.0", 0, authenticated=True).close()
-    bind_socket("0.0.0.0", 0, authenticated=False, insecure=True).close()
-    bind_socket("127.0.0.1", 0, authenticated=False).close()
+        bind_server_socket("0.0.0.0", 0, authenticated=False)
+    bind_server_socket("0.0.0.0", 0, authenticated=True).close()
+    bind_server_socket("0.0.0.0", 0, authenticated=False, insecure=True).close()
+    bind_server_socket("127.0.0.1", 0, authenticated=False).close()
 
 
 # ------------------------------------------------------------------ roles
@@ -448,7 +448,7 @@ def test_servers_on_two_ports_of_a_host_have_sessions_of_their_own() -> None:
 def test_sessions_of_one_principal_end_none_of_another(tmp_path: Path) -> None:
     path, clock = tmp_path / "principals.yaml", ManualClock(0.0)
     write_principals(path)
-    open_sessions = sessions.Sessions(PrincipalRegistry(path, None, clock), clock)
+    open_sessions = sessions.PrincipalSessions(PrincipalRegistry(path, None, clock), clock)
     cookie = open_sessions.create(TOKENS["ops"])
     own = [open_sessions.create(TOKENS["watcher"]) for _ in range(2 * sessions.MAX_SESSIONS)]
     principal = open_sessions.find(cookie)
@@ -469,7 +469,7 @@ def test_a_key_that_no_client_could_send_is_refused(key: str) -> None:
 
 def test_a_session_ends_after_its_lifetime() -> None:
     clock = ManualClock(100.0)
-    open_sessions = sessions.Sessions(None, clock)
+    open_sessions = sessions.PrincipalSessions(None, clock)
     cookie = open_sessions.create(None)
     clock.advance(sessions.LIFETIME_S - 1.0)
     assert open_sessions.find(cookie) is LOCAL_PAGE
@@ -479,6 +479,6 @@ def test_a_session_ends_after_its_lifetime() -> None:
 
 def test_pages_of_this_machine_do_not_end_each_others_sessions() -> None:
     """They have no token, so they are not counted as those of one principal."""
-    open_sessions = sessions.Sessions(None, ManualClock(100.0))
+    open_sessions = sessions.PrincipalSessions(None, ManualClock(100.0))
     cookies = [open_sessions.create(None) for _ in range(2 * sessions.MAX_TOKEN_SESSIONS)]
     assert all(open_sessions.find(cookie) is LOCAL_PAGE for cookie in cookies)

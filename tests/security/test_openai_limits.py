@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from timely.disciplines.predictors.request_annotator import Predictors
+from timely.disciplines.predictors.request_annotator import PredictorFiles
 from timely.disciplines.predictors.urgency import UrgencyPredictor
 from timely.engines.scripted import ScriptedEngine
 from timely.server.access.principals import PrincipalRegistry
@@ -267,7 +267,7 @@ def test_a_predicted_urgency_obeys_the_role(tmp_path: Path) -> None:
     path = tmp_path / "principals.yaml"
     write_principals(path)
     registry = PrincipalRegistry(path, None, ManualClock(100.0))
-    predictors = Predictors(UrgencyPredictor(Alarmed()))
+    predictors = PredictorFiles(UrgencyPredictor(Alarmed()))
     levels = []
     with (
         fleet(engine={"discipline": "semantic"}, registry=registry, predictors=predictors) as running,

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from timely.core.errors import RateLimited, TooLarge
 from timely.server.access.principals import Principal, PrincipalLimits, PrincipalRegistry
-from timely.server.access.usage import ACTIVE_S, TokenBucket, Usage
+from timely.server.access.usage import ACTIVE_S, PrincipalUsage, TokenBucket
 from timely.server.tasks.task_table import HeldPlace
 
 
@@ -65,7 +65,7 @@ def test_a_client_that_waits_as_long_as_it_was_told_is_served(tmp_path: Path, ra
 
 def test_a_fair_share_is_rounded_up_and_counts_the_active_principals() -> None:
     clock = ManualClock(0.0)
-    usage = Usage(clock)
+    usage = PrincipalUsage(clock)
     for name in ("first", "second", "third"):
         usage.count_request(Principal(name, frozenset(["robot"])), int, 1, lambda: None)
     assert usage.fair_share(8) == 3
@@ -80,7 +80,7 @@ def test_a_principal_without_limits_costs_no_count() -> None:
     def count() -> int:
         raise AssertionError("nothing depends on it")
 
-    usage, principal = Usage(ManualClock(0.0)), Principal("drones", frozenset(["robot"]))
+    usage, principal = PrincipalUsage(ManualClock(0.0)), Principal("drones", frozenset(["robot"]))
     usage.count_request(principal, count, 3, count)
     usage.check_kv(principal, count, 1_000_000, count)
 

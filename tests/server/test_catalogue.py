@@ -10,13 +10,13 @@ from fleet import DRONE, TINY, MemoryCatalogue
 
 from timely.core.errors import InvalidInput, UnknownName
 from timely.plans.robot_profiles import RobotProfile
-from timely.server.catalogue import Catalogue
-from timely.server.tasks.admission import Admission
+from timely.server.catalogue import ServerCatalogue
+from timely.server.tasks.admission import TaskAdmission
 from timely.server.tasks.request import TaskRequest
 
 
 async def test_what_ships_is_found_and_read_once() -> None:
-    catalogue = Catalogue()
+    catalogue = ServerCatalogue()
     assert {"drone", "arm", "chat"} <= set(await catalogue.skill_set_names())
     assert {"tello", "indy7"} <= set(await catalogue.profile_names())
     for name in await catalogue.skill_set_names():
@@ -30,7 +30,7 @@ async def test_what_ships_is_found_and_read_once() -> None:
     "name", ["", "nope", "../drone", "/etc/passwd", "drone.yaml", "skills/drone", "x\0y", "."]
 )
 async def test_what_is_no_name_is_unknown(name: str) -> None:
-    catalogue = Catalogue()
+    catalogue = ServerCatalogue()
     with pytest.raises(UnknownName, match=r"known: .*drone"):
         await catalogue.skill_set(name)
     with pytest.raises(UnknownName, match=r"known: .*tello"):
@@ -41,7 +41,7 @@ async def test_a_broken_profile_says_file_and_line(tmp_path: Path, monkeypatch: 
     (tmp_path / "bad.yaml").write_text("name: bad\nrobot: x\nsource: y\nskills: 3\n")
     monkeypatch.setenv("LRTRACE_PROFILES_PATH", str(tmp_path))
     with pytest.raises(InvalidInput) as caught:
-        await Catalogue().profile("bad")
+        await ServerCatalogue().profile("bad")
     assert caught.value.where == f"{tmp_path}/bad.yaml:4"
 
 
@@ -57,7 +57,7 @@ async def test_a_profile_may_say_that_a_robot_is_at_the_server(
         fields["network_s"] = by_profile
     catalogue = MemoryCatalogue([DRONE], [RobotProfile.model_validate(fields)])
     nothing: Any = None
-    admission = Admission(nothing, catalogue, nothing, nothing)
+    admission = TaskAdmission(nothing, catalogue, nothing, nothing)
     request = TaskRequest.model_validate({"task": "Fly.", "skill_set": "tiny-drone", "network_s": by_request})
     assert DRONE.network_s == 0.008
     assert (await admission.look_up_robot(request)).network_s == expected_s

@@ -19,14 +19,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from lrtrace.importers.event_log import read_event_log
+from lrtrace.importers.event_log import import_event_log
 from timely.core.errors import EngineFailed
 from timely.disciplines.base import Discipline
 from timely.disciplines.registry import create_discipline
 from timely.engines import active_discipline
 from timely.server.problems import PROBLEMS
 from timely.server.tasks.task import Outcome
-from timely.server.telemetry.event_log import EventLog
+from timely.server.telemetry.event_log import TelemetryEventLog
 
 
 def samples(served: Fleet) -> dict[tuple[str, str], float]:
@@ -315,7 +315,7 @@ def test_the_event_log_is_what_lrtrace_reads(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     with fleet(event_log=path) as served:
         ids = [run(served, task, agent=f"drone-{task}") for task in ("short", "long", "forbidden")]
-    recorded = read_event_log(path)
+    recorded = import_event_log(path)
     assert [task.task_id for task in recorded] == ids
     assert [len(task.segments) for task in recorded] == [2, 12, 0]
     assert [task.outcome for task in recorded] == ["complete", "complete", "unsafe_segment"]
@@ -337,7 +337,7 @@ def test_the_document_names_every_route_and_every_code(served: Fleet) -> None:
 def test_an_event_log_goes_on_in_a_new_line_after_a_tear(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text('{"t_s": 1.0, "event": "segm')
-    EventLog(path, ManualClock()).close()
+    TelemetryEventLog(path, ManualClock()).close()
     torn, closed = path.read_text().splitlines()
     assert torn.endswith("segm")
     assert json.loads(closed)["event"] == "closed"
@@ -347,7 +347,7 @@ def test_a_full_disk_leaves_whole_lines_and_the_number_of_lost_ones(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, clock = tmp_path / "events.jsonl", ManualClock()
-    log = EventLog(path, clock)
+    log = TelemetryEventLog(path, clock)
     log.write("first")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     until(lambda: path.stat().st_size > 0)
@@ -371,7 +371,7 @@ def test_a_full_disk_leaves_whole_lines_and_the_number_of_lost_ones(
 
 
 def test_an_event_log_on_a_device_that_takes_nothing_ends_in_order(caplog: pytest.LogCaptureFixture) -> None:
-    log = EventLog(Path("/dev/full"), ManualClock())
+    log = TelemetryEventLog(Path("/dev/full"), ManualClock())
     log.write("refused")
     log.close()
     assert "lines are lost" in caplog.text

@@ -26,7 +26,7 @@ from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.base import EngineEvent, GenerationRequest, SegmentReady
 from timely.engines.scripted import ScriptedEngine
 from timely.server.app import create_app
-from timely.server.listener import bind_socket
+from timely.server.listener import bind_server_socket
 from timely.server.run import serve_engine
 from timely.server.server_thread import ServerThread
 from timely.server.settings import ServerSettings
@@ -193,16 +193,16 @@ def test_an_address_that_is_taken_is_said_before_the_engine_loads() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(InvalidInput, match="cannot listen") as caught:
-            bind_socket("127.0.0.1", port, authenticated=False)
+            bind_server_socket("127.0.0.1", port, authenticated=False)
         assert caught.value.where == f"127.0.0.1:{port}"
     for host, port in (("127.0.0.1", 70_000), ("no.such.host.invalid", 0), ("127.0.0.1", -1)):
         with pytest.raises(InvalidInput):
-            bind_socket(host, port, authenticated=True)
+            bind_server_socket(host, port, authenticated=True)
 
 
 def test_answers_do_not_wait_for_acknowledgements() -> None:
     # asyncio sets TCP_NODELAY only on sockets of this protocol number.
-    with bind_socket("127.0.0.1", 0, authenticated=False) as listener:
+    with bind_server_socket("127.0.0.1", 0, authenticated=False) as listener:
         assert listener.proto == socket.IPPROTO_TCP
 
 

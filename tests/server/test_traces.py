@@ -18,7 +18,7 @@ from manual_clock import ManualClock
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from timely.core.errors import Unsupported
-from timely.server.telemetry.traces import TaskSpan, TaskTraces
+from timely.server.telemetry.traces import TelemetryTaskSpan, TelemetryTraces
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -107,10 +107,10 @@ def test_a_clock_that_is_set_while_the_server_runs_dates_the_next_tasks(
     clock, wall_s = ManualClock(), [1000.0]
     monkeypatch.setattr("timely.server.telemetry.traces.time.time", lambda: wall_s[0])
     with collector() as (url, spans):
-        traces = TaskTraces(url, clock)
+        traces = TelemetryTraces(url, clock)
         wall_s[0] = 2_000_000_000.0
-        inside = TaskSpan("generate", clock.now() - 2.0, clock.now() - 1.0)
-        traces.export(TaskSpan("task", clock.now() - 2.0, clock.now(), children=(inside,)), None)
+        inside = TelemetryTaskSpan("generate", clock.now() - 2.0, clock.now() - 1.0)
+        traces.export(TelemetryTaskSpan("task", clock.now() - 2.0, clock.now(), children=(inside,)), None)
         traces.close()
     times_s = {(span.start_time_unix_nano / 1e9, span.end_time_unix_nano / 1e9) for span in spans}
     assert times_s == {(1_999_999_998.0, 2_000_000_000.0), (1_999_999_998.0, 1_999_999_999.0)}
@@ -119,9 +119,9 @@ def test_a_clock_that_is_set_while_the_server_runs_dates_the_next_tasks(
 def test_each_outage_of_the_collector_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     lines = []
     with collector([400, 400, 200, 400, 400]) as (url, _), caplog.at_level(logging.INFO, "timely"):
-        traces = TaskTraces(url, ManualClock())
+        traces = TelemetryTraces(url, ManualClock())
         for _ in range(5):
-            traces.export(TaskSpan("task", 0.0, 1.0), None)
+            traces.export(TelemetryTaskSpan("task", 0.0, 1.0), None)
             traces.flush()
             lines.append(len(caplog.records))
         traces.close()
@@ -139,4 +139,4 @@ def test_a_wrong_trace_context_in_a_body_is_named() -> None:
 def test_without_the_packages_the_server_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(Unsupported, match=r"timely-serving\[trace\]"):
-        TaskTraces("http://127.0.0.1:1/v1/traces", ManualClock())
+        TelemetryTraces("http://127.0.0.1:1/v1/traces", ManualClock())

@@ -19,7 +19,7 @@ from timely_interfaces.msg import RobotState
 from timely_robots.robot import Robot
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.rclpy_utils import TASKS
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
 from timely_robots.sim.robot import SimRobot
 
@@ -73,7 +73,7 @@ class DriverBench:
         overrides |= {"state_dir": str(folder), "state_period_s": 0.05, **parameters}
         context = isolated_ros_context(domain_id)
         self.driver = DriverNode(self.robot, namespace="robot1", context=context, overrides=overrides)
-        self.spinner = Spinner(context, [self.driver], name="driver").start()
+        self.spinner = RosSpinner(context, [self.driver], name="driver").start()
         self.program = Program(domain_id)
         self.states: list[RobotState] = self.program.listen(RobotState, "/robot1/state", latched=True)
         assert self.transition("configure", "activate") == [TransitionCallbackReturn.SUCCESS] * 2

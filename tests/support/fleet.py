@@ -14,14 +14,14 @@ import httpx
 from manual_clock import ManualClock
 
 from timely.core.errors import UnknownName
-from timely.disciplines.predictors.request_annotator import Predictors
+from timely.disciplines.predictors.request_annotator import PredictorFiles
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.server.access.principals import PrincipalRegistry
 from timely.server.app import create_app
-from timely.server.catalogue import Catalogue
+from timely.server.catalogue import ServerCatalogue
 from timely.server.server_thread import ServerThread
 from timely.server.settings import ServerSettings
 from timely.server.tasks.service import TaskService
@@ -123,7 +123,7 @@ PLANS: dict[str, Script] = {
 }
 
 
-class MemoryCatalogue(Catalogue):
+class MemoryCatalogue(ServerCatalogue):
     """Skill sets and robot profiles of a test."""
 
     def __init__(self, skill_sets: Iterable[SkillSet], profiles: Iterable[RobotProfile]) -> None:
@@ -198,7 +198,7 @@ def fleet(
     plans: dict[str, Script] | None = None,
     *,
     engine: dict[str, Any] | None = None,
-    predictors: Predictors | None = None,
+    predictors: PredictorFiles | None = None,
     registry: PrincipalRegistry | None = None,
     clock: ManualClock | None = None,
     **settings: Any,

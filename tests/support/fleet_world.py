@@ -8,8 +8,8 @@ from typing import Any
 
 from bridge_doubles import FakeSegment, FakeServer
 from ros_harness import Goal, Program, eventually
-from timely_bridge.fleet import Fleet, parse_bridge_fleet
-from timely_bridge.run_fleet import RunningFleet, start_bridge_fleet
+from timely_bridge.fleet import BridgeFleet, parse_bridge_fleet
+from timely_bridge.run_fleet import RunningBridgeFleet, start_bridge_fleet
 from timely_interfaces.action import ExecuteTask
 
 PLAN = (FakeSegment("mf(100);", 2.5), FakeSegment("?s('dog')==True{", 1.5), FakeSegment("g('dog')}", 2.5))
@@ -24,7 +24,7 @@ SCRIPTS = {
 }
 
 
-def a_fleet(robots: int = 2, arms: int = 1, speed: float = 20.0, **bridge: Any) -> Fleet:
+def a_fleet(robots: int = 2, arms: int = 1, speed: float = 20.0, **bridge: Any) -> BridgeFleet:
     parameters = {"speed": speed, "times": "expected", "seed": 1}
     drones = {
         f"drone{index}": {"profile": "sim-drone", "skill_set": "drone", "parameters": parameters}
@@ -40,9 +40,9 @@ def a_fleet(robots: int = 2, arms: int = 1, speed: float = 20.0, **bridge: Any) 
 class World:
     """A fleet, a server and a robot program."""
 
-    def __init__(self, domain_id: int, fleet: Fleet, server: FakeServer, **options: Any) -> None:
+    def __init__(self, domain_id: int, fleet: BridgeFleet, server: FakeServer, **options: Any) -> None:
         self.server = server
-        self.fleet: RunningFleet = start_bridge_fleet(
+        self.fleet: RunningBridgeFleet = start_bridge_fleet(
             fleet, domain_id=domain_id, client_factory=server, **options
         )
         self.program = Program(domain_id)
@@ -59,7 +59,7 @@ class World:
 
 @contextmanager
 def fleet_world(
-    domain_id: int, fleet: Fleet | None = None, server: FakeServer | None = None, **options: Any
+    domain_id: int, fleet: BridgeFleet | None = None, server: FakeServer | None = None, **options: Any
 ) -> Iterator[World]:
     """A world to its end, whatever happens in it."""
     here = World(domain_id, fleet or a_fleet(), server or FakeServer(SCRIPTS, ahead=0), **options)

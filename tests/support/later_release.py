@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from timely.plans.skill_set import Argument, Skill, SkillSet, TextRules
+from timely.plans.skill_set import Skill, SkillArgument, SkillSet, SkillSetTextRules
 
 
-class LaterArgument(Argument):
+class LaterArgument(SkillArgument):
     hint: str = ""
 
 
@@ -14,7 +14,7 @@ class LaterSkill(Skill):
     cooldown_s: float = 0.0
 
 
-class LaterTextRules(TextRules):
+class LaterTextRules(SkillSetTextRules):
     max_chars: int | None = None
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from timely_robots.clock import _VirtualTime
+from timely_robots.clock import _VirtualRobotTime
 
 
-class ManualRobotClock(_VirtualTime):
+class ManualRobotClock(_VirtualRobotTime):
     """Virtual time for tests; only ``advance`` moves it."""
 
     POLL_S = 0.002

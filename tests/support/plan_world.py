@@ -11,8 +11,8 @@ from bridge_doubles import FakeDriver, FakeSegment, FakeServer
 from manual_clock import ManualClock
 from timely_bridge.goals import TaskGoal
 from timely_bridge.outcome import Deadlines, TaskEnd
-from timely_bridge.plan_run import PlanRun, RunContext
-from timely_bridge.robot_lock import RobotLock
+from timely_bridge.plan_run import BridgePlanRun, RunContext
+from timely_bridge.robot_lock import BridgeRobotLock
 from timely_interfaces.msg import SegmentReport
 
 from timely.client import Segment
@@ -31,7 +31,7 @@ class World:
         self.time = ManualClock(100.0)
         self.server = server
         self.driver = FakeDriver(self.time.now, self.time.sleep, **driver)
-        self.lock = RobotLock(policy)
+        self.lock = BridgeRobotLock(policy)
         self.fleet_stopped = False
         self.feedback: list[Segment] = []
         self.begun: list[str] = []
@@ -53,10 +53,10 @@ class World:
             lambda: self.fleet_stopped,
         )
 
-    def plan_changed(self, run: PlanRun, end: TaskEnd | None) -> None:
+    def plan_changed(self, run: BridgePlanRun, end: TaskEnd | None) -> None:
         self.changes.append((run.task_id, run.planned, end))
 
-    def beginning(self, run: PlanRun) -> None:
+    def beginning(self, run: BridgePlanRun) -> None:
         self.begun.append(run.task_id)
 
     async def flush(self) -> None:
@@ -76,9 +76,9 @@ class World:
         deadlines: Deadlines = GENEROUS,
         name: str = "t1",
         scene: str = "",
-    ) -> tuple[PlanRun, asyncio.Task[TaskEnd]]:
+    ) -> tuple[BridgePlanRun, asyncio.Task[TaskEnd]]:
         goal = TaskGoal(task, scene, "drone", "sim-drone", utility, "drone1", None, None)
-        run = PlanRun(name, goal, self.context(deadlines), self)
+        run = BridgePlanRun(name, goal, self.context(deadlines), self)
         return run, asyncio.create_task(run.run())
 
     async def until(self, what: Callable[[], bool], within_s: float = 120.0) -> None:

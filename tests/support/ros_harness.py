@@ -12,9 +12,9 @@ from typing import Any
 import rclpy
 from rclpy.action import ActionClient
 from rclpy.qos import QoSProfile
-from timely_robots.ros.actions import ActionCall, assumed_goal_handle, new_ros_goal_id
+from timely_robots.ros.actions import RosActionCall, assumed_ros_goal_handle, new_ros_goal_id
 from timely_robots.ros.rclpy_utils import LATCHED_QOS
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 LIMIT_S = 20.0
 """Longest wait for anything; a healthy run needs a fraction of a second."""
@@ -57,7 +57,7 @@ class Goal:
         self.sent_s = time.monotonic()
         self.ended_s = 0.0
         self.feedback: list[Any] = []
-        self._call = ActionCall(client, goal, self._on_response, self._on_feedback)
+        self._call = RosActionCall(client, goal, self._on_response, self._on_feedback)
         program.spinner.call(self._call.send)
 
     @property
@@ -73,7 +73,7 @@ class Goal:
         self._ended.set()
 
     def _insist(self) -> None:
-        """The acceptance of the very first goal may get lost in discovery: see ``assumed_goal_handle``."""
+        """The acceptance of the very first goal may get lost in discovery: see ``assumed_ros_goal_handle``."""
         eventually(lambda: self._call.handle is not None or self._call.unanswered)
         if self._call.handle is None:
             self._program.spinner.call(self._call.insist)
@@ -109,7 +109,7 @@ class Program:
     def __init__(self, domain_id: int) -> None:
         self.context = isolated_ros_context(domain_id)
         self.node = rclpy.create_node("program", context=self.context)
-        self.spinner = Spinner(self.context, [self.node], name="program").start()
+        self.spinner = RosSpinner(self.context, [self.node], name="program").start()
         self._clients: dict[str, ActionClient] = {}
 
     def send(self, action: Any, name: str, **fields: Any) -> Goal:
@@ -138,7 +138,7 @@ class Program:
         requests: list[Any] = []
 
         def probe() -> None:
-            request = assumed_goal_handle(client, new_ros_goal_id()).get_result_async()
+            request = assumed_ros_goal_handle(client, new_ros_goal_id()).get_result_async()
             request.add_done_callback(lambda done: None if done.cancelled() else answered.set())
             requests.append(request)
 
@@ -155,7 +155,7 @@ class Program:
         responses: list[Any] = []
 
         def ask() -> None:
-            handle = assumed_goal_handle(client, goal_id)
+            handle = assumed_ros_goal_handle(client, goal_id)
             if cancel:
                 handle.cancel_goal_async()
             handle.get_result_async().add_done_callback(lambda done: responses.append(done.result()))

@@ -22,7 +22,7 @@ from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits, StepPlan
 from timely.disciplines.registry import create_discipline
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import EngineController
 from timely.engines.step_time.learned import FixedSpeed
 
 DRAFTED = 3
@@ -77,7 +77,7 @@ class StepDriver:
     """Runs works under a discipline to the end and holds every plan to the contract.
 
     Args:
-        maintain: call ``Controller.maintain`` between steps, as an engine with time to spare does.
+        maintain: call ``EngineController.maintain`` between steps, as an engine with time to spare does.
         twice: compose every step twice and require the same plan and an untouched table.
         recorded: keep a journal of the decisions.
     """
@@ -95,7 +95,7 @@ class StepDriver:
     ) -> None:
         self.machine = machine or Machine()
         self.journal: list[Mapping[str, Any]] = []
-        self.controller = Controller(
+        self.controller = EngineController(
             create_discipline(name),
             speed=self.machine.speed,
             journal=self.journal.append if recorded else None,

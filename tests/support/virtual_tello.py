@@ -20,18 +20,18 @@ from timely_robots import safety
 from timely_robots.driver_store import DriverStore
 from timely_robots.execution import SegmentExecutor
 from timely_robots.failsafe import FailsafeMonitor
-from timely_robots.lease import Lease
+from timely_robots.lease import DriverLease
 from timely_robots.segments import SegmentOrder, SegmentResult, SilentListener
-from timely_robots.task_watchdog import TaskWatchdog
+from timely_robots.task_watchdog import RobotTaskWatchdog
 from timely_robots.tello import link
 from timely_robots.tello.drone import TelloDrone
 from timely_robots.tello.robot import TelloRobot
 
-from lrtrace.profiles import load_profile
+from lrtrace.profiles import load_robot_profile
 from lrtrace.robot_profile import Failsafe
-from timely.emulators.network import NetworkFaults
+from timely.emulators.network import EmulatedNetworkFaults
 from timely.emulators.tello import STATE_EVERY_S
-from timely.emulators.tello_body import TelloBody
+from timely.emulators.tello_body import EmulatedTelloBody
 from timely.emulators.tello_motions import TelloPhysics
 
 STEP_S = 0.01
@@ -39,7 +39,7 @@ LIMIT_S = 60.0
 """Longest wait for the threads, in real time."""
 
 
-def safety_guard(store: DriverStore, lease: Lease, watchdog: TaskWatchdog) -> safety.SafetyGuard:
+def safety_guard(store: DriverStore, lease: DriverLease, watchdog: RobotTaskWatchdog) -> safety.SafetyGuard:
     """A guard without battery, proximity and failsafe of its own."""
     return safety.SafetyGuard(
         store,
@@ -62,11 +62,11 @@ class VirtualDrone(TelloDrone):
     """
 
     def __init__(
-        self, clock: ManualRobotClock, physics: TelloPhysics, faults: NetworkFaults, seed: int
+        self, clock: ManualRobotClock, physics: TelloPhysics, faults: EmulatedNetworkFaults, seed: int
     ) -> None:
         self._clock, self._faults = clock, faults
         self._rng = random.Random(f"network {seed}")
-        self.body = TelloBody(random.Random(f"body {seed}"), physics, now=clock.now())
+        self.body = EmulatedTelloBody(random.Random(f"body {seed}"), physics, now=clock.now())
         self.answers: list[bytes] = []
         self.loses: Callable[[str], bool] = lambda text: False
         self.flown: list[str] = []
@@ -154,19 +154,19 @@ class VirtualTello:
         monkeypatch: pytest.MonkeyPatch,
         *,
         physics: TelloPhysics = BRISK,
-        faults: NetworkFaults | None = None,
+        faults: EmulatedNetworkFaults | None = None,
         seed: int = 0,
         battery: float = 100.0,
         **settings: Any,
     ) -> None:
         self.clock = ManualRobotClock()
-        self.drone = VirtualDrone(self.clock, physics, faults or NetworkFaults(), seed)
+        self.drone = VirtualDrone(self.clock, physics, faults or EmulatedNetworkFaults(), seed)
         self.drone.body.battery = battery
         self.robot = TelloRobot(settings, self.clock)
-        self.robot.profile = load_profile("tello")
-        self.watchdog = TaskWatchdog(Task.PLANNED, Task.ENDED, 3.0)
+        self.robot.profile = load_robot_profile("tello")
+        self.watchdog = RobotTaskWatchdog(Task.PLANNED, Task.ENDED, 3.0)
         store = DriverStore()
-        guard = safety_guard(store, Lease(store.next_epoch, 60.0), self.watchdog)
+        guard = safety_guard(store, DriverLease(store.next_epoch, 60.0), self.watchdog)
         guard.pauses.restart()
         self._tasks = itertools.count()
         monkeypatch.setattr(link, "TelloDrone", lambda *_: self.drone)

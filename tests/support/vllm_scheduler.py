@@ -24,12 +24,12 @@ def base_config(**options: Any) -> Any:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     from vllm.engine.arg_utils import EngineArgs
 
-    from timely.engines.vllm.model import default_model
+    from timely.engines.vllm.model import default_vllm_model
     from timely.engines.vllm.plugin import register_vllm_plugin
 
     register_vllm_plugin()
     return EngineArgs(
-        model=str(default_model()), dtype="float32", enforce_eager=True, block_size=BLOCK_TOKENS * 2,
+        model=str(default_vllm_model()), dtype="float32", enforce_eager=True, block_size=BLOCK_TOKENS * 2,
         max_model_len=2048, scheduler_cls="timely.engines.vllm.scheduler.TimelyScheduler", **options,
     ).create_engine_config()  # fmt: skip
 

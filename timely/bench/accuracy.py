@@ -53,17 +53,17 @@ def read_bench_measured_run(folder: Path) -> tuple[list[MeasuredRequest], Engine
         InvalidInput: a file is missing or a line is broken; names file, line and field.
     """
     path = folder / "requests.jsonl"
-    requests = [_parse_request(raw, f"{path}:{number}") for number, raw in read_jsonl(path)]
+    requests = [_parse_measured_request(raw, f"{path}:{number}") for number, raw in read_jsonl(path)]
     if not requests:
         raise InvalidInput("holds no requests", where=str(path))
     requests.sort(key=lambda request: request.queued_s)
     origin = requests[0].queued_s
     times = ("queued_s", "first_token_s", "last_token_s")
     from_origin = [replace(r, **{name: getattr(r, name) - origin for name in times}) for r in requests]
-    return from_origin, _read_limits(folder / "meta.json")
+    return from_origin, _read_measured_engine_limits(folder / "meta.json")
 
 
-def _parse_request(raw: Mapping[str, Any], where: str) -> MeasuredRequest:
+def _parse_measured_request(raw: Mapping[str, Any], where: str) -> MeasuredRequest:
     try:
         prompt, output, queued_s, first_s, last_s = (float(raw[name]) for name in FIELDS)
     except KeyError as error:
@@ -75,7 +75,7 @@ def _parse_request(raw: Mapping[str, Any], where: str) -> MeasuredRequest:
     return MeasuredRequest(int(prompt), int(output), queued_s, first_s, last_s)
 
 
-def _read_limits(path: Path) -> EngineLimits:
+def _read_measured_engine_limits(path: Path) -> EngineLimits:
     if not path.exists():
         return EngineLimits()
     try:
@@ -135,15 +135,15 @@ def compare_accuracy(folder: Path, profile_name: str, discipline: str = "fcfs") 
     )  # each of shape (requests, 2)
     later_tokens = np.array([[request.output_tokens - 1] for request in requests])
     metrics = {
-        "time_to_first_token_s": _statistics(first - begin),
-        "time_per_output_token_s": _statistics((last - first) / later_tokens),
-        "latency_s": _statistics(last - begin),
+        "time_to_first_token_s": _accuracy_statistics(first - begin),
+        "time_per_output_token_s": _accuracy_statistics((last - first) / later_tokens),
+        "latency_s": _accuracy_statistics(last - begin),
     }
     worst = max(abs(entry["error"]) for metric in metrics.values() for entry in metric.values())
     return {"requests": len(requests), "profile": profile_name, "metrics": metrics, "worst_error": worst}
 
 
-def _statistics(pairs: NDArray[np.float64]) -> dict[str, dict[str, float]]:
+def _accuracy_statistics(pairs: NDArray[np.float64]) -> dict[str, dict[str, float]]:
     result = {}
     for name in STATISTICS:
         measurement, prediction = (

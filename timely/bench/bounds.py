@@ -15,7 +15,7 @@ MAX_TASKS = 14
 """The search for the clairvoyant order visits all subsets: 2 to the number of tasks."""
 
 
-class IdleEngineResponses:
+class BoundIdleEngineResponses:
     """Response time of each task on an engine that does nothing else, its prefix cached; seconds."""
 
     def __init__(self, profile: StepTimeProfile) -> None:
@@ -50,9 +50,9 @@ def bench_clairvoyant_bound(tasks: Sequence[PlannedTask], profile: StepTimeProfi
     count = len(tasks)
     if count > MAX_TASKS:
         raise InvalidInput(f"{count} tasks at once, at most {MAX_TASKS} can be ordered", where="tasks")
-    alone = IdleEngineResponses(profile)
+    alone = BoundIdleEngineResponses(profile)
     token_s = benchmark_min_token_s(profile)
-    work = [_new_tokens(task, profile) * token_s for task in tasks]
+    work = [_bound_prompt_tokens(task, profile) * token_s for task in tasks]
     path = [alone.response_s(task) for task in tasks]
     work_of = np.zeros(1 << count)
     for task in range(count):
@@ -77,7 +77,7 @@ def benchmark_min_token_s(profile: StepTimeProfile) -> float:
     return min(step(0, 1, tokens, 0.0, 0) / tokens for tokens in range(1, profile.limits.token_budget + 1))
 
 
-def _new_tokens(task: PlannedTask, profile: StepTimeProfile) -> int:
+def _bound_prompt_tokens(task: PlannedTask, profile: StepTimeProfile) -> int:
     """Tokens to compute until the first segment is complete, without the cached prefix."""
     cached_tokens = min(task.shared_prefix_tokens, task.prompt_tokens - 1)
     cached_tokens -= cached_tokens % profile.kv.block_tokens

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
-from timely.bench.mixed_load import QUESTIONS, chat_defaults, chat_question
+from timely.bench.mixed_load import QUESTIONS, bench_chat_defaults, bench_chat_question
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed
 
@@ -43,9 +43,9 @@ async def benchmark_first_segments(
     async with AsyncTimelyClient(url) as client:
         for repetition in range(repetitions + 1):
             for utility in UTILITIES:
-                alone_s = await _first_segment_s(client, utility, rng)
-                async with _streaming_chat(url):
-                    beside_s = await _first_segment_s(client, utility, rng)
+                alone_s = await _measure_bench_first_segment_s(client, utility, rng)
+                async with _streaming_bench_chat(url):
+                    beside_s = await _measure_bench_first_segment_s(client, utility, rng)
                 if repetition:
                     times_s["alone", utility].append(alone_s)
                     times_s["beside_chat", utility].append(beside_s)
@@ -57,7 +57,7 @@ async def benchmark_first_segments(
     return {"first_segment_ratio": ratios, "first_segment_s": medians}
 
 
-async def _first_segment_s(
+async def _measure_bench_first_segment_s(
     client: AsyncTimelyClient, utility: Literal["normal", "urgent"], rng: random.Random
 ) -> float:
     """Submit a task and cancel it after its first segment; the time between, seconds."""
@@ -77,10 +77,10 @@ async def _first_segment_s(
 
 
 @asynccontextmanager
-async def _streaming_chat(url: str) -> AsyncIterator[None]:
+async def _streaming_bench_chat(url: str) -> AsyncIterator[None]:
     """Inside this context one chat streams; it is cancelled at the end."""
     streaming = asyncio.Event()
-    chat = asyncio.create_task(_stream_chat(url, streaming))
+    chat = asyncio.create_task(_stream_bench_chat(url, streaming))
     started = asyncio.create_task(streaming.wait())
     try:
         await asyncio.wait({chat, started}, timeout=FIRST_SEGMENT_TIMEOUT_S, return_when="FIRST_COMPLETED")
@@ -96,11 +96,15 @@ async def _streaming_chat(url: str) -> AsyncIterator[None]:
             await chat
 
 
-async def _stream_chat(url: str, streaming: asyncio.Event) -> None:
+async def _stream_bench_chat(url: str, streaming: asyncio.Event) -> None:
     import httpx
 
     async with httpx.AsyncClient(base_url=url, timeout=FIRST_SEGMENT_TIMEOUT_S) as http:
-        body = await chat_defaults(http) | chat_question(QUESTIONS[-1], CHAT_TOKENS) | {"stream": True}
+        body = (
+            await bench_chat_defaults(http)
+            | bench_chat_question(QUESTIONS[-1], CHAT_TOKENS)
+            | {"stream": True}
+        )
         async with http.stream("POST", "/v1/chat/completions", json=body) as answer:
             answer.raise_for_status()
             chunks = 0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lrtrace.compose.composition import compose
+from lrtrace.compose.composition import compose_workload
 from timely.engines.replay_types import ReplayOptions
 from timely.replay.run import replay_through_engine
 from timely.replay.trace import replay_task_from_job
@@ -42,13 +42,15 @@ def measure_closed_loop(
     """
     jobs: dict[str, list[Any]] = {}
     for seed in seeds:
-        trace = compose(workload, seed, duration_s=duration_s)
+        trace = compose_workload(workload, seed, duration_s=duration_s)
         tasks = [replay_task_from_job(job, trace.header.network_s) for job in trace.jobs]
-        for name, options in _runs(discipline, seed).items():
+        for name, options in _closed_loop_runs(discipline, seed).items():
             jobs.setdefault(name, []).extend(replay_through_engine(tasks, options)["jobs"])
-    waiting_s = {name: _mean_s(rows, lambda job: job["waiting_time_s"]) for name, rows in jobs.items()}
+    waiting_s = {
+        name: _mean_closed_loop_wait_s(rows, lambda job: job["waiting_time_s"]) for name, rows in jobs.items()
+    }
     between_s = {
-        name: _mean_s(rows, lambda job: job["waiting_time_s"] - job["response_time_s"])
+        name: _mean_closed_loop_wait_s(rows, lambda job: job["waiting_time_s"] - job["response_time_s"])
         for name, rows in jobs.items()
     }
     cases: dict[str, dict[str, Any]] = {}
@@ -74,7 +76,7 @@ def measure_closed_loop(
     }
 
 
-def _runs(discipline: str, seed: int) -> dict[str, ReplayOptions]:
+def _closed_loop_runs(discipline: str, seed: int) -> dict[str, ReplayOptions]:
     exact = ReplayOptions(discipline=discipline, seed=seed, journal=False)
     runs = {"perfect": exact}
     for case, (factor, noise) in CASES.items():
@@ -83,7 +85,9 @@ def _runs(discipline: str, seed: int) -> dict[str, ReplayOptions]:
     return runs
 
 
-def _mean_s(jobs: Sequence[Mapping[str, Any]], wait_s: Callable[[Mapping[str, Any]], float]) -> float:
+def _mean_closed_loop_wait_s(
+    jobs: Sequence[Mapping[str, Any]], wait_s: Callable[[Mapping[str, Any]], float]
+) -> float:
     """Mean over the tasks with a segment, seconds."""
     waits_s = [wait_s(job) for job in jobs if job["waiting_time_s"] is not None]
     return math.fsum(waits_s) / len(waits_s)

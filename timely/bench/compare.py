@@ -11,7 +11,7 @@ from timely.core.errors import InvalidInput
 from timely.engines.replay_types import ReplayOptions
 from timely.replay.results import Result
 from timely.replay.run import replay_through_engine
-from timely.replay.trace import Tasks
+from timely.replay.trace import ReplayTasks
 
 MEASURES = {
     "urgent in time": "%",
@@ -54,37 +54,37 @@ def compare_systems(
             raise InvalidInput(f"a trace does not have what {name} needs: forced tokens", where="--systems")
     runs: dict[str, list[Numbers]] = {name: [] for name in systems}
     for trace in traces:
-        tasks = Tasks(trace)
+        tasks = ReplayTasks(trace)
         for name, kind in kinds.items():
             with tasks.errors_with_lines():
                 result = replay_through_engine(
                     tasks, replace(options, discipline=kind.discipline, mode=kind.mode)
                 )
-            runs[name].append(_numbers(result))
+            runs[name].append(_comparison_numbers(result))
         say(f"{trace}: replayed")
     first = runs[systems[0]]
     rows = {
-        name: {measure: _row(measure, numbers, first) for measure in MEASURES}
+        name: {measure: _comparison_row(measure, numbers, first) for measure in MEASURES}
         for name, numbers in runs.items()
     }
     return {"units": MEASURES, "systems": rows}
 
 
-def _numbers(result: Result) -> Numbers:
+def _comparison_numbers(result: Result) -> Numbers:
     summary, jobs = result["summary"], result["jobs"]
     urgent_jobs = [job for job in jobs if job["class"] == "urgent"]
     return {
-        "urgent in time": _share_in_time(urgent_jobs),
-        "all in time": _share_in_time(jobs),
-        "utility, urgent": _utility_share(summary["by_class"]["urgent"]),
-        "utility, all": _utility_share(summary),
+        "urgent in time": _comparison_share_in_time(urgent_jobs),
+        "all in time": _comparison_share_in_time(jobs),
+        "utility, urgent": _comparison_utility_share(summary["by_class"]["urgent"]),
+        "utility, all": _comparison_utility_share(summary),
         "served": None if not jobs else 100.0 * summary["share_served"],
         "response p50": summary["response_s"]["p50"],
         "response p90": summary["response_s"]["p90"],
     }
 
 
-def _share_in_time(jobs: Sequence[Mapping[str, Any]]) -> float | None:
+def _comparison_share_in_time(jobs: Sequence[Mapping[str, Any]]) -> float | None:
     """Percent of the jobs whose response came within the expected response time."""
     if not jobs:
         return None
@@ -92,11 +92,11 @@ def _share_in_time(jobs: Sequence[Mapping[str, Any]]) -> float | None:
     return 100.0 * sum(1 for job in answered if job["response_time_s"] <= job["ert_s"]) / len(jobs)
 
 
-def _utility_share(group: Mapping[str, Any]) -> float | None:
+def _comparison_utility_share(group: Mapping[str, Any]) -> float | None:
     return float(100.0 * group["utility_mean"] / group["utility_max_mean"]) if group["jobs"] else None
 
 
-def _row(measure: str, runs: Iterable[Numbers], first: Iterable[Numbers]) -> dict[str, Any] | None:
+def _comparison_row(measure: str, runs: Iterable[Numbers], first: Iterable[Numbers]) -> dict[str, Any] | None:
     values, others = ([numbers[measure] for numbers in column] for column in (runs, first))
     pairs = [(a, b) for a, b in zip(values, others, strict=True) if a is not None and b is not None]
     if len(pairs) < len(values):

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from lrtrace.compose.composition import compose
-from lrtrace.job import Job
-from timely.bench.checkpoints import Checkpoints
+from lrtrace.compose.composition import compose_workload
+from lrtrace.job import TraceJob
+from timely.bench.checkpoints import BenchCheckpoints
 from timely.bench.papers.justitia import setting as justitia_setting
 from timely.bench.papers.justitia import workloads as justitia_workloads
 from timely.bench.papers.laps_sd import setting as laps_sd
@@ -59,7 +59,7 @@ DRAFTS = ("CP", 30)
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class CrossMeasure:
     """One column.
 
     Attributes:
@@ -78,19 +78,19 @@ class Measure:
 class CrossWorkload:
     """A paper's workload and its measures."""
 
-    measures: tuple[Measure, ...]
+    measures: tuple[CrossMeasure, ...]
     run: Run
 
 
-def cross_robot_tasks(jobs: Iterable[Job], network_s: float) -> list[PlannedTask]:
+def cross_robot_tasks(jobs: Iterable[TraceJob], network_s: float) -> list[PlannedTask]:
     """A trace's jobs as tasks in order of arrival, which do not give the lengths of their plans away."""
     tasks = (replace(replay_task_from_job(job, network_s), max_tokens=LIMIT_TOKENS) for job in jobs)
     return sorted(tasks, key=lambda task: task.arrival_s)
 
 
-def _robots(workload: str, new_tokens: int) -> Run:
+def _replay_cross_robots(workload: str, new_tokens: int) -> Run:
     def run(name: str, seed: int) -> list[float]:
-        trace = compose(
+        trace = compose_workload(
             workload, seed, duration_s=ROBOTS_S,
             prompt_tokens=PREFIX_TOKENS + new_tokens, shared_prefix_tokens=PREFIX_TOKENS,
         )  # fmt: skip
@@ -100,23 +100,25 @@ def _robots(workload: str, new_tokens: int) -> Run:
             options, load_step_profile("rtx4090-llama3-8b"), discipline=registry.create_discipline(name)
         ).run(tasks)
         urgent = [record for record in outcome.records if record.task.hints.utility.urgent]
-        return [_utility(records, outcome.end_s) for records in (outcome.records, urgent) if records]
+        return [
+            _cross_utility_percent(records, outcome.end_s) for records in (outcome.records, urgent) if records
+        ]
 
     return run
 
 
-def _utility(records: Sequence[JobRecord], end_s: float) -> float:
+def _cross_utility_percent(records: Sequence[JobRecord], end_s: float) -> float:
     """Percent of the largest possible utility."""
     maximum = sum(record.task.hints.utility.beta for record in records)
     return 100.0 * sum(record.utility(end_s) for record in records) / maximum
 
 
-def _spikes(name: str, seed: int) -> list[float]:
+def _measure_cross_spikes(name: str, seed: int) -> list[float]:
     levels = semantic.paper_waiting(semantic.paper_spikes(seed, *SPIKE), registry.create_discipline(name))
     return [levels[0], levels[URGENCY_LEVELS]]
 
 
-def _applications(name: str, seed: int) -> list[float]:
+def _measure_cross_applications(name: str, seed: int) -> list[float]:
     tasks = justitia_workloads.paper_workload(seed, window_s=justitia_workloads.WINDOWS_S[LOAD])
     kind = registry.load_discipline(name)
     discipline: Discipline
@@ -130,7 +132,7 @@ def _applications(name: str, seed: int) -> list[float]:
     return [paper_mean(completion_s), float(np.percentile(completion_s, 90))]
 
 
-def _lengths(name: str, seed: int) -> list[float]:
+def _measure_cross_lengths(name: str, seed: int) -> list[float]:
     setting = sagesched_setting.paper_setting(seed, sagesched_setting.MAIN_RATE)
     kind = registry.load_discipline(name)
     predicted_for = name
@@ -151,7 +153,7 @@ def _lengths(name: str, seed: int) -> list[float]:
     return [latency.ttlt_s, latency.ttft_s]
 
 
-def _drafts(name: str, seed: int) -> list[float]:
+def _measure_cross_drafts(name: str, seed: int) -> list[float]:
     tasks = laps_sd.paper_workload(laps_sd.DATASETS[DRAFTS[0]], DRAFTS[1], seed)
     discipline = (
         laps_sd.make_paper_discipline(name, tasks)
@@ -161,47 +163,49 @@ def _drafts(name: str, seed: int) -> list[float]:
     return [laps_sd.laps_paper_latency_s(tasks, discipline, seed)]
 
 
-def _robot_measures(workload: str, new_tokens: int) -> Iterator[Measure]:
+def _cross_robot_measures(workload: str, new_tokens: int) -> Iterator[CrossMeasure]:
     title = f"{workload.upper()}, {new_tokens}"
-    yield Measure(f"{title} new prompt tokens, % of the most utility", title, "%", more=True)
+    yield CrossMeasure(f"{title} new prompt tokens, % of the most utility", title, "%", more=True)
     if workload != "wid3":  # it has no urgent tasks
-        yield Measure(f"{title}, urgent", "urgent", "%", more=True)
+        yield CrossMeasure(f"{title}, urgent", "urgent", "%", more=True)
 
 
 WORKLOADS = {
     **{
-        f"{name}-{new}": CrossWorkload(tuple(_robot_measures(name, new)), _robots(name, new))
+        f"{name}-{new}": CrossWorkload(
+            tuple(_cross_robot_measures(name, new)), _replay_cross_robots(name, new)
+        )
         for name, new in ROBOTS
     },
     "spikes": CrossWorkload(
         (
-            Measure("spikes up to 100, level 0, s a token", "spikes, level 0", "s/token"),
-            Measure("the same, all levels", "all", "s/token"),
+            CrossMeasure("spikes up to 100, level 0, s a token", "spikes, level 0", "s/token"),
+            CrossMeasure("the same, all levels", "all", "s/token"),
         ),
-        _spikes,
+        _measure_cross_spikes,
     ),
     "applications": CrossWorkload(
         (
-            Measure("applications at 2x, average completion, s", "applications", "s"),
-            Measure("the same, 90th percentile", "p90", "s"),
+            CrossMeasure("applications at 2x, average completion, s", "applications", "s"),
+            CrossMeasure("the same, 90th percentile", "p90", "s"),
         ),
-        _applications,
+        _measure_cross_applications,
     ),
     "lengths": CrossWorkload(
         (
-            Measure("uncertain lengths at 8/s, TTLT, s", "lengths, TTLT", "s"),
-            Measure("the same, TTFT", "TTFT", "s"),
+            CrossMeasure("uncertain lengths at 8/s, TTLT, s", "lengths, TTLT", "s"),
+            CrossMeasure("the same, TTFT", "TTFT", "s"),
         ),
-        _lengths,
+        _measure_cross_lengths,
     ),
     "drafts": CrossWorkload(
-        (Measure("drafts accepted unevenly, 30 CP, latency, s", "drafts", "s"),), _drafts
+        (CrossMeasure("drafts accepted unevenly, 30 CP, latency, s", "drafts", "s"),), _measure_cross_drafts
     ),
 }
 """By name, in the order of the columns."""
 
 
-def _measure(workload: str, name: str, seed: int) -> list[float]:
+def _measure_cross_workload(workload: str, name: str, seed: int) -> list[float]:
     return WORKLOADS[workload].run(name, seed)
 
 
@@ -209,13 +213,13 @@ def benchmark_cross_table(
     disciplines: Sequence[str],
     workloads: Sequence[str],
     seeds: Sequence[int],
-    checkpoints: Checkpoints,
+    checkpoints: BenchCheckpoints,
     say: Say = lambda line: None,
 ) -> Runs:
     """Run every discipline on every workload, with every seed.
 
     Raises:
-        OutOfTime: the budget of ``checkpoints`` is used up.
+        BenchOutOfTime: the budget of ``checkpoints`` is used up.
     """
     values: Runs = {name: {} for name in disciplines}
     if checkpoints.jobs > 1 and "applications" in workloads:
@@ -224,17 +228,21 @@ def benchmark_cross_table(
     # Seed by seed, so that a stopped run has a whole table of fewer seeds.
     for seed in seeds:
         for workload in workloads:
-            checkpoints.map("cross", _measure, [(workload, name, seed) for name in disciplines])
+            checkpoints.map(
+                "cross", _measure_cross_workload, [(workload, name, seed) for name in disciplines]
+            )
     for workload in workloads:
         for name in disciplines:
-            runs = checkpoints.map("cross", _measure, [(workload, name, seed) for seed in seeds])
+            runs = checkpoints.map(
+                "cross", _measure_cross_workload, [(workload, name, seed) for seed in seeds]
+            )
             for place, measure in enumerate(WORKLOADS[workload].measures):
                 values[name][measure.name] = [run[place] for run in runs]
         say(f"{workload}: {len(disciplines)} disciplines")
     return values
 
 
-def benchmark_cross_measures(workloads: Sequence[str]) -> list[Measure]:
+def benchmark_cross_measures(workloads: Sequence[str]) -> list[CrossMeasure]:
     return [measure for workload in workloads for measure in WORKLOADS[workload].measures]
 
 
@@ -263,6 +271,6 @@ def cross_table_json(runs: Runs, workloads: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def best_benchmark_value(values: dict[str, dict[str, float]], measure: Measure) -> float:
+def best_benchmark_value(values: dict[str, dict[str, float]], measure: CrossMeasure) -> float:
     column = [row[measure.name] for row in values.values()]
     return max(column) if measure.more else min(column)

@@ -46,12 +46,12 @@ def scheduling_point_us(
     """
     if jobs < 1 or points < 1:
         raise ValueError(f"jobs and points must be at least 1, got {jobs} and {points}")
-    bench = _Bench(create_discipline(name), jobs, random.Random(seed), timer, ordinary=ordinary)
+    bench = _DecisionCostBench(create_discipline(name), jobs, random.Random(seed), timer, ordinary=ordinary)
     warm_up = max(2, points // 10)
     return statistics.median([bench.point() for _ in range(warm_up + points)][warm_up:]) * 1e6
 
 
-class _Bench:
+class _DecisionCostBench:
     def __init__(
         self,
         discipline: Discipline,

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from timely.bench.checkpoints import Checkpoints
+from timely.bench.checkpoints import BenchCheckpoints
 from timely.bench.journal_audit import (
     RULES,
     EventLogAudit,
@@ -24,7 +24,7 @@ from timely.bench.journal_audit import (
 )
 from timely.bench.mixed_load import MixedLoadCounts, run_mixed_benchmark_load
 from timely.disciplines import registry
-from timely.disciplines.predictors.request_annotator import Predictors
+from timely.disciplines.predictors.request_annotator import PredictorFiles
 from timely.disciplines.requirements import SPECULATION, discipline_lacks
 from timely.engines.step_time.journal import read_step_journal
 
@@ -41,7 +41,7 @@ LOG_S = 5.0
 """Longest delay of the event log, seconds."""
 
 
-class LiveServer:
+class LiveBenchServer:
     """A server on the real engine; the first run starts it.
 
     Args:
@@ -63,7 +63,7 @@ class LiveServer:
         """
         if self._server is None:
             self._start()
-        journal_from, events_from = _size(self._journal), _size(self._events)
+        journal_from, events_from = _live_bench_log_size(self._journal), _live_bench_log_size(self._events)
         load = asyncio.run(self._serve(disciplines, seconds, seed))
         verdict = audit_benchmark_journal(
             read_step_journal(self._journal, journal_from),
@@ -81,8 +81,8 @@ class LiveServer:
             "requests": load.requests,
             "unanswered": load.plans - load.plans_answered + load.requests - load.requests_answered,
             "tokens": load.tokens,
-            "response_p50_s": _median(load.response_s),
-            "latency_p50_s": _median(load.latency_s),
+            "response_p50_s": _live_bench_median(load.response_s),
+            "latency_p50_s": _live_bench_median(load.latency_s),
             "failures": load.failures[:10],
         }
 
@@ -123,7 +123,7 @@ class LiveServer:
                 warm_up=("drone", "arm"),
             )
         )
-        app = create_app(engine, ServerSettings(event_log=self._events), predictors=Predictors.read(()))
+        app = create_app(engine, ServerSettings(event_log=self._events), predictors=PredictorFiles.read(()))
         server = ServerThread(app, start_timeout_s=START_S)
         server.__enter__()
         self._server = server
@@ -135,17 +135,17 @@ class LiveServer:
 
 
 @contextmanager
-def _servers(folder: Path | None) -> Iterator[Callable[[str, float, int], dict[str, Any]]]:
+def _live_bench_servers(folder: Path | None) -> Iterator[Callable[[str, float, int], dict[str, Any]]]:
     with tempfile.TemporaryDirectory() as scratch:
-        servers: dict[bool, LiveServer] = {}
+        servers: dict[bool, LiveBenchServer] = {}
 
         def run(names: str, seconds: float, seed: int) -> dict[str, Any]:
-            speculative = _speculates(names)
+            speculative = _do_live_bench_disciplines_speculate(names)
             if speculative not in servers:
                 # Two engines at once would slow each other down.
                 for other in servers.values():
                     other.stop()
-                servers[speculative] = LiveServer(speculative, folder or Path(scratch))
+                servers[speculative] = LiveBenchServer(speculative, folder or Path(scratch))
             return servers[speculative].run(names.split("+"), seconds, seed)
 
         try:
@@ -159,7 +159,7 @@ def benchmark_disciplines_live(
     disciplines: Sequence[str],
     seconds: float,
     seed: int,
-    checkpoints: Checkpoints,
+    checkpoints: BenchCheckpoints,
     folder: Path | None,
     say: Callable[[str], None],
 ) -> dict[str, dict[str, Any]]:
@@ -170,13 +170,13 @@ def benchmark_disciplines_live(
         folder: for journals and event logs; None deletes them.
 
     Raises:
-        OutOfTime: the budget of ``checkpoints`` is used up.
+        BenchOutOfTime: the budget of ``checkpoints`` is used up.
         EngineFailed: the engine does not start.
     """
     results = {}
     # Disciplines that need another engine come last, so that it starts once.
-    runs = sorted(disciplines, key=lambda names: (_speculates(names), names))
-    with _servers(folder) as run:
+    runs = sorted(disciplines, key=lambda names: (_do_live_bench_disciplines_speculate(names), names))
+    with _live_bench_servers(folder) as run:
         for name in runs:
             (results[name],) = checkpoints.map("live", run, [(name, seconds, seed)])
             row = results[name]
@@ -184,15 +184,15 @@ def benchmark_disciplines_live(
     return results
 
 
-def _speculates(names: str) -> bool:
+def _do_live_bench_disciplines_speculate(names: str) -> bool:
     return any(
         SPECULATION in discipline_lacks(registry.load_discipline(name).info, ()) for name in names.split("+")
     )
 
 
-def _size(path: Path) -> int:
+def _live_bench_log_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _median(values: Sequence[float]) -> float | None:
+def _live_bench_median(values: Sequence[float]) -> float | None:
     return round(statistics.median(values), 4) if values else None

@@ -76,9 +76,9 @@ Rule = Callable[[Event, int], tuple[float, ...]]
 RULES: dict[str, Rule] = {
     "fcfs": lambda arrive, number: (number,),
     "priority": lambda arrive, number: (float(arrive.get("priority", 0.0)), number),
-    "hpjf": lambda arrive, number: (_level(arrive), number),
-    "semantic": lambda arrive, number: (_level(arrive),),
-    "semantic-mixed": lambda arrive, number: (_level(arrive),),
+    "hpjf": lambda arrive, number: (_audited_level(arrive), number),
+    "semantic": lambda arrive, number: (_audited_level(arrive),),
+    "semantic-mixed": lambda arrive, number: (_audited_level(arrive),),
     "lp-sjf": lambda arrive, number: (float(arrive.get("expected_tokens", math.inf)), number),
     "ssjf": lambda arrive, number: (float(arrive.get("expected_tokens", math.inf)), number),
     "vllm-sjf": lambda arrive, number: (float(arrive.get("expected_tokens", math.inf)), number),
@@ -86,7 +86,7 @@ RULES: dict[str, Rule] = {
 """Disciplines whose order of ordinary requests follows from the requests alone."""
 
 
-def _level(arrive: Event) -> float:
+def _audited_level(arrive: Event) -> float:
     return float(arrive.get("urgency", 4))
 
 
@@ -97,11 +97,11 @@ def audit_benchmark_journal(events: Sequence[Event], rule: Rule | None = None) -
         rule: of the discipline; it is checked for generations that are not segmented.
     """
     verdict = JournalAudit()
-    _count(events, verdict)
-    _steps(events, verdict)
-    _order(events, verdict)
+    _audit_step_counts(events, verdict)
+    _audit_steps(events, verdict)
+    _audit_selection_order(events, verdict)
     if rule is not None:
-        verdict.out_of_rule = _against(events, rule)
+        verdict.out_of_rule = _count_audit_order_breaks(events, rule)
     return verdict
 
 
@@ -144,7 +144,7 @@ def audit_benchmark_event_log(events: Iterable[Event]) -> EventLogAudit:
     )
 
 
-def _count(events: Iterable[Event], verdict: JournalAudit) -> None:
+def _audit_step_counts(events: Iterable[Event], verdict: JournalAudit) -> None:
     ends: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
     arrivals: list[str] = []
@@ -165,7 +165,7 @@ def _count(events: Iterable[Event], verdict: JournalAudit) -> None:
     verdict.gaps = [job for job, numbers in segments.items() if numbers != list(range(len(numbers)))]
 
 
-def _steps(events: Iterable[Event], verdict: JournalAudit) -> None:
+def _audit_steps(events: Iterable[Event], verdict: JournalAudit) -> None:
     selection: dict[str, int] = {}
     to_evict: set[str] = set()
     for event in events:
@@ -186,7 +186,7 @@ def _steps(events: Iterable[Event], verdict: JournalAudit) -> None:
             selection, to_evict = {}, set()
 
 
-def _order(events: Iterable[Event], verdict: JournalAudit) -> None:
+def _audit_selection_order(events: Iterable[Event], verdict: JournalAudit) -> None:
     """Check that generations begin in the order of their selection; those of one step begin together."""
     steps: dict[str, int] = {}
     earlier: set[str] = set()
@@ -208,7 +208,7 @@ def _order(events: Iterable[Event], verdict: JournalAudit) -> None:
             verdict.overtaken += sum(steps.get(job, math.inf) > first for job in fresh)
 
 
-def _against(events: Iterable[Event], rule: Rule) -> int:
+def _count_audit_order_breaks(events: Iterable[Event], rule: Rule) -> int:
     """Count generations that began in a step which left a better one waiting."""
     waiting: dict[str, tuple[float, ...]] = {}
     earlier: set[str] = set()

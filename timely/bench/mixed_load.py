@@ -81,7 +81,7 @@ async def run_mixed_benchmark_load(url: str, seconds: float, *, seed: int = 1) -
             )
             for agent, skill_set, utility, tasks in ROBOTS
         ]
-        load = [*robots, asyncio.create_task(_chats(url, seed, end_s, account))]
+        load = [*robots, asyncio.create_task(_run_bench_load_chats(url, seed, end_s, account))]
         try:
             async with asyncio.timeout(seconds + DRAIN_S):
                 await asyncio.gather(*load)
@@ -90,11 +90,11 @@ async def run_mixed_benchmark_load(url: str, seconds: float, *, seed: int = 1) -
             account.failures.append(f"not all was answered {DRAIN_S:g} s after the last request")
         finally:
             # Cancelled while the client is open, also when the comparison is interrupted.
-            await _end(load)
+            await _end_bench_load_tasks(load)
     return account
 
 
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def _end_bench_load_tasks(tasks: Sequence[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -145,23 +145,23 @@ async def run_benchmark_robot_client(
         await asyncio.sleep(0.2)
 
 
-async def chat_defaults(http: Any) -> dict[str, Any]:
+async def bench_chat_defaults(http: Any) -> dict[str, Any]:
     """Fields of a chat completion of exactly ``max_tokens`` tokens by the server's model."""
     return {"model": (await http.get("/v1/models")).json()["data"][0]["id"], "ignore_eos": True}
 
 
-def chat_question(text: str, tokens: int) -> dict[str, Any]:
+def bench_chat_question(text: str, tokens: int) -> dict[str, Any]:
     """Fields of a chat completion that answers a text with so many tokens."""
     return {"messages": [{"role": "user", "content": text}], "max_tokens": tokens}
 
 
-async def _chats(url: str, seed: int, end_s: float, account: MixedLoadCounts) -> None:
+async def _run_bench_load_chats(url: str, seed: int, end_s: float, account: MixedLoadCounts) -> None:
     import httpx
 
     rng = random.Random(seed)
     limits = httpx.Limits(max_connections=256)
     async with httpx.AsyncClient(base_url=url, timeout=DRAIN_S, limits=limits) as http:
-        defaults = {**await chat_defaults(http), "temperature": 0.0}
+        defaults = {**await bench_chat_defaults(http), "temperature": 0.0}
         requests: list[asyncio.Task[None]] = []
         wave = 0
         try:
@@ -175,16 +175,18 @@ async def _chats(url: str, seed: int, end_s: float, account: MixedLoadCounts) ->
                         timely["urgency"] = min(4, place // 2)
                     if number < 6:
                         timely |= {"app": f"{('merge', 'check')[number // 3]}/{wave}", "app_requests": 3}
-                    body = defaults | chat_question(QUESTIONS[place], tokens) | {"timely": timely}
-                    requests.append(asyncio.create_task(_chat(http, body, tokens, account)))
+                    body = defaults | bench_chat_question(QUESTIONS[place], tokens) | {"timely": timely}
+                    requests.append(asyncio.create_task(_run_bench_load_chat(http, body, tokens, account)))
                 wave += 1
                 await asyncio.sleep(BURST_EVERY_S)
             await asyncio.gather(*requests)
         finally:
-            await _end(requests)
+            await _end_bench_load_tasks(requests)
 
 
-async def _chat(http: Any, body: dict[str, Any], tokens: int, account: MixedLoadCounts) -> None:
+async def _run_bench_load_chat(
+    http: Any, body: dict[str, Any], tokens: int, account: MixedLoadCounts
+) -> None:
     begin_s = time.monotonic()
     account.requests += 1
     answer = await http.post("/v1/chat/completions", json=body)

@@ -132,7 +132,7 @@ class VllmBench:
                     self._start(name, seed)
                 for name in names:
                     process, port = self._running[name]
-                    process.wait_until(partial(_is_healthy, port), START_S)
+                    process.wait_until(partial(_is_vllm_bench_server_healthy, port), START_S)
             return self._load(server, self._running[server][1], seed)
         except BaseException:
             self.close()
@@ -161,7 +161,7 @@ class VllmBench:
             program, model = "vllm", [self._model]
         plug = ["--scheduler-cls", SCHEDULER] if server == "plugged" else []
         listen = ["--host", "127.0.0.1", "--port", str(port)]
-        return [_script(program), "serve", *model, *listen, *plug, *self._arguments]
+        return [_vllm_bench_script(program), "serve", *model, *listen, *plug, *self._arguments]
 
     def _load(self, server: str, port: int, seed: int) -> Mapping[str, float]:
         import httpx
@@ -170,7 +170,7 @@ class VllmBench:
         url = f"http://127.0.0.1:{port}"
         served_name = httpx.get(f"{url}/v1/models", timeout=30.0).json()["data"][0]["id"]
         command = [
-            _script("vllm"), "bench", "serve", "--backend", "openai",
+            _vllm_bench_script("vllm"), "bench", "serve", "--backend", "openai",
             "--base-url", url, "--model", self._model, "--served-model-name", served_name,
             "--dataset-name", "random", "--random-input-len", str(INPUT_TOKENS),
             "--random-output-len", str(OUTPUT_TOKENS), "--num-prompts", str(self._prompts),
@@ -192,11 +192,11 @@ class VllmBench:
         return result
 
 
-def _script(name: str) -> str:
+def _vllm_bench_script(name: str) -> str:
     return str(Path(sys.executable).parent / name)
 
 
-def _is_healthy(port: int) -> bool:
+def _is_vllm_bench_server_healthy(port: int) -> bool:
     import httpx
 
     try:

@@ -18,7 +18,7 @@ from timely.plans.skill_library import find_skill_set
 
 if TYPE_CHECKING:
     from timely.engines.vllm.engine import VllmEngine
-    from timely.planner.cases.case import Case
+    from timely.planner.cases.case import PlannerCase
 
 DEADLINE_S = 60.0
 PLANNER, WITH_EXAMPLES, UNTRAINED = "planner", "planner, examples", "untrained, examples"
@@ -146,7 +146,7 @@ async def bench_planner_latency(
                 rotation = ways[number % len(ways) :] + ways[: number % len(ways)]
                 for way, engine, examples in rotation:
                     for cold in (False, True):
-                        segment = await _first_segment(
+                        segment = await _measure_planner_bench_first_segment(
                             engine, case, examples, f"{number}, {way}. " if cold else ""
                         )
                         if number >= WARM_UP:
@@ -157,7 +157,9 @@ async def bench_planner_latency(
         return list(results.values())
 
 
-async def _first_segment(engine: VllmEngine, case: Case, examples: bool, before: str) -> FirstSegment | None:
+async def _measure_planner_bench_first_segment(
+    engine: VllmEngine, case: PlannerCase, examples: bool, before: str
+) -> FirstSegment | None:
     """The first segment of a task; ``before`` makes a prompt that is in no cache."""
     prompt = case.prompt(find_skill_set(case.skill_set), examples=examples)
     request = GenerationRequest(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from timely.bench.serve_process import ServeProcess
+from timely.bench.serve_process import BenchServeProcess
 from timely.client import AsyncTaskStream, AsyncTimelyClient
 from timely.core.checkpoint import load_core_checkpoint, remove_checkpoint, save_core_checkpoint
 from timely.core.errors import EngineFailed, Overloaded, TimelyError
@@ -41,7 +41,7 @@ NEXT_SEGMENT_S = 60.0
 
 
 @dataclass(slots=True)
-class Plan:
+class RestartBenchPlan:
     """What a robot received of one plan."""
 
     robot: int
@@ -50,14 +50,14 @@ class Plan:
 
 
 @dataclass(slots=True)
-class History:
+class RestartBenchHistory:
     """What all robots received, and when the latest segment came, seconds on the machine's clock."""
 
-    plans: list[Plan] = field(default_factory=list)
+    plans: list[RestartBenchPlan] = field(default_factory=list)
     latest_s: float = 0.0
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def take_ended(self) -> list[Plan]:
+    def take_ended(self) -> list[RestartBenchPlan]:
         """Remove the plans that have an outcome, and return them."""
         plans = [plan for plan in self.plans if plan.outcome]
         self.plans = [plan for plan in self.plans if not plan.outcome]
@@ -65,7 +65,7 @@ class History:
 
 
 @dataclass(slots=True)
-class RestartTally:
+class RestartBenchTally:
     """What the kills so far showed, kept in a checkpoint.
 
     Attributes:
@@ -82,7 +82,7 @@ class RestartTally:
     repeated: int = 0
     wrong: list[str] = field(default_factory=list)
 
-    def judge(self, plans: Sequence[Plan], whole_plans: Mapping[int, Sequence[str]]) -> None:
+    def judge(self, plans: Sequence[RestartBenchPlan], whole_plans: Mapping[int, Sequence[str]]) -> None:
         """Compare plans with the undisturbed ones."""
         for plan in plans:
             indices = [index for index, _ in plan.segments]
@@ -125,24 +125,28 @@ async def bench_restarts(
         InvalidInput: the checkpoint is of another run.
     """
     run = {"seed": seed}
-    tally = RestartTally(**load_core_checkpoint(checkpoint, run) or {})
+    tally = RestartBenchTally(**load_core_checkpoint(checkpoint, run) or {})
     kills = len(tally.waits_s)
     chance = random.Random(f"{seed} {kills}")
-    server = ServeProcess(folder, arguments)
+    server = BenchServeProcess(folder, arguments)
     server.start()
     try:
         async with AsyncTimelyClient(server.url, reconnect_s=START_S) as client:
             await server.until_ready(client, START_S)
-            plans = {number: await _undisturbed_plan(client, number) for number in range(len(TASKS))}
-            history, stopping = History(), asyncio.Event()
+            plans = {
+                number: await _undisturbed_restart_bench_plan(client, number) for number in range(len(TASKS))
+            }
+            history, stopping = RestartBenchHistory(), asyncio.Event()
             robots = [
                 asyncio.create_task(
-                    _robot(client, number, history, stopping, random.Random(f"{seed}-{number}-{kills}"))
+                    _run_restart_bench_robot(
+                        client, number, history, stopping, random.Random(f"{seed}-{number}-{kills}")
+                    )
                 )
                 for number in range(len(TASKS))
             ]
             for point in range(kills, points):
-                await _next_segment(history, time.monotonic(), server)
+                await _await_restart_bench_segment(history, time.monotonic(), server)
                 await asyncio.sleep(chance.uniform(0.0, LONGEST_LIFE_S))
                 cost_ms = (await client.stats())["server"]["log_ms"]
                 tally.costs_ms += [cost_ms] if cost_ms is not None else []
@@ -151,7 +155,7 @@ async def bench_restarts(
                 server.start()
                 # What the killed server had sent is read before anything of the next one can come.
                 await asyncio.sleep(DRAIN_S)
-                await _next_segment(history, time.monotonic(), server)
+                await _await_restart_bench_segment(history, time.monotonic(), server)
                 tally.waits_s.append(history.latest_s - killed_s)
                 tally.judge(history.take_ended(), plans)
                 save_core_checkpoint(checkpoint, run, asdict(tally))
@@ -168,7 +172,9 @@ async def bench_restarts(
     return tally.result()
 
 
-async def _next_segment(history: History, since_s: float, server: ServeProcess) -> None:
+async def _await_restart_bench_segment(
+    history: RestartBenchHistory, since_s: float, server: BenchServeProcess
+) -> None:
     while history.latest_s <= since_s:
         server.check()
         history.arrived.clear()
@@ -179,7 +185,7 @@ async def _next_segment(history: History, since_s: float, server: ServeProcess) 
             raise EngineFailed(f"no segment within {NEXT_SEGMENT_S:g} s of a start", where="server") from None
 
 
-async def _submit(client: AsyncTimelyClient, number: int) -> AsyncTaskStream:
+async def _submit_restart_bench_task(client: AsyncTimelyClient, number: int) -> AsyncTaskStream:
     skill_set, robot, task = TASKS[number]
     while True:
         try:
@@ -188,25 +194,25 @@ async def _submit(client: AsyncTimelyClient, number: int) -> AsyncTaskStream:
             await asyncio.sleep(RETRY_S)
 
 
-async def _undisturbed_plan(client: AsyncTimelyClient, number: int) -> list[str]:
+async def _undisturbed_restart_bench_plan(client: AsyncTimelyClient, number: int) -> list[str]:
     texts = []
-    stream = await _submit(client, number)
+    stream = await _submit_restart_bench_task(client, number)
     async for segment in stream:
         texts.append(segment.text)
         await stream.report_done(segment)
     return texts
 
 
-async def _robot(
+async def _run_restart_bench_robot(
     client: AsyncTimelyClient,
     number: int,
-    history: History,
+    history: RestartBenchHistory,
     stopping: asyncio.Event,
     chance: random.Random,
 ) -> None:
     while not stopping.is_set():
-        stream = await _submit(client, number)
-        plan = Plan(number)
+        stream = await _submit_restart_bench_task(client, number)
+        plan = RestartBenchPlan(number)
         history.plans.append(plan)
         try:
             async for segment in stream:

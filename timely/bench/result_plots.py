@@ -19,7 +19,7 @@ COLUMNS = 3
 DPI = 130
 
 
-def _panels(count: int, width: float, height: float) -> tuple[Any, list[Any]]:
+def _bench_plot_panels(count: int, width: float, height: float) -> tuple[Any, list[Any]]:
     """A figure of panels, each of that width and height, inches."""
     from matplotlib.figure import Figure
 
@@ -35,7 +35,7 @@ def _panels(count: int, width: float, height: float) -> tuple[Any, list[Any]]:
     return figure, panels[:count]
 
 
-def _colours(systems: Sequence[str], ours: str) -> dict[str, str]:
+def _bench_plot_colours(systems: Sequence[str], ours: str) -> dict[str, str]:
     others = [system for system in systems if system != ours and system not in COLOUR_BY_NAME]
     return {
         **COLOUR_BY_NAME,
@@ -44,7 +44,7 @@ def _colours(systems: Sequence[str], ours: str) -> dict[str, str]:
     }
 
 
-def _log_log(panel: Any) -> None:
+def _set_bench_plot_log_log(panel: Any) -> None:
     from matplotlib.ticker import LogLocator
 
     panel.set(xscale="log", yscale="log")
@@ -60,7 +60,7 @@ def plot_ranked_bars(
 ) -> None:
     """A panel a group: its systems as horizontal bars with intervals, the largest at the top, each with its value."""
     most = max(len(values) for values in groups.values())
-    figure, panels = _panels(len(groups), 3.5, 0.8 + 0.24 * most)
+    figure, panels = _bench_plot_panels(len(groups), 3.5, 0.8 + 0.24 * most)
     for panel, (group, values) in zip(panels, groups.items(), strict=True):
         ranking = sorted(values, key=lambda system: values[system])
         means = [values[system][0] for system in ranking]
@@ -92,8 +92,10 @@ def plot_log_curves(
     marks: Sequence[float],
 ) -> None:
     """A panel a group: values from 0 to 1 over loads on a logarithmic axis; dotted lines at ``marks``."""
-    figure, panels = _panels(len(groups), 3.6, 3.2)
-    colours = _colours(list(dict.fromkeys(name for curves in groups.values() for name in curves)), ours)
+    figure, panels = _bench_plot_panels(len(groups), 3.6, 3.2)
+    colours = _bench_plot_colours(
+        list(dict.fromkeys(name for curves in groups.values() for name in curves)), ours
+    )
     for panel, (group, curves) in zip(panels, groups.items(), strict=True):
         for system, points in curves.items():
             panel.plot(
@@ -117,7 +119,7 @@ def plot_heat_map(
     path: Path, title: str, columns: Sequence[str], rows: Mapping[str, Sequence[float]], ours: str
 ) -> None:
     """Shares of the best, from 0 to 1, a row a discipline."""
-    figure, (panel,) = _panels(1, 1.6 + 0.95 * len(columns), 1.3 + 0.24 * len(rows))
+    figure, (panel,) = _bench_plot_panels(1, 1.6 + 0.95 * len(columns), 1.3 + 0.24 * len(rows))
     image = panel.imshow(list(rows.values()), cmap="YlGnBu", vmin=0.0, vmax=1.15, aspect="auto")
     panel.set_xticks(range(len(columns)), columns, rotation=30, ha="right", rotation_mode="anchor")
     panel.set_yticks(range(len(rows)), rows)
@@ -125,7 +127,7 @@ def plot_heat_map(
         for column, value in enumerate(values):
             panel.text(
                 column, place, f"{value:.2f}", ha="center", va="center", fontsize=7,
-                color=_text_colour(image.to_rgba(value)),
+                color=_bench_plot_text_colour(image.to_rgba(value)),
             )  # fmt: skip
         if name == ours:
             panel.get_yticklabels()[place].set(color=OURS_COLOUR, fontweight="bold")
@@ -134,7 +136,7 @@ def plot_heat_map(
     figure.savefig(path, dpi=DPI)
 
 
-def _text_colour(background: Sequence[float]) -> str:
+def _bench_plot_text_colour(background: Sequence[float]) -> str:
     """Black or white, whichever has the higher contrast by WCAG; red, green and blue from 0 to 1."""
     linear = [
         value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in background[:3]
@@ -145,7 +147,7 @@ def _text_colour(background: Sequence[float]) -> str:
 
 def plot_bench_measured_and_predicted(path: Path, title: str, systems: Pairs, unit: str) -> None:
     """Predicted over measured values on logarithmic axes, with the band of 10%."""
-    figure, (panel,) = _panels(1, 4.6, 4.2)
+    figure, (panel,) = _bench_plot_panels(1, 4.6, 4.2)
     for (system, pairs), colour in zip(systems.items(), (OURS_COLOUR, *LINES), strict=False):
         panel.plot(
             [measurement for measurement, _ in pairs], [prediction for _, prediction in pairs], "o", ms=4, color=colour,
@@ -157,7 +159,7 @@ def plot_bench_measured_and_predicted(path: Path, title: str, systems: Pairs, un
     panel.fill_between(
         ends, [0.9 * end for end in ends], [1.1 * end for end in ends], color="#555555", alpha=0.12, lw=0
     )
-    _log_log(panel)
+    _set_bench_plot_log_log(panel)
     panel.set(xlim=ends, ylim=ends)
     panel.set_xlabel(f"measured, {unit}", fontsize=8)
     panel.set_ylabel(f"simulated, {unit}", fontsize=8)
@@ -173,7 +175,7 @@ def plot_frontiers(
     ours: str,
 ) -> None:
     """A panel a pair of measures: each discipline a point, and the front of those that no other beats on both."""
-    figure, panels = _panels(len(pairs), 4.6, 3.8)
+    figure, panels = _bench_plot_panels(len(pairs), 4.6, 3.8)
     for panel, (first, second, points), front in zip(panels, pairs, fronts, strict=True):
         panel.plot(*zip(*(points[name] for name in front), strict=True), color="#777777", lw=0.9, zorder=1)
         for name, point in points.items():
@@ -187,7 +189,7 @@ def plot_frontiers(
                     name, point, textcoords="offset points", fontsize=7, ha="right",
                     xytext=(-4, 4 if name == ours else -4), va="bottom" if name == ours else "top",
                 )  # fmt: skip
-        _log_log(panel)
+        _set_bench_plot_log_log(panel)
         panel.margins(0.2, 0.12)
         panel.set_xlabel(first, fontsize=8)
         panel.set_ylabel(second, fontsize=8)

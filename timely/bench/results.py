@@ -27,7 +27,7 @@ FRONTIERS = (
 NEAR_BEST = 0.95
 
 
-def write_results_page(
+def write_bench_results_page(
     page: Path, capacity: Sequence[Value], cross: Value, live: Value, ours: str = "timely"
 ) -> None:
     """Write the page, and its pictures into the folder ``images`` beside it.
@@ -46,21 +46,21 @@ def write_results_page(
     images = page.parent / "images"
     images.mkdir(parents=True, exist_ok=True)
     sections: tuple[tuple[str, Sequence[Value], Callable[[], list[str]]], ...] = (
-        ("capacity", capacity, lambda: _robots(images, capacity, ours)),
-        ("capacity", capacity, lambda: _share_over_load(images, capacity, ours)),
-        ("cross", [cross], lambda: _cross_table(images, cross, ours)),
-        ("live", [live], lambda: _simulated_and_measured(images, live)),
-        ("cross", [cross], lambda: _frontier(images, cross, ours)),
+        ("capacity", capacity, lambda: _bench_page_robots(images, capacity, ours)),
+        ("capacity", capacity, lambda: _bench_page_share_over_load(images, capacity, ours)),
+        ("cross", [cross], lambda: _bench_page_cross_table(images, cross, ours)),
+        ("live", [live], lambda: _bench_page_simulated_and_measured(images, live)),
+        ("cross", [cross], lambda: _bench_page_frontier(images, cross, ours)),
     )
     lines = ["# Results", "", "Five pictures, and the command behind each.", ""]
     commands: set[str] = set()
     for benchmark, results, section in sections:
-        lines += [*_section(benchmark, results, section, is_first=benchmark not in commands), ""]
+        lines += [*_bench_page_section(benchmark, results, section, is_first=benchmark not in commands), ""]
         commands.add(benchmark)
     core_write_file(page, "\n".join(lines).rstrip() + "\n")
 
 
-def _section(
+def _bench_page_section(
     benchmark: str, results: Sequence[Value], section: Callable[[], list[str]], *, is_first: bool
 ) -> list[str]:
     """The section and its commands; a later one of the same benchmark refers to those."""
@@ -74,7 +74,7 @@ def _section(
     return [*text, f"The values are of the runs of `timely bench {benchmark}` above."]
 
 
-def _workloads(capacity: Sequence[Value]) -> dict[str, dict[str, Value]]:
+def _bench_page_workloads(capacity: Sequence[Value]) -> dict[str, dict[str, Value]]:
     """The rows of all results, by workload and system."""
     workloads: dict[str, dict[str, Value]] = {}
     for result in capacity:
@@ -83,8 +83,8 @@ def _workloads(capacity: Sequence[Value]) -> dict[str, dict[str, Value]]:
     return workloads
 
 
-def _robots(images: Path, capacity: Sequence[Value], ours: str) -> list[str]:
-    workloads = _workloads(capacity)
+def _bench_page_robots(images: Path, capacity: Sequence[Value], ours: str) -> list[str]:
+    workloads = _bench_page_workloads(capacity)
     plots.plot_ranked_bars(
         images / "results-robots.png", "Robots on one machine with 99% of the urgent tasks in time, with 95% intervals",
         {
@@ -110,21 +110,23 @@ def _robots(images: Path, capacity: Sequence[Value], ours: str) -> list[str]:
         ratio = best_rival_ratio(rows, ours)
         beside = "none carries any |  | "
         if ratio is not None:
-            beside = f"`{ratio[1]}` | {_cell(robots_with_interval(name, rows[ratio[1]]))} | {ratio[0]:.2f}"
+            beside = f"`{ratio[1]}` | {_bench_page_cell(robots_with_interval(name, rows[ratio[1]]))} | {ratio[0]:.2f}"
         of_all = best_rival_ratio(rows, ours, "all_90")
         last = "" if of_all is None else f"{of_all[0]:.2f} (`{of_all[1]}`)"
-        lines.append(f"| `{name}` | {_cell(robots_with_interval(name, rows[ours]))} | {beside} | {last} |")
+        lines.append(
+            f"| `{name}` | {_bench_page_cell(robots_with_interval(name, rows[ours]))} | {beside} | {last} |"
+        )
     return lines
 
 
-def _cell(interval: Interval) -> str:
+def _bench_page_cell(interval: Interval) -> str:
     robots, low, high = interval
     return f"{robots:.0f} ({low:.0f} to {high:.0f})"
 
 
-def _share_over_load(images: Path, capacity: Sequence[Value], ours: str) -> list[str]:
+def _bench_page_share_over_load(images: Path, capacity: Sequence[Value], ours: str) -> list[str]:
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for name, rows in _workloads(capacity).items():
+    for name, rows in _bench_page_workloads(capacity).items():
         ranking = sorted(rows, key=lambda system: (-rows[system]["load_99"], -rows[system]["load_90"]))
         best = [system for system in ranking if system not in STOCK][: CURVES - len(STOCK)]
         curves = dict.fromkeys([ours, *best, *(system for system in STOCK if system in rows)])
@@ -143,12 +145,12 @@ def _share_over_load(images: Path, capacity: Sequence[Value], ours: str) -> list
     ]
 
 
-def _label(column: str) -> str:
+def _bench_page_label(column: str) -> str:
     """The name of a column up to its measure."""
     return column.partition(" new prompt tokens")[0] if column.startswith("WID") else column.partition(",")[0]
 
 
-def _cross_table(images: Path, cross: Value, ours: str) -> list[str]:
+def _bench_page_cross_table(images: Path, cross: Value, ours: str) -> list[str]:
     rows, better, headline = cross["rows"], cross["better"], cross["headline"]
     best = {
         column: (max if better[column] == "higher" else min)(row[column] for row in rows.values())
@@ -165,7 +167,7 @@ def _cross_table(images: Path, cross: Value, ours: str) -> list[str]:
     order = sorted(share, key=lambda name: (name != ours, -math.prod(share[name])))
     plots.plot_heat_map(
         images / "results-cross.png", "Every discipline on every paper's headline, as a share of the best",
-        [_label(column) for column in headline], {name: share[name] for name in order}, ours,
+        [_bench_page_label(column) for column in headline], {name: share[name] for name in order}, ours,
     )  # fmt: skip
     worst = min(range(len(headline)), key=lambda place: share[ours][place])
     near = sum(value >= NEAR_BEST for value in share[ours])
@@ -179,11 +181,11 @@ def _cross_table(images: Path, cross: Value, ours: str) -> list[str]:
         "All columns are on the page of [all disciplines](papers/all-disciplines.md).",
         f"`{ours}` is within 5% of the best on {near} of {len(headline)} headlines.",
         f"Within 5% on all of them: {', '.join(near_all) or 'none'}.",
-        f"`{ours}` is worst on {_label(headline[worst])}, with {share[ours][worst]:.2f} of the best.",
+        f"`{ours}` is worst on {_bench_page_label(headline[worst])}, with {share[ours][worst]:.2f} of the best.",
     ]
 
 
-def _simulated_and_measured(images: Path, live: Value) -> list[str]:
+def _bench_page_simulated_and_measured(images: Path, live: Value) -> list[str]:
     pairs: dict[str, list[tuple[float, float]]] = {}
     for rows in live["workloads"].values():
         for system, row in rows.items():
@@ -207,16 +209,17 @@ def _simulated_and_measured(images: Path, live: Value) -> list[str]:
     ]
 
 
-def _frontier(images: Path, cross: Value, ours: str) -> list[str]:
+def _bench_page_frontier(images: Path, cross: Value, ours: str) -> list[str]:
     rows = cross["rows"]
     pairs = [
         (first, second, {name: (row[first], row[second]) for name, row in rows.items()})
         for first, second in FRONTIERS
         if {first, second} <= cross["better"].keys()
     ]
-    fronts = [pareto_front(points) for _, _, points in pairs]
+    fronts = [bench_pareto_front(points) for _, _, points in pairs]
     axis_pairs = [
-        (first, second.replace("the same", _label(first)), points) for first, second, points in pairs
+        (first, second.replace("the same", _bench_page_label(first)), points)
+        for first, second, points in pairs
     ]
     plots.plot_frontiers(images / "results-frontier.png", axis_pairs, fronts, ours)
     return [
@@ -226,14 +229,14 @@ def _frontier(images: Path, cross: Value, ours: str) -> list[str]:
         "",
         "Lower is better on both axes; the line joins the disciplines that no other beats on both.",
         *(
-            f"On {_label(first)} the line joins {', '.join(f'`{name}`' for name in front)};"
+            f"On {_bench_page_label(first)} the line joins {', '.join(f'`{name}`' for name in front)};"
             f" `{ours}` is {'' if ours in front else 'not '}on it."
             for (first, _, _), front in zip(pairs, fronts, strict=True)
         ),
     ]
 
 
-def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
+def bench_pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
     """Names of the points that no other beats in both values (lower is better), by the first value."""
     front: list[str] = []
     for name in sorted(points, key=lambda name: points[name]):

@@ -14,8 +14,8 @@ from typing import Any
 from timely.bench.mixed_load import (
     ROBOTS,
     MixedLoadCounts,
-    chat_defaults,
-    chat_question,
+    bench_chat_defaults,
+    bench_chat_question,
     run_benchmark_robot_client,
 )
 from timely.client import AsyncTimelyClient
@@ -30,7 +30,7 @@ LEAST_IDLE_SHARE = 0.001
 
 
 @dataclass(slots=True)
-class LoadResult:
+class BenchLoadResult:
     """The clients' measurements.
 
     Attributes:
@@ -46,7 +46,7 @@ class LoadResult:
     busy_share: float = 0.0
 
 
-Load = Callable[[int, int, float], Awaitable[LoadResult]]
+Load = Callable[[int, int, float], Awaitable[BenchLoadResult]]
 """Serves so many robots and chats for some seconds."""
 
 
@@ -63,7 +63,7 @@ async def benchmark_robots_and_chat(
     The other share compares with the engine time that the robots alone leave idle: 1 is the chat in just that time.
     Steps that serve both can make it larger.
     """
-    results: dict[str, LoadResult] = {}
+    results: dict[str, BenchLoadResult] = {}
     for name, counts in (("robots", (robots, 0)), ("both", (robots, chats)), ("chat", (0, chats))):
         results[name] = await load(*counts, seconds)
         say(f"{name}: {results[name].chat_tokens_per_s:.0f} chat tokens/s")
@@ -83,13 +83,13 @@ async def benchmark_robots_and_chat(
     }
 
 
-class HttpLoad:
+class BenchHttpLoad:
     """Loads the server at ``url`` over HTTP."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
-    async def run(self, robots: int, chats: int, seconds: float) -> LoadResult:
+    async def run(self, robots: int, chats: int, seconds: float) -> BenchLoadResult:
         end_s = time.monotonic() + seconds
         busy_before_s = await self._busy_s(0.0)
         urgent, others = MixedLoadCounts(), MixedLoadCounts()
@@ -110,7 +110,9 @@ class HttpLoad:
         if failures:
             raise EngineFailed(failures[0], where="bench mixed")
         robot_tokens = urgent.plan_tokens + others.plan_tokens
-        return LoadResult(urgent.response_s, chat_tokens / seconds, robot_tokens / seconds, busy_s / seconds)
+        return BenchLoadResult(
+            urgent.response_s, chat_tokens / seconds, robot_tokens / seconds, busy_s / seconds
+        )
 
     async def _busy_s(self, when_s: float) -> float:
         """Time of all engine steps until then, seconds."""
@@ -132,7 +134,7 @@ class HttpLoad:
         if not chats:
             return token_count
         async with httpx.AsyncClient(base_url=self._url, timeout=CHAT_TIMEOUT_S) as http:
-            body = await chat_defaults(http) | chat_question(CHAT_PROMPT, CHAT_TOKENS)
+            body = await bench_chat_defaults(http) | bench_chat_question(CHAT_PROMPT, CHAT_TOKENS)
 
             async def chat() -> None:
                 nonlocal token_count

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from timely.bench.capacity.measure import capacity_point
-from timely.bench.capacity.search import LoadGrid, search_crossing
+from timely.bench.capacity.search import CapacityLoadGrid, search_crossing
 from timely.bench.capacity.workloads import capacity_tasks, find_capacity_workload
-from timely.bench.checkpoints import Checkpoints
+from timely.bench.checkpoints import BenchCheckpoints
 from timely.bench.papers.seed_statistics import paper_range
 from timely.engines.replay_types import ReplayOptions
 from timely.engines.sim.fleet import SimFleet
-from timely.engines.step_time.profile import Curve, StepTimeProfile, load_step_profile
+from timely.engines.step_time.profile import StepTimeCurve, StepTimeProfile, load_step_profile
 from timely.routing.routers import ROUTERS, create_router
 
 OURS = "least-loss"
@@ -28,7 +28,7 @@ UTILITY_SHARE = 0.9
 TOKEN_BUDGET = 512
 """Most tokens of a step: the best for ``timely`` on WID 2 (docs/capacity.md)."""
 
-GRID = LoadGrid(8)
+GRID = CapacityLoadGrid(8)
 """Loads 9% apart; between two of them the load is interpolated."""
 
 FIRST_PLACE, MOST_PLACES = 30, 40
@@ -44,7 +44,7 @@ def measure_routing(
     counts: Sequence[int],
     seeds: Sequence[int],
     profile: str,
-    checkpoints: Checkpoints,
+    checkpoints: BenchCheckpoints,
     say: Callable[[str], None],
 ) -> Result:
     """Compare the rules on each number of engines.
@@ -53,7 +53,7 @@ def measure_routing(
     is the smaller one of equal and unequal engines. ``fleets`` has the robots of each rule, with 95% intervals.
 
     Raises:
-        OutOfTime: the budget of the checkpoints is used up.
+        BenchOutOfTime: the budget of the checkpoints is used up.
     """
     robots = find_capacity_workload(workload).robots
     fleets: dict[str, dict[str, Result]] = {fleet: {} for fleet in FLEETS}
@@ -115,8 +115,8 @@ def bench_fleet_profiles(profile: StepTimeProfile, count: int, *, unequal: bool)
 def slower_bench_profile(profile: StepTimeProfile, factor: float) -> StepTimeProfile:
     """The profile of a machine whose steps take ``factor`` times as long."""
     terms = {
-        name: Curve(at=value.at, s=tuple(factor * point for point in value.s))
-        if isinstance(value, Curve)
+        name: StepTimeCurve(at=value.at, s=tuple(factor * point for point in value.s))
+        if isinstance(value, StepTimeCurve)
         else None
         if value is None
         else factor * value

@@ -14,7 +14,7 @@ HEALTH_S = 0.02
 """Time between two requests of its health, seconds."""
 
 
-class ServeProcess:
+class BenchServeProcess:
     """``timely serve`` with a state folder, on one port for all its lives.
 
     Args:

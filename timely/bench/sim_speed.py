@@ -9,13 +9,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lrtrace.compose.composition import compose
+from lrtrace.compose.composition import compose_workload
 from lrtrace.trace import write_trace
 from timely.disciplines.registry import DEFAULT
 from timely.engines.replay_types import ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.replay.results import build_result
-from timely.replay.trace import Tasks
+from timely.replay.results import build_replay_result
+from timely.replay.trace import ReplayTasks
 
 FLEET_ROBOTS = 1000
 FLEET_S = 3600.0
@@ -45,14 +45,14 @@ def measure_sim_speed(
     """
     with tempfile.TemporaryDirectory() as folder:
         wid2 = Path(folder) / "wid2.lrtrace.jsonl"
-        trace = compose("wid2", SEED)
+        trace = compose_workload("wid2", SEED)
         write_trace(wid2, trace.header, trace.jobs)
-        best = min(_replay(wid2, clock)[0] for _ in range(repetitions))
+        best = min(_replay_for_speed_bench(wid2, clock)[0] for _ in range(repetitions))
         fleet = Path(folder) / "fleet.lrtrace.jsonl"
         eps = FLEET_EPS * robots / FLEET_ROBOTS
-        trace = compose("wid1", SEED, agents=robots, eps=eps, duration_s=fleet_s)
+        trace = compose_workload("wid1", SEED, agents=robots, eps=eps, duration_s=fleet_s)
         write_trace(fleet, trace.header, trace.jobs)
-        wall_s, counters, curve = _replay(fleet, clock)
+        wall_s, counters, curve = _replay_for_speed_bench(fleet, clock)
     return {
         "discipline": DEFAULT,
         "wid2_s": 300.0,
@@ -63,12 +63,12 @@ def measure_sim_speed(
         "fleet_jobs": counters["jobs"],
         "fleet_steps": counters["steps"],
         "fleet_wall_s": round(wall_s, 2),
-        "fleet_peak_mb": round(_peak_mb(), 1),
+        "fleet_peak_mb": round(_speed_bench_peak_mb(), 1),
         "fleet_step_us": [round(value, 1) for value in curve],
     }
 
 
-def sim_speed_text(result: Mapping[str, Any]) -> str:
+def sim_speed_bench_text(result: Mapping[str, Any]) -> str:
     """The measurement as text, with the cost of a step as a curve over the run."""
     curve = result["fleet_step_us"]
     most = max(curve, default=1.0)
@@ -86,7 +86,9 @@ def sim_speed_text(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _replay(path: Path, clock: Callable[[], float]) -> tuple[float, dict[str, Any], list[float]]:
+def _replay_for_speed_bench(
+    path: Path, clock: Callable[[], float]
+) -> tuple[float, dict[str, Any], list[float]]:
     options = ReplayOptions(discipline=DEFAULT)
     begin_s = clock()
     simulator = Simulator(options)
@@ -95,13 +97,13 @@ def _replay(path: Path, clock: Callable[[], float]) -> tuple[float, dict[str, An
     def progress(now: float, arrived_tasks: int, finished_tasks: int) -> None:
         samples.append((simulator.controller.steps, clock() - begin_s))
 
-    run = simulator.run(Tasks(path), progress)
-    build_result(run, options, engine="sim", trace=path.name, wall_s=0.0)
+    run = simulator.run(ReplayTasks(path), progress)
+    build_replay_result(run, options, engine="sim", trace=path.name, wall_s=0.0)
     wall_s = clock() - begin_s
-    return wall_s, {"jobs": len(run.records), "steps": run.counters["steps"]}, _curve(samples)
+    return wall_s, {"jobs": len(run.records), "steps": run.counters["steps"]}, _speed_bench_curve(samples)
 
 
-def _curve(samples: list[tuple[int, float]]) -> list[float]:
+def _speed_bench_curve(samples: list[tuple[int, float]]) -> list[float]:
     """Microseconds a step in each tenth of the steps."""
     total = samples[-1][0]
     if total == 0:
@@ -118,7 +120,7 @@ def _curve(samples: list[tuple[int, float]]) -> list[float]:
     ]
 
 
-def _peak_mb() -> float:
+def _speed_bench_peak_mb() -> float:
     """Peak memory of this process, MB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1024.0 * 1024.0) if sys.platform == "darwin" else peak / 1024.0

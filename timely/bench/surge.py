@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lrtrace.compose.composition import compose
+from lrtrace.compose.composition import compose_workload
 from lrtrace.compose.workload import WORKLOADS
 from timely.bench.capacity.lengths import poisson_arrivals
 from timely.bench.capacity.measure import is_bench_task_in_time
@@ -43,7 +43,7 @@ KEPT_RECORDS = 1000
 Result = dict[str, Any]
 
 
-class AdmittingSimulator(Simulator):
+class SurgeBenchSimulator(Simulator):
     """Predicts the response to each task when it arrives, as the server does, and may refuse it.
 
     Args:
@@ -110,7 +110,7 @@ def surge_tasks(duration_s: float, seed: int, load: float | None = None) -> Iter
             for time_s in poisson_arrivals(draw, base.eps * HIGH_LOAD, duration_s)
             if time_s // PHASE_S % 2 or draw.random() < LOW_LOAD / HIGH_LOAD
         ]
-    trace = compose(
+    trace = compose_workload(
         WORKLOAD,
         seed,
         arrivals=arrivals,
@@ -149,7 +149,7 @@ def measure_surge(hours: float, seed: int, profile: str, load: float | None = No
         if late and load is None and phase and phase % 2 == 0:
             latest_s = max(latest_s, into_s)
 
-    AdmittingSimulator(_options(seed), profile, note_end, refuse_below=REFUSE_BELOW).run(
+    SurgeBenchSimulator(_surge_bench_options(seed), profile, note_end, refuse_below=REFUSE_BELOW).run(
         surge_tasks(3600.0 * hours, seed, load)
     )
     has_phases = load is None and 3600.0 * hours > 2.0 * PHASE_S
@@ -171,10 +171,13 @@ def measure_eta(hours: float, seed: int, profile: str) -> Result:
     tasks refused. ``urgent`` and ``normal`` have the tasks apart. ``refused`` has those tasks that should have been
     refused and were served to see what becomes of them; the other figures are without them.
     """
-    return {**_errors(hours, seed, profile, None), "refusing": _errors(hours, seed, profile, REFUSE_BELOW)}
+    return {
+        **_measure_surge_eta_errors(hours, seed, profile, None),
+        "refusing": _measure_surge_eta_errors(hours, seed, profile, REFUSE_BELOW),
+    }
 
 
-def _errors(hours: float, seed: int, profile: str, refuse_below: float | None) -> Result:
+def _measure_surge_eta_errors(hours: float, seed: int, profile: str, refuse_below: float | None) -> Result:
     errors: dict[str, list[float]] = {"urgent": [], "normal": [], "refused": []}
 
     def note_end(record: JobRecord, eta_s: float, is_probe: bool) -> None:
@@ -183,21 +186,21 @@ def _errors(hours: float, seed: int, profile: str, refuse_below: float | None) -
             kind = "refused" if is_probe else "urgent" if record.task.hints.utility.urgent else "normal"
             errors[kind].append(abs(eta_s - response_s) / response_s)
 
-    AdmittingSimulator(
-        _options(seed), profile, note_end, refuse_below=refuse_below, probe_every=PROBE_EVERY
+    SurgeBenchSimulator(
+        _surge_bench_options(seed), profile, note_end, refuse_below=refuse_below, probe_every=PROBE_EVERY
     ).run(surge_tasks(3600.0 * hours, seed))
-    kinds = {kind: _percentiles(values) for kind, values in errors.items()}
-    return {**_percentiles(errors["urgent"] + errors["normal"]), **kinds}
+    kinds = {kind: _surge_eta_percentiles(values) for kind, values in errors.items()}
+    return {**_surge_eta_percentiles(errors["urgent"] + errors["normal"]), **kinds}
 
 
-def _percentiles(errors: list[float]) -> Result:
+def _surge_eta_percentiles(errors: list[float]) -> Result:
     if not errors:
         return {"tasks": 0, "error_p90": None, "error_p50": None}
     median, high = (round(float(np.quantile(errors, share)), 4) for share in (0.5, 0.9))
     return {"tasks": len(errors), "error_p90": high, "error_p50": median}
 
 
-def _options(seed: int) -> ReplayOptions:
+def _surge_bench_options(seed: int) -> ReplayOptions:
     return ReplayOptions(
         discipline="timely", journal=False, warm_prefixes=True, seed=seed, token_budget=TOKEN_BUDGET
     )

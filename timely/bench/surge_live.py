@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from timely.bench.process_memory import resident_memory_mb
-from timely.bench.serve_process import ServeProcess
+from timely.bench.serve_process import BenchServeProcess
 from timely.bench.surge import bench_share
 from timely.client import AsyncTimelyClient
 from timely.core.clock import AsyncClock, SystemClock
@@ -63,7 +63,7 @@ START_S = 600.0
 
 
 @dataclass(slots=True)
-class Arrival:
+class SurgeBenchArrival:
     """A task of the surge, and what became of it.
 
     Attributes:
@@ -86,14 +86,14 @@ class Arrival:
 
 def live_surge_arrivals(
     bears_per_s: float, seconds: float, urgent: TimeUtility, seed: int
-) -> Iterator[Arrival]:
+) -> Iterator[SurgeBenchArrival]:
     """A Poisson process whose rate changes with each phase, by thinning; a low phase comes first."""
     rng = random.Random(seed)
     normal = scale_utility(NORMAL, urgent.ert_s / URGENT.ert_s)
     time_s = 0.0
     while (time_s := time_s + rng.expovariate(HIGH_SHARE * bears_per_s)) < seconds:
         if time_s // PHASE_S % 2 or rng.random() < LOW_SHARE / HIGH_SHARE:
-            yield Arrival(time_s, urgent if rng.random() < URGENT_SHARE else normal)
+            yield SurgeBenchArrival(time_s, urgent if rng.random() < URGENT_SHARE else normal)
 
 
 def scale_utility(utility: TimeUtility, factor: float) -> TimeUtility:
@@ -101,7 +101,7 @@ def scale_utility(utility: TimeUtility, factor: float) -> TimeUtility:
     return TimeUtility(utility.ert_s * factor, utility.alpha / factor, utility.beta)
 
 
-def live_surge_result(arrivals: list[Arrival], phase_s: float) -> dict[str, Any]:
+def live_surge_result(arrivals: list[SurgeBenchArrival], phase_s: float) -> dict[str, Any]:
     """The figures of ``timely bench surge``, of live tasks; see ``timely.bench.surge.measure_surge``."""
     admitted = [arrival for arrival in arrivals if arrival.response_s is not None]
     refused = [arrival for arrival in arrivals if arrival.response_s is None]
@@ -146,17 +146,17 @@ async def measure_live_surge(
         EngineFailed: the server did not start, a task failed, or the engine is too slow for urgent tasks.
     """
     limits = SCRIPTED_ARGUMENTS if engine == "scripted" else ()
-    server = ServeProcess(folder, ["--refuse-below", "1", *limits, *arguments], engine)
+    server = BenchServeProcess(folder, ["--refuse-below", "1", *limits, *arguments], engine)
     server.start()
     try:
         async with AsyncTimelyClient(server.url) as client:
             await server.until_ready(client, START_S)
-            return await LiveSurge(client, server.pid, SystemClock(), say).run(60.0 * minutes, seed)
+            return await LiveSurgeBench(client, server.pid, SystemClock(), say).run(60.0 * minutes, seed)
     finally:
         server.kill()
 
 
-class LiveSurge:
+class LiveSurgeBench:
     """Loads a server that refuses late tasks.
 
     Args:
@@ -221,7 +221,7 @@ class LiveSurge:
         self._network_s = statistics.median(self._round_trips_s)
         return plans / BUSY_S
 
-    async def _arrive(self, arrival: Arrival, due_s: float) -> None:
+    async def _arrive(self, arrival: SurgeBenchArrival, due_s: float) -> None:
         arrival.lag_s = self._clock.now() - due_s
         try:
             arrival.response_s = await self._perform(arrival.utility)

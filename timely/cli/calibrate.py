@@ -11,7 +11,7 @@ from timely.cli.output import JsonFile, check_cli_output_file, cli_say, write_cl
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.errors import InvalidInput, Unsupported
 from timely.engines.step_time.fit import save_step_time_profile
-from timely.engines.step_time.from_kernels import fit_kernels
+from timely.engines.step_time.from_kernels import fit_step_kernels
 from timely.engines.step_time.profile import KvCache, ProfileLimits, StepTimeProfile
 
 MAX_LAYERS = 100_000
@@ -54,9 +54,9 @@ def command(
     if from_kernels is not None:
         if context.args:
             raise InvalidInput(f"no such option: {context.args[0]}", where="calibrate")
-        profile = _from_kernels(profile_name, from_kernels, layers, pointwise_share, kv_blocks)
+        profile = _calibrate_cli_from_kernels(profile_name, from_kernels, layers, pointwise_share, kv_blocks)
     else:
-        profile = _measure(profile_name, model, tuple(context.args), rounds, verbose=verbose)
+        profile = _measure_cli_profile(profile_name, model, tuple(context.args), rounds, verbose=verbose)
     save_step_time_profile(out, profile)
     write_cli_json(json_file, profile.model_dump(mode="json"))
     say = cli_say(json_file)
@@ -65,14 +65,14 @@ def command(
         say(f"  {key:<16}{value:.2%}" if isinstance(value, float) else f"  {key:<16}{value}")
 
 
-def _from_kernels(
+def _calibrate_cli_from_kernels(
     name: str, folder: Path, layers: int | None, pointwise_share: float, kv_blocks: int
 ) -> StepTimeProfile:
     if layers is None:
         raise InvalidInput(
             "is needed with --from-kernels: the tables hold one layer's times", where="--layers"
         )
-    terms, errors = fit_kernels(folder, layers, pointwise_share)
+    terms, errors = fit_step_kernels(folder, layers, pointwise_share)
     return StepTimeProfile(
         name=name,
         source=f"least squares over the kernel tables in {folder.name}, {layers} layers",
@@ -83,7 +83,7 @@ def _from_kernels(
     )
 
 
-def _measure(
+def _measure_cli_profile(
     name: str, model: str | None, arguments: tuple[str, ...], rounds: int, *, verbose: bool
 ) -> StepTimeProfile:
     if find_spec("vllm") is None:

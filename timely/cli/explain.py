@@ -7,8 +7,8 @@ import typer
 
 from timely.cli.output import JsonFile, cli_say, write_cli_json
 from timely.core.errors import InvalidInput
-from timely.replay.explain import explain_job, explanation_text
-from timely.replay.result_file import read_result
+from timely.replay.explain import explain_replay_job, replay_explanation_text
+from timely.replay.result_file import read_replay_result
 
 
 def command(
@@ -17,10 +17,10 @@ def command(
     json_file: JsonFile = None,
 ) -> None:
     """Tell why a job of a replay waited: what the engine did instead, and why."""
-    data = read_result(result)
+    data = read_replay_result(result)
     try:
-        explanation = explain_job(data, job)
-        text = explanation_text(explanation)
+        explanation = explain_replay_job(data, job)
+        text = replay_explanation_text(explanation)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise InvalidInput(
             f"not the result of `timely replay --json`: {error!r}", where=str(result)

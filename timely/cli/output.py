@@ -70,10 +70,10 @@ def plain_cli_json(data: object) -> Any:
     """Convert ``data`` to JSON's own types; raises TypeError where there is no such form."""
     from pydantic_core import to_jsonable_python
 
-    return to_jsonable_python(data, inf_nan_mode="null", fallback=_plain_numbers)
+    return to_jsonable_python(data, inf_nan_mode="null", fallback=_plain_cli_numbers)
 
 
-def _plain_numbers(value: object) -> object:
+def _plain_cli_numbers(value: object) -> object:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"no JSON form for {type(value).__name__}: {value!r}")

@@ -18,21 +18,21 @@ from lrtrace.option_kinds import PlainHelpTyper
 from timely.cli.output import JsonFile, cli_say, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.errors import InvalidInput, Unsupported, check_name
-from timely.planner.cases.case import Case
+from timely.planner.cases.case import PlannerCase
 from timely.planner.cases.from_examples import cases_of
 from timely.planner.cases.generate import GENERATORS, generate_cases
 from timely.planner.cases.vocabulary import Split, coinable_case_words
 from timely.planner.model_card import (
     SHIPPED_ADAPTER,
-    Card,
-    check_base,
+    PlannerCard,
+    check_planner_base,
     planner_prompt_hash,
-    read_card,
+    read_planner_card,
     write_planner_card,
 )
 from timely.planner.model_card import WEIGHTS as WEIGHTS_FILE
 from timely.planner.training.checks import LOOKED_AT, check_training_examples, training_plan_names
-from timely.planner.training.weight_hashes import planner_file_hash, weights_hash
+from timely.planner.training.weight_hashes import training_file_hash, training_weights_hash
 from timely.plans.skill_library import load_skill_set
 from timely.plans.skill_set import SkillSet
 
@@ -99,16 +99,16 @@ def planner_train_command(
     The skill sets are drone and arm unless given.
     Example: timely planner train --skill-set my_robot.yaml --out my_planner --steps 80
     """
-    sets = _skill_sets(skill_set)
+    sets = _find_cli_skill_sets(skill_set)
     for skills in sets:
         # Refuses a skill set without examples before the training.
         next(_command_cases(skills, "train", seed))
     if start is not None:
-        read_card(start)
-    _libraries()
-    folder = _base(base)
+        read_planner_card(start)
+    _require_cli_planner_libraries()
+    folder = _find_cli_planner_base(base)
     if start is not None:
-        check_base(read_card(start), folder, start)
+        check_planner_base(read_planner_card(start), folder, start)
     for skills in sets:
         check_training_examples(skills)
     names = {
@@ -117,17 +117,17 @@ def planner_train_command(
     }
     from timely.planner.training.train import TrainOptions
 
-    examples = _a_step(EXAMPLES_A_STEP, sets)
+    examples = _cli_training_table_row(EXAMPLES_A_STEP, sets)
     options = TrainOptions(
         steps=steps, examples=examples, rate=rate, seed=seed, threads=threads, device=device
     )
     begin_s = time.monotonic()
     say = cli_say(json_file)
-    training = _train(folder, sets, out, options, start, say)
-    card = Card(
+    training = _train_cli_planner(folder, sets, out, options, start, say)
+    card = PlannerCard(
         base_model=folder.name,
-        base_sha256=weights_hash(folder),
-        adapter_sha256=planner_file_hash(out / WEIGHTS_FILE),
+        base_sha256=training_weights_hash(folder),
+        adapter_sha256=training_file_hash(out / WEIGHTS_FILE),
         skill_sets={skills.name: planner_prompt_hash(skills) for skills in sets},
         seed=training.last.seed,
         steps=steps + training.finishing_steps,
@@ -166,7 +166,7 @@ class _Training:
     loss: float
 
 
-def _train(
+def _train_cli_planner(
     folder: Path,
     sets: Sequence[SkillSet],
     out: Path,
@@ -175,35 +175,35 @@ def _train(
     say: Callable[[str], None],
 ) -> _Training:
     """Train on every kind of task, then with coined names; only the latter from ``start`` or without a generator."""
-    from timely.planner.training.train import Source
+    from timely.planner.training.train import TrainingSource
     from timely.planner.training.train import train_planner as run
 
     finishing_steps = examples_seen = 0
     if start is None and any(skills.name in GENERATORS for skills in sets):
         finishing_steps = max(1, options.steps // FINISHING_PART)
-        plain = [Source(skills, _command_cases(skills, "train", options.seed)) for skills in sets]
+        plain = [TrainingSource(skills, _command_cases(skills, "train", options.seed)) for skills in sets]
         say(f"{options.steps} steps on every kind of task, then {finishing_steps} more with coined names")
         start = out / FIRST
-        run(folder, plain, start, options, progress=partial(_print_step, say))
+        run(folder, plain, start, options, progress=partial(_print_cli_training_step, say))
         examples_seen = options.steps * sum(options.examples)
         options = dataclasses.replace(
             options,
             steps=finishing_steps,
             rate=options.rate * FINISHING_RATE,
-            examples=_a_step(FINISHING_EXAMPLES_A_STEP, sets),
+            examples=_cli_training_table_row(FINISHING_EXAMPLES_A_STEP, sets),
         )
     # Other cases than in the first part.
     seed = options.seed + bool(finishing_steps)
     words = coinable_case_words(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
     sources = [
-        Source(skills, _command_cases(skills, "train", seed, coin_share=COIN, coinable=words))
+        TrainingSource(skills, _command_cases(skills, "train", seed, coin_share=COIN, coinable=words))
         for skills in sets
     ]
-    loss = run(folder, sources, out, options, start=start, progress=partial(_print_step, say))
+    loss = run(folder, sources, out, options, start=start, progress=partial(_print_cli_training_step, say))
     return _Training(options, finishing_steps, examples_seen + options.steps * sum(options.examples), loss)
 
 
-def _print_step(say: Callable[[str], None], step: TrainingStep) -> None:
+def _print_cli_training_step(say: Callable[[str], None], step: TrainingStep) -> None:
     left = (step.steps - step.step) * step.step_s
     say(
         f"step {step.step}/{step.steps}  loss {step.loss:.4f}  {step.step_s:.1f} s a step, {left / 60:.0f} min left"
@@ -234,21 +234,21 @@ def planner_eval_command(
     names = ways.split(",")
     for way in names:
         check_name("way", way, WAYS, where="--ways")
-    sets = _skill_sets(skill_set)
+    sets = _find_cli_skill_sets(skill_set)
     tasks = {skills.name: list(islice(_command_cases(skills, "test", seed), number)) for skills in sets}
-    card = read_card(adapter)
-    _libraries()
-    folder = _base(base)
-    check_base(card, folder, adapter)
-    from timely.planner.batch_decode import Answerer
-    from timely.planner.evaluate import judge_plans
+    card = read_planner_card(adapter)
+    _require_cli_planner_libraries()
+    folder = _find_cli_planner_base(base)
+    check_planner_base(card, folder, adapter)
+    from timely.planner.batch_decode import PlannerAnswerer
+    from timely.planner.evaluate import judge_planner_plans
 
     results: list[Score] = []
     for with_adapter in (False, True):
         own_ways = [way for way in names if WAYS[way][0] == with_adapter]
         if not own_ways:
             continue
-        answerer = Answerer(
+        answerer = PlannerAnswerer(
             folder, adapter if with_adapter else None, names=card.names, threads=threads, device=device
         )
         for skills in sets:
@@ -258,13 +258,13 @@ def planner_eval_command(
                 plans = answerer.plans(
                     skills, cases, examples=examples, constrained=with_grammar, named=with_names
                 )
-                result = judge_plans(
+                result = judge_planner_plans(
                     way, answerer, skills, cases, plans, examples=examples, keep=max(20, failures)
                 )
                 results.append(result)
-                _show(result, failures, cli_say(json_file))
+                _show_cli_score(result, failures, cli_say(json_file))
     if record:
-        scores = {f"{result.skill_set} {result.name}": _brief(result) for result in results}
+        scores = {f"{result.skill_set} {result.name}": _brief_cli_score(result) for result in results}
         write_planner_card(adapter, card.model_copy(update={"scores": {**card.scores, **scores}}))
     write_cli_json(json_file, {"adapter": str(adapter), "seed": seed, "scores": results})
 
@@ -277,7 +277,7 @@ def planner_info_command(
     json_file: JsonFile = None,
 ) -> None:
     """Describe an adapter: its skill sets, its training and its scores."""
-    card = read_card(adapter)
+    card = read_planner_card(adapter)
     size = (adapter / WEIGHTS_FILE).stat().st_size
     say = cli_say(json_file)
     stale = []
@@ -342,30 +342,30 @@ def planner_latency_command(
 
 def _command_cases(
     skills: SkillSet, split: Split, seed: int, *, coin_share: float = 0.0, coinable: tuple[str, ...] = ()
-) -> Iterator[Case]:
+) -> Iterator[PlannerCase]:
     if skills.name in GENERATORS:
         return generate_cases(skills.name, split, seed, coin_share=coin_share, coinable=coinable)
     return cases_of(skills, split, seed)
 
 
-def _a_step(table: dict[str, int], sets: Sequence[SkillSet]) -> tuple[int, ...]:
+def _cli_training_table_row(table: dict[str, int], sets: Sequence[SkillSet]) -> tuple[int, ...]:
     return tuple(table.get(skills.name, OWN_EXAMPLES_A_STEP) for skills in sets)
 
 
-def _skill_sets(names: Sequence[str] | None) -> list[SkillSet]:
+def _find_cli_skill_sets(names: Sequence[str] | None) -> list[SkillSet]:
     return [load_skill_set(name) for name in names or list(GENERATORS)]
 
 
-def _base(model: str | None) -> Path:
-    from timely.engines.vllm.model import NO_PLANNER, resolve_model
+def _find_cli_planner_base(model: str | None) -> Path:
+    from timely.engines.vllm.model import NO_PLANNER, resolve_vllm_model
 
-    folder = resolve_model(model, planner=NO_PLANNER, progress=lambda line: typer.echo(line, err=True))
+    folder = resolve_vllm_model(model, planner=NO_PLANNER, progress=lambda line: typer.echo(line, err=True))
     if not isinstance(folder, Path) or not folder.is_dir():
         raise InvalidInput(f"{folder} is no model folder", where="--base")
     return folder
 
 
-def _libraries() -> None:
+def _require_cli_planner_libraries() -> None:
     from importlib.util import find_spec
 
     absent = [
@@ -377,7 +377,7 @@ def _libraries() -> None:
         )
 
 
-def _brief(score: Score) -> dict[str, Any]:
+def _brief_cli_score(score: Score) -> dict[str, Any]:
     return {
         "cases": score.cases,
         "success": round(score.success, 4),
@@ -390,8 +390,8 @@ def _brief(score: Score) -> dict[str, Any]:
     }
 
 
-def _show(score: Score, failures: int, say: Callable[[str], None]) -> None:
-    brief = _brief(score)
+def _show_cli_score(score: Score, failures: int, say: Callable[[str], None]) -> None:
+    brief = _brief_cli_score(score)
     say(f"{score.skill_set:8} {score.name:21} " + "  ".join(f"{key} {value}" for key, value in brief.items()))
     for wrong in score.failures[:failures]:
         history = f" [{wrong['history']}]" if wrong["history"] else ""

@@ -21,7 +21,7 @@ from timely.disciplines.predictors.predictor_file import predictor_kind
 from timely.disciplines.predictors.urgency import CAUTION, UrgencyPredictor
 from timely.disciplines.requirements import LEVELS
 from timely.predictor_training import labelled_texts
-from timely.predictor_training.from_traces import predictor_history_from_traces, train_costs
+from timely.predictor_training.from_traces import predictor_history_from_traces, train_predictor_costs
 
 app = PlainHelpTyper(help="Train predictor files from traces or labelled texts, and judge them.")
 
@@ -56,16 +56,16 @@ def predictor_urgency_command(
     A fifth is held back to judge by; the file is then trained on all. Labels: urgency, level or label.
     """
     samples = labelled_texts.read_labelled_texts(texts, "urgency")
-    embedder = _embedder(space)
+    embedder = _cli_embedder(space)
     begin_s = time.perf_counter()
     training, held_back = samples.split(seed)
 
     def train(examples: labelled_texts.LabelledTexts) -> TextClassifier:
         return TextClassifier.train(examples.texts, examples.labels, LEVELS, embedder=embedder)
 
-    scores = labelled_texts.judge_urgency(UrgencyPredictor(train(training)), held_back)
+    scores = labelled_texts.judge_urgency_predictor(UrgencyPredictor(train(training)), held_back)
     train(samples).save(output)
-    _show("urgency", len(samples), time.perf_counter() - begin_s, scores, json_file)
+    _show_cli_scores("urgency", len(samples), time.perf_counter() - begin_s, scores, json_file)
 
 
 @app.command("lengths")
@@ -82,7 +82,7 @@ def predictor_lengths_command(
     A fifth is held back to judge by; the file is then trained on all. Labels: output_tokens, tokens or label.
     """
     samples = labelled_texts.read_labelled_texts(texts, "output_tokens")
-    embedder = _embedder(space)
+    embedder = _cli_embedder(space)
     begin_s = time.perf_counter()
     training, held_back = samples.split(seed)
 
@@ -91,9 +91,9 @@ def predictor_lengths_command(
             examples.texts, examples.labels, buckets=buckets, embedder=embedder
         )
 
-    scores = labelled_texts.judge_lengths(train(training), held_back)
+    scores = labelled_texts.judge_length_predictor(train(training), held_back)
     train(samples).save(output)
-    _show("lengths", len(samples), time.perf_counter() - begin_s, scores, json_file)
+    _show_cli_scores("lengths", len(samples), time.perf_counter() - begin_s, scores, json_file)
 
 
 @app.command("evaluate")
@@ -113,23 +113,27 @@ def predictor_evaluate_command(
     begin_s = time.perf_counter()
     if kind == TEXT_CLASSIFIER:
         predictor = UrgencyPredictor(TextClassifier.load(file), caution=caution)
-        scores = labelled_texts.judge_urgency(predictor, labelled_texts.read_labelled_texts(texts, "urgency"))
+        scores = labelled_texts.judge_urgency_predictor(
+            predictor, labelled_texts.read_labelled_texts(texts, "urgency")
+        )
     elif kind == LENGTH_BUCKETS:
         lengths_of = LengthBucketPredictor.load(file)
-        scores = labelled_texts.judge_lengths(
+        scores = labelled_texts.judge_length_predictor(
             lengths_of, labelled_texts.read_labelled_texts(texts, "output_tokens")
         )
     else:
         raise InvalidInput(f"a {kind} file predicts neither urgency nor lengths from texts", where=str(file))
-    _show(kind, int(scores["texts"]), time.perf_counter() - begin_s, scores, json_file)
+    _show_cli_scores(kind, int(scores["texts"]), time.perf_counter() - begin_s, scores, json_file)
 
 
-def _embedder(space: str) -> Embedder | None:
+def _cli_embedder(space: str) -> Embedder | None:
     """None stands for the classifier's own: hashed words in more buckets than a history needs."""
     return None if space == "hash" else embedder_named(space)
 
 
-def _show(what: str, texts: int, seconds: float, scores: dict[str, float], json_file: Path | None) -> None:
+def _show_cli_scores(
+    what: str, texts: int, seconds: float, scores: dict[str, float], json_file: Path | None
+) -> None:
     write_cli_json(json_file, {"predictor": what, "texts": texts, "seconds": seconds, "judged": scores})
     columns = {
         "right": "right", "within_one": "at most one off", "too_low": "rated too low",
@@ -157,7 +161,7 @@ def predictor_costs_command(
 
     The type of a job's app is its part before the first /. A type needs 8 instances; 100 are plenty.
     """
-    report, too_few = train_costs(traces, output, unit=cost, seed=seed)
+    report, too_few = train_predictor_costs(traces, output, unit=cost, seed=seed)
     write_cli_json(json_file, {"cost": cost, "types": [asdict(row) for row in report], "too_few": too_few})
     console = Console(stderr=json_file == STDOUT)
     table = Table("type", "applications", "error, held back", "trained in")

@@ -9,16 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from timely.cli.output import JsonFile, check_cli_output_file
-from timely.cli.terminal import Terminal, Verbose, quiet_cli_terminal
+from timely.cli.terminal import CliTerminal, Verbose, quiet_cli_terminal
 from timely.core.files import STDOUT, core_write_file
 from timely.disciplines.registry import DEFAULT
 from timely.engines.replay_types import Progress, ReplayOptions
 from timely.replay.perfetto import replay_perfetto_text
 from timely.replay.report import html_replay_report
-from timely.replay.result_file import result_text
-from timely.replay.results import result_hash
+from timely.replay.result_file import replay_result_text
+from timely.replay.results import replay_result_hash
 from timely.replay.run import replay_through_engine
-from timely.replay.trace import Tasks
+from timely.replay.trace import ReplayTasks
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
@@ -91,24 +91,24 @@ def command(
         closed_loop=not open_loop, until_s=until,
         journal=journal, draft_tokens=draft_tokens,
     )  # fmt: skip
-    tasks = Tasks(trace)
+    tasks = ReplayTasks(trace)
     with quiet_cli_terminal("replay", verbose=verbose or engine != "vllm") as terminal:
         title = f"{tasks.name} on {engine}"
-        with _progress(terminal, title) as progress, tasks.errors_with_lines():
+        with _cli_replay_progress(terminal, title) as progress, tasks.errors_with_lines():
             result = replay_through_engine(tasks, options, engine=engine, trace=tasks.name, progress=progress)
     if json_file is not None:
-        core_write_file(json_file, result_text(result))
+        core_write_file(json_file, replay_result_text(result))
     if html is not None:
         core_write_file(html, html_replay_report(result))
     if perfetto is not None:
         core_write_file(perfetto, replay_perfetto_text(result))
     if json_file != STDOUT:
-        _print(result)
+        _print_cli_replay_result(result)
     return INTERRUPTED if result["partial"] else 0
 
 
 @contextmanager
-def _progress(terminal: Terminal, title: str) -> Iterator[Progress | None]:
+def _cli_replay_progress(terminal: CliTerminal, title: str) -> Iterator[Progress | None]:
     """A line for replays that last; nothing where there is no terminal."""
     console = terminal.console
     if not console.is_terminal:
@@ -140,7 +140,7 @@ def _progress(terminal: Terminal, title: str) -> Iterator[Progress | None]:
             status.stop()
 
 
-def _print(result: dict[str, Any]) -> None:
+def _print_cli_replay_result(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -163,6 +163,6 @@ def _print(result: dict[str, Any]) -> None:
             )  # fmt: skip
     console.print(table)
     if result["engine"] == "sim":
-        console.print(f"sha256 {result_hash(result)}", style="dim", soft_wrap=True)
+        console.print(f"sha256 {replay_result_hash(result)}", style="dim", soft_wrap=True)
     if result["partial"]:
         console.print("interrupted: results so far")

@@ -206,25 +206,25 @@ def command(
 
     Example: timely serve --discipline pud --max-model-len 2048 --data-parallel-size 2
     """
-    from timely.disciplines.predictors.request_annotator import Predictors
+    from timely.disciplines.predictors.request_annotator import PredictorFiles
     from timely.engines.vllm.arguments import VllmOptions
     from timely.plans.skill_set_check import check_skill_sets
-    from timely.server.listener import tls_files
+    from timely.server.listener import server_tls_files
     from timely.server.run import serve_engine
     from timely.server.settings import ServerSettings
 
     check_name("prediction mode", predict, get_args(Batching), where="--predict")
     if predict_wait is not None and predict != "full":
         raise InvalidInput("only --predict full waits", where="--predict-wait")
-    objectives = _objectives(objective or [])
+    objectives = _parse_cli_objectives(objective or [])
     if engine != "vllm":
-        _refuse_vllm_options({"--client-grammars": client_grammars, "--objective": objectives})
-    _check_files_differ({"--event-log": event_log, "--audit-log": audit_log, "--journal": journal})
+        _refuse_cli_vllm_options({"--client-grammars": client_grammars, "--objective": objectives})
+    _check_cli_files_differ({"--event-log": event_log, "--audit-log": audit_log, "--journal": journal})
     check_skill_sets()
-    predictors = Predictors.read(predictor or ())
+    predictors = PredictorFiles.read(predictor or ())
     if otlp_endpoint is not None:
         check_http_url(otlp_endpoint, "http://127.0.0.1:4318/v1/traces", where="--otlp-endpoint")
-    state_folder = _state_folder(state_dir, port)
+    state_folder = _cli_state_folder(state_dir, port)
     if flush_segments and state_folder is None:
         raise InvalidInput(
             "a server on a free port keeps no tasks; name a --state-dir", where="--flush-segments"
@@ -244,7 +244,7 @@ def command(
         prediction_batch=predict_batch,
         prediction_max_wait_s=0.1 if predict_wait is None else predict_wait,
     )
-    principal_registry = _principals(principals, api_key)
+    principal_registry = _load_cli_principals(principals, api_key)
     engine_options = VllmOptions(
         model=model, planner=planner, discipline=discipline, mode=cast(Mode, mode), max_batch=max_batch,
         prefill_chunk=prefill_chunk, jump_ahead=jump_ahead, journal=str(journal) if journal is not None else None,
@@ -255,11 +255,11 @@ def command(
         settings=settings,
         predictors=predictors,
         registry=principal_registry,
-        hosts=(host, *_names(allowed_host or [])),
+        hosts=(host, *_check_cli_host_names(allowed_host or [])),
         host=host,
         port=port,
         insecure=insecure,
-        tls=tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs),
+        tls=server_tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs),
     )
     with (
         quiet_cli_terminal("serve", verbose=verbose or engine != "vllm", names_log=False) as terminal,
@@ -279,13 +279,13 @@ def command(
             number = asyncio.run(serve(make_cli_engine(engine, engine_options), on_ready=ready))
         except InvalidInput as error:
             own = [name for parameter in context.command.params for name in parameter.opts]
-            raise InvalidInput(_with_own_options(error.message, own), where=error.where) from error
+            raise InvalidInput(_vllm_error_with_cli_options(error.message, own), where=error.where) from error
         loading.close()
         terminal.say("stopped")
     return INTERRUPTED if number == signal.SIGINT else 0
 
 
-def _with_own_options(message: str, own: list[str]) -> str:
+def _vllm_error_with_cli_options(message: str, own: list[str]) -> str:
     """vLLM's message about unknown arguments, with those of ours that they resemble."""
     if "unrecognized arguments" not in message:
         return message
@@ -293,7 +293,7 @@ def _with_own_options(message: str, own: list[str]) -> str:
     return f"{message} (did you mean {', '.join(close)}?)" if close else message
 
 
-def _names(hosts: list[str]) -> list[str]:
+def _check_cli_host_names(hosts: list[str]) -> list[str]:
     """The names, if clients can send each in the header ``Host``."""
     for host in hosts:
         if HOST_NAME.fullmatch(host) is None:
@@ -303,7 +303,7 @@ def _names(hosts: list[str]) -> list[str]:
     return hosts
 
 
-def _objectives(texts: list[str]) -> dict[str, int]:
+def _parse_cli_objectives(texts: list[str]) -> dict[str, int]:
     """Priorities of the form ``NAME=PRIORITY``, by name."""
     priorities: dict[str, int] = {}
     for text in texts:
@@ -316,20 +316,20 @@ def _objectives(texts: list[str]) -> dict[str, int]:
     return priorities
 
 
-def _refuse_vllm_options(values: Mapping[str, object]) -> None:
+def _refuse_cli_vllm_options(values: Mapping[str, object]) -> None:
     for option, value in values.items():
         if value:
             raise InvalidInput("needs --engine vllm", where=option)
 
 
-def _check_files_differ(files: Mapping[str, Path | None]) -> None:
+def _check_cli_files_differ(files: Mapping[str, Path | None]) -> None:
     options_by_file: dict[Path, str] = {}
     for option, path in files.items():
         if path is not None and (other := options_by_file.setdefault(path.resolve(), option)) != option:
             raise InvalidInput(f"{path} is that of {other}", where=option)
 
 
-def _state_folder(folder: Path | None, port: int) -> Path | None:
+def _cli_state_folder(folder: Path | None, port: int) -> Path | None:
     """The given folder, else that of a server that has a port of its own: a free port is another one next time.
 
     Raises:
@@ -351,7 +351,7 @@ def _state_folder(folder: Path | None, port: int) -> Path | None:
     return folder
 
 
-def _principals(path: Path | None, api_key: str | None) -> PrincipalRegistry | None:
+def _load_cli_principals(path: Path | None, api_key: str | None) -> PrincipalRegistry | None:
     from timely.server.access.principals import PrincipalRegistry
 
     # The engine's own OpenAI application would compare every request with this key alone.
@@ -379,7 +379,7 @@ def make_cli_engine(name: str, options: VllmOptions) -> Engine:
         if options.arguments:
             raise InvalidInput(f"no such option: {options.arguments[0]}", where="serve")
         names = ("model", "planner", "jump_ahead", "journal")
-        _refuse_vllm_options({f"--{name.replace('_', '-')}": getattr(options, name) for name in names})
+        _refuse_cli_vllm_options({f"--{name.replace('_', '-')}": getattr(options, name) for name in names})
         limits: dict[str, Any] = {"max_batch": options.max_batch, "prefill_chunk": options.prefill_chunk}
         return ScriptedEngine(
             discipline=options.discipline,

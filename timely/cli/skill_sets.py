@@ -9,7 +9,7 @@ import typer
 from timely.cli.output import JsonFile, cli_say, write_cli_json
 from timely.core.errors import TimelyError
 from timely.plans.skill_library import skill_set_file, skill_set_names
-from timely.plans.skill_set import Argument, Skill, SkillSet
+from timely.plans.skill_set import Skill, SkillArgument, SkillSet
 from timely.plans.skill_set_check import check_skill_set_file
 
 BAD_INPUT = 2
@@ -40,24 +40,24 @@ def command(
             {**skill_set.model_dump(mode="json"), "fingerprint": skill_set.fingerprint, "file": str(file)}
         )
         say(f"{skill_set.name}: {skill_set.description}")
-        for line in _lines(skill_set, file) if names else ():
+        for line in _cli_skill_set_lines(skill_set, file) if names else ():
             say(f"  {line}")
     write_cli_json(json_file, {"skill_sets": entries, "problems": problems})
     return BAD_INPUT if problems else 0
 
 
-def _lines(skill_set: SkillSet, file: Path) -> list[str]:
+def _cli_skill_set_lines(skill_set: SkillSet, file: Path) -> list[str]:
     robot = f"robot {skill_set.profile}, " if skill_set.profile else ""
     return [
         f"file: {file}",
         f"language {skill_set.language}, {robot}{len(skill_set.examples)} examples, "
         f"fingerprint {skill_set.fingerprint}",
-        *map(_call, skill_set.skills),
+        *map(_cli_skill_call, skill_set.skills),
     ]
 
 
-def _call(skill: Skill) -> str:
-    call = f"{skill.word}({', '.join(map(_argument, skill.arguments))})"
+def _cli_skill_call(skill: Skill) -> str:
+    call = f"{skill.word}({', '.join(map(_cli_skill_argument, skill.arguments))})"
     properties = [
         *([f"returns {skill.returns}"] if skill.returns != "none" else []),
         *(name for name in ("blocks", "confirm") if getattr(skill, name)),
@@ -66,7 +66,7 @@ def _call(skill: Skill) -> str:
     return f"{call}{name}" + (f" [{', '.join(properties)}]" if properties else "")
 
 
-def _argument(argument: Argument) -> str:
+def _cli_skill_argument(argument: SkillArgument) -> str:
     if argument.choices is not None:
         return f"{argument.name}: {'|'.join(map(str, argument.choices))}"
     if argument.min is None and argument.max is None:

@@ -26,7 +26,7 @@ Verbose = Annotated[
 ]
 
 
-class Terminal:
+class CliTerminal:
     """Prints a command's own lines as ``timely: LINE``.
 
     Args:
@@ -64,7 +64,7 @@ class Terminal:
             yield
 
 
-class _OneLine(logging.Formatter):
+class _CliOneLineFormatter(logging.Formatter):
     """A record as one line; its traceback is in the log file."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -72,8 +72,10 @@ class _OneLine(logging.Formatter):
 
 
 @contextlib.contextmanager
-def quiet_cli_terminal(command: str, *, verbose: bool = False, names_log: bool = True) -> Iterator[Terminal]:
-    """Send everything that this process and its children print to a log file, except through the ``Terminal``.
+def quiet_cli_terminal(
+    command: str, *, verbose: bool = False, names_log: bool = True
+) -> Iterator[CliTerminal]:
+    """Send everything that this process and its children print to a log file, except through the ``CliTerminal``.
 
     Warnings of the package ``timely`` are shown too, each as one line.
     File descriptors are redirected, because libraries and child processes do not print through Python.
@@ -86,17 +88,17 @@ def quiet_cli_terminal(command: str, *, verbose: bool = False, names_log: bool =
         EngineFailed: as raised within; the message then names the log file.
     """
     if verbose:
-        yield Terminal(sys.stderr)
+        yield CliTerminal(sys.stderr)
         return
-    path = _new_log(command)
-    with _redirect(path) as stream:
+    path = _new_cli_log(command)
+    with _redirect_cli_output(path) as stream:
         own = logging.getLogger("timely")
         handlers = [logging.StreamHandler(stream), logging.StreamHandler(sys.stderr)]
-        handlers[0].setFormatter(_OneLine())
+        handlers[0].setFormatter(_CliOneLineFormatter())
         for handler in handlers:
             own.addHandler(handler)
         try:
-            terminal = Terminal(stream, path)
+            terminal = CliTerminal(stream, path)
             if names_log:
                 terminal.say(f"vLLM's messages go to {path}")
             yield terminal
@@ -107,7 +109,7 @@ def quiet_cli_terminal(command: str, *, verbose: bool = False, names_log: bool =
                 own.removeHandler(handler)
 
 
-def _new_log(command: str) -> Path:
+def _new_cli_log(command: str) -> Path:
     folder = vllm_cache_folder() / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     logs = sorted(folder.glob("*.log"), key=lambda file: file.stat().st_mtime)
@@ -117,7 +119,7 @@ def _new_log(command: str) -> Path:
 
 
 @contextlib.contextmanager
-def _redirect(path: Path) -> Iterator[TextIO]:
+def _redirect_cli_output(path: Path) -> Iterator[TextIO]:
     """Standard output and standard error go to ``path``; yields the former standard error."""
     sys.stdout.flush()
     sys.stderr.flush()

@@ -9,20 +9,20 @@ from typing import Any, Self, Unpack
 
 import httpx
 
-from timely.client.async_connection import AsyncConnection
-from timely.client.async_stop import AsyncStopStream
+from timely.client.async_connection import AsyncClientConnection
+from timely.client.async_stop import AsyncClientStopStream
 from timely.client.async_stream import AsyncTaskStream
-from timely.client.endpoints import AsyncAnswer, Endpoints
-from timely.client.events import PlanState
+from timely.client.endpoints import AsyncAnswer, ClientEndpoints
+from timely.client.events import ClientPlanState
 from timely.client.pool import CONNECTIONS
 from timely.client.problems import TOKEN_VARIABLE
-from timely.client.protocol import ReplanFields, Utility, bearer_header, task_body
+from timely.client.protocol import ReplanFields, Utility, client_bearer_header, client_task_body
 from timely.client.tls import client_tls
 from timely.core.clock import Clock, SystemClock
 from timely.core.http_url import check_http_url
 
 
-class AsyncTimelyClient(Endpoints[AsyncAnswer]):
+class AsyncTimelyClient(ClientEndpoints[AsyncAnswer]):
     """Talks to one server; may be shared by the tasks of one loop.
 
     Args:
@@ -42,7 +42,7 @@ class AsyncTimelyClient(Endpoints[AsyncAnswer]):
         InvalidInput: no server can be at the URL, or no header can carry the token.
     """
 
-    _connection: AsyncConnection
+    _connection: AsyncClientConnection
 
     def __init__(
         self,
@@ -67,9 +67,11 @@ class AsyncTimelyClient(Endpoints[AsyncAnswer]):
             transport=transport,
             limits=CONNECTIONS,
             verify=client_tls(verify),
-            headers=bearer_header(token or os.environ.get(TOKEN_VARIABLE)),
+            headers=client_bearer_header(token or os.environ.get(TOKEN_VARIABLE)),
         )
-        self._connection = AsyncConnection(url, http, silence_s, reconnect_s, clock or SystemClock(), sleep)
+        self._connection = AsyncClientConnection(
+            url, http, silence_s, reconnect_s, clock or SystemClock(), sleep
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -120,7 +122,7 @@ class AsyncTimelyClient(Endpoints[AsyncAnswer]):
             InvalidInput: unusable or unknown. TooLarge: refused. EngineFailed: no server, no engine.
             Overloaded: refused for want of capacity; ``eta_s`` says when the task would be served.
         """
-        body = task_body(
+        body = client_task_body(
             self.agent if agent is None else agent, utility=utility, robot=robot, scene=scene, history=history,
             app=app, urgency=urgency,
         )  # fmt: skip
@@ -129,7 +131,11 @@ class AsyncTimelyClient(Endpoints[AsyncAnswer]):
         options |= {"task": task, "skill_set": skill_set}
         body |= {name: value for name, value in options.items() if value is not None}
         stream = AsyncTaskStream(
-            self._connection, str(body["id"]), str(body["agent"]), str(body["report_token"]), PlanState()
+            self._connection,
+            str(body["id"]),
+            str(body["agent"]),
+            str(body["report_token"]),
+            ClientPlanState(),
         )
         return await stream.submit(body, wait_s=wait_s)
 
@@ -156,7 +162,7 @@ class AsyncTimelyClient(Endpoints[AsyncAnswer]):
             Conflict: it was re-planned before, or ``id`` is in use. Others: as ``submit``.
         """
         stream = AsyncTaskStream(
-            self._connection, task_id, self.agent if agent is None else agent, token, PlanState()
+            self._connection, task_id, self.agent if agent is None else agent, token, ClientPlanState()
         )
         return await stream.replan(reason, wait_s=wait_s, **changes)
 
@@ -171,7 +177,7 @@ class AsyncTimelyClient(Endpoints[AsyncAnswer]):
         Raises:
             UnknownName: the server has no such task (any more). EngineFailed: no server.
         """
-        state = PlanState(after=after, next_index=None if after else 0)
+        state = ClientPlanState(after=after, next_index=None if after else 0)
         stream = AsyncTaskStream(
             self._connection, task_id, self.agent if agent is None else agent, token, state
         )
@@ -189,7 +195,7 @@ class AsyncTimelyClient(Endpoints[AsyncAnswer]):
         answer = await self._connection.request("DELETE", str(url))
         return list(answer["removed"])
 
-    def stop_orders(self, agents: Iterable[str], bridge: str = "") -> AsyncStopStream:
+    def stop_orders(self, agents: Iterable[str], bridge: str = "") -> AsyncClientStopStream:
         """Follow the stop as the bridge of these robots; iterate for ``StopOrder``, the present state first.
 
         The stream opens a lost connection again until it is closed, and then repeats the present state.
@@ -198,7 +204,7 @@ class AsyncTimelyClient(Endpoints[AsyncAnswer]):
             bridge: its identity, the same after its restart and of no other bridge. Its acknowledgements then count
                 for its own robots, also where another bridge has robots of the same names.
         """
-        return AsyncStopStream(self._connection, list(agents), bridge)
+        return AsyncClientStopStream(self._connection, list(agents), bridge)
 
     async def skill_sets(self) -> list[str]:
         """Names of the skill sets."""

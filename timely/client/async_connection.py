@@ -10,15 +10,21 @@ from weakref import WeakSet
 
 import httpx
 
-from timely.client.events import EventDecoder, ServerEvent
-from timely.client.problems import error_from_response
-from timely.client.protocol import LONGEST_RECONNECT_S, Backoff, Headers, TaskTokens, reports_body
+from timely.client.events import ClientEventDecoder, ServerEvent
+from timely.client.problems import client_error_from_response
+from timely.client.protocol import (
+    LONGEST_RECONNECT_S,
+    ClientBackoff,
+    ClientTaskTokens,
+    Headers,
+    client_reports_body,
+)
 from timely.core.clock import Clock
 from timely.core.errors import EngineFailed, Overloaded
 from timely.core.reports import ExecutionReport
 
 
-class AsyncConnection:
+class AsyncClientConnection:
     """Sends requests to one server over a pool of connections.
 
     Args:
@@ -37,11 +43,11 @@ class AsyncConnection:
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self.url, self.http = url, http
-        self.task_tokens = TaskTokens()
+        self.task_tokens = ClientTaskTokens()
         self.stop_tokens: dict[str, str] = {}
         """Token of the stop's event stream by robot; it goes with every acknowledgement."""
         self.reconnect_s = reconnect_s
-        self.backoffs: WeakSet[Backoff] = WeakSet()
+        self.backoffs: WeakSet[ClientBackoff] = WeakSet()
         """Event streams and reports that have no connection."""
         self.clock, self.sleep = clock, sleep
         self._stream_timeout = httpx.Timeout(http.timeout.connect, read=silence_s)
@@ -86,12 +92,12 @@ class AsyncConnection:
             TimelyError: the server refused the report. EngineFailed: there was no server for so long.
         """
         now_s = begin_s = self.clock.now()
-        backoff = Backoff(self.reconnect_s, url, self.backoffs, begin_s)
+        backoff = ClientBackoff(self.reconnect_s, url, self.backoffs, begin_s)
         try:
             while True:
                 aged = replace(report, age_s=report.age_s + now_s - begin_s)
                 try:
-                    return await self._request("POST", url, reports_body(aged), headers)
+                    return await self._request("POST", url, client_reports_body(aged), headers)
                 except (httpx.RequestError, EngineFailed, Overloaded) as error:
                     # A server that answers has no time for attempts in short succession.
                     is_lost = isinstance(error, httpx.RequestError)
@@ -104,7 +110,7 @@ class AsyncConnection:
     async def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
         response = await self.http.request(method, url, json=json, headers=headers)
         if not response.is_success:
-            raise error_from_response(response.status_code, response.content)
+            raise client_error_from_response(response.status_code, response.content)
         try:
             data = response.json()
         except ValueError as error:
@@ -113,7 +119,7 @@ class AsyncConnection:
             ) from error
         return data if isinstance(data, dict) else {"data": data}
 
-    async def open(self, method: str, url: str, json: Any, headers: Headers) -> AsyncEventResponse:
+    async def open(self, method: str, url: str, json: Any, headers: Headers) -> AsyncClientEventResponse:
         """Open an event stream.
 
         Raises:
@@ -126,23 +132,23 @@ class AsyncConnection:
         )
         response = await self.http.send(request, stream=True)
         if response.is_success:
-            return AsyncEventResponse(response)
+            return AsyncClientEventResponse(response)
         try:
-            raise error_from_response(response.status_code, await response.aread())
+            raise client_error_from_response(response.status_code, await response.aread())
         finally:
             await response.aclose()
 
 
-class AsyncEventResponse:
+class AsyncClientEventResponse:
     """The server-sent events of one response."""
 
     def __init__(self, response: httpx.Response) -> None:
         self._response = response
         self._chunks = response.aiter_raw()
-        self._decoder = EventDecoder()
+        self._decoder = ClientEventDecoder()
         self._events: deque[ServerEvent] = deque()
 
-    def __aiter__(self) -> AsyncEventResponse:
+    def __aiter__(self) -> AsyncClientEventResponse:
         return self
 
     async def __anext__(self) -> ServerEvent:

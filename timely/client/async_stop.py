@@ -6,27 +6,27 @@ from typing import Self
 
 import httpx
 
-from timely.client.async_connection import AsyncConnection, AsyncEventResponse
+from timely.client.async_connection import AsyncClientConnection, AsyncClientEventResponse
 from timely.client.events import StopOrder, client_stop_order
-from timely.client.protocol import LONGEST_RECONNECT_S, Backoff
+from timely.client.protocol import LONGEST_RECONNECT_S, ClientBackoff
 from timely.core.errors import EngineFailed, Overloaded
 
 
-class AsyncStopStream:
+class AsyncClientStopStream:
     """Iterate for ``StopOrder``; it ends only with ``close``.
 
     Attributes:
         connected: the event stream is open. A bridge may show that the server cannot reach it.
     """
 
-    def __init__(self, connection: AsyncConnection, agents: Sequence[str], bridge: str = "") -> None:
+    def __init__(self, connection: AsyncClientConnection, agents: Sequence[str], bridge: str = "") -> None:
         self.connected = False
         self._connection = connection
         self._agents = agents
         params = {"agent": list(agents)} | ({"bridge": [bridge]} if bridge else {})
         self._url = str(httpx.URL("/v1/stop/events", params=params))
-        self._events: AsyncEventResponse | None = None
-        self._backoff = Backoff(math.inf, " ".join(agents), connection.backoffs)
+        self._events: AsyncClientEventResponse | None = None
+        self._backoff = ClientBackoff(math.inf, " ".join(agents), connection.backoffs)
         self._closed = False
 
     def __aiter__(self) -> Self:

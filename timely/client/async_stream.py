@@ -8,16 +8,16 @@ from typing import Any, Unpack
 
 import httpx
 
-from timely.client.async_connection import AsyncConnection, AsyncEventResponse
-from timely.client.endpoints import AsyncAnswer, PlanStream
-from timely.client.events import PlanState, Segment, ServerEvent
+from timely.client.async_connection import AsyncClientConnection, AsyncClientEventResponse
+from timely.client.endpoints import AsyncAnswer, ClientPlanStream
+from timely.client.events import ClientPlanState, Segment, ServerEvent
 from timely.client.protocol import (
     LONGEST_RECONNECT_S,
-    Backoff,
+    ClientBackoff,
     Headers,
     ReplanFields,
-    task_body,
-    v1_url_path,
+    client_task_body,
+    client_v1_url_path,
 )
 from timely.core.errors import Conflict, EngineFailed, Overloaded, TimelyError
 
@@ -25,7 +25,7 @@ SHORTEST_WAIT_S = 0.1
 """Between a refusal and the next attempt, seconds."""
 
 
-class AsyncTaskStream(PlanStream[AsyncAnswer]):
+class AsyncTaskStream(ClientPlanStream[AsyncAnswer]):
     """A plan: iterate for its segments. Reports may be made from any task of the loop.
 
     Attributes:
@@ -33,18 +33,23 @@ class AsyncTaskStream(PlanStream[AsyncAnswer]):
         token: the task's token. It proves that reports come from the program that submitted the task.
     """
 
-    _connection: AsyncConnection
+    _connection: AsyncClientConnection
 
     def __init__(
-        self, connection: AsyncConnection, task_id: str, agent: str, token: str | None, state: PlanState
+        self,
+        connection: AsyncClientConnection,
+        task_id: str,
+        agent: str,
+        token: str | None,
+        state: ClientPlanState,
     ) -> None:
         self.task_id = task_id
         self.token = token
         self._connection = connection
         self._agent = agent
         self._state = state
-        self._backoff = Backoff(connection.reconnect_s, task_id, connection.backoffs)
-        self._events: AsyncEventResponse | None = None
+        self._backoff = ClientBackoff(connection.reconnect_s, task_id, connection.backoffs)
+        self._events: AsyncClientEventResponse | None = None
         self._ended = self._unanswered = False
         if token is not None:
             connection.task_tokens.add(task_id, token)
@@ -98,7 +103,7 @@ class AsyncTaskStream(PlanStream[AsyncAnswer]):
     async def resume(self) -> AsyncTaskStream:
         """Open the stream of a task that was submitted before; raises EngineFailed without a server."""
         try:
-            await self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
+            await self._connect("GET", client_v1_url_path("tasks", self.task_id, "events"), None)
         except httpx.RequestError as error:
             raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
         return self
@@ -162,7 +167,7 @@ class AsyncTaskStream(PlanStream[AsyncAnswer]):
     async def _reconnect(self, cause: Exception) -> None:
         await self._pause(cause)
         try:
-            await self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
+            await self._connect("GET", client_v1_url_path("tasks", self.task_id, "events"), None)
         except httpx.RequestError:
             return
         except (EngineFailed, Overloaded):
@@ -176,16 +181,18 @@ class AsyncTaskStream(PlanStream[AsyncAnswer]):
         self, reason: str = "", *, wait_s: float = 0.0, **changes: Unpack[ReplanFields]
     ) -> AsyncTaskStream:
         """Give up the rest of this plan and request another; see ``AsyncTimelyClient.replan``."""
-        body = task_body(self._agent, reason=reason, **changes)
+        body = client_task_body(self._agent, reason=reason, **changes)
         stream = AsyncTaskStream(
-            self._connection, str(body["id"]), self._agent, str(body["report_token"]), PlanState()
+            self._connection, str(body["id"]), self._agent, str(body["report_token"]), ClientPlanState()
         )
-        url = v1_url_path("tasks", self.task_id, "replan")
+        url = client_v1_url_path("tasks", self.task_id, "replan")
         return await stream.submit(body, url, self._proof, wait_s=wait_s)
 
     async def cancel(self) -> None:
         """Stop the generation; the iteration then ends with outcome ``cancelled``."""
-        await self._connection.request("DELETE", v1_url_path("tasks", self.task_id), headers=self._proof)
+        await self._connection.request(
+            "DELETE", client_v1_url_path("tasks", self.task_id), headers=self._proof
+        )
 
     async def close(self) -> None:
         """Stop reading without cancelling; the server cancels an unread plan after a few seconds."""

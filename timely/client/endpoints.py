@@ -6,8 +6,14 @@ These give ``Result``: the server's JSON object, or the coroutine of one.
 from collections.abc import Coroutine, Iterable
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from timely.client.events import PlanState, Segment, TaskResult
-from timely.client.protocol import Headers, TaskTokens, make_report_body, reports_body, v1_url_path
+from timely.client.events import ClientPlanState, Segment, TaskResult
+from timely.client.protocol import (
+    ClientTaskTokens,
+    Headers,
+    client_report_body,
+    client_reports_body,
+    client_v1_url_path,
+)
 from timely.core.errors import Conflict
 from timely.core.reports import ExecutionReport
 
@@ -17,10 +23,10 @@ Result = TypeVar("Result")
 Gives_co = TypeVar("Gives_co", covariant=True)
 
 
-class Requests(Protocol[Gives_co]):
+class ClientRequests(Protocol[Gives_co]):
     """A connection to a server."""
 
-    task_tokens: TaskTokens
+    task_tokens: ClientTaskTokens
     stop_tokens: dict[str, str]
 
     def request(
@@ -40,10 +46,10 @@ class Requests(Protocol[Gives_co]):
         ...
 
 
-class Endpoints(Generic[Result]):
+class ClientEndpoints(Generic[Result]):
     """The endpoints of a server, for ``AsyncTimelyClient`` and ``TimelyClient``."""
 
-    _connection: Requests[Result]
+    _connection: ClientRequests[Result]
 
     def report(
         self,
@@ -63,9 +69,11 @@ class Endpoints(Generic[Result]):
             NotAllowed: the task belongs to another program. Conflict: no such segment was sent.
             UnknownName: no such task.
         """
-        url = v1_url_path("tasks", task_id, "reports")
+        url = client_v1_url_path("tasks", task_id, "reports")
         headers = self._connection.task_tokens.header(task_id, token)
-        return self._connection.request("POST", url, json=reports_body(reports, agent), headers=headers)
+        return self._connection.request(
+            "POST", url, json=client_reports_body(reports, agent), headers=headers
+        )
 
     def cancel(self, task_id: str, *, token: str | None = None) -> Result:
         """Stop generating a plan; a second call changes nothing.
@@ -77,7 +85,7 @@ class Endpoints(Generic[Result]):
             UnknownName: no such task. NotAllowed: it belongs to another program.
         """
         headers = self._connection.task_tokens.header(task_id, token)
-        return self._connection.request("DELETE", v1_url_path("tasks", task_id), headers=headers)
+        return self._connection.request("DELETE", client_v1_url_path("tasks", task_id), headers=headers)
 
     def task(self, task_id: str) -> Result:
         """State, segments with their times, and measures of a task.
@@ -85,7 +93,7 @@ class Endpoints(Generic[Result]):
         Raises:
             UnknownName: no such task.
         """
-        return self._connection.request("GET", v1_url_path("tasks", task_id))
+        return self._connection.request("GET", client_v1_url_path("tasks", task_id))
 
     # ------------------------------------------------------------------ the server
 
@@ -104,7 +112,7 @@ class Endpoints(Generic[Result]):
             InvalidInput: no such level, or no operator's name.
         """
         body = {"urgency": urgency, "operator": operator, "reason": reason}
-        return self._connection.request("PUT", v1_url_path("tasks", task_id, "urgency"), json=body)
+        return self._connection.request("PUT", client_v1_url_path("tasks", task_id, "urgency"), json=body)
 
     def set_discipline(self, name: str) -> Result:
         """Switch the queue discipline while serving; returns what ``disciplines`` does.
@@ -124,7 +132,7 @@ class Endpoints(Generic[Result]):
         Raises:
             UnknownName: no such skill set.
         """
-        return self._connection.request("GET", v1_url_path("skill_sets", name))
+        return self._connection.request("GET", client_v1_url_path("skill_sets", name))
 
     def robot_profile(self, name: str) -> Result:
         """One robot profile.
@@ -132,7 +140,7 @@ class Endpoints(Generic[Result]):
         Raises:
             UnknownName: no such profile.
         """
-        return self._connection.request("GET", v1_url_path("robot_profiles", name))
+        return self._connection.request("GET", client_v1_url_path("robot_profiles", name))
 
     def health(self) -> Result:
         """Whether tasks are admitted.
@@ -201,7 +209,7 @@ class Endpoints(Generic[Result]):
         return self._connection.request("POST", "/v1/stop/acknowledgements", json=body)
 
 
-class PlanStream(Generic[Result]):
+class ClientPlanStream(Generic[Result]):
     """The reports on a plan, and its result, for ``AsyncTaskStream`` and ``TaskStream``.
 
     ``report_started``, ``report_done``, ``report_failed`` and ``report_value`` repeat a report while the server is
@@ -210,8 +218,8 @@ class PlanStream(Generic[Result]):
 
     task_id: str
     token: str | None
-    _connection: Requests[Result]
-    _state: PlanState
+    _connection: ClientRequests[Result]
+    _state: ClientPlanState
     _ended: bool
 
     @property
@@ -236,11 +244,13 @@ class PlanStream(Generic[Result]):
 
     def report(self, *reports: ExecutionReport) -> Result:
         """Send reports of any kind; after a broken connection once more. See ``AsyncTimelyClient.report``."""
-        return self._connection.request("POST", self._url, json=reports_body(reports), headers=self._proof)
+        return self._connection.request(
+            "POST", self._url, json=client_reports_body(reports), headers=self._proof
+        )
 
     def report_started(self, segment: Segment | int, *, age_s: float = 0.0) -> Result:
         """The robot began the segment ``age_s`` seconds ago."""
-        return self._deliver(make_report_body("started", segment, age_s=age_s))
+        return self._deliver(client_report_body("started", segment, age_s=age_s))
 
     def report_progress(
         self,
@@ -252,21 +262,21 @@ class PlanStream(Generic[Result]):
     ) -> Result:
         """The robot expects to need ``remaining_s`` more seconds."""
         return self.report(
-            make_report_body("progress", segment, remaining_s=remaining_s, elapsed_s=elapsed_s, age_s=age_s)
+            client_report_body("progress", segment, remaining_s=remaining_s, elapsed_s=elapsed_s, age_s=age_s)
         )
 
     def report_done(
         self, segment: Segment | int, *, elapsed_s: float | None = None, age_s: float = 0.0
     ) -> Result:
         """The robot executed the segment; ``elapsed_s`` is the measured execution time, seconds."""
-        return self._deliver(make_report_body("done", segment, elapsed_s=elapsed_s, age_s=age_s))
+        return self._deliver(client_report_body("done", segment, elapsed_s=elapsed_s, age_s=age_s))
 
     def report_failed(
         self, segment: Segment | int, reason: str, *, elapsed_s: float | None = None, age_s: float = 0.0
     ) -> Result:
         """The segment could not be executed; the server stops generating this plan."""
         return self._deliver(
-            make_report_body("failed", segment, reason=reason, elapsed_s=elapsed_s, age_s=age_s)
+            client_report_body("failed", segment, reason=reason, elapsed_s=elapsed_s, age_s=age_s)
         )
 
     def report_value(
@@ -274,7 +284,7 @@ class PlanStream(Generic[Result]):
     ) -> Result:
         """The value that a blocking segment returned; the generation continues with it."""
         return self._deliver(
-            make_report_body("value", segment, value=str(value), elapsed_s=elapsed_s, age_s=age_s)
+            client_report_body("value", segment, value=str(value), elapsed_s=elapsed_s, age_s=age_s)
         )
 
     def _deliver(self, report: ExecutionReport) -> Result:
@@ -282,7 +292,7 @@ class PlanStream(Generic[Result]):
 
     @property
     def _url(self) -> str:
-        return v1_url_path("tasks", self.task_id, "reports")
+        return client_v1_url_path("tasks", self.task_id, "reports")
 
     @property
     def _proof(self) -> dict[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from timely.client.problems import error_from_problem
+from timely.client.problems import client_error_from_problem
 from timely.core.errors import EngineFailed
 
 MAX_EVENT_BYTES = 4 * 1024 * 1024
@@ -80,7 +80,7 @@ class ServerEvent:
     data: Mapping[str, Any]
 
 
-class EventDecoder:
+class ClientEventDecoder:
     """Decodes server-sent events from a byte stream that may be split anywhere."""
 
     def __init__(self) -> None:
@@ -97,12 +97,12 @@ class EventDecoder:
             raise EngineFailed(f"an event of more than {MAX_EVENT_BYTES} bytes", where="events")
         *blocks, self._buffer = self._buffer.replace(b"\r\n", b"\n").split(b"\n\n")
         for block in blocks:
-            event = _event(block)
+            event = _decode_client_event(block)
             if event is not None:
                 yield event
 
 
-def _event(block: bytes) -> ServerEvent | None:
+def _decode_client_event(block: bytes) -> ServerEvent | None:
     fields: dict[bytes, list[bytes]] = {}
     for line in block.split(b"\n"):
         key, _, value = line.partition(b":")
@@ -123,7 +123,7 @@ def _event(block: bytes) -> ServerEvent | None:
     return ServerEvent(event_id, name, data)
 
 
-class PlanState:
+class ClientPlanState:
     """How far a plan has been read. Repeated events are dropped, so segments come exactly once and in order.
 
     Args:
@@ -147,7 +147,7 @@ class PlanState:
             return None
         self.last_id = event.event_id
         if event.name == "segment":
-            segment = _segment(event.data)
+            segment = _client_segment_from_data(event.data)
             if self._next is not None and segment.index != self._next:
                 raise EngineFailed(f"segment {segment.index} came instead of {self._next}", where="events")
             self._next = segment.index + 1
@@ -155,29 +155,29 @@ class PlanState:
         if event.name == "accepted":
             self.token = event.data.get("report_token", self.token)
         elif event.name == "result":
-            self.result = _result(event.data)
+            self.result = _client_result_from_data(event.data)
         elif event.name == "error":
-            raise error_from_problem(event.data, 500)
+            raise client_error_from_problem(event.data, 500)
         return None
 
 
-def _segment(data: Mapping[str, Any]) -> Segment:
+def _client_segment_from_data(data: Mapping[str, Any]) -> Segment:
     try:
         calls = tuple(Call(call["skill"], tuple(call["args"])) for call in data["calls"])
-        values = _values(Segment, {"skill_set_fingerprint": "", **data})
+        values = _client_event_values(Segment, {"skill_set_fingerprint": "", **data})
         return Segment(**values | {"calls": calls})
     except (KeyError, TypeError) as error:
         raise EngineFailed(f"a segment that cannot be read: {error}", where="events") from error
 
 
-def _result(data: Mapping[str, Any]) -> TaskResult:
+def _client_result_from_data(data: Mapping[str, Any]) -> TaskResult:
     try:
-        return TaskResult(**_values(TaskResult, {**data, "data": data}))
+        return TaskResult(**_client_event_values(TaskResult, {**data, "data": data}))
     except KeyError as error:
         raise EngineFailed(f"a result that cannot be read: {error} is missing", where="events") from error
 
 
-def _values(kind: type[Segment | TaskResult], data: Mapping[str, Any]) -> dict[str, Any]:
+def _client_event_values(kind: type[Segment | TaskResult], data: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of ``kind`` out of an event, which has them under the same names."""
     return {own.name: data[own.name] for own in fields(kind)}
 

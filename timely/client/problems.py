@@ -8,15 +8,19 @@ from timely.core import errors
 from timely.core.errors import EngineFailed, InvalidInput, NotAllowed, Overloaded, TimelyError
 
 
-def _by_code(kind: type[TimelyError]) -> dict[str, type[TimelyError]]:
+def _client_errors_by_code(kind: type[TimelyError]) -> dict[str, type[TimelyError]]:
     classes: dict[str, type[TimelyError]] = {}
     for child in kind.__subclasses__():
-        classes |= {code: cls for code, cls in _by_code(child).items() if cls.__module__ == errors.__name__}
+        classes |= {
+            code: cls
+            for code, cls in _client_errors_by_code(child).items()
+            if cls.__module__ == errors.__name__
+        }
     # A code that a subclass shares stands for the class itself.
     return classes | {kind.code: kind}
 
 
-CODES: Mapping[str, type[TimelyError]] = _by_code(TimelyError)
+CODES: Mapping[str, type[TimelyError]] = _client_errors_by_code(TimelyError)
 """Stable code -> class of ``timely.core.errors``."""
 
 TOKEN_VARIABLE = "TIMELY_TOKEN"
@@ -26,9 +30,9 @@ TASK_ENDINGS = ("expired", "execution_failed", "truncated")
 """Codes of tasks whose request and server were in order: raised as plain ``TimelyError``."""
 
 
-def error_from_problem(data: Mapping[str, Any], status: int) -> TimelyError:
+def client_error_from_problem(data: Mapping[str, Any], status: int) -> TimelyError:
     code = str(data.get("code", "")) or f"http_{status}"
-    kind = CODES.get(code) or _kind_of(code, status)
+    kind = CODES.get(code) or _client_error_kind(code, status)
     detail, where = str(data.get("detail", "no reason given")), str(data.get("where", ""))
     if code == "not_authenticated":
         detail = f"no principal has this program's token: {TOKEN_VARIABLE} or the argument token of the client sets it"
@@ -41,7 +45,7 @@ def error_from_problem(data: Mapping[str, Any], status: int) -> TimelyError:
     return error
 
 
-def _kind_of(code: str, status: int) -> type[TimelyError]:
+def _client_error_kind(code: str, status: int) -> type[TimelyError]:
     """The class for a code that no class of the tree has."""
     if code in TASK_ENDINGS:
         return TimelyError
@@ -52,11 +56,11 @@ def _kind_of(code: str, status: int) -> type[TimelyError]:
     return InvalidInput if status < 500 else EngineFailed
 
 
-def error_from_response(status: int, body: bytes) -> TimelyError:
+def client_error_from_response(status: int, body: bytes) -> TimelyError:
     try:
         data = json.loads(body)
     except ValueError:
         data = None
     if not isinstance(data, dict):
         data = {"detail": f"HTTP {status}: {body[:200].decode(errors='replace')}"}
-    return error_from_problem(data, status)
+    return client_error_from_problem(data, status)

@@ -28,7 +28,7 @@ ATTEMPT_SPACING_S = 0.0025
 """Mean time between the attempts of all streams of a program: one that fails takes about a millisecond, seconds."""
 
 
-class Backoff:
+class ClientBackoff:
     """The waits between attempts to open a lost connection again.
 
     They are short at first, since a killed server is back within a second. Waits of different names differ by a factor
@@ -42,7 +42,7 @@ class Backoff:
     """
 
     def __init__(
-        self, limit_s: float, name: str, backoffs: WeakSet[Backoff], since_s: float | None = None
+        self, limit_s: float, name: str, backoffs: WeakSet[ClientBackoff], since_s: float | None = None
     ) -> None:
         self._limit_s, self._backoffs, self._since_s = limit_s, backoffs, since_s
         self._factor = 0.5 + 0.5 * zlib.crc32(name.encode()) / 2**32
@@ -92,22 +92,22 @@ class ReplanFields(TypedDict, total=False):
     report_token: str | None
 
 
-def v1_url_path(*parts: str) -> str:
+def client_v1_url_path(*parts: str) -> str:
     """The URL path ``/v1/...`` with every part quoted."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def task_body(agent: str, *, utility: Utility = "urgent", **fields: Any) -> dict[str, Any]:
+def client_task_body(agent: str, *, utility: Utility = "urgent", **fields: Any) -> dict[str, Any]:
     """The body of ``POST /v1/tasks`` and of ``POST /v1/tasks/{id}/replan``, without fields that have no value.
 
     The id and the report token are chosen here, so a repeated request is harmless.
     """
-    body: dict[str, Any] = {"tuf": _tuf(utility), "agent": agent}
+    body: dict[str, Any] = {"tuf": _client_tuf(utility), "agent": agent}
     body |= {"id": f"task-{secrets.token_hex(12)}", "report_token": secrets.token_urlsafe(24)}
     return body | {name: value for name, value in fields.items() if value not in (None, "")}
 
 
-def _tuf(utility: Utility) -> object:
+def _client_tuf(utility: Utility) -> object:
     if isinstance(utility, TimeUtility):
         if utility in (NORMAL, URGENT):
             return "normal" if utility == NORMAL else "urgent"
@@ -115,20 +115,20 @@ def _tuf(utility: Utility) -> object:
     return utility
 
 
-def _segment_index(segment: Segment | int) -> int:
+def _client_segment_index(segment: Segment | int) -> int:
     return segment.index if isinstance(segment, Segment) else segment
 
 
-def make_report_body(kind: ReportKind, segment: Segment | int, **fields: Any) -> ExecutionReport:
+def client_report_body(kind: ReportKind, segment: Segment | int, **fields: Any) -> ExecutionReport:
     """A report of that kind.
 
     Raises:
         InvalidInput: a field is unusable.
     """
-    return ExecutionReport(segment=_segment_index(segment), kind=kind, **fields)
+    return ExecutionReport(segment=_client_segment_index(segment), kind=kind, **fields)
 
 
-def reports_body(
+def client_reports_body(
     reports: ExecutionReport | Iterable[ExecutionReport], agent: str | None = None
 ) -> list[dict[str, Any]]:
     """The body of ``POST /v1/tasks/{id}/reports``."""
@@ -137,7 +137,7 @@ def reports_body(
     return [{**report.to_dict(), **sender} for report in items]
 
 
-def bearer_header(token: str | None) -> dict[str, str]:
+def client_bearer_header(token: str | None) -> dict[str, str]:
     """The header that identifies the principal. A line feed at the end, as of a file, is left out.
 
     Raises:
@@ -149,12 +149,12 @@ def bearer_header(token: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _task_token(token: str | None) -> dict[str, str]:
+def _client_task_token_header(token: str | None) -> dict[str, str]:
     """The header that proves the ownership of a task."""
     return {} if token is None else {"Timely-Task-Token": token}
 
 
-class TaskTokens:
+class ClientTaskTokens:
     """The tokens of the tasks that a program submitted, so that it may name a task by its id alone."""
 
     LIMIT = 10_000
@@ -171,4 +171,4 @@ class TaskTokens:
 
     def header(self, task_id: str, token: str | None = None) -> dict[str, str]:
         """The header for a task: with ``token``, or with the one that was kept."""
-        return _task_token(self._tokens.get(task_id) if token is None else token)
+        return _client_task_token_header(self._tokens.get(task_id) if token is None else token)

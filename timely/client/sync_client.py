@@ -10,20 +10,20 @@ from typing import Any, Self, Unpack
 
 import httpx
 
-from timely.client.endpoints import Answer, Endpoints
-from timely.client.events import PlanState
+from timely.client.endpoints import Answer, ClientEndpoints
+from timely.client.events import ClientPlanState
 from timely.client.pool import CONNECTIONS
 from timely.client.problems import TOKEN_VARIABLE
-from timely.client.protocol import ReplanFields, Utility, bearer_header, task_body
-from timely.client.sync_connection import Connection
-from timely.client.sync_stop import StopStream
+from timely.client.protocol import ReplanFields, Utility, client_bearer_header, client_task_body
+from timely.client.sync_connection import ClientConnection
+from timely.client.sync_stop import ClientStopStream
 from timely.client.sync_stream import TaskStream
 from timely.client.tls import client_tls
 from timely.core.clock import Clock, SystemClock
 from timely.core.http_url import check_http_url
 
 
-class TimelyClient(Endpoints[Answer]):
+class TimelyClient(ClientEndpoints[Answer]):
     """Talks to one server; may be shared by threads.
 
     Args:
@@ -43,7 +43,7 @@ class TimelyClient(Endpoints[Answer]):
         InvalidInput: no server can be at the URL, or no header can carry the token.
     """
 
-    _connection: Connection
+    _connection: ClientConnection
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class TimelyClient(Endpoints[Answer]):
             transport=transport,
             limits=CONNECTIONS,
             verify=client_tls(verify),
-            headers=bearer_header(token or os.environ.get(TOKEN_VARIABLE)),
+            headers=client_bearer_header(token or os.environ.get(TOKEN_VARIABLE)),
         )
-        self._connection = Connection(url, http, silence_s, reconnect_s, clock or SystemClock(), sleep)
+        self._connection = ClientConnection(url, http, silence_s, reconnect_s, clock or SystemClock(), sleep)
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +121,7 @@ class TimelyClient(Endpoints[Answer]):
             InvalidInput: unusable or unknown. TooLarge: refused. EngineFailed: no server, no engine.
             Overloaded: refused for want of capacity; ``eta_s`` says when the task would be served.
         """
-        body = task_body(
+        body = client_task_body(
             self.agent if agent is None else agent, utility=utility, robot=robot, scene=scene, history=history,
             app=app, urgency=urgency,
         )  # fmt: skip
@@ -130,7 +130,11 @@ class TimelyClient(Endpoints[Answer]):
         options |= {"task": task, "skill_set": skill_set}
         body |= {name: value for name, value in options.items() if value is not None}
         stream = TaskStream(
-            self._connection, str(body["id"]), str(body["agent"]), str(body["report_token"]), PlanState()
+            self._connection,
+            str(body["id"]),
+            str(body["agent"]),
+            str(body["report_token"]),
+            ClientPlanState(),
         )
         return stream.submit(body, wait_s=wait_s)
 
@@ -157,7 +161,7 @@ class TimelyClient(Endpoints[Answer]):
             Conflict: it was re-planned before, or ``id`` is in use. Others: as ``submit``.
         """
         stream = TaskStream(
-            self._connection, task_id, self.agent if agent is None else agent, token, PlanState()
+            self._connection, task_id, self.agent if agent is None else agent, token, ClientPlanState()
         )
         return stream.replan(reason, wait_s=wait_s, **changes)
 
@@ -172,7 +176,7 @@ class TimelyClient(Endpoints[Answer]):
         Raises:
             UnknownName: the server has no such task (any more). EngineFailed: no server.
         """
-        state = PlanState(after=after, next_index=None if after else 0)
+        state = ClientPlanState(after=after, next_index=None if after else 0)
         stream = TaskStream(self._connection, task_id, self.agent if agent is None else agent, token, state)
         return stream.resume()
 
@@ -188,7 +192,7 @@ class TimelyClient(Endpoints[Answer]):
         answer = self._connection.request("DELETE", str(url))
         return list(answer["removed"])
 
-    def stop_orders(self, agents: Iterable[str], bridge: str = "") -> StopStream:
+    def stop_orders(self, agents: Iterable[str], bridge: str = "") -> ClientStopStream:
         """Follow the stop as the bridge of these robots; iterate for ``StopOrder``, the present state first.
 
         The stream opens a lost connection again until it is closed, and then repeats the present state.
@@ -197,7 +201,7 @@ class TimelyClient(Endpoints[Answer]):
             bridge: its identity, the same after its restart and of no other bridge. Its acknowledgements then count
                 for its own robots, also where another bridge has robots of the same names.
         """
-        return StopStream(self._connection, list(agents), bridge)
+        return ClientStopStream(self._connection, list(agents), bridge)
 
     def skill_sets(self) -> list[str]:
         """Names of the skill sets."""

@@ -11,15 +11,21 @@ from weakref import WeakSet
 
 import httpx
 
-from timely.client.events import EventDecoder, ServerEvent
-from timely.client.problems import error_from_response
-from timely.client.protocol import LONGEST_RECONNECT_S, Backoff, Headers, TaskTokens, reports_body
+from timely.client.events import ClientEventDecoder, ServerEvent
+from timely.client.problems import client_error_from_response
+from timely.client.protocol import (
+    LONGEST_RECONNECT_S,
+    ClientBackoff,
+    ClientTaskTokens,
+    Headers,
+    client_reports_body,
+)
 from timely.core.clock import Clock
 from timely.core.errors import EngineFailed, Overloaded
 from timely.core.reports import ExecutionReport
 
 
-class Connection:
+class ClientConnection:
     """Sends requests to one server over a pool of connections.
 
     Args:
@@ -38,11 +44,11 @@ class Connection:
         sleep: Callable[[float], None],
     ) -> None:
         self.url, self.http = url, http
-        self.task_tokens = TaskTokens()
+        self.task_tokens = ClientTaskTokens()
         self.stop_tokens: dict[str, str] = {}
         """Token of the stop's event stream by robot; it goes with every acknowledgement."""
         self.reconnect_s = reconnect_s
-        self.backoffs: WeakSet[Backoff] = WeakSet()
+        self.backoffs: WeakSet[ClientBackoff] = WeakSet()
         """Event streams and reports that have no connection."""
         self.clock, self.sleep = clock, sleep
         self._stream_timeout = httpx.Timeout(http.timeout.connect, read=silence_s)
@@ -87,12 +93,12 @@ class Connection:
             TimelyError: the server refused the report. EngineFailed: there was no server for so long.
         """
         now_s = begin_s = self.clock.now()
-        backoff = Backoff(self.reconnect_s, url, self.backoffs, begin_s)
+        backoff = ClientBackoff(self.reconnect_s, url, self.backoffs, begin_s)
         try:
             while True:
                 aged = replace(report, age_s=report.age_s + now_s - begin_s)
                 try:
-                    return self._request("POST", url, reports_body(aged), headers)
+                    return self._request("POST", url, client_reports_body(aged), headers)
                 except (httpx.RequestError, EngineFailed, Overloaded) as error:
                     # A server that answers has no time for attempts in short succession.
                     is_lost = isinstance(error, httpx.RequestError)
@@ -105,7 +111,7 @@ class Connection:
     def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
         response = self.http.request(method, url, json=json, headers=headers)
         if not response.is_success:
-            raise error_from_response(response.status_code, response.content)
+            raise client_error_from_response(response.status_code, response.content)
         try:
             data = response.json()
         except ValueError as error:
@@ -114,7 +120,7 @@ class Connection:
             ) from error
         return data if isinstance(data, dict) else {"data": data}
 
-    def open(self, method: str, url: str, json: Any, headers: Headers) -> EventResponse:
+    def open(self, method: str, url: str, json: Any, headers: Headers) -> ClientEventResponse:
         """Open an event stream.
 
         Raises:
@@ -127,23 +133,23 @@ class Connection:
         )
         response = self.http.send(request, stream=True)
         if response.is_success:
-            return EventResponse(response)
+            return ClientEventResponse(response)
         try:
-            raise error_from_response(response.status_code, response.read())
+            raise client_error_from_response(response.status_code, response.read())
         finally:
             response.close()
 
 
-class EventResponse:
+class ClientEventResponse:
     """The server-sent events of one response."""
 
     def __init__(self, response: httpx.Response) -> None:
         self._response = response
         self._chunks = response.iter_raw()
-        self._decoder = EventDecoder()
+        self._decoder = ClientEventDecoder()
         self._events: deque[ServerEvent] = deque()
 
-    def __iter__(self) -> EventResponse:
+    def __iter__(self) -> ClientEventResponse:
         return self
 
     def __next__(self) -> ServerEvent:

@@ -9,24 +9,24 @@ from typing import Any, Unpack
 
 import httpx
 
-from timely.client.endpoints import Answer, PlanStream
-from timely.client.events import PlanState, Segment, ServerEvent
+from timely.client.endpoints import Answer, ClientPlanStream
+from timely.client.events import ClientPlanState, Segment, ServerEvent
 from timely.client.protocol import (
     LONGEST_RECONNECT_S,
-    Backoff,
+    ClientBackoff,
     Headers,
     ReplanFields,
-    task_body,
-    v1_url_path,
+    client_task_body,
+    client_v1_url_path,
 )
-from timely.client.sync_connection import Connection, EventResponse
+from timely.client.sync_connection import ClientConnection, ClientEventResponse
 from timely.core.errors import Conflict, EngineFailed, Overloaded, TimelyError
 
 SHORTEST_WAIT_S = 0.1
 """Between a refusal and the next attempt, seconds."""
 
 
-class TaskStream(PlanStream[Answer]):
+class TaskStream(ClientPlanStream[Answer]):
     """A plan: iterate for its segments. Reports may be made from any thread.
 
     Attributes:
@@ -34,18 +34,23 @@ class TaskStream(PlanStream[Answer]):
         token: the task's token. It proves that reports come from the program that submitted the task.
     """
 
-    _connection: Connection
+    _connection: ClientConnection
 
     def __init__(
-        self, connection: Connection, task_id: str, agent: str, token: str | None, state: PlanState
+        self,
+        connection: ClientConnection,
+        task_id: str,
+        agent: str,
+        token: str | None,
+        state: ClientPlanState,
     ) -> None:
         self.task_id = task_id
         self.token = token
         self._connection = connection
         self._agent = agent
         self._state = state
-        self._backoff = Backoff(connection.reconnect_s, task_id, connection.backoffs)
-        self._events: EventResponse | None = None
+        self._backoff = ClientBackoff(connection.reconnect_s, task_id, connection.backoffs)
+        self._events: ClientEventResponse | None = None
         self._ended = self._unanswered = False
         if token is not None:
             connection.task_tokens.add(task_id, token)
@@ -97,7 +102,7 @@ class TaskStream(PlanStream[Answer]):
     def resume(self) -> TaskStream:
         """Open the stream of a task that was submitted before; raises EngineFailed without a server."""
         try:
-            self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
+            self._connect("GET", client_v1_url_path("tasks", self.task_id, "events"), None)
         except httpx.RequestError as error:
             raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
         return self
@@ -161,7 +166,7 @@ class TaskStream(PlanStream[Answer]):
     def _reconnect(self, cause: Exception) -> None:
         self._pause(cause)
         try:
-            self._connect("GET", v1_url_path("tasks", self.task_id, "events"), None)
+            self._connect("GET", client_v1_url_path("tasks", self.task_id, "events"), None)
         except httpx.RequestError:
             return
         except (EngineFailed, Overloaded):
@@ -173,16 +178,16 @@ class TaskStream(PlanStream[Answer]):
 
     def replan(self, reason: str = "", *, wait_s: float = 0.0, **changes: Unpack[ReplanFields]) -> TaskStream:
         """Give up the rest of this plan and request another; see ``TimelyClient.replan``."""
-        body = task_body(self._agent, reason=reason, **changes)
+        body = client_task_body(self._agent, reason=reason, **changes)
         stream = TaskStream(
-            self._connection, str(body["id"]), self._agent, str(body["report_token"]), PlanState()
+            self._connection, str(body["id"]), self._agent, str(body["report_token"]), ClientPlanState()
         )
-        url = v1_url_path("tasks", self.task_id, "replan")
+        url = client_v1_url_path("tasks", self.task_id, "replan")
         return stream.submit(body, url, self._proof, wait_s=wait_s)
 
     def cancel(self) -> None:
         """Stop the generation; the iteration then ends with outcome ``cancelled``."""
-        self._connection.request("DELETE", v1_url_path("tasks", self.task_id), headers=self._proof)
+        self._connection.request("DELETE", client_v1_url_path("tasks", self.task_id), headers=self._proof)
 
     def close(self) -> None:
         """Stop reading without cancelling; the server cancels an unread plan after a few seconds."""

@@ -63,7 +63,7 @@ class SystemClock:
 
 
 @asynccontextmanager
-async def first_done(*works: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
+async def first_done_on_clock(*works: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
     """Enter the block, with a task for each of ``works``, when the first is done; its end cancels the others."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
@@ -81,7 +81,7 @@ async def wait_on_clock(event: asyncio.Event, clock: AsyncClock, when_s: float) 
         return event.is_set()
     if math.isinf(when_s):
         return await event.wait()
-    async with first_done(event.wait(), clock.sleep(when_s - clock.now())):
+    async with first_done_on_clock(event.wait(), clock.sleep(when_s - clock.now())):
         return event.is_set()
 
 

@@ -20,10 +20,10 @@ class TimelyError(Exception):
         return f"{self.where}: {self.message}" if self.where else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.where))
+        return (_rebuild_timely_error, (type(self), self.message, self.where))
 
 
-def _rebuild(kind: type[TimelyError], message: str, where: str) -> TimelyError:
+def _rebuild_timely_error(kind: type[TimelyError], message: str, where: str) -> TimelyError:
     error = kind.__new__(kind)
     TimelyError.__init__(error, message, where=where)
     return error

@@ -51,33 +51,33 @@ def run_demo(options: DemoOptions, console: Console) -> dict[str, Any]:
     Raises:
         Unsupported: ROS 2 is not installed. EngineFailed: a part did not start or broke down.
     """
-    _require_ros()
+    _require_demo_ros()
     options.out.mkdir(parents=True, exist_ok=True)
     with ChildProcesses("timely-demo-") as children:
         folder = children.folder
-        url = _start_server(options, children, folder, console)
-        _start_fleet(children, folder, url, console)
+        url = _start_demo_server(options, children, folder, console)
+        _start_demo_fleet(children, folder, url, console)
         tasks = script.demo_tasks(options.seconds, options.seed)
         playlist = folder / "tasks.json"
         playlist.write_text(json.dumps({"tasks": tasks, "until_s": options.seconds}), encoding="utf-8")
         player = children.start(
             "player",
             [sys.executable, "-m", "timely_bridge.task_player", str(playlist), "--until-stdin-closes"],
-            _ros_environment(),
+            _demo_ros_environment(),
         )
         with TimelyClient(url, timeout_s=5.0) as client:
-            arrivals_s, views = _watch(options, children, player, client, console)
+            arrivals_s, views = _watch_demo(options, children, player, client, console)
             status = client.stats()
         answers = [json.loads(line) for line in player.lines() if line.startswith("{")]
         steps = (
-            timeline.read_timeline_steps(folder / "journal.jsonl")
+            timeline.read_demo_timeline_steps(folder / "journal.jsonl")
             if (folder / "journal.jsonl").exists()
             else {}
         )
-    return _report(options, views, arrivals_s, steps, status, answers, console)
+    return _make_demo_report(options, views, arrivals_s, steps, status, answers, console)
 
 
-def _require_ros() -> None:
+def _require_demo_ros() -> None:
     from importlib.util import find_spec
 
     if find_spec("rclpy") is None or find_spec("timely_bridge") is None:
@@ -87,7 +87,7 @@ def _require_ros() -> None:
         )
 
 
-def _start_server(options: DemoOptions, children: ChildProcesses, folder: Path, console: Console) -> str:
+def _start_demo_server(options: DemoOptions, children: ChildProcesses, folder: Path, console: Console) -> str:
     command = [
         sys.executable, "-m", "timely.cli.main", "serve", "--port", "0", "--engine", options.engine,
         "--discipline", options.discipline, "--event-log", str(folder / "events.jsonl"),
@@ -95,26 +95,26 @@ def _start_server(options: DemoOptions, children: ChildProcesses, folder: Path, 
     if options.engine == "vllm":
         command += ["--journal", str(folder / "journal.jsonl")]
     server = children.start("server", [*command, *options.serve], {"PYTHONUNBUFFERED": "1"})
-    with _progress(console, "loading the model into vLLM") as tick:
+    with _demo_progress(console, "loading the model into vLLM") as tick:
         url = server.wait_for_line("serving on ", SERVER_START_S, tick).split()[0]
     console.print(f"[green]✓[/] server on {url} (live page there)")
     return url
 
 
-def _start_fleet(children: ChildProcesses, folder: Path, url: str, console: Console) -> None:
+def _start_demo_fleet(children: ChildProcesses, folder: Path, url: str, console: Console) -> None:
     fleet = folder / "fleet.yaml"
     fleet.write_text(json.dumps(script.demo_fleet(url)), encoding="utf-8")  # JSON is YAML
     child = children.start(
         "fleet",
         [sys.executable, "-m", "timely_bridge.run_fleet", "--fleet", str(fleet), "--until-stdin-closes"],
-        _ros_environment(),
+        _demo_ros_environment(),
     )
-    with _progress(console, "starting ROS 2 nodes") as tick:
+    with _demo_progress(console, "starting ROS 2 nodes") as tick:
         child.wait_for_line("fleet ready", FLEET_START_S, tick)
     console.print(f"[green]✓[/] ROS 2: bridge and {', '.join(script.ROBOTS)}")
 
 
-def _ros_environment() -> dict[str, str]:
+def _demo_ros_environment() -> dict[str, str]:
     """A domain of our own on loopback, so that no other ROS program of this machine is met."""
     domain = 1 + os.getpid() % 100
     return {
@@ -125,13 +125,13 @@ def _ros_environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _progress(console: Console, what: str) -> Iterator[Any]:
+def _demo_progress(console: Console, what: str) -> Iterator[Any]:
     begin_s = time.monotonic()
     with Status(what, console=console) as status:
         yield lambda: status.update(f"{what} … {time.monotonic() - begin_s:.0f} s")
 
 
-def _watch(
+def _watch_demo(
     options: DemoOptions,
     children: ChildProcesses,
     player: ChildProcess,
@@ -156,18 +156,18 @@ def _watch(
                 if task_id not in arrivals_s:
                     arrivals_s[task_id] = elapsed_s - float(line.get("age_s") or 0.0)
             # The server forgets a task minutes after its end.
-            _add_views(client, [line["task_id"] for line in status["recent"]], views)
+            _add_demo_views(client, [line["task_id"] for line in status["recent"]], views)
             if console.is_terminal:
                 frame = view.render_demo(status, script.ROBOTS, elapsed_s, options.seconds, console.width)
                 live.update(frame)
             children.check()
             if not player.running or elapsed_s > limit:
-                _add_views(client, arrivals_s, views)
+                _add_demo_views(client, arrivals_s, views)
                 return arrivals_s, [views[task_id] for task_id in arrivals_s if task_id in views]
             time.sleep(0.2)
 
 
-def _add_views(client: TimelyClient, task_ids: Iterable[str], views: dict[str, dict[str, Any]]) -> None:
+def _add_demo_views(client: TimelyClient, task_ids: Iterable[str], views: dict[str, dict[str, Any]]) -> None:
     """Ask for the tasks that are not in ``views``; the server may have forgotten one."""
     for task_id in task_ids:
         if task_id not in views:
@@ -175,7 +175,7 @@ def _add_views(client: TimelyClient, task_ids: Iterable[str], views: dict[str, d
                 views[task_id] = client.task(task_id)
 
 
-def _report(
+def _make_demo_report(
     options: DemoOptions,
     views: list[dict[str, Any]],
     arrivals: Mapping[str, float],
@@ -194,11 +194,11 @@ def _report(
         console.print(f"[yellow]{line}[/]", highlight=False)
     picture: Path | None = None
     if views:
-        lanes = timeline.timeline_lanes(views, arrivals)
-        _add_steps(lanes, views, steps)
+        lanes = timeline.demo_timeline_lanes(views, arrivals)
+        _add_demo_steps(lanes, views, steps)
         picture = options.out / "timeline.png"
         try:
-            timeline.draw_timeline(
+            timeline.draw_demo_timeline(
                 lanes, picture, f"Timely, discipline {options.discipline}: two drones and an arm on one model"
             )
         except ModuleNotFoundError as error:
@@ -220,7 +220,7 @@ def _report(
     return result
 
 
-def _add_steps(
+def _add_demo_steps(
     lanes: list[timeline.Lane], views: list[dict[str, Any]], steps: Mapping[str, list[float]]
 ) -> None:
     for lane, task in zip(lanes, views, strict=True):

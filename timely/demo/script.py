@@ -39,18 +39,18 @@ def demo_tasks(seconds: float, seed: int) -> list[dict[str, Any]]:
                 task = urgent[(count // 3 + offset) % len(urgent)]
             else:
                 task = normal[(count + offset) % len(normal)]
-            script.append(_entry(task, drone, at_s, count))
+            script.append(_demo_script_entry(task, drone, at_s, count))
             at_s += float(rng.uniform(5.0, 8.0))
             count += 1
     at_s, count = 1.0, 0
     while at_s < seconds - TAIL_S - 8.0:
-        script.append(_entry(arm[count % len(arm)], ARM, at_s, count))
+        script.append(_demo_script_entry(arm[count % len(arm)], ARM, at_s, count))
         at_s += float(rng.uniform(16.0, 20.0))
         count += 1
     return sorted(script, key=lambda entry: float(entry["at_s"]))
 
 
-def _entry(task: WorkloadTask, robot: str, at_s: float, count: int) -> dict[str, Any]:
+def _demo_script_entry(task: WorkloadTask, robot: str, at_s: float, count: int) -> dict[str, Any]:
     variant = task.variants[count % len(task.variants)]
     tuf: dict[str, float] = {"ert_s": task.tuf.ert_s, "alpha": task.tuf.alpha, "beta": task.tuf.beta}
     return {

@@ -25,7 +25,7 @@ class Lane:
     """When the engine took a step for this task."""
 
 
-def timeline_lanes(tasks: Iterable[Mapping[str, Any]], arrivals: Mapping[str, float]) -> list[Lane]:
+def demo_timeline_lanes(tasks: Iterable[Mapping[str, Any]], arrivals: Mapping[str, float]) -> list[Lane]:
     """Lanes from task views (``GET /v1/tasks/{id}``), whose times count from their arrival.
 
     Args:
@@ -44,7 +44,7 @@ def timeline_lanes(tasks: Iterable[Mapping[str, Any]], arrivals: Mapping[str, fl
     return result
 
 
-def read_timeline_steps(journal: Path) -> dict[str, list[float]]:
+def read_demo_timeline_steps(journal: Path) -> dict[str, list[float]]:
     """Request id -> seconds after its arrival of each step it took part in, from a scheduling journal.
 
     Request ids begin with the task's id.
@@ -65,7 +65,7 @@ def read_timeline_steps(journal: Path) -> dict[str, list[float]]:
     return steps
 
 
-def draw_timeline(lanes_: Sequence[Lane], path: Path, title: str) -> None:
+def draw_demo_timeline(lanes_: Sequence[Lane], path: Path, title: str) -> None:
     """Write the picture (PNG or SVG by suffix). Needs matplotlib (extra ``report``)."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D

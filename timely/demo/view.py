@@ -35,13 +35,13 @@ def render_demo(
     """
     wide = width >= WIDE
     return Group(
-        *_head(status["engine"], elapsed_s, total_s),
-        Panel(_robots(status["robots"], robots, wide), title="robots", border_style="dim"),
-        Panel(_recent(status["recent"], wide), title="done", border_style="dim"),
+        *_demo_head(status["engine"], elapsed_s, total_s),
+        Panel(_demo_robots_table(status["robots"], robots, wide), title="robots", border_style="dim"),
+        Panel(_demo_recent_table(status["recent"], wide), title="done", border_style="dim"),
     )
 
 
-def _head(engine: Mapping[str, Any], elapsed_s: float, total_s: float) -> list[RenderableType]:
+def _demo_head(engine: Mapping[str, Any], elapsed_s: float, total_s: float) -> list[RenderableType]:
     progress = Table.grid(padding=(0, 2), expand=True)
     progress.add_column()
     progress.add_column(ratio=1)
@@ -62,7 +62,7 @@ def _head(engine: Mapping[str, Any], elapsed_s: float, total_s: float) -> list[R
     return [progress, Columns(values, padding=(0, 2))]
 
 
-def _table(texts: dict[str, int], numbers: dict[str, int]) -> Table:
+def _demo_table(texts: dict[str, int], numbers: dict[str, int]) -> Table:
     """A table over the whole line: columns of texts with their widths, then of numbers; width 0 takes what is left."""
     table = Table(box=None, expand=True, pad_edge=False)
     for name, width in (texts | numbers).items():
@@ -77,9 +77,9 @@ def _table(texts: dict[str, int], numbers: dict[str, int]) -> Table:
     return table
 
 
-def _robots(lines: Sequence[Mapping[str, Any]], robots: Sequence[str], wide: bool) -> Table:
+def _demo_robots_table(lines: Sequence[Mapping[str, Any]], robots: Sequence[str], wide: bool) -> Table:
     bar = {"": 12} if wide else {}
-    table = _table(
+    table = _demo_table(
         {"robot": 7, "class": 6, "task": 0, "executes": 0, **bar, "generation": 10},
         {"slack": 8, "segments": 8},
     )
@@ -90,11 +90,11 @@ def _robots(lines: Sequence[Mapping[str, Any]], robots: Sequence[str], wide: boo
         if not tasks:
             table.add_row(agent, style="dim")
         for line in tasks:
-            table.add_row(agent, *_robot(line, wide))
+            table.add_row(agent, *_demo_robot_row(line, wide))
     return table
 
 
-def _robot(line: Mapping[str, Any], wide: bool) -> list[RenderableType]:
+def _demo_robot_row(line: Mapping[str, Any], wide: bool) -> list[RenderableType]:
     executing = line["executing"]
     progress: RenderableType = ""
     if executing:
@@ -117,18 +117,20 @@ def _robot(line: Mapping[str, Any], wide: bool) -> list[RenderableType]:
     ]
 
 
-def _recent(lines: Sequence[Mapping[str, Any]], wide: bool) -> Table:
+def _demo_recent_table(lines: Sequence[Mapping[str, Any]], wide: bool) -> Table:
     rest = {"waiting": 8, "segments": 8} if wide else {}
-    table = _table({"robot": 7, "class": 6, "task": 0, "outcome": 10}, {"response": 8, "utility": 11, **rest})
+    table = _demo_table(
+        {"robot": 7, "class": 6, "task": 0, "outcome": 10}, {"response": 8, "utility": 11, **rest}
+    )
     for line in lines[:8]:
         table.add_row(
             line["agent"],
             Text(line["class"], style="bold red" if line["class"] == "urgent" else ""),
             Text(line["task"]),
             Text(line["outcome"], style="green" if line["outcome"] == "complete" else "red"),
-            _seconds(line["response_time_s"]),
+            _demo_seconds_text(line["response_time_s"]),
             "" if line["utility"] is None else f"{line['utility']:.2f} of {line['utility_max']:g}",
-            *([_seconds(line["waiting_time_s"]), str(line["segments"])] if wide else []),
+            *([_demo_seconds_text(line["waiting_time_s"]), str(line["segments"])] if wide else []),
         )
     return table
 
@@ -143,7 +145,7 @@ def demo_summary(tasks: Sequence[Mapping[str, Any]]) -> Table:
     table.add_column("class")
     for name in ("tasks", "served", "response (median)", "waiting (median)", "utility (mean)", "of maximum"):
         table.add_column(name, justify="right")
-    for kind, group in _classes(tasks):
+    for kind, group in _demo_urgency_classes(tasks):
         complete_tasks = [task for task in group if task["outcome"] == "complete"]
         utilities = [task["utility"] for task in group if task["utility"] is not None]
         best = sum(task["tuf"]["beta"] for task in group) / len(group)
@@ -152,8 +154,8 @@ def demo_summary(tasks: Sequence[Mapping[str, Any]]) -> Table:
             kind,
             str(len(group)),
             f"{100 * len(complete_tasks) / len(group):.0f}%",
-            _seconds(_median([task["response_time_s"] for task in group])),
-            _seconds(_median([task["waiting_time_s"] for task in group])),
+            _demo_seconds_text(_demo_median([task["response_time_s"] for task in group])),
+            _demo_seconds_text(_demo_median([task["waiting_time_s"] for task in group])),
             f"{mean:.2f}",
             f"{100 * mean / best:.0f}%",
         )
@@ -166,21 +168,24 @@ def demo_out_of_reach(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
     It tells a reader that the processor, not the discipline, is the limit.
     """
     lines = []
-    for kind, group in _classes(tasks):
+    for kind, group in _demo_urgency_classes(tasks):
         answered_tasks = [task for task in group if task["response_time_s"] is not None]
         if not answered_tasks:
             continue
         quickest = min(answered_tasks, key=lambda task: float(task["response_time_s"] - task["tuf"]["ert_s"]))
         if quickest["response_time_s"] > quickest["tuf"]["ert_s"]:
             lines.append(
-                f"No {kind} task had its first segment in time: wanted within {_seconds(quickest['tuf']['ert_s'])}, "
-                f"the quickest took {_seconds(quickest['response_time_s'])}. On this machine the model needs longer "
-                "for a prompt and a first segment, in whatever order tasks run."
+                f"No {kind} task had its first segment in time: wanted within "
+                f"{_demo_seconds_text(quickest['tuf']['ert_s'])}, "
+                f"the quickest took {_demo_seconds_text(quickest['response_time_s'])}. On this machine the model needs "
+                "longer for a prompt and a first segment, in whatever order tasks run."
             )
     return lines
 
 
-def _classes(tasks: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+def _demo_urgency_classes(
+    tasks: Sequence[Mapping[str, Any]],
+) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
     """``urgent`` and ``normal`` with their tasks, where there are any."""
     for kind in ("urgent", "normal"):
         group = [task for task in tasks if (task["tuf"]["ert_s"] < 0.5) == (kind == "urgent")]
@@ -188,10 +193,10 @@ def _classes(tasks: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Map
             yield kind, group
 
 
-def _median(values: Sequence[float | None]) -> float | None:
+def _demo_median(values: Sequence[float | None]) -> float | None:
     present = sorted(value for value in values if value is not None)
     return present[len(present) // 2] if present else None
 
 
-def _seconds(value: float | None) -> str:
+def _demo_seconds_text(value: float | None) -> str:
     return "" if value is None else f"{value:.2f} s"

@@ -31,7 +31,7 @@ class _Line:
     alive: int = 0
 
 
-class GroupQueue:
+class DisciplineGroupQueue:
     """Waiting jobs in groups: the group of least rank first, ties by the group's age, then by the job's order.
 
     A rank that rises is noticed when its group comes up; one that falls must be told with ``lowered``. Removed
@@ -146,8 +146,8 @@ class QueueDiscipline(Discipline):
     """
 
     def __init__(self) -> None:
-        self._fresh = GroupQueue(self.rank)
-        self._evicted_queue = GroupQueue(self.rank)
+        self._fresh = DisciplineGroupQueue(self.rank)
+        self._evicted_queue = DisciplineGroupQueue(self.rank)
         self._newcomers: list[JobId] = []
         """Composed as newcomers last time; whether the engine really started them shows in the table."""
         self._asleep: set[JobId] = set()
@@ -202,7 +202,7 @@ class QueueDiscipline(Discipline):
         else:
             self._push(self._evicted_queue, job)
 
-    def _push(self, queue: GroupQueue, job: Job) -> None:
+    def _push(self, queue: DisciplineGroupQueue, job: Job) -> None:
         group = self.group(job)
         queue.push(job.job_id, int(job.table.sequence[job.row]), group, self.age(group))
 
@@ -245,7 +245,7 @@ class QueueDiscipline(Discipline):
         return plan
 
     def _admit(self, table: JobTable, limits: StepLimits, builder: StepBuilder, parked_rows: Rows) -> None:
-        deferrals: list[tuple[GroupQueue, Job]] = []
+        deferrals: list[tuple[DisciplineGroupQueue, Job]] = []
         self._admit_in_turn(table, limits, builder, parked_rows, deferrals)
         self.planned()
         for queue, job in deferrals:
@@ -257,7 +257,7 @@ class QueueDiscipline(Discipline):
         limits: StepLimits,
         builder: StepBuilder,
         parked_rows: Rows,
-        deferrals: list[tuple[GroupQueue, Job]],
+        deferrals: list[tuple[DisciplineGroupQueue, Job]],
     ) -> None:
         """Admit waiting jobs until one does not fit; ``deferrals`` receives those taken out of their queue."""
         for queue in (self._evicted_queue, self._fresh):
@@ -277,7 +277,7 @@ class QueueDiscipline(Discipline):
                 self._newcomers.append(job.job_id)
                 self.picked(job)
 
-    def _next(self, queue: GroupQueue, table: JobTable, now: float) -> Job | None:
+    def _next(self, queue: DisciplineGroupQueue, table: JobTable, now: float) -> Job | None:
         """Whose turn it is; entries the table has overtaken are put right on the way."""
         while (job_id := queue.peek()) is not None:
             job = table.get(job_id)

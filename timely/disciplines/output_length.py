@@ -11,8 +11,8 @@ from timely.disciplines.base import Discipline, Floats, Rows
 from timely.disciplines.predictors.history import (
     LENGTH_HISTORY,
     HistoryPredictor,
+    LengthPrediction,
     LengthPredictor,
-    Prediction,
 )
 
 COMPLETE_OUTCOMES = ("complete", "stop", "length")
@@ -57,7 +57,7 @@ class LengthEstimates:
         return np.where(table.segmented[rows], np.minimum(whole, piece), whole)
 
 
-class LengthLearner(Discipline):
+class LengthLearningDiscipline(Discipline):
     """A discipline that expects lengths from predictions or a running mean, in the table's ``rank``."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class LengthLearner(Discipline):
         self._lengths.finished(job)
 
 
-class HistoryLearner(Discipline):
+class HistoryLearningDiscipline(Discipline):
     """A discipline that predicts lengths from similar past prompts, and remembers how long each answer got.
 
     Args:
@@ -101,14 +101,14 @@ class HistoryLearner(Discipline):
     def recall(self, knowledge: object) -> None:
         self.predictor = cast(LengthPredictor, knowledge)
 
-    def predict_tokens(self, spec: JobSpec) -> tuple[float, Prediction | None]:
+    def predict_tokens(self, spec: JobSpec) -> tuple[float, LengthPrediction | None]:
         """Expected output tokens, and what they were predicted from: nothing if the request brings them."""
         if spec.hints.expected_tokens is not None:
             return max(1.0, float(spec.hints.expected_tokens)), None
         prediction = self.predictor.predict(spec)
         return prediction.mean, prediction
 
-    def learn(self, job: Job, prediction: Prediction | None) -> None:
+    def learn(self, job: Job, prediction: LengthPrediction | None) -> None:
         """Remember the length of a finished job, if it was predicted and ran to its end."""
         output = int(job.table.output_tokens[job.row])
         if prediction is not None and job.outcome in COMPLETE_OUTCOMES and output > 0:

@@ -77,7 +77,7 @@ _ABLATION: dict[str, str] = {
 
 def discipline_names() -> list[str]:
     """The disciplines of this package and those of plugins."""
-    return sorted([*_REGISTRY, *_plugins()])
+    return sorted([*_REGISTRY, *_discipline_plugins()])
 
 
 def load_discipline(name: str) -> type[Discipline]:
@@ -87,13 +87,13 @@ def load_discipline(name: str) -> type[Discipline]:
         UnknownName: not registered; the message lists those that are.
         InvalidInput: the discipline takes no predictor file, or this is not one; or a plugin has no such discipline.
     """
-    plain, file = _split(name)
+    plain, file = _split_discipline_name(name)
     path = _REGISTRY.get(plain) or _ABLATION.get(plain)
     if path is not None:
         module, _, attribute = path.partition(":")
         discipline = cast(type[Discipline], getattr(import_module(module), attribute))
     else:
-        discipline = _load_plugin(plain)
+        discipline = _load_discipline_plugin(plain)
     if file is not None:
         discipline.with_predictor(file)
     return discipline
@@ -109,14 +109,14 @@ def create_discipline(name: str, files: Sequence[Path] = ()) -> Discipline:
         UnknownName: not registered.
         InvalidInput: the discipline takes no predictor file, or this is not one.
     """
-    plain, file = _split(name)
+    plain, file = _split_discipline_name(name)
     discipline = load_discipline(plain)
     if file is None and discipline.predictor_kind:
         file = next((path for path in files if predictor_kind(path) == discipline.predictor_kind), None)
     return discipline() if file is None else discipline.with_predictor(file)
 
 
-def _plugins() -> dict[str, EntryPoint]:
+def _discipline_plugins() -> dict[str, EntryPoint]:
     """The disciplines of other installed packages.
 
     Raises:
@@ -125,32 +125,39 @@ def _plugins() -> dict[str, EntryPoint]:
     plugins: dict[str, EntryPoint] = {}
     for entry in entry_points(group=PLUGIN_GROUP):
         if entry.name in _REGISTRY or entry.name in _ABLATION or entry.name in plugins:
-            raise InvalidInput("there is another discipline of that name", where=_origin(entry))
+            raise InvalidInput(
+                "there is another discipline of that name", where=_discipline_plugin_origin(entry)
+            )
         plugins[entry.name] = entry
     return plugins
 
 
-def _load_plugin(name: str) -> type[Discipline]:
-    entry = _plugins().get(name)
+def _load_discipline_plugin(name: str) -> type[Discipline]:
+    entry = _discipline_plugins().get(name)
     if entry is None:
         raise UnknownName("discipline", name, discipline_names(), where="discipline")
     try:
         discipline = entry.load()
     except Exception as error:
-        raise InvalidInput(f"cannot load {entry.value!r}: {error}", where=_origin(entry)) from error
+        raise InvalidInput(
+            f"cannot load {entry.value!r}: {error}", where=_discipline_plugin_origin(entry)
+        ) from error
     if not (isinstance(discipline, type) and issubclass(discipline, Discipline)):
-        raise InvalidInput(f"{entry.value!r} is no Discipline", where=_origin(entry))
+        raise InvalidInput(f"{entry.value!r} is no Discipline", where=_discipline_plugin_origin(entry))
     if getattr(discipline, "info", None) is None or discipline.info.name != name:
-        raise InvalidInput(f"{entry.value!r} needs a DisciplineInfo with the same name", where=_origin(entry))
+        raise InvalidInput(
+            f"{entry.value!r} needs a DisciplineInfo with the same name",
+            where=_discipline_plugin_origin(entry),
+        )
     return discipline
 
 
-def _origin(entry: EntryPoint) -> str:
+def _discipline_plugin_origin(entry: EntryPoint) -> str:
     package = entry.dist.name if entry.dist is not None else "a plugin"
     return f"discipline {entry.name!r} of {package}"
 
 
-def _split(name: str) -> tuple[str, Path | None]:
+def _split_discipline_name(name: str) -> tuple[str, Path | None]:
     plain, equals, file = name.partition("=")
     return plain, Path(file) if equals else None
 

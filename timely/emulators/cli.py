@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from timely.core.errors import TimelyError
-from timely.emulators.command_log import CommandLog
+from timely.emulators.command_log import EmulatorCommandLog
 from timely.emulators.indy7 import Indy7Emulator
-from timely.emulators.network import NetworkFaults
+from timely.emulators.network import EmulatedNetworkFaults
 from timely.emulators.tello import COMMAND_PORT, STATE_PORT, TelloEmulator
 
 OK, BAD_INPUT = 0, 2
@@ -23,15 +23,15 @@ def main() -> None:
 
 def run_emulator_command(arguments: Sequence[str], program: str = "timely-emulate") -> int:
     """Emulate one robot until SIGINT or SIGTERM; the exit code. On the main thread."""
-    parser = _parser(program)
+    parser = _emulator_parser(program)
     try:
         options = parser.parse_args(arguments)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else BAD_INPUT
     try:
         with ExitStack() as closing:
-            journal = closing.enter_context(CommandLog(options.log))
-            emulator, says = _make(options, journal)
+            journal = closing.enter_context(EmulatorCommandLog(options.log))
+            emulator, says = _make_emulator(options, journal)
             for name in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(name, lambda *_: emulator.stop())
             print(f"{says}; Ctrl-C ends it", flush=True)
@@ -42,13 +42,15 @@ def run_emulator_command(arguments: Sequence[str], program: str = "timely-emulat
     return OK
 
 
-class _Parser(argparse.ArgumentParser):
+class _EmulatorParser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
         self.exit(BAD_INPUT, f"{self.prog}: {message}\n")
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = _Parser(prog=program, description="Emulate a robot on loopback: it speaks its maker's protocol.")
+def _emulator_parser(program: str) -> argparse.ArgumentParser:
+    parser = _EmulatorParser(
+        prog=program, description="Emulate a robot on loopback: it speaks its maker's protocol."
+    )
     robots = parser.add_subparsers(dest="robot", required=True, metavar="ROBOT")
     tello = robots.add_parser("tello", help="a Ryze Tello: text commands over UDP")
     tello.add_argument("--command-port", type=int, default=COMMAND_PORT, help=f"default {COMMAND_PORT}")
@@ -75,10 +77,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _make(options: argparse.Namespace, journal: CommandLog) -> tuple[Indy7Emulator | TelloEmulator, str]:
+def _make_emulator(
+    options: argparse.Namespace, journal: EmulatorCommandLog
+) -> tuple[Indy7Emulator | TelloEmulator, str]:
     if options.robot == "indy7":
         return Indy7Emulator(options.host, journal=journal, speed=options.speed), f"Indy7 at {options.host}"
-    faults = NetworkFaults(options.loss, options.duplicate, options.delay, options.jitter)
+    faults = EmulatedNetworkFaults(options.loss, options.duplicate, options.delay, options.jitter)
     drone = TelloEmulator(
         options.host,
         options.command_port,

@@ -8,7 +8,7 @@ from timely.core.errors import InvalidInput
 MAX_SPEED = 50.0
 
 
-class ScaledClock(SystemClock):
+class EmulatorClock(SystemClock):
     """The machine's monotonic clock times ``speed``; one axis for all processes that use the same speed.
 
     Raises:

@@ -19,7 +19,7 @@ class MotionEnd:
     reply: str = ""
 
 
-class CommandLog:
+class EmulatorCommandLog:
     """A thread-safe log of commands and motions, in a file and, bounded, in memory.
 
     Every record has ``t_s``, ``event`` (``command`` or ``motion``), ``command``, ``outcome``, ``start_s`` and

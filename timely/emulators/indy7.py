@@ -13,9 +13,9 @@ from typing import Any, Self
 
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput, Unsupported
-from timely.emulators.clock import ScaledClock
-from timely.emulators.command_log import CommandLog
-from timely.emulators.indy7_body import HOME_DEG, JOINT_SPEED_DEG, Indy7Body
+from timely.emulators.clock import EmulatorClock
+from timely.emulators.command_log import EmulatorCommandLog
+from timely.emulators.indy7_body import HOME_DEG, JOINT_SPEED_DEG, EmulatedIndy7Body
 from timely.emulators.indy7_kinematics import emulator_forward_kinematics
 
 CONTROL_PORT, DEVICE_PORT, CONFIG_PORT, RTDE_PORT = 20001, 20002, 20003, 20004
@@ -35,7 +35,12 @@ class Indy7Emulator:
     """
 
     def __init__(
-        self, host: str, *, journal: CommandLog | None = None, clock: Clock | None = None, speed: float = 1.0
+        self,
+        host: str,
+        *,
+        journal: EmulatorCommandLog | None = None,
+        clock: Clock | None = None,
+        speed: float = 1.0,
     ) -> None:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would write its own line about a port in use
         try:
@@ -46,9 +51,9 @@ class Indy7Emulator:
                 f"needs {error.name}: run it from .venv-robots, which `make robots` makes", where="indy7"
             ) from error
         self.host = host
-        self.journal = journal or CommandLog()
-        self.body = Indy7Body()
-        self._clock = clock or ScaledClock(speed)
+        self.journal = journal or EmulatorCommandLog()
+        self.body = EmulatedIndy7Body()
+        self._clock = clock or EmulatorClock(speed)
         self._look_every_s = LOOK_EVERY_S / max(1.0, speed)
         self.body.now = self._clock.now()
         self._lock = threading.Lock()
@@ -57,10 +62,10 @@ class Indy7Emulator:
         options = [("grpc.so_reuseport", 0)]
         self._servers = []
         for port, stubs, name, make in (
-            (CONTROL_PORT, control_pb2_grpc, "Control", _control),
-            (DEVICE_PORT, device_pb2_grpc, "Device", _device),
-            (CONFIG_PORT, config_pb2_grpc, "Config", _config),
-            (RTDE_PORT, rtde_pb2_grpc, "RTDataExchange", _rtde),
+            (CONTROL_PORT, control_pb2_grpc, "Control", _emulated_indy7_control),
+            (DEVICE_PORT, device_pb2_grpc, "Device", _emulated_indy7_device),
+            (CONFIG_PORT, config_pb2_grpc, "Config", _emulated_indy7_config),
+            (RTDE_PORT, rtde_pb2_grpc, "RTDataExchange", _emulated_indy7_rtde),
         ):
             server = grpc.server(ThreadPoolExecutor(WORKERS), options=options)
             getattr(stubs, f"add_{name}Servicer_to_server")(
@@ -108,7 +113,7 @@ class Indy7Emulator:
 
     # --- what the services do ---
 
-    def command(self, text: str, act: Callable[[Indy7Body], tuple[int, str]]) -> tuple[int, str]:
+    def command(self, text: str, act: Callable[[EmulatedIndy7Body], tuple[int, str]]) -> tuple[int, str]:
         """Carry out one command now and log it; its (code, message)."""
         with self._lock:
             now = self._clock.now()
@@ -117,14 +122,14 @@ class Indy7Emulator:
             self.journal.write(now, "command", text, "ok" if code == 0 else message)
             return code, message
 
-    def look(self) -> Indy7Body:
+    def look(self) -> EmulatedIndy7Body:
         """The arm as it is now; a copy, since the arm moves on while an answer is made of it."""
         with self._lock:
             now = self._clock.now()
             self.journal.write_ends(now, self.body.advance(now))
             return copy.copy(self.body)
 
-    def wait(self, condition: Callable[[Indy7Body], bool]) -> bool:
+    def wait(self, condition: Callable[[EmulatedIndy7Body], bool]) -> bool:
         """Block until ``condition``; False when the emulator ends or it takes too long."""
         end = self._clock.now() + LONGEST_WAIT_S
         while not condition(self.look()):
@@ -137,22 +142,22 @@ class Indy7Emulator:
             self.look()
 
 
-def _numbers(values: Any) -> str:
+def _emulated_indy7_numbers(values: Any) -> str:
     return ",".join(f"{value:.3f}".rstrip("0").rstrip(".") for value in values)
 
 
-def _control(arm: Indy7Emulator, base: Any) -> Any:
+def _emulated_indy7_control(arm: Indy7Emulator, base: Any) -> Any:
     from neuromeka.proto import common_msgs_pb2 as common
     from neuromeka.proto import control_msgs_pb2 as messages
 
-    def answer(text: str, act: Callable[[Indy7Body], tuple[int, str]]) -> Any:
+    def answer(text: str, act: Callable[[EmulatedIndy7Body], tuple[int, str]]) -> Any:
         code, message = arm.command(text, act)
         return common.Response(code=code, msg=message)
 
     def move(request: Any, command: str, target: list[float], how: str, **pace: float) -> Any:
         """Answer a motion command; ``how`` is its pace in words."""
         line = command == "MoveL"
-        text = f"{command}({_numbers(target)} {how})"
+        text = f"{command}({_emulated_indy7_numbers(target)} {how})"
         options: dict[str, Any] = {
             "relative": request.target.base_type
             == (messages.RELATIVE_TASK if line else messages.RELATIVE_JOINT),
@@ -183,7 +188,7 @@ def _control(arm: Indy7Emulator, base: Any) -> Any:
             return move(request, "MoveL", list(request.target.t_target), **ratios(request))
 
         def StopMotion(self, request: Any, context: Any) -> Any:
-            return answer("StopMotion", Indy7Body.stop)
+            return answer("StopMotion", EmulatedIndy7Body.stop)
 
         def WaitProgress(self, request: Any, context: Any) -> Any:
             share = request.progress / 100.0
@@ -193,7 +198,7 @@ def _control(arm: Indy7Emulator, base: Any) -> Any:
     return Control()
 
 
-def _device(arm: Indy7Emulator, base: Any) -> Any:
+def _emulated_indy7_device(arm: Indy7Emulator, base: Any) -> Any:
     from neuromeka.proto import common_msgs_pb2 as common
     from neuromeka.proto import device_msgs_pb2 as messages
 
@@ -208,7 +213,7 @@ def _device(arm: Indy7Emulator, base: Any) -> Any:
         def SetDO(self, request: Any, context: Any) -> Any:
             outputs = {signal.address: signal.state == messages.ON_STATE for signal in request.signals}
 
-            def act(body: Indy7Body) -> tuple[int, str]:
+            def act(body: EmulatedIndy7Body) -> tuple[int, str]:
                 body.outputs.update(outputs)
                 return 0, "OK"
 
@@ -226,11 +231,11 @@ def _device(arm: Indy7Emulator, base: Any) -> Any:
         def SetGripperCommand(self, request: Any, context: Any) -> Any:
             data = list(request.gripper_pvt_data)
 
-            def act(body: Indy7Body) -> tuple[int, str]:
+            def act(body: EmulatedIndy7Body) -> tuple[int, str]:
                 body.gripper = data[0] if data else 0
                 return 0, "OK"
 
-            arm.command(f"SetGripperCommand({request.gripper_command} {_numbers(data)})", act)
+            arm.command(f"SetGripperCommand({request.gripper_command} {_emulated_indy7_numbers(data)})", act)
             return common.Empty()
 
         def GetGripperData(self, request: Any, context: Any) -> Any:
@@ -239,7 +244,7 @@ def _device(arm: Indy7Emulator, base: Any) -> Any:
     return Device()
 
 
-def _config(arm: Indy7Emulator, base: Any) -> Any:
+def _emulated_indy7_config(arm: Indy7Emulator, base: Any) -> Any:
     from neuromeka.proto import config_msgs_pb2 as messages
 
     class Config(base):  # type: ignore[misc]
@@ -249,7 +254,7 @@ def _config(arm: Indy7Emulator, base: Any) -> Any:
     return Config()
 
 
-def _rtde(arm: Indy7Emulator, base: Any) -> Any:
+def _emulated_indy7_rtde(arm: Indy7Emulator, base: Any) -> Any:
     from neuromeka.proto import common_msgs_pb2 as common
     from neuromeka.proto import rtde_msgs_pb2 as messages
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from timely.emulators.command_log import MotionEnd
 from timely.emulators.indy7_kinematics import JOINTS, emulator_forward_kinematics, emulator_inverse_kinematics
-from timely.emulators.trapezoid import Trapezoid, emulator_trapezoid_for_time
+from timely.emulators.trapezoid import EmulatedTrapezoid, emulator_trapezoid_for_time
 
 JOINT_LIMIT_DEG = 175.0
 JOINT_SPEED_DEG = math.degrees(3.0)
@@ -32,12 +32,12 @@ RESPONSE_OK = "OK"
 
 
 @dataclass(slots=True)
-class ArmMotion:
+class EmulatedArmMotion:
     """One motion under way or queued; ``points`` are joint angles along ``profile``'s length, evenly spaced."""
 
     command: str
     points: list[list[float]]
-    profile: Trapezoid
+    profile: EmulatedTrapezoid
     start_s: float = math.nan
     braking: tuple[float, float, float] | None = None
     """(when braking began, where it ends along the length, seconds it takes)."""
@@ -65,12 +65,12 @@ class ArmMotion:
 
 
 @dataclass(slots=True)
-class Indy7Body:
+class EmulatedIndy7Body:
     """One arm. Call ``advance`` up to a moment before anything else at that moment."""
 
     joints: list[float] = field(default_factory=lambda: list(HOME_DEG))
-    motion: ArmMotion | None = None
-    queue: deque[ArmMotion] = field(default_factory=deque)
+    motion: EmulatedArmMotion | None = None
+    queue: deque[EmulatedArmMotion] = field(default_factory=deque)
     outputs: dict[int, bool] = field(default_factory=dict)
     gripper: int = 0
     now: float = 0.0
@@ -121,16 +121,17 @@ class Indy7Body:
         command: str = "MoveJ",
     ) -> tuple[int, str]:
         if (
-            problem := _bad_numbers(target) or _bad_ratios(speed_ratio, acceleration_ratio, seconds)
+            problem := _emulated_bad_numbers(target)
+            or _emulated_bad_ratios(speed_ratio, acceleration_ratio, seconds)
         ) is not None:
             return REFUSED_CODE, problem
         origin = self._origin(override)
         goal = [a + b for a, b in zip(origin, target, strict=True)] if relative else list(target)
-        if (problem := _outside(goal)) is not None:
+        if (problem := _emulated_joint_outside(goal)) is not None:
             return REFUSED_CODE, problem
         way = max(abs(a - b) for a, b in zip(origin, goal, strict=True))
         if seconds is None:
-            profile = Trapezoid(
+            profile = EmulatedTrapezoid(
                 way,
                 JOINT_SPEED_DEG * speed_ratio / 100.0,
                 JOINT_ACCELERATION_DEG * acceleration_ratio / 100.0,
@@ -139,7 +140,7 @@ class Indy7Body:
             profile = emulator_trapezoid_for_time(way, seconds)
             if profile.speed > JOINT_SPEED_DEG + 1e-9:
                 return REFUSED_CODE, f"{way:.1f} deg in {seconds:g} s is over the joint speed limit"
-        return self._begin(ArmMotion(command, [origin, goal], profile), override)
+        return self._begin(EmulatedArmMotion(command, [origin, goal], profile), override)
 
     def move_line(
         self,
@@ -153,7 +154,8 @@ class Indy7Body:
     ) -> tuple[int, str]:
         """Move the flange in a straight line to ``target`` (x, y, z, u, v, w); refused if it cannot be followed."""
         if (
-            problem := _bad_numbers(target) or _bad_ratios(speed_ratio, acceleration_ratio, None)
+            problem := _emulated_bad_numbers(target)
+            or _emulated_bad_ratios(speed_ratio, acceleration_ratio, None)
         ) is not None:
             return REFUSED_CODE, problem
         origin = self._origin(override)
@@ -168,13 +170,13 @@ class Indy7Body:
             joints = emulator_inverse_kinematics(place, points[-1])
             if joints is None:
                 return REFUSED_CODE, f"cannot reach {[round(part, 1) for part in place]}"
-            if (problem := _outside(joints)) is not None:
+            if (problem := _emulated_joint_outside(joints)) is not None:
                 return REFUSED_CODE, problem
             points.append(joints)
         millimetres, degrees = math.dist(pose[:3], goal[:3]), math.hypot(*turn)
         # Whichever takes longer, the way or the turn, sets the time; both as if they were millimetres.
         length = max(millimetres, degrees * TASK_SPEED_MM / TASK_SPEED_DEG)
-        profile = Trapezoid(
+        profile = EmulatedTrapezoid(
             length, TASK_SPEED_MM * speed_ratio / 100.0, TASK_ACCELERATION_MM * acceleration_ratio / 100.0
         )
         fastest = max(
@@ -182,10 +184,10 @@ class Indy7Body:
         )
         if length > 0 and fastest * WAYPOINTS / length * profile.peak > JOINT_SPEED_DEG:
             # Near a singularity a straight line asks more of a joint than it can give: the whole move slows down.
-            profile = Trapezoid(
+            profile = EmulatedTrapezoid(
                 length, JOINT_SPEED_DEG * length / (fastest * WAYPOINTS), profile.acceleration
             )
-        return self._begin(ArmMotion(command, points, profile), override)
+        return self._begin(EmulatedArmMotion(command, points, profile), override)
 
     def trip(self, trouble: int) -> None:
         """Stand still at once, and take no motion until ``trouble`` is 0 again."""
@@ -207,7 +209,7 @@ class Indy7Body:
             return list(self.joints)
         return list((self.queue[-1] if self.queue else self.motion).points[-1])
 
-    def _begin(self, motion: ArmMotion, override: bool) -> tuple[int, str]:
+    def _begin(self, motion: EmulatedArmMotion, override: bool) -> tuple[int, str]:
         if self.trouble:
             return REFUSED_CODE, "not in this state"
         if self.motion is not None and self.motion.braking is not None:
@@ -223,13 +225,13 @@ class Indy7Body:
         return OK_CODE, RESPONSE_OK
 
 
-def _bad_numbers(target: Sequence[float]) -> str | None:
+def _emulated_bad_numbers(target: Sequence[float]) -> str | None:
     if len(target) != JOINTS or not all(math.isfinite(value) for value in target):
         return f"needs {JOINTS} finite numbers, got {list(target)}"
     return None
 
 
-def _bad_ratios(speed: float, acceleration: float, seconds: float | None) -> str | None:
+def _emulated_bad_ratios(speed: float, acceleration: float, seconds: float | None) -> str | None:
     if seconds is not None and not 0.0 < seconds <= 120.0:
         return f"time must be above 0 and at most 120 s, got {seconds:g}"
     if not 1.0 <= speed <= 100.0:
@@ -239,7 +241,7 @@ def _bad_ratios(speed: float, acceleration: float, seconds: float | None) -> str
     return None
 
 
-def _outside(joints: Sequence[float]) -> str | None:
+def _emulated_joint_outside(joints: Sequence[float]) -> str | None:
     for number, angle in enumerate(joints):
         if abs(angle) > JOINT_LIMIT_DEG:
             return f"joint {number} at {angle:.1f} deg is beyond +-{JOINT_LIMIT_DEG:g}"

@@ -29,7 +29,7 @@ _CLOSE = (0.05, 1e-4)
 """Millimetres and radians that count as there."""
 
 
-def _indy7_rotation(u: float, v: float, w: float) -> Array:
+def _emulator_rotation(u: float, v: float, w: float) -> Array:
     """The rotation by ``u`` about x, then ``v`` about y, then ``w`` about z, degrees; shape (3, 3)."""
     a, b, c = (math.radians(angle) for angle in (u, v, w))
     x = np.array([[1, 0, 0], [0, math.cos(a), -math.sin(a)], [0, math.sin(a), math.cos(a)]])
@@ -38,7 +38,7 @@ def _indy7_rotation(u: float, v: float, w: float) -> Array:
     return np.asarray(z @ y @ x, dtype=np.float64)
 
 
-def _indy7_angles(matrix: Array) -> tuple[float, float, float]:
+def _emulator_angles(matrix: Array) -> tuple[float, float, float]:
     """The inverse of ``rotation``, degrees."""
     v = math.asin(max(-1.0, min(1.0, -float(matrix[2, 0]))))
     if abs(math.cos(v)) > 1e-9:
@@ -51,13 +51,15 @@ def _indy7_angles(matrix: Array) -> tuple[float, float, float]:
 
 _Vector = tuple[float, float, float]
 _JOINT_FRAMES: list[tuple[_Vector, tuple[_Vector, ...]]] = [
-    (place, tuple((float(a), float(b), float(c)) for a, b, c in _indy7_rotation(*turn).T))
+    (place, tuple((float(a), float(b), float(c)) for a, b, c in _emulator_rotation(*turn).T))
     for place, turn in _LINKS
 ]
 """Per joint its offset, and the columns of its fixed rotation."""
 
 
-def _chain(joints_deg: Sequence[float]) -> tuple[list[tuple[_Vector, _Vector]], _Vector, tuple[_Vector, ...]]:
+def _emulator_joint_chain(
+    joints_deg: Sequence[float],
+) -> tuple[list[tuple[_Vector, _Vector]], _Vector, tuple[_Vector, ...]]:
     """Per joint its (origin, axis); then the flange's position and the columns of its orientation.
 
     In plain numbers: numpy takes five times as long for such small matrices, and a stop waits for it.
@@ -66,9 +68,9 @@ def _chain(joints_deg: Sequence[float]) -> tuple[list[tuple[_Vector, _Vector]], 
     turn: tuple[_Vector, ...] = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
     axes = []
     for (offset, rotation), angle in zip(_JOINT_FRAMES, joints_deg, strict=True):
-        dx, dy, dz = _apply(turn, offset)
+        dx, dy, dz = _emulator_matrix_product(turn, offset)
         px, py, pz = px + dx, py + dy, pz + dz
-        (ux, uy, uz), (vx, vy, vz), axis = (_apply(turn, column) for column in rotation)
+        (ux, uy, uz), (vx, vy, vz), axis = (_emulator_matrix_product(turn, column) for column in rotation)
         cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
         turn = (
             (cos * ux + sin * vx, cos * uy + sin * vy, cos * uz + sin * vz),
@@ -76,29 +78,29 @@ def _chain(joints_deg: Sequence[float]) -> tuple[list[tuple[_Vector, _Vector]], 
             axis,
         )
         axes.append(((px, py, pz), axis))
-    dx, dy, dz = _apply(turn, (0.0, 0.0, _FLANGE_MM))
+    dx, dy, dz = _emulator_matrix_product(turn, (0.0, 0.0, _FLANGE_MM))
     return axes, (px + dx, py + dy, pz + dz), turn
 
 
-def _apply(columns: Sequence[_Vector], vector: _Vector) -> _Vector:
+def _emulator_matrix_product(columns: Sequence[_Vector], vector: _Vector) -> _Vector:
     """A matrix, given by its columns, times a vector."""
     (ax, ay, az), (bx, by, bz), (cx, cy, cz) = columns
     x, y, z = vector
     return (ax * x + bx * y + cx * z, ay * x + by * y + cy * z, az * x + bz * y + cz * z)
 
 
-def _dot(a: _Vector, b: _Vector) -> float:
+def _emulator_dot(a: _Vector, b: _Vector) -> float:
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 
-def _cross(a: _Vector, b: _Vector) -> _Vector:
+def _emulator_cross(a: _Vector, b: _Vector) -> _Vector:
     return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
 
 
 def emulator_forward_kinematics(joints_deg: Sequence[float]) -> tuple[float, ...]:
     """The flange's pose (x, y, z, u, v, w) in the base frame, millimetres and degrees."""
-    _, place, turn = _chain(joints_deg)
-    return (*place, *_indy7_angles(np.array(turn).T))
+    _, place, turn = _emulator_joint_chain(joints_deg)
+    return (*place, *_emulator_angles(np.array(turn).T))
 
 
 def emulator_inverse_kinematics(pose: Sequence[float], start_deg: Sequence[float]) -> list[float] | None:
@@ -106,16 +108,16 @@ def emulator_inverse_kinematics(pose: Sequence[float], start_deg: Sequence[float
 
     Joint limits are not its business.
     """
-    (gx, gy, gz), aim = pose[:3], _indy7_rotation(pose[3], pose[4], pose[5])
+    (gx, gy, gz), aim = pose[:3], _emulator_rotation(pose[3], pose[4], pose[5])
     goal_columns = [(float(a), float(b), float(c)) for a, b, c in aim.T]
     joints: Array = np.asarray(start_deg, dtype=np.float64)
     for _ in range(_ROUNDS):
-        axes, place, turn = _chain(joints.tolist())
+        axes, place, turn = _emulator_joint_chain(joints.tolist())
         away = (gx - place[0], gy - place[1], gz - place[2])
-        crosses = [_cross(a, b) for a, b in zip(turn, goal_columns, strict=True)]
+        crosses = [_emulator_cross(a, b) for a, b in zip(turn, goal_columns, strict=True)]
         twist = [0.5 * (a + b + c) for a, b, c in zip(*crosses, strict=True)]
         # Half a turn away the sum above is zero as well: only a trace of 3 means that the orientations agree.
-        trace = sum(_dot(a, b) for a, b in zip(turn, goal_columns, strict=True))
+        trace = sum(_emulator_dot(a, b) for a, b in zip(turn, goal_columns, strict=True))
         if math.hypot(*away) < _CLOSE[0] and math.hypot(*twist) < _CLOSE[1] and trace > 3.0 - 1e-6:
             return [float(angle) for angle in joints]
         # Lengths in metres, so that they weigh about as much as radians.
@@ -123,7 +125,7 @@ def emulator_inverse_kinematics(pose: Sequence[float], start_deg: Sequence[float
         rows = []
         for at, axis in axes:
             arm = (place[0] - at[0], place[1] - at[1], place[2] - at[2])
-            rows.append([*(part / 1000.0 for part in _cross(axis, arm)), *axis])
+            rows.append([*(part / 1000.0 for part in _emulator_cross(axis, arm)), *axis])
         jacobian = np.array(rows).T
         normal_matrix = jacobian @ jacobian.T + _DAMPING**2 * np.eye(JOINTS)
         step = np.degrees(jacobian.T @ np.linalg.solve(normal_matrix, error))

@@ -7,7 +7,7 @@ from timely.core.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkFaults:
+class EmulatedNetworkFaults:
     """What happens to each datagram, either way.
 
     Attributes:

@@ -10,10 +10,10 @@ from typing import Self
 
 from timely.core.clock import Clock
 from timely.core.errors import InvalidInput
-from timely.emulators.clock import ScaledClock
-from timely.emulators.command_log import CommandLog, MotionEnd
-from timely.emulators.network import NetworkFaults
-from timely.emulators.tello_body import TelloBody
+from timely.emulators.clock import EmulatorClock
+from timely.emulators.command_log import EmulatorCommandLog, MotionEnd
+from timely.emulators.network import EmulatedNetworkFaults
+from timely.emulators.tello_body import EmulatedTelloBody
 from timely.emulators.tello_motions import TelloPhysics
 
 COMMAND_PORT, STATE_PORT = 18889, 8890
@@ -43,17 +43,17 @@ class TelloEmulator:
         command_port: int = COMMAND_PORT,
         *,
         state_port: int = STATE_PORT,
-        faults: NetworkFaults | None = None,
+        faults: EmulatedNetworkFaults | None = None,
         seed: int = 0,
         battery: float = 100.0,
         physics: TelloPhysics | None = None,
-        journal: CommandLog | None = None,
+        journal: EmulatorCommandLog | None = None,
         clock: Clock | None = None,
         speed: float = 1.0,
     ) -> None:
-        self.faults = faults or NetworkFaults()
-        self.journal = journal or CommandLog()
-        self._clock = clock or ScaledClock(speed)
+        self.faults = faults or EmulatedNetworkFaults()
+        self.journal = journal or EmulatorCommandLog()
+        self._clock = clock or EmulatorClock(speed)
         self._speed = speed
         if not 0.0 <= battery <= 100.0:
             raise InvalidInput(f"must be 0 to 100 percent, got {battery:g}", where="battery")
@@ -61,7 +61,7 @@ class TelloEmulator:
             raise InvalidInput(f"must be 1 to {LAST_PORT}, got {state_port}", where="state port")
         self._rng = random.Random(f"network {seed}")
         self._state_rng = random.Random(f"states {seed}")
-        self.body = TelloBody(random.Random(f"body {seed}"), physics or TelloPhysics(), battery)
+        self.body = EmulatedTelloBody(random.Random(f"body {seed}"), physics or TelloPhysics(), battery)
         self.body.now = self._clock.now()
         self._state_port = state_port
         self._client: tuple[str, int] | None = None

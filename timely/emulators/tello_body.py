@@ -23,7 +23,7 @@ from timely.emulators.tello_motions import (
     emulated_tello_course,
     emulated_whole_numbers,
 )
-from timely.emulators.trapezoid import Trapezoid
+from timely.emulators.trapezoid import EmulatedTrapezoid
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Pose:
 
 
 @dataclass(slots=True)
-class BodyMotion:
+class EmulatedTelloMotion:
     """One motion under way; ``delta`` is what it adds to the pose, (x, y, z) and yaw unwrapped."""
 
     command: str
@@ -43,7 +43,7 @@ class BodyMotion:
     end_s: float
     origin: Pose
     delta: tuple[float, float, float, float]
-    profile: Trapezoid
+    profile: EmulatedTrapezoid
     lead_s: float = 0.0
     answers: bool = True
 
@@ -55,7 +55,7 @@ class BodyMotion:
 
 
 @dataclass(slots=True)
-class TelloBody:
+class EmulatedTelloBody:
     """One drone. Call ``advance`` up to a moment before anything else at that moment.
 
     Args:
@@ -71,7 +71,7 @@ class TelloBody:
     flying: bool = False
     dead: bool = False
     """Battery empty: hears and says nothing more."""
-    motion: BodyMotion | None = None
+    motion: EmulatedTelloMotion | None = None
     speed: float = 1.0
     rc: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     heard_s: float = 0.0
@@ -131,7 +131,7 @@ class TelloBody:
         self.now = until
 
     @staticmethod
-    def _pose_at(motion: BodyMotion, now: float) -> Pose:
+    def _pose_at(motion: EmulatedTelloMotion, now: float) -> Pose:
         share, origin = motion.share(now), motion.origin
         x, y, z, yaw = (share * part for part in motion.delta)
         return Pose(origin.x + x, origin.y + y, origin.z + z, origin.yaw + yaw)
@@ -167,8 +167,8 @@ class TelloBody:
         self.rc = (0.0, 0.0, 0.0, 0.0)
         height = max(self.pose.z, 0.01)
         seconds = self._noisy(self.physics.reaction_s + height / self.physics.landing_m_per_s)
-        profile = Trapezoid(height, self.physics.landing_m_per_s, 10.0)
-        self.motion = BodyMotion(
+        profile = EmulatedTrapezoid(height, self.physics.landing_m_per_s, 10.0)
+        self.motion = EmulatedTelloMotion(
             command, now, now + max(seconds, profile.duration_s), self.pose, (0, 0, -height, 0), profile
         )
         self.motion.answers = answers
@@ -260,7 +260,9 @@ class TelloBody:
         seconds = self._noisy(lead + profile.duration_s + fixed_s + self.physics.settle_s)
         self.rc = (0.0, 0.0, 0.0, 0.0)
         end_s = self.now + max(seconds, lead + profile.duration_s)
-        self.motion = BodyMotion(text, self.now, end_s, self.pose, (x, y, z, delta[3]), profile, lead)
+        self.motion = EmulatedTelloMotion(
+            text, self.now, end_s, self.pose, (x, y, z, delta[3]), profile, lead
+        )
         return ""
 
     def _take_off(self, text: str) -> str:
@@ -271,9 +273,11 @@ class TelloBody:
         self.flying = True
         physics = self.physics
         seconds = self._noisy(physics.takeoff_s)
-        profile = Trapezoid(physics.takeoff_m, physics.takeoff_m / (0.4 * seconds), 20.0)
+        profile = EmulatedTrapezoid(physics.takeoff_m, physics.takeoff_m / (0.4 * seconds), 20.0)
         rise = (0, 0, physics.takeoff_m, 0)
-        self.motion = BodyMotion(text, self.now, self.now + seconds, self.pose, rise, profile, 0.2 * seconds)
+        self.motion = EmulatedTelloMotion(
+            text, self.now, self.now + seconds, self.pose, rise, profile, 0.2 * seconds
+        )
         return ""
 
     def _noisy(self, seconds: float) -> float:
@@ -299,7 +303,7 @@ class TelloBody:
 _IGNORED_COMMANDS = ("streamon", "streamoff", "keepalive", "motoron", "motoroff", "mon", "moff", "port")
 """Settings that are acknowledged and change nothing here."""
 
-_READS: Mapping[str, Callable[[TelloBody], str]] = {
+_READS: Mapping[str, Callable[[EmulatedTelloBody], str]] = {
     "battery?": lambda body: str(math.ceil(body.battery)),
     "speed?": lambda body: f"{100.0 * body.speed:.1f}",
     "time?": lambda body: f"{int(body.flown_s)}s",

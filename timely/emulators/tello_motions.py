@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from timely.emulators.trapezoid import Trapezoid
+from timely.emulators.trapezoid import EmulatedTrapezoid
 
 OK, ERROR, RANGE = "ok", "error", "out of range"
 BUSY = "error Not joystick"
@@ -54,35 +54,39 @@ class Drone(Protocol):
     physics: TelloPhysics
 
 
-Course = tuple[tuple[float, float, float, float], Trapezoid, float] | str
+Course = tuple[tuple[float, float, float, float], EmulatedTrapezoid, float] | str
 """(dx, dy, dz in the drone's own frame, dyaw), how the way is gone, extra seconds; or a complaint."""
 
 
-def _straight(drone: Drone, name: str, values: list[int]) -> Course:
+def _emulated_straight_course(drone: Drone, name: str, values: list[int]) -> Course:
     if not 20 <= values[0] <= 500:
         return RANGE
     metres = values[0] / 100.0
     x, y, z = (metres * part for part in _DIRECTIONS[name])
-    return (x, y, z, 0.0), Trapezoid(metres, drone.speed, drone.physics.acceleration), 0.0
+    return (x, y, z, 0.0), EmulatedTrapezoid(metres, drone.speed, drone.physics.acceleration), 0.0
 
 
-def _turn(drone: Drone, name: str, values: list[int]) -> Course:
+def _emulated_turn_course(drone: Drone, name: str, values: list[int]) -> Course:
     if not 1 <= values[0] <= 360:
         return RANGE
     degrees = float(values[0])
-    profile = Trapezoid(degrees, drone.physics.turn_deg_per_s, drone.physics.turn_deg_per_s2)
+    profile = EmulatedTrapezoid(degrees, drone.physics.turn_deg_per_s, drone.physics.turn_deg_per_s2)
     return (0.0, 0.0, 0.0, degrees if name == "cw" else -degrees), profile, 0.0
 
 
-def _go(drone: Drone, name: str, values: list[int]) -> Course:
+def _emulated_go_course(drone: Drone, name: str, values: list[int]) -> Course:
     *way, speed = values
     if any(abs(part) > 500 for part in way) or not 10 <= speed <= 100 or all(abs(part) <= 20 for part in way):
         return RANGE
     x, y, z = (part / 100.0 for part in way)
-    return (x, y, z, 0.0), Trapezoid(math.hypot(x, y, z), speed / 100.0, drone.physics.acceleration), 0.0
+    return (
+        (x, y, z, 0.0),
+        EmulatedTrapezoid(math.hypot(x, y, z), speed / 100.0, drone.physics.acceleration),
+        0.0,
+    )
 
 
-def _curve(drone: Drone, name: str, values: list[int]) -> Course:
+def _emulated_curve_course(drone: Drone, name: str, values: list[int]) -> Course:
     first, last, speed = values[:3], values[3:6], values[6]
     if any(abs(part) > 500 for part in (*first, *last)) or not 10 <= speed <= 60:
         return RANGE
@@ -97,15 +101,15 @@ def _curve(drone: Drone, name: str, values: list[int]) -> Course:
     # The two chords are each a little shorter than their arcs.
     way = sum(2.0 * radius * math.asin(min(1.0, chord / 200.0 / radius)) for chord in (c, a))
     x, y, z = (part / 100.0 for part in last)
-    return (x, y, z, 0.0), Trapezoid(way, speed / 100.0, drone.physics.acceleration), 0.0
+    return (x, y, z, 0.0), EmulatedTrapezoid(way, speed / 100.0, drone.physics.acceleration), 0.0
 
 
-def _flip(drone: Drone, args: list[str]) -> Course:
+def _emulated_flip_course(drone: Drone, args: list[str]) -> Course:
     if len(args) != 1 or args[0] not in ("l", "r", "f", "b"):
         return ERROR
     if drone.battery < FLIP_BATTERY:
         return LOW_BATTERY
-    return (0.0, 0.0, 0.0, 0.0), Trapezoid(0.0, 1.0, 1.0), drone.physics.flip_s
+    return (0.0, 0.0, 0.0, 0.0), EmulatedTrapezoid(0.0, 1.0, 1.0), drone.physics.flip_s
 
 
 _DIRECTIONS: Mapping[str, tuple[float, float, float]] = {
@@ -117,11 +121,11 @@ _DIRECTIONS: Mapping[str, tuple[float, float, float]] = {
     "down": (0.0, 0.0, -1.0),
 }
 _MOTIONS: Mapping[str, tuple[int, Callable[[Drone, str, list[int]], Course]]] = {
-    **dict.fromkeys(_DIRECTIONS, (1, _straight)),
-    "cw": (1, _turn),
-    "ccw": (1, _turn),
-    "go": (4, _go),
-    "curve": (7, _curve),
+    **dict.fromkeys(_DIRECTIONS, (1, _emulated_straight_course)),
+    "cw": (1, _emulated_turn_course),
+    "ccw": (1, _emulated_turn_course),
+    "go": (4, _emulated_go_course),
+    "curve": (7, _emulated_curve_course),
 }
 """Motions with so many whole numbers."""
 
@@ -129,7 +133,7 @@ _MOTIONS: Mapping[str, tuple[int, Callable[[Drone, str, list[int]], Course]]] = 
 def emulated_tello_course(drone: Drone, name: str, args: list[str]) -> Course:
     """The course of a motion command, or what the drone has to say against it."""
     if name == "flip":
-        return _flip(drone, args)
+        return _emulated_flip_course(drone, args)
     if name not in _MOTIONS:
         return f"unknown command: {name}"
     count, plan = _MOTIONS[name]

@@ -8,7 +8,7 @@ RAMP = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Trapezoid:
+class EmulatedTrapezoid:
     """A rest-to-rest motion over ``length``; lengths, speeds and accelerations in any one unit of length, seconds.
 
     A short motion never reaches ``speed``: the trapezoid is then a triangle.
@@ -52,7 +52,7 @@ class Trapezoid:
         return min(self.length, where + 0.5 * speed * seconds), seconds
 
 
-def emulator_trapezoid_for_time(length: float, duration_s: float) -> Trapezoid:
+def emulator_trapezoid_for_time(length: float, duration_s: float) -> EmulatedTrapezoid:
     """The trapezoid over ``length`` that takes ``duration_s``, a share ``RAMP`` of it to speed up and to slow down."""
     speed = length / (duration_s * (1.0 - RAMP))
-    return Trapezoid(length, speed, speed / (RAMP * duration_s))
+    return EmulatedTrapezoid(length, speed, speed / (RAMP * duration_s))

@@ -14,7 +14,7 @@ FALLBACK = "fcfs"
 log = logging.getLogger(__name__)
 
 
-class ActiveDiscipline:
+class ActiveEngineDiscipline:
     """Calls the discipline; one that raises an error is replaced, if there is a fallback.
 
     Args:

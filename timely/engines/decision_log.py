@@ -18,7 +18,7 @@ MAX_LEFT_OUT = 8
 """Jobs left out that are named, the most important first."""
 
 
-class GuardedJournal:
+class GuardedEngineJournal:
     """A journal that ends with its first error, and ends nothing else: scheduling goes on without it."""
 
     def __init__(self, journal: Callable[[Event], None]) -> None:

@@ -17,7 +17,7 @@ def restore_engine_job(job: Job, track: ExecutionTrack, history: PlanHistory) ->
     table, row = job.table, job.row
     for event in history.events:
         if isinstance(event, PastReport):
-            _repeat_report(job, track, event)
+            _repeat_engine_report(job, track, event)
             continue
         own = event.index >= history.replaced_segments
         if own:
@@ -30,7 +30,7 @@ def restore_engine_job(job: Job, track: ExecutionTrack, history: PlanHistory) ->
             job.awaiting = event.index
 
 
-def _repeat_report(job: Job, track: ExecutionTrack, past: PastReport) -> None:
+def _repeat_engine_report(job: Job, track: ExecutionTrack, past: PastReport) -> None:
     """Take a report of the past; one that was refused then is refused again."""
     with contextlib.suppress(Conflict):
         track.report(past.report, past.at_s)

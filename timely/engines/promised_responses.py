@@ -16,11 +16,11 @@ from timely.core.arrays import Floats, Ints
 from timely.core.job import JobId, JobSpec, JobTable
 from timely.disciplines.base import StepLimits, StepPlan
 from timely.disciplines.tardiness.promises import PREDICTION_ERROR
-from timely.disciplines.tardiness.segment_lengths import SegmentLengths
+from timely.disciplines.tardiness.segment_lengths import TardinessSegmentLengths
 
 
 @dataclass(slots=True)
-class StepInFlight:
+class PromisedStepInFlight:
     """The step that was composed last.
 
     Attributes:
@@ -43,12 +43,12 @@ class StepInFlight:
         return cls(begin_s + step_s, tokens, prompts)
 
 
-def response_behind_promises_s(
+def engine_response_behind_promises_s(
     spec: JobSpec,
     table: JobTable,
-    lengths: SegmentLengths,
+    lengths: TardinessSegmentLengths,
     limits: StepLimits,
-    in_flight: StepInFlight | None,
+    in_flight: PromisedStepInFlight | None,
     now: float,
 ) -> float:
     """The time until the first segment of a new task that makes no promised one late, seconds; 0 if none is promised.
@@ -89,11 +89,13 @@ def response_behind_promises_s(
     prompts = np.append(prompts, spec.prompt_tokens)
     tokens = np.append(tokens, lengths.expect(spec, 0))
     latest_s = np.append(latest_s, now)
-    end_s = _lay_behind(prompts, tokens, latest_s - begin_s, PREDICTION_ERROR * (latest_s - now), limits)
+    end_s = _engine_response_behind_prompts_s(
+        prompts, tokens, latest_s - begin_s, PREDICTION_ERROR * (latest_s - now), limits
+    )
     return (begin_s + end_s - now) / (1.0 - PREDICTION_ERROR)
 
 
-def _lay_behind(
+def _engine_response_behind_prompts_s(
     prompts: Ints, tokens: Floats, latest_s: Floats, errors_s: Floats, limits: StepLimits
 ) -> float:
     """When the last of some segments ends; times from the begin of the next step, seconds.

@@ -49,7 +49,7 @@ PLAIN_MAX_TOKENS = 4096
 """Most output tokens of a plain request that names no limit."""
 
 
-def replay_limit_tokens(limit_tokens: int, output_tokens: int) -> int:
+def engine_replay_limit_tokens(limit_tokens: int, output_tokens: int) -> int:
     """A request's limit, doubled until the recorded answer fits."""
     while limit_tokens < output_tokens:
         limit_tokens *= 2
@@ -57,7 +57,7 @@ def replay_limit_tokens(limit_tokens: int, output_tokens: int) -> int:
 
 
 @cache
-def _plan_max_tokens(skill_set: str) -> int:
+def _engine_plan_max_tokens(skill_set: str) -> int:
     """Most output tokens of a plan whose request names no limit, as ``timely serve`` has it."""
     try:
         return find_skill_set(skill_set).max_tokens
@@ -123,8 +123,10 @@ class PlannedTask:
 
         The length of the plan is not theirs to know, and a live server does not know it either.
         """
-        limit = self.max_tokens or (PLAIN_MAX_TOKENS if self.plain else _plan_max_tokens(self.skill_set))
-        return replay_limit_tokens(limit, self.output_tokens)
+        limit = self.max_tokens or (
+            PLAIN_MAX_TOKENS if self.plain else _engine_plan_max_tokens(self.skill_set)
+        )
+        return engine_replay_limit_tokens(limit, self.output_tokens)
 
 
 @dataclass(slots=True)

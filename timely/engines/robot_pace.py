@@ -34,7 +34,7 @@ def engine_pace_skills(text: str) -> str:
     return "+".join(dict.fromkeys(_CALL.findall(text)))[:120]
 
 
-class Paces:
+class EngineRobotPaces:
     """Measured over expected execution time, by robot and skill, kept while the engine lives; 1 without reports.
 
     Deterministic: the same reports in the same order give the same paces. Bounded: each pace is from ``FASTEST_PACE``
@@ -43,7 +43,7 @@ class Paces:
     """
 
     def __init__(self) -> None:
-        self._robots: OrderedDict[str, _Robot] = OrderedDict()
+        self._robots: OrderedDict[str, _EngineRobotPace] = OrderedDict()
 
     def of(self, agent: str, text: str) -> float:
         """What to multiply the profile's time of this segment with; a skill not met yet has its robot's pace."""
@@ -63,7 +63,7 @@ class Paces:
         bounded_ratio = min(SLOWEST_PACE, max(FASTEST_PACE, ratio))
         robot = self._robots.get(agent)
         if robot is None:
-            robot = self._robots[agent] = _Robot()
+            robot = self._robots[agent] = _EngineRobotPace()
             if len(self._robots) > MOST_ROBOTS:
                 self._robots.popitem(last=False)
         self._robots.move_to_end(agent)
@@ -75,7 +75,7 @@ class Paces:
         return {name: self._robots[name].pace for name in names}
 
 
-class _Robot:
+class _EngineRobotPace:
     __slots__ = ("pace", "skills")
 
     def __init__(self) -> None:

@@ -21,16 +21,16 @@ from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
 from timely.disciplines.base import Discipline, Rows, StepLimits, StepPlan
 from timely.disciplines.requirements import check_discipline_urgency
-from timely.engines.active_discipline import ActiveDiscipline
+from timely.engines.active_discipline import ActiveEngineDiscipline
 from timely.engines.base import PlanHistory, ResponsePrediction
-from timely.engines.decision_log import GuardedJournal, engine_scheduling_choice
+from timely.engines.decision_log import GuardedEngineJournal, engine_scheduling_choice
 from timely.engines.job_history import restore_engine_job
-from timely.engines.promised_responses import StepInFlight
-from timely.engines.robot_pace import Paces
-from timely.engines.service_time import ServiceTime
-from timely.engines.step_time.learned import FixedSpeed, LearnedSpeed, StepLearner
-from timely.routing.forecast import backlog_s, evictable_blocks
-from timely.routing.reported_load import report_load
+from timely.engines.promised_responses import PromisedStepInFlight
+from timely.engines.robot_pace import EngineRobotPaces
+from timely.engines.service_time import EngineServiceTime
+from timely.engines.step_time.learned import FixedSpeed, LearnedSpeed, StepTimeLearner
+from timely.routing.forecast import routing_backlog_s, routing_evictable_blocks
+from timely.routing.reported_load import report_routing_load
 
 Journal = Callable[[Mapping[str, Any]], None]
 """Receives every event and decision as plain data."""
@@ -45,13 +45,13 @@ UNMOVED_S = 1e-6
 """A report that moves the end of a robot's work by less repeats what was expected; the rest is rounding."""
 
 
-class Controller:
+class EngineController:
     """State of all live generations and the decisions about them.
 
     Args:
         discipline: decides each step; can be switched at any time.
         speed: step times; learned online unless given.
-        files, fallback: as of ``ActiveDiscipline``.
+        files, fallback: as of ``ActiveEngineDiscipline``.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class Controller:
         fallback: str = "",
     ) -> None:
         self.table = JobTable()
-        self._active = ActiveDiscipline(
+        self._active = ActiveEngineDiscipline(
             discipline, self.table, files, fallback, self._park, self._note_fallback
         )
         self.speed: LearnedSpeed | FixedSpeed = speed or LearnedSpeed()
         self.journal = journal
-        self.paces = Paces()
+        self.paces = EngineRobotPaces()
         """How much faster than its profile each robot has been."""
-        self._service_time = ServiceTime()
+        self._service_time = EngineServiceTime()
         self.steps = 0
         self.busy_s = 0.0
         """Time of all steps."""
@@ -78,13 +78,13 @@ class Controller:
         self.segments = 0
         self.evictions = 0
         self.recomputed_tokens = 0
-        self._learner = StepLearner(self._observe)
+        self._learner = StepTimeLearner(self._observe)
         self._tracks: dict[JobId, ExecutionTrack] = {}
         """What each job's robot is doing."""
         self._limits: StepLimits | None = None
         self._steps: deque[list[JobId]] = deque(maxlen=STEPS_IN_FLIGHT)
         """Members of each step that is composed and not over; several steps with asynchronous scheduling."""
-        self._in_flight: StepInFlight | None = None
+        self._in_flight: PromisedStepInFlight | None = None
         """The latest step, over or not, if a response was promised when it was composed."""
 
     # ------------------------------------------------------------------ what happened
@@ -360,13 +360,13 @@ class Controller:
         return self._active.current
 
     @property
-    def journal(self) -> GuardedJournal | None:
+    def journal(self) -> GuardedEngineJournal | None:
         """Receives every event and decision; None to keep none."""
         return self._journal
 
     @journal.setter
     def journal(self, journal: Journal | None) -> None:
-        self._journal = GuardedJournal(journal) if journal is not None else None
+        self._journal = GuardedEngineJournal(journal) if journal is not None else None
 
     # ------------------------------------------------------------------ what to do
 
@@ -379,7 +379,7 @@ class Controller:
         self._in_flight = None
         if self.table.promised.any():
             begin_s = limits.now if before is None else max(limits.now, before.end_s)
-            self._in_flight = StepInFlight.of(plan, self.table, limits, begin_s)
+            self._in_flight = PromisedStepInFlight.of(plan, self.table, limits, begin_s)
         if self.journal and (plan.tokens or plan.evict):
             self.journal(lambda: self._step_event(plan, limits))
         return plan
@@ -434,7 +434,7 @@ class Controller:
 
         Args:
             context_tokens: sum over decoding members of the tokens they attend to.
-            prompts_follow: the next step was composed while this one ran, and has prompts; see ``StepLearner``.
+            prompts_follow: the next step was composed while this one ran, and has prompts; see ``StepTimeLearner``.
         """
         self.steps += 1
         self.busy_s += step_s
@@ -483,14 +483,14 @@ class Controller:
         table = self.table
         return {
             "runnable": int(np.count_nonzero(table.resume_s <= now)),
-            "evictable_kv": evictable_blocks(table, now) / kv_blocks,
-            "backlog_s": backlog_s(table, self.speed, now),
+            "evictable_kv": routing_evictable_blocks(table, now) / kv_blocks,
+            "backlog_s": routing_backlog_s(table, self.speed, now),
             "busy_s": self.busy_s,
         }
 
     def reported_load(self) -> dict[str, Any]:
         """What a front-end reads that chooses one of several engines."""
-        return report_load(self.table, self.speed, self._limits)
+        return report_routing_load(self.table, self.speed, self._limits)
 
     def predict_response(
         self, utility: TimeUtility, now: float, ahead: Sequence[RequestHints] = ()

@@ -1,9 +1,9 @@
 """An engine without a model: plans come from a script, everything else (steps, parking, KV, reports) behaves.
 
 It ships with the engine interface. The server, the ROS 2 bridge and the client are tested against it, and ``timely
-serve --engine scripted`` is a dry run of a fleet. The scheduling is the real one (``Controller`` and a discipline).
-Only tokens are made up, and each step takes the time of a simple cost formula, on a clock that a test may own. It has
-no grammar and reads no model.
+serve --engine scripted`` is a dry run of a fleet. The scheduling is the real one (``EngineController`` and a
+discipline). Only tokens are made up, and each step takes the time of a simple cost formula, on a clock that a test may
+own. It has no grammar and reads no model.
 """
 
 import asyncio
@@ -40,15 +40,15 @@ from timely.engines.base import (
     SegmentReady,
     engine_job_spec,
 )
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import EngineController
 from timely.engines.scripts import (
     Planner,
     Script,
     ScriptedSegment,
-    count_script_tokens,
-    joined_script,
-    nearest_script,
-    script_segments,
+    count_engine_script_tokens,
+    engine_script_segments,
+    joined_engine_script,
+    nearest_engine_script,
 )
 from timely.engines.step_time.learned import FixedSpeed, LearnedSpeed
 
@@ -117,7 +117,7 @@ class ScriptedEngine(Engine):
     ) -> None:
         check_queue_discipline_needs(registry.load_discipline(discipline).info, ())
         self._plans = dict(plans or {})
-        self._planner: Planner = planner or nearest_script
+        self._planner: Planner = planner or nearest_engine_script
         self.clock: AsyncClock = clock or SystemClock()
         self._cost = FixedSpeed(token_s, sequence_s, prefill_token_s)
         self._prior = (token_s, sequence_s, prefill_token_s)
@@ -140,8 +140,8 @@ class ScriptedEngine(Engine):
         self._step_s = self._decide_s = 0.0
         self._closed_segments = 0
 
-    def _new_controller(self) -> Controller:
-        return Controller(
+    def _new_controller(self) -> EngineController:
+        return EngineController(
             registry.create_discipline(self._discipline, self._predictors),
             LearnedSpeed(self._prior),
             files=self._predictors,
@@ -299,13 +299,16 @@ class ScriptedEngine(Engine):
             raise EngineFailed("it has not been started", where="engine")
         if request.task_id in self._live:
             raise Conflict(f"task {request.task_id!r} is already being served", where="task_id")
-        system, prompt = count_script_tokens(request.system), count_script_tokens(request.prompt)
+        system, prompt = (
+            count_engine_script_tokens(request.system),
+            count_engine_script_tokens(request.prompt),
+        )
         if system + prompt > self._max_prompt_tokens:
             raise TooLarge(
                 f"the prompt has about {system + prompt} tokens; the limit is {self._max_prompt_tokens}",
                 where="prompt",
             )
-        script = script_segments(request, self._plans, self._planner)
+        script = engine_script_segments(request, self._plans, self._planner)
         longest = max(segment.length for segment in script)
         whole = system + prompt + sum(segment.length for segment in script) + 1
         if math.ceil(whole / self._block_tokens) > self._kv_blocks:
@@ -341,7 +344,7 @@ class ScriptedEngine(Engine):
         live.closed_segments = live.suspensions = len(sent_segments)
         if self._mode == "whole" and (rest := script[len(sent_segments) :]):
             # Before a restart in this mode, segments may have left in another.
-            script[len(sent_segments) :] = [joined_script(rest)]
+            script[len(sent_segments) :] = [joined_engine_script(rest)]
         if live.closed_segments == len(script):
             self._finish(request.task_id, "complete")
         self._wake.set()

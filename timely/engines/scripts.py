@@ -12,7 +12,7 @@ from timely.plans.language.segmenter import Segmenter
 from timely.plans.robot_profiles import RobotProfile, find_plan_robot_profile
 from timely.plans.skill_library import find_skill_set_copy
 from timely.plans.skill_set import SkillSet
-from timely.plans.timing import segment_execution_s
+from timely.plans.timing import plan_segment_execution_s
 
 CHARS_A_TOKEN = 3.0
 """Rough length of a token of plan text, characters."""
@@ -50,7 +50,7 @@ Script = Sequence[ScriptedSegment | str]
 Planner = Callable[[GenerationRequest], Script]
 
 
-def script_segments(
+def engine_script_segments(
     request: GenerationRequest, plans: Mapping[str, Script], planner: Planner
 ) -> list[ScriptedSegment]:
     """The script of a request: what a replay forces, else the listed or planned one.
@@ -80,7 +80,7 @@ def script_segments(
     return segments
 
 
-def joined_script(segments: Sequence[ScriptedSegment]) -> ScriptedSegment:
+def joined_engine_script(segments: Sequence[ScriptedSegment]) -> ScriptedSegment:
     """Mode ``whole``: the segments as one."""
     return ScriptedSegment(
         "".join(segment.text for segment in segments),
@@ -89,12 +89,12 @@ def joined_script(segments: Sequence[ScriptedSegment]) -> ScriptedSegment:
     )
 
 
-def count_script_tokens(text: str) -> int:
+def count_engine_script_tokens(text: str) -> int:
     """Rough length of a text, tokens."""
     return math.ceil(len(text) / CHARS_A_TOKEN)
 
 
-def nearest_script(request: GenerationRequest) -> Script:
+def nearest_engine_script(request: GenerationRequest) -> Script:
     """The plan of the skill set's example whose task shares most words with the request's, cut into segments.
 
     Raises:
@@ -105,20 +105,23 @@ def nearest_script(request: GenerationRequest) -> Script:
     robot = request.robot or skill_set.profile
     profile = find_plan_robot_profile(robot) if robot else None
     if skill_set.language == "text" and not skill_set.examples:
-        return _segments(skill_set, profile, PROSE)
+        return _parse_engine_script(skill_set, profile, PROSE)
     if not skill_set.examples:
         raise InvalidInput(
             f"skill set {skill_set.name} has no examples and no plan was scripted", where="skill_set"
         )
-    words = _words(request.words)
+    words = _engine_script_words(request.words)
     example = max(
         skill_set.examples,
-        key=lambda example: len(words & _words(example.task)) / (1 + len(words | _words(example.task))),
+        key=lambda example: (
+            len(words & _engine_script_words(example.task))
+            / (1 + len(words | _engine_script_words(example.task)))
+        ),
     )
-    return _segments(skill_set, profile, example.plan)
+    return _parse_engine_script(skill_set, profile, example.plan)
 
 
-def _segments(skill_set: SkillSet, profile: RobotProfile | None, plan: str) -> Script:
+def _parse_engine_script(skill_set: SkillSet, profile: RobotProfile | None, plan: str) -> Script:
     segmenter = Segmenter(skill_set)
     parser = SegmentParser(skill_set) if skill_set.language != "text" else None
     script = []
@@ -127,10 +130,10 @@ def _segments(skill_set: SkillSet, profile: RobotProfile | None, plan: str) -> S
         if profile is not None:
             if parser is not None:
                 parser.feed(boundary.text)
-            execution_s = segment_execution_s(boundary.text, skill_set, profile, parser_state=parser)
+            execution_s = plan_segment_execution_s(boundary.text, skill_set, profile, parser_state=parser)
         script.append(ScriptedSegment(boundary.text, execution_s, blocking=boundary.blocking))
     return script
 
 
-def _words(text: str) -> frozenset[str]:
+def _engine_script_words(text: str) -> frozenset[str]:
     return frozenset(re.findall(WORD, text.lower()))

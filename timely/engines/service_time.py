@@ -9,10 +9,10 @@ from timely.core.hints import RequestHints
 from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.core.utility import TimeUtility
 from timely.disciplines.base import Speed, StepLimits
-from timely.disciplines.tardiness.segment_lengths import SegmentLengths
+from timely.disciplines.tardiness.segment_lengths import TardinessSegmentLengths
 from timely.engines.base import ResponsePrediction
-from timely.engines.promised_responses import StepInFlight, response_behind_promises_s
-from timely.routing.forecast import UNBOUNDED, EngineLoad, forecast
+from timely.engines.promised_responses import PromisedStepInFlight, engine_response_behind_promises_s
+from timely.routing.forecast import UNBOUNDED, RoutingEngineLoad, forecast_routing
 
 WEIGHT = 0.05
 """Weight of the newest request in the means."""
@@ -46,7 +46,7 @@ UPPER = {True: 0.98, False: 1.0 - 0.0875}
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _EngineWaitingJob:
     """A job without a segment.
 
     Attributes:
@@ -62,7 +62,7 @@ class _Waiting:
     @property
     def key(self) -> tuple[bool, int]:
         """Of the correction that it teaches."""
-        return self.urgent, _bucket(self.forecast_s)
+        return self.urgent, _engine_service_bucket(self.forecast_s)
 
     def ratios(self, now: float) -> tuple[float, float]:
         """Logarithm of its time until now over the forecast; and the same without stalls."""
@@ -71,7 +71,7 @@ class _Waiting:
         return math.log(times_s[0] / self.forecast_s), math.log(times_s[1] / self.forecast_s)
 
 
-class ServiceTime:
+class EngineServiceTime:
     """Predicts the response to a request that has not been sent to the engine yet.
 
     Its prompt is not known, so it gets the mean length of recent requests, without what was cached. The forecast knows
@@ -88,9 +88,9 @@ class ServiceTime:
     def __init__(self) -> None:
         self._prompt_tokens = FIRST_PROMPT_TOKENS
         self._segment_tokens = FIRST_SEGMENT_TOKENS
-        self._waiting: dict[JobId, _Waiting] = {}
+        self._waiting: dict[JobId, _EngineWaitingJob] = {}
         """Jobs without a segment."""
-        self._lengths = SegmentLengths()
+        self._lengths = TardinessSegmentLengths()
         self._ratios: dict[tuple[bool, int], deque[tuple[float, ...]]] = {}
         """Time, and logarithms of response over forecast with and without stalls; by urgency and size."""
         self._stalls: deque[tuple[float, ...]] = deque(maxlen=RATIOS)
@@ -103,8 +103,8 @@ class ServiceTime:
         if spec.plain:
             return
         mean = self._mean_spec(RequestHints(utility=spec.hints.utility), spec.arrival_s)
-        forecast_s = _forecast_s(mean, table, speed, limits)
-        self._waiting[spec.job_id] = _Waiting(spec.hints.utility.urgent, spec.arrival_s, forecast_s)
+        forecast_s = _engine_service_forecast_s(mean, table, speed, limits)
+        self._waiting[spec.job_id] = _EngineWaitingJob(spec.hints.utility.urgent, spec.arrival_s, forecast_s)
         self._prompt_tokens += WEIGHT * (spec.prompt_tokens - spec.cached_tokens - self._prompt_tokens)
         self._segment_tokens += WEIGHT * (spec.segment_tokens - self._segment_tokens)
 
@@ -136,7 +136,7 @@ class ServiceTime:
         speed: Speed,
         limits: StepLimits | None,
         now: float,
-        in_flight: StepInFlight | None = None,
+        in_flight: PromisedStepInFlight | None = None,
         ahead: Sequence[RequestHints] = (),
     ) -> ResponsePrediction:
         """The time until the first segment is complete.
@@ -154,10 +154,12 @@ class ServiceTime:
         for other in coming:
             table.add(other)
         try:
-            forecast_s = _forecast_s(spec, table, speed, limits)
+            forecast_s = _engine_service_forecast_s(spec, table, speed, limits)
             least_s = 0.0
             if limits is not None:
-                least_s = response_behind_promises_s(spec, table, self._lengths, limits, in_flight, now)
+                least_s = engine_response_behind_promises_s(
+                    spec, table, self._lengths, limits, in_flight, now
+                )
         finally:
             table.remove_together([other.job_id for other in reversed(coming)])
         for past in (*self._ratios.values(), self._stalls):
@@ -168,7 +170,7 @@ class ServiceTime:
 
     def _correction(self, urgent: bool, forecast_s: float, now: float) -> tuple[float, float]:
         """Median and upper quantile of the ratios of like tasks, logarithms."""
-        bucket = _bucket(forecast_s)
+        bucket = _engine_service_bucket(forecast_s)
         near = min(
             (key for key, ratios in self._ratios.items() if key[0] == urgent and len(ratios) >= LEAST_RATIOS),
             key=lambda key: abs(key[1] - bucket),
@@ -180,11 +182,11 @@ class ServiceTime:
         met_s = sum(delay_s + forecast_s for _, delay_s in self._stalls)
         kind = 1 if met_s < RARE * (1.0 - UPPER[urgent]) * RATIO_AGE_S else 0
         ratios = sorted(entry[1 + kind] for entry in self._ratios[near])
-        upper = _quantile(ratios, UPPER[urgent])
+        upper = _engine_service_quantile(ratios, UPPER[urgent])
         # A job that waits for longer than most will also respond after that.
         waits = (waiting.ratios(now)[kind] for waiting in self._waiting.values() if waiting.key == near)
         ratios = sorted([*ratios, *(ratio for ratio in waits if ratio > upper)])
-        return _quantile(ratios, 0.5), _quantile(ratios, UPPER[urgent])
+        return _engine_service_quantile(ratios, 0.5), _engine_service_quantile(ratios, UPPER[urgent])
 
     def _mean_spec(self, hints: RequestHints, now: float) -> JobSpec:
         """A request that is like recent ones."""
@@ -197,19 +199,21 @@ class ServiceTime:
         )
 
 
-def _forecast_s(spec: JobSpec, table: JobTable, speed: Speed, limits: StepLimits | None) -> float:
+def _engine_service_forecast_s(
+    spec: JobSpec, table: JobTable, speed: Speed, limits: StepLimits | None
+) -> float:
     free, block, batch = (
         (UNBOUNDED, 1, UNBOUNDED)
         if limits is None
         else (limits.free_blocks, limits.block_tokens, limits.max_batch)
     )
-    load = EngineLoad(table, speed, 0, free, UNBOUNDED, block, batch)
-    return forecast(spec, load, spec.arrival_s).response_s
+    load = RoutingEngineLoad(table, speed, 0, free, UNBOUNDED, block, batch)
+    return forecast_routing(spec, load, spec.arrival_s).response_s
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
+def _engine_service_quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[int(share * len(ordered))]
 
 
-def _bucket(forecast_s: float) -> int:
+def _engine_service_bucket(forecast_s: float) -> int:
     return math.floor(BUCKETS * math.log2(max(forecast_s, 1e-6)))

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timely.planner.cases.case import Case
+from timely.planner.cases.case import PlannerCase
 from timely.planner.training import lora
 from timely.planner.training.checks import check_planner_device
 from timely.planner.training.compute_type import compute_type
 from timely.planner.training.packing import common_training_prefix_tokens
 from timely.plans.grammar import plan_grammar
-from timely.plans.name_mask import NameGuide, Vocabulary
-from timely.plans.object_names import allowed_names
+from timely.plans.name_mask import NameMaskGuide, NameMaskVocabulary
+from timely.plans.object_names import allowed_object_names
 from timely.plans.prompt_tokens import plan_prompt_encoder
 from timely.plans.skill_set import SkillSet
 
@@ -22,13 +22,13 @@ BATCH = 32
 MAX_NEW_TOKENS = 96
 
 
-class Answerer:
+class PlannerAnswerer:
     """A base model, with or without a merged adapter.
 
     Args:
         base: model folder.
         adapter: adapter folder or None.
-        names: the planner's own names by skill set (``Card.names``); None allows any name.
+        names: the planner's own names by skill set (``PlannerCard.names``); None allows any name.
 
     Raises:
         InvalidInput: torch does not have the device.
@@ -52,7 +52,7 @@ class Answerer:
         self.device = device
         self.names = names
         self.tokenizer: Any = AutoTokenizer.from_pretrained(base)
-        name = register_attention()
+        name = register_planner_attention()
         self.model: Any = AutoModelForCausalLM.from_pretrained(
             base, dtype=torch.bfloat16, attn_implementation=name
         )
@@ -61,7 +61,7 @@ class Answerer:
         # Merged in bfloat16, as in the folder that is served.
         self.model.to(device, getattr(torch, compute_type(device))).eval()
         self._compiler: Any = None
-        self._vocabulary: Vocabulary | None = None
+        self._vocabulary: NameMaskVocabulary | None = None
 
     def compile_grammar(self, skills: SkillSet) -> Any:
         import xgrammar
@@ -71,13 +71,13 @@ class Answerer:
                 self.tokenizer, vocab_size=self.model.config.vocab_size
             )
             self._compiler = xgrammar.GrammarCompiler(info, max_threads=1)
-            self._vocabulary = Vocabulary(info.decoded_vocab)
+            self._vocabulary = NameMaskVocabulary(info.decoded_vocab)
         return self._compiler.compile_grammar(plan_grammar(skills))
 
     def plans(
         self,
         skills: SkillSet,
-        cases: Sequence[Case],
+        cases: Sequence[PlannerCase],
         *,
         examples: bool,
         constrained: bool,
@@ -108,12 +108,12 @@ class Answerer:
             plans.update(zip(batch, answers, strict=True))
         return [plans[index] for index in range(len(cases))]
 
-    def _names(self, skills: SkillSet, prompt: str) -> NameGuide | None:
+    def _names(self, skills: SkillSet, prompt: str) -> NameMaskGuide | None:
         """The guide that the server would make from the prompt's names; None if any name is allowed."""
         if self.names is None or skills.name not in self.names or self._vocabulary is None:
             return None
-        names = allowed_names(prompt, self.names[skills.name])
-        return None if names is None else NameGuide(names, skills, self._vocabulary)
+        names = allowed_object_names(prompt, self.names[skills.name])
+        return None if names is None else NameMaskGuide(names, skills, self._vocabulary)
 
     def _prefix(self, ids: list[int]) -> Any:
         """Keys and values of the common start of all prompts, computed once; None without one."""
@@ -125,7 +125,7 @@ class Answerer:
             return self.model.model(torch.tensor([ids], device=self.device), use_cache=True).past_key_values
 
     def _batch(
-        self, prefix: Any, prompts: Sequence[list[int]], rules: Any, names: Sequence[NameGuide | None]
+        self, prefix: Any, prompts: Sequence[list[int]], rules: Any, names: Sequence[NameMaskGuide | None]
     ) -> list[str]:
         import torch
 
@@ -149,22 +149,22 @@ class Answerer:
                 do_sample=False,
                 eos_token_id=eos,
                 pad_token_id=eos,
-                logits_processor=[] if rules is None else [_Guide(rules, names, width)],
+                logits_processor=[] if rules is None else [_PlannerGuide(rules, names, width)],
             )
         plans: list[str] = self.tokenizer.batch_decode(answers[:, width:], skip_special_tokens=True)
         return plans
 
 
-def register_attention() -> str:
+def register_planner_attention() -> str:
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import eager_mask
 
-    AttentionInterface.register("timely_grouped", grouped_attention)
+    AttentionInterface.register("timely_grouped", planner_grouped_attention)
     AttentionMaskInterface.register("timely_grouped", eager_mask)
     return "timely_grouped"
 
 
-def grouped_attention(
+def planner_grouped_attention(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, *, scaling: float, **_: Any
 ) -> tuple[Any, None]:
     """Attention with one product for the heads that share keys; torch's own copies the keys for each head.
@@ -180,10 +180,10 @@ def grouped_attention(
     return result.view(batch, heads, new, width).transpose(1, 2).contiguous(), None
 
 
-class _Guide:
+class _PlannerGuide:
     """Keeps each sequence of a batch inside the grammar, and to the names that its guide allows."""
 
-    def __init__(self, rules: Any, names: Sequence[NameGuide | None], width: int) -> None:
+    def __init__(self, rules: Any, names: Sequence[NameMaskGuide | None], width: int) -> None:
         import xgrammar
 
         self.xgrammar = xgrammar

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from timely.core.errors import TimelyError
-from timely.planner.batch_decode import Answerer
-from timely.planner.cases.case import Case, case_failure, case_plan_refuses
-from timely.planner.training.checks import Acceptor
+from timely.planner.batch_decode import PlannerAnswerer
+from timely.planner.cases.case import PlannerCase, case_failure, case_plan_refuses
+from timely.planner.training.checks import TrainingPlanAcceptor
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_set import SkillSet
 
@@ -42,11 +42,11 @@ class Score:
     failures: list[dict[str, str]] = field(default_factory=list)
 
 
-def judge_plans(
+def judge_planner_plans(
     name: str,
-    answerer: Answerer,
+    answerer: PlannerAnswerer,
     skills: SkillSet,
-    cases: Sequence[Case],
+    cases: Sequence[PlannerCase],
     plans: Sequence[str],
     *,
     examples: bool = False,
@@ -62,19 +62,19 @@ def judge_plans(
     to_refuse = [not wrong for case, wrong in zip(cases, wrongs, strict=True) if case.refusal]
     others = [case_plan_refuses(plan) for case, plan in zip(cases, plans, strict=True) if not case.refusal]
     prompts = [case.prompt(skills, examples=examples) for case in cases]
-    acceptor = Acceptor(skills)
+    acceptor = TrainingPlanAcceptor(skills)
     return Score(
         name=name,
         skill_set=skills.name,
         cases=len(cases),
-        success=_mean([not wrong for wrong in wrongs]),
-        refused=_mean(to_refuse) if to_refuse else None,
-        wrongly_refused=_mean(others) if others else 0.0,
-        valid=_mean([acceptor.accepts(plan) for plan in plans]),
-        plan_tokens=_mean([count(plan) for plan in plans]),
-        first_segment_tokens=_mean([count(_first_plan_segment(skills, plan)) for plan in plans]),
-        prompt_tokens=_mean([count(prompt.system) + count(prompt.user) for prompt in prompts]),
-        families={family: (_mean(right), len(right)) for family, right in sorted(families.items())},
+        success=_mean_planner_score([not wrong for wrong in wrongs]),
+        refused=_mean_planner_score(to_refuse) if to_refuse else None,
+        wrongly_refused=_mean_planner_score(others) if others else 0.0,
+        valid=_mean_planner_score([acceptor.accepts(plan) for plan in plans]),
+        plan_tokens=_mean_planner_score([count(plan) for plan in plans]),
+        first_segment_tokens=_mean_planner_score([count(_first_planner_segment(skills, plan)) for plan in plans]),
+        prompt_tokens=_mean_planner_score([count(prompt.system) + count(prompt.user) for prompt in prompts]),
+        families={family: (_mean_planner_score(right), len(right)) for family, right in sorted(families.items())},
         failures=[
             {"family": case.family, "task": case.task, "scene": case.scene, "history": case.history, "plan": plan,
              "wanted": case.plan, "wrong": wrong}
@@ -84,7 +84,7 @@ def judge_plans(
     )  # fmt: skip
 
 
-def _first_plan_segment(skills: SkillSet, plan: str) -> str:
+def _first_planner_segment(skills: SkillSet, plan: str) -> str:
     segmenter = Segmenter(skills)
     try:
         boundaries = [*segmenter.feed(plan), *segmenter.close()]
@@ -93,5 +93,5 @@ def _first_plan_segment(skills: SkillSet, plan: str) -> str:
     return boundaries[0].text if boundaries else plan
 
 
-def _mean(values: Sequence[Any]) -> float:
+def _mean_planner_score(values: Sequence[Any]) -> float:
     return sum(values) / len(values) if values else 0.0

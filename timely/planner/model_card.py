@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from timely.core.errors import InvalidInput
 from timely.core.files import core_write_file
-from timely.planner.training.weight_hashes import planner_file_hash, weights_hash
+from timely.planner.training.weight_hashes import training_file_hash, training_weights_hash
 from timely.plans.prompt import fixed_prompt_part
 from timely.plans.skill_set import SkillSet
 
@@ -19,12 +19,12 @@ SHIPPED_ADAPTER = Path(__file__).resolve().parent / "adapters" / "smollm2-135m"
 """The adapter that comes with Timely."""
 
 
-class Card(BaseModel):
+class PlannerCard(BaseModel):
     """The card in the folder of an adapter.
 
     Attributes:
         base_model: name of the base model.
-        base_sha256: hash of its weights (``weights_hash``).
+        base_sha256: hash of its weights (``training_weights_hash``).
         adapter_sha256: hash of the adapter's weight file.
         skill_sets: names, each with the SHA-256 of the prompt's fixed part in training.
         loss: loss at the end of training, nats per plan token.
@@ -49,12 +49,12 @@ class Card(BaseModel):
     scores: dict[str, Any] = Field(default_factory=dict)
 
 
-def write_planner_card(folder: Path, card: Card) -> None:
+def write_planner_card(folder: Path, card: PlannerCard) -> None:
     """Write it beside the adapter."""
     core_write_file(folder / CARD, json.dumps(card.model_dump(), indent=1, sort_keys=True) + "\n")
 
 
-def read_card(folder: Path, *, weights: bool = True) -> Card:
+def read_planner_card(folder: Path, *, weights: bool = True) -> PlannerCard:
     """The card of the adapter in that folder.
 
     Args:
@@ -66,7 +66,7 @@ def read_card(folder: Path, *, weights: bool = True) -> Card:
     if not (folder / CARD).is_file():
         raise InvalidInput(f"holds no planner: no {CARD} in it", where=str(folder))
     try:
-        card = Card.model_validate_json((folder / CARD).read_text())
+        card = PlannerCard.model_validate_json((folder / CARD).read_text())
     except (OSError, ValueError, ValidationError) as error:
         first = str(error).splitlines()[0]
         raise InvalidInput(f"is no card of a planner: {first}", where=str(folder / CARD)) from error
@@ -74,18 +74,18 @@ def read_card(folder: Path, *, weights: bool = True) -> Card:
         file = folder / WEIGHTS
         if not file.is_file():
             raise InvalidInput("is missing", where=str(file))
-        if planner_file_hash(file) != card.adapter_sha256:
+        if training_file_hash(file) != card.adapter_sha256:
             raise InvalidInput("is corrupted: its contents are not those its card names", where=str(file))
     return card
 
 
-def check_base(card: Card, base: Path, where: Path) -> None:
+def check_planner_base(card: PlannerCard, base: Path, where: Path) -> None:
     """Refuse an adapter that was trained on another model.
 
     Raises:
         InvalidInput: it was, or the model's weights cannot be read.
     """
-    if weights_hash(base) != card.base_sha256:
+    if training_weights_hash(base) != card.base_sha256:
         raise InvalidInput(
             f"was made for another base model ({card.base_model}), not for {base}", where=str(where)
         )

@@ -46,8 +46,8 @@ def ebnf_integer(low: int | None, high: int | None) -> str:
 
     Without a bound it has at most four digits, or as many as the other bound.
     """
-    low, high = (int(bound) for bound in _bounds(low, high))
-    return ebnf_either(_signed(low, high, 0))
+    low, high = (int(bound) for bound in _ebnf_bounds(low, high))
+    return ebnf_either(_ebnf_signed(low, high, 0))
 
 
 def ebnf_decimal(low: float | None, high: float | None) -> str:
@@ -58,7 +58,7 @@ def ebnf_decimal(low: float | None, high: float | None) -> str:
     Raises:
         InvalidInput: the range holds no number of ``MAX_DECIMALS``.
     """
-    low, high = _bounds(low, high)
+    low, high = _ebnf_bounds(low, high)
     for decimals in range(1, MAX_DECIMALS + 1):
         bounds = [
             (math.ceil(low * 10**digits - _ROUNDING), math.floor(high * 10**digits + _ROUNDING))
@@ -66,46 +66,46 @@ def ebnf_decimal(low: float | None, high: float | None) -> str:
         ]
         if decimals == MAX_DECIMALS or bounds[-1][1] - bounds[-1][0] >= _FEWEST_STEPS:
             break
-    parts = [part for digits, (start, end) in enumerate(bounds) for part in _signed(start, end, digits)]
+    parts = [part for digits, (start, end) in enumerate(bounds) for part in _ebnf_signed(start, end, digits)]
     if not parts:
         raise InvalidInput(f"no number of {MAX_DECIMALS} decimals lies in {low:g}..{high:g}", where="grammar")
     return ebnf_either(parts)
 
 
-def _bounds(low: float | None, high: float | None) -> tuple[float, float]:
+def _ebnf_bounds(low: float | None, high: float | None) -> tuple[float, float]:
     """Both bounds of a range that may be open."""
     digits = max([_MAX_DIGITS, *(len(str(abs(int(bound)))) for bound in (low, high) if bound is not None)])
     top = 10**digits - 1
     return -top if low is None else low, top if high is None else high
 
 
-def _signed(low: int, high: int, decimals: int) -> list[str]:
+def _ebnf_signed(low: int, high: int, decimals: int) -> list[str]:
     """The numbers ``low..high`` with the point before their last ``decimals`` digits."""
-    parts = [_glue(classes, decimals) for classes in _range(max(low, 0), high)]
-    return parts + [f'"-" {_glue(classes, decimals)}' for classes in _range(max(1, -high), -low)]
+    parts = [_ebnf_glue(classes, decimals) for classes in _ebnf_range(max(low, 0), high)]
+    return parts + [f'"-" {_ebnf_glue(classes, decimals)}' for classes in _ebnf_range(max(1, -high), -low)]
 
 
 def ebnf_text(chars: int) -> str:
     """A text in single quotes: words with one space between them, at most ``chars`` characters in the quotes."""
     words = max(1, min(_MAX_WORDS, (chars + 1) // (_WORD_CHARS + 1)))
-    return _words(rf"[^ '\"\\\x00-\x1f\x7f-\x9f{HIDDEN_CHARACTERS}{_PRIVATE}]", "", words, chars)
+    return _ebnf_words(rf"[^ '\"\\\x00-\x1f\x7f-\x9f{HIDDEN_CHARACTERS}{_PRIVATE}]", "", words, chars)
 
 
-def object_name(chars: int) -> str:
+def ebnf_object_name(chars: int) -> str:
     """An object name in single quotes: words with one space between them, at most ``chars`` characters.
 
     If the length permits, a horizontal position may follow as in TypeFly: ``chair[0.6]``.
     """
     words = max(1, min(OBJECT_WORDS, (chars + 1) // 8))
     part, first = f"[{_LETTERS}0-9_-]", f"[{_LETTERS}]"
-    plain = _words(part, first, words, chars)
+    plain = _ebnf_words(part, first, words, chars)
     if chars < 2 * _POSITION_CHARS:
         return plain
-    return f"{plain} | {_words(part, first, words, chars - _POSITION_CHARS, after=_POSITION)}"
+    return f"{plain} | {_ebnf_words(part, first, words, chars - _POSITION_CHARS, after=_POSITION)}"
 
 
-def object_pattern(chars: int) -> str:
-    """A regular expression for the names that ``object_name`` accepts, without quotes."""
+def ebnf_object_pattern(chars: int) -> str:
+    """A regular expression for the names that ``ebnf_object_name`` accepts, without quotes."""
     words = max(1, min(OBJECT_WORDS, (chars + 1) // 8))
     longest = (chars + 1) // words - 1
     part, first = f"[{_LETTERS}0-9_-]", f"[{_LETTERS}]"
@@ -113,7 +113,7 @@ def object_pattern(chars: int) -> str:
     return rf"{first}{part}{{0,{longest - 1}}}(?: {part}{{1,{longest}}}){{0,{words - 1}}}{position}"
 
 
-def _words(part: str, first: str, words: int, chars: int, *, after: str = "") -> str:
+def _ebnf_words(part: str, first: str, words: int, chars: int, *, after: str = "") -> str:
     """One to ``words`` words of ``part`` characters. A non-empty ``first`` restricts the first character.
 
     The rule lists alternatives of plain repetitions. Nested repetitions would be shorter, but with them xgrammar 0.2
@@ -126,7 +126,7 @@ def _words(part: str, first: str, words: int, chars: int, *, after: str = "") ->
     return " | ".join(f'"\'" {start}{further * more}{after} "\'"' for more in range(words))
 
 
-def _glue(classes: list[str], decimals: int) -> str:
+def _ebnf_glue(classes: list[str], decimals: int) -> str:
     """A sequence of digits and digit classes, with the point before the last ``decimals`` of them."""
     digits = ["0"] * (decimals + 1 - len(classes)) + classes
     if decimals:
@@ -134,7 +134,7 @@ def _glue(classes: list[str], decimals: int) -> str:
     return " ".join(part if part.startswith("[") else f'"{part}"' for part in digits)
 
 
-def _range(low: int, high: int) -> list[list[str]]:
+def _ebnf_range(low: int, high: int) -> list[list[str]]:
     """Patterns, digit by digit, that together match ``low..high`` (zero or more), each number once."""
     patterns: list[list[str]] = []
     if high < low:
@@ -143,26 +143,26 @@ def _range(low: int, high: int) -> list[list[str]]:
         start = max(low, 0 if digits == 1 else 10 ** (digits - 1))
         end = min(high, 10**digits - 1)
         if start <= end:
-            patterns += _same_length(str(start), str(end))
+            patterns += _ebnf_same_length(str(start), str(end))
     return patterns
 
 
-def _same_length(low: str, high: str) -> list[list[str]]:
+def _ebnf_same_length(low: str, high: str) -> list[list[str]]:
     if low == high:
         return [list(low)]
     if len(low) == 1:
         return [[f"[{low}-{high}]"]]
     if low[0] == high[0]:
-        return [[low[0], *rest] for rest in _same_length(low[1:], high[1:])]
+        return [[low[0], *rest] for rest in _ebnf_same_length(low[1:], high[1:])]
     width = len(low) - 1
     patterns = []
     first, last = int(low[0]), int(high[0])
     if int(low[1:]) > 0:
-        patterns += [[low[0], *rest] for rest in _same_length(low[1:], "9" * width)]
+        patterns += [[low[0], *rest] for rest in _ebnf_same_length(low[1:], "9" * width)]
         first += 1
     tail: list[list[str]] = []
     if high[1:] != "9" * width:
-        tail = [[high[0], *rest] for rest in _same_length("0" * width, high[1:])]
+        tail = [[high[0], *rest] for rest in _ebnf_same_length("0" * width, high[1:])]
         last -= 1
     if first <= last:
         lead = str(first) if first == last else f"[{first}-{last}]"

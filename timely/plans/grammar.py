@@ -21,7 +21,7 @@ from typing import NamedTuple
 from timely.core.errors import InvalidInput
 from timely.plans import ebnf
 from timely.plans.language.lexer import quote_plan_text
-from timely.plans.skill_set import Argument, Skill, SkillSet
+from timely.plans.skill_set import Skill, SkillArgument, SkillSet
 
 RESERVE = (4, 1)
 """Maximum statements in a block, and in a block of a block. They count against the plan's limit even if unused."""
@@ -30,7 +30,7 @@ MAX_LOOP = 9
 writes ``10{mb(100)}`` for every task; with one digit it writes ``?iv('cat')==True{g('cat')}``."""
 
 
-class _Position(NamedTuple):
+class _GrammarPosition(NamedTuple):
     """A position in a plan: depth of the block, number of statements left, number of variables (0 or 1)."""
 
     depth: int
@@ -41,11 +41,11 @@ class _Position(NamedTuple):
     def name(self) -> str:
         return f"{self.depth}n{self.left}v{self.variables}"
 
-    def after(self, statements: int) -> _Position:
-        return _Position(self.depth, self.left - statements, self.variables)
+    def after(self, statements: int) -> _GrammarPosition:
+        return _GrammarPosition(self.depth, self.left - statements, self.variables)
 
 
-class _Previous(NamedTuple):
+class _GrammarPrevious(NamedTuple):
     """The previous skill: its index among the statements, and its repetitions in a row."""
 
     place: int
@@ -60,13 +60,15 @@ def plan_grammar(skill_set: SkillSet) -> str:
     """
     if skill_set.language == "text":
         return ""
-    rules = _Rules(skill_set.skills, blocks=skill_set.language == "minispec")
+    rules = _GrammarRules(skill_set.skills, blocks=skill_set.language == "minispec")
     if not rules.statements:
         raise InvalidInput("no skill can be used as a statement", where=f"skill set {skill_set.name}")
-    return rules.text(rules.sequence(_Position(0, skill_set.max_statements, 0), None, first=True, acts=True))
+    return rules.text(
+        rules.sequence(_GrammarPosition(0, skill_set.max_statements, 0), None, first=True, acts=True)
+    )
 
 
-def _argument_rule(argument: Argument) -> str:
+def _grammar_argument_rule(argument: SkillArgument) -> str:
     low, high = argument.min, argument.max
     if argument.choices is not None:
         return ebnf.ebnf_either(
@@ -80,11 +82,11 @@ def _argument_rule(argument: Argument) -> str:
     if argument.type == "bool":
         return ebnf.ebnf_either([ebnf.ebnf_literal("True"), ebnf.ebnf_literal("False")])
     if argument.type == "object":
-        return ebnf.object_name(argument.chars)
+        return ebnf.ebnf_object_name(argument.chars)
     return ebnf.ebnf_text(argument.chars)
 
 
-class _Rules:
+class _GrammarRules:
     """Builds each rule once, on demand.
 
     A sequence is a chain of rules: one per number of statements left, previous skill and number of variables. "Any
@@ -96,7 +98,7 @@ class _Rules:
         self.rules: dict[str, str] = {}
         self.blocks = blocks
         self.names_by_body: dict[str, str] = {}
-        self._unwritten: list[tuple[str, _Position, _Previous | None, bool, bool]] = []
+        self._unwritten: list[tuple[str, _GrammarPosition, _GrammarPrevious | None, bool, bool]] = []
         """Sequences with a name and no rule yet: each leads to others, deeper than Python recurs."""
         self.skills = skills
         self.statements = [skill for skill in skills if not skill.pure]
@@ -114,13 +116,14 @@ class _Rules:
     def _add_call(self, skill: Skill) -> None:
         names = [
             self._rule_name(
-                f"arg-{_rule_part(skill.word)}-{_rule_part(argument.name)}", _argument_rule(argument)
+                f"arg-{_grammar_rule_part(skill.word)}-{_grammar_rule_part(argument.name)}",
+                _grammar_argument_rule(argument),
             )
             for argument in skill.arguments
         ]
         word = ebnf.ebnf_literal(f"{skill.word}(")
         inside = ' "," '.join(names)
-        self.rules[_call_rule(skill)] = (
+        self.rules[_grammar_call_rule(skill)] = (
             f'{word} {inside} ")"' if inside else ebnf.ebnf_literal(f"{skill.word}()")
         )
 
@@ -130,7 +133,7 @@ class _Rules:
         return name
 
     def sequence(
-        self, at: _Position, last: _Previous | None, *, first: bool = False, acts: bool = False
+        self, at: _GrammarPosition, last: _GrammarPrevious | None, *, first: bool = False, acts: bool = False
     ) -> str:
         """The rest of a block or of the plan.
 
@@ -144,17 +147,19 @@ class _Rules:
             self._unwritten.append((name, at, last, first, acts))
         return name
 
-    def _sequence_body(self, at: _Position, last: _Previous | None, first: bool, acts: bool) -> str:
+    def _sequence_body(
+        self, at: _GrammarPosition, last: _GrammarPrevious | None, first: bool, acts: bool
+    ) -> str:
         options = [] if first else ['""']
         options += self._others(at, returns=not acts)
         if at.left > 0 and self._statement_skills(at):
             options += self._skills(at, last)
         return " | ".join(options)
 
-    def _statement_skills(self, at: _Position) -> list[Skill]:
+    def _statement_skills(self, at: _GrammarPosition) -> list[Skill]:
         return [skill for skill in self.statements if not (skill.blocks and at.depth)]
 
-    def _skills(self, at: _Position, last: _Previous | None) -> list[str]:
+    def _skills(self, at: _GrammarPosition, last: _GrammarPrevious | None) -> list[str]:
         """One more call and the rest of the sequence."""
         skills = self._statement_skills(at)
         if last is None or last.place >= len(skills):
@@ -170,13 +175,13 @@ class _Rules:
                 options.append(self._branch(at, low, middle))
                 low = middle
         if last.times < skills[last.place].in_a_row:
-            options.append(self._leaf(at, _Previous(last.place, last.times + 1)))
+            options.append(self._leaf(at, _GrammarPrevious(last.place, last.times + 1)))
         return options
 
-    def _branch(self, at: _Position, low: int, high: int) -> str:
+    def _branch(self, at: _GrammarPosition, low: int, high: int) -> str:
         """Any of the skills ``low..high-1``, each the first in a row."""
         if high - low == 1:
-            return self._leaf(at, _Previous(low, 1))
+            return self._leaf(at, _GrammarPrevious(low, 1))
         name = f"b{at.name}-{low}-{high}"
         if name not in self.rules:
             middle = (low + high) // 2
@@ -184,7 +189,7 @@ class _Rules:
             self.rules[name] = f"{self._branch(at, low, middle)} | {self._branch(at, middle, high)}"
         return name
 
-    def _leaf(self, at: _Position, now: _Previous) -> str:
+    def _leaf(self, at: _GrammarPosition, now: _GrammarPrevious) -> str:
         """That skill and the rest of the sequence."""
         name = f"u{at.name}-{now.place}x{now.times}"
         if name not in self.rules:
@@ -193,7 +198,7 @@ class _Rules:
             self.rules[name] = f"{statement} {self._then(at.after(1), now)}"
         return name
 
-    def _others(self, at: _Position, *, returns: bool) -> list[str]:
+    def _others(self, at: _GrammarPosition, *, returns: bool) -> list[str]:
         """Statements other than plain calls. They do not depend on the previous skill."""
         if not self.blocks:
             return []
@@ -201,9 +206,9 @@ class _Rules:
         if returns:
             options.append(self._return(at.variables))
         if at.left > 0 and (value := self._value()):
-            options.append(f'"_1=" {value} {self._then(_Position(at.depth, at.left - 1, 1), None)}')
+            options.append(f'"_1=" {value} {self._then(_GrammarPosition(at.depth, at.left - 1, 1), None)}')
         if at.depth < len(RESERVE) and at.left > RESERVE[at.depth]:
-            inner = _Position(at.depth + 1, RESERVE[at.depth], at.variables)
+            inner = _GrammarPosition(at.depth + 1, RESERVE[at.depth], at.variables)
             after = self.sequence(at.after(1 + RESERVE[at.depth]), None)
             rest = f'"}}" ";"? {after}'
             if condition := self._condition(at.variables):
@@ -213,7 +218,7 @@ class _Rules:
                 options.append(f'{count} "{{" {self.sequence(inner, None, first=True, acts=True)} {rest}')
         return options
 
-    def _then(self, at: _Position, last: _Previous | None) -> str:
+    def _then(self, at: _GrammarPosition, last: _GrammarPrevious | None) -> str:
         """The rest of a sequence after a statement. The last statement of a block needs no ``;``."""
         after = f'";" {self.sequence(at, last)}'
         return f"({after})?" if at.depth else after
@@ -224,7 +229,7 @@ class _Rules:
 
     def _statement(self, skill: Skill, variables: int) -> str:
         """A call, whose text argument may be a variable."""
-        call = _call_rule(skill)
+        call = _grammar_call_rule(skill)
         if not variables or len(skill.arguments) != 1 or skill.arguments[0].choices is not None:
             return call
         if skill.arguments[0].type not in ("str", "object"):
@@ -232,16 +237,16 @@ class _Rules:
         return self._rule_name(f"{call}-v", f"{call} | {ebnf.ebnf_literal(f'{skill.word}(_1)')}")
 
     def _value(self) -> str | None:
-        calls = [_call_rule(skill) for skill in self._returning("bool", "float", "str")]
+        calls = [_grammar_call_rule(skill) for skill in self._returning("bool", "float", "str")]
         return self._rule_name("value", " | ".join(calls)) if calls else None
 
     def _condition(self, variables: int) -> str | None:
         """One comparison, or two with an operator between."""
         options = []
         number = self._rule_name("number", ebnf.ebnf_decimal(0, 9999))
-        if truths := [_call_rule(skill) for skill in self._returning("bool")]:
+        if truths := [_grammar_call_rule(skill) for skill in self._returning("bool")]:
             options.append(f'{self._rule_name("truth", " | ".join(truths))} ("==True" | "==False")?')
-        if numbers := [_call_rule(skill) for skill in self._returning("float")]:
+        if numbers := [_grammar_call_rule(skill) for skill in self._returning("float")]:
             options.append(f"{self._rule_name('measure', ' | '.join(numbers))} [<>] {number}")
         if variables:
             options.append(f'"_1" ("==True" | "==False" | "!=False" | "!=True" | [<>] {number})')
@@ -254,10 +259,10 @@ class _Rules:
         return [skill for skill in self.skills if skill.returns in kinds and not skill.blocks]
 
 
-def _call_rule(skill: Skill) -> str:
-    return f"call-{_rule_part(skill.word)}"
+def _grammar_call_rule(skill: Skill) -> str:
+    return f"call-{_grammar_rule_part(skill.word)}"
 
 
-def _rule_part(word: str) -> str:
+def _grammar_rule_part(word: str) -> str:
     """A word in the name of a rule, which GBNF writes without underscores. No two names become the same."""
     return word.replace("_", "--")

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timely.plans.object_names import fitting_object_names, open_plan_argument
-from timely.plans.skill_set import Argument, SkillSet
+from timely.plans.skill_set import SkillArgument, SkillSet
 
 Bits = npt.NDArray[np.int32]
 """One bit per token, 32 in a word, lowest first, as in xgrammar and vLLM; shape (words,)."""
@@ -25,7 +25,7 @@ CACHED_BITS = 512
 _OPENS_NAME = re.compile(rb".+'[^\W_]", re.DOTALL)
 
 
-class Vocabulary:
+class NameMaskVocabulary:
     """A tokenizer's tokens by their bytes.
 
     Args:
@@ -48,7 +48,7 @@ class Vocabulary:
         """Tokens with a quotation mark inside, followed by the start of a name."""
         self.bits_of = lru_cache(maxsize=CACHED_BITS)(self._bits_of)
         """``_bits_of``; plans in the same place of the same scene share the result."""
-        self.quote_bits = lru_cache(maxsize=1)(partial(_pack, self.quotes))
+        self.quote_bits = lru_cache(maxsize=1)(partial(_pack_name_bits, self.quotes))
 
     def text(self, tokens: Iterable[int]) -> str:
         return b"".join(self.tokens[token] for token in tokens).decode(errors="replace")
@@ -67,7 +67,7 @@ class Vocabulary:
 
     def _bits_of(self, endings: tuple[str, ...], words: int) -> Bits:
         """The tokens of ``leading_to`` as bits; not to be changed."""
-        return _pack(self.leading_to(ending.encode() for ending in endings), words)
+        return _pack_name_bits(self.leading_to(ending.encode() for ending in endings), words)
 
     def _starting_with(self, start: bytes) -> list[int]:
         tokens: list[int] = []
@@ -78,14 +78,14 @@ class Vocabulary:
         return tokens
 
 
-class NameGuide:
+class NameMaskGuide:
     """The object names of one request, and the tokens that can write them.
 
     Args:
         names: those of the prompt (``object_names_in``) and of the planner.
     """
 
-    def __init__(self, names: Iterable[str], skills: SkillSet, vocabulary: Vocabulary) -> None:
+    def __init__(self, names: Iterable[str], skills: SkillSet, vocabulary: NameMaskVocabulary) -> None:
         self.names = frozenset(names)
         self.skills = skills
         self.vocabulary = vocabulary
@@ -97,7 +97,7 @@ class NameGuide:
         self.names |= frozenset(names)
         self._fitting.clear()
 
-    def _names_for(self, argument: Argument) -> list[str]:
+    def _names_for(self, argument: SkillArgument) -> list[str]:
         """The names that fit the argument. Arguments differ only in the longest name that they take."""
         names = self._fitting.get(argument.chars)
         if names is None:
@@ -132,7 +132,7 @@ class NameGuide:
             )
         else:
             allowed_bits = self.vocabulary.bits_of(self._endings(names, prefix), len(bits))
-        return _clear(bits, allowed_bits)
+        return _clear_name_bits(bits, allowed_bits)
 
     def forced_text(self, plan: str) -> str | None:
         """The only text that the names allow after ``plan``, "" if there is a choice.
@@ -165,16 +165,16 @@ class NameGuide:
             names = self._names_for(position[0])
             if names and not any(name.startswith(position[1]) for name in names):
                 refusals.append(token)
-        return bool(refusals) and _clear(bits, ~_pack(refusals, len(bits)))
+        return bool(refusals) and _clear_name_bits(bits, ~_pack_name_bits(refusals, len(bits)))
 
 
-def _pack(tokens: Iterable[int], words: int) -> Bits:
+def _pack_name_bits(tokens: Iterable[int], words: int) -> Bits:
     flags = np.zeros(words * 32, dtype=np.uint8)
     flags[list(tokens)] = 1
     return np.packbits(flags, bitorder="little").view("<i4").astype(np.int32)
 
 
-def _clear(bits: Bits, allowed_bits: Bits) -> bool:
+def _clear_name_bits(bits: Bits, allowed_bits: Bits) -> bool:
     rest = bits & allowed_bits
     if not rest.any() or np.array_equal(rest, bits):
         return False

@@ -12,7 +12,7 @@ from functools import cache
 from itertools import pairwise
 
 from timely.plans import ebnf
-from timely.plans.skill_set import Argument, SkillSet
+from timely.plans.skill_set import SkillArgument, SkillSet
 
 MAX_NAMES = 512
 """With more names than this in its texts, a request may use any name."""
@@ -54,7 +54,7 @@ def object_names_in(*texts: str) -> frozenset[str] | None:
         if _SPACELESS.search(text):
             return None
         content = _LABEL.sub("", text)
-        for name in (*_POSITIONED_NAME.findall(content), *_runs(content)):
+        for name in (*_POSITIONED_NAME.findall(content), *_object_name_word_runs(content)):
             names[name] = None
             names[name.lower()] = None
         if len(names) > MAX_NAMES:
@@ -62,13 +62,13 @@ def object_names_in(*texts: str) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def allowed_names(prompt: str, planner_names: Iterable[str]) -> frozenset[str] | None:
+def allowed_object_names(prompt: str, planner_names: Iterable[str]) -> frozenset[str] | None:
     """Names that a request's plan may use: those of its prompt and of its planner; None if any name may be used."""
     names = object_names_in(prompt)
     return None if names is None else names.union(planner_names)
 
 
-def _runs(text: str) -> Iterator[str]:
+def _object_name_word_runs(text: str) -> Iterator[str]:
     stretches = [stretch.split() for stretch in _WORD_RUN.findall(text)]
     for words in stretches:
         for start in range(len(words)):
@@ -78,8 +78,8 @@ def _runs(text: str) -> Iterator[str]:
                     continue
                 yield " ".join(run)
                 if start and (words[start - 1].lower() in _COUNTS or words[start - 1].isdigit()):
-                    yield from (" ".join([*run[:-1], word]) for word in _singular(run[-1]))
-        yield from _shared_nouns(words)
+                    yield from (" ".join([*run[:-1], word]) for word in _singular_object_names(run[-1]))
+        yield from _shared_object_nouns(words)
     nouns = dict.fromkeys(word for words in stretches for word in words if word.lower() not in _STOP_WORDS)
     for words in stretches:
         # "into the left basket, the rest into the right one"
@@ -88,7 +88,7 @@ def _runs(text: str) -> Iterator[str]:
                 yield from (f"{first} {noun}" for noun in nouns)
 
 
-def _singular(word: str) -> Iterator[str]:
+def _singular_object_names(word: str) -> Iterator[str]:
     if word.endswith("s") and len(word) > 3:
         yield word[:-1]
         if word.endswith("es"):
@@ -97,7 +97,7 @@ def _singular(word: str) -> Iterator[str]:
             yield f"{word[:-3]}y"
 
 
-def _shared_nouns(words: list[str]) -> Iterator[str]:
+def _shared_object_nouns(words: list[str]) -> Iterator[str]:
     """Names that share a noun: `the red or the blue box`."""
     for at in range(1, len(words) - 2):
         if words[at].lower() in _CONJUNCTIONS:
@@ -107,12 +107,12 @@ def _shared_nouns(words: list[str]) -> Iterator[str]:
 
 
 @cache
-def _fitting(chars: int) -> re.Pattern[str]:
-    return re.compile(ebnf.object_pattern(chars))
+def _fitting_object_pattern(chars: int) -> re.Pattern[str]:
+    return re.compile(ebnf.ebnf_object_pattern(chars))
 
 
-def fitting_object_names(names: Iterable[str], argument: Argument) -> list[str]:
-    pattern = _fitting(argument.chars)
+def fitting_object_names(names: Iterable[str], argument: SkillArgument) -> list[str]:
+    pattern = _fitting_object_pattern(argument.chars)
     return sorted(name for name in names if pattern.fullmatch(name))
 
 
@@ -124,7 +124,7 @@ def names_of_plan(plan: str, skills: SkillSet) -> Iterator[str]:
             yield argument[1] or ""
 
 
-def open_plan_argument(plan: str, skills: SkillSet) -> tuple[Argument, str | None] | None:
+def open_plan_argument(plan: str, skills: SkillSet) -> tuple[SkillArgument, str | None] | None:
     """The object argument at the end of an unfinished plan, and the start of its name.
 
     Returns:

@@ -7,7 +7,7 @@ its prefix cache ("pre-stored" prompts, TimelyLLM section 4.1).
 from dataclasses import dataclass
 
 from timely.core.errors import InvalidInput
-from timely.plans.skill_set import NUMERIC, Argument, Skill, SkillSet
+from timely.plans.skill_set import NUMERIC, Skill, SkillArgument, SkillSet
 from timely.plans.untrusted_text import multiline_prompt_text, one_prompt_line
 
 
@@ -42,36 +42,36 @@ def build_prompt(
         raise InvalidInput("is empty", where="task")
     if fixed_part is None:
         fixed_part = fixed_prompt_part(skill_set, examples=examples)
-    return Prompt(fixed_part, _case(skill_set, scene, task, history))
+    return Prompt(fixed_part, _prompt_case(skill_set, scene, task, history))
 
 
 def fixed_prompt_part(skill_set: SkillSet, *, examples: bool = True) -> str:
     parts = [skill_set.role] if skill_set.role else []
     if skill_set.skills:
-        parts.append("Skills: " + ", ".join(_entry(skill) for skill in skill_set.skills) + ".")
+        parts.append("Skills: " + ", ".join(_prompt_skill_entry(skill) for skill in skill_set.skills) + ".")
     if skill_set.guidance:
         parts.append(skill_set.guidance)
     if examples:
         parts += [
-            f"{_case(skill_set, example.scene, example.task, example.history)} {example.plan}"
+            f"{_prompt_case(skill_set, example.scene, example.task, example.history)} {example.plan}"
             for example in skill_set.examples
         ]
     return "\n".join(parts)
 
 
-def _entry(skill: Skill) -> str:
-    arguments = ",".join(_label(argument) for argument in skill.arguments)
+def _prompt_skill_entry(skill: Skill) -> str:
+    arguments = ",".join(_prompt_argument_label(argument) for argument in skill.arguments)
     return f"{skill.word}({arguments}) {skill.description}".rstrip()
 
 
-def _label(argument: Argument) -> str:
+def _prompt_argument_label(argument: SkillArgument) -> str:
     """The label of an argument. A number's unit says more than its name and takes fewer tokens."""
     if argument.choices is not None:
         return "|".join(map(str, argument.choices))
     return argument.unit if argument.type in NUMERIC and argument.unit else argument.name
 
 
-def _case(skill_set: SkillSet, scene: str, task: str, history: str) -> str:
+def _prompt_case(skill_set: SkillSet, scene: str, task: str, history: str) -> str:
     lines = []
     if scene.strip():
         lines.append(f"Scene: {one_prompt_line(scene)}")

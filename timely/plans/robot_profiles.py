@@ -3,11 +3,11 @@
 from lrtrace import profiles
 from lrtrace.errors import LRTraceError
 from lrtrace.errors import UnknownName as UnknownProfile
-from lrtrace.profiles import profile_names
+from lrtrace.profiles import robot_profile_names
 from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput, UnknownName
 
-__all__ = ["RobotProfile", "find_plan_robot_profile", "profile_names"]
+__all__ = ["RobotProfile", "find_plan_robot_profile", "robot_profile_names"]
 
 
 def find_plan_robot_profile(name: str) -> RobotProfile:
@@ -19,6 +19,6 @@ def find_plan_robot_profile(name: str) -> RobotProfile:
     try:
         return profiles.find_robot_profile(name)
     except UnknownProfile as error:
-        raise UnknownName("robot profile", name, profile_names(), where="robot") from error
+        raise UnknownName("robot profile", name, robot_profile_names(), where="robot") from error
     except LRTraceError as error:
         raise InvalidInput(error.message, where=error.where) from error

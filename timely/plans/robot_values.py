@@ -3,7 +3,7 @@
 from timely.plans.untrusted_text import one_prompt_line
 
 
-def value_text(value: str) -> str:
+def plan_value_text(value: str) -> str:
     """The value as a comment behind the statement that waits for it: `` # red box, cup`` and a line break.
 
     The model reads the comment, but it is no part of the plan: neither segmenter nor grammar sees it. The value is

@@ -50,7 +50,7 @@ class Photo:
 
 
 @dataclass(slots=True)
-class DroneWorld:
+class SimulatedDroneWorld:
     """A drone in a room. It does the skills of the skill set ``drone``.
 
     Attributes:
@@ -81,11 +81,11 @@ class DroneWorld:
             case skill if skill in MOVES_DEG:
                 self._move(MOVES_DEG[skill], args[0])
             case "move_up" | "move_down" as skill:
-                self._lift(_number(args[0]) * (1.0 if skill == "move_up" else -1.0))
+                self._lift(_simulated_world_number(args[0]) * (1.0 if skill == "move_up" else -1.0))
             case "turn_cw" | "turn_ccw" as skill:
-                self._turn(_number(args[0]) * (1.0 if skill == "turn_cw" else -1.0))
+                self._turn(_simulated_world_number(args[0]) * (1.0 if skill == "turn_cw" else -1.0))
             case "delay":
-                self.waited_s += _number(args[0])
+                self.waited_s += _simulated_world_number(args[0])
             case "approach":
                 self._move(0.0, 100)
             case "log":
@@ -105,14 +105,14 @@ class DroneWorld:
 
     def _answer(self, invocation: Invocation) -> Plain:
         """The value of a skill that returns one."""
-        skill, text = invocation.skill, _name(invocation.args[0])
+        skill, text = invocation.skill, _simulated_world_name(invocation.args[0])
         if skill == "is_visible":
             return any(thing.name == text and self._sees(thing) for thing in self.things)
         if skill == "scan":
             return self._search(thing for thing in self.things if thing.name == text) is not None
         if skill == "scan_abstract":
             words = text.split()
-            thing = self._search(thing for thing in self.things if _fits(thing.fits, words))
+            thing = self._search(thing for thing in self.things if _fits_simulated_world(thing.fits, words))
             return thing.name if thing else False
         if skill == "probe":
             question = set(text.replace("?", " ").replace(",", " ").split())
@@ -132,8 +132,8 @@ class DroneWorld:
 
     def _move(self, aside_deg: float, distance: Plain) -> None:
         angle = math.radians(self.heading_deg + aside_deg)
-        self.x += math.cos(angle) * _number(distance)
-        self.y += math.sin(angle) * _number(distance)
+        self.x += math.cos(angle) * _simulated_world_number(distance)
+        self.y += math.sin(angle) * _simulated_world_number(distance)
         self.moves += 1
         self._update_nearest()
 
@@ -165,7 +165,7 @@ class DroneWorld:
         return None
 
     def _in_view(self, name: Plain) -> Thing:
-        text = _name(name)
+        text = _simulated_world_name(name)
         for thing in self.things:
             if thing.name == text and self._sees(thing):
                 return thing
@@ -197,7 +197,7 @@ class DroneWorld:
 
 
 @dataclass(slots=True)
-class ArmWorld:
+class SimulatedArmWorld:
     """An arm at a table. It does the skills of the skill set ``arm``.
 
     Attributes:
@@ -221,7 +221,7 @@ class ArmWorld:
 
     def do(self, invocation: Invocation) -> Plain:
         self.skills.append(invocation.skill)
-        name = _name(invocation.args[0]) if invocation.args else ""
+        name = _simulated_world_name(invocation.args[0]) if invocation.args else ""
         if invocation.skill not in ("say", "look"):
             self.moves += 1
             self.at_home = invocation.skill == "home"
@@ -281,17 +281,17 @@ class ArmWorld:
         self.holding = None
 
 
-def _name(value: Plain) -> str:
+def _simulated_world_name(value: Plain) -> str:
     """A name without the position that TypeFly may write behind it (``chair[0.6]``)."""
     return str(value).partition("[")[0].strip().lower()
 
 
-def _number(value: Plain) -> float:
+def _simulated_world_number(value: Plain) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise SkillFailed(f"{value!r} is no number", where="drone")
     return float(value)
 
 
-def _fits(fits: Iterable[str], words: Sequence[str]) -> bool:
+def _fits_simulated_world(fits: Iterable[str], words: Sequence[str]) -> bool:
     purpose = {word.strip("?.,!'") for word in words}
     return any(set(fit.split()) <= purpose for fit in fits)

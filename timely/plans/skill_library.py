@@ -43,10 +43,10 @@ def find_skill_set(name: str) -> SkillSet:
     Raises:
         UnknownName: there is none; the message lists the names. InvalidInput: its file is broken.
     """
-    return _load(_locate(name))
+    return _load_skill_set_file(_locate_skill_set(name))
 
 
-def _locate(name: str) -> Path:
+def _locate_skill_set(name: str) -> Path:
     if isinstance(name, str) and _NAME.fullmatch(name):
         for folder in skill_folders():
             file = folder / f"{name}.yaml"
@@ -83,7 +83,7 @@ def skill_set_file(name_or_path: str | Path) -> Path:
     text = os.fspath(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or os.sep in text or text.endswith((".yaml", ".yml")):
         return Path(text)
-    return _locate(text)
+    return _locate_skill_set(text)
 
 
 def load_skill_set(name_or_path: str | Path) -> SkillSet:
@@ -92,19 +92,19 @@ def load_skill_set(name_or_path: str | Path) -> SkillSet:
     Raises:
         UnknownName: no such name. InvalidInput: the file is missing or broken; the message names file, line and field.
     """
-    return _load(skill_set_file(name_or_path))
+    return _load_skill_set_file(skill_set_file(name_or_path))
 
 
-def _load(path: Path) -> SkillSet:
+def _load_skill_set_file(path: Path) -> SkillSet:
     try:
         stat = path.stat()
     except OSError as error:
         raise InvalidInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
-    return _build(path, stat.st_mtime_ns, stat.st_size)
+    return _build_skill_set(path, stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=64)
-def _build(path: Path, _mtime_ns: int, _size: int) -> SkillSet:
+def _build_skill_set(path: Path, _mtime_ns: int, _size: int) -> SkillSet:
     """Read and validate once per content, since every request needs its skill set."""
     try:
         file = read_lrtrace_yaml(path)
@@ -115,11 +115,13 @@ def _build(path: Path, _mtime_ns: int, _size: int) -> SkillSet:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise InvalidInput(
-            _reason(first["msg"], first.get("input")), where=_where(file, first["loc"])
+            _skill_set_error_reason(first["msg"], first.get("input")),
+            where=_skill_set_error_place(file, first["loc"]),
         ) from error
     if skill_set.name != path.stem:
         raise InvalidInput(
-            f"name is {skill_set.name!r}, the file is {path.name}", where=_where(file, ("name",))
+            f"name is {skill_set.name!r}, the file is {path.name}",
+            where=_skill_set_error_place(file, ("name",)),
         )
     if skill_set.language == "text":
         return skill_set
@@ -127,7 +129,7 @@ def _build(path: Path, _mtime_ns: int, _size: int) -> SkillSet:
         try:
             parse_plan(plan, skill_set)
         except InvalidInput as error:
-            raise InvalidInput(str(error), where=_where(file, loc)) from error
+            raise InvalidInput(str(error), where=_skill_set_error_place(file, loc)) from error
     return skill_set
 
 
@@ -140,7 +142,7 @@ def plans_of_skill_set(skill_set: SkillSet) -> Iterator[tuple[Loc, str]]:
         yield ("examples", index, "plan"), example.plan
 
 
-def _reason(message: str, value: object) -> str:
+def _skill_set_error_reason(message: str, value: object) -> str:
     message = message.removeprefix("Value error, ")
     if isinstance(value, (str, int, float, bool)):
         hint = "; quote it to make it text" if isinstance(value, bool) and "string" in message else ""
@@ -148,7 +150,7 @@ def _reason(message: str, value: object) -> str:
     return message
 
 
-def _where(file: YamlFile, loc: tuple[str | int, ...]) -> str:
+def _skill_set_error_place(file: YamlFile, loc: tuple[str | int, ...]) -> str:
     """File, line and field of a location."""
     line = file.line(loc)
     kinds = ("strict-", "int", "float", "str", "constrained-")  # pydantic names the arm of a union

@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from timely.plans.untrusted_text import hidden_character
+from timely.plans.untrusted_text import hidden_prompt_character
 
 PLAN_MAX_TOKENS = 256
 """Most output tokens of a plan whose skill set names no limit."""
@@ -48,7 +48,7 @@ MAX_BOUND = 10**12
 Number = StrictInt | StrictFloat
 
 
-class _Part(BaseModel):
+class _SkillSetPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def changed_fields(self, exclude: set[str] | None = None) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class _Part(BaseModel):
         return self.model_dump(mode="json", exclude=exclude, exclude_defaults=True)
 
 
-class Argument(_Part):
+class SkillArgument(_SkillSetPart):
     """One argument of a skill.
 
     Attributes:
@@ -112,7 +112,7 @@ class Argument(_Part):
         """A plan can have this choice, and the check of its segments lets it pass."""
         if not isinstance(value, str):
             return abs(value) <= MAX_BOUND and "e" not in repr(value)
-        if len(value) > self.chars or not value.isprintable() or hidden_character(value) is not None:
+        if len(value) > self.chars or not value.isprintable() or hidden_prompt_character(value) is not None:
             return False
         return self.type != "object" or OBJECT_NAME.fullmatch(value) is not None
 
@@ -128,7 +128,7 @@ class Argument(_Part):
             "unit": self.unit,
             "min": None if self.min is None else float(self.min),
             "max": None if self.max is None else float(self.max),
-            "choices": self.choices and sorted(str(_exact(choice)) for choice in self.choices),
+            "choices": self.choices and sorted(str(_exact_skill_choice(choice)) for choice in self.choices),
             "max_chars": self.chars,
         }
 
@@ -144,7 +144,7 @@ class Argument(_Part):
         return r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|_?[\pL\pN_]+)"""
 
 
-class Skill(_Part):
+class Skill(_SkillSetPart):
     """One skill of the robot.
 
     Attributes:
@@ -162,7 +162,7 @@ class Skill(_Part):
 
     name: StrictStr = Field(pattern=rf"^{WORD}$")
     abbr: StrictStr = Field(default="", pattern=rf"^({WORD})?$")
-    arguments: tuple[Argument, ...] = ()
+    arguments: tuple[SkillArgument, ...] = ()
     returns: Returns = "none"
     blocks: StrictBool = False
     pure: StrictBool = False
@@ -176,7 +176,7 @@ class Skill(_Part):
     @classmethod
     def _compiles(cls, value: str) -> str:
         if value:
-            compile_pattern(value)
+            compile_skill_pattern(value)
         return value
 
     @model_validator(mode="after")
@@ -216,10 +216,10 @@ class Skill(_Part):
 
     @cached_property
     def _regex(self) -> Any:
-        return compile_pattern(self.call_pattern)
+        return compile_skill_pattern(self.call_pattern)
 
 
-class Example(_Part):
+class Example(_SkillSetPart):
     """An example for the prompt."""
 
     scene: StrictStr = ""
@@ -228,7 +228,7 @@ class Example(_Part):
     history: StrictStr = ""
 
 
-class TextRules(_Part):
+class SkillSetTextRules(_SkillSetPart):
     """Segment boundaries of prose (TimelyLLM section 7.1).
 
     Attributes:
@@ -261,7 +261,7 @@ _NO_MEANING = {
 """Fields that leave the meaning of a plan as it is, or that ``SkillSet.fingerprint`` adds in another form."""
 
 
-class SkillSet(_Part):
+class SkillSet(_SkillSetPart):
     """The server's description of one kind of robot or reader.
 
     Attributes:
@@ -290,7 +290,7 @@ class SkillSet(_Part):
     max_statements: StrictInt = Field(default=10, ge=1, le=200)
     max_tokens: StrictInt = Field(default=PLAN_MAX_TOKENS, ge=1, le=100_000)
     network_s: Annotated[float, Field(ge=0, le=60)] = 0.008
-    text: TextRules | None = None
+    text: SkillSetTextRules | None = None
 
     # Each field has its own validator, so that an error names its line in the file.
 
@@ -314,7 +314,7 @@ class SkillSet(_Part):
 
     @field_validator("text")
     @classmethod
-    def _check_text(cls, text: TextRules | None, info: ValidationInfo) -> TextRules | None:
+    def _check_text(cls, text: SkillSetTextRules | None, info: ValidationInfo) -> SkillSetTextRules | None:
         if text is not None and info.data.get("language") != "text":
             raise ValueError("text rules are for language text")
         return text
@@ -337,19 +337,19 @@ class SkillSet(_Part):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     @cached_property
-    def text_rules(self) -> TextRules:
+    def text_rules(self) -> SkillSetTextRules:
         """Boundaries of prose, with defaults."""
-        return self.text or TextRules()
+        return self.text or SkillSetTextRules()
 
     def find(self, word: str) -> Skill | None:
         return self.by_word.get(word)
 
 
-def _exact(choice: int | float | str) -> float | str:
+def _exact_skill_choice(choice: int | float | str) -> float | str:
     return choice if isinstance(choice, str) else float(choice)
 
 
-def compile_pattern(pattern: str) -> Any:
+def compile_skill_pattern(pattern: str) -> Any:
     """Compile an RE2 pattern. RE2 itself would also log a mistake.
 
     Raises:
@@ -367,5 +367,5 @@ def compile_pattern(pattern: str) -> Any:
         ) from error
 
 
-OBJECT_NAME = compile_pattern(r"[\pL\pN][\pL\pN ._-]*(?:\[[0-9]+(?:\.[0-9]+)?\])?")
+OBJECT_NAME = compile_skill_pattern(r"[\pL\pN][\pL\pN ._-]*(?:\[[0-9]+(?:\.[0-9]+)?\])?")
 """An object name: words, with an optional horizontal position as in TypeFly (``chair[0.6]``)."""

@@ -42,13 +42,13 @@ def check_skill_set_file(file: Path) -> SkillSet:
         raise problem(("profile",), error) from error
     for loc, plan in plans_of_skill_set(skill_set):
         try:
-            _check_plan(plan, skill_set, profile)
+            _check_skill_set_plan(plan, skill_set, profile)
         except TimelyError as error:
             raise problem(loc, error) from error
     return skill_set
 
 
-def _check_plan(plan: str, skill_set: SkillSet, profile: RobotProfile) -> None:
+def _check_skill_set_plan(plan: str, skill_set: SkillSet, profile: RobotProfile) -> None:
     segmenter, parser = Segmenter(skill_set), SegmentParser(skill_set)
     for segment in (*segmenter.feed(plan), *segmenter.close()):
         check_plan_segment(segment.text, skill_set, profile, parser_state=parser)

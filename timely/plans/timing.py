@@ -11,9 +11,9 @@ from timely.core.errors import InvalidInput
 from timely.plans.language.lexer import quote_plan_text
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
-from timely.plans.language.syntax import Block, Call, If, Loop, Operation, Return, Statement, Value
-from timely.plans.skill_set import NUMERIC, Argument, Skill, SkillSet
-from timely.plans.units import robot_arguments
+from timely.plans.language.syntax import Block, If, Loop, Operation, PlanCall, Return, Statement, Value
+from timely.plans.skill_set import NUMERIC, Skill, SkillArgument, SkillSet
+from timely.plans.units import plan_robot_arguments
 
 WORDS_PER_S = 300 / 60
 """Average reading speed of adults, words per second (TimelyLLM section 7.1)."""
@@ -27,8 +27,8 @@ _TWO_WORDS = "yellow notebook"
 _THREE_WORDS = "yellow spiral notebook"
 
 
-def segment_execution_s(
-    text_or_calls: str | Sequence[Call],
+def plan_segment_execution_s(
+    text_or_calls: str | Sequence[PlanCall],
     skill_set: SkillSet,
     profile: RobotProfile,
     *,
@@ -51,98 +51,103 @@ def segment_execution_s(
         InvalidInput: the text does not parse, or the profile has no estimate.
     """
     if skill_set.language == "text":
-        return _reading_s(text_or_calls, skill_set, profile)
+        return _plan_reading_s(text_or_calls, skill_set, profile)
     if not isinstance(text_or_calls, str):
-        return sum(_call_s(call, skill_set, profile) for call in text_or_calls)
+        return sum(_plan_call_s(call, skill_set, profile) for call in text_or_calls)
     parser = SegmentParser(skill_set, fragment=True)
     parser.feed(text_or_calls)
-    seconds = _once_s(parser.program.body, skill_set, profile)
+    seconds = _plan_node_once_s(parser.program.body, skill_set, profile)
     for loop in (parser_state or parser).just_closed:
-        if not _returns(loop):
-            seconds += (loop.count - 1) * _least_s(loop.body, skill_set, profile)
+        if not _does_plan_node_return(loop):
+            seconds += (loop.count - 1) * _plan_node_least_s(loop.body, skill_set, profile)
     return seconds
 
 
-def _call_s(call: Call, skill_set: SkillSet, profile: RobotProfile) -> float:
-    with _own_errors(profile):
-        arguments = robot_arguments(call, skill_set.by_word[call.skill], profile)
-        return profile.execution_s(call.skill, {name: _plain(value) for name, value in arguments.items()})
+def _plan_call_s(call: PlanCall, skill_set: SkillSet, profile: RobotProfile) -> float:
+    with _plan_timing_errors(profile):
+        arguments = plan_robot_arguments(call, skill_set.by_word[call.skill], profile)
+        return profile.execution_s(
+            call.skill, {name: _plain_plan_value(value) for name, value in arguments.items()}
+        )
 
 
 @contextmanager
-def _own_errors(profile: RobotProfile) -> Iterator[None]:
+def _plan_timing_errors(profile: RobotProfile) -> Iterator[None]:
     try:
         yield
     except BadInput as error:
         raise InvalidInput(error.message, where=error.where or f"robot profile {profile.name}") from error
 
 
-def _plain(value: Value) -> object:
+def _plain_plan_value(value: Value) -> object:
     """A literal, or an empty text for a run-time value. ``check_plan_segment`` permits no run-time numbers."""
     return value if isinstance(value, (int, float, bool, str)) else ""
 
 
-def _once_s(node: Block | Statement, skill_set: SkillSet, profile: RobotProfile) -> float:
+def _plan_node_once_s(node: Block | Statement, skill_set: SkillSet, profile: RobotProfile) -> float:
     """Execution time of all that is written in a node, once, seconds."""
     if isinstance(node, Block):
-        return sum(_once_s(statement, skill_set, profile) for statement in node.statements)
+        return sum(_plan_node_once_s(statement, skill_set, profile) for statement in node.statements)
     if isinstance(node, Loop):
-        return _once_s(node.body, skill_set, profile)
+        return _plan_node_once_s(node.body, skill_set, profile)
     if isinstance(node, If):
         return sum(
-            _value_s(branch.condition, skill_set, profile) + _once_s(branch.body, skill_set, profile)
+            _plan_value_s(branch.condition, skill_set, profile)
+            + _plan_node_once_s(branch.body, skill_set, profile)
             for branch in node.branches
         )
-    return _value_s(node if isinstance(node, Call) else node.value, skill_set, profile)
+    return _plan_value_s(node if isinstance(node, PlanCall) else node.value, skill_set, profile)
 
 
-def _least_s(node: Block | Statement, skill_set: SkillSet, profile: RobotProfile) -> float:
+def _plan_node_least_s(node: Block | Statement, skill_set: SkillSet, profile: RobotProfile) -> float:
     """Least execution time of a node with all rounds of its loops, seconds."""
     if isinstance(node, Block):
-        return sum(_least_s(statement, skill_set, profile) for statement in node.statements)
+        return sum(_plan_node_least_s(statement, skill_set, profile) for statement in node.statements)
     if isinstance(node, Loop):
-        return node.count * _least_s(node.body, skill_set, profile)
+        return node.count * _plan_node_least_s(node.body, skill_set, profile)
     if isinstance(node, If):
         least = 0.0  # no branch
         for branch in reversed(node.branches):
-            within = _least_s(branch.body, skill_set, profile)
+            within = _plan_node_least_s(branch.body, skill_set, profile)
             if branch.condition is None:
                 least = within
             else:
-                least = _value_s(branch.condition, skill_set, profile) + min(within, least)
+                least = _plan_value_s(branch.condition, skill_set, profile) + min(within, least)
         return least
-    return _once_s(node, skill_set, profile)
+    return _plan_node_once_s(node, skill_set, profile)
 
 
-def _value_s(value: Value | None, skill_set: SkillSet, profile: RobotProfile) -> float:
+def _plan_value_s(value: Value | None, skill_set: SkillSet, profile: RobotProfile) -> float:
     """Least execution time of what a value asks, seconds: ``a|b`` and ``a&b`` may be known from ``a`` alone."""
-    if isinstance(value, Call):
-        return _call_s(value, skill_set, profile) + sum(
-            _value_s(argument, skill_set, profile) for argument in value.args
+    if isinstance(value, PlanCall):
+        return _plan_call_s(value, skill_set, profile) + sum(
+            _plan_value_s(argument, skill_set, profile) for argument in value.args
         )
     if isinstance(value, Operation):
-        right = _value_s(value.right, skill_set, profile)
-        return _value_s(value.left, skill_set, profile) + (0.0 if value.op in "&|" else right)
+        right = _plan_value_s(value.right, skill_set, profile)
+        return _plan_value_s(value.left, skill_set, profile) + (0.0 if value.op in "&|" else right)
     return 0.0
 
 
-def _returns(node: Block | Statement) -> bool:
+def _does_plan_node_return(node: Block | Statement) -> bool:
     if isinstance(node, Block):
-        return any(_returns(statement) for statement in node.statements)
+        return any(_does_plan_node_return(statement) for statement in node.statements)
     if isinstance(node, Loop):
-        return _returns(node.body)
+        return _does_plan_node_return(node.body)
     if isinstance(node, If):
-        return any(_returns(branch.body) for branch in node.branches)
+        return any(_does_plan_node_return(branch.body) for branch in node.branches)
     return isinstance(node, Return)
 
 
-def _reading_s(text_or_calls: str | Sequence[Call], skill_set: SkillSet, profile: RobotProfile) -> float:
+def _plan_reading_s(
+    text_or_calls: str | Sequence[PlanCall], skill_set: SkillSet, profile: RobotProfile
+) -> float:
     if not isinstance(text_or_calls, str):
         raise InvalidInput("prose has no calls", where=f"skill set {skill_set.name}")
     unit = skill_set.text_rules.unit
     if unit not in profile.skills:
         return len(text_or_calls.split()) / WORDS_PER_S
-    with _own_errors(profile):
+    with _plan_timing_errors(profile):
         return profile.execution_s(unit, [text_or_calls])
 
 
@@ -168,7 +173,7 @@ def longest_plan_segments(skill_set: SkillSet) -> Iterator[str]:
         yield " ".join(words) + ". "
         return
     for skill in skill_set.skills:
-        call = f"{skill.word}({','.join(_longest(argument) for argument in skill.arguments)})"
+        call = f"{skill.word}({','.join(_longest_plan_argument(argument) for argument in skill.arguments)})"
         yield f"{call};"
         if skill_set.language == "calls":
             continue
@@ -176,18 +181,18 @@ def longest_plan_segments(skill_set: SkillSet) -> Iterator[str]:
         yield f"12{{{call};"
         if skill.returns != "none" and not skill.blocks:
             yield f"_1={call};"
-            yield f"}};?{call}{_comparison(skill)}{{"
+            yield f"}};?{call}{_plan_comparison_text(skill)}{{"
             if all(argument.type == "object" for argument in skill.arguments):
                 arguments = ",".join(quote_plan_text(_TWO_WORDS) for _ in skill.arguments)
-                short = f"{skill.word}({arguments}){_comparison(skill)}"
+                short = f"{skill.word}({arguments}){_plan_comparison_text(skill)}"
                 yield f"}};?{short}&{short}{{"
 
 
-def _comparison(skill: Skill) -> str:
+def _plan_comparison_text(skill: Skill) -> str:
     return ">0.5" if skill.returns == "float" else "==True"
 
 
-def _longest(argument: Argument) -> str:
+def _longest_plan_argument(argument: SkillArgument) -> str:
     if argument.choices is not None:
         texts = [
             quote_plan_text(choice) if isinstance(choice, str) else str(choice) for choice in argument.choices

@@ -4,8 +4,8 @@ import math
 
 from lrtrace.robot_profile import NO_UNITS, RobotProfile
 from timely.core.errors import InvalidInput
-from timely.plans.language.syntax import Call, Value
-from timely.plans.skill_set import Argument, Skill
+from timely.plans.language.syntax import PlanCall, Value
+from timely.plans.skill_set import Skill, SkillArgument
 
 _SCALES: tuple[dict[str, float], ...] = (
     {"m": 1.0, "cm": 0.01, "mm": 0.001},
@@ -30,7 +30,7 @@ def convert_plan_unit(value: float, unit: str, to: str) -> float | None:
     return None
 
 
-def robot_argument_unit(argument: Argument, skill: Skill, profile: RobotProfile) -> str:
+def plan_robot_argument_unit(argument: SkillArgument, skill: Skill, profile: RobotProfile) -> str:
     """The unit in which a robot takes an argument: that of its profile, else that of the skill set.
 
     Raises:
@@ -39,7 +39,7 @@ def robot_argument_unit(argument: Argument, skill: Skill, profile: RobotProfile)
     return profile.skills[profile.skill_name(skill.name)].unit(argument.name) or argument.unit
 
 
-def robot_arguments(call: Call, skill: Skill, profile: RobotProfile) -> dict[str, Value]:
+def plan_robot_arguments(call: PlanCall, skill: Skill, profile: RobotProfile) -> dict[str, Value]:
     """The arguments of a call by name, in the order and the units of the robot's profile.
 
     Raises:
@@ -49,7 +49,7 @@ def robot_arguments(call: Call, skill: Skill, profile: RobotProfile) -> dict[str
     values: dict[str, Value] = {}
     for argument, value in zip(skill.arguments, call.args, strict=False):
         values[argument.name] = value
-        unit = robot_argument_unit(argument, skill, profile)
+        unit = plan_robot_argument_unit(argument, skill, profile)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             converted_value = convert_plan_unit(value, argument.unit, unit)
             if converted_value is None:

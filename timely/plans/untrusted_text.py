@@ -34,18 +34,18 @@ def one_prompt_line(text: str) -> str:
 
     Line breaks and control characters become spaces, other invisible characters go, and a label loses its colons.
     """
-    first, *others = [_visible(line).strip() for line in text.strip().splitlines()] or [""]
+    first, *others = [_visible_prompt_text(line).strip() for line in text.strip().splitlines()] or [""]
     line = " ".join(filter(None, [first, *(_LABELLED_LINE.sub(r"\1", other) for other in others)]))
     return _INNER_LABEL.sub(r"\1", line)
 
 
 def multiline_prompt_text(text: str) -> str:
     """The text of a conversation. It keeps its lines, but a line that starts with a label gets a space before it."""
-    lines = [_visible(line) for line in text.strip().splitlines()]
+    lines = [_visible_prompt_text(line) for line in text.strip().splitlines()]
     return _LABELLED_LINE.sub(r" \g<0>", "\n".join(lines))
 
 
-def hidden_character(text: str) -> int | None:
+def hidden_prompt_character(text: str) -> int | None:
     """The place of the first of ``HIDDEN_CHARACTERS`` in a text; None if there is none.
 
     A joiner behind a letter that may need it does not count, nor does a variation selector behind a visible character.
@@ -53,10 +53,10 @@ def hidden_character(text: str) -> int | None:
     if text.isascii():
         return None
     places = (match.start() for match in _HIDDEN.finditer(text))
-    return next((at for at in places if _is_hidden(text[at], text[at - 1 : at])), None)
+    return next((at for at in places if _is_prompt_character_hidden(text[at], text[at - 1 : at])), None)
 
 
-def _is_hidden(character: str, before: str) -> bool:
+def _is_prompt_character_hidden(character: str, before: str) -> bool:
     if character in _JOINERS:
         return before.isascii() or before in _JOINERS
     if _SELECTORS.match(character):
@@ -64,16 +64,16 @@ def _is_hidden(character: str, before: str) -> bool:
     return _HIDDEN.match(character) is not None
 
 
-def _visible(text: str) -> str:
+def _visible_prompt_text(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     line = ""
     for character in text:
-        line += _visible_character(character, line[-1:])
+        line += _visible_prompt_character(character, line[-1:])
     return line
 
 
-def _visible_character(character: str, before: str) -> str:
+def _visible_prompt_character(character: str, before: str) -> str:
     match unicodedata.category(character):
         case "Cc" | "Zl" | "Zp" if character != "\t":
             return " "
@@ -81,4 +81,4 @@ def _visible_character(character: str, before: str) -> str:
             return ""
         case "Cf" if character not in _JOINERS:
             return ""
-    return "" if _is_hidden(character, before) else character
+    return "" if _is_prompt_character_hidden(character, before) else character

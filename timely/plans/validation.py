@@ -6,10 +6,10 @@ from lrtrace.errors import BadInput
 from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput, UnsafeSegment
 from timely.plans.language.parser import SegmentParser
-from timely.plans.language.syntax import Call, Operation, Value, Variable
-from timely.plans.skill_set import NUMERIC, OBJECT_NAME, Argument, Skill, SkillSet
-from timely.plans.units import robot_arguments
-from timely.plans.untrusted_text import hidden_character
+from timely.plans.language.syntax import Operation, PlanCall, Value, Variable
+from timely.plans.skill_set import NUMERIC, OBJECT_NAME, Skill, SkillArgument, SkillSet
+from timely.plans.units import plan_robot_arguments
+from timely.plans.untrusted_text import hidden_prompt_character
 
 MAX_SEGMENT_CHARS = 4_000
 """About 1,000 tokens; a segment is one skill or a block. The parser takes some 10 ms for so much."""
@@ -17,7 +17,7 @@ MAX_SEGMENT_CHARS = 4_000
 
 def check_plan_segment(
     text: str, skill_set: SkillSet, profile: RobotProfile, *, parser_state: SegmentParser | None = None
-) -> list[Call]:
+) -> list[PlanCall]:
     """Validate one segment before it is released.
 
     Every skill must exist, be allowed on the robot and stand in a permitted place. Every argument must have its type
@@ -39,10 +39,10 @@ def check_plan_segment(
         raise UnsafeSegment("the segment is empty", where="segment")
     if len(text) > MAX_SEGMENT_CHARS:
         raise UnsafeSegment(f"the segment is longer than {MAX_SEGMENT_CHARS} characters", where="segment")
-    if (problem := _bad_character(text)) is not None:
+    if (problem := _bad_plan_character(text)) is not None:
         raise UnsafeSegment(problem[1], where=f"character {problem[0]}")
     if skill_set.language == "text":
-        _check_prose(text, skill_set.text_rules.unit, profile)
+        _check_plan_prose(text, skill_set.text_rules.unit, profile)
         return []
     parser = parser_state or SegmentParser(skill_set, fragment=True)
     try:
@@ -50,11 +50,11 @@ def check_plan_segment(
     except InvalidInput as error:
         raise UnsafeSegment(error.message, where=error.where or "segment") from error
     for call in calls:
-        check_call(call, skill_set, profile)
+        check_plan_call(call, skill_set, profile)
     return calls
 
 
-def check_call(call: Call, skill_set: SkillSet, profile: RobotProfile) -> None:
+def check_plan_call(call: PlanCall, skill_set: SkillSet, profile: RobotProfile) -> None:
     """Validate one call; see ``check_plan_segment``.
 
     Raises:
@@ -65,17 +65,17 @@ def check_call(call: Call, skill_set: SkillSet, profile: RobotProfile) -> None:
     if skill is None:
         raise UnsafeSegment(f"skill set {skill_set.name} has no skill {call.skill!r}", where=where)
     problem = (
-        _bad_place(call, skill)
-        or _bad_count(call, skill)
-        or next((why for why in map(_bad_argument, skill.arguments, call.args) if why), None)
-        or _bad_pattern(call, skill)
-        or _bad_limit(call, skill, profile)
+        _bad_plan_call_place(call, skill)
+        or _bad_plan_argument_count(call, skill)
+        or next((why for why in map(_bad_plan_argument, skill.arguments, call.args) if why), None)
+        or _bad_plan_pattern(call, skill)
+        or _bad_plan_limit(call, skill, profile)
     )
     if problem:
         raise UnsafeSegment(problem, where=where)
 
 
-def _bad_character(text: str) -> tuple[int, str] | None:
+def _bad_plan_character(text: str) -> tuple[int, str] | None:
     """The place of a character that must not reach a robot, and which it is."""
     if text.isascii() and text.isprintable():
         return None
@@ -83,20 +83,20 @@ def _bad_character(text: str) -> tuple[int, str] | None:
         # A terminal, a log or a robot's text protocol could act on a control character.
         if unicodedata.category(char) in ("Cc", "Cs", "Co") and char not in "\n\t\r":
             return at, f"control character U+{ord(char):04X}"
-    hidden_at = hidden_character(text)
+    hidden_at = hidden_prompt_character(text)
     if hidden_at is None:
         return None
     # A person would read or hear another text than the robot has.
     return hidden_at, f"invisible character U+{ord(text[hidden_at]):04X}"
 
 
-def _check_prose(text: str, unit: str, profile: RobotProfile) -> None:
+def _check_plan_prose(text: str, unit: str, profile: RobotProfile) -> None:
     """A robot without an entry for prose is read to as a person is; an entry binds as that of a skill."""
     if unit in profile.skills and (problems := profile.violations(unit, [text])):
         raise UnsafeSegment(f"robot {profile.name}: {'; '.join(problems)}", where="segment")
 
 
-def _bad_place(call: Call, skill: Skill) -> str | None:
+def _bad_plan_call_place(call: PlanCall, skill: Skill) -> str | None:
     if skill.blocks and call.depth:
         return f"{skill.name} returns a value that generation waits for, but in a block it might not run"
     if call.role != "statement" and skill.returns == "none":
@@ -104,23 +104,23 @@ def _bad_place(call: Call, skill: Skill) -> str | None:
     return None
 
 
-def _bad_count(call: Call, skill: Skill) -> str | None:
+def _bad_plan_argument_count(call: PlanCall, skill: Skill) -> str | None:
     if len(call.args) == len(skill.arguments):
         return None
     names = ", ".join(argument.name for argument in skill.arguments)
     return f"{skill.name} takes {len(skill.arguments)} argument(s) ({names}), got {len(call.args)}"
 
 
-def _bad_argument(argument: Argument, value: Value) -> str | None:
+def _bad_plan_argument(argument: SkillArgument, value: Value) -> str | None:
     why = (
-        _bad_computed(argument, value)
-        if isinstance(value, (Variable, Call, Operation))
-        else _bad_value(argument, value)
+        _bad_computed_plan_value(argument, value)
+        if isinstance(value, (Variable, PlanCall, Operation))
+        else _bad_plan_value(argument, value)
     )
     return f"{argument.name} {why}" if why else None
 
 
-def _bad_computed(argument: Argument, value: Variable | Call | Operation) -> str | None:
+def _bad_computed_plan_value(argument: SkillArgument, value: Variable | PlanCall | Operation) -> str | None:
     """The error of a value that exists only at run time."""
     if argument.type in NUMERIC or argument.choices is not None:
         return (
@@ -131,7 +131,7 @@ def _bad_computed(argument: Argument, value: Variable | Call | Operation) -> str
     return None
 
 
-def _bad_value(argument: Argument, value: int | float | bool | str) -> str | None:
+def _bad_plan_value(argument: SkillArgument, value: int | float | bool | str) -> str | None:
     kind = argument.type
     if kind in NUMERIC:
         if isinstance(value, (bool, str)) or (kind == "int" and not isinstance(value, int)):
@@ -147,7 +147,7 @@ def _bad_value(argument: Argument, value: int | float | bool | str) -> str | Non
             return f"must be a text, got {value!r}"
         if len(value) > argument.chars:
             return f"must be at most {argument.chars} characters, got {len(value)}"
-        if (problem := _bad_character(value)) is not None:
+        if (problem := _bad_plan_character(value)) is not None:
             return f"must not have the {problem[1]}"
         if kind == "object" and OBJECT_NAME.fullmatch(value) is None:
             return f"must name an object, got {value!r}"
@@ -156,19 +156,19 @@ def _bad_value(argument: Argument, value: int | float | bool | str) -> str | Non
     return None
 
 
-def _bad_pattern(call: Call, skill: Skill) -> str | None:
+def _bad_plan_pattern(call: PlanCall, skill: Skill) -> str | None:
     if skill.pattern and not skill.matches(call.text):
         return f"does not match the pattern of {skill.name}"
     return None
 
 
-def _bad_limit(call: Call, skill: Skill, profile: RobotProfile) -> str | None:
+def _bad_plan_limit(call: PlanCall, skill: Skill, profile: RobotProfile) -> str | None:
     """The error by the robot's profile. Only the other rules judge a value that exists only at run time."""
     try:
         limits = profile.limits(skill.name)
-        values: dict[str, object] = dict(robot_arguments(call, skill, profile))
+        values: dict[str, object] = dict(plan_robot_arguments(call, skill, profile))
         for name, value in values.items():
-            if isinstance(value, (Variable, Call, Operation)):
+            if isinstance(value, (Variable, PlanCall, Operation)):
                 limit = limits.get(name)
                 if limit is not None and (limit.numeric or limit.choices is not None):
                     return f"{name} must be a plain value: its limit cannot be checked before release"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lrtrace.job import Job
+from lrtrace.job import TraceJob
 from lrtrace.trace import Trace
 from timely.core.errors import InvalidInput
 from timely.disciplines.justitia.app_groups import discipline_app_type
@@ -39,7 +39,7 @@ class TrainingResult:
     train_s: float
 
 
-def _jobs(traces: Iterable[Path]) -> Iterable[tuple[int, Job]]:
+def _predictor_training_jobs(traces: Iterable[Path]) -> Iterable[tuple[int, TraceJob]]:
     for number, path in enumerate(traces):
         for job in Trace(path).jobs_by_arrival():
             yield number, job
@@ -52,9 +52,9 @@ def predictor_samples_from_traces(traces: Iterable[Path], unit: str) -> dict[str
         BadInput: a trace cannot be read.
     """
     cost = COSTS[unit]
-    first: dict[tuple[int, str], Job] = {}
+    first: dict[tuple[int, str], TraceJob] = {}
     total: dict[tuple[int, str], float] = {}
-    for number, job in _jobs(traces):
+    for number, job in _predictor_training_jobs(traces):
         if job.app is None:
             continue
         key = (number, job.app)
@@ -68,7 +68,7 @@ def predictor_samples_from_traces(traces: Iterable[Path], unit: str) -> dict[str
     return samples
 
 
-def train_costs(
+def train_predictor_costs(
     traces: Iterable[Path], target: Path, *, unit: str = "kv", seed: int = 0
 ) -> tuple[list[TrainingResult], list[str]]:
     """Train a cost model for every application type of some traces and write them to one file.
@@ -94,12 +94,14 @@ def train_costs(
         begin_s = time.perf_counter()
         models[kind] = predictor_app_cost_model(group, seed=seed)
         spent_s = time.perf_counter() - begin_s
-        report.append(TrainingResult(kind, len(group), _held_out_error(group, seed), spent_s))
+        report.append(
+            TrainingResult(kind, len(group), _predictor_training_held_out_error(group, seed), spent_s)
+        )
     TrainedAppCosts(models, unit, OnlineAppCosts(COSTS[unit])).save(target)
     return report, sorted(set(samples) - set(enough))
 
 
-def _held_out_error(samples: list[CostSample], seed: int) -> float | None:
+def _predictor_training_held_out_error(samples: list[CostSample], seed: int) -> float | None:
     order = np.random.default_rng(seed).permutation(len(samples))
     test_count = len(samples) // 5
     if len(samples) - test_count < LEAST_SAMPLES or test_count < 2:
@@ -119,7 +121,7 @@ def predictor_history_from_traces(traces: Iterable[Path], target: Path, *, space
         UnknownName, Unsupported: no such embedder, or it is not installed.
     """
     history = HistoryPredictor(prompt_embedder(space))
-    for _, job in _jobs(traces):
+    for _, job in _predictor_training_jobs(traces):
         if job.task:
             vector = history.embedder.embed([job.task])[0]
             history.remember(vector, job.prompt_tokens, job.tokens)

@@ -69,17 +69,17 @@ def read_labelled_texts(paths: Iterable[Path], what: str) -> LabelledTexts:
     """
     result = LabelledTexts([], [])
     for path in paths:
-        for where, text, label in _lines(path, what):
+        for where, text, label in _read_labelled_lines(path, what):
             if not isinstance(text, str) or not text.strip() or len(text) > MOST_CHARS:
                 raise InvalidInput("no text, or one that is too long", where=where)
             result.texts.append(text)
-            result.labels.append(_label(label, what, where))
+            result.labels.append(_read_text_label(label, what, where))
     if not len(result):
         raise InvalidInput(f"not one text with its {what}", where=", ".join(str(path) for path in paths))
     return result
 
 
-def _label(label: object, what: str, where: str) -> int:
+def _read_text_label(label: object, what: str, where: str) -> int:
     try:
         number = int(str(label))
     except ValueError:
@@ -91,7 +91,7 @@ def _label(label: object, what: str, where: str) -> int:
     return number
 
 
-def _lines(path: Path, what: str) -> Iterator[tuple[str, Any, Any]]:
+def _read_labelled_lines(path: Path, what: str) -> Iterator[tuple[str, Any, Any]]:
     if path.name.endswith(TRACE_SUFFIX):
         for job in Trace(path).jobs_by_arrival():
             label = job.urgency if what == "urgency" else job.tokens
@@ -112,7 +112,7 @@ def _lines(path: Path, what: str) -> Iterator[tuple[str, Any, Any]]:
 # ---------------------------------------------------------------------- judging
 
 
-def judge_urgency(predictor: UrgencyPredictor, examples: LabelledTexts) -> dict[str, float]:
+def judge_urgency_predictor(predictor: UrgencyPredictor, examples: LabelledTexts) -> dict[str, float]:
     """Shares of the texts whose level is right, at most one off, and rated too low (less urgent than it is)."""
     guesses = predictor.predict(examples.texts)
     levels = np.array([guess.level for guess in guesses])
@@ -126,7 +126,7 @@ def judge_urgency(predictor: UrgencyPredictor, examples: LabelledTexts) -> dict[
     }
 
 
-def judge_lengths(predictor: LengthBucketPredictor, examples: LabelledTexts) -> dict[str, float]:
+def judge_length_predictor(predictor: LengthBucketPredictor, examples: LabelledTexts) -> dict[str, float]:
     """Share of the texts whose bucket is right, and the mean error in tokens beside that of one guess for all."""
     guesses = predictor.predict(examples.texts)
     truth = np.array(examples.labels, dtype=np.float64)

@@ -25,7 +25,7 @@ MIN_WAIT_S = 1e-6
 
 
 @dataclass(slots=True)
-class Wait:
+class ExplainedWait:
     """One wait of the robot, from being free (or submitting) to the start of a segment, in seconds.
 
     Attributes:
@@ -55,14 +55,14 @@ class Wait:
 
 
 @dataclass(slots=True)
-class Explanation:
+class ReplayExplanation:
     job: dict[str, Any]
-    waits: list[Wait]
+    waits: list[ExplainedWait]
     evictions_s: list[float]
     journal: bool
 
 
-def explain_job(result: Mapping[str, Any], job_name: str) -> Explanation:
+def explain_replay_job(result: Mapping[str, Any], job_name: str) -> ReplayExplanation:
     """Explain one job of a result; raises UnknownName if the result has no such job."""
     jobs = {str(job["job"]): job for job in result["jobs"]}
     if job_name not in jobs:
@@ -71,26 +71,28 @@ def explain_job(result: Mapping[str, Any], job_name: str) -> Explanation:
         )
         raise UnknownName("job", job_name, names, where="job")
     job = jobs[job_name]
-    gaps = _gaps(job, result["end_s"])
+    gaps = _explained_gaps(job, result["end_s"])
     journal = result.get("journal")
     if not journal:
         # The network's share is all that can be told apart.
-        waits = [Wait(segment, begin, end, network_s=end - ready) for segment, begin, ready, end in gaps]
-        return Explanation(_facts(job), waits, [], False)
+        waits = [
+            ExplainedWait(segment, begin, end, network_s=end - ready) for segment, begin, ready, end in gaps
+        ]
+        return ReplayExplanation(_explained_job_facts(job), waits, [], False)
     try:
-        steps = _Steps(journal)
+        steps = _ExplainedSteps(journal)
         waits = [steps.wait(job_name, segment, begin, ready, end) for segment, begin, ready, end in gaps]
         evictions = [journal["t_s"][step] for step, name in journal["evictions"] if str(name) == job_name]
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise InvalidInput(f"the journal is broken: {error!r}", where="journal") from error
-    return Explanation(_facts(job), waits, evictions, True)
+    return ReplayExplanation(_explained_job_facts(job), waits, evictions, True)
 
 
-def _facts(job: Mapping[str, Any]) -> dict[str, Any]:
+def _explained_job_facts(job: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in job.items() if name != "segments"}
 
 
-def _gaps(job: Mapping[str, Any], end_s: float) -> list[tuple[int, float, float, float]]:
+def _explained_gaps(job: Mapping[str, Any], end_s: float) -> list[tuple[int, float, float, float]]:
     """(segment, robot free, segment ready, segment started) of every wait."""
     gaps, free = [], job["arrival_s"]
     for segment in job["segments"]:
@@ -102,7 +104,7 @@ def _gaps(job: Mapping[str, Any], end_s: float) -> list[tuple[int, float, float,
     return gaps
 
 
-class _Steps:
+class _ExplainedSteps:
     """The journal, searchable by time."""
 
     def __init__(self, journal: Mapping[str, Any]) -> None:
@@ -111,9 +113,9 @@ class _Steps:
         self._s: list[float] = journal["step_s"]
         self._choices: list[dict[str, Any]] = journal["choices"]
 
-    def wait(self, name: str, segment: int, begin: float, ready: float, end: float) -> Wait:
+    def wait(self, name: str, segment: int, begin: float, ready: float, end: float) -> ExplainedWait:
         """Split the wait of ``begin`` to ``end`` of a segment that was ready at ``ready``."""
-        wait = Wait(segment, begin, end, network_s=end - ready)
+        wait = ExplainedWait(segment, begin, end, network_s=end - ready)
         first, last = self._between(begin, ready)
         kinds: dict[int, int] = {}
         for kind, run_first, run_last, _ in self._journal["runs"].get(name, []):
@@ -160,7 +162,7 @@ class _Steps:
                     )
         return sorted(((o, n) for o, n in counts.items() if n), key=lambda pair: (-pair[1], pair[0]))
 
-    def _reasons(self, name: str, steps: list[int], wait: Wait) -> None:
+    def _reasons(self, name: str, steps: list[int], wait: ExplainedWait) -> None:
         """Count the steps of each reason; a choice holds from its step until the next choice."""
         reasons: Counter[str] = Counter()
         index = 0
@@ -178,7 +180,7 @@ class _Steps:
         wait.reasons = dict(sorted(reasons.items()))
 
 
-def explanation_text(explanation: Explanation) -> str:
+def replay_explanation_text(explanation: ReplayExplanation) -> str:
     job = explanation.job
     lines = [f"job {job['job']}, {job['class']}" + (f", {job['agent']}" if job["agent"] else "")]
     if job.get("task"):
@@ -207,19 +209,19 @@ def explanation_text(explanation: Explanation) -> str:
     if not explanation.waits:
         lines.append("  the robot never waited" if job["outcome"] == "complete" else "  nothing to explain")
     for wait in explanation.waits:
-        lines += _wait_text(wait, explanation.journal)
+        lines += _explained_wait_text(wait, explanation.journal)
     if not explanation.journal and explanation.waits:
         lines.append("  no journal in this result, so the engine's work meanwhile is unknown")
     return "\n".join(lines)
 
 
-def _wait_text(wait: Wait, journal: bool) -> list[str]:
+def _explained_wait_text(wait: ExplainedWait, journal: bool) -> list[str]:
     title = "before its first action" if wait.segment == 0 else f"before segment {wait.segment}"
     lines = [f"  {title}: {wait.end_s - wait.begin_s:.3f} s"]
     if journal:
         if wait.queued_s > MIN_WAIT_S:
             lines.append(
-                f"    {wait.queued_s:7.3f} s  not in the step, {_steps_text(wait.queued_steps)} of others"
+                f"    {wait.queued_s:7.3f} s  not in the step, {_explained_steps_text(wait.queued_steps)} of others"
             )
             jobs_text = ", ".join(f"job {name} ({count})" for name, count in wait.instead[:MAX_NAMED])
             more = len(wait.instead) - MAX_NAMED
@@ -227,26 +229,28 @@ def _wait_text(wait: Wait, journal: bool) -> list[str]:
                 f"               served meanwhile: {jobs_text}" + (f" and {more} more" if more > 0 else "")
             )
             for reason, count in wait.reasons.items():
-                lines.append(f"               {_steps_text(count)}: {LIMIT_TEXTS.get(reason, reason)}")
-            lines += [f"               {_choice_text(choice)}" for choice in wait.choices]
+                lines.append(
+                    f"               {_explained_steps_text(count)}: {LIMIT_TEXTS.get(reason, reason)}"
+                )
+            lines += [f"               {_explained_choice_text(choice)}" for choice in wait.choices]
         if wait.idle_s > MIN_WAIT_S:
             lines.append(f"    {wait.idle_s:7.3f} s  no step ran")
         if wait.prompt_s > MIN_WAIT_S:
             lines.append(
-                f"    {wait.prompt_s:7.3f} s  computing its prompt, {_steps_text(wait.prompt_steps)}"
+                f"    {wait.prompt_s:7.3f} s  computing its prompt, {_explained_steps_text(wait.prompt_steps)}"
             )
         if wait.decode_s > MIN_WAIT_S:
-            lines.append(f"    {wait.decode_s:7.3f} s  decoding, {_steps_text(wait.decode_steps)}")
+            lines.append(f"    {wait.decode_s:7.3f} s  decoding, {_explained_steps_text(wait.decode_steps)}")
     if wait.network_s > MIN_WAIT_S:
         lines.append(f"    {wait.network_s:7.3f} s  network")
     return lines
 
 
-def _steps_text(count: int) -> str:
+def _explained_steps_text(count: int) -> str:
     return "1 step" if count == 1 else f"{count} steps"
 
 
-def _choice_text(choice: Mapping[str, Any]) -> str:
+def _explained_choice_text(choice: Mapping[str, Any]) -> str:
     def pairs(entries: list[list[Any]]) -> str:
         return ", ".join(
             f"{name}" + ("" if key is None else f" ({key:.4g})") for name, key in entries[:MAX_NAMED]

@@ -9,25 +9,33 @@ from timely.core.errors import InvalidInput
 from timely.core.files import core_read_json
 
 
-def result_text(result: Mapping[str, Any]) -> str:
+def replay_result_text(result: Mapping[str, Any]) -> str:
     """A result as JSON, with a line for each field, job and column, so that two results can be compared by `diff`."""
-    lines = [f"{_json(name)}: {_field(name, value)}" for name, value in result.items()]
+    lines = [
+        f"{_result_file_json(name)}: {_result_file_field(name, value)}" for name, value in result.items()
+    ]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _field(name: str, value: Any) -> str:
+def _result_file_field(name: str, value: Any) -> str:
     if name == "jobs" and value:
-        return "[\n" + ",\n".join(f"  {_json(job)}" for job in value) + "\n]"
+        return "[\n" + ",\n".join(f"  {_result_file_json(job)}" for job in value) + "\n]"
     if name in ("summary", "series", "journal", "counters") and isinstance(value, dict):
-        return "{\n" + ",\n".join(f"  {_json(key)}: {_json(part)}" for key, part in value.items()) + "\n}"
-    return _json(value)
+        return (
+            "{\n"
+            + ",\n".join(
+                f"  {_result_file_json(key)}: {_result_file_json(part)}" for key, part in value.items()
+            )
+            + "\n}"
+        )
+    return _result_file_json(value)
 
 
-def _json(value: Any) -> str:
+def _result_file_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def read_result(path: Path) -> dict[str, Any]:
+def read_replay_result(path: Path) -> dict[str, Any]:
     """A result file.
 
     Raises:

@@ -50,7 +50,7 @@ def replay_through_engine(
     trace: str = "",
     progress: Progress | None = None,
 ) -> results.Result:
-    """Run ``tasks`` through an engine and give the result as plain data (see ``results.build_result``).
+    """Run ``tasks`` through an engine and give the result as plain data (see ``results.build_replay_result``).
 
     Raises:
         UnknownName: unknown engine, discipline, mode or profile.
@@ -72,4 +72,4 @@ def replay_through_engine(
     begin_s = time.perf_counter()
     run = backend.replay(tasks, options, progress)
     wall_s = time.perf_counter() - begin_s
-    return results.build_result(run, options, engine=engine, trace=trace, wall_s=wall_s)
+    return results.build_replay_result(run, options, engine=engine, trace=trace, wall_s=wall_s)

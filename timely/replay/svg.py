@@ -64,7 +64,7 @@ def replay_svg_chart(
     middle_x, middle_y = (LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
-        *_grid(left, right, floor, top, sx, sy),
+        *_replay_svg_grid(left, right, floor, top, sx, sy),
         f'<text class="axis" x="{middle_x:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x_label)}</text>',
         f'<text class="axis" transform="translate(12 {middle_y:.0f}) rotate(-90)" text-anchor="middle">'
         f"{escape(y_label)}</text>",
@@ -78,14 +78,14 @@ def replay_svg_chart(
             y = HEIGHT - BOTTOM - 6 - 14 * (number % 2)
             parts.append(f'<text class="mark {mark.css}" x="{x + 4:.1f}" y="{y}">{escape(mark.label)}</text>')
     for line in curves:
-        parts += _line(line, sx, sy, sy(max(floor, 0.0)))
+        parts += _replay_svg_line(line, sx, sy, sy(max(floor, 0.0)))
     parts.append("</svg>")
     legend = "".join(f'<span class="key {line.css}">{escape(line.label)}</span>' for line in curves)
     return f"<figure><figcaption>{escape(title)}{legend}</figcaption>{''.join(parts)}</figure>"
 
 
-def _line(line: Line, sx, sy, zero: float) -> list[str]:  # type: ignore[no-untyped-def]
-    points = _drawn_points(line)
+def _replay_svg_line(line: Line, sx, sy, zero: float) -> list[str]:  # type: ignore[no-untyped-def]
+    points = _replay_svg_points(line)
     path, previous = [], None
     for x, y in points:
         if line.step and previous is not None:
@@ -103,7 +103,7 @@ def _line(line: Line, sx, sy, zero: float) -> list[str]:  # type: ignore[no-unty
     return result
 
 
-def _drawn_points(line: Line) -> list[tuple[float, float]]:
+def _replay_svg_points(line: Line) -> list[tuple[float, float]]:
     """All points of a short line; of a long one the lowest and the highest of each part, so that no peak is lost."""
     count = len(line.x)
     size = math.ceil(2 * count / MAX_POINTS) if count > MAX_POINTS else 1
@@ -114,7 +114,7 @@ def _drawn_points(line: Line) -> list[tuple[float, float]]:
     return [(line.x[place], line.y[place]) for place in sorted(places)]
 
 
-def _grid(left: float, right: float, floor: float, top: float, sx, sy) -> list[str]:  # type: ignore[no-untyped-def]
+def _replay_svg_grid(left: float, right: float, floor: float, top: float, sx, sy) -> list[str]:  # type: ignore[no-untyped-def]
     parts = []
     for y in replay_svg_ticks(floor, top, 5):
         parts.append(

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lrtrace.job import Job, PlanSegment
+from lrtrace.job import TraceJob, TraceSegment
 from lrtrace.jsonl import read_jsonl
 from lrtrace.trace import Trace
 from timely.core.errors import InvalidInput
@@ -17,7 +17,7 @@ from timely.engines.replay_types import (
     PLAIN_MAX_TOKENS,
     PlannedSegment,
     PlannedTask,
-    replay_limit_tokens,
+    engine_replay_limit_tokens,
 )
 
 Number = TypeVar("Number", int, float)
@@ -40,7 +40,7 @@ _JOB = re.compile(r"job (\d+)")
 _ARRIVAL = re.compile(rb'"arrival_s"\s*:\s*([-+0-9.eE]+)')
 
 
-class Tasks:
+class ReplayTasks:
     """The tasks of a trace file in order of arrival, read from the file one by one.
 
     Raises:
@@ -53,7 +53,9 @@ class Tasks:
 
     def __iter__(self) -> Iterator[PlannedTask]:
         network_s = self.trace.header.network_s
-        jobs = self.trace.jobs() if _in_order(self.trace.path) else self.trace.jobs_by_arrival()
+        jobs = (
+            self.trace.jobs() if _is_replay_trace_in_order(self.trace.path) else self.trace.jobs_by_arrival()
+        )
         return (replay_task_from_job(job, network_s) for job in jobs)
 
     @contextmanager
@@ -71,7 +73,7 @@ class Tasks:
         return next((f"{path}:{line}" for line, raw in read_jsonl(path) if raw.get("job") == job), str(path))
 
 
-def replay_task_from_job(job: Job, network_s: float = 0.0) -> PlannedTask:
+def replay_task_from_job(job: TraceJob, network_s: float = 0.0) -> PlannedTask:
     """A trace's job as a planned task.
 
     Raises:
@@ -79,14 +81,14 @@ def replay_task_from_job(job: Job, network_s: float = 0.0) -> PlannedTask:
     """
     tuf = job.tuf
     where = f"job {job.job}"
-    plan = tuple(_segment(segment, where) for segment in job.plan)
-    milestone = _milestone(job, where)
-    max_tokens = _number(job, "max_tokens", int, MAX_TOKENS)
-    segment_bound = _number(job, "segment_tokens", int, MAX_TOKENS)
+    plan = tuple(_replay_segment(segment, where) for segment in job.plan)
+    milestone = _replay_milestone(job, where)
+    max_tokens = _replay_field_number(job, "max_tokens", int, MAX_TOKENS)
+    segment_bound = _replay_field_number(job, "segment_tokens", int, MAX_TOKENS)
     whole_answer = milestone == "last_token"
     if whole_answer:
         # Its length is not told: the only segment may be as long as the limit.
-        max_tokens = segment_bound = replay_limit_tokens(max_tokens or PLAIN_MAX_TOKENS, job.tokens)
+        max_tokens = segment_bound = engine_replay_limit_tokens(max_tokens or PLAIN_MAX_TOKENS, job.tokens)
     return PlannedTask(
         job=job.job,
         arrival_s=job.arrival_s,
@@ -94,7 +96,7 @@ def replay_task_from_job(job: Job, network_s: float = 0.0) -> PlannedTask:
         prompt_tokens=job.prompt_tokens,
         shared_prefix_tokens=job.shared_prefix_tokens,
         prefix=f"{job.skill_set}/{job.robot}",
-        block_ids=_block_ids(job, where),
+        block_ids=_replay_block_ids(job, where),
         robot=job.robot,
         skill_set=job.skill_set,
         task=job.task,
@@ -107,25 +109,25 @@ def replay_task_from_job(job: Job, network_s: float = 0.0) -> PlannedTask:
             agent=job.agent,
             app=job.app,
             urgency=job.urgency,
-            priority=_bounded(job.extra, "priority", where, -MAX_NUMBER) or 0.0,
-            app_requests=_number(job, "app_requests", int, MOST_REQUESTS),
-            expected_tokens=_number(job, "expected_tokens", float, MAX_TOKENS),
-            pace_s=_number(job, "pace_s", float, MAX_PACE_S),
+            priority=_bounded_replay_field(job.extra, "priority", where, -MAX_NUMBER) or 0.0,
+            app_requests=_replay_field_number(job, "app_requests", int, MOST_REQUESTS),
+            expected_tokens=_replay_field_number(job, "expected_tokens", float, MAX_TOKENS),
+            pace_s=_replay_field_number(job, "pace_s", float, MAX_PACE_S),
         ),
         max_tokens=max_tokens,
-        after=_after(job, where),
-        after_s=_bounded(job.extra, "after_s", where) or 0.0,
-        plain=_is_plain(job) and not whole_answer,
+        after=_replay_predecessors(job, where),
+        after_s=_bounded_replay_field(job.extra, "after_s", where) or 0.0,
+        plain=_is_replay_job_plain(job) and not whole_answer,
         by_first_token=milestone == "first_token",
         whole_answer=whole_answer,
     )
 
 
-def _is_plain(job: Job) -> bool:
+def _is_replay_job_plain(job: TraceJob) -> bool:
     return not job.skill_set and len(job.plan) == 1
 
 
-def _milestone(job: Job, where: str) -> str:
+def _replay_milestone(job: TraceJob, where: str) -> str:
     """What the job's time-utility function is about: as it says, or by its pace; empty: by its first segment.
 
     Raises:
@@ -137,7 +139,7 @@ def _milestone(job: Job, where: str) -> str:
         raise InvalidInput(
             f"tuf.milestone must be one of {', '.join(MILESTONES)}, got {milestone!r:.40}", where=where
         )
-    if milestone in ("first_token", "last_token") and not _is_plain(job):
+    if milestone in ("first_token", "last_token") and not _is_replay_job_plain(job):
         raise InvalidInput(
             f"tuf.milestone is {milestone}: that of a plan is its first_segment, and it has no pace_s",
             where=where,
@@ -147,7 +149,7 @@ def _milestone(job: Job, where: str) -> str:
     return str(milestone)
 
 
-def _number(job: Job, name: str, kind: type[Number], most: int) -> Number | None:
+def _replay_field_number(job: TraceJob, name: str, kind: type[Number], most: int) -> Number | None:
     """A checked field that the trace format does not define.
 
     Raises:
@@ -166,7 +168,9 @@ def _number(job: Job, name: str, kind: type[Number], most: int) -> Number | None
     return kind(value)
 
 
-def _bounded(fields: Mapping[str, Any], name: str, where: str, least: float = 0.0) -> float | None:
+def _bounded_replay_field(
+    fields: Mapping[str, Any], name: str, where: str, least: float = 0.0
+) -> float | None:
     value = fields.get(name)
     if value is None:
         return None
@@ -177,29 +181,29 @@ def _bounded(fields: Mapping[str, Any], name: str, where: str, least: float = 0.
     return float(value)
 
 
-def _after(job: Job, where: str) -> tuple[int, ...]:
+def _replay_predecessors(job: TraceJob, where: str) -> tuple[int, ...]:
     value = job.extra.get("after", [])
     if not isinstance(value, list) or not all(type(other) is int for other in value):
         raise InvalidInput(f"after must be a list of job numbers, got {value!r:.40}", where=where)
     return tuple(value)
 
 
-def _block_ids(job: Job, where: str) -> tuple[int, ...]:
+def _replay_block_ids(job: TraceJob, where: str) -> tuple[int, ...]:
     value = job.extra.get("hash_ids", [])
     if not isinstance(value, list) or not all(type(name) is int for name in value):
         raise InvalidInput(f"hash_ids must be a list of whole numbers, got {value!r:.40}", where=where)
     return tuple(value)
 
 
-def _segment(segment: PlanSegment, where: str) -> PlannedSegment:
-    estimate_s = _bounded(segment.extra, "estimate_s", where)
+def _replay_segment(segment: TraceSegment, where: str) -> PlannedSegment:
+    estimate_s = _bounded_replay_field(segment.extra, "estimate_s", where)
     blocking = segment.extra.get("blocking", False)
     if not isinstance(blocking, bool):
         raise InvalidInput(f"blocking must be true or false, got {blocking!r:.40}", where=where)
     return PlannedSegment(segment.text, segment.tokens, segment.execution_s, estimate_s, blocking)
 
 
-def _in_order(path: Path) -> bool:
+def _is_replay_trace_in_order(path: Path) -> bool:
     """Whether arrivals never decrease; the lines are only searched, because they are parsed later."""
     previous_s = float("-inf")
     try:

@@ -36,7 +36,7 @@ UNBOUNDED = 1 << 30
 
 
 @dataclass(slots=True)
-class ReportedQueue:
+class ReportedRoutingQueue:
     """The columns of a job table that a router reads, of shape ``(jobs,)``, as an engine reported them."""
 
     alpha: Floats
@@ -59,12 +59,12 @@ class ReportedQueue:
             setattr(self, name, np.concatenate((getattr(self, name), getattr(table, name))))
 
 
-ROUTED_COLUMNS = tuple(field.name for field in fields(ReportedQueue))
-QueueColumns: TypeAlias = JobTable | ReportedQueue
+ROUTED_COLUMNS = tuple(field.name for field in fields(ReportedRoutingQueue))
+QueueColumns: TypeAlias = JobTable | ReportedRoutingQueue
 
 
 @dataclass(frozen=True, slots=True)
-class EngineLoad:
+class RoutingEngineLoad:
     """An engine as a router sees it when a task arrives.
 
     Attributes:
@@ -82,7 +82,7 @@ class EngineLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class RoutingForecast:
     """What would become of a task on an engine.
 
     Attributes:
@@ -96,7 +96,7 @@ class Forecast:
     harm: float
 
 
-def forecast(spec: JobSpec, load: EngineLoad, now: float) -> Forecast:
+def forecast_routing(spec: JobSpec, load: RoutingEngineLoad, now: float) -> RoutingForecast:
     """Predict the response to a task that arrives now."""
     speed, table = load.speed, load.table
     utility = spec.hints.utility
@@ -107,11 +107,11 @@ def forecast(spec: JobSpec, load: EngineLoad, now: float) -> Forecast:
     alone_s = speed.step_s(1, 0)
     sequence_s = max(0.0, speed.step_s(2, 0) - alone_s)
     token_s = speed.prefill_token_s
-    own_prompt_s = token_s * (prompt_tokens + _evicted_tokens(load, prompt_tokens + segment_tokens))
-    others = _Others.of(table, now, token_s, alone_s, sequence_s)
+    own_prompt_s = token_s * (prompt_tokens + _routing_evicted_tokens(load, prompt_tokens + segment_tokens))
+    others = _RoutedEngineJobs.of(table, now, token_s, alone_s, sequence_s)
     running = min(len(others.weight), load.max_batch - 1)
     step_s = alone_s + sequence_s * running
-    own_index = weight / (own_prompt_s + _share_s(alone_s, sequence_s) * segment_tokens)
+    own_index = weight / (own_prompt_s + _routing_step_share_s(alone_s, sequence_s) * segment_tokens)
     before = others.index >= own_index
     queue_s = float(others.prompt_s[before].sum())
     # A newcomer finds a step in flight: it waits for half of one.
@@ -120,21 +120,21 @@ def forecast(spec: JobSpec, load: EngineLoad, now: float) -> Forecast:
     response_s = own_s + spec.hints.network_s
     # Each second of the engine brings so many seconds of parked plans' work. They resume with time to spare, so an
     # urgent task waits for none of their tokens, but shares its steps with them.
-    share_s = sequence_s if utility.urgent else _share_s(alone_s, sequence_s)
-    later_s = response_s + own_s * _parked_work(table, now, token_s, share_s)
+    share_s = sequence_s if utility.urgent else _routing_step_share_s(alone_s, sequence_s)
+    later_s = response_s + own_s * _routing_parked_work_s(table, now, token_s, share_s)
     late_s = max(0.0, later_s - utility.ert_s)
     loss = weight * ((1.0 - EARLY_SHARE) * late_s + EARLY_SHARE * later_s)
-    return Forecast(response_s, loss, others.harm(~before, own_prompt_s, sequence_s, segment_tokens))
+    return RoutingForecast(response_s, loss, others.harm(~before, own_prompt_s, sequence_s, segment_tokens))
 
 
-def backlog_s(table: JobTable, speed: Speed, now: float) -> dict[str, float]:
+def routing_backlog_s(table: JobTable, speed: Speed, now: float) -> dict[str, float]:
     """Predicted time that the runnable jobs' prompts and open segments take, seconds, by class.
 
     Plain requests are the class ``chat``.
     """
     rows = np.flatnonzero(table.resume_s <= now)
     alone_s = speed.step_s(1, 0, 0)
-    token_s = _share_s(alone_s, max(0.0, speed.step_s(2, 0, 0) - alone_s))
+    token_s = _routing_step_share_s(alone_s, max(0.0, speed.step_s(2, 0, 0) - alone_s))
     left_tokens = np.maximum(1.0, SEGMENT_SHARE * table.segment_bound[rows] - table.segment_tokens[rows])
     work_s = speed.prefill_token_s * table.prefill_left[rows] + token_s * left_tokens
     plain, urgent = table.plain[rows], table.ert_s[rows] < URGENT_ERT_S
@@ -142,18 +142,18 @@ def backlog_s(table: JobTable, speed: Speed, now: float) -> dict[str, float]:
     return {name: float(work_s[members].sum()) for name, members in classes.items()}
 
 
-def evictable_blocks(table: JobTable, now: float) -> int:
+def routing_evictable_blocks(table: JobTable, now: float) -> int:
     """KV blocks that evicting all parked jobs would free."""
     is_parked = table.resident & (table.resume_s > now)
     return int((table.blocks[is_parked] - table.shared_blocks[is_parked]).sum())
 
 
-def _share_s(alone_s: float, sequence_s: float) -> float:
+def _routing_step_share_s(alone_s: float, sequence_s: float) -> float:
     """What a token of a decoding sequence is charged of the steps that it shares with others, seconds."""
     return sequence_s + 0.2 * alone_s
 
 
-def _parked_work(table: QueueColumns, now: float, token_s: float, share_s: float) -> float:
+def _routing_parked_work_s(table: QueueColumns, now: float, token_s: float, share_s: float) -> float:
     """Work of the next segments of parked generations, in seconds of work per second until they resume."""
     wait_s = table.resume_s - now
     rows = np.flatnonzero((wait_s > 0.0) & (wait_s < np.inf))
@@ -161,14 +161,14 @@ def _parked_work(table: QueueColumns, now: float, token_s: float, share_s: float
     return float((work_s / np.maximum(wait_s[rows], HORIZON_S)).sum())
 
 
-def _evicted_tokens(load: EngineLoad, tokens: float) -> float:
+def _routing_evicted_tokens(load: RoutingEngineLoad, tokens: float) -> float:
     """Tokens that other jobs compute again because the task takes their memory."""
     blocks = -(-int(tokens) // load.block_tokens)
     return float(max(0, blocks - load.free_blocks) * load.block_tokens)
 
 
 @dataclass(frozen=True, slots=True)
-class _Others:
+class _RoutedEngineJobs:
     """Runnable jobs of an engine in the order of their index; arrays of one shape ``(jobs,)``."""
 
     weight: Floats
@@ -185,7 +185,7 @@ class _Others:
         weight = np.maximum(-alpha * np.where(ordinary, ORDINARY_SHARE, 1.0), FLAT_WEIGHT)
         prompt_s = token_s * table.prefill_left[rows].astype(np.float64)
         tokens_left = np.maximum(1.0, SEGMENT_SHARE * table.segment_bound[rows] - table.segment_tokens[rows])
-        index = weight / (prompt_s + _share_s(alone_s, sequence_s) * tokens_left)
+        index = weight / (prompt_s + _routing_step_share_s(alone_s, sequence_s) * tokens_left)
         order = np.argsort(-index, kind="stable")
         rows, weight, prompt_s, tokens_left = rows[order], weight[order], prompt_s[order], tokens_left[order]
         step_s = alone_s + sequence_s * max(0, len(rows) - 1)

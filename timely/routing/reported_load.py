@@ -8,11 +8,11 @@ import numpy as np
 
 from timely.core.job import COLUMNS, JobTable
 from timely.disciplines.base import Speed, StepLimits
-from timely.routing.forecast import ROUTED_COLUMNS, UNBOUNDED, EngineLoad, ReportedQueue
+from timely.routing.forecast import ROUTED_COLUMNS, UNBOUNDED, ReportedRoutingQueue, RoutingEngineLoad
 
 
 @dataclass(frozen=True, slots=True)
-class ReportedSpeed:
+class ReportedRoutingSpeed:
     """Step times as an engine reported them: of one sequence, of a further one, and of a prompt token, seconds."""
 
     token_s: float
@@ -30,8 +30,8 @@ class ReportedSpeed:
         return 0.0
 
 
-def report_load(table: JobTable, speed: Speed, limits: StepLimits | None) -> dict[str, Any]:
-    """What ``read_load`` makes an ``EngineLoad`` of.
+def report_routing_load(table: JobTable, speed: Speed, limits: StepLimits | None) -> dict[str, Any]:
+    """What ``read_routing_load`` makes an ``RoutingEngineLoad`` of.
 
     Args:
         limits: of the latest step; None before the first one.
@@ -44,9 +44,9 @@ def report_load(table: JobTable, speed: Speed, limits: StepLimits | None) -> dic
     }
 
 
-def read_load(report: Mapping[str, Any]) -> EngineLoad:
+def read_routing_load(report: Mapping[str, Any]) -> RoutingEngineLoad:
     """The load of an engine, without what it has cached of a prompt."""
     columns = {name: np.array(report["columns"][name], dtype=COLUMNS[name]) for name in ROUTED_COLUMNS}
     free_blocks, block_tokens, max_batch = report["memory"] or (UNBOUNDED, 1, UNBOUNDED)
-    queue, speed = ReportedQueue(**columns), ReportedSpeed(*report["speed"])
-    return EngineLoad(queue, speed, 0, free_blocks, UNBOUNDED, block_tokens, max_batch)
+    queue, speed = ReportedRoutingQueue(**columns), ReportedRoutingSpeed(*report["speed"])
+    return RoutingEngineLoad(queue, speed, 0, free_blocks, UNBOUNDED, block_tokens, max_batch)

@@ -8,7 +8,7 @@ import numpy as np
 
 from timely.core.errors import check_name
 from timely.core.job import JobSpec
-from timely.routing.forecast import EngineLoad, QueueColumns, forecast
+from timely.routing.forecast import QueueColumns, RoutingEngineLoad, forecast_routing
 
 MAX_ROBOTS = 10_000
 """Robots whose last engine a router keeps."""
@@ -18,7 +18,7 @@ PREFIX_WEIGHT, QUEUE_WEIGHT, MEMORY_WEIGHT = 3.0, 2.0, 2.0
 
 
 class Router(Protocol):
-    def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
+    def choose(self, spec: JobSpec, engines: Sequence[RoutingEngineLoad], now: float) -> int:
         """The place of an engine in ``engines`` for a task that arrives now."""
         ...
 
@@ -37,12 +37,12 @@ class LeastLoss:
         self._engines: OrderedDict[str, int] = OrderedDict()
         """Engine of each robot's last task."""
 
-    def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
+    def choose(self, spec: JobSpec, engines: Sequence[RoutingEngineLoad], now: float) -> int:
         robot = spec.hints.agent
         last = self._engines.get(robot)
         losses = []
         for place, load in enumerate(engines):
-            prediction = forecast(spec, load, now)
+            prediction = forecast_routing(spec, load, now)
             pace = 0.0 if place == last else -spec.hints.utility.alpha * self.PACE_S
             losses.append(prediction.loss + prediction.harm + pace)
         engine = int(np.argmin(losses))
@@ -60,7 +60,7 @@ class RoundRobin:
     def __init__(self) -> None:
         self._next = 0
 
-    def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
+    def choose(self, spec: JobSpec, engines: Sequence[RoutingEngineLoad], now: float) -> int:
         engine = self._next % len(engines)
         self._next = engine + 1
         return engine
@@ -74,8 +74,8 @@ class LeastLoaded:
 
     WAITING = 4
 
-    def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
-        return int(np.argmin([_requests(load.table, self.WAITING) for load in engines]))
+    def choose(self, spec: JobSpec, engines: Sequence[RoutingEngineLoad], now: float) -> int:
+        return int(np.argmin([_weighted_routing_requests(load.table, self.WAITING) for load in engines]))
 
 
 class PrefixAware:
@@ -84,8 +84,8 @@ class PrefixAware:
     This is the form of the endpoint pickers of the Kubernetes Gateway API and of llm-d. The weights are ours.
     """
 
-    def choose(self, spec: JobSpec, engines: Sequence[EngineLoad], now: float) -> int:
-        queues = np.array([_requests(load.table, 1) for load in engines], dtype=np.float64)
+    def choose(self, spec: JobSpec, engines: Sequence[RoutingEngineLoad], now: float) -> int:
+        queues = np.array([_weighted_routing_requests(load.table, 1) for load in engines], dtype=np.float64)
         span = queues.max() - queues.min()
         scores = (queues.max() - queues) / span if span else np.ones(len(engines))
         scores = QUEUE_WEIGHT * scores
@@ -97,7 +97,7 @@ class PrefixAware:
         return int(np.argmax(scores))
 
 
-def _requests(table: QueueColumns, waiting_weight: int) -> int:
+def _weighted_routing_requests(table: QueueColumns, waiting_weight: int) -> int:
     """Requests of an engine, those that hold no KV cache weighted."""
     return len(table.resident) + (waiting_weight - 1) * int(np.count_nonzero(~table.resident))
 

@@ -7,18 +7,18 @@ from fastapi import FastAPI
 
 import timely
 from timely.core.clock import AsyncClock
-from timely.disciplines.predictors.request_annotator import Predictors
+from timely.disciplines.predictors.request_annotator import PredictorFiles
 from timely.engines.base import Engine
 from timely.server.access.principals import PrincipalRegistry
-from timely.server.access.sessions import Sessions
-from timely.server.catalogue import Catalogue
+from timely.server.access.sessions import PrincipalSessions
+from timely.server.catalogue import ServerCatalogue
 from timely.server.http import info_routes, session_routes, stop_routes, task_routes
-from timely.server.http.access_control import AccessControl
-from timely.server.http.body_limit import BodyLimit
+from timely.server.http.access_control import HttpAccessControl
+from timely.server.http.body_limit import HttpBodyLimit
 from timely.server.http.head_requests import HeadLikeGet
 from timely.server.http.openai import OpenAIEndpoints
 from timely.server.http.openapi import http_openapi_document
-from timely.server.http.problem_handlers import install_problem_handlers
+from timely.server.http.problem_handlers import install_http_problem_handlers
 from timely.server.settings import ServerSettings
 from timely.server.tasks.service import TaskService
 
@@ -27,8 +27,8 @@ def create_app(
     engine: Engine,
     settings: ServerSettings | None = None,
     clock: AsyncClock | None = None,
-    catalogue: Catalogue | None = None,
-    predictors: Predictors | None = None,
+    catalogue: ServerCatalogue | None = None,
+    predictors: PredictorFiles | None = None,
     registry: PrincipalRegistry | None = None,
 ) -> FastAPI:
     """The application; ``app.state.service`` is its ``TaskService``.
@@ -77,17 +77,17 @@ def create_task_app(
     app.state.service = service
     app.state.names = {}
     app.openapi = lambda: http_openapi_document(app)  # type: ignore[method-assign]
-    install_problem_handlers(app)
-    sessions = app.state.sessions = Sessions(registry, service.clock)
+    install_http_problem_handlers(app)
+    sessions = app.state.sessions = PrincipalSessions(registry, service.clock)
     app.state.registry = registry
     app.state.authenticated = registry is not None
     for module in (task_routes, stop_routes, info_routes, session_routes):
         app.router.routes.extend(module.router.routes)  # include_router would make every route anew
     app.add_middleware(OpenAIEndpoints, service=service)
     app.add_middleware(HeadLikeGet)
-    app.add_middleware(BodyLimit, settings=settings)
+    app.add_middleware(HttpBodyLimit, settings=settings)
     app.add_middleware(
-        AccessControl,
+        HttpAccessControl,
         registry=registry,
         recorder=service.recorder,
         sessions=sessions,

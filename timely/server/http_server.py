@@ -13,10 +13,10 @@ from fastapi import FastAPI
 
 from timely.core.errors import EngineFailed
 from timely.server.garbage import collect_idle_server_garbage
-from timely.server.http.connections import BoundedProtocol, ConnectionPlaces, TlsProtocol
-from timely.server.listener import RenewedCertificate, TlsFiles
+from timely.server.http.connections import BoundedHttpProtocol, HttpConnectionPlaces, HttpTlsProtocol
+from timely.server.listener import RenewedServerCertificate, ServerTlsFiles
 from timely.server.tasks.service import TaskService
-from timely.server.telemetry.repeat_limit import RepeatLimit
+from timely.server.telemetry.repeat_limit import LogRepeatLimit
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +26,13 @@ READY_TIMEOUT_S = 30.0
 class HttpServer(uvicorn.Server):
     """Uvicorn whose shutdown first ends the live streams; its caller handles signals."""
 
-    def __init__(self, config: uvicorn.Config, service: TaskService, tls: TlsFiles | None = None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: TaskService, tls: ServerTlsFiles | None = None
+    ) -> None:
         super().__init__(config)
         self._service = service
         self._tls = tls
-        self._certificate: RenewedCertificate | None = None
+        self._certificate: RenewedServerCertificate | None = None
         self.ready = asyncio.Event()
         self._exit = asyncio.Event()
 
@@ -56,7 +58,7 @@ class HttpServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        uvicorn_log, limit = logging.getLogger("uvicorn.error"), RepeatLimit()
+        uvicorn_log, limit = logging.getLogger("uvicorn.error"), LogRepeatLimit()
         uvicorn_log.addFilter(limit)
         try:
             await super().serve(sockets)
@@ -70,8 +72,8 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         context, self.config.ssl = self.config.ssl, None
         if context is not None and self._tls is not None:
-            self._certificate = RenewedCertificate(self._tls, context)
-            over_tls = partial(TlsProtocol, self.config.http_protocol_class, context)
+            self._certificate = RenewedServerCertificate(self._tls, context)
+            over_tls = partial(HttpTlsProtocol, self.config.http_protocol_class, context)
             self.config.http_protocol_class = over_tls  # type: ignore[assignment]
         await super().startup(sockets)
         self.ready.set()
@@ -98,7 +100,7 @@ class HttpServer(uvicorn.Server):
             raise EngineFailed(f"the HTTP server did not start: {error}", where="server")
 
 
-def new_server(app: FastAPI, stop_timeout_s: float, tls: TlsFiles | None = None) -> HttpServer:
+def new_server(app: FastAPI, stop_timeout_s: float, tls: ServerTlsFiles | None = None) -> HttpServer:
     service: TaskService = app.state.service
     settings = service.settings
     config = uvicorn.Config(
@@ -108,7 +110,7 @@ def new_server(app: FastAPI, stop_timeout_s: float, tls: TlsFiles | None = None)
         lifespan="on",
         ws="none",
         timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]
-        http=partial(BoundedProtocol, ConnectionPlaces(settings)),  # type: ignore[arg-type]
+        http=partial(BoundedHttpProtocol, HttpConnectionPlaces(settings)),  # type: ignore[arg-type]
         server_header=False,
         ssl_certfile=tls.certificate if tls is not None else None,
         ssl_keyfile=tls.key if tls is not None else None,

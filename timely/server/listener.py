@@ -15,7 +15,7 @@ from timely.core.files import file_stamp
 log = logging.getLogger(__name__)
 
 
-def bind_socket(host: str, port: int, *, authenticated: bool, insecure: bool = False) -> socket.socket:
+def bind_server_socket(host: str, port: int, *, authenticated: bool, insecure: bool = False) -> socket.socket:
     """A socket that is bound and not listening yet; port 0 takes a free one.
 
     Raises:
@@ -56,7 +56,7 @@ def _listens_on_loopback(host: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class TlsFiles:
+class ServerTlsFiles:
     """Files for TLS, in PEM.
 
     Attributes:
@@ -68,7 +68,9 @@ class TlsFiles:
     client_ca: Path | None = None
 
 
-def tls_files(certificate: Path | None, key: Path | None, client_ca: Path | None) -> TlsFiles | None:
+def server_tls_files(
+    certificate: Path | None, key: Path | None, client_ca: Path | None
+) -> ServerTlsFiles | None:
     """The files for TLS, or None.
 
     Raises:
@@ -79,28 +81,28 @@ def tls_files(certificate: Path | None, key: Path | None, client_ca: Path | None
     if certificate is None or key is None:
         raise InvalidInput("TLS needs a certificate and a key", where="--ssl-certfile, --ssl-keyfile")
     for path in filter(None, (certificate, key, client_ca)):
-        _check_readable(path)
+        _check_tls_file_readable(path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(certificate, key, password=partial(_refuse_pass_phrase, key))
+        context.load_cert_chain(certificate, key, password=partial(_refuse_tls_pass_phrase, key))
     except OSError as error:
         raise InvalidInput(f"unusable: {error}", where=f"{certificate}, {key}") from error
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
     except OSError as error:
         raise InvalidInput(f"unusable: {error}", where=str(client_ca)) from error
-    if problem := _client_complaint(context, certificate):
+    if problem := _tls_client_complaint(context, certificate):
         # No error: the clock of a robot's computer may be wrong after its start.
         log.warning("%s: clients will refuse it: %s", certificate, problem)
     if key.stat().st_mode & stat.S_IROTH:
         log.warning("%s: every user of this machine can read it", key)
-    return TlsFiles(certificate, key, client_ca)
+    return ServerTlsFiles(certificate, key, client_ca)
 
 
-class RenewedCertificate:
+class RenewedServerCertificate:
     """Gives new connections the certificate as its files have it now. Files that cannot be used change nothing."""
 
-    def __init__(self, files: TlsFiles, context: ssl.SSLContext) -> None:
+    def __init__(self, files: ServerTlsFiles, context: ssl.SSLContext) -> None:
         self._files = files
         self._context = context
         self._stamps = self._read_stamps()
@@ -114,7 +116,7 @@ class RenewedCertificate:
         files = self._files
         try:
             # First into another context: a key without its certificate would spoil this one.
-            tls_files(files.certificate, files.key, files.client_ca)
+            server_tls_files(files.certificate, files.key, files.client_ca)
             self._context.load_cert_chain(files.certificate, files.key)
         except (OSError, InvalidInput) as error:
             log.error("the certificate stays as it was: %s", error)
@@ -122,29 +124,29 @@ class RenewedCertificate:
             log.warning("certificate read again from %s", files.certificate)
 
     def _read_stamps(self) -> list[tuple[int, int, int] | None]:
-        return [_stamp(path) for path in (self._files.certificate, self._files.key)]
+        return [_tls_file_stamp(path) for path in (self._files.certificate, self._files.key)]
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _tls_file_stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         return file_stamp(path)
     except OSError:
         return None
 
 
-def _check_readable(path: Path) -> None:
+def _check_tls_file_readable(path: Path) -> None:
     try:
         path.read_bytes()
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path)) from error
 
 
-def _refuse_pass_phrase(key: Path) -> bytes:
+def _refuse_tls_pass_phrase(key: Path) -> bytes:
     """OpenSSL would ask at the terminal, and a service has none."""
     raise InvalidInput("has a pass phrase; give a key without one", where=str(key))
 
 
-def _client_complaint(server_context: ssl.SSLContext, certificate: Path) -> str:
+def _tls_client_complaint(server_context: ssl.SSLContext, certificate: Path) -> str:
     """What a client says of a certificate that it trusts; empty if it takes it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

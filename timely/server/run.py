@@ -12,13 +12,13 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
-from timely.core.clock import AsyncClock, first_done
-from timely.disciplines.predictors.request_annotator import Predictors
+from timely.core.clock import AsyncClock, first_done_on_clock
+from timely.disciplines.predictors.request_annotator import PredictorFiles
 from timely.engines.base import Engine
 from timely.server.access.principals import PrincipalRegistry
-from timely.server.catalogue import Catalogue
+from timely.server.catalogue import ServerCatalogue
 from timely.server.garbage import short_server_pauses
-from timely.server.listener import TlsFiles, bind_socket, server_socket_url
+from timely.server.listener import ServerTlsFiles, bind_server_socket, server_socket_url
 from timely.server.open_files import settings_within_open_files
 from timely.server.settings import ServerSettings
 from timely.server.tasks.service import TaskService
@@ -34,8 +34,8 @@ async def serve_engine(
     engine: Engine,
     settings: ServerSettings | None = None,
     clock: AsyncClock | None = None,
-    catalogue: Catalogue | None = None,
-    predictors: Predictors | None = None,
+    catalogue: ServerCatalogue | None = None,
+    predictors: PredictorFiles | None = None,
     registry: PrincipalRegistry | None = None,
     hosts: Iterable[str] = (),
     *,
@@ -44,7 +44,7 @@ async def serve_engine(
     on_ready: Callable[[str], None] | None = None,
     stop_timeout_s: float = 5.0,
     insecure: bool = False,
-    tls: TlsFiles | None = None,
+    tls: ServerTlsFiles | None = None,
 ) -> int | None:
     """Serve until SIGINT or SIGTERM, or until cancelled; returns the signal's number (None without one).
 
@@ -66,7 +66,7 @@ async def serve_engine(
     """
     settings = settings_within_open_files(settings or ServerSettings())
     service = TaskService(engine, settings, clock, catalogue, predictors)
-    listener = bind_socket(host, port, authenticated=registry is not None, insecure=insecure)
+    listener = bind_server_socket(host, port, authenticated=registry is not None, insecure=insecure)
     stop_event = asyncio.Event()
     hurry_event = asyncio.Event()
     signals: list[int] = []
@@ -87,11 +87,11 @@ async def serve_engine(
 
         return new_server(create_task_app(service, registry, hosts), stop_timeout_s, tls)
 
-    end_signals = _handle_signals(on_signal)
+    end_signals = _handle_server_signals(on_signal)
     loading = asyncio.create_task(asyncio.to_thread(new_http_server))
     serving: asyncio.Task[None] | None = None
     try:
-        if not await _until(service.start(), stop_event):
+        if not await _run_server_until(service.start(), stop_event):
             return signals[0]
         server = await loading
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -104,7 +104,7 @@ async def serve_engine(
         if serving.done():
             serving.result()
         elif signals == [signal.SIGTERM]:
-            await _until(service.finish(), hurry_event)  # a further signal ends the wait
+            await _run_server_until(service.finish(), hurry_event)  # a further signal ends the wait
         return signals[0] if signals else None
     finally:
         loading.cancel()
@@ -117,14 +117,14 @@ async def serve_engine(
         end_signals()
 
 
-def _handle_signals(act: Callable[[int], None]) -> Callable[[], None]:
+def _handle_server_signals(act: Callable[[int], None]) -> Callable[[], None]:
     """Call ``act`` with the number of each signal until the result is called; nothing beside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         return lambda: None
     loop, at_hangup = asyncio.get_running_loop(), signal.getsignal(signal.SIGHUP)
     for number in HANDLED_SIGNALS:
         loop.add_signal_handler(number, act, number)
-    if not _has_terminal():
+    if not _has_server_terminal():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     elif at_hangup is not signal.SIG_IGN:
         loop.add_signal_handler(signal.SIGHUP, act, signal.SIGTERM)
@@ -137,7 +137,7 @@ def _handle_signals(act: Callable[[int], None]) -> Callable[[], None]:
     return end
 
 
-def _has_terminal() -> bool:
+def _has_server_terminal() -> bool:
     """Whether this process would be told that a terminal closes."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
@@ -146,9 +146,9 @@ def _has_terminal() -> bool:
     return True
 
 
-async def _until(work: Coroutine[Any, Any, None], event: asyncio.Event) -> bool:
+async def _run_server_until(work: Coroutine[Any, Any, None], event: asyncio.Event) -> bool:
     """Do the work, or give it up when the event is set first; True if it is done."""
-    async with first_done(work, event.wait()) as (task, _):
+    async with first_done_on_clock(work, event.wait()) as (task, _):
         if task.done():
             task.result()
         return task.done()

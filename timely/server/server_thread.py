@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from timely.core.errors import EngineFailed
 from timely.server.http_server import new_server
-from timely.server.listener import bind_socket, server_socket_url
+from timely.server.listener import bind_server_socket, server_socket_url
 from timely.server.tasks.service import TaskService
 
 STOP_TIMEOUT_S = 2.0
@@ -32,7 +32,7 @@ class ServerThread:
     def __init__(self, app: FastAPI, *, port: int = 0, start_timeout_s: float = 30.0) -> None:
         self.app = app
         self.service: TaskService = app.state.service
-        self._listener = bind_socket("127.0.0.1", port, authenticated=app.state.authenticated)
+        self._listener = bind_server_socket("127.0.0.1", port, authenticated=app.state.authenticated)
         self.url = server_socket_url(self._listener)
         self._server = new_server(app, STOP_TIMEOUT_S)
         self._start_timeout_s = start_timeout_s

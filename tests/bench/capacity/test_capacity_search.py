@@ -9,11 +9,20 @@ import pytest
 
 from timely.bench.capacity import search
 from timely.bench.capacity.report import best_rival_ratio, measure_capacity
-from timely.bench.capacity.search import COARSE, FINE, CapacityRun, LoadGrid, search_budget, search_loads
-from timely.bench.checkpoints import Checkpoints
+from timely.bench.capacity.search import (
+    COARSE,
+    FINE,
+    CapacityLoadGrid,
+    CapacityRun,
+    search_budget,
+    search_loads,
+)
+from timely.bench.checkpoints import BenchCheckpoints
 
 
-def run_search(grid: LoadGrid, share: Callable[[float], float | None]) -> tuple[dict[Any, float], int]:
+def run_search(
+    grid: CapacityLoadGrid, share: Callable[[float], float | None]
+) -> tuple[dict[Any, float], int]:
     """The loads found, and how many points that took."""
     searching = search_loads(grid)
     place, count = next(searching), 0
@@ -29,7 +38,7 @@ def run_search(grid: LoadGrid, share: Callable[[float], float | None]) -> tuple[
 
 @pytest.mark.parametrize("grid", [COARSE, FINE])
 @pytest.mark.parametrize("slope", [0.3, 0.02, 0.004])
-def test_the_crossing_of_a_falling_share(grid: LoadGrid, slope: float) -> None:
+def test_the_crossing_of_a_falling_share(grid: CapacityLoadGrid, slope: float) -> None:
     loads, count = run_search(grid, lambda load: max(0.0, 1.0 - slope * load))
     assert loads["urgent", 0.99] == pytest.approx(min(64.0, max(0.01 / slope, 0.0)), rel=1e-3, abs=1e-4) or (
         0.01 / slope < 1 / 16 and loads["urgent", 0.99] == 0.0
@@ -124,7 +133,7 @@ def pretended_point(
 
 def test_systems_are_tuned_and_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "measure_capacity_point", pretended_point)
-    checkpoints = Checkpoints()
+    checkpoints = BenchCheckpoints()
 
     def run(workload: str) -> CapacityRun:
         return CapacityRun(workload, ["timely", "vllm"], [1, 2], "any", checkpoints, quick=True)

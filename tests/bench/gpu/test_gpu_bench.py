@@ -23,16 +23,16 @@ from timely.bench.gpu.model_folder import (
     gpu_bench_model_configuration,
     write_gpu_bench_model,
 )
-from timely.bench.gpu.report import first_action_ratio, gpu_bench_prediction_error, write_gpu_page
+from timely.bench.gpu.report import gpu_bench_first_action_ratio, gpu_bench_prediction_error, write_gpu_page
 from timely.bench.gpu.stages import (
     STAGES,
     GpuBench,
-    GpuSettings,
-    Stage,
+    GpuBenchSettings,
+    GpuBenchStage,
     default_gpu_settings,
     gpu_bench_stage_order,
 )
-from timely.bench.live.runs import LiveRuns
+from timely.bench.live.runs import LiveBenchRuns
 from timely.bench.papers import plots
 from timely.bench.plain import MEASURES
 from timely.cli.bench.gpu import RUN_S
@@ -90,7 +90,7 @@ def test_the_counted_weights_are_those_that_the_model_has(tmp_path: Path) -> Non
 # ---------------------------------------------------------------- stages
 
 
-def settings(**changes: Any) -> GpuSettings:
+def settings(**changes: Any) -> GpuBenchSettings:
     return replace(default_gpu_settings(CPU, None, (4.0, 8.0)), seconds=6.0, **changes)
 
 
@@ -98,7 +98,7 @@ def test_stages_resume_and_respect_the_budget(tmp_path: Path, monkeypatch: pytes
     ran: list[str] = []
     stopped = {"second": 1}
 
-    def stage(name: str, expected_s: float = 0.0) -> Stage:
+    def stage(name: str, expected_s: float = 0.0) -> GpuBenchStage:
         def run(bench: GpuBench, left_s: float) -> dict[str, Any] | None:
             ran.append(name)
             if stopped.get(name):
@@ -106,7 +106,7 @@ def test_stages_resume_and_respect_the_budget(tmp_path: Path, monkeypatch: pytes
                 return None
             return {"name": name}
 
-        return Stage(run, expected_s, expected_s)
+        return GpuBenchStage(run, expected_s, expected_s)
 
     stages = {"model": stage("first"), "calibrate": stage("second"), "live": stage("third", 1e6)}
     monkeypatch.setattr("timely.bench.gpu.stages.STAGES", stages)
@@ -134,8 +134,8 @@ def test_a_stage_that_fails_keeps_only_those_that_need_it_from_running(
         return {}
 
     stages = {
-        "predict": Stage(fragile, 0.0, 0.0), "live": Stage(good, 0.0, 0.0, ("predict",)),
-        "overhead": Stage(good, 0.0, 0.0),
+        "predict": GpuBenchStage(fragile, 0.0, 0.0), "live": GpuBenchStage(good, 0.0, 0.0, ("predict",)),
+        "overhead": GpuBenchStage(good, 0.0, 0.0),
     }  # fmt: skip
     monkeypatch.setattr("timely.bench.gpu.stages.STAGES", stages)
     bench = GpuBench(tmp_path, settings(), quiet)
@@ -187,9 +187,9 @@ def test_ordinary_requests_stop_at_the_budget_and_go_on_in_the_next_call(
 
 
 def test_a_call_with_a_short_budget_measures_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timely.bench.live.engine.VllmLive", lambda folder, settings: Machine())
+    monkeypatch.setattr("timely.bench.live.engine.LiveBenchVllm", lambda folder, settings: Machine())
     monkeypatch.setattr("timely.bench.gpu.stages.STAGES", {"live": replace(STAGES["live"], needs=())})
-    monkeypatch.setattr("timely.bench.gpu.stages.in_fresh_process", lambda work, log: work())
+    monkeypatch.setattr("timely.bench.gpu.stages.gpu_bench_in_fresh_process", lambda work, log: work())
     bench = GpuBench(tmp_path, settings(), quiet)
     pending = [len(list(bench.runs().pending(1)))]
     while bench.run(1.0):
@@ -228,7 +228,7 @@ async def test_points_are_measured_beside_their_prediction_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plots, "can_plot_papers", lambda: False)
-    runs = LiveRuns(tmp_path / "live", point_settings((1.0, 2.0), 8.0, "model", ("--flag",), (600, 480)))
+    runs = LiveBenchRuns(tmp_path / "live", point_settings((1.0, 2.0), 8.0, "model", ("--flag",), (600, 480)))
     predicted = gpu_bench_predicted_points(runs, "unit")
     assert await runs.measure(Machine(), 1, say=quiet) == 0
     measured = gpu_bench_measured_points(runs)
@@ -238,10 +238,10 @@ async def test_points_are_measured_beside_their_prediction_and_written(
     assert point["served"] == 1.0
     # A warm engine has learned its step times, the other has not; both are the same machine.
     assert gpu_bench_prediction_error(measured, predicted) == pytest.approx(0.0, abs=0.1)
-    ratio = first_action_ratio(measured, 1.0)
+    ratio = gpu_bench_first_action_ratio(measured, 1.0)
     assert ratio is not None
     assert ratio > 1.5
-    assert first_action_ratio({}, 1.0) is None
+    assert gpu_bench_first_action_ratio({}, 1.0) is None
     page = tmp_path / "docs" / "results.md"
     results = {
         "predict": {"points": predicted, "wall_s": 1.0},

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from timely.bench.live import engine, prediction
-from timely.bench.live.prediction import Predictor, live_benchmark_step_noise
+from timely.bench.live.prediction import LiveBenchPredictor, live_benchmark_step_noise
 from timely.bench.live.report import (
     compare_live_bench_pairs,
     live_bench_prediction_errors,
-    live_report_text,
-    make_live_report,
+    live_bench_report_text,
+    make_live_bench_report,
 )
-from timely.bench.live.runs import SETTINGS_FILE, LiveRuns
-from timely.bench.live.settings import SYSTEMS, Settings
+from timely.bench.live.runs import SETTINGS_FILE, LiveBenchRuns
+from timely.bench.live.settings import SYSTEMS, LiveBenchSettings
 from timely.cli.main import run_timely_command as timely
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
@@ -30,7 +30,7 @@ from timely.engines.step_time.fit import save_step_time_profile
 from timely.engines.step_time.learned import LearnedSpeed
 from timely.engines.step_time.profile import StepTime, load_step_profile
 
-SETTINGS = Settings({"wid1": 10.0, "wid3": 10.0}, ("timely", "fcfs", "vllm"))
+SETTINGS = LiveBenchSettings({"wid1": 10.0, "wid3": 10.0}, ("timely", "fcfs", "vllm"))
 PROFILE = "cpu-smollm2"
 
 
@@ -70,9 +70,9 @@ def quiet(line: str) -> None:
 async def test_runs_are_kept_and_gone_on_with(tmp_path: Path) -> None:
     machine = Machine(stop_after=4)
     with pytest.raises(EngineFailed):
-        await LiveRuns(tmp_path, SETTINGS).measure(machine, 2, say=quiet)
+        await LiveBenchRuns(tmp_path, SETTINGS).measure(machine, 2, say=quiet)
     assert machine.closed == 1
-    runs, machine = LiveRuns(tmp_path, SETTINGS), Machine()
+    runs, machine = LiveBenchRuns(tmp_path, SETTINGS), Machine()
     assert await runs.measure(machine, 2, say=quiet) == 0
     assert len(machine.ran) == 2 * 2 * 3 - 4
     assert list(runs.pending(2)) == []
@@ -82,7 +82,7 @@ async def test_runs_are_kept_and_gone_on_with(tmp_path: Path) -> None:
 
 
 def test_each_repetition_begins_with_another_system(tmp_path: Path) -> None:
-    runs = list(LiveRuns(tmp_path, SETTINGS).pending(2))
+    runs = list(LiveBenchRuns(tmp_path, SETTINGS).pending(2))
     assert [system for workload, system, _ in runs if workload == "wid1"] == [
         "timely", "fcfs", "vllm", "fcfs", "vllm", "timely",
     ]  # fmt: skip
@@ -90,28 +90,28 @@ def test_each_repetition_begins_with_another_system(tmp_path: Path) -> None:
 
 async def test_no_run_begins_when_the_budget_is_spent(tmp_path: Path) -> None:
     machine = Machine()
-    assert await LiveRuns(tmp_path, SETTINGS).measure(machine, 1, budget_s=-1.0, say=quiet) == 6
+    assert await LiveBenchRuns(tmp_path, SETTINGS).measure(machine, 1, budget_s=-1.0, say=quiet) == 6
     assert machine.ran == []
 
 
 def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
-    LiveRuns(tmp_path, SETTINGS)
+    LiveBenchRuns(tmp_path, SETTINGS)
     with pytest.raises(InvalidInput, match="other settings"):
-        LiveRuns(tmp_path, replace(SETTINGS, seed=8))
+        LiveBenchRuns(tmp_path, replace(SETTINGS, seed=8))
     (tmp_path / "settings.json").write_text("{")
     with pytest.raises(InvalidInput, match="not valid JSON"):
-        LiveRuns(tmp_path, SETTINGS)
+        LiveBenchRuns(tmp_path, SETTINGS)
 
 
 @pytest.mark.process
 async def test_a_prediction_that_holds_and_one_that_does_not(tmp_path: Path) -> None:
-    good, slow = LiveRuns(tmp_path / "a", SETTINGS), LiveRuns(tmp_path / "b", SETTINGS)
+    good, slow = LiveBenchRuns(tmp_path / "a", SETTINGS), LiveBenchRuns(tmp_path / "b", SETTINGS)
     await good.measure(Machine(), 1, say=quiet)
     await slow.measure(Machine(factor=1.3), 1, say=quiet)
     sure = load_step_profile(PROFILE).model_copy(update={"fit_error": {}})
     file = tmp_path / "sure.yaml"
     save_step_time_profile(file, sure)
-    exact, off = make_live_report(good, str(file)), make_live_report(slow, str(file))
+    exact, off = make_live_bench_report(good, str(file)), make_live_bench_report(slow, str(file))
     assert all(row["holds"] and row["error"] == pytest.approx(0.0, abs=1e-6) for row in exact["close"])
     assert len(exact["close"]) == 2 * 3 * 2
     assert exact["pairs"]
@@ -119,7 +119,7 @@ async def test_a_prediction_that_holds_and_one_that_does_not(tmp_path: Path) -> 
     assert all(row["inside"] for row in exact["close"])
     assert all(row["error"] == pytest.approx(1 / 1.3 - 1.0, abs=1e-6) for row in off["close"])
     assert not any(row["holds"] for row in off["close"])
-    page = live_report_text(off)
+    page = live_bench_report_text(off)
     assert "| vllm | 1 |" in page
     assert "0 of 12; the worst -23%" in page
     assert "0 within the range of its simulations" in page
@@ -134,14 +134,14 @@ def test_a_fit_that_is_no_good_still_gives_a_prediction() -> None:
 
 @pytest.mark.process
 async def test_a_profile_that_admits_errors_gives_a_mean_and_a_range(tmp_path: Path) -> None:
-    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}))
+    runs = LiveBenchRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}))
     await runs.measure(Machine(), 1, say=quiet)
     assert min(live_benchmark_step_noise(load_step_profile(PROFILE))) > 0.02
-    row = make_live_report(runs, PROFILE)["workloads"]["wid1"]["timely"]
+    row = make_live_bench_report(runs, PROFILE)["workloads"]["wid1"]["timely"]
     least, greatest = row["range"]["response mean"]
     assert least < row["predicted"]["response mean"] < greatest
     assert least < row["measured"]["response mean"] < greatest
-    assert make_live_report(runs, PROFILE)["workloads"]["wid1"]["timely"] == row  # drawn by the seed
+    assert make_live_bench_report(runs, PROFILE)["workloads"]["wid1"]["timely"] == row  # drawn by the seed
 
 
 @pytest.mark.process
@@ -149,7 +149,7 @@ async def test_a_prediction_begins_with_what_the_engine_had_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the steps before the run, not from those in it; without any, from serving the tasks once."""
-    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("timely",)))
+    runs = LiveBenchRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("timely",)))
     await runs.measure(Machine(), 1, say=quiet)
     (tmp_path / "steps-1.jsonl").write_text(journal(3.0) + journal(1.0, 1000.0))
     sizes = {"kv_blocks": 1456, "block_tokens": 32, "max_batch": 64, "token_budget": 1024}
@@ -173,7 +173,7 @@ async def test_a_prediction_begins_with_what_the_engine_had_learned(
         speeds.clear()
         run["steps"] = since_s and {"file": "steps-1.jsonl", "since_s": since_s, "until_s": since_s + 900.0}
         kept.write_text(json.dumps(run))
-        make_live_report(runs, "runs")
+        make_live_bench_report(runs, "runs")
         return speeds
 
     nothing = LearnedSpeed().step_s(2, 0)
@@ -246,7 +246,7 @@ async def test_a_task_that_did_not_end_fails_the_run(tmp_path: Path) -> None:
             return run
 
     with pytest.raises(EngineFailed, match="1 of "):
-        await LiveRuns(tmp_path, SETTINGS).measure(Broken(), 1, say=quiet)
+        await LiveBenchRuns(tmp_path, SETTINGS).measure(Broken(), 1, say=quiet)
     assert os.listdir(tmp_path) == [SETTINGS_FILE]
 
 
@@ -255,7 +255,7 @@ def test_the_command_goes_on_until_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = Machine()
-    monkeypatch.setattr(engine, "VllmLive", lambda folder, settings: machine)
+    monkeypatch.setattr(engine, "LiveBenchVllm", lambda folder, settings: machine)
     arguments = ["bench", "live", "--workloads", "wid1:20", "--systems", "timely,vllm", "--repetitions", "1"]
     arguments += ["--out", str(tmp_path / "runs"), "--json", str(tmp_path / "live.json")]
     assert timely([*arguments, "--budget", "0"]) == 75
@@ -285,7 +285,7 @@ def journal(factor: float, begin_s: float = 0.0, every_s: float = 10.0) -> str:
 @pytest.mark.process
 async def test_each_run_is_predicted_with_its_own_steps(tmp_path: Path) -> None:
     """The machine was three times as slow in the second run; the steps of each run show it."""
-    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("fcfs",)))
+    runs = LiveBenchRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("fcfs",)))
     await runs.measure(Machine(), 2, say=quiet)
     (tmp_path / "steps-1.jsonl").write_text(journal(1.0) + journal(3.0, 1000.0))
     (tmp_path / "sizes.json").write_text(
@@ -298,19 +298,21 @@ async def test_each_run_is_predicted_with_its_own_steps(tmp_path: Path) -> None:
         run["steps"] = {"file": "steps-1.jsonl", "since_s": since_s, "until_s": since_s + 900.0}
         kept.write_text(json.dumps(run))
         return float(
-            make_live_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
+            make_live_bench_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
         )
 
     other = tmp_path / "wid1-fcfs-1.json"
     put_away = other.rename(tmp_path / "first.json")
-    as_calibrated = make_live_report(runs, PROFILE)["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
+    as_calibrated = make_live_bench_report(runs, PROFILE)["workloads"]["wid1"]["fcfs"]["predicted"][
+        "response mean"
+    ]
     assert predicted(0.0) == pytest.approx(as_calibrated, rel=0.05)
     slow = predicted(1000.0)
     assert slow > 2.0 * as_calibrated
     other.write_text(put_away.read_text())
-    both = make_live_report(runs, "runs")["workloads"]["wid1"]["fcfs"]
+    both = make_live_bench_report(runs, "runs")["workloads"]["wid1"]["fcfs"]
     kept.unlink()
-    alone = make_live_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
+    alone = make_live_bench_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
     assert both["predicted"]["response mean"] == pytest.approx((alone + slow) / 2.0)
     assert set(both["by_repetition"]["response mean"]) == {0, 1}
 
@@ -318,7 +320,7 @@ async def test_each_run_is_predicted_with_its_own_steps(tmp_path: Path) -> None:
 @pytest.mark.process
 async def test_a_run_is_predicted_with_the_drift_in_it(tmp_path: Path) -> None:
     """The machine was twice as slow after the tasks as while they ran, so the mean of both is wrong."""
-    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("fcfs",)))
+    runs = LiveBenchRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("fcfs",)))
     await runs.measure(Machine(), 1, say=quiet)
     first, origin_s = runs.settings.tasks("wid1")[0], 1000.0
     arrival = {"event": "arrive", "t_s": origin_s + first.arrival_s, "job": f"{first.job}-1.234-ab12"}
@@ -335,17 +337,20 @@ async def test_a_run_is_predicted_with_the_drift_in_it(tmp_path: Path) -> None:
     def predicted(report: dict[str, Any]) -> float:
         return float(report["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"])
 
-    as_calibrated = make_live_report(runs, PROFILE)
-    without, with_drift = make_live_report(runs, "runs"), make_live_report(runs, "runs-with-drift")
+    as_calibrated = make_live_bench_report(runs, PROFILE)
+    without, with_drift = (
+        make_live_bench_report(runs, "runs"),
+        make_live_bench_report(runs, "runs-with-drift"),
+    )
     assert predicted(without) > 1.3 * predicted(as_calibrated)
     assert predicted(with_drift) == pytest.approx(predicted(as_calibrated), rel=0.05)
     assert with_drift["profile"] == "runs-with-drift"
     least, greatest = with_drift["drift"]
     assert greatest / least == pytest.approx(2.0, rel=0.05)
-    assert f"{least:.2f} to {greatest:.2f} times as long" in live_report_text(with_drift)
+    assert f"{least:.2f} to {greatest:.2f} times as long" in live_bench_report_text(with_drift)
     assert without["drift"] is None
-    assert "drifted" not in live_report_text(without)
-    predictor = Predictor(runs, "runs-with-drift")
+    assert "drifted" not in live_bench_report_text(without)
+    predictor = LiveBenchPredictor(runs, "runs-with-drift")
     predictor.predict("fcfs", "wid1", 0, run)
     (drift,) = predictor.drifts
     assert drift(-500.0) == drift(500.0) == 1.0
@@ -374,18 +379,18 @@ def test_robots_are_served_beside_plain_requests(tmp_path: Path) -> None:
 
 async def test_the_offered_load_is_the_work_that_comes_in_a_second(tmp_path: Path) -> None:
     workloads = {"wid1@0.2": 30.0, "wid1@0.8": 30.0}
-    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads=workloads, systems=("fcfs",)))
+    runs = LiveBenchRuns(tmp_path, replace(SETTINGS, workloads=workloads, systems=("fcfs",)))
     await runs.measure(Machine(), 1, say=quiet)
-    report = make_live_report(runs, PROFILE)
+    report = make_live_bench_report(runs, PROFILE)
     low, high = report["offered_load"].values()
     ratio = len(runs.settings.tasks("wid1@0.8")) / len(runs.settings.tasks("wid1@0.2"))
     assert high / low == pytest.approx(ratio, rel=0.35)
-    assert f"offered load {low:.2f}" in live_report_text(report)
+    assert f"offered load {low:.2f}" in live_bench_report_text(report)
 
 
 def test_each_repetition_has_tasks_of_its_own(tmp_path: Path) -> None:
     """The same for all systems; what hangs on a millisecond in one trace does not in the next."""
-    runs = LiveRuns(tmp_path, SETTINGS)
+    runs = LiveBenchRuns(tmp_path, SETTINGS)
     first, again, second = (
         runs.settings.tasks("wid1"),
         runs.settings.tasks("wid1", 0),
@@ -398,12 +403,12 @@ def test_each_repetition_has_tasks_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.process
 async def test_systems_are_compared_on_the_same_tasks(tmp_path: Path) -> None:
     """A repetition that one system lacks is left out of all; without a common one each has what there is."""
-    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("fcfs", "vllm")))
+    runs = LiveBenchRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("fcfs", "vllm")))
     await runs.measure(Machine(), 2, say=quiet)
     (tmp_path / "wid1-fcfs-2.json").unlink()
 
     def repetitions() -> dict[str, set[int]]:
-        rows = make_live_report(runs, PROFILE)["workloads"]["wid1"]
+        rows = make_live_bench_report(runs, PROFILE)["workloads"]["wid1"]
         return {system: set(row["by_repetition"]["response mean"]) for system, row in rows.items()}
 
     assert repetitions() == {"fcfs": {0}, "vllm": {0}}
@@ -413,7 +418,7 @@ async def test_systems_are_compared_on_the_same_tasks(tmp_path: Path) -> None:
 
 async def test_each_task_is_predicted_with_its_own_admission_delay(tmp_path: Path) -> None:
     """The journal has the delay of each request under vLLM's name for it."""
-    runs = LiveRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("fcfs",)))
+    runs = LiveBenchRuns(tmp_path, replace(SETTINGS, workloads={"wid1": 10.0}, systems=("fcfs",)))
     await runs.measure(Machine(), 1, say=quiet)
     first = runs.settings.tasks("wid1")[0]
     events = [
@@ -432,7 +437,7 @@ async def test_each_task_is_predicted_with_its_own_admission_delay(tmp_path: Pat
         run["steps"] = {"file": "steps-1.jsonl", "since_s": since_s, "until_s": 700.0}
         kept.write_text(json.dumps(run))
         return float(
-            make_live_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
+            make_live_bench_report(runs, "runs")["workloads"]["wid1"]["fcfs"]["predicted"]["response mean"]
         )
 
     # By these steps, ten seconds apart, the usual delay before a task's first step is 5 s; that of the first is 0.4 s.
@@ -440,8 +445,8 @@ async def test_each_task_is_predicted_with_its_own_admission_delay(tmp_path: Pat
 
 
 def test_the_admission_delay_is_that_of_an_idle_engine(tmp_path: Path) -> None:
-    runs = LiveRuns(tmp_path, SETTINGS)
-    assert Predictor(runs, PROFILE).admission_s == 0.0
+    runs = LiveBenchRuns(tmp_path, SETTINGS)
+    assert LiveBenchPredictor(runs, PROFILE).admission_s == 0.0
 
     def step(begin_s: float, end_s: float) -> str:
         counts = dict.fromkeys(
@@ -457,25 +462,25 @@ def test_the_admission_delay_is_that_of_an_idle_engine(tmp_path: Path) -> None:
         arrive(1.0) + step(1.004, 1.5) + arrive(1.2) + step(1.5, 2.0)
         + arrive(3.0) + arrive(3.0) + step(3.006, 3.1) + arrive(9.0)
     )  # fmt: skip
-    assert Predictor(runs, PROFILE).admission_s == pytest.approx(0.005)
+    assert LiveBenchPredictor(runs, PROFILE).admission_s == pytest.approx(0.005)
 
 
 @pytest.mark.process
 async def test_a_profile_of_the_runs_own_steps(tmp_path: Path) -> None:
-    runs = LiveRuns(tmp_path, SETTINGS)
+    runs = LiveBenchRuns(tmp_path, SETTINGS)
     with pytest.raises(InvalidInput, match="no steps"):
-        make_live_report(runs, "runs")
+        make_live_bench_report(runs, "runs")
     (tmp_path / "steps-1.jsonl").write_text(journal(2.0))
     sizes = {"kv_blocks": 1000, "block_tokens": 32, "max_batch": 64, "token_budget": 512}
     (tmp_path / "sizes.json").write_text(json.dumps(sizes))
-    profile = Predictor(runs, "runs").profile
+    profile = LiveBenchPredictor(runs, "runs").profile
     step_s = StepTime(load_step_profile(PROFILE).step_s)
     assert profile.kv.blocks == 1000
     assert StepTime(profile.step_s)(3, 1, 100, 1e4, 900) == pytest.approx(
         2.0 * step_s(3, 1, 100, 1e4, 900), rel=0.02
     )
     await runs.measure(Machine(), 1, say=quiet)
-    assert make_live_report(runs, "runs")["profile"] == "runs"
+    assert make_live_bench_report(runs, "runs")["profile"] == "runs"
 
 
 @pytest.mark.parametrize(
@@ -499,7 +504,7 @@ def test_bad_input(more: list[str], part: str, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_systems_are_the_papers() -> None:
-    options = {system: Settings({"wid1": 1.0}).options(system) for system in SYSTEMS}
+    options = {system: LiveBenchSettings({"wid1": 1.0}).options(system) for system in SYSTEMS}
     served = {system: (of_system.discipline, of_system.mode) for system, of_system in options.items()}
     assert (served.pop("vllm"), served.pop("vllm-stream")) == (("fcfs", "whole"), ("fcfs", "stream"))
     assert served == {system: (system, "segmented") for system in served}

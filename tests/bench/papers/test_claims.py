@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from timely.bench.papers import claims
-from timely.bench.papers.claims import Rule, paper_claim
+from timely.bench.papers.claims import PaperRule, paper_claim
 from timely.bench.papers.seed_statistics import (
     paper_half_width,
     paper_percent_lower,
@@ -25,67 +25,75 @@ pytestmark = pytest.mark.paper
 @pytest.mark.parametrize(
     ("rule", "interval", "verdict"),
     [
-        (Rule.near(2.0, neutral=1.0), (2.1, 1.9, 2.2), "met"),
+        (PaperRule.near(2.0, neutral=1.0), (2.1, 1.9, 2.2), "met"),
         (
-            Rule.near(2.0, neutral=1.0),
+            PaperRule.near(2.0, neutral=1.0),
             (2.1, 1.9, 2.4),
             "direction only",
         ),  # the interval leaves the 15%
-        (Rule.near(2.0, neutral=1.0), (1.3, 1.1, 1.5), "direction only"),
+        (PaperRule.near(2.0, neutral=1.0), (1.3, 1.1, 1.5), "direction only"),
         (
-            Rule.near(2.0, neutral=1.0),
+            PaperRule.near(2.0, neutral=1.0),
             (1.2, 1.1, 1.3),
             "not met",
         ),  # less than a quarter of the effect
-        (Rule.near(64.0, neutral=1.0), (1.3, 1.2, 1.4), "not met"),
-        (Rule.near(2.0, neutral=1.0), (1.2, 0.9, 1.5), "not met"),  # no effect is within the interval
-        (Rule.near(2.0), (1.2, 1.1, 1.3), "not met"),  # no direction to have
-        (Rule.near(0.5, neutral=1.0), (0.8, 0.7, 0.9), "direction only"),
+        (PaperRule.near(64.0, neutral=1.0), (1.3, 1.2, 1.4), "not met"),
+        (
+            PaperRule.near(2.0, neutral=1.0),
+            (1.2, 0.9, 1.5),
+            "not met",
+        ),  # no effect is within the interval
+        (PaperRule.near(2.0), (1.2, 1.1, 1.3), "not met"),  # no direction to have
+        (PaperRule.near(0.5, neutral=1.0), (0.8, 0.7, 0.9), "direction only"),
         # The paper's number is so near to no effect that the 15% reach to its other side.
-        (Rule.near(1.04, neutral=1.0), (0.95, 0.9, 0.98), "not met"),  # the other direction
-        (Rule.near(1.04, neutral=1.0), (1.0, 1.0, 1.0), "not met"),  # no effect
-        (Rule.near(1.04, neutral=1.0), (1.03, 0.99, 1.07), "not met"),  # perhaps none
-        (Rule.near(1.04, neutral=1.0), (1.005, 1.002, 1.008), "not met"),  # an eighth of the effect
-        (Rule.near(1.04, neutral=1.0), (1.03, 1.02, 1.04), "met"),
-        (Rule.near(0.94, neutral=1.0), (1.02, 1.01, 1.03), "not met"),
-        (Rule.near(0.94, neutral=1.0), (0.95, 0.93, 0.97), "met"),
-        (Rule.at_least(28.7, neutral=0.0), (30.0, 28.8, 31.0), "met"),
-        (Rule.at_least(28.7, neutral=0.0), (30.0, 28.0, 32.0), "direction only"),
-        (Rule.at_least(28.7, neutral=0.0), (-1.0, -2.0, -0.5), "not met"),
-        (Rule.at_most(1.0), (0.9, 0.8, 1.01), "not met"),
-        (Rule.at_most(1.0, neutral=2.0), (1.5, 1.4, 1.6), "direction only"),
-        (Rule.at_most(1.0), (1.0, 1.0, 1.0), "met"),
+        (PaperRule.near(1.04, neutral=1.0), (0.95, 0.9, 0.98), "not met"),  # the other direction
+        (PaperRule.near(1.04, neutral=1.0), (1.0, 1.0, 1.0), "not met"),  # no effect
+        (PaperRule.near(1.04, neutral=1.0), (1.03, 0.99, 1.07), "not met"),  # perhaps none
+        (PaperRule.near(1.04, neutral=1.0), (1.005, 1.002, 1.008), "not met"),  # an eighth of the effect
+        (PaperRule.near(1.04, neutral=1.0), (1.03, 1.02, 1.04), "met"),
+        (PaperRule.near(0.94, neutral=1.0), (1.02, 1.01, 1.03), "not met"),
+        (PaperRule.near(0.94, neutral=1.0), (0.95, 0.93, 0.97), "met"),
+        (PaperRule.at_least(28.7, neutral=0.0), (30.0, 28.8, 31.0), "met"),
+        (PaperRule.at_least(28.7, neutral=0.0), (30.0, 28.0, 32.0), "direction only"),
+        (PaperRule.at_least(28.7, neutral=0.0), (-1.0, -2.0, -0.5), "not met"),
+        (PaperRule.at_most(1.0), (0.9, 0.8, 1.01), "not met"),
+        (PaperRule.at_most(1.0, neutral=2.0), (1.5, 1.4, 1.6), "direction only"),
+        (PaperRule.at_most(1.0), (1.0, 1.0, 1.0), "met"),
         # Two systems that do the same: neither is ahead.
-        (Rule.below(1.0), (1.0, 1.0, 1.0), "not met"),
-        (Rule.below(1.0), (0.9, 0.8, 0.99), "met"),
-        (Rule.above(0.0), (0.0, 0.0, 0.0), "not met"),
-        (Rule.above(0.0), (0.2, 0.1, 0.3), "met"),
-        (Rule.above(0.0), (0.1, -0.1, 0.3), "not met"),
-        (Rule.at_least(1.0), (math.nan, math.nan, math.nan), "not exercised"),
-        (Rule.at_least(1.0), (2.0, math.nan, math.nan), "not exercised"),  # one seed has no interval
+        (PaperRule.below(1.0), (1.0, 1.0, 1.0), "not met"),
+        (PaperRule.below(1.0), (0.9, 0.8, 0.99), "met"),
+        (PaperRule.above(0.0), (0.0, 0.0, 0.0), "not met"),
+        (PaperRule.above(0.0), (0.2, 0.1, 0.3), "met"),
+        (PaperRule.above(0.0), (0.1, -0.1, 0.3), "not met"),
+        (PaperRule.at_least(1.0), (math.nan, math.nan, math.nan), "not exercised"),
+        (
+            PaperRule.at_least(1.0),
+            (2.0, math.nan, math.nan),
+            "not exercised",
+        ),  # one seed has no interval
         (claims.BY_CONSTRUCTION, (1.0, 1.0, 1.0), "by construction"),
         (claims.NOT_EXERCISED, (1.0, 1.0, 1.0), "not exercised"),
     ],
 )
 def test_the_verdict_follows_from_the_whole_interval(
-    rule: Rule, interval: tuple[float, float, float], verdict: str
+    rule: PaperRule, interval: tuple[float, float, float], verdict: str
 ) -> None:
     assert rule.judge(interval) == verdict
 
 
-@pytest.mark.parametrize("rule", [Rule.near, Rule.at_least, Rule.at_most])
-def test_a_paper_s_number_that_is_no_effect_has_no_direction(rule: Callable[..., Rule]) -> None:
+@pytest.mark.parametrize("rule", [PaperRule.near, PaperRule.at_least, PaperRule.at_most])
+def test_a_paper_s_number_that_is_no_effect_has_no_direction(rule: Callable[..., PaperRule]) -> None:
     with pytest.raises(ValueError, match="no direction"):
         rule(1.0, neutral=1.0)
 
 
 def test_one_seed_gives_no_verdict() -> None:
-    row = paper_claim("a", "b", 1.0, [1.0], "s", Rule.near(1.0))
+    row = paper_claim("a", "b", 1.0, [1.0], "s", PaperRule.near(1.0))
     assert (row["ours"], row["interval"], row["verdict"]) == (1.0, None, "not exercised")
 
 
 def test_a_claim_has_the_agreed_form() -> None:
-    row = paper_claim("a", "b", math.nan, [1.0, 2.0, 3.0, 4.0], "s", Rule.near(2.5), "note", "ours")
+    row = paper_claim("a", "b", math.nan, [1.0, 2.0, 3.0, 4.0], "s", PaperRule.near(2.5), "note", "ours")
     assert json.loads(json.dumps(row, allow_nan=False)) == row
     assert set(row) == {"id", "what", "paper", "ours", "interval", "unit", "verdict", "note", "subject"}
     assert (row["paper"], row["ours"], row["subject"]) == (None, 2.5, "ours")
@@ -94,8 +102,8 @@ def test_a_claim_has_the_agreed_form() -> None:
 
 
 def test_a_single_number_has_no_interval_and_nothing_measured_no_number() -> None:
-    assert paper_claim("a", "b", 1.0, 1.0, "s", Rule.near(1.0))["interval"] is None
-    empty = paper_claim("a", "b", 1.0, None, "s", Rule.near(1.0))
+    assert paper_claim("a", "b", 1.0, 1.0, "s", PaperRule.near(1.0))["interval"] is None
+    empty = paper_claim("a", "b", 1.0, None, "s", PaperRule.near(1.0))
     assert (empty["ours"], empty["verdict"]) == (None, "not exercised")
     assert paper_claim("a", "b", None, 1.0, "s", claims.CONTEXT)["verdict"] is None
 
@@ -131,5 +139,5 @@ def test_a_factor_over_a_loss_is_no_number() -> None:
 
 def test_a_number_measured_once_gets_a_verdict() -> None:
     """Nothing varies from seed to seed in a training time or a count, so there is no interval to wait for."""
-    assert paper_claim("a", "b", 8.0, 1.0, "ms", Rule.at_most(8.0))["verdict"] == "met"
-    assert paper_claim("a", "b", 8.0, 9.0, "ms", Rule.at_most(8.0))["verdict"] == "not met"
+    assert paper_claim("a", "b", 8.0, 1.0, "ms", PaperRule.at_most(8.0))["verdict"] == "met"
+    assert paper_claim("a", "b", 8.0, 9.0, "ms", PaperRule.at_most(8.0))["verdict"] == "not met"

@@ -10,8 +10,8 @@ from optional_packages import require_package
 
 from timely.bench.papers import real_inputs
 from timely.bench.papers.justitia import end_to_end, evaluation, micro, theorem, workloads
-from timely.bench.papers.justitia.setting import MACHINE, Exact, Noisy
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.justitia.setting import MACHINE, ExactPaperCosts, NoisyPaperCosts
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec
 from timely.disciplines.basic import Fcfs
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.paper
 
 def test_the_blurred_oracle_errs_as_much_as_asked() -> None:
     trace = workloads.paper_workload(1, applications=40, window_s=10.0)
-    exact = Exact(trace)
-    blurred = Noisy(exact, 4.52, np.random.default_rng(0))
+    exact = ExactPaperCosts(trace)
+    blurred = NoisyPaperCosts(exact, 4.52, np.random.default_rng(0))
     spec = JobSpec("x", 0.0, RequestHints(app=trace[0].hints.app))
     truth = exact.predict("", spec)
     errors = [abs(blurred.predict("", spec) / truth - 1.0) for _ in range(20_000)]
@@ -46,7 +46,7 @@ def test_fair_ratios_compare_the_same_application() -> None:
 def test_two_applications_in_turn_hold_the_cache_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fig. 3 without a cost model: what is watched is what the table says, and it never is more than there is."""
     monkeypatch.setattr(micro, "make_paper_discipline", lambda name: Fcfs())
-    blocks = micro._blocks("fcfs", 1)
+    blocks = micro._paper_app_blocks("fcfs", 1)
     assert set(blocks) == {"steps", "DM/0", "DM/1"}
     assert len(blocks["steps"]) == micro.SAMPLES
     assert blocks["steps"] == sorted(blocks["steps"])
@@ -94,7 +94,7 @@ def test_the_evaluation_runs_and_beats_parrot(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(theorem, "APPLICATIONS", 40)
     monkeypatch.setattr(micro, "MICE", (40, 80, 120))
     monkeypatch.setattr(micro, "OVERHEAD_S", 30.0)
-    rows = {row["id"]: row for row in evaluation.run_paper_evaluation(Evaluation([1], tmp_path))}
+    rows = {row["id"]: row for row in evaluation.run_paper_evaluation(PaperEvaluation([1], tmp_path))}
     assert rows["fig8.average.parrot"]["ours"] > 0.0
     assert "Poisson" in rows["fig8.average.vtc"]["note"], "no trace at hand"
     assert rows["fig9"]["verdict"] == "not exercised"

@@ -9,7 +9,7 @@ import pytest
 
 from timely.bench.papers.laps_sd import evaluation, figures, real_texts
 from timely.bench.papers.laps_sd import setting as laps
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.core.errors import EngineFailed
 from timely.disciplines.basic import Fcfs
 from timely.disciplines.laps_sd.baselines import Las
@@ -74,7 +74,7 @@ def test_the_clairvoyant_is_ahead_and_switching_hurts_las() -> None:
 
 
 def test_what_was_not_served_is_no_latency() -> None:
-    (task,) = laps.paper_workload(laps.Dataset(100_000, 250, 0.1, 0.5), 1, 0)
+    (task,) = laps.paper_workload(laps.LapsPaperDataset(100_000, 250, 0.1, 0.5), 1, 0)
     too_long = PlannedTask(job=0, arrival_s=0.0, plan=task.plan, prompt_tokens=1_000_000, acceptance=0.5)
     with pytest.raises(EngineFailed, match="not served"):
         laps.laps_paper_latency_s([too_long], Fcfs(), 0)
@@ -82,7 +82,7 @@ def test_what_was_not_served_is_no_latency() -> None:
 
 def test_estimates_are_noted_when_they_are_there() -> None:
     tasks = laps.paper_workload(laps.DATASETS["CP"], 10, 2)
-    watched = laps.RecordingLapsSd(rounds=12, spread=0.05)
+    watched = laps.PaperRecordingLapsSd(rounds=12, spread=0.05)
     laps.laps_paper_latency_s(tasks, watched, 2)
     assert len(watched.errors) == len(watched.estimates) >= 8
     assert all(at >= 12 for _, at in watched.estimates.values())
@@ -112,7 +112,7 @@ def test_the_evaluation_runs_and_is_ahead_of_las(tmp_path: Path, monkeypatch: py
     pytest.importorskip("matplotlib", reason="needs the extra 'report'")
     monkeypatch.setattr(figures, "COUNTS", (6, 12))
     monkeypatch.setattr(figures, "QUEUES", (2, 4))
-    rows = {row["id"]: row for row in evaluation.run_paper_evaluation(Evaluation([1, 2], tmp_path))}
+    rows = {row["id"]: row for row in evaluation.run_paper_evaluation(PaperEvaluation([1, 2], tmp_path))}
     assert rows["fig5.las"]["ours"] > 10.0
     assert rows["fig2.switch"]["verdict"] == "by construction"
     assert rows["real.lp-sjf"]["verdict"] == "not exercised", "no dataset at hand"

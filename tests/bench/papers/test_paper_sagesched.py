@@ -9,9 +9,9 @@ import pytest
 from optional_packages import require_package
 
 from timely.bench.papers.real_inputs import DIALOGUES, MOONCAKE
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.sagesched import ablation, evaluation, overhead, real_texts, resources, setting
-from timely.bench.papers.sagesched.workloads import World
+from timely.bench.papers.sagesched.workloads import PaperPromptWorld
 from timely.disciplines.sagesched.discipline import sagesched_discipline_history
 from timely.engines.step_time.profile import load_step_profile
 
@@ -46,9 +46,9 @@ def test_what_a_predictor_is_told_it_tells(monkeypatch: pytest.MonkeyPatch) -> N
     made = setting.paper_setting(5, 8.0)
     for drawn in made.requests:
         spec = setting.paper_job_spec(drawn)
-        exact = setting.Oracle.of_length(made).predict(spec)
+        exact = setting.PaperLengthOracle.of_length(made).predict(spec)
         assert (exact.mean, exact.lengths.size) == (drawn.output_tokens, 1)
-    family = setting.Oracle.of_family(made).predict(setting.paper_job_spec(made.requests[0]))
+    family = setting.PaperLengthOracle.of_family(made).predict(setting.paper_job_spec(made.requests[0]))
     truth = made.requests[0].family.lengths(5_000, np.random.default_rng(0))
     assert family.mean == pytest.approx(truth.mean(), rel=0.25)
 
@@ -64,7 +64,7 @@ def test_real_texts_name_the_arrivals_that_they_had(tmp_path: Path, monkeypatch:
     (tmp_path / DIALOGUES).write_text("\n".join(["dialogue,section_text", *rows, ""]))
 
     def note() -> str:
-        (claim,) = real_texts.paper_real_texts(Evaluation([0, 1], tmp_path, data=tmp_path))
+        (claim,) = real_texts.paper_real_texts(PaperEvaluation([0, 1], tmp_path, data=tmp_path))
         return str(claim["note"])
 
     assert note().endswith("arrivals of a Poisson process")
@@ -75,7 +75,7 @@ def test_real_texts_name_the_arrivals_that_they_had(tmp_path: Path, monkeypatch:
 
 def test_the_literal_history_finds_a_prompts_family_and_nothing_else() -> None:
     """Sentence embeddings at the paper's 0.8: what counts as similar belongs to the same family."""
-    world = World(3)
+    world = PaperPromptWorld(3)
     drawn = world.draw(400, np.random.default_rng(3))
     history = sagesched_discipline_history()
     vectors = history.embedder.embed([request.text for request in drawn])
@@ -92,7 +92,7 @@ def test_a_stream_is_predicted_and_decided_end_to_end(monkeypatch: pytest.Monkey
     monkeypatch.setattr(overhead, "PREDICTIONS", 20)
     monkeypatch.setattr(setting, "REQUESTS", 40)
     monkeypatch.setattr(setting, "PAST", 30)
-    stream_ms, together = overhead._stream_ms(1, 3)
+    stream_ms, together = overhead._paper_stream_ms(1, 3)
     assert stream_ms > 0.0
     assert together >= 1.0
 
@@ -120,7 +120,7 @@ def test_the_evaluation_runs_and_beats_first_come_first_served(
     monkeypatch.setattr(setting, "PAST", 400)
     monkeypatch.setattr(overhead, "NODES", (1, 2))
     monkeypatch.setattr(ablation, "PAST_REQUESTS", 2_000)
-    claims = evaluation.run_paper_evaluation(Evaluation([1], tmp_path))
+    claims = evaluation.run_paper_evaluation(PaperEvaluation([1], tmp_path))
     rows = {row["id"]: row for row in claims}
     assert len(rows) == len(claims)
     assert rows["fig5a"]["ours"] > 1.0

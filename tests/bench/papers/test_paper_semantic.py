@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from timely.bench.checkpoints import Checkpoints
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.checkpoints import BenchCheckpoints
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.semantic import evaluation, figures, tables
 from timely.bench.papers.semantic import spikes as semantic
 from timely.disciplines.basic import Fcfs
@@ -124,8 +124,8 @@ def test_the_evaluation_runs_and_measures_nothing_twice(
     monkeypatch.setattr(figures, "SPIKE_REQUESTS", 20)
     monkeypatch.setattr(figures, "RATES", (0.1, 0.9))
     monkeypatch.setattr(semantic, "WORKLOADS_A_SEED", 1)
-    checkpoints = Checkpoints()
-    rows = evaluation.run_paper_evaluation(Evaluation([1, 2], tmp_path, checkpoints=checkpoints))
+    checkpoints = BenchCheckpoints()
+    rows = evaluation.run_paper_evaluation(PaperEvaluation([1, 2], tmp_path, checkpoints=checkpoints))
     by_name = {row["id"]: row for row in rows}
     assert len(by_name) == len(rows)
     for name in figures.BASELINES:
@@ -133,5 +133,5 @@ def test_the_evaluation_runs_and_measures_nothing_twice(
     assert by_name["fig3"]["verdict"] == "not exercised"
     assert len(tables.PAPER_1["full"]) == len(tables.PAPER_2["full"]) == len(tables.NAMES)
     kept = len(checkpoints)
-    assert evaluation.run_paper_evaluation(Evaluation([1, 2], tmp_path, checkpoints=checkpoints)) == rows
+    assert evaluation.run_paper_evaluation(PaperEvaluation([1, 2], tmp_path, checkpoints=checkpoints)) == rows
     assert len(checkpoints) == kept

@@ -10,12 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from timely.bench.bounds import MAX_TASKS, IdleEngineResponses, bench_clairvoyant_bound, benchmark_min_token_s
-from timely.bench.checkpoints import Checkpoints, OutOfTime
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.bounds import (
+    MAX_TASKS,
+    BoundIdleEngineResponses,
+    bench_clairvoyant_bound,
+    benchmark_min_token_s,
+)
+from timely.bench.checkpoints import BenchCheckpoints, BenchOutOfTime
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.timelyllm import drones, other_robots, runs
 from timely.bench.papers.timelyllm import evaluation as paper
-from timely.bench.papers.timelyllm.report import Report, paper_difference
+from timely.bench.papers.timelyllm.report import PaperReport, paper_difference
 from timely.cli.bench.paper import cli_claim_row
 from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
@@ -49,7 +54,7 @@ def reached(tasks: Sequence[PlannedTask], discipline: str) -> float:
 
 
 def test_alone_is_a_bound_for_every_task() -> None:
-    tasks, alone = burst(6), IdleEngineResponses(PROFILE)
+    tasks, alone = burst(6), BoundIdleEngineResponses(PROFILE)
     options = ReplayOptions(discipline="timely", journal=False, warm_prefixes=True)
     for record in Simulator(options, PROFILE).run(tasks).records:
         assert record.response_time_s >= alone.response_s(record.task) - 1e-9
@@ -83,7 +88,7 @@ def test_a_claim_s_interval_stands_beside_its_mean() -> None:
 def test_clairvoyant_is_exact_for_a_case_by_hand() -> None:
     # Two tasks so long that the second is late whatever comes first: the urgent one goes first.
     tasks = burst(2, 2000)
-    alone, token_s = IdleEngineResponses(PROFILE), benchmark_min_token_s(PROFILE)
+    alone, token_s = BoundIdleEngineResponses(PROFILE), benchmark_min_token_s(PROFILE)
     tokens = [2000 + task.plan[0].tokens - 1 for task in tasks]
     first = tasks[0].hints.utility.value(alone.response_s(tasks[0]))
     later = max(sum(tokens) * token_s + 0.008, alone.response_s(tasks[1]))
@@ -113,7 +118,7 @@ def test_crossing() -> None:
 
 
 def test_an_outcome_comes_back_from_its_piece() -> None:
-    outcome = runs.Outcome.of(*runs.paper_run_records(runs.VLLM, "wid3", 1))
+    outcome = runs.PaperOutcome.of(*runs.paper_run_records(runs.VLLM, "wid3", 1))
     entry = json.dumps(runs.OUTCOMES.dump_python(outcome, mode="json"), allow_nan=False)
     again = runs.OUTCOMES.validate_python(json.loads(entry))
     assert again.utility == pytest.approx(outcome.utility, abs=1e-8)
@@ -125,15 +130,15 @@ def test_an_outcome_comes_back_from_its_piece() -> None:
 def test_runs_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "pieces.jsonl"
 
-    def outcomes(seeds: list[int], budget_s: float | None = None) -> list[runs.Outcome]:
-        evaluation = Evaluation(seeds, tmp_path, checkpoints=Checkpoints(path, budget_s))
-        return Report(evaluation).outcomes(runs.TIMELY, "wid3")
+    def outcomes(seeds: list[int], budget_s: float | None = None) -> list[runs.PaperOutcome]:
+        evaluation = PaperEvaluation(seeds, tmp_path, checkpoints=BenchCheckpoints(path, budget_s))
+        return PaperReport(evaluation).outcomes(runs.TIMELY, "wid3")
 
     first = outcomes([1, 2])
     kept = path.read_text()
     assert outcomes([1, 2]) == first
     assert path.read_text() == kept
-    with pytest.raises(OutOfTime):
+    with pytest.raises(BenchOutOfTime):
         outcomes([1, 2, 3], budget_s=0.0)
 
 
@@ -160,7 +165,7 @@ def test_systems_are_what_they_say() -> None:
 
 def test_a_factor_and_a_gain_are_told_for_figure_9(tmp_path: Path) -> None:
     """Section 7.4.1 says 'increases utility by 1.97': with vLLM below zero that has to be a difference."""
-    report = Report(Evaluation([1], tmp_path))
+    report = PaperReport(PaperEvaluation([1], tmp_path))
     claims = {row["id"]: row for row in other_robots.paper_figure_9(report, "fcfs", 262)}
     assert claims["fig9-utility-fcfs-table1"]["verdict"] == "not exercised"
     gain = claims["fig9-gain-fcfs-table1"]
@@ -171,7 +176,7 @@ def test_a_factor_and_a_gain_are_told_for_figure_9(tmp_path: Path) -> None:
 def test_figure_8_s_order_holds_under_load() -> None:
     """Section 7.3.2: TimelyLLM above EDF above FCFS for urgent tasks, and EDF below the others for normal ones."""
     outcome = {
-        system.name: runs.Outcome.of(*runs.paper_run_records(system, "wid2", 1, new_tokens=300))
+        system.name: runs.PaperOutcome.of(*runs.paper_run_records(system, "wid2", 1, new_tokens=300))
         for system in (runs.FCFS, runs.EDF, runs.PUD)
     }
     urgent = {name: value.share["urgent"] for name, value in outcome.items()}
@@ -181,30 +186,34 @@ def test_figure_8_s_order_holds_under_load() -> None:
 
 def test_the_literal_algorithm_has_what_the_papers_constants_give() -> None:
     """WID 2 with 100 new tokens: nearly all of the urgent maximum, and all of the normal one."""
-    outcome = runs.Outcome.of(*runs.paper_run_records(runs.PUD, "wid2", 1))
+    outcome = runs.PaperOutcome.of(*runs.paper_run_records(runs.PUD, "wid2", 1))
     assert outcome.share["urgent"] > 0.93
     assert outcome.share["normal"] > 0.995
 
 
 def test_timely_is_above_the_papers_algorithm_under_load() -> None:
-    ours = runs.Outcome.of(*runs.paper_run_records(runs.TIMELY, "wid2", 3, new_tokens=300))
-    theirs = runs.Outcome.of(*runs.paper_run_records(runs.PUD, "wid2", 3, new_tokens=300))
+    ours = runs.PaperOutcome.of(*runs.paper_run_records(runs.TIMELY, "wid2", 3, new_tokens=300))
+    theirs = runs.PaperOutcome.of(*runs.paper_run_records(runs.PUD, "wid2", 3, new_tokens=300))
     assert ours.share["urgent"] > theirs.share["urgent"] + 0.1
     assert ours.share["normal"] > theirs.share["normal"] - 0.02, "a little is the price"
     assert ours.utility > theirs.utility
 
 
-def _outcome(waits_s: dict[int, float]) -> runs.Outcome:
+def _outcome(waits_s: dict[int, float]) -> runs.PaperOutcome:
     """Every task answered after 0.1 s."""
     types = {number: (1.0, 0.1, wait_s) for number, wait_s in waits_s.items()}
-    return runs.Outcome({"urgent": 1.0, "normal": 1.0}, 1.0, 1.0, {"urgent": 0.1, "normal": 0.1}, 0.1, types)
+    return runs.PaperOutcome(
+        {"urgent": 1.0, "normal": 1.0}, 1.0, 1.0, {"urgent": 0.1, "normal": 0.1}, 0.1, types
+    )
 
 
 def test_figure_5c_excepts_the_task_type_that_the_paper_excepts(tmp_path: Path) -> None:
     """The paper finds waiting nearly equal to response but for task type 1, whose skills take a millisecond."""
     outcomes = [_outcome({number: 0.3 if number == 2 else 0.102 for number in range(1, 9)})] * 3
     by_load = {(load, system.name): outcomes for load in ("LW", "HW") for system in (runs.VLLM, runs.PUD)}
-    claims = drones._claims_5(Report(Evaluation([1, 2, 3], tmp_path)), "vllm", 42, by_load)
+    claims = drones._paper_figure_5_claims(
+        PaperReport(PaperEvaluation([1, 2, 3], tmp_path)), "vllm", 42, by_load
+    )
     rows = {row["id"]: row for row in claims}
     assert rows["fig5c-most-vllm"]["ours"] == pytest.approx(1.02)
     assert rows["fig5c-most-vllm"]["verdict"] == "met"
@@ -213,16 +222,18 @@ def test_figure_5c_excepts_the_task_type_that_the_paper_excepts(tmp_path: Path) 
 
 
 def test_figure_6_takes_every_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drones, "_measure_pairs", lambda new_tokens, seed: None if seed == 5 else seed / 10)
-    monkeypatch.setattr(drones, "_plot_first_pair", lambda report, label, new_tokens: None)
-    (row,) = drones.paper_figure_6(Report(Evaluation([1, 2, 3, 4, 5], tmp_path)), "vllm", 42)
+    monkeypatch.setattr(
+        drones, "_measure_paper_pairs", lambda new_tokens, seed: None if seed == 5 else seed / 10
+    )
+    monkeypatch.setattr(drones, "_plot_first_paper_pair", lambda report, label, new_tokens: None)
+    (row,) = drones.paper_figure_6(PaperReport(PaperEvaluation([1, 2, 3, 4, 5], tmp_path)), "vllm", 42)
     assert row["ours"] == pytest.approx(0.25)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_whole_reproduction_with_one_seed(tmp_path: Path) -> None:
-    rows = paper.run_paper_evaluation(Evaluation([1], tmp_path))
+    rows = paper.run_paper_evaluation(PaperEvaluation([1], tmp_path))
     ids = [row["id"] for row in rows]
     assert len(ids) == len(set(ids))
     assert {row["verdict"] for row in rows} <= VERDICTS

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from timely.bench.checkpoints import Checkpoints
+from timely.bench.checkpoints import BenchCheckpoints
 from timely.bench.papers import plots
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.seed_statistics import Measured
 
 pytestmark = pytest.mark.paper
@@ -22,13 +22,13 @@ def test_a_figure_is_measured_seed_by_seed_and_once(tmp_path: Path) -> None:
         calls.append((name, seed))
         return seed + len(name) / 10.0
 
-    evaluation = Evaluation([1, 2], tmp_path, checkpoints=Checkpoints(tmp_path / "p.jsonl"))
+    evaluation = PaperEvaluation([1, 2], tmp_path, checkpoints=BenchCheckpoints(tmp_path / "p.jsonl"))
     assert evaluation.all("x", piece, [("a",), ("bb",)]) == [[1.1, 2.1], [1.2, 2.2]]
     assert calls == [("a", 1), ("bb", 1), ("a", 2), ("bb", 2)]
     assert evaluation.each("x", piece, "bb") == [1.2, 2.2]
     assert evaluation.once("x", piece, "a", 2) == 2.1
     assert len(calls) == 4
-    assert Evaluation([1], tmp_path).checkpoints is not Evaluation([1], tmp_path).checkpoints
+    assert PaperEvaluation([1], tmp_path).checkpoints is not PaperEvaluation([1], tmp_path).checkpoints
 
 
 def test_a_system_without_a_value_in_the_first_group_is_in_the_legend(

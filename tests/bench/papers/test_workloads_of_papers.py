@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lrtrace.errors import BadInput
-from lrtrace.job import Job
+from lrtrace.job import TraceJob
 from timely.bench.papers import real_inputs
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.sagesched import workloads as requests
@@ -113,21 +113,21 @@ def test_unknown_names_are_refused() -> None:
     with pytest.raises(InvalidInput, match="known: EV"):
         apps.paper_application("chat", np.random.default_rng(0))
     with pytest.raises(InvalidInput, match="known: sharegpt"):
-        requests.World(0, ["wiki"])
+        requests.PaperPromptWorld(0, ["wiki"])
 
 
 # --------------------------------------------------------------------------- SageSched
 
 
 def test_the_same_world_and_seed_give_the_same_requests() -> None:
-    one, _ = requests.paper_workload(requests.World(1), 5, 40, 8.0)
-    two, _ = requests.paper_workload(requests.World(1), 5, 40, 8.0)
-    other, _ = requests.paper_workload(requests.World(2), 5, 40, 8.0)
+    one, _ = requests.paper_workload(requests.PaperPromptWorld(1), 5, 40, 8.0)
+    two, _ = requests.paper_workload(requests.PaperPromptWorld(1), 5, 40, 8.0)
+    other, _ = requests.paper_workload(requests.PaperPromptWorld(2), 5, 40, 8.0)
     assert one == two != other
 
 
 def test_the_rate_and_the_datasets_are_as_asked() -> None:
-    tasks, drawn = requests.paper_workload(requests.World(1), 5, 2000, 8.0)
+    tasks, drawn = requests.paper_workload(requests.PaperPromptWorld(1), 5, 2000, 8.0)
     assert tasks[-1].arrival_s == pytest.approx(2000 / 8.0, rel=0.1)
     prompts = {
         name: np.mean([d.prompt_tokens for d in drawn if d.family.dataset == name])
@@ -144,7 +144,7 @@ def test_the_rate_and_the_datasets_are_as_asked() -> None:
 def test_one_prompt_has_many_lengths_and_similar_prompts_share_them() -> None:
     """Fig. 1a and 4: a family's own distribution is closer to itself than to that of all others."""
     rng = np.random.default_rng(3)
-    drawn = requests.World(0).draw(1500, rng)
+    drawn = requests.PaperPromptWorld(0).draw(1500, rng)
     everything = np.log([d.output_tokens for d in drawn])
     own = [np.log(d.family.lengths(200, rng)).std() for d in drawn[:60]]
     assert 0.2 < np.median(own) < 0.8 * everything.std()
@@ -165,7 +165,7 @@ def test_a_trace_whose_own_fields_make_no_sense_is_told_by_job_and_field(field: 
         "plan": [{"text": "x", "tokens": 3, "execution_s": 0.0}], field: value,
     }  # fmt: skip
     with pytest.raises(InvalidInput, match=rf"job 7: {field} must be"):
-        replay_task_from_job(Job.from_dict(fields))
+        replay_task_from_job(TraceJob.from_dict(fields))
 
 
 @pytest.mark.parametrize("value", ["1", -1.0, True, 10**400])
@@ -173,7 +173,7 @@ def test_an_estimate_that_is_no_time_is_told_by_its_job(value: object) -> None:
     plan = [{"text": "x", "tokens": 3, "execution_s": 0.0, "estimate_s": value}]
     fields = {"job": 7, "arrival_s": 0.0, "prompt_tokens": 5, "plan": plan}
     with pytest.raises(InvalidInput, match="job 7: estimate_s must be"):
-        replay_task_from_job(Job.from_dict(fields))
+        replay_task_from_job(TraceJob.from_dict(fields))
 
 
 @pytest.mark.parametrize(

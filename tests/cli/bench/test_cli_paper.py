@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from timely.bench.papers.claims import Rule, paper_claim
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.claims import PaperRule, paper_claim
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.cli.bench import make_app
 from timely.cli.bench import paper as command
 from timely.cli.bench.paper import HEADINGS, cli_claim_row
@@ -28,12 +28,12 @@ def test_a_claim_s_interval_stands_beside_its_mean() -> None:
 
 
 def test_the_json_holds_each_claim_and_no_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(evaluation: Evaluation) -> list[dict[str, object]]:
+    def run(evaluation: PaperEvaluation) -> list[dict[str, object]]:
         values = [float(seed) for seed in evaluation.seeds]
         return [
-            paper_claim("a", "literal", 2.0, values, "s", Rule.near(2.0)),
-            paper_claim("b", "ours", None, values, "s", Rule.at_least(-1.0), subject="ours"),
-            paper_claim("c", "nothing measured", 1.0, None, "", Rule.near(1.0)),
+            paper_claim("a", "literal", 2.0, values, "s", PaperRule.near(2.0)),
+            paper_claim("b", "ours", None, values, "s", PaperRule.at_least(-1.0), subject="ours"),
+            paper_claim("c", "nothing measured", 1.0, None, "", PaperRule.near(1.0)),
         ]
 
     monkeypatch.setattr(command, "import_module", lambda name: SimpleNamespace(run_paper_evaluation=run))

@@ -16,8 +16,8 @@ from timely.disciplines.base import Discipline, StepLimits
 from timely.disciplines.justitia.app_groups import (
     ALLOWANCE,
     MOST_REQUESTS,
-    AppAccounts,
     AppDiscipline,
+    DisciplineAppAccounts,
     discipline_app_type,
 )
 from timely.disciplines.justitia.baselines import Parrot, Srjf, VllmSjf
@@ -28,7 +28,7 @@ from timely.disciplines.predictors.app_cost import (
     predictor_kv_token_time,
     predictor_weighted_tokens,
 )
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import EngineController
 from timely.engines.step_time.learned import FixedSpeed
 
 APP_DISCIPLINES = [
@@ -98,7 +98,7 @@ def test_cost_models() -> None:
 @pytest.mark.parametrize("name", APP_DISCIPLINES)
 @pytest.mark.parametrize("requests", [0, -3, MOST_REQUESTS + 1, 10**12])
 def test_numbers_no_application_can_mean_are_refused_at_the_door(name: str, requests: int) -> None:
-    controller = Controller(registry.create_discipline(name))
+    controller = EngineController(registry.create_discipline(name))
     with pytest.raises(InvalidInput, match="app_requests"):
         controller.arrive(JobSpec("a", 0.0, hints=RequestHints(app="x", app_requests=requests)))
     assert len(controller.table) == 0
@@ -153,7 +153,7 @@ def test_more_requests_than_promised_are_a_new_instance() -> None:
 
 
 def test_an_application_that_sends_fewer_than_promised_is_forgotten() -> None:
-    discipline = Justitia(AppAccounts(idle_s=10.0))
+    discipline = Justitia(DisciplineAppAccounts(idle_s=10.0))
     hall = Hall(discipline)
     hall.arrive("a", "x", app_requests=100)
     hall.finish("a")
@@ -166,7 +166,7 @@ def test_an_application_that_sends_fewer_than_promised_is_forgotten() -> None:
 
 
 def test_a_pause_within_the_idle_time_keeps_the_instance() -> None:
-    discipline = Justitia(AppAccounts(idle_s=10.0))
+    discipline = Justitia(DisciplineAppAccounts(idle_s=10.0))
     hall = Hall(discipline)
     app = discipline.accounts.of(hall.arrive("a", "x").job_id)
     hall.finish("a")

@@ -15,8 +15,8 @@ from examples import examples
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import StepLimits
-from timely.disciplines.heap_queue import GroupQueue
-from timely.disciplines.justitia.app_groups import App, AppAccounts
+from timely.disciplines.heap_queue import DisciplineGroupQueue
+from timely.disciplines.justitia.app_groups import App, DisciplineAppAccounts
 from timely.disciplines.justitia.discipline import Justitia
 from timely.disciplines.justitia.virtual_time import FairVirtualTime
 from timely.engines.step_time.learned import FixedSpeed
@@ -193,9 +193,9 @@ class Known:
         assert cost == self.costs[spec.hints.app], "the cost served is not the cost known"
 
 
-def accounts_of(costs: dict[str, float]) -> AppAccounts:
+def accounts_of(costs: dict[str, float]) -> DisciplineAppAccounts:
     """Of requests that cost their output."""
-    return AppAccounts(Known(costs), cost=lambda prompt, output: output)
+    return DisciplineAppAccounts(Known(costs), cost=lambda prompt, output: output)
 
 
 instances = st.lists(
@@ -290,7 +290,7 @@ class Counted(float):
 def test_choosing_the_next_takes_logarithmically_many_comparisons(size: int) -> None:
     rng = np.random.default_rng(size)
     ranks = {group: Counted(value) for group, value in enumerate(rng.random(2 * size))}
-    queue = GroupQueue(lambda group: ranks[group])  # type: ignore[index]
+    queue = DisciplineGroupQueue(lambda group: ranks[group])  # type: ignore[index]
     for group in range(size):
         queue.push(f"j{group}", group, group, group)
     Counted.comparisons = 0
@@ -307,7 +307,7 @@ def test_choosing_the_next_takes_logarithmically_many_comparisons(size: int) -> 
 def test_the_queue_is_sorting() -> None:
     rng = np.random.default_rng(0)
     ranks = {group: float(value) for group, value in enumerate(rng.integers(0, 5, 60))}
-    queue = GroupQueue(lambda group: ranks[group])  # type: ignore[index]
+    queue = DisciplineGroupQueue(lambda group: ranks[group])  # type: ignore[index]
     jobs = [(f"{group}.{k}", int(rng.integers(1000)) * 100 + i, group)
             for i, (group, k) in enumerate((g, k) for g in ranks for k in range(3))]  # fmt: skip
     for name, order, group in jobs:
@@ -325,7 +325,7 @@ def test_the_queue_is_sorting() -> None:
 def test_the_queue_follows_changing_ranks(actions: list[tuple[int, int, bool]]) -> None:
     """Ranks rise unannounced and fall with notice; the queue always gives what sorting would."""
     ranks = dict.fromkeys(range(6), 0.0)
-    queue = GroupQueue(lambda group: ranks[group])  # type: ignore[index]
+    queue = DisciplineGroupQueue(lambda group: ranks[group])  # type: ignore[index]
     waiting: dict[str, tuple[int, int]] = {}
     for number, (group, amount, push) in enumerate(actions):
         if push:
@@ -345,7 +345,7 @@ def test_the_queue_follows_changing_ranks(actions: list[tuple[int, int, bool]]) 
 
 def test_a_queue_that_is_never_empty_does_not_hoard_what_is_gone() -> None:
     ranks = {group: float(-group) for group in range(5000)}
-    queue = GroupQueue(lambda group: ranks[group])  # type: ignore[index]
+    queue = DisciplineGroupQueue(lambda group: ranks[group])  # type: ignore[index]
     queue.push("first", 0, 0, 0)
     for group in range(1, 5000):
         queue.push(f"j{group}", group, group, group)

@@ -21,7 +21,12 @@ from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits
 from timely.disciplines.laps_sd import constants
 from timely.disciplines.laps_sd.baselines import Las, LpSjf
-from timely.disciplines.laps_sd.discipline import LapsSd, LapsSdPrior, Rounds, laps_discipline_execution_s
+from timely.disciplines.laps_sd.discipline import (
+    LapsSd,
+    LapsSdPrior,
+    LapsSdRounds,
+    laps_discipline_execution_s,
+)
 from timely.disciplines.requirements import check_queue_discipline_needs
 from timely.engines.step_time.learned import FixedSpeed
 
@@ -126,18 +131,18 @@ def test_the_estimate_is_close_to_what_rounds_really_take(
 
 
 def test_stable_when_it_moved_little_for_gamma_rounds() -> None:
-    seen = Rounds(deque(maxlen=3))
+    seen = LapsSdRounds(deque(maxlen=3))
     for rate in (0.2, 0.5, 0.52, 0.51):
         seen.note(rate, 0.05)
     assert seen.rate == pytest.approx((0.5 + 0.52 + 0.51) / 3)
-    wild = Rounds(deque(maxlen=3))
+    wild = LapsSdRounds(deque(maxlen=3))
     for rate in (0.2, 0.5, 0.2, 0.5, 0.2):
         wild.note(rate, 0.05)
     assert wild.rate is None
 
 
 def test_once_perceptible_it_stays_so_and_follows() -> None:
-    seen = Rounds(deque(maxlen=2))
+    seen = LapsSdRounds(deque(maxlen=2))
     for rate in (0.5, 0.5, 0.9):
         seen.note(rate, 0.05)
     assert seen.rate == pytest.approx(0.7)
@@ -145,7 +150,7 @@ def test_once_perceptible_it_stays_so_and_follows() -> None:
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=40), st.integers(2, 8), st.floats(0.01, 0.5))
 def test_stability_against_its_definition(rates: list[float], gamma: int, delta: float) -> None:
-    seen = Rounds(deque(maxlen=gamma))
+    seen = LapsSdRounds(deque(maxlen=gamma))
     for rate in rates:
         seen.note(rate, delta)
     windows = [rates[end - gamma : end] for end in range(gamma, len(rates) + 1)]

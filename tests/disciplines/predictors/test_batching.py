@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from timely.core.errors import InvalidInput
-from timely.disciplines.predictors.batching import PredictionStage, predictor_ready_times_s
+from timely.disciplines.predictors.batching import PredictorStage, predictor_ready_times_s
 from timely.disciplines.predictors.error_injection import (
     inject_predictor_level_errors,
     inject_predictor_token_errors,
@@ -20,23 +20,23 @@ from timely.disciplines.predictors.error_injection import (
 
 
 def test_immediate_takes_whatever_is_there_when_it_is_free() -> None:
-    stage: PredictionStage[int] = PredictionStage(0.1)
+    stage: PredictorStage[int] = PredictorStage(0.1)
     assert predictor_ready_times_s([0.0, 0.02, 0.05, 0.5], stage) == pytest.approx([0.1, 0.2, 0.2, 0.6])
 
 
 def test_one_at_a_time() -> None:
-    assert predictor_ready_times_s([0.0, 0.0, 0.0], PredictionStage(0.1, batch=1)) == pytest.approx(
+    assert predictor_ready_times_s([0.0, 0.0, 0.0], PredictorStage(0.1, batch=1)) == pytest.approx(
         [0.1, 0.2, 0.3]
     )
 
 
 def test_a_full_batch_waits_for_its_last_request() -> None:
-    stage: PredictionStage[int] = PredictionStage(0.01, batch=3, batching="full", max_wait_s=10.0)
+    stage: PredictorStage[int] = PredictorStage(0.01, batch=3, batching="full", max_wait_s=10.0)
     assert predictor_ready_times_s([0.0, 0.3, 0.7, 0.8], stage) == pytest.approx([0.71, 0.71, 0.71, 10.81])
 
 
 def test_a_batch_that_never_fills_goes_after_its_time() -> None:
-    stage: PredictionStage[str] = PredictionStage(0.01, batch=64, batching="full", max_wait_s=0.1)
+    stage: PredictorStage[str] = PredictorStage(0.01, batch=64, batching="full", max_wait_s=0.1)
     stage.offer("a", 1.0)
     assert stage.next_s() == pytest.approx(1.1)
     assert stage.take(1.05) == []
@@ -51,8 +51,8 @@ def test_a_batch_that_never_fills_goes_after_its_time() -> None:
 
 
 def test_latency_nought_and_nothing_to_do() -> None:
-    assert predictor_ready_times_s([1.0, 2.0], PredictionStage(0.0)) == [1.0, 2.0]
-    stage: PredictionStage[int] = PredictionStage(0.1)
+    assert predictor_ready_times_s([1.0, 2.0], PredictorStage(0.0)) == [1.0, 2.0]
+    stage: PredictorStage[int] = PredictorStage(0.1)
     assert (stage.take(5.0), stage.next_s()) == ([], math.inf)
 
 
@@ -65,7 +65,7 @@ def test_nobody_is_lost_early_or_overtaken(
     *, gaps: list[float], latency: float, batch: int, batching: Any, wait: float
 ) -> None:
     arrivals = np.cumsum(gaps).tolist()
-    ready = predictor_ready_times_s(arrivals, PredictionStage(latency, batch, batching, wait))
+    ready = predictor_ready_times_s(arrivals, PredictorStage(latency, batch, batching, wait))
     assert len(ready) == len(arrivals)
     assert ready == sorted(ready)
     for arrival, when in zip(arrivals, ready, strict=True):
@@ -88,7 +88,7 @@ def test_nobody_is_lost_early_or_overtaken(
 )
 def test_parameters_that_make_no_sense_are_refused(bad: dict[str, Any], where: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        PredictionStage(**bad)
+        PredictorStage(**bad)
     assert caught.value.where == where
 
 
@@ -128,7 +128,7 @@ def test_a_rate_is_a_share(rate: float) -> None:
 
 
 def test_a_server_takes_who_is_there_and_waits_for_the_call_to_end() -> None:
-    stage: PredictionStage[str] = PredictionStage(0.0, batch=3)
+    stage: PredictorStage[str] = PredictorStage(0.0, batch=3)
     assert stage.begin(0.0) == []
     for number, name in enumerate("abcde"):
         stage.offer(name, 0.1 * number)
@@ -146,7 +146,7 @@ def test_a_server_takes_who_is_there_and_waits_for_the_call_to_end() -> None:
 
 
 def test_a_server_in_full_mode_waits_for_a_batch_or_for_the_oldest_to_have_waited() -> None:
-    stage: PredictionStage[str] = PredictionStage(0.0, batch=2, batching="full", max_wait_s=0.5)
+    stage: PredictorStage[str] = PredictorStage(0.0, batch=2, batching="full", max_wait_s=0.5)
     stage.offer("a", 0.0)
     assert stage.begin(0.4) == []
     assert stage.next_s() == 0.5

@@ -15,7 +15,11 @@ from examples import examples
 from timely.core.errors import InvalidInput, UnknownName
 from timely.core.job import JobSpec
 from timely.disciplines.predictors.embedding import HashEmbedder, prompt_embedder
-from timely.disciplines.predictors.history import HistoryPredictor, length_prior, similar_rows
+from timely.disciplines.predictors.history import (
+    HistoryPredictor,
+    predictor_length_prior,
+    similar_predictor_rows,
+)
 from timely.disciplines.predictors.predictor_file import write_predictor_arrays
 
 POEM = "write a short poem about the sea in autumn"
@@ -92,7 +96,9 @@ def test_the_search_is_exact_to_the_last_row(seed: int, threshold: float) -> Non
         exact = (rows.astype(np.float64) * query.astype(np.float64)).sum(axis=1)
         # One row exactly at the threshold, where rounding would decide differently.
         for limit in (threshold, exact[-1] if exact[-1] > 0.02 else threshold):
-            np.testing.assert_array_equal(similar_rows(rows, query, limit), np.flatnonzero(exact >= limit))
+            np.testing.assert_array_equal(
+                similar_predictor_rows(rows, query, limit), np.flatnonzero(exact >= limit)
+            )
 
 
 def test_the_oldest_is_forgotten_first() -> None:
@@ -126,8 +132,8 @@ def test_without_history_the_belief_is_wide_and_within_the_limit() -> None:
 
 
 def test_a_hint_in_the_request_is_believed_while_cold() -> None:
-    assert length_prior(spec(expected_tokens=100.0)).mean == pytest.approx(100.0)
-    assert length_prior(spec(expected_tokens=1e9, max_tokens=50)).lengths.tolist() == [50.0] * 7
+    assert predictor_length_prior(spec(expected_tokens=100.0)).mean == pytest.approx(100.0)
+    assert predictor_length_prior(spec(expected_tokens=1e9, max_tokens=50)).lengths.tolist() == [50.0] * 7
 
 
 def test_a_few_similar_ones_are_filled_up_from_the_rest() -> None:

@@ -17,9 +17,9 @@ from timely.disciplines.predictors.history import HistoryPredictor
 from timely.disciplines.predictors.length_bucket import LengthBucketPredictor
 from timely.disciplines.predictors.predictor_file import predictor_kind, write_predictor_arrays
 from timely.disciplines.predictors.request_annotator import (
-    Arrival,
     Guesses,
-    Predictors,
+    PredictorArrival,
+    PredictorFiles,
     RequestAnnotator,
 )
 from timely.disciplines.predictors.urgency import UrgencyPredictor
@@ -36,8 +36,8 @@ def classifier() -> TextClassifier:
     return TextClassifier.train(TEXTS, LEVELS, 5, embedder=HashEmbedder(128))
 
 
-def predictors() -> Predictors:
-    return Predictors(
+def predictors() -> PredictorFiles:
+    return PredictorFiles(
         UrgencyPredictor(classifier()),
         LengthBucketPredictor.train(TEXTS, LENGTHS, embedder=HashEmbedder(128)),
     )
@@ -70,7 +70,7 @@ def test_what_a_discipline_goes_by_is_named_in_its_needs(name: str) -> None:
 def test_files_are_sorted_by_what_they_say_they_are(tmp_path: Path) -> None:
     result = files(tmp_path)
     assert predictor_kind(result["urgency"]) == "timely-text-classifier"
-    read = Predictors.read([str(result[name]) for name in ("history", "lengths", "urgency")])
+    read = PredictorFiles.read([str(result[name]) for name in ("history", "lengths", "urgency")])
     assert read.urgency is not None
     assert read.lengths is not None
     assert read.files == (result["history"],)
@@ -79,16 +79,16 @@ def test_files_are_sorted_by_what_they_say_they_are(tmp_path: Path) -> None:
 
 
 def test_without_any_file_urgency_is_told_by_the_examples_unless_not_wanted() -> None:
-    events = Predictors.read([])
+    events = PredictorFiles.read([])
     assert events.urgency is not None
     assert "examples that ship" in events.urgency.classifier.name
-    assert Predictors.read(["none"]) == Predictors()
+    assert PredictorFiles.read(["none"]) == PredictorFiles()
 
 
 def test_the_examples_are_learned_when_a_discipline_reads_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     trained: list[str] = []
     monkeypatch.setattr(urgency, "example_urgency_classifier", trained.append)
-    read = Predictors.read([])
+    read = PredictorFiles.read([])
     read.load({EXPECTED_TOKENS})
     assert not trained
     read.load({URGENCY})
@@ -113,7 +113,7 @@ def test_files_that_cannot_be_used_are_told_by_name(tmp_path: Path, fields: list
     np.savez(tmp_path / "pickle.npz", meta=np.array([{"format": "timely-text-classifier"}], dtype=object))
     result |= {name: tmp_path / f"{name}.npz" for name in ("missing", "pickle", "words")}
     with pytest.raises(InvalidInput, match=why) as events:
-        Predictors.read([str(result.get(name, name)) for name in fields])
+        PredictorFiles.read([str(result.get(name, name)) for name in fields])
     if fields[0] != "none":
         assert f"{fields[0]}.npz" in str(events.value)
 
@@ -130,19 +130,22 @@ def test_a_discipline_takes_the_file_that_is_for_it(tmp_path: Path) -> None:
 
 def test_only_what_is_missing_and_wanted_is_predicted() -> None:
     annotator = RequestAnnotator(predictors())
-    calls = Arrival("a", "bleeding child")
+    calls = PredictorArrival("a", "bleeding child")
     assert annotator.lacks_prediction(calls, ALL)
     assert not annotator.lacks_prediction(calls, ())
-    assert not annotator.lacks_prediction(Arrival("b", "x", urgency=2, expected_tokens=7.0), ALL)
-    assert annotator.lacks_prediction(Arrival("b", "x", urgency=2), ALL)
-    assert not annotator.lacks_prediction(Arrival("b", "x", urgency=2), (URGENCY,))
+    assert not annotator.lacks_prediction(PredictorArrival("b", "x", urgency=2, expected_tokens=7.0), ALL)
+    assert annotator.lacks_prediction(PredictorArrival("b", "x", urgency=2), ALL)
+    assert not annotator.lacks_prediction(PredictorArrival("b", "x", urgency=2), (URGENCY,))
     assert not RequestAnnotator().lacks_prediction(calls, ALL)
 
 
 def test_a_request_goes_on_with_level_and_length_and_both_are_recorded() -> None:
     record: list[dict[str, Any]] = []
     annotator = RequestAnnotator(predictors(), lambda line: record.append(dict(line)))
-    arrivals = [Arrival("a", "bleeding child"), Arrival("b", "curious dog", urgency=3, expected_tokens=9.0)]
+    arrivals = [
+        PredictorArrival("a", "bleeding child"),
+        PredictorArrival("b", "curious dog", urgency=3, expected_tokens=9.0),
+    ]
     first, second = annotator.annotate(arrivals, annotator.guess(arrivals, ALL), 5.0)
     assert (first.urgency.level, first.urgency.source, first.expected_tokens) == (0, "predicted", 50.0)
     assert 0.0 < first.urgency.confidence <= 1.0
@@ -156,7 +159,7 @@ def test_a_request_goes_on_with_level_and_length_and_both_are_recorded() -> None
 def test_an_operators_word_stands_above_all_predictions() -> None:
     annotator = RequestAnnotator(predictors())
     annotator.desk.override("a", 4, operator="jane", reason="a drill", now=0.0)
-    arrival = Arrival("a", "bleeding child", urgency=1)
+    arrival = PredictorArrival("a", "bleeding child", urgency=1)
     assert not annotator.lacks_prediction(arrival, (URGENCY,))
     (result,) = annotator.annotate([arrival], annotator.guess([arrival], ALL), 1.0)
     assert (result.urgency.level, result.urgency.source) == (4, "operator")
@@ -165,7 +168,10 @@ def test_an_operators_word_stands_above_all_predictions() -> None:
 def test_a_robot_in_a_hurry_is_not_rated_below_its_hurry() -> None:
     record: list[dict[str, Any]] = []
     annotator = RequestAnnotator(predictors(), lambda line: record.append(dict(line)))
-    arrivals = [Arrival("a", "curious robot", hurry=True), Arrival("b", "bleeding man", hurry=True)]
+    arrivals = [
+        PredictorArrival("a", "curious robot", hurry=True),
+        PredictorArrival("b", "bleeding man", hurry=True),
+    ]
     levels = [
         result.urgency.level
         for result in annotator.annotate(arrivals, annotator.guess(arrivals, (URGENCY,)), 0.0)
@@ -178,7 +184,7 @@ def test_nothing_is_recorded_where_nothing_is_said() -> None:
     record: list[Any] = []
     annotator = RequestAnnotator(record=record.append)
     (result,) = annotator.annotate(
-        [Arrival("a", "curious robot")], annotator.guess([Arrival("a", "x")], ALL), 0.0
+        [PredictorArrival("a", "curious robot")], annotator.guess([PredictorArrival("a", "x")], ALL), 0.0
     )
     assert (result.urgency.level, result.urgency.source, result.expected_tokens) == (None, "none", None)
     assert not record
@@ -187,4 +193,6 @@ def test_nothing_is_recorded_where_nothing_is_said() -> None:
 def test_a_level_that_does_not_exist_is_refused() -> None:
     annotator = RequestAnnotator(predictors())
     with pytest.raises(InvalidInput, match="urgency must be 0"):
-        annotator.annotate([Arrival("b", "y", urgency=1), Arrival("a", "x", urgency=5)], Guesses(), 0.0)
+        annotator.annotate(
+            [PredictorArrival("b", "y", urgency=1), PredictorArrival("a", "x", urgency=5)], Guesses(), 0.0
+        )

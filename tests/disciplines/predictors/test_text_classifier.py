@@ -29,7 +29,7 @@ from timely.disciplines.predictors.urgency import (
     urgency_predictor_examples,
 )
 from timely.disciplines.registry import create_discipline
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import EngineController
 
 ROOMS = ("kitchen", "hall", "cellar", "garden", "office", "workshop")
 KINDS = (
@@ -302,7 +302,7 @@ def test_the_desk_does_not_remember_for_ever() -> None:
 
 
 def test_an_override_reaches_a_request_that_already_waits() -> None:
-    controller = Controller(create_discipline("semantic"))
+    controller = EngineController(create_discipline("semantic"))
     controller.arrive(JobSpec("a", 0.0, hints=RequestHints(urgency=4)))
     assert controller.set_urgency("a", 0, 1.0) is not None
     assert controller.table.urgency[0] == 0

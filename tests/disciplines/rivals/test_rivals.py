@@ -143,9 +143,9 @@ def test_slos_serve_accepts_as_many_as_any_choice(seed: int) -> None:
         )
     composed(discipline, table)
     accepted = [row for row in range(7) if discipline._verdicts[str(row)]]
-    from timely.disciplines.rivals.deadlines import prompt_due_s
+    from timely.disciplines.rivals.deadlines import rival_prompt_due_s
 
-    dues_s = prompt_due_s(table, discipline._pace_s(limits()))
+    dues_s = rival_prompt_due_s(table, discipline._pace_s(limits()))
     order = sorted(range(7), key=lambda row: dues_s[row])
     assert feasible(table, [row for row in order if row in accepted], dues_s, discipline)
     most = max(

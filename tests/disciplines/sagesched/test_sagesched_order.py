@@ -11,7 +11,7 @@ from hints import with_hints
 
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import Discipline, StepLimits
-from timely.disciplines.predictors.history import HistoryPredictor, Prediction
+from timely.disciplines.predictors.history import HistoryPredictor, LengthPrediction
 from timely.disciplines.sagesched import constants
 from timely.disciplines.sagesched.baselines import Ltr, Ssjf, Trail
 from timely.disciplines.sagesched.discipline import (
@@ -32,11 +32,13 @@ class Told:
     def __init__(self) -> None:
         self.learned: list[tuple[str, int]] = []
 
-    def predict(self, spec: JobSpec) -> Prediction:
+    def predict(self, spec: JobSpec) -> LengthPrediction:
         pairs = [part.split(":") for part in spec.words.split()]
-        return Prediction(np.array([float(a) for a, _ in pairs]), np.array([float(b) for _, b in pairs]), 1)
+        return LengthPrediction(
+            np.array([float(a) for a, _ in pairs]), np.array([float(b) for _, b in pairs]), 1
+        )
 
-    def learn(self, spec: JobSpec, prediction: Prediction, output_tokens: int) -> None:
+    def learn(self, spec: JobSpec, prediction: LengthPrediction, output_tokens: int) -> None:
         self.learned.append((spec.words, output_tokens))
 
 

@@ -19,9 +19,9 @@ from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT
 from timely.disciplines.base import StepLimits
 from timely.disciplines.output_length import LengthEstimates
-from timely.disciplines.semantic.cache_cost import CostModel
+from timely.disciplines.semantic.cache_cost import SemanticCacheCostModel
 from timely.disciplines.semantic.discipline import MERGE_PER_STEP, Semantic
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import EngineController
 from timely.engines.step_time.learned import FixedSpeed
 
 SPEED = FixedSpeed(0.02, 0.0, 0.0003)
@@ -268,7 +268,7 @@ def test_rather_a_more_urgent_parked_one_gives_way_than_that_nobody_runs() -> No
 
 def test_an_evicted_one_waits_with_its_new_remaining_time() -> None:
     bench = Bench()
-    controller = Controller(bench.discipline, SPEED)
+    controller = EngineController(bench.discipline, SPEED)
     bench.table = controller.table
     job = bench.runs("evicted", 2, 20.0)
     bench.table.output_tokens[job.row] = 15
@@ -281,7 +281,7 @@ def test_an_evicted_one_waits_with_its_new_remaining_time() -> None:
 
 def test_evicted_while_parked_it_comes_back_when_due() -> None:
     bench = Bench()
-    controller = Controller(bench.discipline, SPEED)
+    controller = EngineController(bench.discipline, SPEED)
     bench.table = controller.table
     job = bench.parks("robot", 1, resume_s=9.0)
     job.parked = True
@@ -306,7 +306,7 @@ def test_a_cache_is_saved_when_loading_is_cheaper_than_computing(swap: float, ke
 
 
 def test_one_by_one_prompt_and_output_are_decided_apart() -> None:
-    cost = CostModel(0.0, 1e-4, 3e-4, 1e-7, 0.02)  # prompts are cheap to compute, output is not
+    cost = SemanticCacheCostModel(0.0, 1e-4, 3e-4, 1e-7, 0.02)  # prompts are cheap to compute, output is not
     bench = Bench(Semantic(cost, one_by_one=True))
     job = bench.runs("victim", 4)
     bench.table.context_tokens[job.row] += 7
@@ -330,7 +330,7 @@ def test_levels_are_guessed_from_haste_but_never_the_most_urgent() -> None:
 
 @pytest.mark.parametrize("urgency", [-1, 5, 2.0, True, "1"])
 def test_an_urgency_outside_the_levels_is_refused_at_the_door(urgency: Any) -> None:
-    controller = Controller(Semantic(), SPEED)
+    controller = EngineController(Semantic(), SPEED)
     with pytest.raises(InvalidInput, match="urgency must be 0") as caught:
         controller.arrive(JobSpec("a", 0.0, hints=RequestHints(urgency=urgency)))
     assert caught.value.where == "urgency"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from examples import examples
-from timely.disciplines.semantic.heap import Key, ScheduleHeap, evictable_by_priority
+from timely.disciplines.semantic.heap import Key, SemanticScheduleHeap, semantic_evictable_by_priority
 
 BUFFERED = None
 
@@ -23,7 +23,7 @@ class HeapAgainstSorting(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.heap = ScheduleHeap()
+        self.heap = SemanticScheduleHeap()
         self.keys: dict[int, Key] = {}
         self.buffer: list[int] = []
         self.coming = 0
@@ -90,7 +90,7 @@ TestHeapAgainstSorting.settings = settings(max_examples=examples(40), stateful_s
 
 
 def test_departed_jobs_do_not_fill_the_heap() -> None:
-    heap = ScheduleHeap()
+    heap = SemanticScheduleHeap()
     for job in range(10_000):
         heap.append(job)
         heap.merge([job], [(0, float(job), job)])
@@ -109,7 +109,7 @@ def test_the_eviction_heap_yields_the_largest_first(
     ranked = [((*rank, row), row) for row, rank in enumerate(ranks)]
     shuffled = list(ranked)
     rng.shuffle(shuffled)
-    assert list(evictable_by_priority(shuffled)) == [row for _, row in sorted(ranked, reverse=True)]
+    assert list(semantic_evictable_by_priority(shuffled)) == [row for _, row in sorted(ranked, reverse=True)]
 
 
 class CountedKey(tuple[int, float, int]):
@@ -126,7 +126,7 @@ class CountedKey(tuple[int, float, int]):
 @pytest.mark.parametrize("size", [100, 1_000, 10_000])
 def test_a_job_is_inserted_with_logarithmically_many_comparisons(size: int) -> None:
     """Section 3.3: each insertion is O(log n), counted in the worst case of ever smaller keys."""
-    heap = ScheduleHeap()
+    heap = SemanticScheduleHeap()
     for number in range(size + 1):
         heap.append(number)
     heap.merge(range(size), [CountedKey((4, float(size - number), number)) for number in range(size)])
@@ -152,6 +152,6 @@ def test_a_victim_is_evicted_with_logarithmically_many_comparisons(
         return real(entries)
 
     monkeypatch.setattr(heapq, "heappop", counting)
-    victims = evictable_by_priority(((4, 0, float(row), row), row) for row in range(size))
+    victims = semantic_evictable_by_priority(((4, 0, float(row), row), row) for row in range(size))
     assert [next(victims) for _ in range(3)] == [size - 1, size - 2, size - 3]
     assert counts["pops"] == 3, "a victim costs one removal from the heap, not another sort"

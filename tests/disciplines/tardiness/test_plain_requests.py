@@ -10,7 +10,7 @@ from timely.core.job import Job, JobSpec, JobTable
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits, StepPlan
 from timely.disciplines.tardiness.discipline import WeightedTardiness
-from timely.disciplines.tardiness.segment_lengths import AnswerLengths
+from timely.disciplines.tardiness.segment_lengths import TardinessAnswerLengths
 from timely.engines.step_time.learned import FixedSpeed
 
 STEP_S, SEQUENCE_S, PROMPT_S = 0.018, 0.0001, 0.00003
@@ -131,7 +131,7 @@ def test_a_chat_left_out_too_long_is_taken_again() -> None:
 
 
 def test_answer_lengths_are_learned_and_a_long_one_is_not_about_to_end() -> None:
-    lengths = AnswerLengths()
+    lengths = TardinessAnswerLengths()
     at = np.array([0, 10, 47, 200])
     before = lengths.left(at)
     assert before == pytest.approx(lengths.PRIOR_TOKENS, rel=0.2)

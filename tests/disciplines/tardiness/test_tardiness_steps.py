@@ -14,7 +14,7 @@ from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits, StepPlan
 from timely.disciplines.tardiness.delay_cost import PATIENCE
 from timely.disciplines.tardiness.discipline import WeightedTardiness
-from timely.disciplines.tardiness.segment_lengths import CAUTION, SegmentLengths
+from timely.disciplines.tardiness.segment_lengths import CAUTION, TardinessSegmentLengths
 from timely.disciplines.tardiness.step import MIN_CHUNK_TOKENS
 from timely.engines.step_time.learned import FixedSpeed
 
@@ -431,7 +431,7 @@ def test_vllms_priority_stands_above() -> None:
 
 
 def test_segment_lengths_are_learned_apart() -> None:
-    scene, lengths = Scene(), SegmentLengths()
+    scene, lengths = Scene(), TardinessSegmentLengths()
     urgent, normal = scene.job("u", URGENT, bound=20), scene.job("n", NORMAL, bound=20)
     assert lengths.expect(urgent.spec, 0) == 10.0
     for tokens in (4, 4, 4, 4):

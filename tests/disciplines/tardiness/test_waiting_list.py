@@ -5,7 +5,7 @@ import pytest
 
 from timely.core.hints import RequestHints
 from timely.core.job import JobSpec, JobTable
-from timely.disciplines.tardiness.waiting_list import ALL, FIRST, RankedJobs
+from timely.disciplines.tardiness.waiting_list import ALL, FIRST, TardinessRankedJobs
 
 
 @pytest.mark.parametrize("priorities", [False, True])
@@ -21,6 +21,6 @@ def test_the_first_of_the_whole_order_are_considered(count: int, values: int, pr
     waiting = np.arange(5, count)
     order = np.lexsort((table.sequence[waiting], -index[waiting], table.priority[waiting]))
     runnable = np.ones(count, dtype=np.bool_)
-    rows = RankedJobs().rows(table, runnable, 0.0, lambda: index)
+    rows = TardinessRankedJobs().rows(table, runnable, 0.0, lambda: index)
     assert rows is not None
     assert set(rows.tolist()) == set(range(5)) | set(waiting[order[:FIRST]].tolist())

@@ -9,7 +9,7 @@ from utility_scene import dated, join, limits, make_resident, ordinary
 from timely.core.job import Job, JobTable
 from timely.core.utility import NORMAL
 from timely.disciplines.base import StepPlan
-from timely.disciplines.timely.delayed import DelayedMembers
+from timely.disciplines.timely.delayed import TimelyDelayedMembers
 from timely.disciplines.timely.discipline import Timely
 from timely.engines.step_time.learned import FixedSpeed
 
@@ -84,7 +84,7 @@ def test_answers_are_judged_together_as_one_by_one(seed: int) -> None:
     count, already_s = 20, 0.1
     lefts = rng.integers(1, 40, count).astype(float)
     weights, lates_s = rng.uniform(0.1, 1.0, count), rng.choice([0.0, 2.0, 60.0], count)
-    together, alone = DelayedMembers(sequence_s), DelayedMembers(sequence_s)
+    together, alone = TimelyDelayedMembers(sequence_s), TimelyDelayedMembers(sequence_s)
     for due_s, weight, work_s, left in members:
         together.join(due_s, weight, work_s, left)
         alone.join(due_s, weight, work_s, left)
@@ -104,7 +104,7 @@ def test_answers_are_judged_together_as_one_by_one(seed: int) -> None:
 
 
 def worth_alone(
-    state: DelayedMembers,
+    state: TimelyDelayedMembers,
     members: list[tuple[float, float, float, float]],
     left: float,
     weight: float,

@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from timely.disciplines.tardiness.delay_cost import DelayCost
-from timely.disciplines.timely.recent_mean import HORIZON_S, RecentMean
+from timely.disciplines.tardiness.delay_cost import TardinessDelayCost
+from timely.disciplines.timely.recent_mean import HORIZON_S, TimelyRecentMean
 
 
-def price_after(rates: list[float], step_s: float = 0.1) -> RecentMean:
-    price = RecentMean()
+def price_after(rates: list[float], step_s: float = 0.1) -> TimelyRecentMean:
+    price = TimelyRecentMean()
     for number, rate in enumerate(rates):
         price.advance(number * step_s)
         price.note(rate, step_s)
@@ -44,7 +44,7 @@ def test_a_repeated_step_counts_alike_however_often_it_is_composed(looks: int) -
 
 def test_what_a_delay_costs_anyway_does_not_keep_a_job_out() -> None:
     """A late member loses 6 a second by a delay of 0.1 s, and the candidate 2 by each second that it waits."""
-    costs = DelayCost(0.0)
+    costs = TardinessDelayCost(0.0)
     costs.join(-1.0, 0.0, 0.0, 6.0, 0.1, plain=False)
     candidate = {"delay_s": 0.1, "weight": 2.0, "slack_s": -0.1, "late_s": 0.0, "already_s": 0.0}
     assert costs.late_weight == 6.0

@@ -20,16 +20,16 @@ from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.predictors.app_cost import OnlineAppCosts, TrainedAppCosts, predictor_kv_token_time
 from timely.disciplines.predictors.embedding import Vectors
 from timely.disciplines.predictors.history import HistoryPredictor
-from timely.disciplines.timely.applications import Applications
+from timely.disciplines.timely.applications import TimelyApplications
 from timely.disciplines.timely.discipline import Timely
-from timely.disciplines.timely.index import Machine, gittins_use, timely_mean_left
+from timely.disciplines.timely.index import TimelyMachine, timely_gittins_use, timely_mean_left
 from timely.disciplines.timely.lengths import (
     PLACES,
     PRIOR_TOKENS,
-    AnswerDistributions,
+    TimelyAnswerLengths,
     timely_even_lengths,
 )
-from timely.disciplines.timely.rounds import PRIOR_TOKENS_A_ROUND, RoundTokens
+from timely.disciplines.timely.rounds import PRIOR_TOKENS_A_ROUND, TimelyRoundTokens
 from timely.engines.step_time.learned import FixedSpeed
 
 PARTS = [
@@ -45,7 +45,7 @@ def app(name: str, instance: str, *, requests: int, expected: float) -> JobSpec:
 
 def test_the_scarcer_of_slots_and_cache_counts() -> None:
     """By brute force, token for token."""
-    machine = Machine(slots=8.0, cache_tokens=2000.0)
+    machine = TimelyMachine(slots=8.0, cache_tokens=2000.0)
     for begin, end, context in ((0, 40, 50), (0, 400, 100), (100, 500, 100), (3, 90, 1000)):
         sizes = context + np.linspace(begin, end, 100_001)
         exact = np.maximum(1 / 8, sizes / 2000).mean() * (end - begin)
@@ -55,8 +55,8 @@ def test_the_scarcer_of_slots_and_cache_counts() -> None:
 
 def test_an_answer_longer_than_all_before_is_not_about_to_end() -> None:
     lengths = np.array([[10.0, 20.0, 30.0, 40.0]])
-    machine = Machine(1.0, 1e9)
-    outlived = gittins_use(lengths, np.array([400.0]), np.zeros(1), np.zeros(1), machine)
+    machine = TimelyMachine(1.0, 1e9)
+    outlived = timely_gittins_use(lengths, np.array([400.0]), np.zeros(1), np.zeros(1), machine)
     assert outlived[0] > 300.0
     assert timely_mean_left(lengths, np.array([400.0]))[0] > 300.0
     assert timely_mean_left(lengths, np.array([15.0]))[0] == pytest.approx(15.0)
@@ -104,7 +104,7 @@ def test_a_request_that_cannot_run_does_not_wait() -> None:
 
 
 def test_predictions_are_corrected_by_the_errors_of_earlier_ones() -> None:
-    answers = AnswerDistributions()
+    answers = TimelyAnswerLengths()
 
     def mean(expected: float) -> float:
         return float(answers.predict([ordinary("x", expected=expected)], [None]).mean())
@@ -117,7 +117,7 @@ def test_predictions_are_corrected_by_the_errors_of_earlier_ones() -> None:
 
 
 def test_lengths_of_similar_prompts_are_learned_and_others_know_less() -> None:
-    answers = AnswerDistributions()
+    answers = TimelyAnswerLengths()
 
     def median(text: str) -> float:
         spec = replace(ordinary(text, expected=None), text=text)
@@ -139,7 +139,7 @@ def test_even_lengths_stand_for_a_weighted_distribution() -> None:
 
 
 def test_tokens_a_round_go_from_all_to_own() -> None:
-    rounds = RoundTokens()
+    rounds = TimelyRoundTokens()
     none, many = np.zeros(1), np.array([40.0])
     assert rounds.expect(none, none)[0] == PRIOR_TOKENS_A_ROUND
     assert rounds.expect(1.0 * many, many)[0] < 1.2
@@ -216,7 +216,7 @@ def test_of_applications_that_have_begun_the_last_under_fair_sharing_gives_its_c
 
 
 def test_what_requests_of_a_type_cost_is_learned_from_each_of_them() -> None:
-    applications, table = Applications(), JobTable()
+    applications, table = TimelyApplications(), JobTable()
 
     def opened(name: str) -> float:
         job = table.add(app(name, f"kind/{name}", requests=11, expected=20.0))
@@ -233,7 +233,7 @@ def test_what_requests_of_a_type_cost_is_learned_from_each_of_them() -> None:
 
 
 def test_an_application_that_is_over_leaves_fair_sharing_at_its_true_cost() -> None:
-    applications, table = Applications(), JobTable()
+    applications, table = TimelyApplications(), JobTable()
     job = table.add(app("one", "kind/1", requests=1, expected=400.0))
     applications.join(job, 0.0)
     make_resident(job, 20)

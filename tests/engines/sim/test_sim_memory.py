@@ -9,9 +9,9 @@ from sim_cases import profile, random_tasks, run, task
 
 from examples import examples
 from lrtrace.importers.public_traces import MOONCAKE_BLOCK_TOKENS
-from lrtrace.job import Job, PlanSegment
+from lrtrace.job import TraceJob, TraceSegment
 from timely.engines.replay_types import BLOCK_ID_TOKENS, PlannedTask
-from timely.engines.sim.kv import BlockPool
+from timely.engines.sim.kv import SimBlockPool
 from timely.replay.trace import replay_task_from_job
 
 approx = pytest.approx
@@ -52,7 +52,7 @@ def conversations(*prompts: tuple[float, int, list[int]]) -> list[PlannedTask]:
     """Tasks of an imported trace: arrival, tokens of the prompt, and its blocks."""
     return [
         replay_task_from_job(
-            Job(number, arrival_s, tokens, (PlanSegment("", 4),), extra={"hash_ids": block_ids})
+            TraceJob(number, arrival_s, tokens, (TraceSegment("", 4),), extra={"hash_ids": block_ids})
         )
         for number, (arrival_s, tokens, block_ids) in enumerate(prompts)
     ]
@@ -177,7 +177,7 @@ def test_books_balance_under_pressure(seed: int, discipline: str) -> None:
 
 
 def test_pool_reuses_the_longest_idle_first_and_tails_before_heads() -> None:
-    pool = BlockPool(10, 16)
+    pool = SimBlockPool(10, 16)
     first, second = pool.holding((), 64), pool.holding((), 64)
     assert pool.grow(first, 64)
     assert pool.grow(second, 64)
@@ -192,7 +192,7 @@ def test_pool_reuses_the_longest_idle_first_and_tails_before_heads() -> None:
 
 def test_blocks_that_are_not_complete_are_reused_first() -> None:
     """They hold nothing that a prompt could find: vLLM puts them before all others, the simulator put them behind."""
-    pool = BlockPool(8, 16)
+    pool = SimBlockPool(8, 16)
     first, second = pool.holding((), 64), pool.holding((), 64)
     assert pool.grow(first, 64)
     assert pool.grow(second, 64)
@@ -206,14 +206,14 @@ def test_blocks_that_are_not_complete_are_reused_first() -> None:
 
 
 def test_pool_refuses_what_it_does_not_have() -> None:
-    pool = BlockPool(2, 16)
+    pool = SimBlockPool(2, 16)
     holding = pool.holding((), 64)
     assert not pool.grow(holding, 64)
     assert pool.free == 2
 
 
 def test_prefix_stays_findable_until_its_blocks_are_needed() -> None:
-    pool = BlockPool(6, 16)
+    pool = SimBlockPool(6, 16)
     first = pool.holding([("p", 64)], 70)
     pool.admit(first)
     assert pool.grow(first, 70)
@@ -227,7 +227,7 @@ def test_prefix_stays_findable_until_its_blocks_are_needed() -> None:
 
 
 def test_a_prefix_is_held_only_as_deep_as_somebody_reaches() -> None:
-    pool = BlockPool(6, 16)
+    pool = SimBlockPool(6, 16)
     deep, shallow = pool.holding([("p", 64)], 70), pool.holding([("p", 16)], 20)
     pool.admit(deep)
     assert pool.grow(deep, 70)
@@ -247,7 +247,7 @@ def test_a_prefix_is_held_only_as_deep_as_somebody_reaches() -> None:
 
 
 def test_branches_share_their_stem_and_are_reused_before_it() -> None:
-    pool = BlockPool(12, 16)
+    pool = SimBlockPool(12, 16)
     stem, left, right = ("stem", 32), ("left", 64), ("right", 64)
     first, second = pool.holding([stem, left], 70), pool.holding([stem, right], 70)
     for branch, cached_tokens in ((first, 0), (second, 32)):
@@ -269,7 +269,7 @@ def test_branches_share_their_stem_and_are_reused_before_it() -> None:
 
 @pytest.mark.parametrize(("keeps", "cached_tokens"), [(False, 0), (True, 64)])
 def test_kept_prefixes_are_reused_last(keeps: bool, cached_tokens: int) -> None:
-    pool = BlockPool(10, 16)
+    pool = SimBlockPool(10, 16)
     first = pool.holding([("drone", 64)], 80, keep=keeps)
     pool.admit(first)
     assert pool.grow(first, 80)

@@ -10,7 +10,7 @@ from sim_cases import CheckedSimulator, profile, random_tasks, task
 from examples import examples
 from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits, StepPlan
-from timely.disciplines.semantic.cache_cost import CostModel
+from timely.disciplines.semantic.cache_cost import SemanticCacheCostModel
 from timely.disciplines.semantic.discipline import Semantic
 from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
 from timely.engines.step_time.profile import StepTimeProfile
@@ -63,14 +63,14 @@ def test_every_split_takes_what_moving_and_computing_take() -> None:
         squares = again**2 + (lost + 1) ** 2 - lost**2
         computing_s = 1e-4 * (again + 1) + 2e-6 * squares if again else 0.0
         assert result.end_s - nothing_computed == approx(computing_s - 2 * 2e-4 * again, abs=1e-9)
-    best = CostModel(2e-6, 1e-4, 2e-4, 0.0, 0.01, 2e-4).keep_context(lost)
+    best = SemanticCacheCostModel(2e-6, 1e-4, 2e-4, 0.0, 0.01, 2e-4).keep_context(lost)
     assert 1 < best < lost, "a real split: neither all nor nothing"
     assert ends[best] == approx(min(ends.values()), abs=1e-9)
 
 
 @pytest.mark.parametrize("swap", [5e-5, 1e-4, 2e-4, 3e-4])
 def test_semantic_with_the_machines_coefficients_keeps_what_brute_force_would(swap: float) -> None:
-    result = serve(Semantic(CostModel(2e-6, 1e-4, swap, 0.0, 0.01, swap)), swap)
+    result = serve(Semantic(SemanticCacheCostModel(2e-6, 1e-4, swap, 0.0, 0.01, swap)), swap)
     lost = int(serve(Keeping(0), swap).counters["recomputed_tokens"])
     best = min(serve(Keeping(kept), swap).end_s for kept in range(1, lost + 1))
     # What the model leaves out: the newest token is computed with the gap, or decoded where there is none.

@@ -22,7 +22,7 @@ from timely.disciplines.requirements import SPECULATION
 from timely.engines.base import Mode
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.engines.sim.speculation import Speculation, sim_draft_token_rate
+from timely.engines.sim.speculation import SimSpeculation, sim_draft_token_rate
 from timely.engines.step_time.profile import DraftTerms, StepTimeProfile
 from timely.replay import results
 
@@ -49,21 +49,21 @@ def test_a_round_keeps_the_share_that_the_trace_names(acceptance: float, drafts:
 
 @pytest.mark.parametrize("acceptance", [0.1, 0.5, 0.8])
 def test_drawn_rounds_have_that_share(acceptance: float) -> None:
-    speculation = Speculation(4, None, seed=3)
+    speculation = SimSpeculation(4, None, seed=3)
     rounds = [speculation.round("a", acceptance, 4) for _ in range(4000)]
     assert np.mean(rounds) / 4 == approx(acceptance, abs=0.02)
     assert {0, 1, 2, 3, 4} == set(rounds)
 
 
 def test_rounds_are_a_requests_own_whatever_else_runs() -> None:
-    alone, among = Speculation(4, None, seed=1), Speculation(4, None, seed=1)
+    alone, among = SimSpeculation(4, None, seed=1), SimSpeculation(4, None, seed=1)
     first = [alone.round("a", 0.6, 4) for _ in range(50)]
     mixed = []
     for _ in range(50):
         mixed.append(among.round("a", 0.6, 4))
         among.round("b", 0.6, 4)
     assert first == mixed
-    assert first != [Speculation(4, None, seed=2).round("a", 0.6, 4) for _ in range(50)]
+    assert first != [SimSpeculation(4, None, seed=2).round("a", 0.6, 4) for _ in range(50)]
 
 
 def test_nonsense_is_refused() -> None:
@@ -159,7 +159,9 @@ def test_requests_without_an_acceptance_decode_as_ever() -> None:
             result = Simulator(options, profile(blocks=30), repeat_steps=False).run(tasks)
             result.counters.pop("drafted_tokens", None)
             result.counters.pop("accepted_tokens", None)
-            texts.append(json.dumps(results.build_result(result, plain, engine="sim", trace="t", wall_s=0.0)))
+            texts.append(
+                json.dumps(results.build_replay_result(result, plain, engine="sim", trace="t", wall_s=0.0))
+            )
         assert texts[0] == texts[1]
 
 
@@ -169,7 +171,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     def text(seed: int) -> str:
         options = ReplayOptions(discipline="timely", draft_tokens=3, seed=seed)
         result = Simulator(options, profile()).run(tasks)
-        return json.dumps(results.build_result(result, options, engine="sim", trace="t", wall_s=0.0))
+        return json.dumps(results.build_replay_result(result, options, engine="sim", trace="t", wall_s=0.0))
 
     assert text(1) == text(1)
     assert text(1) != text(2)

@@ -18,7 +18,7 @@ from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
 from timely.disciplines.basic import Fcfs
 from timely.disciplines.step_builder import KeyedDiscipline
 from timely.engines.replay_types import PlannedTask, ReplayOptions
-from timely.engines.sim.events import ARRIVAL, REPORT, STEP_END, Agenda
+from timely.engines.sim.events import ARRIVAL, REPORT, STEP_END, SimAgenda
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.learned import LearnedSpeed
 from timely.replay import results
@@ -29,7 +29,7 @@ def outcome(tasks: list[PlannedTask], repeat_steps: bool, blocks: int, **options
     chosen = ReplayOptions(**options)  # type: ignore[arg-type]
     simulator = Simulator(chosen, profile(blocks=blocks, per_context_token=1e-6), repeat_steps=repeat_steps)
     run = simulator.run(tasks)
-    result = results.build_result(run, chosen, engine="sim", trace="t", wall_s=0.0)
+    result = results.build_replay_result(run, chosen, engine="sim", trace="t", wall_s=0.0)
     result["series"] = None  # samples are taken where steps begin, and rows of steps have one beginning
     result["journal"] = result["journal"] and {k: v for k, v in result["journal"].items() if k != "choices"}
     return json.dumps(result)
@@ -65,7 +65,7 @@ def test_rows_of_steps_are_taken() -> None:
 
 
 def test_agenda_orders_by_time_then_kind_then_entry() -> None:
-    agenda, seen = Agenda(), []
+    agenda, seen = SimAgenda(), []
     for when, kind, name in (
         (1.0, ARRIVAL, "late arrival"), (0.5, ARRIVAL, "first arrival"), (0.5, ARRIVAL, "second arrival"),
         (0.5, REPORT, "report"), (0.5, STEP_END, "step"),

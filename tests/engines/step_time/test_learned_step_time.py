@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from timely.engines.step_time.learned import MAX_JOINT_STEPS, FixedSpeed, LearnedSpeed, StepLearner
+from timely.engines.step_time.learned import MAX_JOINT_STEPS, FixedSpeed, LearnedSpeed, StepTimeLearner
 from timely.engines.step_time.profile import StepTerms, StepTime
 
 TRUE = (0.012, 0.0008, 0.00025)
@@ -178,7 +178,7 @@ def test_a_fixed_speed_learns_nothing() -> None:
 def events(*steps: tuple[float, float, float, bool]) -> list[tuple[float, float, float]]:
     """What a speed hears of steps (sequences, prompt tokens, seconds, whether prompts follow)."""
     heard: list[tuple[float, ...]] = []
-    learner = StepLearner(lambda *step: heard.append(step))
+    learner = StepTimeLearner(lambda *step: heard.append(step))
     for sequences, prefill_tokens, step_s, follow in steps:
         learner.ran(sequences, prefill_tokens, step_s, prompts_follow=follow)
     return [(sequences, prefill_tokens, step_s) for sequences, prefill_tokens, step_s, *_ in heard]
@@ -186,7 +186,7 @@ def events(*steps: tuple[float, float, float, bool]) -> list[tuple[float, float,
 
 def test_of_joined_steps_the_share_that_mixes_counts() -> None:
     heard: list[tuple[float, ...]] = []
-    learner = StepLearner(lambda *step: heard.append(step))
+    learner = StepTimeLearner(lambda *step: heard.append(step))
     learner.ran(2, 0, 0.06, 300, prompts_follow=True)
     learner.ran(3, 90, 0.01, 302, prompts_follow=False)
     (step,) = heard
@@ -217,7 +217,7 @@ def test_what_prompts_cost_is_learned_though_their_time_is_seen_in_the_step_befo
     """20 ms a step, 1 ms a sequence, 0.2 ms a prompt token; each launch moves 25 ms of it to the step before."""
     rng = random.Random(1)
     joined, apart = LearnedSpeed(), LearnedSpeed()
-    learner = StepLearner(joined.observe)
+    learner = StepTimeLearner(joined.observe)
     steps = [(rng.randint(1, 8), rng.choice((0, 0, 0, 120, 240))) for _ in range(600)]
     for (sequences, prompt), (_, following) in itertools.pairwise(steps):
         step_s = 0.02 + 0.001 * sequences + 0.0002 * prompt

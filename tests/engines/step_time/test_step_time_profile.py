@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from timely.core.errors import InvalidInput, UnknownName
-from timely.engines.step_time.from_kernels import fit_kernels
+from timely.engines.step_time.from_kernels import fit_step_kernels
 from timely.engines.step_time.profile import (
-    Curve,
     ProfileSpeed,
     StepTerms,
     StepTime,
+    StepTimeCurve,
     load_step_profile,
     shipped_step_profiles,
 )
@@ -87,10 +87,10 @@ def test_unknown_name_lists_the_known(tmp_path: Path) -> None:
 
 
 def test_curve_is_linear_between_and_extended_after() -> None:
-    curve = Curve(at=(1.0, 3.0, 5.0), s=(1.0, 2.0, 6.0))
+    curve = StepTimeCurve(at=(1.0, 3.0, 5.0), s=(1.0, 2.0, 6.0))
     assert [curve(x) for x in (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)] == [1.0, 1.0, 1.5, 2.0, 4.0, 6.0, 8.0]
     with pytest.raises(ValueError, match="increase"):
-        Curve(at=(1.0, 1.0), s=(1.0, 2.0))
+        StepTimeCurve(at=(1.0, 1.0), s=(1.0, 2.0))
 
 
 def test_profile_speed_tells_the_truth() -> None:
@@ -127,7 +127,7 @@ def kernels(folder: Path) -> None:
 
 def test_fit_finds_the_formula_again(tmp_path: Path) -> None:
     kernels(tmp_path)
-    terms, errors = fit_kernels(tmp_path, layers=2)
+    terms, errors = fit_step_kernels(tmp_path, layers=2)
     assert terms.base == pytest.approx(10e-6, rel=0.02)
     assert terms.per_context_token == pytest.approx(4e-9, rel=0.02)
     assert terms.per_prefill_token_sq == pytest.approx(2e-11, rel=0.02)
@@ -138,18 +138,18 @@ def test_fit_finds_the_formula_again(tmp_path: Path) -> None:
 
 def test_fit_refuses_what_it_cannot_use(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"dense\.csv"):
-        fit_kernels(tmp_path, layers=2)
+        fit_step_kernels(tmp_path, layers=2)
     kernels(tmp_path)
     (tmp_path / "dense.csv").write_text("layer,tokens,time_us\nmlp,1,fast\n")
     with pytest.raises(InvalidInput, match=r"dense\.csv:2: time_us must be a number over 0, got 'fast'"):
-        fit_kernels(tmp_path, layers=2)
+        fit_step_kernels(tmp_path, layers=2)
     kernels(tmp_path)
     (tmp_path / "attention.csv").write_text("a,b\n")
     with pytest.raises(InvalidInput, match=r"attention\.csv:1: column 'prefill_chunk' is missing"):
-        fit_kernels(tmp_path, layers=2)
+        fit_step_kernels(tmp_path, layers=2)
     kernels(tmp_path)
     with pytest.raises(InvalidInput, match="layers"):
-        fit_kernels(tmp_path, layers=0)
+        fit_step_kernels(tmp_path, layers=0)
 
 
 @pytest.mark.parametrize(
@@ -170,4 +170,4 @@ def test_broken_kernel_tables_are_named(tmp_path: Path, table: str, text: str, s
     kernels(tmp_path)
     (tmp_path / f"{table}.csv").write_bytes(text.encode("latin-1"))
     with pytest.raises(InvalidInput, match=said):
-        fit_kernels(tmp_path, layers=2)
+        fit_step_kernels(tmp_path, layers=2)

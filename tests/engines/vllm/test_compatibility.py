@@ -105,7 +105,7 @@ def test_wrong_options_are_named_before_a_model_loads(
     variable: str, options: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The front-end of vLLM refuses them; its engine's process did so after a minute, without the variable."""
-    from timely.engines.vllm.plugin import SCHEDULER, _before_requests
+    from timely.engines.vllm.plugin import SCHEDULER, _before_vllm_requests
 
     if variable:
         monkeypatch.setenv(variable, "nosuch")
@@ -113,7 +113,7 @@ def test_wrong_options_are_named_before_a_model_loads(
         scheduler_config=SimpleNamespace(scheduler_cls=SCHEDULER), additional_config={"timely": options}
     )
     front_end = SimpleNamespace(vllm_config=config)
-    start = _before_requests(lambda self: None)
+    start = _before_vllm_requests(lambda self: None)
     with pytest.raises(InvalidInput, match=says):
         start(front_end)
     config.scheduler_config.scheduler_cls = None

@@ -16,7 +16,7 @@ from timely.disciplines import registry
 from timely.disciplines.base import Discipline
 from timely.engines import active_discipline
 from timely.engines.base import ResponsePrediction
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import EngineController
 
 pytestmark = pytest.mark.engine
 
@@ -26,24 +26,24 @@ WAIT_S = 10.0
 async def test_a_task_on_its_way_counts_for_one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("vllm", reason="needs vLLM")
     from timely.engines.vllm.arguments import VllmOptions
-    from timely.engines.vllm.control import ControlEvents
+    from timely.engines.vllm.control import VllmControlEvents
     from timely.engines.vllm.engine import VllmEngine
-    from timely.engines.vllm.request_state import LiveRequests
+    from timely.engines.vllm.request_state import VllmLiveRequests
     from timely.engines.vllm.settings import SchedulerSettings
 
     settings = SchedulerSettings.model_validate({})
     networks_s: list[list[float]] = [[], []]
 
-    def new_engine(number: int) -> ControlEvents:
-        controller = Controller(registry.create_discipline("timely"))
+    def new_engine(number: int) -> VllmControlEvents:
+        controller = EngineController(registry.create_discipline("timely"))
 
         def predict(utility: TimeUtility, now: float, ahead: Sequence[RequestHints]) -> ResponsePrediction:
             networks_s[number] = [hints.network_s for hints in ahead]
             return ResponsePrediction(1.0 - number / 2.0, 1.0)
 
         monkeypatch.setattr(controller, "predict_response", predict)
-        return ControlEvents(
-            lambda: controller, LiveRequests(), settings, set(), lambda *_: None, dict, number
+        return VllmControlEvents(
+            lambda: controller, VllmLiveRequests(), settings, set(), lambda *_: None, dict, number
         )
 
     engines = [new_engine(0), new_engine(1)]
@@ -64,14 +64,19 @@ async def test_a_task_on_its_way_counts_for_one_engine(monkeypatch: pytest.Monke
 
 def test_a_discipline_loads_beside_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("vllm", reason="needs vLLM")
-    from timely.engines.vllm.control import ControlEvents
-    from timely.engines.vllm.request_state import LiveRequests
+    from timely.engines.vllm.control import VllmControlEvents
+    from timely.engines.vllm.request_state import VllmLiveRequests
     from timely.engines.vllm.settings import SchedulerSettings
 
     create = registry.create_discipline
-    controller = Controller(create("timely"))
-    events = ControlEvents(
-        lambda: controller, LiveRequests(), SchedulerSettings.model_validate({}), set(), lambda *_: None, dict
+    controller = EngineController(create("timely"))
+    events = VllmControlEvents(
+        lambda: controller,
+        VllmLiveRequests(),
+        SchedulerSettings.model_validate({}),
+        set(),
+        lambda *_: None,
+        dict,
     )
     loading, loaded, created = threading.Event(), threading.Event(), list[Discipline]()
 

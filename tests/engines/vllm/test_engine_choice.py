@@ -16,7 +16,7 @@ from timely.core.utility import URGENT
 from timely.engines.base import ForcedPlan, GenerationRequest, Mode
 from timely.engines.step_time.learned import FixedSpeed
 from timely.engines.vllm.engine_choice import REPORT_S, VllmEngineChoice
-from timely.routing.reported_load import report_load
+from timely.routing.reported_load import report_routing_load
 
 PROMPT = list(range(400))
 
@@ -28,7 +28,7 @@ def report(*parked: bool, slowness: float = 1.0) -> dict[str, Any]:
         job = table.add(JobSpec(number, 0.0, prompt_tokens=400))
         if is_parked:
             table.resume_s[job.row] = 60.0
-    return report_load(table, FixedSpeed(0.02 * slowness, 0.001 * slowness, 0.0005 * slowness), None)
+    return report_routing_load(table, FixedSpeed(0.02 * slowness, 0.001 * slowness, 0.0005 * slowness), None)
 
 
 def choice(*reports: dict[str, Any]) -> VllmEngineChoice:

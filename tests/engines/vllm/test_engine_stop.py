@@ -22,7 +22,7 @@ from timely.core.errors import EngineFailed
 from timely.engines.vllm.arguments import VllmOptions
 from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.engine_process import launch_vllm
-from timely.engines.vllm.parent_watch import end_with_parent
+from timely.engines.vllm.parent_watch import end_vllm_with_parent
 
 pytestmark = pytest.mark.engine
 
@@ -156,12 +156,12 @@ async def test_a_model_that_is_not_there_is_an_error_of_one_line() -> None:
 
 LEFT_ALONE = """
 import multiprocessing, os, signal, sys, time
-from timely.engines.vllm.parent_watch import end_with_parent
+from timely.engines.vllm.parent_watch import end_vllm_with_parent
 
 def run(deaf):
     if deaf:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    end_with_parent()
+    end_vllm_with_parent()
     print(os.getpid(), flush=True)
     time.sleep(600)
 
@@ -192,4 +192,4 @@ def test_a_process_that_is_no_engine_does_not_end_with_its_parent(monkeypatch: p
     """An engine within the process of its user ends as that wishes."""
     monkeypatch.setattr(threading.Thread, "start", lambda _: pytest.fail("watched"))
     monkeypatch.setattr(multiprocessing, "parent_process", multiprocessing.current_process)
-    end_with_parent()
+    end_vllm_with_parent()

@@ -37,7 +37,7 @@ def test_which_runner_there_is(
     monkeypatch.setattr(envs, "VLLM_USE_V2_MODEL_RUNNER", chosen)
     assert forced_decoding.uses_newer_vllm_runner() is newer
     replay = ("--enable-trace-replay",)
-    assert forced_decoding.engine_arguments() == (
+    assert forced_decoding.vllm_engine_arguments() == (
         replay if newer else ("--logits-processors", forced_decoding.PROCESSOR)
     )
     assert list(forced_decoding.vllm_engine_keywords()) == [
@@ -46,11 +46,11 @@ def test_which_runner_there_is(
 
 
 def test_the_plan_is_given_to_vllm_where_that_replays_it() -> None:
-    assert forced_decoding.sampling_keywords({"forced_ids": [4, 5]}, trace_replay=True) == {
+    assert forced_decoding.vllm_sampling_keywords({"forced_ids": [4, 5]}, trace_replay=True) == {
         "trace_decode_token_ids": [4, 5]
     }
-    assert forced_decoding.sampling_keywords({"forced_ids": [4, 5]}, trace_replay=False) == {}
-    assert forced_decoding.sampling_keywords({}, trace_replay=True) == {}
+    assert forced_decoding.vllm_sampling_keywords({"forced_ids": [4, 5]}, trace_replay=False) == {}
+    assert forced_decoding.vllm_sampling_keywords({}, trace_replay=True) == {}
 
 
 def test_after_a_value_the_rest_of_the_plan_is_forced() -> None:

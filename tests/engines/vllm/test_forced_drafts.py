@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from timely.engines.vllm.forced_drafts import ForcedDrafts, NoDrafts
-from timely.engines.vllm.name_constraint import PromptNames
+from timely.engines.vllm.name_constraint import VllmPromptNames
 from timely.engines.vllm.params import TimelyParams
 from timely.plans.forced_text import MOST_DRAFTS
 from timely.plans.grammar import plan_grammar
@@ -66,7 +66,7 @@ def drafted(
     scheduler: Any = SimpleNamespace(
         structured_output_manager=manager, num_spec_tokens=MOST_DRAFTS, requests={"r": request}
     )
-    written = PromptNames(scheduler)
+    written = VllmPromptNames(scheduler)
     written.begin("r", TimelyParams.model_validate({"skill_set": "arm", "names": names}))
     written.wrote("r", LongestFirst().encode(plan, add_special_tokens=False))
     live: Any = SimpleNamespace(

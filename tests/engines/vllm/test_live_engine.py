@@ -41,7 +41,7 @@ from timely.engines.vllm import boundaries
 from timely.engines.vllm import engine as vllm_engine
 from timely.engines.vllm.arguments import VllmOptions
 from timely.engines.vllm.engine import VllmEngine
-from timely.engines.vllm.forced_decoding import engine_arguments
+from timely.engines.vllm.forced_decoding import vllm_engine_arguments
 from timely.engines.vllm.replay import VllmBackend
 from timely.plans.object_names import names_of_plan
 from timely.plans.prompt import build_prompt
@@ -56,7 +56,7 @@ WORDS = [2000 + number for number in range(60)]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VllmEngine]:
     journal = tmp_path_factory.mktemp("journal") / "journal.jsonl"
-    arguments = ("--max-model-len", "1024", *engine_arguments())
+    arguments = ("--max-model-len", "1024", *vllm_engine_arguments())
     running = VllmEngine(VllmOptions(arguments=arguments, journal=str(journal), warm_up=("drone",)))
     await running.start()
     yield running

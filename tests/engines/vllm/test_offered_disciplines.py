@@ -15,7 +15,7 @@ from timely.engines.vllm.arguments import (
     NO_COMPILER,
     VllmOptions,
     parse_vllm_arguments,
-    torch_compiles_nothing,
+    vllm_compiles_nothing,
 )
 from timely.engines.vllm.engine import VllmEngine
 
@@ -238,10 +238,10 @@ def test_the_ban_on_compiling_is_of_the_processes_that_an_eager_engine_starts(
     """It stayed in the environment, so another engine of this process compiled nothing either."""
     monkeypatch.delenv(NO_COMPILER, raising=False)
     for eager in (True, False):
-        with torch_compiles_nothing(SimpleNamespace(enforce_eager=eager)):
+        with vllm_compiles_nothing(SimpleNamespace(enforce_eager=eager)):
             assert os.environ.get(NO_COMPILER) == ("1" if eager else None)
         assert NO_COMPILER not in os.environ
     monkeypatch.setenv(NO_COMPILER, "0")
-    with torch_compiles_nothing(SimpleNamespace(enforce_eager=True)):
+    with vllm_compiles_nothing(SimpleNamespace(enforce_eager=True)):
         assert os.environ[NO_COMPILER] == "0", "the caller's own setting wins"
     assert os.environ[NO_COMPILER] == "0"

@@ -457,10 +457,12 @@ def test_nested_parameters_of_ours_are_refused_over_http(kind: str) -> None:
 def test_a_plan_from_embeddings_is_refused() -> None:
     from vllm.exceptions import VLLMValidationError
 
-    from timely.engines.vllm.plugin import _validating
+    from timely.engines.vllm.plugin import _validating_vllm_parameters
 
     accepted: list[str] = []
-    process = _validating(lambda self, request_id, prompt, params: accepted.append(request_id))
+    process = _validating_vllm_parameters(
+        lambda self, request_id, prompt, params: accepted.append(request_id)
+    )
     prompt = {"type": "embeds", "prompt_embeds": object()}
     plan = SimpleNamespace(extra_args={"timely": {"skill_set": "drone"}})
     with pytest.raises(VLLMValidationError, match="needs a prompt of tokens"):
@@ -477,10 +479,10 @@ def test_a_plan_from_embeddings_is_refused() -> None:
 )
 def test_a_plan_over_vllms_own_http_waits_for_no_value(arguments: dict[str, Any], blocking: bool) -> None:
     """Reports go to tasks of our server. A segment that waited here would keep its client waiting for ever."""
-    from timely.engines.vllm.params import parse_extra_args
+    from timely.engines.vllm.params import parse_vllm_extra_args
 
     scene = Scene()
-    intake, params = scene.scheduler._intake, parse_extra_args(arguments)
+    intake, params = scene.scheduler._intake, parse_vllm_extra_args(arguments)
     assert params is not None
     boundaries, _ = intake._boundaries(scene.add("plan", 20, 4), params)
     assert boundaries is not None
@@ -493,9 +495,9 @@ def test_a_plan_over_vllms_own_http_waits_for_no_value(arguments: dict[str, Any]
 
 
 def test_the_token_endpoint_waits_for_no_value_either() -> None:
-    from timely.engines.vllm.plugin import TOKEN_ENDPOINT, _validating
+    from timely.engines.vllm.plugin import TOKEN_ENDPOINT, _validating_vllm_parameters
 
-    process = _validating(lambda self, request_id, prompt, params: None)
+    process = _validating_vllm_parameters(lambda self, request_id, prompt, params: None)
     params = SimpleNamespace(extra_args={"timely": {"skill_set": "drone"}})
     process(None, "task-1", None, params)
     assert params.extra_args == {"timely": {"skill_set": "drone"}}

@@ -14,7 +14,7 @@ from timely.core.utility import NORMAL, TimeUtility
 from timely.engines.vllm.params import (
     SERVER_PARAMS,
     flatten_vllm_xargs,
-    parse_extra_args,
+    parse_vllm_extra_args,
     vllm_openai_fields,
 )
 from timely.server.access.principals import LOCAL
@@ -22,16 +22,16 @@ from timely.server.http.openai_request import OpenAIHints, openai_http_hints
 
 
 def test_nothing_said_is_none() -> None:
-    assert parse_extra_args(None) is None
-    assert parse_extra_args({}) is None
-    assert parse_extra_args({"kv_transfer_params": {"x": 1}}) is None
+    assert parse_vllm_extra_args(None) is None
+    assert parse_vllm_extra_args({}) is None
+    assert parse_vllm_extra_args({"kv_transfer_params": {"x": 1}}) is None
 
 
 def test_nested_and_flat_say_the_same() -> None:
-    nested = parse_extra_args(
+    nested = parse_vllm_extra_args(
         {"timely": {"skill_set": "drone", "tuf": {"ert_s": 0.2, "alpha": -6.67, "beta": 2.0}}}
     )
-    flat = parse_extra_args(
+    flat = parse_vllm_extra_args(
         {"timely_skill_set": "drone", "timely_ert_s": 0.2, "timely_alpha": -6.67, "timely_beta": 2.0}
     )
     assert nested is not None
@@ -46,14 +46,14 @@ def test_a_flattened_body_parses_back() -> None:
         "tuf": {"ert_s": 0.5, "cutoff_s": 1.0, "beta": 3.0},
         "app": None,
     }
-    params = parse_extra_args(flatten_vllm_xargs(fields))
+    params = parse_vllm_extra_args(flatten_vllm_xargs(fields))
     assert params is not None
     assert params.utility == TimeUtility.from_cutoff(0.5, 1.0, 3.0)
     assert params.app is None
 
 
 def test_defaults_are_the_normal_task() -> None:
-    params = parse_extra_args({"timely_robot": "tello"})
+    params = parse_vllm_extra_args({"timely_robot": "tello"})
     assert params is not None
     assert params.utility == NORMAL
 
@@ -91,7 +91,7 @@ def test_defaults_are_the_normal_task() -> None:
 )
 def test_unusable_parameters_name_their_field(fields: dict[str, object], where: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse_extra_args(fields)
+        parse_vllm_extra_args(fields)
     assert caught.value.where == where
 
 
@@ -109,7 +109,7 @@ def test_all_hints_of_an_openai_request_reach_the_scheduler() -> None:
     fields = context.run(vllm_openai_fields, openai_http_hints(body, LOCAL), body)
     assert context[SERVER_PARAMS] == {name: ALL_HINTS[name] for name in ("priority", "text")}
     assert (set(fields), fields["vllm_xargs"]["x"]) == ({"vllm_xargs"}, 1)
-    params = parse_extra_args(fields["vllm_xargs"])
+    params = parse_vllm_extra_args(fields["vllm_xargs"])
     assert params is not None
     hints = params.hints(0.0)
     assert (hints.utility.ert_s, hints.app, hints.urgency) == (0.2, "b", 1)
@@ -132,10 +132,12 @@ async def test_what_our_own_server_says_beside_the_body_reaches_the_scheduler() 
     vLLM logs the parameters in the body of a request, but no prompt.
     """
     pytest.importorskip("vllm", reason="needs vLLM")
-    from timely.engines.vllm.plugin import _validating
+    from timely.engines.vllm.plugin import _validating_vllm_parameters
 
     processed: list[Any] = []
-    process_inputs = _validating(lambda self, request_id, prompt, params: processed.append(params.extra_args))
+    process_inputs = _validating_vllm_parameters(
+        lambda self, request_id, prompt, params: processed.append(params.extra_args)
+    )
 
     async def ask(hints: dict[str, Any]) -> None:
         fields = vllm_openai_fields(hints, {})
@@ -145,7 +147,7 @@ async def test_what_our_own_server_says_beside_the_body_reaches_the_scheduler() 
     first = {"priority": -10.0, "task_id": "chatcmpl-1", "text": "secret"}
     for hints in (first, {"task_id": "chatcmpl-2"}):
         await asyncio.create_task(ask(hints))
-    params = [parse_extra_args(extra_args) for extra_args in processed]
+    params = [parse_vllm_extra_args(extra_args) for extra_args in processed]
     assert [one.hints(0.0).priority for one in params if one is not None] == [-10.0, 0.0]
     assert [(one.text, one.awaits_values) for one in params if one is not None] == [
         ("secret", False),

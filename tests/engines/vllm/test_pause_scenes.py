@@ -44,13 +44,13 @@ def test_a_drain_waits_for_parked_plans(monkeypatch: pytest.MonkeyPatch) -> None
     scene.add("parked", 20, 8, scene.plan((4, LONG_S), (4, 0.1)))
     scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
     loop = Loop(scene)
-    ended = plugin._draining_parked(lambda self: False)
+    ended = plugin._vllm_draining_with_parked(lambda self: False)
     assert ended(loop), "vLLM would end its loop here"
     loop.input_queue.put(("a", "request"))
     assert ended(loop)
     assert loop.calls, "requests are taken while the drain waits"
-    complete = plugin._and_nothing_held(lambda self: True)
-    notify = plugin._when_nothing_is_held(lambda self: self.calls.append("notified"))
+    complete = plugin._complete_when_vllm_holds_nothing(lambda self: True)
+    notify = plugin._when_vllm_holds_nothing(lambda self: self.calls.append("notified"))
     notify(loop)
     assert not complete(loop)
     assert "notified" not in loop.calls

@@ -14,7 +14,7 @@ from timely.planner.model_card import SHIPPED_ADAPTER
 
 
 def test_which_adapter_stays_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "check_base", lambda card, base, where: None)
+    monkeypatch.setattr(model, "check_planner_base", lambda card, base, where: None)
     assert model.vllm_planner_adapter("base", None, packaged=True) == SHIPPED_ADAPTER
     assert model.vllm_planner_adapter("base", "default", packaged=False) is None
     assert model.vllm_planner_adapter("base", "none", packaged=True) is None

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from timely.core.errors import InvalidInput
-from timely.engines.vllm.name_constraint import PromptNames, vllm_prompt_names
-from timely.engines.vllm.params import MOST_NAMES, TimelyParams, parse_extra_args
+from timely.engines.vllm.name_constraint import VllmPromptNames, vllm_prompt_names
+from timely.engines.vllm.params import MOST_NAMES, TimelyParams, parse_vllm_extra_args
 
 TOKENS = [bytes([byte]) for byte in range(128)]
 PLAN = list(b"g('")
@@ -27,12 +27,12 @@ def scheduler(tokens: list[bytes] | None = TOKENS) -> Any:
 
 
 def params_with(*names: str) -> TimelyParams:
-    params = parse_extra_args({"timely": {"skill_set": "drone", "names": list(names)}})
+    params = parse_vllm_extra_args({"timely": {"skill_set": "drone", "names": list(names)}})
     assert params is not None
     return params
 
 
-def step(names: PromptNames, *ids: str, full: bool = False, **drafted: list[int]) -> list[str]:
+def step(names: VllmPromptNames, *ids: str, full: bool = False, **drafted: list[int]) -> list[str]:
     """Letters that each row has left; ``full``: each request has the rows of the most drafts, as since vLLM 0.33."""
     rows = sum(MOST_DRAFTS + 1 if full else len(drafted.get(request_id, ())) + 1 for request_id in ids)
     bits = np.full((rows, 4), -1, dtype=np.int32)
@@ -47,7 +47,7 @@ def step(names: PromptNames, *ids: str, full: bool = False, **drafted: list[int]
 
 
 def test_each_request_has_its_own_names() -> None:
-    names = PromptNames(scheduler())
+    names = VllmPromptNames(scheduler())
     names.begin("cats", params_with("cat"))
     names.begin("dogs", params_with("dog", "duck"))
     names.begin("any", TimelyParams.model_validate({"skill_set": "drone"}))
@@ -61,7 +61,7 @@ def test_each_request_has_its_own_names() -> None:
 
 
 def test_a_row_for_every_drafted_token() -> None:
-    names = PromptNames(scheduler())
+    names = VllmPromptNames(scheduler())
     names.begin("cats", params_with("cat"))
     names.begin("dogs", params_with("dog"))
     names.wrote("cats", PLAN)
@@ -75,7 +75,7 @@ def test_a_row_for_every_drafted_token() -> None:
 
 
 def test_an_answer_brings_its_names() -> None:
-    names = PromptNames(scheduler())
+    names = VllmPromptNames(scheduler())
     names.begin("cats", params_with("cat"))
     names.wrote("cats", list(b"rp();g('"))
     assert step(names, "cats") == ["c"]
@@ -86,7 +86,7 @@ def test_an_answer_brings_its_names() -> None:
 
 
 def test_another_grammar_backend_leaves_names_alone() -> None:
-    names = PromptNames(scheduler(None))
+    names = VllmPromptNames(scheduler(None))
     names.begin("cats", params_with("cat"))
     names.wrote("cats", PLAN)
     assert step(names, "cats") == ["*"]
@@ -99,4 +99,4 @@ def test_names_for_a_prompt() -> None:
     assert names == sorted(names)
     assert vllm_prompt_names("扔掉杯子", ["bin"]) is None
     with pytest.raises(InvalidInput, match="names"):
-        parse_extra_args({"timely": {"names": ["x"] * (MOST_NAMES + 1)}})
+        parse_vllm_extra_args({"timely": {"names": ["x"] * (MOST_NAMES + 1)}})

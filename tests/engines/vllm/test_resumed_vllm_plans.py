@@ -11,10 +11,10 @@ from vllm_scheduler import Scene
 from timely.core.errors import Conflict, EngineFailed
 from timely.core.reports import ExecutionReport
 from timely.engines.base import GenerationRequest, PastReport, PlanHistory, SegmentReady
-from timely.engines.vllm.boundaries import TextBoundaries, vllm_skill_set
+from timely.engines.vllm.boundaries import VllmTextBoundaries, vllm_skill_set
 from timely.engines.vllm.engine_events import vllm_error_from_data, vllm_segment_ready
 from timely.engines.vllm.resumed_plan import vllm_resumed_context, vllm_resumed_end
-from timely.plans.robot_values import value_text
+from timely.plans.robot_values import plan_value_text
 
 pytestmark = pytest.mark.engine
 
@@ -28,10 +28,10 @@ def value(text: str) -> ExecutionReport:
 
 
 def encode(text: str) -> list[int]:
-    from timely.engines.vllm.request_intake import RequestIntake
+    from timely.engines.vllm.request_intake import VllmRequestIntake
     from timely.plans.prompt_tokens import plan_prompt_encoder
 
-    intake: RequestIntake = Scene().scheduler._intake
+    intake: VllmRequestIntake = Scene().scheduler._intake
     return list(plan_prompt_encoder(intake.tokenizer).encode_text(text))
 
 
@@ -133,13 +133,13 @@ def test_an_engine_process_with_another_copy_of_the_skill_set_refuses_a_plan() -
 
 
 def test_a_word_that_the_limit_of_tokens_cut_off_is_no_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    from timely.engines.vllm.request_intake import RequestIntake
+    from timely.engines.vllm.request_intake import VllmRequestIntake
 
-    def finder(*_: Any) -> tuple[TextBoundaries, int]:
+    def finder(*_: Any) -> tuple[VllmTextBoundaries, int]:
         texts = iter(["pick('a')", ";home"])  # of homeward()
-        return TextBoundaries(vllm_skill_set("arm"), None, lambda _: next(texts), awaits_values=True), 4
+        return VllmTextBoundaries(vllm_skill_set("arm"), None, lambda _: next(texts), awaits_values=True), 4
 
-    monkeypatch.setattr(RequestIntake, "_boundaries", finder)
+    monkeypatch.setattr(VllmRequestIntake, "_boundaries", finder)
     scene = Scene()
     scene.add("plan", PROMPT, 2, {"task_id": "plan"})
     scene.run()
@@ -151,13 +151,13 @@ def test_a_word_that_the_limit_of_tokens_cut_off_is_no_segment(monkeypatch: pyte
 
 def test_one_token_that_closes_two_blocking_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a tokenizer that has words of plans. Both values are awaited, and a restarted plan can go on."""
-    from timely.engines.vllm.request_intake import RequestIntake
+    from timely.engines.vllm.request_intake import VllmRequestIntake
 
-    def finder(*_: Any) -> tuple[TextBoundaries, int]:
+    def finder(*_: Any) -> tuple[VllmTextBoundaries, int]:
         texts = iter(["look('a')", ";look('b');", "home()", ";"])
-        return TextBoundaries(vllm_skill_set("arm"), None, lambda _: next(texts), awaits_values=True), 4
+        return VllmTextBoundaries(vllm_skill_set("arm"), None, lambda _: next(texts), awaits_values=True), 4
 
-    monkeypatch.setattr(RequestIntake, "_boundaries", finder)
+    monkeypatch.setattr(VllmRequestIntake, "_boundaries", finder)
 
     def blocked() -> bool:
         return bool(scene.scheduler.control({"kind": "stats"})["blocked"] == 1)
@@ -173,7 +173,7 @@ def test_one_token_that_closes_two_blocking_segments(monkeypatch: pytest.MonkeyP
     scene.run()
     scene.check_empty()
     tokens = scene.outputs["plan"]
-    both = [*encode(value_text("cup")), *encode(value_text("box"))]
+    both = [*encode(plan_value_text("cup")), *encode(plan_value_text("box"))]
     assert tokens == [1020, 1021, 1022 + len(both), 1023 + len(both)]
     segments = [vllm_segment_ready("plan", data) for data in scene.accounts["plan"]["segments"]]
     assert [segment.tokens for segment in segments] == [2, 0, 2]

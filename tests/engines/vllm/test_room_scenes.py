@@ -290,10 +290,12 @@ def test_vllms_priority_counts_under_its_own_policy_only(policy: str) -> None:
 def test_the_token_endpoint_takes_no_fields_of_our_own_server(field: dict[str, Any]) -> None:
     from vllm.exceptions import VLLMValidationError
 
-    from timely.engines.vllm.plugin import _validating
+    from timely.engines.vllm.plugin import _validating_vllm_parameters
 
     accepted: list[str] = []
-    process = _validating(lambda self, request_id, prompt, params: accepted.append(request_id))
+    process = _validating_vllm_parameters(
+        lambda self, request_id, prompt, params: accepted.append(request_id)
+    )
     params = SimpleNamespace(extra_args={"timely": field})
     with pytest.raises(VLLMValidationError, match="not for clients"):
         process(None, "generate-tokens-1", None, params)

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from tests.engines.vllm.conftest import SCHEDULER, LocalEngine
-from timely.plans.robot_values import value_text
+from timely.plans.robot_values import plan_value_text
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -46,7 +46,7 @@ def test_behind_a_value_a_plan_draws_as_if_it_had_always_been_there(
     assert scheduler.control({"kind": "report", "task_id": "ask", "report": report}) == {"known": True}
     answered = engine.run()["ask"]
     first, rest = list(answered.outputs[0].token_ids)[:6], list(answered.outputs[0].token_ids)[6:]
-    value_ids = engine.llm.get_tokenizer().encode(value_text("red box"), add_special_tokens=False)
+    value_ids = engine.llm.get_tokenizer().encode(plan_value_text("red box"), add_special_tokens=False)
     context = [*answered.prompt_token_ids, *first, *value_ids]
     add(engine, "fresh", {"prompt_token_ids": context}, 18, plan("fresh", (18, 0.05, False)))
     assert tokens(engine, "fresh") == rest

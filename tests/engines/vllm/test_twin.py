@@ -27,9 +27,9 @@ from timely.engines import replay_types
 from timely.engines.base import Mode
 from timely.engines.replay_estimates import ReplayEstimates
 from timely.engines.replay_types import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import EngineController
 from timely.engines.sim.events import ARRIVAL, REPORT
-from timely.engines.sim.robots import Robots
+from timely.engines.sim.robots import SimRobots
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import StepTime, StepTimeProfile, load_step_profile
 
@@ -129,10 +129,10 @@ def vllm_config() -> Any:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     from vllm.engine.arg_utils import EngineArgs
 
-    from timely.engines.vllm.model import default_model
+    from timely.engines.vllm.model import default_vllm_model
 
     return EngineArgs(
-        model=str(default_model()), dtype="float32", enforce_eager=True, block_size=BLOCK, max_model_len=1024,
+        model=str(default_vllm_model()), dtype="float32", enforce_eager=True, block_size=BLOCK, max_model_len=1024,
         max_num_seqs=64, max_num_batched_tokens=BUDGET, enable_prefix_caching=True,
         scheduler_cls="timely.engines.vllm.scheduler.TimelyScheduler",
     ).create_engine_config()  # fmt: skip
@@ -178,14 +178,14 @@ class Twin:
         self.clock = ManualClock()
         self.scheduler.clock = self.clock.now
         self.journal: list[dict[str, Any]] = []
-        self.scheduler.controller = Controller(
+        self.scheduler.controller = EngineController(
             create_discipline(discipline), journal=lambda event: self.journal.append(dict(event))
         )
         self.step_time = StepTime(profile(blocks).step_s)
         self.tasks = tasks
         self.left = len(tasks)
         options = ReplayOptions(closed_loop=closed_loop)
-        self.robots, self.estimates = Robots(options), ReplayEstimates(options)
+        self.robots, self.estimates = SimRobots(options), ReplayEstimates(options)
         self.records = {str(task.job): JobRecord(task) for task in tasks}
         self.heard = 0
         """Entries of the journal that robots have read."""

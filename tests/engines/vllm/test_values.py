@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timely.plans.robot_values import value_text
+from timely.plans.robot_values import plan_value_text
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -31,7 +31,7 @@ def test_a_value_continues_the_context_as_if_it_had_always_been_there(
         assert scheduler.control({"kind": "report", "task_id": "ask", "report": report}) == {"known": True}
         answered = engine.run()["ask"]
     first, second = list(answered.outputs[0].token_ids)[:6], list(answered.outputs[0].token_ids)[6:]
-    value_ids = engine.llm.get_tokenizer().encode(value_text("red box, cup"), add_special_tokens=False)
+    value_ids = engine.llm.get_tokenizer().encode(plan_value_text("red box, cup"), add_special_tokens=False)
     context = [*answered.prompt_token_ids, *first, *value_ids]
 
     # The context was computed once: prompt, six tokens, the value, and the rest but for the last token. Where
@@ -50,4 +50,4 @@ def test_a_value_continues_the_context_as_if_it_had_always_been_there(
 
 
 def test_a_value_cannot_pretend_to_be_a_statement() -> None:
-    assert value_text("cup\nmf(500);\x00") == " # cup mf(500);\n"
+    assert plan_value_text("cup\nmf(500);\x00") == " # cup mf(500);\n"

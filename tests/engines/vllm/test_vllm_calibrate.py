@@ -13,7 +13,7 @@ import pytest
 
 from timely.cli.main import run_timely_command as timely
 from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest
-from timely.engines.step_time.fit import measured_profile
+from timely.engines.step_time.fit import measured_step_profile
 from timely.engines.step_time.journal import TimedStep
 from timely.engines.step_time.profile import StepTime, StepTimeProfile, load_step_profile
 from timely.engines.vllm import calibrate
@@ -105,9 +105,9 @@ def test_every_kind_of_step_is_asked_for(tmp_path: Path, monkeypatch: pytest.Mon
 
     def keep_steps(name: str, source: str, steps: list[TimedStep], *rest: Any) -> StepTimeProfile:
         fitted.extend(steps)
-        return measured_profile(name, source, steps, *rest)
+        return measured_step_profile(name, source, steps, *rest)
 
-    monkeypatch.setattr(calibrate, "measured_profile", keep_steps)
+    monkeypatch.setattr(calibrate, "measured_step_profile", keep_steps)
     calibrate.calibrate_vllm_profile("mine", rounds=2)
     assert {min(prompt, 1000) for prompt in calibrate.PROMPTS} <= set(FakeEngine.prompts)
     for context, batch in itertools.product(calibrate.CONTEXTS, calibrate.BATCHES):

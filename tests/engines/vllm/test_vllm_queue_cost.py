@@ -20,7 +20,7 @@ pytestmark = pytest.mark.engine
 @pytest.mark.filterwarnings("ignore")
 def test_both_schedulers_keep_the_batch_full_and_replace_finished_requests() -> None:
     for stock in (True, False):
-        queue = queue_cost._Queue(stock, 8, 20, itertools.count().__next__)
+        queue = queue_cost._VllmQueue(stock, 8, 20, itertools.count().__next__)
         costs = queue.run(60)
         assert costs == [(1, 1)] * 60
         assert 4 <= len(queue._scheduler.running) <= 8  # some may just have finished

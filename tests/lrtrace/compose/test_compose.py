@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from lrtrace.compose.composition import Options, WorkloadComposition, compose
+from lrtrace.compose.composition import CompositionOptions, WorkloadComposition, compose_workload
 from lrtrace.compose.events import parse_workload_events, parse_workload_trace_ids
 from lrtrace.compose.workload import WORKLOADS
 from lrtrace.errors import BadInput, UnknownName
-from lrtrace.job import RESPONSE_S, Job
+from lrtrace.job import RESPONSE_S, TraceJob
 from lrtrace.profiles import find_robot_profile
-from lrtrace.random_draws import RandomDraws
+from lrtrace.random_draws import TraceRandomDraws
 from lrtrace.trace import Trace, write_trace
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
@@ -39,7 +39,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def jobs_of(composition: WorkloadComposition) -> list[Job]:
+def jobs_of(composition: WorkloadComposition) -> list[TraceJob]:
     return list(composition.jobs)
 
 
@@ -47,12 +47,12 @@ def jobs_of(composition: WorkloadComposition) -> list[Job]:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_same_seed_same_bytes(tmp_path: Path, name: str) -> None:
     path = tmp_path / "trace.lrtrace.jsonl"
-    composition = compose(name, 7)
+    composition = compose_workload(name, 7)
     write_trace(path, composition.header, composition.jobs)
     assert digest(path) == GOLDEN[name]
     write_trace(path, composition.header, composition.jobs)  # the jobs can be taken again
     assert digest(path) == GOLDEN[name]
-    other = compose(name, 8)
+    other = compose_workload(name, 8)
     write_trace(path, other.header, other.jobs)
     assert digest(path) != GOLDEN[name]
 
@@ -93,7 +93,7 @@ def test_same_bytes_from_another_process(tmp_path: Path) -> None:
 def test_table_3(name: str, eps: float, max_tpe: int, ids: range, agents: int, duration_s: float) -> None:
     events, sizes, seen = 0, Counter[int](), Counter[int]()
     for seed in range(8):
-        composition = compose(name, seed)
+        composition = compose_workload(name, seed)
         jobs = jobs_of(composition)
         events += composition.tally.events
         sizes.update(Counter(job.extra["event"] for job in jobs).values())
@@ -109,14 +109,16 @@ def test_table_3(name: str, eps: float, max_tpe: int, ids: range, agents: int, d
 
 
 def test_events_come_as_a_poisson_process() -> None:
-    times = [job.arrival_s for job in compose("wid1", 1, duration_s=12_000, agents=10_000, max_tpe=1).jobs]
+    times = [
+        job.arrival_s for job in compose_workload("wid1", 1, duration_s=12_000, agents=10_000, max_tpe=1).jobs
+    ]
     gaps = np.diff(times)
     assert gaps.mean() == pytest.approx(4.0, rel=0.07)
     assert gaps.std() == pytest.approx(4.0, rel=0.1)
     assert np.quantile(gaps, 0.5) == pytest.approx(4.0 * np.log(2), rel=0.1)
 
 
-def one_at_a_time(jobs: list[Job]) -> bool:
+def one_at_a_time(jobs: list[TraceJob]) -> bool:
     free: dict[str, float] = {}
     for job in jobs:
         if job.arrival_s < free.get(job.agent, 0.0) - 1e-5:
@@ -128,14 +130,14 @@ def one_at_a_time(jobs: list[Job]) -> bool:
 @settings(max_examples=examples(30))
 @given(st.integers(0, 2**63), st.integers(1, 6), st.integers(1, 12), st.sampled_from(["wait", "drop"]))
 def test_robots_do_one_task_at_a_time(seed: int, agents: int, max_tpe: int, policy: Any) -> None:
-    free = compose("wid1", seed, agents=10_000, max_tpe=max_tpe, duration_s=60)
-    composition = compose(
+    free = compose_workload("wid1", seed, agents=10_000, max_tpe=max_tpe, duration_s=60)
+    composition = compose_workload(
         "wid1",
         seed,
         agents=agents,
         max_tpe=max_tpe,
         duration_s=60,
-        options=Options(when_busy=policy),
+        options=CompositionOptions(when_busy=policy),
     )
     jobs = jobs_of(composition)
     assert one_at_a_time(jobs)
@@ -157,7 +159,7 @@ def test_robots_do_one_task_at_a_time(seed: int, agents: int, max_tpe: int, poli
 
 
 def test_tasks_that_wait_arrive_when_a_robot_is_free() -> None:
-    jobs = jobs_of(compose("wid1", 0, events=[(1, 1, 1)], arrivals=[5.0], agents=1))
+    jobs = jobs_of(compose_workload("wid1", 0, events=[(1, 1, 1)], arrivals=[5.0], agents=1))
     assert [job.arrival_s for job in jobs] == pytest.approx(
         [5.0, 5.0 + 1 + jobs[0].execution_s, 5.0 + 2 + jobs[0].execution_s + jobs[1].execution_s], abs=1e-5
     )
@@ -166,7 +168,7 @@ def test_tasks_that_wait_arrive_when_a_robot_is_free() -> None:
 
 
 def test_given_events_and_arrivals() -> None:
-    composition = compose(
+    composition = compose_workload(
         "wid1", 0, events=parse_workload_events("{(Trace1, Trace2), Trace8, trace_9}"), arrivals=[0, 1, 2.5]
     )
     jobs = jobs_of(composition)
@@ -174,31 +176,37 @@ def test_given_events_and_arrivals() -> None:
     assert jobs[3].skill_set == "arm"
     assert jobs[3].agent.startswith("arm-")
     assert len({job.agent for job in jobs[:2]}) == 2
-    random_times = [job.arrival_s for job in compose("wid1", 0, events=[(1,)] * 50).jobs]
+    random_times = [job.arrival_s for job in compose_workload("wid1", 0, events=[(1,)] * 50).jobs]
     assert len(random_times) == 50
-    together = jobs_of(compose("wid1", 0, events=[(1,), (2,)], arrivals=[3.0, 3.0]))
+    together = jobs_of(compose_workload("wid1", 0, events=[(1,), (2,)], arrivals=[3.0, 3.0]))
     assert [job.arrival_s for job in together] == [3.0, 3.0]
-    random_tasks = jobs_of(compose("wid1", 0, arrivals=[1.0, 2.0]))
+    random_tasks = jobs_of(compose_workload("wid1", 0, arrivals=[1.0, 2.0]))
     assert {job.arrival_s for job in random_tasks} == {1.0, 2.0}
 
 
 def test_the_header_says_how_it_was_composed() -> None:
-    header = compose("wid1", 7, agents=9).header
+    header = compose_workload("wid1", 7, agents=9).header
     assert (header.name, header.seed, header.network_s) == ("wid1", 7, 0.008)
     assert header.extra["composed"]["agents"] == 9
     assert header.extra["composed"]["robots"] == {"drone": "tello"}
-    assert compose("wid1", 7, options=Options(network_s=0.5)).header.network_s == 0.5
+    assert compose_workload("wid1", 7, options=CompositionOptions(network_s=0.5)).header.network_s == 0.5
     far = find_robot_profile("indy7").model_copy(update={"network_s": 0.25})
-    both = compose("wid1", 7, events=[(1,), (9,)], options=Options(profiles={"arm": far}))
+    both = compose_workload("wid1", 7, events=[(1,), (9,)], options=CompositionOptions(profiles={"arm": far}))
     assert both.header.network_s == 0.25, "the longest delay of its robots"
 
 
 def test_execution_times_follow_the_profile() -> None:
-    sampled = {job.execution_s for job in compose("wid1", 1, options=Options(how="sample")).jobs}
-    minimal = {job.execution_s for job in compose("wid1", 1, options=Options(how="minimum")).jobs}
+    sampled = {
+        job.execution_s for job in compose_workload("wid1", 1, options=CompositionOptions(how="sample")).jobs
+    }
+    minimal = {
+        job.execution_s for job in compose_workload("wid1", 1, options=CompositionOptions(how="minimum")).jobs
+    }
     assert len(minimal) < len(sampled)
     drone = {"drone": find_robot_profile("sim-drone")}
-    assert {job.robot for job in compose("wid1", 1, options=Options(profiles=drone)).jobs} == {"sim-drone"}
+    assert {
+        job.robot for job in compose_workload("wid1", 1, options=CompositionOptions(profiles=drone)).jobs
+    } == {"sim-drone"}
 
 
 @pytest.mark.process
@@ -207,7 +215,7 @@ def test_memory_does_not_grow_with_the_duration(tmp_path: Path) -> None:
 
     peaks = []
     for duration in (200.0, 1500.0):
-        composition = compose("wid1", 1, duration_s=duration)
+        composition = compose_workload("wid1", 1, duration_s=duration)
         tracemalloc.start()
         jobs = write_trace(tmp_path / "x.lrtrace.jsonl", composition.header, composition.jobs)
         peaks.append(tracemalloc.get_traced_memory()[1])
@@ -219,7 +227,7 @@ def test_memory_does_not_grow_with_the_duration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("unit", "skill_set"), [("sentence", "chat"), ("paragraph", "story")])
 def test_chats_are_cut_as_their_skill_set_cuts(unit: Any, skill_set: str) -> None:
     lengths = []
-    for job in compose("chat", 3, duration_s=60, options=Options(unit=unit)).jobs:
+    for job in compose_workload("chat", 3, duration_s=60, options=CompositionOptions(unit=unit)).jobs:
         assert (job.skill_set, job.robot, job.agent[:7]) == (skill_set, "chat-reader", "reader-")
         segmenter = Segmenter(find_skill_set(skill_set))
         result = [*segmenter.feed("".join(segment.text for segment in job.plan)), *segmenter.close()]
@@ -234,7 +242,7 @@ def test_the_same_story_in_sentences_and_paragraphs() -> None:
     stories = [
         [
             "".join(segment.text for segment in job.plan)
-            for job in compose("chat", 3, options=Options(unit=unit)).jobs
+            for job in compose_workload("chat", 3, options=CompositionOptions(unit=unit)).jobs
         ]
         for unit in ("sentence", "paragraph")
     ]
@@ -265,12 +273,12 @@ def test_the_same_story_in_sentences_and_paragraphs() -> None:
 )
 def test_bad_workloads_are_refused(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
-        compose("wid1", 0, **change)
+        compose_workload("wid1", 0, **change)
 
 
 def test_unknown_workload() -> None:
     with pytest.raises(UnknownName, match="unknown workload 'wid9'; known: chat, wid1, wid2, wid3"):
-        compose("wid9", 0)
+        compose_workload("wid9", 0)
 
 
 @pytest.mark.parametrize("text", ["(1,2", "1,,2", "{(Trace1, x)}", "(())", "-1", "()"])
@@ -289,16 +297,16 @@ def test_ids_as_table_3_writes_them() -> None:
 
 
 def test_draws_are_plain_arithmetic_on_doubles() -> None:
-    draw, rng = RandomDraws(5), np.random.Generator(np.random.PCG64(5))
+    draw, rng = TraceRandomDraws(5), np.random.Generator(np.random.PCG64(5))
     assert draw.uniform() == rng.random()
     assert draw.exponential(2.0) == pytest.approx(-np.log1p(-rng.random()) / 2.0)
     assert draw.below(10) == int(rng.random() * 10)
-    values = [RandomDraws(seed).log_normal(12.0, 0.5) for seed in range(400)]
+    values = [TraceRandomDraws(seed).log_normal(12.0, 0.5) for seed in range(400)]
     assert np.median(values) == pytest.approx(12.0, rel=0.1)
 
 
 def test_composed_traces_are_valid(tmp_path: Path) -> None:
-    composition = compose("wid3", 1)
+    composition = compose_workload("wid3", 1)
     path = tmp_path / "x.lrtrace.jsonl"
     write_trace(path, composition.header, composition.jobs)
     assert list(Trace(path)) == jobs_of(composition)

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from lrtrace.compose.tasks import TASKS, PlanVariant, find_workload_task
+from lrtrace.compose.tasks import TASKS, WorkloadPlanVariant, find_workload_task
 from lrtrace.errors import UnknownName
 from lrtrace.job import NORMAL, URGENT
 from lrtrace.plan_text import TraceCall, count_trace_tokens, parse_trace_calls, robot_profile_execution_s
@@ -20,7 +20,7 @@ from timely.plans.validation import check_plan_segment
 VARIANTS = [(task.trace_id, index) for task in TASKS.values() for index in range(len(task.variants))]
 
 
-def variant(trace_id: int, index: int) -> PlanVariant:
+def variant(trace_id: int, index: int) -> WorkloadPlanVariant:
     return TASKS[trace_id].variants[index]
 
 

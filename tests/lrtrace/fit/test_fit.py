@@ -15,32 +15,34 @@ from hypothesis import strategies as st
 from examples import examples
 from lrtrace.errors import BadInput, TooFewSamples, UnknownName
 from lrtrace.fit import fitted_profile
-from lrtrace.fit.execution_time import Fit, check_fit, fit_samples
-from lrtrace.fit.fitted_profile import plot_residuals, robot_profile_from_fit, write_fitted_profile
+from lrtrace.fit.execution_time import ExecutionTimeFit, check_fit, fit_samples
+from lrtrace.fit.fitted_profile import plot_fit_residuals, robot_profile_from_fit, write_fitted_profile
 from lrtrace.fit.regression import fit_execution_least_squares, fit_execution_quantile, pinball_fit_loss
 from lrtrace.models import ConstantModel, LinearModel, SampledModel
-from lrtrace.profiles import PATH_VARIABLE, find_robot_profile, load_profile
-from lrtrace.record.samples import Sample, read_recorded_samples, write_recorded_samples
+from lrtrace.profiles import PATH_VARIABLE, find_robot_profile, load_robot_profile
+from lrtrace.record.samples import RecordedSample, read_recorded_samples, write_recorded_samples
 
 CM = {"distance": "cm"}
 
 
-def moves(count: int, noise: float = 0.05, seed: int = 0, skill: str = "move_forward") -> list[Sample]:
+def moves(
+    count: int, noise: float = 0.05, seed: int = 0, skill: str = "move_forward"
+) -> list[RecordedSample]:
     """Runs of 1.8 s + 0.007 s/cm."""
     rng = np.random.default_rng(seed)
     distances = rng.integers(20, 501, count)
     times = 1.8 + 0.007 * distances + noise * rng.standard_normal(count)
     return [
-        Sample("drone", skill, {"distance": float(distance)}, float(time), CM)
+        RecordedSample("drone", skill, {"distance": float(distance)}, float(time), CM)
         for distance, time in zip(distances, times, strict=True)
     ]
 
 
-def runs(skill: str, times: list[float]) -> list[Sample]:
-    return [Sample("drone", skill, {"object": "cat"}, time) for time in times]
+def runs(skill: str, times: list[float]) -> list[RecordedSample]:
+    return [RecordedSample("drone", skill, {"object": "cat"}, time) for time in times]
 
 
-def all_kinds() -> list[Sample]:
+def all_kinds() -> list[RecordedSample]:
     rng = np.random.default_rng(4)
     return [
         *moves(60),
@@ -91,7 +93,7 @@ def test_a_model_of_heavy_tails_keeps_the_mean_of_the_runs(count: int) -> None:
 
 def test_a_signed_argument_is_fitted_by_its_magnitude() -> None:
     turns = [
-        Sample("rover", "turn", {"angle": angle}, 0.1 + 0.01 * abs(angle), {"angle": "deg"})
+        RecordedSample("rover", "turn", {"angle": angle}, 0.1 + 0.01 * abs(angle), {"angle": "deg"})
         for angle in (-180.0, -90.0, -30.0, 30.0, 90.0, 180.0)
     ]
     fit = fit_samples(turns)
@@ -107,14 +109,15 @@ def test_an_argument_that_tells_nothing_of_the_time_gets_no_line() -> None:
     rng = np.random.default_rng(3)
     times = 2.0 + 8.0 * rng.random(30)
     searches = [
-        Sample("drone", "search", {"volume": float(number % 10)}, float(time))
+        RecordedSample("drone", "search", {"volume": float(number % 10)}, float(time))
         for number, time in enumerate(times)
     ]
     model = fit_samples(searches).skills["search"].model
     assert isinstance(model, SampledModel)
     assert model.estimate_s({"volume": 3.0}) == pytest.approx(float(times.min()), abs=1e-6)
     steady = [
-        Sample("drone", "beep", {"volume": float(n % 10)}, 1.0 + 0.01 * rng.random()) for n in range(30)
+        RecordedSample("drone", "beep", {"volume": float(n % 10)}, 1.0 + 0.01 * rng.random())
+        for n in range(30)
     ]
     assert isinstance(fit_samples(steady).skills["beep"].model, ConstantModel)
     assert isinstance(fit_samples(searches, kinds={"search": "linear"}).skills["search"].model, LinearModel)
@@ -135,8 +138,8 @@ def test_one_run_cannot_be_held_out() -> None:
 
 
 def test_arguments_of_any_run_are_in_the_profile() -> None:
-    calls = [Sample("drone", "say", {}, 1.0)]
-    calls += [Sample("drone", "say", {"text": "hi"}, 1.0) for _ in range(5)]
+    calls = [RecordedSample("drone", "say", {}, 1.0)]
+    calls += [RecordedSample("drone", "say", {"text": "hi"}, 1.0) for _ in range(5)]
     assert set(fit_samples(calls).skills["say"].args) == {"text"}
 
 
@@ -164,7 +167,7 @@ def test_quantile_method_shrugs_off_outliers() -> None:
     samples = moves(100, noise=0.02)
     for index in range(0, 100, 10):  # the drone was held back ten times
         broken = samples[index]
-        samples[index] = Sample("drone", broken.skill, broken.args, broken.elapsed_s + 20.0, CM)
+        samples[index] = RecordedSample("drone", broken.skill, broken.args, broken.elapsed_s + 20.0, CM)
     robust = fit_samples(samples, method="quantile").skills["move_forward"].model
     plain = fit_samples(samples).skills["move_forward"].model
     assert isinstance(robust, LinearModel)
@@ -249,18 +252,18 @@ def test_models_can_be_chosen() -> None:
 
 
 def test_one_robot_and_one_unit_at_a_time() -> None:
-    centimetres = Sample("r", "go", {"d": 20.0}, 1.0, {"d": "cm"}, "runs:1")
-    metres = Sample("r", "go", {"d": 0.2}, 1.0, {"d": "m"}, "runs:2")
+    centimetres = RecordedSample("r", "go", {"d": 20.0}, 1.0, {"d": "cm"}, "runs:1")
+    metres = RecordedSample("r", "go", {"d": 0.2}, 1.0, {"d": "m"}, "runs:2")
     with pytest.raises(BadInput, match=r"^runs:2: units\.d: is 'm', above it was 'cm'"):
         fit_samples([centimetres, metres] * 5)
     with pytest.raises(BadInput, match="fit one robot at a time"):
-        fit_samples([*moves(5), Sample("arm", "pick", {}, 1.0)])
+        fit_samples([*moves(5), RecordedSample("arm", "pick", {}, 1.0)])
 
 
 def test_runs_in_other_units_than_the_profile_or_the_fit_are_refused() -> None:
     """A check of a fit in cm on runs in m said 40% error; a fit over a profile in cm named a temporary file."""
     in_metres = [
-        Sample(
+        RecordedSample(
             run.robot,
             run.skill,
             {"distance": float(run.args["distance"]) / 100},
@@ -274,7 +277,7 @@ def test_runs_in_other_units_than_the_profile_or_the_fit_are_refused() -> None:
         fit_samples(in_metres, base=find_robot_profile("tello"))
     with pytest.raises(BadInput, match=r"^runs:1: units\.distance: is 'm', fitted was 'cm'"):
         check_fit(fit_samples(moves(20)), in_metres)
-    unknown = [Sample(run.robot, run.skill, run.args, run.elapsed_s) for run in moves(20, seed=1)]
+    unknown = [RecordedSample(run.robot, run.skill, run.args, run.elapsed_s) for run in moves(20, seed=1)]
     assert check_fit(fit_samples(moves(20)), unknown)["move_forward"] < 0.1
 
 
@@ -321,14 +324,14 @@ def test_profile_without_a_base_allows_what_was_tried(tmp_path: Path) -> None:
     assert (limit.min, limit.max, limit.unit) == (min(tried), max(tried), "cm")
     assert profile.violations("move_forward", [max(tried) + 1])
     assert profile.network_s == 0.02
-    assert load_profile(tmp_path / "new.yaml") == profile
+    assert load_robot_profile(tmp_path / "new.yaml") == profile
 
 
 def test_a_time_that_falls_with_its_argument_gives_a_profile(tmp_path: Path) -> None:
     """The line through the times of a speed is below zero at its greatest value, where the floor holds."""
     speeds = np.arange(10.0, 101.0)
     samples = [
-        Sample("cart", "drive", {"speed": float(speed)}, float(100.0 / speed), {"speed": "cm/s"})
+        RecordedSample("cart", "drive", {"speed": float(speed)}, float(100.0 / speed), {"speed": "cm/s"})
         for speed in speeds
     ]
     fit = fit_samples(samples)
@@ -360,7 +363,7 @@ def test_the_titles_of_residual_plots_are_whole(tmp_path: Path, monkeypatch: pyt
     figures: list[Any] = []
     monkeypatch.setattr(fitted_profile, "save_lrtrace_figure", lambda figure, path: figures.append(figure))
     samples = [run for index in range(5) for run in runs(f"distance_of_object_{index}", [1.0, 2.5, 4.0] * 40)]
-    plot_residuals(fit_samples(samples), tmp_path / "fit.png")
+    plot_fit_residuals(fit_samples(samples), tmp_path / "fit.png")
     (figure,) = figures
     figure.draw_without_rendering()
     titles = [axes.title.get_window_extent() for axes in figure.findobj(axes_class) if axes.get_title()]
@@ -393,10 +396,10 @@ def test_the_line_over_a_signed_argument_turns_at_zero(
 def test_residual_plot(tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / f"fit.{suffix}"
-    plot_residuals(fit_samples(all_kinds()), path)
+    plot_fit_residuals(fit_samples(all_kinds()), path)
     assert path.stat().st_size > 5000
     with pytest.raises(BadInput, match=r"ends in \.png"):
-        plot_residuals(Fit("drone", fit_samples(moves(10)).skills), tmp_path / "fit.txt")
+        plot_fit_residuals(ExecutionTimeFit("drone", fit_samples(moves(10)).skills), tmp_path / "fit.txt")
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 

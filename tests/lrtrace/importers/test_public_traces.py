@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lrtrace.errors import BadInput, UnknownName
-from lrtrace.importers.public_traces import Import
-from lrtrace.job import URGENT, Job
+from lrtrace.importers.public_traces import PublicTraceImport
+from lrtrace.job import URGENT, TraceJob
 from lrtrace.trace import Trace, write_trace
 
 AZURE = """\
@@ -45,10 +45,10 @@ MOONCAKE = "\n".join(
 )
 
 
-def load(folder: Path, source: str, text: str, **options: object) -> tuple[Import, list[Job]]:
+def load(folder: Path, source: str, text: str, **options: object) -> tuple[PublicTraceImport, list[TraceJob]]:
     path = folder / "data"
     path.write_text(text, encoding="utf-8")
-    trace = Import(source, path, **options)  # type: ignore[arg-type]
+    trace = PublicTraceImport(source, path, **options)  # type: ignore[arg-type]
     return trace, list(trace.jobs)
 
 
@@ -139,4 +139,4 @@ def test_bad_options(tmp_path: Path) -> None:
         load(tmp_path, "azure", AZURE, limit=0)
     (tmp_path / "data").write_bytes(b"TIMESTAMP,ContextTokens,GeneratedTokens\n\xff\xfe,1,1\n")
     with pytest.raises(BadInput, match="not UTF-8"):
-        list(Import("azure", tmp_path / "data").jobs)
+        list(PublicTraceImport("azure", tmp_path / "data").jobs)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from lrtrace.errors import BadInput
-from lrtrace.importers.event_log import read_event_log
-from lrtrace.importers.mcap_file import read_mcap
-from lrtrace.importers.recorded_tasks import Conversion, import_skill_samples, to_trace
-from lrtrace.job import URGENT, Header, Job
+from lrtrace.importers.event_log import import_event_log
+from lrtrace.importers.mcap_file import import_mcap
+from lrtrace.importers.recorded_tasks import ImportConversion, convert_to_imported_trace, import_skill_samples
+from lrtrace.job import URGENT, TraceHeader, TraceJob
 from lrtrace.profiles import find_robot_profile
-from lrtrace.record.samples import Sample
+from lrtrace.record.samples import RecordedSample
 from lrtrace.trace import Trace, write_trace
 from timely.replay.trace import replay_task_from_job
 
@@ -102,16 +102,16 @@ def write(folder: Path, events: list[dict[str, Any]], *, end: str = "\n") -> Pat
     return path
 
 
-def trace_of(path: Path, **options: Any) -> tuple[Header, list[Job], Conversion]:
-    conversion = Conversion()
-    header, jobs = to_trace(read_event_log(path), "day", conversion, **options)
+def trace_of(path: Path, **options: Any) -> tuple[TraceHeader, list[TraceJob], ImportConversion]:
+    conversion = ImportConversion()
+    header, jobs = convert_to_imported_trace(import_event_log(path), "day", conversion, **options)
     return header, list(jobs), conversion
 
 
-def samples_of(path: Path) -> tuple[list[Sample], Conversion]:
-    conversion = Conversion()
+def samples_of(path: Path) -> tuple[list[RecordedSample], ImportConversion]:
+    conversion = ImportConversion()
     return list(
-        import_skill_samples(read_event_log(path), {"tello": find_robot_profile("tello")}, conversion)
+        import_skill_samples(import_event_log(path), {"tello": find_robot_profile("tello")}, conversion)
     ), conversion
 
 
@@ -273,12 +273,12 @@ def test_a_reused_task_id_is_another_task(tmp_path: Path) -> None:
 
 def test_tasks_come_by_arrival_also_from_a_log_whose_clock_went_back(tmp_path: Path) -> None:
     log = write(tmp_path, [OPENED, task(2.0, "second"), task(1.0, "first"), task(2.0, "third")])
-    assert [one.task_id for one in read_event_log(log)] == ["first", "second", "third"]
+    assert [one.task_id for one in import_event_log(log)] == ["first", "second", "third"]
 
 
 def test_a_killed_server_leaves_a_readable_log(tmp_path: Path) -> None:
     path = write(tmp_path, LOG[:5], end='\n{"t_s": 9.0, "event": "segm')
-    assert [len(tasks.segments) for tasks in read_event_log(path)] == [1]
+    assert [len(tasks.segments) for tasks in import_event_log(path)] == [1]
 
 
 @pytest.mark.parametrize("joint", ["\n", ""])
@@ -287,7 +287,7 @@ def test_a_log_that_goes_on_after_a_tear_is_readable(
 ) -> None:
     path = write(tmp_path, LOG[:5], end='\n{"t_s": 9.0, "event": "segm' + joint)
     path.write_text(path.read_text() + "\n".join(map(json.dumps, LOG[:5])) + "\n")
-    assert [len(tasks.segments) for tasks in read_event_log(path)] == [1, 1]
+    assert [len(tasks.segments) for tasks in import_event_log(path)] == [1, 1]
     assert f"{path}:6" in caplog.text
 
 
@@ -313,7 +313,7 @@ def test_a_log_that_goes_on_after_a_tear_is_readable(
 def test_broken_logs_are_named(tmp_path: Path, events: list[dict[str, Any]], line: int, reason: str) -> None:
     path = write(tmp_path, events)
     with pytest.raises(BadInput) as caught:
-        read_event_log(path)
+        import_event_log(path)
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert reason in str(caught.value)
 
@@ -346,7 +346,7 @@ def test_an_argument_that_a_fit_would_refuse_is_named(tmp_path: Path, argument: 
 def test_a_broken_line_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write(tmp_path, LOG[:5], end='\n{"t_s": 9.0, "event": "segm\n{}\n')
     with pytest.raises(BadInput, match=":6: not valid JSON"):
-        read_event_log(path)
+        import_event_log(path)
     assert not caplog.text
 
 
@@ -485,7 +485,7 @@ def test_mcap_with_tasks(bag: Bag, tmp_path: Path) -> None:
     bag.add("/drone_1/reports", "SegmentReport", 102.9, **done(0, 2.61))
     bag.add("/drone_1/reports", "SegmentReport", 103.0, **done(1, 0.002))
     bag.close()
-    (tasks,) = read_mcap(tmp_path / "day.mcap")
+    (tasks,) = import_mcap(tmp_path / "day.mcap")
     assert (tasks.arrival_s, tasks.agent, tasks.robot, tasks.skill_set) == (
         100.0,
         "drone-1",
@@ -494,11 +494,11 @@ def test_mcap_with_tasks(bag: Bag, tmp_path: Path) -> None:
     )
     assert (tasks.app, tasks.urgency) == (None, None)
     assert tasks.tuf.alpha == pytest.approx(-2 / 0.3)
-    conversion = Conversion()
-    header, jobs = to_trace([tasks], "day", conversion)
+    conversion = ImportConversion()
+    header, jobs = convert_to_imported_trace([tasks], "day", conversion)
     (job,) = jobs
     assert [(piece.text, piece.execution_s) for piece in job.plan] == [("mu(40);", 2.61), ("tp();", 0.002)]
-    samples = list(import_skill_samples([tasks], {"tello": find_robot_profile("tello")}, Conversion()))
+    samples = list(import_skill_samples([tasks], {"tello": find_robot_profile("tello")}, ImportConversion()))
     assert [(sample.skill, sample.elapsed_s) for sample in samples] == [
         ("move_up", 2.61),
         ("take_picture", 0.002),
@@ -512,9 +512,9 @@ def test_mcap_without_task_messages(bag: Bag, tmp_path: Path) -> None:
         bag.add("/arm_1/report", "SegmentReport", at_s + 2, **done(index, 1.5 + index, kind=2 + index))
     bag.add("/arm_1/state", "RobotState", 60.0, robot="indy7", mode=1)
     bag.close()
-    (tasks,) = read_mcap(tmp_path / "day.mcap")
+    (tasks,) = import_mcap(tmp_path / "day.mcap")
     assert (tasks.arrival_s, tasks.agent, tasks.robot) == (50.0, "arm_1", "indy7")
-    conversion = Conversion()
+    conversion = ImportConversion()
     samples = list(import_skill_samples([tasks], {"indy7": find_robot_profile("indy7")}, conversion))
     assert [(sample.skill, sample.elapsed_s) for sample in samples] == [("home", 1.5)]
     assert conversion.left_out == {"segment failed": 1}
@@ -525,9 +525,9 @@ def test_mcap_that_was_cut_off(bag: Bag, tmp_path: Path) -> None:
         bag.add("/d/segments", "Segment", index, **vars(bag.segment(f"t{index}", 0, "tp();" * 200)))
     bag.close()
     path = tmp_path / "day.mcap"
-    whole = len(read_mcap(path))
+    whole = len(import_mcap(path))
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
-    assert 0 < len(read_mcap(path)) < whole == 2000
+    assert 0 < len(import_mcap(path)) < whole == 2000
 
 
 def test_a_message_that_is_broken_is_named(bag: Bag, tmp_path: Path) -> None:
@@ -537,7 +537,7 @@ def test_a_message_that_is_broken_is_named(bag: Bag, tmp_path: Path) -> None:
     writer.add_message(1, log_time=2, data=data, publish_time=2)
     bag.close()
     with pytest.raises(BadInput, match=r"day\.mcap, /d/segments: Segment cannot be decoded: "):
-        read_mcap(tmp_path / "day.mcap")
+        import_mcap(tmp_path / "day.mcap")
 
 
 def test_a_message_of_another_form_is_named(bag: Bag, tmp_path: Path) -> None:
@@ -556,16 +556,16 @@ def test_a_message_of_another_form_is_named(bag: Bag, tmp_path: Path) -> None:
     bag.add("/d/segments", "Segment", 1.0, **fields)
     bag.close()
     with pytest.raises(BadInput, match=r"day\.mcap, /d/segments: Segment has another form: "):
-        read_mcap(tmp_path / "day.mcap")
+        import_mcap(tmp_path / "day.mcap")
 
 
 def test_files_that_are_no_recording(bag: Bag, tmp_path: Path) -> None:
     bag.add("/chatter", "String", 1.0, data="not ours")
     bag.close()
     with pytest.raises(BadInput, match="no Segment or Task message"):
-        read_mcap(tmp_path / "day.mcap")
+        import_mcap(tmp_path / "day.mcap")
     (tmp_path / "noise.mcap").write_bytes(b"this is not MCAP at all, not even a little")
     with pytest.raises(BadInput, match=r"noise\.mcap: not a readable MCAP file"):
-        read_mcap(tmp_path / "noise.mcap")
+        import_mcap(tmp_path / "noise.mcap")
     with pytest.raises(BadInput, match="cannot read it"):
-        read_mcap(tmp_path / "none.mcap")
+        import_mcap(tmp_path / "none.mcap")

@@ -13,8 +13,8 @@ from lrtrace.cli import run_lrtrace_command
 from lrtrace.errors import BadInput
 from lrtrace.fit.execution_time import fit_samples
 from lrtrace.plan_text import parse_trace_calls, robot_profile_execution_s
-from lrtrace.profiles import load_profile
-from lrtrace.record.grid import Grid, read_grid
+from lrtrace.profiles import load_robot_profile
+from lrtrace.record.grid import RecordGrid, read_record_grid
 from lrtrace.record.recorder import MAX_FAILURES, RecordedExecution, open_robot_to_record, record_grid
 from lrtrace.record.samples import read_recorded_samples
 from lrtrace.robot_profile import RobotProfile
@@ -35,7 +35,7 @@ class Drone:
     """Takes 1 s and 1 s a metre, two percent noise; scans 1 to 3 s. ``breaks_after`` texts it fails for good."""
 
     def __init__(self, breaks_after: int = 10**9, seed: int = 3) -> None:
-        self.profile: RobotProfile = load_profile("tello")
+        self.profile: RobotProfile = load_robot_profile("tello")
         self.texts: list[str] = []
         self._left = breaks_after
         self._rng = random.Random(seed)
@@ -57,17 +57,17 @@ class Drone:
 
 
 @pytest.fixture
-def grid(tmp_path: Path) -> Grid:
+def grid(tmp_path: Path) -> RecordGrid:
     file = tmp_path / "grid.yaml"
     file.write_text(GRID)
-    return read_grid(file)
+    return read_record_grid(file)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_every_point_comes_once_a_round_in_an_order_of_the_seed(grid: Grid) -> None:
+def test_every_point_comes_once_a_round_in_an_order_of_the_seed(grid: RecordGrid) -> None:
     assert len(grid.units) == 6
     schedule = grid.schedule(1)
     assert schedule == grid.schedule(1)
@@ -79,7 +79,7 @@ def test_every_point_comes_once_a_round_in_an_order_of_the_seed(grid: Grid) -> N
     assert keys[:6] != sorted(keys[:6])
 
 
-def test_single_calls_become_samples_that_fit(grid: Grid, tmp_path: Path) -> None:
+def test_single_calls_become_samples_that_fit(grid: RecordGrid, tmp_path: Path) -> None:
     out, drone = tmp_path / "d.samples.jsonl", Drone()
     counts: list[int] = []
     recording = record_grid(grid, drone, out, seed=1, report=lambda state: counts.append(state.done))
@@ -102,7 +102,7 @@ def test_single_calls_become_samples_that_fit(grid: Grid, tmp_path: Path) -> Non
 
 
 def test_a_fit_is_checked_on_another_recording(
-    grid: Grid, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    grid: RecordGrid, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = tmp_path / "a.samples.jsonl", tmp_path / "b.samples.jsonl"
     record_grid(grid, Drone(seed=1), first, seed=1)
@@ -112,14 +112,14 @@ def test_a_fit_is_checked_on_another_recording(
     assert run_lrtrace_command([*command, "--json", str(tmp_path / "fit.json")]) == 0
     report = json.loads((tmp_path / "fit.json").read_text())["skills"]
     assert 0.0 < report["move_forward"]["checked_error"] < 0.05
-    profile = load_profile(out)
+    profile = load_robot_profile(out)
     assert profile.skills["move_forward"].held_out_error == round(report["move_forward"]["checked_error"], 4)
     assert profile.skills["move_forward"].execution.samples == 18
     assert profile.measured.samples == 60
     assert "on other runs" in capsys.readouterr().out
 
 
-def test_no_run_starts_behind_a_begin_that_failed(grid: Grid, tmp_path: Path) -> None:
+def test_no_run_starts_behind_a_begin_that_failed(grid: RecordGrid, tmp_path: Path) -> None:
     out, drone = tmp_path / "d.samples.jsonl", Drone(breaks_after=0)
     recording = record_grid(grid, drone, out, seed=1)
     assert drone.texts == ["mu(20);"]
@@ -127,7 +127,7 @@ def test_no_run_starts_behind_a_begin_that_failed(grid: Grid, tmp_path: Path) ->
     assert record_grid(grid, Drone(), out, seed=1).done == 36
 
 
-def test_an_interrupted_recording_goes_on_where_it_stopped(grid: Grid, tmp_path: Path) -> None:
+def test_an_interrupted_recording_goes_on_where_it_stopped(grid: RecordGrid, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole.samples.jsonl", tmp_path / "broken.samples.jsonl"
     record_grid(grid, Drone(), whole, seed=1)
     robot = Drone()
@@ -157,7 +157,7 @@ def test_an_interrupted_recording_goes_on_where_it_stopped(grid: Grid, tmp_path:
     assert nothing.texts == []
 
 
-def test_a_robot_that_keeps_failing_ends_the_recording(grid: Grid, tmp_path: Path) -> None:
+def test_a_robot_that_keeps_failing_ends_the_recording(grid: RecordGrid, tmp_path: Path) -> None:
     out = tmp_path / "d.samples.jsonl"
     recording = record_grid(grid, Drone(breaks_after=20), out, seed=1)
     assert recording.stopped == "battery empty"
@@ -170,7 +170,7 @@ def test_a_robot_that_keeps_failing_ends_the_recording(grid: Grid, tmp_path: Pat
     assert len(list(read_recorded_samples(out))) >= 60
 
 
-def test_the_time_left_is_the_profiles_corrected_by_the_runs_so_far(grid: Grid, tmp_path: Path) -> None:
+def test_the_time_left_is_the_profiles_corrected_by_the_runs_so_far(grid: RecordGrid, tmp_path: Path) -> None:
     """The first line of a recording says how long it takes, and a slow begin changes nothing."""
 
     class Slow(Drone):
@@ -195,16 +195,16 @@ def test_a_skill_that_the_robot_lacks_is_named_before_it_moves(tmp_path: Path) -
     file, drone = tmp_path / "grid.yaml", Drone()
     file.write_text('runs: [{do: ["mf(20)"]}, {do: ["hop(20)"]}]')
     with pytest.raises(BadInput, match=r"hop\(20\): .*unknown skill 'hop'"):
-        record_grid(read_grid(file), drone, tmp_path / "d.samples.jsonl")
+        record_grid(read_record_grid(file), drone, tmp_path / "d.samples.jsonl")
     assert drone.texts == []
 
 
 @pytest.mark.parametrize("other", [{"seed": 2}, {"profile": "sim-drone"}])
-def test_another_recording_is_not_continued(grid: Grid, tmp_path: Path, other: dict[str, Any]) -> None:
+def test_another_recording_is_not_continued(grid: RecordGrid, tmp_path: Path, other: dict[str, Any]) -> None:
     out = tmp_path / "d.samples.jsonl"
     record_grid(grid, Drone(), out, seed=1, repetitions=1)
     drone = Drone()
-    drone.profile = load_profile(other.get("profile", "tello"))
+    drone.profile = load_robot_profile(other.get("profile", "tello"))
     with pytest.raises(BadInput, match="choose another file"):
         record_grid(grid, drone, out, seed=other.get("seed", 1), repetitions=1)
 
@@ -239,7 +239,7 @@ def test_broken_grids_are_named(tmp_path: Path, text: str, reason: str) -> None:
     file = tmp_path / "grid.yaml"
     file.write_text(text)
     with pytest.raises(BadInput, match=reason) as raised:
-        read_grid(file)
+        read_record_grid(file)
     assert str(file) in raised.value.where
 
 
@@ -247,13 +247,13 @@ def test_the_shipped_grids_are_for_their_skill_sets() -> None:
     folder = Path(__file__).parents[3] / "examples" / "robots" / "grids"
     for name, profile in (("drone", "tello"), ("arm", "indy7")):
         skills = set()
-        units = [unit for file in folder.glob(f"{name}*.yaml") for unit in read_grid(file).units]
+        units = [unit for file in folder.glob(f"{name}*.yaml") for unit in read_record_grid(file).units]
         for unit in units:
             for text in unit.texts:
                 for call in parse_trace_calls(text):
-                    assert not load_profile(profile).violations(call.skill, call.args), text
-                    skills.add(load_profile(profile).skill_name(call.skill))
-        assert skills == set(load_profile(profile).skills)
+                    assert not load_robot_profile(profile).violations(call.skill, call.args), text
+                    skills.add(load_robot_profile(profile).skill_name(call.skill))
+        assert skills == set(load_robot_profile(profile).skills)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_a_fleet_without_the_robot_lists_those_it_has(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tello-emulator", "indy7-emulator", "mujoco-quadrotor", "mujoco-arm"])
 def test_the_shipped_measured_profiles_say_how_good_they_are(name: str) -> None:
-    profile = load_profile(name)
+    profile = load_robot_profile(name)
     assert profile.measured.date
     assert "recording in real time" in profile.measured.setup
     fitted = {skill: entry for skill, entry in profile.skills.items() if entry.basis == "fitted"}

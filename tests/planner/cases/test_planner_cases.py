@@ -15,17 +15,17 @@ import pytest
 
 from lrtrace.compose.tasks import TASKS
 from timely.core.errors import UnknownName
-from timely.planner.cases.case import Case, case_failure, case_plan_refuses
+from timely.planner.cases.case import PlannerCase, case_failure, case_plan_refuses
 from timely.planner.cases.generate import GENERATORS, generate_cases
-from timely.planner.cases.vocabulary import PHRASES, WORDS, Split, SplitList, coinable_case_words
-from timely.planner.cases.wordings import _CHOICE, _tidy
+from timely.planner.cases.vocabulary import PHRASES, WORDS, CaseSplitList, Split, coinable_case_words
+from timely.planner.cases.wordings import _CHOICE, _tidy_case_text
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
 
 MANY = 600
 
 
-def made_anew(skill_set: str, split: Split, count: int = MANY, seed: int = 3) -> tuple[Case, ...]:
+def made_anew(skill_set: str, split: Split, count: int = MANY, seed: int = 3) -> tuple[PlannerCase, ...]:
     # Each is parsed, checked and carried out as it is generated: a wrong one raises.
     return tuple(islice(generate_cases(skill_set, split, seed), count))
 
@@ -99,7 +99,7 @@ def test_coined_names_are_names_of_no_table(skill_set: str) -> None:
     assert [case.task for case in coined] != [case.task for case in plain]
     table_words = set(re.findall("[a-z]+", f"{WORDS} {PHRASES}"))
 
-    def unknown(cases: Sequence[Case]) -> int:
+    def unknown(cases: Sequence[PlannerCase]) -> int:
         return sum(bool(set(re.findall(r"'([a-z]+)'", case.plan)) - table_words) for case in cases)
 
     assert unknown(coined) > unknown(plain) + 20
@@ -120,7 +120,7 @@ def test_no_task_of_the_test_is_one_of_training(skill_set: str) -> None:
     ],
 )  # fmt: skip
 def test_held_out_words_are_none_of_training(table: str) -> None:
-    words: SplitList[object] = getattr(WORDS, table)
+    words: CaseSplitList[object] = getattr(WORDS, table)
     assert words.test
     assert not set(words.train) & set(words.test)
 
@@ -139,7 +139,7 @@ def expand_wording(pattern: str) -> tuple[str, ...]:
     # Innermost choices first, so that choices may stand in choices.
     while any("(" in text for text in texts):
         texts = [wording for text in texts for wording in expand_innermost(text)]
-    return tuple(dict.fromkeys(_tidy(text) for text in texts))
+    return tuple(dict.fromkeys(_tidy_case_text(text) for text in texts))
 
 
 def expand_innermost(text: str) -> list[str]:

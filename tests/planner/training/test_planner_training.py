@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from timely.core.errors import InvalidInput
-from timely.planner.cases.case import Case
+from timely.planner.cases.case import PlannerCase
 from timely.planner.cases.generate import generate_cases
-from timely.planner.training.packing import Tokens, pack_examples, training_tokens
+from timely.planner.training.packing import TrainingTokens, pack_training_examples, training_tokens
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import Example, SkillSet
 
@@ -25,7 +25,7 @@ TEMPLATE = (
 
 
 def test_a_pack_has_the_common_beginning_once() -> None:
-    packed = pack_examples([Tokens((1, 2, 3, 4), (9, 0)), Tokens((1, 2, 5), (8, 0))])
+    packed = pack_training_examples([TrainingTokens((1, 2, 3, 4), (9, 0)), TrainingTokens((1, 2, 5), (8, 0))])
     assert packed.ids == [1, 2, 3, 4, 9, 0, 5, 8, 0]
     assert packed.positions == [0, 1, 2, 3, 4, 5, 2, 3, 4]
     assert packed.spans == [2, 6, 9]
@@ -34,7 +34,7 @@ def test_a_pack_has_the_common_beginning_once() -> None:
 
 
 def test_one_example_alone_keeps_a_token_of_its_own() -> None:
-    packed = pack_examples([Tokens((1, 2, 3), (9, 0))])
+    packed = pack_training_examples([TrainingTokens((1, 2, 3), (9, 0))])
     assert packed.spans == [2, 5]
     assert packed.targets == [9, 0]
 
@@ -65,7 +65,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def cases(skill_set: str, count: int) -> list[Case]:
+def cases(skill_set: str, count: int) -> list[PlannerCase]:
     return list(islice(generate_cases(skill_set, "train", 0), count))
 
 
@@ -74,7 +74,7 @@ def test_a_pack_computes_what_separate_sequences_would(base: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from timely.planner.training.packing import packed_inputs, register_attention
+    from timely.planner.training.packing import packed_training_inputs, register_training_attention
 
     tokenizer = AutoTokenizer.from_pretrained(base)
     skills = find_skill_set("arm")
@@ -84,13 +84,13 @@ def test_a_pack_computes_what_separate_sequences_would(base: Path) -> None:
         examples.append(training_tokens(tokenizer, prompt.system, prompt.user, case.plan))
     plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     packing = AutoModelForCausalLM.from_pretrained(
-        base, dtype=torch.float32, attn_implementation=register_attention()
+        base, dtype=torch.float32, attn_implementation=register_training_attention()
     )
-    packed = pack_examples(examples)
+    packed = pack_training_examples(examples)
     with torch.no_grad():
-        together = packing.model(**packed_inputs(packed, "cpu"), use_cache=False).last_hidden_state[0][
-            packed.predicts
-        ]
+        together = packing.model(**packed_training_inputs(packed, "cpu"), use_cache=False).last_hidden_state[
+            0
+        ][packed.predicts]
         alone = torch.cat(
             [
                 plain.model(torch.tensor([example.prompt + example.plan])).last_hidden_state[0][
@@ -109,7 +109,7 @@ def test_a_pack_computes_what_separate_sequences_would(base: Path) -> None:
 def test_the_gradient_of_a_pack_is_that_of_masked_attention(spans: list[int]) -> None:
     import torch
 
-    from timely.planner.training.packing import packed_attention
+    from timely.planner.training.packing import packed_training_attention
 
     class Module:
         scaling = 0.3
@@ -128,7 +128,7 @@ def test_the_gradient_of_a_pack_is_that_of_masked_attention(spans: list[int]) ->
     scores = query @ key.repeat_interleave(groups, 1).transpose(2, 3) * Module.scaling
     weights = scores.masked_fill(~sees, float("-inf")).softmax(-1)
     masked = (weights @ value.repeat_interleave(groups, 1)).transpose(1, 2)
-    packed, _ = packed_attention(Module(), query, key, value, None, spans=spans)
+    packed, _ = packed_training_attention(Module(), query, key, value, None, spans=spans)
     torch.testing.assert_close(packed, masked)
     towards = torch.randn(masked.shape, dtype=torch.float64, generator=generator)
     expected = torch.autograd.grad(masked, (query, key, value), towards)
@@ -145,7 +145,7 @@ def test_answers_together_are_those_of_one_by_one(base: Path, constrained: bool)
     from timely.plans.prompt_tokens import plan_prompt_encoder
 
     skills = find_skill_set("arm")
-    answerer = batch_decode.Answerer(base, None)
+    answerer = batch_decode.PlannerAnswerer(base, None)
     answerer.model.float()  # in bfloat16 ties are common
     some = cases("arm", 5)
     together = answerer.plans(skills, some, examples=False, constrained=constrained)
@@ -199,7 +199,7 @@ def test_an_answer_ends_with_its_tokenizers_token_whatever_the_model_names(base:
     """Behind the end of the grammar every token is allowed."""
     from timely.planner import batch_decode
 
-    answerer = batch_decode.Answerer(base, None)
+    answerer = batch_decode.PlannerAnswerer(base, None)
     answerer.compile_grammar(find_skill_set("arm"))
     answerer.model.generation_config.eos_token_id = 5
     rules = answerer._compiler.compile_grammar('root ::= "a"')
@@ -217,7 +217,7 @@ def run(
     skills: SkillSet | None = None,
     start: Path | None = None,
 ) -> None:
-    from timely.planner.training.train import Source, TrainOptions, train_planner
+    from timely.planner.training.train import TrainingSource, TrainOptions, train_planner
 
     class Stopped(Exception):
         pass
@@ -226,7 +226,7 @@ def run(
         if done.step == stop_at:
             raise Stopped
 
-    sources = [Source(skills or find_skill_set("arm"), generate_cases("arm", "train", seed))]
+    sources = [TrainingSource(skills or find_skill_set("arm"), generate_cases("arm", "train", seed))]
     options = TrainOptions(steps=steps, examples=(4,), rank=4, alpha=8, warmup=2, seed=seed, rate=rate)
     try:
         train_planner(base, sources, out, options, start=start, progress=progress)
@@ -330,8 +330,8 @@ def test_an_adapter_learns_is_merged_and_answers(base: Path, tmp_path: Path) -> 
     import xgrammar
     from transformers import AutoModelForCausalLM
 
-    from timely.planner.batch_decode import Answerer
-    from timely.planner.evaluate import judge_plans
+    from timely.planner.batch_decode import PlannerAnswerer
+    from timely.planner.evaluate import judge_planner_plans
     from timely.planner.training import lora
 
     run(base, tmp_path, 40, rate=1e-2)
@@ -347,12 +347,14 @@ def test_an_adapter_learns_is_merged_and_answers(base: Path, tmp_path: Path) -> 
         torch.testing.assert_close(merged(ids).logits, adapted(ids).logits, rtol=1e-3, atol=1e-3)
         assert not torch.allclose(merged(ids).logits, plain(ids).logits, atol=1e-2)
     skills = find_skill_set("arm")
-    answerer = Answerer(base, tmp_path)
+    answerer = PlannerAnswerer(base, tmp_path)
     plans = answerer.plans(skills, cases("arm", 6), examples=False, constrained=True)
     for plan in plans:  # whatever the tiny model writes, under the grammar it is a plan, if perhaps cut off
         assert plan
         assert xgrammar.GrammarMatcher(answerer.compile_grammar(skills)).accept_string(plan)
-    score = judge_plans("tiny", answerer, skills, cases("arm", 6), [case.plan for case in cases("arm", 6)])
+    score = judge_planner_plans(
+        "tiny", answerer, skills, cases("arm", 6), [case.plan for case in cases("arm", 6)]
+    )
     assert score.success == score.valid == 1.0
     assert score.wrongly_refused == 0
     assert 0 < score.first_segment_tokens <= score.plan_tokens

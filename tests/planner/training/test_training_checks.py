@@ -11,7 +11,7 @@ from timely.cli import main as shell
 from timely.core.errors import InvalidInput
 from timely.planner.cases.from_examples import cases_of
 from timely.planner.cases.generate import GENERATORS, generate_cases
-from timely.planner.training.checks import Acceptor, check_training_examples, training_plan_names
+from timely.planner.training.checks import TrainingPlanAcceptor, check_training_examples, training_plan_names
 from timely.plans.skill_library import find_skill_set, load_skill_set
 from timely.plans.skill_set import SkillSet
 
@@ -65,7 +65,9 @@ def test_it_is_told_in_one_line_before_anything_is_trained(
 ) -> None:
     cart(tmp_path, BAD["words"])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("timely.cli.planner._base", lambda _: tmp_path)  # no model is looked for in this test
+    monkeypatch.setattr(
+        "timely.cli.planner._find_cli_planner_base", lambda _: tmp_path
+    )  # no model is looked for in this test
     assert (
         shell.run_timely_command(["planner", "train", "--skill-set", "cart.yaml", "--out", "out"])
         == shell.BAD_INPUT
@@ -81,7 +83,7 @@ def test_it_is_told_in_one_line_before_anything_is_trained(
 @pytest.mark.parametrize("skill_set", sorted(GENERATORS))
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_every_generated_plan_is_one_of_the_grammar(skill_set: str, split: str) -> None:
-    acceptor = Acceptor(find_skill_set(skill_set))
+    acceptor = TrainingPlanAcceptor(find_skill_set(skill_set))
     cases = islice(generate_cases(skill_set, "train" if split == "train" else "test", 5), 600)
     assert [case.plan for case in cases if not acceptor.accepts(case.plan)] == []
 
@@ -97,6 +99,6 @@ def test_names_that_stand_in_no_prompt(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_names_that_do_not_fit_are_not_drawn(tmp_path: Path) -> None:
     skills = cart(tmp_path)
-    acceptor = Acceptor(skills)
+    acceptor = TrainingPlanAcceptor(skills)
     cases = list(islice(cases_of(skills, "train", 0), 300))
     assert [case.plan for case in cases if not acceptor.accepts(case.plan)] == []

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from lrtrace.plan_text import parse_trace_calls
-from timely.engines.vllm.boundaries import TextBoundaries
+from timely.engines.vllm.boundaries import VllmTextBoundaries
 from timely.plans.language.interpreter import Interpreter
 from timely.plans.language.parser import SegmentParser, parse_plan
 from timely.plans.language.segmenter import Segmenter
-from timely.plans.language.syntax import Call, Variable
+from timely.plans.language.syntax import PlanCall, Variable
 from timely.plans.object_names import names_of_plan
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
@@ -27,7 +27,7 @@ ROWS = [
 every_plan = pytest.mark.parametrize(("skills", "row"), ROWS)
 
 
-def written(calls: list[Call]) -> list[list[object]]:
+def written(calls: list[PlanCall]) -> list[list[object]]:
     """Name and arguments of each call; a variable by its name."""
     return [[c.skill, *(a.name if isinstance(a, Variable) else a for a in c.args)] for c in calls]
 
@@ -56,7 +56,7 @@ def test_the_segmenter(skills: SkillSet, row: dict[str, Any], size: int) -> None
 @every_plan
 @pytest.mark.parametrize("truncated", [False, True])
 def test_the_boundaries_of_the_engine(skills: SkillSet, row: dict[str, Any], truncated: bool) -> None:
-    boundaries = TextBoundaries(skills, None, chr, awaits_values=True)
+    boundaries = VllmTextBoundaries(skills, None, chr, awaits_values=True)
     texts = [closed.text for letter in row["plan"] for closed in boundaries.feed(ord(letter))]
     last = boundaries.finish(truncated=truncated)
     segments = row.get("truncated", row["segments"]) if truncated else row["segments"]
@@ -75,9 +75,9 @@ def test_the_reader_of_traces(skills: SkillSet, row: dict[str, Any]) -> None:
 @every_plan
 def test_the_grammar(skills: SkillSet, row: dict[str, Any]) -> None:
     pytest.importorskip("xgrammar")
-    from timely.planner.training.checks import Acceptor
+    from timely.planner.training.checks import TrainingPlanAcceptor
 
-    assert Acceptor(skills).accepts(row["plan"]) == row["grammar"]
+    assert TrainingPlanAcceptor(skills).accepts(row["plan"]) == row["grammar"]
 
 
 @every_plan

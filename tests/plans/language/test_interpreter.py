@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from random_plans import random_call_lists, random_minispec_plans
 
 from examples import examples
-from lrtrace.profiles import load_profile
+from lrtrace.profiles import load_robot_profile
 from timely.core.errors import Conflict, InvalidInput, UnknownName
 from timely.plans.language.interpreter import Interpreter, Invocation, Plain, SkillFailed, interpret_plan
 from timely.plans.language.parser import SegmentParser, parse_plan
@@ -24,7 +24,7 @@ from timely.plans.validation import check_plan_segment
 
 DRONE = find_skill_set("drone")
 ARM = find_skill_set("arm")
-TELLO, INDY7 = load_profile("tello"), load_profile("indy7")
+TELLO, INDY7 = load_robot_profile("tello"), load_robot_profile("indy7")
 
 
 class Recorder:

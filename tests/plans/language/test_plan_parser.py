@@ -14,10 +14,10 @@ from timely.plans.language.segmenter import Segmenter
 from timely.plans.language.syntax import (
     Assign,
     Branch,
-    Call,
     If,
     Loop,
     Operation,
+    PlanCall,
     Return,
     Variable,
     plan_node_calls,
@@ -34,15 +34,15 @@ def body(text: str, skill_set: object = DRONE) -> list[object]:
 
 def test_calls_are_named_in_full_and_know_where_they_stand() -> None:
     (up, conditional) = body("mu(40);?iv('book')==True{tp()}")
-    assert up == Call("move_up", (40,))
-    assert isinstance(up, Call)
+    assert up == PlanCall("move_up", (40,))
+    assert isinstance(up, PlanCall)
     assert (up.text, up.at, up.depth, up.role) == ("mu(40)", 0, 0, "statement")
     assert isinstance(conditional, If)
     (photo,) = conditional.branches[0].body.statements
-    assert photo == Call("take_picture")
-    assert isinstance(photo, Call)
+    assert photo == PlanCall("take_picture")
+    assert isinstance(photo, PlanCall)
     assert (photo.text, photo.at, photo.depth) == ("tp()", 25, 1)
-    assert conditional.branches[0].condition == Operation("==", Call("is_visible", ("book",)), True)
+    assert conditional.branches[0].condition == Operation("==", PlanCall("is_visible", ("book",)), True)
 
 
 def test_everything_the_language_has() -> None:
@@ -50,7 +50,7 @@ def test_everything_the_language_has() -> None:
         "_1=ox('cat');12{?_1>0.5+0.1*2&iv('a')|iv('b')!=True{->_1}:?_1<-3{tc(15)}:{tp;rp}}d(.5);->False;"
     )
     assign, loop, wait, end = statements
-    assert assign == Assign("_1", Call("object_x", ("cat",)))
+    assert assign == Assign("_1", PlanCall("object_x", ("cat",)))
     assert isinstance(loop, Loop)
     assert loop.count == 12
     (conditional,) = loop.body.statements
@@ -60,14 +60,14 @@ def test_everything_the_language_has() -> None:
     sum_ = Operation("+", 0.5, Operation("*", 0.1, 2))
     assert first.condition == Operation(
         "|",
-        Operation("&", Operation(">", Variable("_1"), sum_), Call("is_visible", ("a",))),
-        Operation("!=", Call("is_visible", ("b",)), True),
+        Operation("&", Operation(">", Variable("_1"), sum_), PlanCall("is_visible", ("a",))),
+        Operation("!=", PlanCall("is_visible", ("b",)), True),
     )
     assert first.body.statements == [Return(Variable("_1"))]
     assert second.condition == Operation("<", Variable("_1"), -3)
     assert rest.condition is None
-    assert rest.body.statements == [Call("take_picture"), Call("re_plan")]
-    assert wait == Call("delay", (0.5,))
+    assert rest.body.statements == [PlanCall("take_picture"), PlanCall("re_plan")]
+    assert wait == PlanCall("delay", (0.5,))
     assert end == Return(False)
 
 
@@ -79,7 +79,7 @@ def test_what_models_add_without_meaning_is_tolerated(text: str) -> None:
 
 
 def test_flat_lists_of_calls() -> None:
-    expected = [Call("pick", ("red_box",)), Call("place", ("blue box",)), Call("home")]
+    expected = [PlanCall("pick", ("red_box",)), PlanCall("place", ("blue box",)), PlanCall("home")]
     for text in ("pick('red_box');place('blue box');home();", "pick(red_box)->place('blue box')->home()"):
         assert body(text, ARM) == expected
     assert body("pick('red_box')\nplace(\"blue box\")\nhome", ARM) == expected
@@ -191,8 +191,8 @@ def test_the_tree_grows_in_place_while_blocks_are_open() -> None:
 
 
 def test_fragments_may_start_anywhere() -> None:
-    assert parse_plan_calls("->True}l('No');", DRONE) == [Call("log", ("No",))]
-    assert parse_plan_calls("}:{g(_3)}", DRONE) == [Call("goto", (Variable("_3"),))]
+    assert parse_plan_calls("->True}l('No');", DRONE) == [PlanCall("log", ("No",))]
+    assert parse_plan_calls("}:{g(_3)}", DRONE) == [PlanCall("goto", (Variable("_3"),))]
     with pytest.raises(InvalidInput):
         SegmentParser(DRONE).feed("->True}l('No');")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from examples import examples
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
-from timely.plans.skill_set import Argument, Skill, SkillSet, TextRules
+from timely.plans.skill_set import Skill, SkillArgument, SkillSet, SkillSetTextRules
 from timely.plans.validation import MAX_SEGMENT_CHARS
 
 DRONE = find_skill_set("drone")
@@ -137,7 +137,9 @@ def test_boundaries_of_sentences(text: str, segments: list[str], tail: str) -> N
 
 
 def test_paragraphs_end_with_an_empty_line_and_long_ones_at_the_limit() -> None:
-    story = SkillSet(name="s", language="text", text=TextRules(unit="paragraph", min_words=2, max_words=6))
+    story = SkillSet(
+        name="s", language="text", text=SkillSetTextRules(unit="paragraph", min_words=2, max_words=6)
+    )
     text = "One two. Three\nfour.\n \nFive\n\nsix seven eight nine ten eleven twelve. End"
     assert cut(story, text) == (
         ["One two. Three\nfour.\n \n", "Five\n\nsix seven eight nine ten ", "eleven twelve. End"],
@@ -146,7 +148,7 @@ def test_paragraphs_end_with_an_empty_line_and_long_ones_at_the_limit() -> None:
 
 
 def test_prose_without_an_end_is_cut_before_it_is_too_long_for_a_robot() -> None:
-    story = SkillSet(name="s", language="text", text=TextRules(unit="paragraph", max_words=2000))
+    story = SkillSet(name="s", language="text", text=SkillSetTextRules(unit="paragraph", max_words=2000))
     text = f"{'x' * 40}, " * 400
     texts, tail = cut(story, text)
     assert (len(texts), tail) == (len(text) // 3024 + 1, "")
@@ -243,7 +245,7 @@ def test_a_token_costs_microseconds() -> None:
 
 def test_zero_argument_skill_as_a_condition_or_value() -> None:
     ready = Skill(name="ready", returns="bool")
-    wave = Skill(name="wave", arguments=(Argument(name="times", type="int"),))
+    wave = Skill(name="wave", arguments=(SkillArgument(name="times", type="int"),))
     skill_set = SkillSet(name="t", language="minispec", skills=(ready, wave))
     assert cut(skill_set, "?ready==True{wave(2)};_1=ready;") == (
         ["?ready==True{", "wave(2)}", ";_1=ready;"],

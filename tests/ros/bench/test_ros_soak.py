@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from timely_ros_bench.soak import _judge
+from timely_ros_bench.soak import _judge_soak
 
 from timely.cli.main import run_timely_command
 
@@ -43,5 +43,5 @@ def test_growth_is_seen(what: str, per_look: float, flat: bool) -> None:
 
     worker: Any = SimpleNamespace(tasks=1, outcomes={})
     looks = [look(number) for number in range(24)]
-    assert _judge(looks, worker, 0, 24.0, 40.0, 0.0)["flat"] is flat
-    assert not _judge(looks, worker, 1, 24.0, 40.0, 0.0)["flat"], "a task is left"
+    assert _judge_soak(looks, worker, 0, 24.0, 40.0, 0.0)["flat"] is flat
+    assert not _judge_soak(looks, worker, 1, 24.0, 40.0, 0.0)["flat"], "a task is left"

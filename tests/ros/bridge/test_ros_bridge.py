@@ -283,7 +283,7 @@ def test_an_arm_called_away_with_something_in_its_hand_says_so_to_the_next_plan(
 def test_a_goal_that_is_cancelled_before_it_is_accepted_does_not_go_on(world: World) -> None:
     responses: list[Any] = []
     client = world.program.client(ExecuteTask, "/drone1/execute_task")
-    call = actions.ActionCall(client, ExecuteTask.Goal(task="wait"), responses.append)
+    call = actions.RosActionCall(client, ExecuteTask.Goal(task="wait"), responses.append)
 
     def send_and_cancel() -> None:
         call.send()

@@ -9,7 +9,7 @@ import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from timely_bridge.diagnostics import bridge_robot_status
 from timely_bridge.goals import RobotEntry
-from timely_bridge.robot_server import RobotServer
+from timely_bridge.robot_server import BridgeRobotServer
 from timely_interfaces.msg import RobotState
 
 
@@ -22,7 +22,7 @@ def status(entry_profile: str, driver_profile: str, mode: int = RobotState.READY
         outcomes={},
         last_error="",
     )
-    return bridge_robot_status("bridge", cast(RobotServer, robot))
+    return bridge_robot_status("bridge", cast(BridgeRobotServer, robot))
 
 
 @pytest.mark.parametrize("driver_profile", ["tello", ""])

@@ -11,14 +11,14 @@ import pytest
 from rclpy.lifecycle import LifecycleNode
 from ros_harness import LIMIT_S, eventually
 from timely_bridge import driver_port
-from timely_bridge.driver_port import CHECK_PERIOD_S, DriverPort
+from timely_bridge.driver_port import CHECK_PERIOD_S, BridgeDriverPort
 from timely_bridge.interfaces import BridgeSegment
-from timely_bridge.loop_thread import LoopThread
-from timely_bridge.robot_lease import RobotLease
+from timely_bridge.loop_thread import BridgeLoopThread
+from timely_bridge.robot_lease import BridgeRobotLease
 from timely_interfaces.msg import ErrorCode
 from timely_robots.ros.actions import new_ros_goal_id
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 from timely_robots.sim.robot import SimRobot
 
 from timely.client import Segment
@@ -31,14 +31,14 @@ class Life:
     """A life of the bridge, as far as its driver sees it."""
 
     def __init__(self, domain_id: int) -> None:
-        self.loop = LoopThread("loop")
+        self.loop = BridgeLoopThread("loop")
         context = isolated_ros_context(domain_id)
         self.node = LifecycleNode("bridge", context=context)
-        self.port = DriverPort(
-            self.node, self.loop, "drone1", LIMIT_S, RobotLease(self.node, "drone1", "driver", "bridge")
+        self.port = BridgeDriverPort(
+            self.node, self.loop, "drone1", LIMIT_S, BridgeRobotLease(self.node, "drone1", "driver", "bridge")
         )
         self.node.create_timer(CHECK_PERIOD_S, self.port.check)
-        self.spinner = Spinner(context, [self.node], name="bridge").start()
+        self.spinner = RosSpinner(context, [self.node], name="bridge").start()
         self.announced: list[int] = []
         eventually(lambda: self.port.alive, "no lease")
 
@@ -74,7 +74,7 @@ def lives(domain_id: int) -> Iterator[list[Life]]:
     driver = DriverNode(
         SimRobot(), namespace="drone1", context=context, overrides={**settings, **patience, "autostart": True}
     )
-    spinner = Spinner(context, [driver], name="driver").start()
+    spinner = RosSpinner(context, [driver], name="driver").start()
     made = [Life(domain_id)]
     yield made
     for life in made:
@@ -88,7 +88,7 @@ def test_segments_of_an_earlier_life_are_followed_and_never_repeated(
     first = lives[0]
     with monkeypatch.context() as patch:
         # The driver keeps no result under the id by which the second life requests it.
-        patch.setattr(driver_port, "segment_goal_id", lambda task_id, index: new_ros_goal_id())
+        patch.setattr(driver_port, "bridge_segment_goal_id", lambda task_id, index: new_ros_goal_id())
         sent = [first.send(0, "d(0.1);")]
     sent += [first.send(1, "d(60);"), first.send(2, "mb(20);")]
     eventually(sent[1].started.done, "the second segment never began")
@@ -118,7 +118,7 @@ def test_segments_that_the_driver_does_not_know_are_sent_in_order(
     """The answer for the first may be lost: the driver did not know yet where to send it."""
     port, ask, lost = lives[0].port, lives[0].port._ask, list[int]()
 
-    def lose_first(sent_segment: BridgeSegment, mine: driver_port._Goal) -> None:
+    def lose_first(sent_segment: BridgeSegment, mine: driver_port._BridgeSegmentGoal) -> None:
         if not lost:
             lost.append(sent_segment.segment.index)
         else:
@@ -140,7 +140,7 @@ def test_a_robot_with_two_drivers_of_its_name_gets_no_segments(lives: list[Life]
     context = isolated_ros_context(domain_id)
     settings = {"profile": "sim-drone", "skill_set": "drone", "autostart": True}
     other = DriverNode(SimRobot(), namespace="drone1", context=context, overrides=settings)
-    spinner = Spinner(context, [other], name="other driver").start()
+    spinner = RosSpinner(context, [other], name="other driver").start()
     eventually(lambda: port.refusal is not None and not port.alive, "it sends to both")
     assert port.refusal is not None
     assert "two drivers have the name drone1" in port.refusal.message

@@ -16,7 +16,7 @@ from emulated_robots import emulated_tello, own_host
 from fleet_world import World, a_fleet
 from ros_harness import eventually
 from timely_bridge import driver_processes, run_fleet
-from timely_bridge.driver_processes import DriverProcesses
+from timely_bridge.driver_processes import BridgeDriverProcesses
 from timely_bridge.fleet import parse_bridge_fleet
 from timely_interfaces.msg import ErrorCode, RobotState
 
@@ -49,7 +49,7 @@ def test_a_driver_that_is_killed_is_started_again_and_the_others_fly_on(
         }
         bridge = {"driver_silence_s": 2.5}
         fleet = parse_bridge_fleet({"server_url": "http://fake", "robots": robots, "bridge": bridge})
-        processes = DriverProcesses(fleet, tmp_path, domain_id=domain_id)
+        processes = BridgeDriverProcesses(fleet, tmp_path, domain_id=domain_id)
         here = World(domain_id, fleet, FakeServer(SCRIPTS, ahead=0), processes=processes)
         try:
             states = {
@@ -82,7 +82,7 @@ def test_a_driver_that_is_killed_is_started_again_and_the_others_fly_on(
 def test_a_driver_that_does_not_start_is_started_again_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    processes = DriverProcesses(a_fleet(1, 0), tmp_path)
+    processes = BridgeDriverProcesses(a_fleet(1, 0), tmp_path)
     process = processes._processes["drone1"]
 
     def refuse(*_: Any, **__: Any) -> Any:
@@ -105,4 +105,4 @@ def test_an_interrupted_start_waits_for_no_driver(monkeypatch: pytest.MonkeyPatc
     processes: Any = SimpleNamespace(failure=lambda name: "")
     stop = threading.Event()
     stop.set()
-    run_fleet._wait_for_drivers(bridge, processes, stop)
+    run_fleet._wait_for_bridge_drivers(bridge, processes, stop)

@@ -21,16 +21,16 @@ from std_srvs.srv import Trigger
 from timely_bridge import fleet_stop, goal_journal, stop_latch
 from timely_bridge import node as bridge_node
 from timely_bridge.diagnostics import bridge_own_status
-from timely_bridge.driver_processes import DriverProcesses
+from timely_bridge.driver_processes import BridgeDriverProcesses
 from timely_bridge.fleet_stop import TOKEN_VARIABLE
 from timely_bridge.node import BridgeNode
-from timely_bridge.stop_latch import StopLatch
+from timely_bridge.stop_latch import BridgeStopLatch
 from timely_interfaces.msg import ErrorCode, RobotState, Task
 from timely_interfaces.srv import ResetStop, StopFleet
-from timely_robots.disk_thread import DiskThread
+from timely_robots.disk_thread import DriverDiskThread
 from timely_robots.operators import PRINCIPALS_VARIABLE
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 from timely_robots.sim.robot import SimRobot
 
 from timely.core.errors import InvalidInput
@@ -86,7 +86,7 @@ def test_the_stop_reaches_the_drivers_of_a_bridge_in_a_namespace(domain_id: int,
     for _, node in nodes:
         assert node.trigger_configure() == TransitionCallbackReturn.SUCCESS
         assert node.trigger_activate() == TransitionCallbackReturn.SUCCESS
-    spinners = [Spinner(context, [node]).start() for context, node in nodes]
+    spinners = [RosSpinner(context, [node]).start() for context, node in nodes]
     program = Program(domain_id)
     try:
         response = program.call(StopFleet, "/hall/chief/stop_fleet", StopFleet.Request(deadline_s=LIMIT_S))
@@ -335,7 +335,7 @@ def test_a_robot_whose_link_is_lost_is_unknown_until_it_is_back(
 @pytest.mark.process
 def test_a_hung_driver_is_unknown_and_is_stopped_when_it_is_back(domain_id: int, tmp_path: Path) -> None:
     fleet = a_fleet(2, 0)
-    processes = DriverProcesses(fleet, tmp_path, domain_id=domain_id)
+    processes = BridgeDriverProcesses(fleet, tmp_path, domain_id=domain_id)
     here = World(domain_id, fleet, FakeServer(SCRIPTS, ahead=0), processes=processes)
     try:
         states = here.program.listen(RobotState, "/drone1/state", latched=True)
@@ -447,8 +447,8 @@ def test_the_latch_survives_deactivation_and_a_restart(world: World, domain_id: 
         again.close()
 
 
-def saved_latch(folder: Path) -> StopLatch:
-    return StopLatch(DiskThread("test"), folder)
+def saved_latch(folder: Path) -> BridgeStopLatch:
+    return BridgeStopLatch(DriverDiskThread("test"), folder)
 
 
 def test_a_latch_that_cannot_be_read_is_set(tmp_path: Path) -> None:
@@ -478,7 +478,7 @@ def test_a_latch_says_after_a_restart_whether_the_server_may_clear_it(tmp_path: 
 
 
 def test_a_stop_while_the_bridge_is_configured_is_in_its_new_latch(world: World, tmp_path: Path) -> None:
-    stopped, new = world.fleet.bridge.fleet_stop, StopLatch(DiskThread("test"), tmp_path / "new")
+    stopped, new = world.fleet.bridge.fleet_stop, BridgeStopLatch(DriverDiskThread("test"), tmp_path / "new")
     put = stopped.latch.put
 
     def put_slowly(*arguments: Any, **options: Any) -> Any:
@@ -533,8 +533,8 @@ def test_a_latch_whose_disk_hangs_waits_for_one_call_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is called once a second, perhaps for days."""
-    disk, answered = DiskThread("test"), threading.Event()
-    latch = StopLatch(disk, tmp_path)
+    disk, answered = DriverDiskThread("test"), threading.Event()
+    latch = BridgeStopLatch(disk, tmp_path)
     latch.problem = "No space left on device"
     writes: list[object] = []
 

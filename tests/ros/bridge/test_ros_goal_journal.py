@@ -23,17 +23,17 @@ from rclpy.serialization import serialize_message
 from ros_harness import LIMIT_S, Program, eventually
 from test_ros_processes import Child
 from timely_bridge import goal_journal, robot_server
-from timely_bridge.goal_journal import FILE, IDENTITY, LOCK, MAX_BYTES, GoalEntry, GoalJournal
-from timely_bridge.goal_run import GoalRun
+from timely_bridge.goal_journal import FILE, IDENTITY, LOCK, MAX_BYTES, BridgeGoalEntry, BridgeGoalJournal
+from timely_bridge.goal_run import BridgeGoalRun
 from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.node import BridgeNode
-from timely_bridge.outcome import Timeline
+from timely_bridge.outcome import BridgeTimeline
 from timely_bridge.run_fleet import bridge_state_folder
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, Task
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.rclpy_utils import TASKS
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 from timely_robots.segments import Motion, SkillCall, SkillValue
 from timely_robots.sim.robot import SimRobot
 
@@ -61,7 +61,7 @@ def test_a_bridge_has_one_identity_over_its_restarts_and_no_other_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def identity(folder: Path | None) -> str:
-        with closing(GoalJournal(folder)) as journal:
+        with closing(BridgeGoalJournal(folder)) as journal:
             return journal.identity
 
     first = identity(tmp_path / "a")
@@ -78,29 +78,29 @@ def test_a_bridge_has_one_identity_over_its_restarts_and_no_other_has_it(
     assert identity(tmp_path / "c") == "", "the next start would have another"
 
 
-def unfinished_goals(folder: Path) -> dict[str, GoalEntry]:
-    with closing(GoalJournal(folder)) as journal:
+def unfinished_goals(folder: Path) -> dict[str, BridgeGoalEntry]:
+    with closing(BridgeGoalJournal(folder)) as journal:
         return journal.unfinished_goals
 
 
 def test_a_journal_knows_the_goals_that_did_not_end(tmp_path: Path) -> None:
-    journal = GoalJournal(tmp_path)
+    journal = BridgeGoalJournal(tmp_path)
     assert journal.unfinished_goals == {}
-    timeline = Timeline(5.0, math.nan, [(6.0, 7.0)], ["a;"], ["a;"])
+    timeline = BridgeTimeline(5.0, math.nan, [(6.0, 7.0)], ["a;"], ["a;"])
     journal.put("one", "drone1", "one", "secret", request=b"1")
-    journal.put("two", "drone2", "two", "", request=b"2", before=Timeline(5.0))
+    journal.put("two", "drone2", "two", "", request=b"2", before=BridgeTimeline(5.0))
     journal.begin("two", "two", 7)
     journal.finish("two", "two", 0, SegmentExecution("done", elapsed_s=1.0, end_s=7.0, value="cat"))
     journal.put("two", "drone2", "two-r1", "other", replaces={"task_id": "two"}, before=timeline)
     journal.end("one")
     journal.finish("one", "one", 0, SegmentExecution("done"))
     with pytest.raises(InvalidInput, match="another bridge"):
-        GoalJournal(tmp_path)
+        BridgeGoalJournal(tmp_path)
     journal.close()
     with (tmp_path / FILE).open("ab") as file:
         file.write(b'{"goal": "thr')
     for lives in (1, 2):
-        again = GoalJournal(tmp_path)
+        again = BridgeGoalJournal(tmp_path)
         ((name, goal),) = again.unfinished_goals.items()
         assert (name, goal.robot, goal.request, goal.began, goal.lives) == (
             "two",
@@ -128,28 +128,28 @@ def test_a_journal_knows_the_goals_that_did_not_end(tmp_path: Path) -> None:
 
 
 def test_a_journal_knows_when_its_bridge_was_last_alive(tmp_path: Path) -> None:
-    journal = GoalJournal(tmp_path, 10.0)
+    journal = BridgeGoalJournal(tmp_path, 10.0)
     assert (journal.owner, journal.silence_s) == ("", math.inf)
     journal.live("the first bridge", 12.0)
     journal.live("bridge", 20.0)
     journal.close()
-    again = GoalJournal(tmp_path, 23.5)
+    again = BridgeGoalJournal(tmp_path, 23.5)
     assert (again.owner, again.silence_s) == ("bridge", 3.5)
     again.close()
     # Of an earlier start of the machine.
-    past = GoalJournal(tmp_path, 1.0)
+    past = BridgeGoalJournal(tmp_path, 1.0)
     assert (past.owner, past.silence_s) == ("", math.inf)
     past.close()
 
 
 def test_a_journal_stays_short(tmp_path: Path) -> None:
-    journal = GoalJournal(tmp_path)
+    journal = BridgeGoalJournal(tmp_path)
     for number in range(40):
         journal.put(f"goal {number}", "drone1", "x" * 40_000, "token")
         journal.end(f"goal {number}")
     assert (tmp_path / FILE).stat().st_size < MAX_BYTES
     journal.close()
-    assert GoalJournal().unfinished_goals == {}
+    assert BridgeGoalJournal().unfinished_goals == {}
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def full_disk() -> Iterator[None]:
 
 @pytest.mark.parametrize("next_call", ["live", "put"])
 def test_what_a_full_disk_refused_is_written_when_there_is_room(tmp_path: Path, next_call: str) -> None:
-    journal = GoalJournal(tmp_path, 0.0)
+    journal = BridgeGoalJournal(tmp_path, 0.0)
     for name in ("ended", "goes on"):
         journal.put(name, "drone1", name, "token")
     with full_disk():
@@ -180,7 +180,7 @@ def test_what_a_full_disk_refused_is_written_when_there_is_room(tmp_path: Path, 
     assert not journal.problem
     journal.live("bridge", 2.0)
     journal.close()
-    again = GoalJournal(tmp_path, 3.0)
+    again = BridgeGoalJournal(tmp_path, 3.0)
     again.close()
     assert list(again.unfinished_goals) == ["goes on", "new"][: 1 + (next_call == "put")]
     assert again.unfinished_goals["goes on"].cancelled
@@ -196,7 +196,7 @@ def test_a_note_of_life_that_the_disk_refused_is_no_problem_after_the_next(
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with closing(GoalJournal(tmp_path, 0.0)) as journal:
+    with closing(BridgeGoalJournal(tmp_path, 0.0)) as journal:
         with monkeypatch.context() as disk:
             disk.setattr(os, "pwrite", full)
             journal.live("bridge-1", 1.0)
@@ -206,27 +206,27 @@ def test_a_note_of_life_that_the_disk_refused_is_no_problem_after_the_next(
 
 
 def test_a_bridge_killed_while_the_disk_was_full_leaves_no_goal_to_take_up(tmp_path: Path) -> None:
-    journal = GoalJournal(tmp_path, 0.0)
+    journal = BridgeGoalJournal(tmp_path, 0.0)
     journal.put("ended", "drone1", "ended", "token")
     journal.live("bridge", 0.5)
     with full_disk():
         journal.end("ended")
         journal.close()
-    again = GoalJournal(tmp_path, 1.0)
+    again = BridgeGoalJournal(tmp_path, 1.0)
     again.live("bridge", 1.5)
     again.close()
     assert list(again.unfinished_goals) == ["ended"], "those who follow it are told that it is over"
     assert again.silence_s == math.inf, "it could be taken up"
-    assert GoalJournal(tmp_path, 2.0).silence_s == 0.5
+    assert BridgeGoalJournal(tmp_path, 2.0).silence_s == 0.5
 
 
 def test_a_bridge_that_starts_on_a_full_disk_writes_its_goals_when_there_is_room(tmp_path: Path) -> None:
-    journal = GoalJournal(tmp_path, 0.0)
+    journal = BridgeGoalJournal(tmp_path, 0.0)
     journal.put("goes on", "drone1", "goes on", "token")
     journal.live("bridge", 0.5)
     journal.close()
     with full_disk():
-        journal = GoalJournal(tmp_path, 1.0)
+        journal = BridgeGoalJournal(tmp_path, 1.0)
         assert journal.problem
         assert (list(journal.unfinished_goals), journal.owner, journal.silence_s) == (
             ["goes on"],
@@ -245,7 +245,7 @@ def test_a_queued_goal_that_ends_takes_no_lease_from_the_one_in_motion(
 ) -> None:
     """A lease of another name would end the motion that the driver goes on with."""
     moves, queued = (f"ros-{number:032x}" for number in (1, 2))
-    journal = GoalJournal(tmp_path, time.monotonic())
+    journal = BridgeGoalJournal(tmp_path, time.monotonic())
     for name in (moves, queued):
         request = bytes(serialize_message(ExecuteTask.Goal(task="Go")))
         journal.put(name, "drone1", name, "token", request=request)
@@ -256,7 +256,7 @@ def test_a_queued_goal_that_ends_takes_no_lease_from_the_one_in_motion(
     context = isolated_ros_context(domain_id)
     parameters = {"robots": ["drone1"], "drone1.skill_set": "drone", "state_folder": str(tmp_path)}
     bridge = BridgeNode(context=context, overrides=parameters, client_factory=FakeServer({"Go": []}))
-    spinner = Spinner(context, [bridge], name="bridge").start()
+    spinner = RosSpinner(context, [bridge], name="bridge").start()
     try:
         assert spinner.call_and_wait(bridge.trigger_configure, 20.0) == TransitionCallbackReturn.SUCCESS
         assert bridge._robots["drone1"].port.lease.owner == "the bridge before"
@@ -268,13 +268,13 @@ def test_a_cancellation_is_on_the_disk_before_it_is_answered(
     domain_id: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bridge that is killed after the answer goes on with nothing; before it the driver has been told."""
-    goes_on, cancel = threading.Event(), GoalJournal.cancel
+    goes_on, cancel = threading.Event(), BridgeGoalJournal.cancel
 
-    def slow(journal: GoalJournal, goal: str) -> None:
+    def slow(journal: BridgeGoalJournal, goal: str) -> None:
         assert goes_on.wait(LIMIT_S)
         cancel(journal, goal)
 
-    monkeypatch.setattr(GoalJournal, "cancel", slow)
+    monkeypatch.setattr(BridgeGoalJournal, "cancel", slow)
     monkeypatch.setattr(robot_server, "CANCEL_SAVE_S", LIMIT_S, raising=False)
     world = World(domain_id, a_fleet(state_folder=str(tmp_path)), FakeServer(SCRIPTS, ahead=0))
     lines_at_answer: list[str] = []
@@ -308,7 +308,7 @@ def test_a_goal_that_is_cancelled_before_its_plan_begins_is_in_no_journal(
         robot = world.fleet.bridge._robots["drone1"]
         start, begun = robot._start, threading.Event()
 
-        def start_and_cancel(handle: Any, run: GoalRun) -> None:
+        def start_and_cancel(handle: Any, run: BridgeGoalRun) -> None:
             start(handle, run)
             run.cancel(ErrorCode.CANCELLED, "cancelled by the client")
             begun.set()
@@ -326,7 +326,7 @@ def test_a_stop_while_goals_are_taken_up_ends_them(
     domain_id: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"ros-{1:032x}"
-    journal = GoalJournal(tmp_path, time.monotonic())
+    journal = BridgeGoalJournal(tmp_path, time.monotonic())
     journal.put(name, "drone1", name, "token", request=bytes(serialize_message(ExecuteTask.Goal(task="Go"))))
     journal.live("the bridge before", time.monotonic())
     journal.close()
@@ -340,7 +340,7 @@ def test_a_stop_while_goals_are_taken_up_ends_them(
         return take_up(*goals)
 
     monkeypatch.setattr(bridge, "_take_up_goals", stop_first)
-    spinner = Spinner(context, [bridge], name="bridge").start()
+    spinner = RosSpinner(context, [bridge], name="bridge").start()
     try:
         assert spinner.call_and_wait(bridge.trigger_configure, 20.0) == TransitionCallbackReturn.SUCCESS
         robot = bridge._robots["drone1"]
@@ -352,7 +352,7 @@ def test_a_stop_while_goals_are_taken_up_ends_them(
 
 def test_goals_that_cannot_be_taken_up_end_without_a_server(domain_id: int, tmp_path: Path) -> None:
     names = [f"ros-{number:032x}" for number in (1, 2)]
-    journal = GoalJournal(tmp_path, time.monotonic())
+    journal = BridgeGoalJournal(tmp_path, time.monotonic())
     for name in names:
         journal.put(name, "drone1", name, "token")
     journal.close()
@@ -361,7 +361,7 @@ def test_goals_that_cannot_be_taken_up_end_without_a_server(domain_id: int, tmp_
     context = isolated_ros_context(domain_id)
     parameters = {"robots": ["drone1"], "drone1.skill_set": "drone", "state_folder": str(tmp_path)}
     bridge = BridgeNode(context=context, overrides=parameters, client_factory=server)
-    spinner = Spinner(context, [bridge], name="bridge").start()
+    spinner = RosSpinner(context, [bridge], name="bridge").start()
     program = Program(domain_id)
     try:
         ends = program.listen(Task, "/drone1/task", qos=TASKS)
@@ -409,7 +409,7 @@ def drone(domain_id: int) -> Iterator[Flown]:
         "autostart": True,
     }
     driver = DriverNode(robot, namespace="drone1", context=context, overrides=settings)
-    spinner = Spinner(context, [driver], name="driver").start()
+    spinner = RosSpinner(context, [driver], name="driver").start()
     yield robot
     assert spinner.close()
 

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 from bridge_doubles import FakeSegment, FakeServer
 from plan_world import PLAN, TEXT, World, world
-from timely_bridge.goal_run import GoalRun
+from timely_bridge.goal_run import BridgeGoalRun
 from timely_bridge.goals import TaskGoal
 from timely_bridge.outcome import TaskEnd
-from timely_bridge.past_plan import PastPlan
-from timely_bridge.plan_run import PlanRun, Replan
+from timely_bridge.past_plan import PastBridgePlan
+from timely_bridge.plan_run import BridgePlanRun, Replan
 from timely_interfaces.msg import ErrorCode
 
 from timely.core.errors import EngineFailed, Overloaded
@@ -20,12 +20,16 @@ from timely.core.utility import NORMAL, URGENT
 DETOUR = (FakeSegment("ml(60);", 1.0), FakeSegment("mf(50);", 1.0))
 
 
-def start(here: World, attempts: int = 2, name: str = "t1") -> tuple[GoalRun, asyncio.Task[TaskEnd]]:
-    def make_run(run: GoalRun, task_id: str, replaces: Replan | None, past: PastPlan | None) -> PlanRun:
-        return PlanRun(task_id, run.goal, here.context(), here, replaces, run.claim, run.timeline, past=past)
+def start(here: World, attempts: int = 2, name: str = "t1") -> tuple[BridgeGoalRun, asyncio.Task[TaskEnd]]:
+    def make_run(
+        run: BridgeGoalRun, task_id: str, replaces: Replan | None, past: PastBridgePlan | None
+    ) -> BridgePlanRun:
+        return BridgePlanRun(
+            task_id, run.goal, here.context(), here, replaces, run.claim, run.timeline, past=past
+        )
 
     goal = TaskGoal("go", "", "drone", "sim-drone", NORMAL, "drone1", None, None)
-    run = GoalRun(name, goal, here.lock, make_run, attempts)
+    run = BridgeGoalRun(name, goal, here.lock, make_run, attempts)
     return run, asyncio.create_task(run.run())
 
 

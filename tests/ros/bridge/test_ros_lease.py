@@ -11,10 +11,10 @@ from rclpy.node import Node
 from rclpy.task import Future
 from ros_harness import LIMIT_S, eventually
 from timely_bridge.node import BridgeNode
-from timely_bridge.robot_lease import RobotLease
+from timely_bridge.robot_lease import BridgeRobotLease
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_interfaces.srv import AcquireLease
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
@@ -27,7 +27,7 @@ def test_two_bridges_do_not_drive_one_robot(domain_id: int) -> None:
     other = BridgeNode(
         "other_bridge", context=context, overrides=fleet.bridge_parameters(), client_factory=other_server
     )
-    spinner = Spinner(context, [other], name="other").start()
+    spinner = RosSpinner(context, [other], name="other").start()
     try:
         states = here.program.listen(RobotState, "/drone1/state", latched=True)
         eventually(lambda: states and states[-1].lease_owner.startswith("timely_bridge"), "no lease")
@@ -66,7 +66,7 @@ def test_a_lease_that_a_driver_granted_before_its_restart_is_worth_nothing(domai
     """Its answer may come after the new driver's first state."""
     context = isolated_ros_context(domain_id)
     node = Node("bridge", context=context)
-    lease = RobotLease(node, "drone1", "driver", "bridge")
+    lease = BridgeRobotLease(node, "drone1", "driver", "bridge")
     requests: list[Future] = []
 
     def send(request: AcquireLease.Request) -> Future:

@@ -14,14 +14,14 @@ from bridge_doubles import FakeSegment, FakeServer
 from manual_clock import LeapingClock, ManualClock, settle_clock_tasks
 from plan_world import GENEROUS, PLAN, world
 from timely_bridge import plan_run
-from timely_bridge.driver_port import DriverPort
+from timely_bridge.driver_port import BridgeDriverPort
 from timely_bridge.error_codes import BridgeTaskError
 from timely_bridge.interfaces import BridgeSegment, SegmentExecution
-from timely_bridge.loop_rounds import further_loop_rounds_s
+from timely_bridge.loop_rounds import bridge_further_loop_rounds_s
 from timely_bridge.node import bridge_client
-from timely_bridge.outcome import Deadlines, TaskEnd, Timeline
-from timely_bridge.report_queue import ReportQueue
-from timely_bridge.segment_run import LOOKS, SegmentRun
+from timely_bridge.outcome import BridgeTimeline, Deadlines, TaskEnd
+from timely_bridge.report_queue import BridgeReportQueue
+from timely_bridge.segment_run import LOOKS, BridgeSegmentRun
 from timely_interfaces.msg import ErrorCode, RobotState
 
 from timely.client import Segment
@@ -178,12 +178,12 @@ async def test_a_loop_that_a_return_may_end_has_the_time_of_all_its_rounds(
     """The server expects one round of it; a drone that searches in vain flies them all."""
     further_s: list[float] = []
 
-    def segment_run(*args: Any) -> SegmentRun:
-        run = SegmentRun(*args)
+    def segment_run(*args: Any) -> BridgeSegmentRun:
+        run = BridgeSegmentRun(*args)
         further_s.append(run.further_s)
         return run
 
-    monkeypatch.setattr(plan_run, "SegmentRun", segment_run)
+    monkeypatch.setattr(plan_run, "BridgeSegmentRun", segment_run)
     search = [FakeSegment("8{?s('cat'){"), FakeSegment("g('{');"), FakeSegment("->True}mf(500)}"), PLAN[0]]
     async with world(FakeServer({"go": search})) as here:
         _, task = here.run()
@@ -196,15 +196,17 @@ async def test_the_rounds_of_a_loop_count_for_the_limit_of_its_last_segment() ->
     sent = BridgeSegment(segment, "drone", lambda: None)
     sent.started.set_result(0.0)
     deadlines = Deadlines(execution_factor=0.01, execution_margin_s=0.05)
-    reports = cast(ReportQueue, SimpleNamespace(put=lambda report, when_s: None))
-    run = SegmentRun(sent, deadlines, ManualClock(0.0), Timeline(), reports, lambda report: None, 21.0)
+    reports = cast(BridgeReportQueue, SimpleNamespace(put=lambda report, when_s: None))
+    run = BridgeSegmentRun(
+        sent, deadlines, ManualClock(0.0), BridgeTimeline(), reports, lambda report: None, 21.0
+    )
     with pytest.raises(BridgeTaskError, match=r"segment 0 took more than 0\.3 s"):
         await run.run(None)
 
 
 def test_the_rounds_of_nested_loops_multiply() -> None:
     def further_s(*texts: str) -> float:
-        return further_loop_rounds_s(
+        return bridge_further_loop_rounds_s(
             Segment("t", index, text, (), 1, 0.0, 1.0, 0.0) for index, text in enumerate(texts)
         )
 
@@ -227,9 +229,16 @@ async def test_an_operator_who_is_asked_takes_no_time_of_the_segment() -> None:
         return True
 
     deadlines = Deadlines(execution_factor=0.0, execution_margin_s=0.01)
-    reports = cast(ReportQueue, SimpleNamespace(put=lambda report, when_s: None))
-    run = SegmentRun(
-        sent, deadlines, ManualClock(0.0), Timeline(), reports, lambda report: None, 0.0, awaits_operator
+    reports = cast(BridgeReportQueue, SimpleNamespace(put=lambda report, when_s: None))
+    run = BridgeSegmentRun(
+        sent,
+        deadlines,
+        ManualClock(0.0),
+        BridgeTimeline(),
+        reports,
+        lambda report: None,
+        0.0,
+        awaits_operator,
     )
     await run.run(None)
     assert looks == 3 * LOOKS
@@ -244,5 +253,5 @@ async def test_an_operator_who_is_asked_takes_no_time_of_the_segment() -> None:
     ],
 )
 def test_a_driver_says_for_which_segment_it_asks(state: dict[str, Any], awaits: bool) -> None:
-    port = cast(DriverPort, SimpleNamespace(state=RobotState(**state), present=True))
-    assert DriverPort.awaits_operator(port, Segment("t", 2, "open();", (), 1, 0.0, 1.0, 0.0)) == awaits
+    port = cast(BridgeDriverPort, SimpleNamespace(state=RobotState(**state), present=True))
+    assert BridgeDriverPort.awaits_operator(port, Segment("t", 2, "open();", (), 1, 0.0, 1.0, 0.0)) == awaits

@@ -7,7 +7,7 @@ from bridge_doubles import FakeSegment, FakeServer
 from plan_world import GENEROUS, PLAN, TEXT, world
 from timely_bridge.goals import bridge_scene_with_object
 from timely_bridge.interfaces import SegmentExecution
-from timely_bridge.robot_lock import RobotClaim
+from timely_bridge.robot_lock import BridgeRobotClaim
 from timely_interfaces.msg import ErrorCode
 
 from timely.core.errors import EngineFailed, TimelyError, UnsafeSegment
@@ -134,7 +134,7 @@ async def test_a_goal_the_server_refuses_is_refused() -> None:
 
 async def test_nothing_is_submitted_or_sent_before_the_disk_knows_of_it() -> None:
     async with world(FakeServer({"go": PLAN}, ahead=0)) as here:
-        other = RobotClaim(False, lambda code, message: None)
+        other = BridgeRobotClaim(False, lambda code, message: None)
         await here.lock.acquire(other)
         here.disk.clear()
         _, task = here.run()

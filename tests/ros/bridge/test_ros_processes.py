@@ -18,7 +18,7 @@ from ros_harness import LIMIT_S, Program, eventually
 from timely_bridge.node import BridgeNode
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import ScriptedSegment
@@ -265,7 +265,7 @@ def test_a_driver_that_is_killed_loses_its_task_and_a_new_one_takes_the_next(
     )
     bridge.trigger_configure()
     bridge.trigger_activate()
-    spinner = Spinner(context, [bridge], name="bridge").start()
+    spinner = RosSpinner(context, [bridge], name="bridge").start()
     program = Program(domain_id)
     command = ["-m", "timely_robots.main", "--kind", "sim", "--ros-args", "-r", "__ns:=/drone1"]
     command += [

@@ -14,7 +14,12 @@ import pytest
 from bridge_doubles import FakeSegment, FakeServer
 from ros_harness import AT_ONCE_S, Program, eventually
 from timely_bridge.fleet import parse_bridge_fleet
-from timely_bridge.recorder import Bounds, McapFiles, bridge_mcap_definition, bridge_recording_bounds
+from timely_bridge.recorder import (
+    BridgeMcapFiles,
+    BridgeRecordingBounds,
+    bridge_mcap_definition,
+    bridge_recording_bounds,
+)
 from timely_bridge.recorder import main as record_command
 from timely_bridge.run_fleet import start_bridge_fleet
 from timely_interfaces.action import ExecuteTask
@@ -22,7 +27,7 @@ from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
 from timely_robots.main import main as driver_command
 
 from lrtrace.cli import run_lrtrace_command
-from lrtrace.importers.mcap_file import read_mcap
+from lrtrace.importers.mcap_file import import_mcap
 from timely.cli.main import run_timely_command as timely
 from timely.core.errors import InvalidInput
 
@@ -44,8 +49,10 @@ ROBOTS = {
 }
 
 
-def record(folder: Path, domain_id: int, tasks: list[tuple[str, str]], bounds: Bounds) -> McapFiles:
-    files = McapFiles(folder / "day.mcap", bounds)
+def record(
+    folder: Path, domain_id: int, tasks: list[tuple[str, str]], bounds: BridgeRecordingBounds
+) -> BridgeMcapFiles:
+    files = BridgeMcapFiles(folder / "day.mcap", bounds)
     fleet = start_bridge_fleet(
         parse_bridge_fleet({"server_url": "http://fake", "robots": ROBOTS}),
         domain_id=domain_id,
@@ -66,9 +73,9 @@ def record(folder: Path, domain_id: int, tasks: list[tuple[str, str]], bounds: B
 
 def test_a_recorded_day_replays(tmp_path: Path, domain_id: int, capsys: pytest.CaptureFixture[str]) -> None:
     tasks = [("drone1", "up and look"), ("arm1", "tidy"), ("drone1", "far"), ("drone1", "up and look")]
-    files = record(tmp_path, domain_id, tasks, Bounds())
+    files = record(tmp_path, domain_id, tasks, BridgeRecordingBounds())
     (path,) = files.files
-    recorded = read_mcap(path)
+    recorded = import_mcap(path)
     assert [(task.agent, task.task, task.robot, task.outcome) for task in recorded] == [
         ("drone1", "up and look", "sim-drone", "complete"),
         ("arm1", "tidy", "sim-arm", "complete"),
@@ -94,7 +101,7 @@ def test_every_message_is_there_with_its_definition(tmp_path: Path, domain_id: i
     from mcap.reader import make_reader
     from mcap_ros2.decoder import DecoderFactory
 
-    files = record(tmp_path, domain_id, [("drone1", "up and look")], Bounds())
+    files = record(tmp_path, domain_id, [("drone1", "up and look")], BridgeRecordingBounds())
     counts: dict[str, int] = {}
     with files.files[0].open("rb") as file:
         reader = make_reader(file, decoder_factories=[DecoderFactory()])
@@ -138,7 +145,7 @@ def message(text: str) -> bytes:
 
 
 def test_a_full_recording_goes_on_in_the_next_file_and_forgets_the_oldest(tmp_path: Path) -> None:
-    files = McapFiles(tmp_path / "day.mcap", Bounds(file_bytes=200_000, files=3))
+    files = BridgeMcapFiles(tmp_path / "day.mcap", BridgeRecordingBounds(file_bytes=200_000, files=3))
     rng = random.Random(1)
     for index in range(3000):
         noise = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=400))
@@ -163,7 +170,7 @@ def test_a_recording_that_is_started_again_keeps_what_was_recorded(tmp_path: Pat
     (tmp_path / "day_old.mcap").write_text("another's")
     for number in range(9, 12):
         (tmp_path / f"day_{number}.mcap").write_text("before")
-    files = McapFiles(tmp_path / "day.mcap", Bounds(files=3))
+    files = BridgeMcapFiles(tmp_path / "day.mcap", BridgeRecordingBounds(files=3))
     assert files.close()
     assert [path.name for path in files.files] == ["day_12.mcap"]
     left = sorted(path.name for path in tmp_path.iterdir())
@@ -175,7 +182,7 @@ def test_the_files_of_one_recording_are_one_day(tmp_path: Path) -> None:
     """A task that began in one file and ended in the next is one task."""
     from rclpy.serialization import serialize_message
 
-    files = McapFiles(tmp_path / "day.mcap", Bounds(file_bytes=1, files=100))
+    files = BridgeMcapFiles(tmp_path / "day.mcap", BridgeRecordingBounds(file_bytes=1, files=100))
 
     def write(topic: str, value: Any, at_s: float) -> None:
         kind = type(value)
@@ -200,7 +207,7 @@ def test_the_files_of_one_recording_are_one_day(tmp_path: Path) -> None:
     write("task", task(Task.ENDED, outcome="complete"), 103.1)
     assert files.close()
     assert len(files.files) > 3
-    (recorded,) = read_mcap(*files.files)
+    (recorded,) = import_mcap(*files.files)
     assert (recorded.arrival_s, recorded.outcome, recorded.robot) == (100.0, "complete", "tello")
     assert recorded.segments[0].elapsed_s == 2.75
     trace = tmp_path / "day.lrtrace.jsonl"
@@ -211,7 +218,7 @@ def test_the_files_of_one_recording_are_one_day(tmp_path: Path) -> None:
 def test_a_recording_whose_next_file_cannot_be_written_ends_and_says_so(tmp_path: Path) -> None:
     folder = tmp_path / "unplugged"
     folder.mkdir()
-    files = McapFiles(folder / "day.mcap", Bounds(file_bytes=1, files=100))
+    files = BridgeMcapFiles(folder / "day.mcap", BridgeRecordingBounds(file_bytes=1, files=100))
     shutil.rmtree(folder)
     for index in range(3):
         files.write(
@@ -256,6 +263,6 @@ def test_names_that_cannot_be_namespaces_are_refused(
 
 def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be written"):
-        McapFiles(tmp_path / "no" / "such" / "folder" / "day.mcap")
+        BridgeMcapFiles(tmp_path / "no" / "such" / "folder" / "day.mcap")
     with pytest.raises(InvalidInput, match="at least"):
         bridge_recording_bounds(0.0, 4)

@@ -10,10 +10,10 @@ import pytest
 from bridge_doubles import FakeSegment, FakeServer
 from manual_clock import ManualClock
 from plan_world import GENEROUS, world
-from timely_bridge.report_queue import ReportQueue
+from timely_bridge.report_queue import BridgeReportQueue
 from timely_interfaces.msg import SegmentReport
 
-from timely.client.protocol import Backoff
+from timely.client.protocol import ClientBackoff
 from timely.core.errors import Conflict, EngineFailed, InvalidInput
 from timely.core.reports import ExecutionReport
 
@@ -47,7 +47,7 @@ async def test_a_report_that_the_server_waits_for_is_repeated_until_taken(
     plan: str, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Retries wait in real time.
-    monkeypatch.setattr(Backoff, "delay_s", lambda *_: 0.0)
+    monkeypatch.setattr(ClientBackoff, "delay_s", lambda *_: 0.0)
     ask = FakeSegment("rp();", 1.0, blocking=plan == "value")
     async with world(
         FakeServer({"go": (ask,)}), values={"rp();": "a cat"}, fails=[] if plan == "value" else ["rp();"]
@@ -78,7 +78,7 @@ async def test_an_outage_of_the_server_is_one_line_for_all_tasks_and_the_next_an
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A progress report that fails is dropped, so each of them is the first of its attempts."""
-    monkeypatch.setattr(Backoff, "delay_s", lambda *_: 0.0)
+    monkeypatch.setattr(ClientBackoff, "delay_s", lambda *_: 0.0)
     outcomes = [True, True, True, True, True, True, False, False] * 2
 
     class Stream:
@@ -88,7 +88,7 @@ async def test_an_outage_of_the_server_is_one_line_for_all_tasks_and_the_next_an
 
     stream: Any = Stream()
     queues = [
-        ReportQueue(name, ManualClock(), GENEROUS, lambda: True, stream=stream) for name in ("t1", "t2")
+        BridgeReportQueue(name, ManualClock(), GENEROUS, lambda: True, stream=stream) for name in ("t1", "t2")
     ]
     for queue in queues:
         queue.start()
@@ -105,7 +105,7 @@ async def test_an_outage_of_the_server_is_one_line_for_all_tasks_and_the_next_an
 async def test_a_report_that_is_refused_ends_an_outage(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(Backoff, "delay_s", lambda *_: 0.0)
+    monkeypatch.setattr(ClientBackoff, "delay_s", lambda *_: 0.0)
     lost = EngineFailed("connection lost", where="http://server")
     answers: list[Exception | None] = [lost, InvalidInput("no such segment"), lost, None]
 
@@ -115,7 +115,7 @@ async def test_a_report_that_is_refused_ends_an_outage(
                 raise answer
 
     stream: Any = Stream()
-    queue = ReportQueue("t1", ManualClock(), GENEROUS, lambda: True, stream=stream)
+    queue = BridgeReportQueue("t1", ManualClock(), GENEROUS, lambda: True, stream=stream)
     queue.start()
     async with asyncio.timeout(20):
         for _ in range(2):
@@ -151,7 +151,7 @@ async def test_a_refused_report_takes_no_other_of_its_batch_with_it() -> None:
                 raise Conflict("segment 1 was not released", where="segment")
             taken.extend((report.kind, report.segment) for report in reports)
 
-    queue = ReportQueue("t1", ManualClock(), GENEROUS, lambda: True, stream=Stream())  # type: ignore[arg-type]
+    queue = BridgeReportQueue("t1", ManualClock(), GENEROUS, lambda: True, stream=Stream())  # type: ignore[arg-type]
     for segment in range(3):
         queue.put(ExecutionReport(segment, "done"), 0.0)
     queue.start()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from manual_clock import settle_clock_tasks
 from timely_bridge.error_codes import BridgeTaskError
-from timely_bridge.robot_lock import RobotClaim, RobotLock
+from timely_bridge.robot_lock import BridgeRobotClaim, BridgeRobotLock
 from timely_interfaces.msg import ErrorCode
 
 from timely.core.errors import InvalidInput
@@ -23,12 +23,12 @@ class Cancellations:
         self.codes.append(code)
 
 
-def claim(urgent: bool = False) -> RobotClaim:
-    return RobotClaim(urgent, Cancellations())
+def claim(urgent: bool = False) -> BridgeRobotClaim:
+    return BridgeRobotClaim(urgent, Cancellations())
 
 
 async def test_the_first_goes_at_once_and_may_ask_again() -> None:
-    lock, first = RobotLock(), claim()
+    lock, first = BridgeRobotLock(), claim()
     async with asyncio.timeout(20):
         await lock.acquire(first)
         await lock.acquire(first)
@@ -40,7 +40,7 @@ async def test_the_first_goes_at_once_and_may_ask_again() -> None:
 
 async def test_the_next_goal_follows_from_the_policy() -> None:
     for policy in ("queue", "preempt", "reject"):
-        lock, normal, urgent = RobotLock(policy), claim(), claim(urgent=True)
+        lock, normal, urgent = BridgeRobotLock(policy), claim(), claim(urgent=True)
         assert lock.next_for(normal)
         assert lock.next_for(urgent)
         await lock.acquire(normal)
@@ -53,7 +53,7 @@ async def test_the_next_goal_follows_from_the_policy() -> None:
 
 
 async def test_queue_takes_urgent_ones_first_then_in_order() -> None:
-    lock, holder = RobotLock("queue"), claim()
+    lock, holder = BridgeRobotLock("queue"), claim()
     await lock.acquire(holder)
     waiting = [claim(), claim(), claim(urgent=True), claim(urgent=True)]
     order: list[int] = []
@@ -74,7 +74,7 @@ async def test_queue_takes_urgent_ones_first_then_in_order() -> None:
 
 
 async def test_preempt_ends_a_normal_holder_for_an_urgent_task_only() -> None:
-    lock, holder = RobotLock("preempt"), claim()
+    lock, holder = BridgeRobotLock("preempt"), claim()
     await lock.acquire(holder)
     normal = asyncio.create_task(lock.acquire(claim()))
     await settle_clock_tasks()
@@ -97,7 +97,7 @@ async def test_preempt_ends_a_normal_holder_for_an_urgent_task_only() -> None:
 
 
 async def test_reject_refuses_with_its_code() -> None:
-    lock = RobotLock("reject")
+    lock = BridgeRobotLock("reject")
     await lock.acquire(claim())
     with pytest.raises(BridgeTaskError) as caught:
         await lock.acquire(claim(urgent=True))
@@ -105,7 +105,7 @@ async def test_reject_refuses_with_its_code() -> None:
 
 
 async def test_who_stops_waiting_is_forgotten() -> None:
-    lock, holder = RobotLock(), claim()
+    lock, holder = BridgeRobotLock(), claim()
     await lock.acquire(holder)
     gone = asyncio.create_task(lock.acquire(claim()))
     await settle_clock_tasks()
@@ -117,7 +117,7 @@ async def test_who_stops_waiting_is_forgotten() -> None:
 
 async def test_a_claim_that_gave_the_robot_back_asks_again() -> None:
     """It was cancelled in the moment in which its turn came, and its goal goes on with another plan."""
-    lock, holder, late = RobotLock(), claim(), claim()
+    lock, holder, late = BridgeRobotLock(), claim(), claim()
     await lock.acquire(holder)
     waiting = asyncio.create_task(lock.acquire(late))
     await settle_clock_tasks()
@@ -130,4 +130,4 @@ async def test_a_claim_that_gave_the_robot_back_asks_again() -> None:
 
 def test_an_unknown_policy_lists_the_known() -> None:
     with pytest.raises(InvalidInput, match="queue, preempt, reject"):
-        RobotLock("shove")
+        BridgeRobotLock("shove")

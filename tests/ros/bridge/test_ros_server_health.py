@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from timely_bridge.server_health import ServerHealth
+from timely_bridge.server_health import BridgeServerHealth
 
 from timely.core.errors import EngineFailed
 
@@ -31,7 +31,7 @@ class Server:
 
 async def test_a_server_is_lost_after_several_misses_and_found_at_once() -> None:
     server: Any = Server()
-    pulse = ServerHealth(server, period_s=5.0, max_misses=3)
+    pulse = BridgeServerHealth(server, period_s=5.0, max_misses=3)
     assert not pulse.lost
     assert math.isnan(pulse.round_trip_s)
     assert await pulse.check()
@@ -50,7 +50,7 @@ async def test_a_server_is_lost_after_several_misses_and_found_at_once() -> None
 async def test_an_error_of_the_clients_library_is_a_miss_and_ends_no_check() -> None:
     """A task that has ended would leave a server lost for ever."""
     server: Any = Server()
-    pulse = ServerHealth(server, period_s=0.01, max_misses=1)
+    pulse = BridgeServerHealth(server, period_s=0.01, max_misses=1)
     server.mood = "odd"
     checking = asyncio.create_task(pulse.run())
     try:
@@ -69,7 +69,7 @@ async def test_an_error_of_the_clients_library_is_a_miss_and_ends_no_check() -> 
 async def test_no_answer_is_a_miss() -> None:
     server: Any = Server()
     server.mood = "hanging"
-    pulse = ServerHealth(server, period_s=0.02, max_misses=1)
+    pulse = BridgeServerHealth(server, period_s=0.02, max_misses=1)
     async with asyncio.timeout(20):
         assert not await pulse.check()
     assert pulse.lost
@@ -78,7 +78,7 @@ async def test_no_answer_is_a_miss() -> None:
 
 async def test_it_asks_until_it_is_cancelled() -> None:
     server: Any = Server()
-    pulse = ServerHealth(server, period_s=0.01, max_misses=1)
+    pulse = BridgeServerHealth(server, period_s=0.01, max_misses=1)
     asking = asyncio.create_task(pulse.run())
     async with asyncio.timeout(20):
         while server.checks < 3:  # noqa: ASYNC110

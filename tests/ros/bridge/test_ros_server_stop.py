@@ -14,13 +14,13 @@ import pytest
 from fleet_world import a_fleet
 from ros_harness import LIMIT_S, Program, eventually
 from timely_bridge import server_stop
-from timely_bridge.fleet_stop import FleetStop
+from timely_bridge.fleet_stop import BridgeFleetStop
 from timely_bridge.run_fleet import start_bridge_fleet
-from timely_bridge.server_stop import ServerStop
-from timely_bridge.stop_latch import StopLatch
+from timely_bridge.server_stop import BridgeServerStop
+from timely_bridge.stop_latch import BridgeStopLatch
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, Task
-from timely_robots.disk_thread import DiskThread
+from timely_robots.disk_thread import DriverDiskThread
 
 from timely.client import TimelyClient
 from timely.core.errors import Conflict, EngineFailed
@@ -68,7 +68,7 @@ class Fleet:
     def __init__(self) -> None:
         self.states = {"drone1": "halted", "arm1": "unknown"}
         self.resets, self.server_stop, self.stop_id = 0, "", ""
-        self.latch = StopLatch(DiskThread("fake"))
+        self.latch = BridgeStopLatch(DriverDiskThread("fake"))
         self.answers = threading.Event()
         """Set while resets return."""
         self.answers.set()
@@ -107,7 +107,7 @@ async def following(
     server: Server, fleet: Fleet, agents: Sequence[str] = ("drone1",), bridge: str = ""
 ) -> AsyncIterator[None]:
     """Meanwhile a bridge with these robots follows the stop of the server."""
-    task = asyncio.create_task(ServerStop(server, cast(FleetStop, fleet), agents, bridge).run())
+    task = asyncio.create_task(BridgeServerStop(server, cast(BridgeFleetStop, fleet), agents, bridge).run())
     try:
         yield
     finally:

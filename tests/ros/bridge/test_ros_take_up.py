@@ -12,12 +12,12 @@ from manual_clock import settle_clock_tasks
 from plan_world import GENEROUS, PLAN, TEXT, World, world
 from timely_bridge import driver_port, past_plan
 from timely_bridge.error_codes import BridgeTakeUpError
-from timely_bridge.goal_run import AWAY, GoalRun, PastGoal
+from timely_bridge.goal_run import AWAY, BridgeGoalRun, PastBridgeGoal
 from timely_bridge.goals import TaskGoal
 from timely_bridge.interfaces import SegmentExecution
-from timely_bridge.outcome import Deadlines, TaskEnd, Timeline
-from timely_bridge.past_plan import PastPlan
-from timely_bridge.plan_run import PlanRun, Replan
+from timely_bridge.outcome import BridgeTimeline, Deadlines, TaskEnd
+from timely_bridge.past_plan import PastBridgePlan
+from timely_bridge.plan_run import BridgePlanRun, Replan
 from timely_interfaces.msg import ErrorCode, SegmentReport
 
 from timely.core.utility import NORMAL
@@ -31,21 +31,23 @@ class Life:
     def __init__(
         self,
         here: World,
-        past: PastGoal | None = None,
+        past: PastBridgeGoal | None = None,
         attempts: int = 0,
         deadlines: Deadlines = GENEROUS,
     ) -> None:
         self.here, self.deadlines = here, deadlines
-        self.plans: dict[str, PlanRun] = {}
+        self.plans: dict[str, BridgePlanRun] = {}
         goal = TaskGoal("go", "", "drone", "sim-drone", NORMAL, "drone1", None, None)
-        timeline = past.before if past is not None else Timeline()
-        self.run = GoalRun("t1", goal, here.lock, self._make_run, attempts, past=past, timeline=timeline)
+        timeline = past.before if past is not None else BridgeTimeline()
+        self.run = BridgeGoalRun(
+            "t1", goal, here.lock, self._make_run, attempts, past=past, timeline=timeline
+        )
         self.task: asyncio.Task[TaskEnd] = asyncio.create_task(self.run.run())
 
     def _make_run(
-        self, run: GoalRun, task_id: str, replaces: Replan | None, past: PastPlan | None
-    ) -> PlanRun:
-        plan = PlanRun(
+        self, run: BridgeGoalRun, task_id: str, replaces: Replan | None, past: PastBridgePlan | None
+    ) -> BridgePlanRun:
+        plan = BridgePlanRun(
             task_id,
             run.goal,
             self.here.context(self.deadlines),
@@ -58,7 +60,7 @@ class Life:
         self.plans[task_id] = plan
         return plan
 
-    async def die(self) -> PastGoal:
+    async def die(self) -> PastBridgeGoal:
         """End as SIGKILL does, without a word to anyone; what the journal has of the goal."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
@@ -70,8 +72,10 @@ class Life:
         }
         done |= plan.past.executions if plan.past is not None else {}
         began = task_id in here.begun
-        past = PastPlan(plan.token, began, here.driver.session, done)
-        return PastGoal(task_id, self.run.plans, plan.replaces, past, Timeline(100.0), bool(here.begun))
+        past = PastBridgePlan(plan.token, began, here.driver.session, done)
+        return PastBridgeGoal(
+            task_id, self.run.plans, plan.replaces, past, BridgeTimeline(100.0), bool(here.begun)
+        )
 
 
 def begun(here: World, index: int, task: str = "t1") -> Callable[[], bool]:
@@ -153,8 +157,8 @@ async def test_a_failure_before_the_bridge_died_counts_as_an_attempt() -> None:
 
 async def test_a_goal_that_the_server_never_got_is_submitted() -> None:
     async with world() as here:
-        past = PastPlan("secret", False, 0, {})
-        goal = PastGoal("t1", 0, None, past, Timeline(100.0), False)
+        past = PastBridgePlan("secret", False, 0, {})
+        goal = PastBridgeGoal("t1", 0, None, past, BridgeTimeline(100.0), False)
         end = await here.end_of(Life(here, goal).task)
         assert (end.outcome, end.plan) == ("complete", TEXT)
         assert (here.server.submitted[0]["id"], here.server.submitted[0]["report_token"]) == ("t1", "secret")

@@ -71,14 +71,14 @@ def test_a_play_requests_a_lost_result_again(
     domain_id: int, server: FakeServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lost: list[Any] = []
-    take_result = actions.ActionCall._on_result
+    take_result = actions.RosActionCall._on_result
 
-    def lose_first(call: actions.ActionCall, response: Any) -> None:
+    def lose_first(call: actions.RosActionCall, response: Any) -> None:
         if lost:
             take_result(call, response)
         lost.append(response)
 
-    monkeypatch.setattr(actions.ActionCall, "_on_result", lose_first)
+    monkeypatch.setattr(actions.RosActionCall, "_on_result", lose_first)
     monkeypatch.setattr(actions, "RESULT_S", 0.3)
     with fleet_world(domain_id, a_fleet(), server), play("fly", domain_id) as (_, ended):
         assert ended.result(LIMIT_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from timely_robots.disk_thread import DiskThread
+from timely_robots.disk_thread import DriverDiskThread
 
 from timely.core.errors import InvalidInput
 
@@ -13,17 +13,17 @@ WAIT_S = 20.0
 
 
 def test_calls_are_made_in_order_and_their_results_come_back() -> None:
-    disk, calls = DiskThread("disk"), list[int]()
+    disk, calls = DriverDiskThread("disk"), list[int]()
     futures = [disk.submit(calls.append, number) for number in range(20)]
     assert disk.submit(len, calls).result(WAIT_S) == 20
     assert calls == list(range(20))
     assert all(future.done() for future in futures)
     assert disk.close(WAIT_S)
-    assert DiskThread("never used").close(WAIT_S)
+    assert DriverDiskThread("never used").close(WAIT_S)
 
 
 def test_an_error_is_its_callers_and_the_next_call_is_made() -> None:
-    disk = DiskThread("disk")
+    disk = DriverDiskThread("disk")
 
     def refuse() -> None:
         raise InvalidInput("No space left on device")
@@ -36,7 +36,7 @@ def test_an_error_is_its_callers_and_the_next_call_is_made() -> None:
 
 
 def test_a_call_whose_caller_waits_no_longer_is_made() -> None:
-    disk, back, calls = DiskThread("disk"), threading.Event(), list[str]()
+    disk, back, calls = DriverDiskThread("disk"), threading.Event(), list[str]()
     hanging = disk.submit(back.wait, WAIT_S)
     disk.submit(calls.append, "kept").cancel()
     assert not disk.close(0.01)
@@ -47,7 +47,7 @@ def test_a_call_whose_caller_waits_no_longer_is_made() -> None:
 
 
 def test_a_disk_that_is_late_holds_a_caller_up_once() -> None:
-    disk, back = DiskThread("disk"), threading.Event()
+    disk, back = DriverDiskThread("disk"), threading.Event()
     assert disk.wait(WAIT_S)
     hanging = disk.submit(back.wait, WAIT_S)
     assert not disk.wait(0.01)
@@ -63,7 +63,7 @@ def test_a_process_that_gets_no_more_threads_writes_all_the_same(monkeypatch: py
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    disk = DiskThread("disk")
+    disk = DriverDiskThread("disk")
     with monkeypatch.context() as full:
         full.setattr(threading.Thread, "start", refuse)
         assert disk.submit(int, "7").result(0.0) == 7

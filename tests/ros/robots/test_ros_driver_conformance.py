@@ -23,7 +23,7 @@ from timely_interfaces.srv import ResetStop
 from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.robot import Robot
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 from timely.core.errors import UnknownName
 from timely.plans.skill_library import find_skill_set
@@ -106,7 +106,7 @@ class Bench:
             context=(context := isolated_ros_context(domain_id)),
             overrides={**subject.parameters, "skill_set": subject.skill_set},
         )
-        self.spinner = Spinner(context, [self.driver], name="driver").start()
+        self.spinner = RosSpinner(context, [self.driver], name="driver").start()
         self.program = Program(domain_id)
         self.tasks = 0
 

@@ -26,7 +26,7 @@ from timely_robots.ros.spinner import isolated_ros_context
 from timely_robots.segments import MotionError, SegmentOrder, SegmentResult
 
 from timely.core.clock import SystemClock
-from timely.emulators.network import NetworkFaults
+from timely.emulators.network import EmulatedNetworkFaults
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
@@ -213,7 +213,7 @@ def test_a_drone_that_leaves_its_fence_on_its_way_is_stopped(domain_id: int, tmp
 
 
 def test_a_stop_reaches_the_drone_at_once_and_again_if_it_is_lost(domain_id: int) -> None:
-    faults = NetworkFaults(loss=0.2)
+    faults = EmulatedNetworkFaults(loss=0.2)
     with fast_tello(next(_hosts), faults=faults, seed=5) as drone:
         with drone_at_work(drone.address[0], domain_id) as rig:
             delays = []

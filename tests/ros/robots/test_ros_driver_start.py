@@ -14,7 +14,7 @@ from timely_robots.mujoco.robot import MujocoRobot
 from timely_robots.robot import Robot
 from timely_robots.ros import driver_node, lifecycle
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 from timely_robots.sim.robot import SimRobot
 from timely_robots.tello.robot import TelloRobot
 
@@ -82,7 +82,7 @@ def test_a_configuration_that_fails_half_way_is_undone(
     robot = FaultyRobot()
     with driver_of(robot, domain_id) as driver:
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(driver_node, "SegmentServer", broken)
+            meanwhile.setattr(driver_node, "RosSegmentServer", broken)
             assert driver.trigger_configure() == TransitionCallbackReturn.FAILURE
         assert robot.connected == 0
         assert driver._segment_executor is None
@@ -121,7 +121,7 @@ def test_a_driver_tries_again_to_start_by_itself(domain_id: int, monkeypatch: py
     monkeypatch.setattr(lifecycle, "AUTOSTART_AGAIN_S", 0.05)
     robot = FaultyRobot("connect", "connect")
     with driver_of(robot, domain_id, autostart=True) as driver:
-        spinner = Spinner(driver.context, [driver], name="driver", owns_context=False).start()
+        spinner = RosSpinner(driver.context, [driver], name="driver", owns_context=False).start()
         try:
             eventually(lambda: driver._active)
             assert not robot.breaks

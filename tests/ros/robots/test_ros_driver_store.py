@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from timely_robots import driver_store as driver_store_module
-from timely_robots.driver_parameters import STATE_DIR_VARIABLE, default_state_dir
+from timely_robots.driver_parameters import STATE_DIR_VARIABLE, default_driver_state_dir
 from timely_robots.driver_store import DriverStore
-from timely_robots.ros.driver_settings import driver_store
+from timely_robots.ros.driver_settings import ros_driver_store
 
 from timely.cli import serve
 from timely.core.errors import InvalidInput
@@ -29,9 +29,9 @@ def test_a_user_without_a_home_folder_must_name_one(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv(STATE_DIR_VARIABLE, raising=False)
     monkeypatch.setattr("pwd.getpwuid", refuse)
     with pytest.raises(InvalidInput, match=STATE_DIR_VARIABLE):
-        default_state_dir()
+        default_driver_state_dir()
     with pytest.raises(InvalidInput, match="--state-dir"):
-        serve._state_folder(None, 8000)
+        serve._cli_state_folder(None, 8000)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_the_memory_of_a_robot_that_moves_is_on_the_disk(
         get_parameter=lambda name: SimpleNamespace(value=folder), get_namespace=lambda: "/arm1"
     )
     robot: Any = SimpleNamespace(simulated=simulated)
-    store = driver_store(node, robot)
+    store = ros_driver_store(node, robot)
     with store.stopping("a test"):
         store.save().result(WAIT_S)
     files = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json")]

@@ -18,7 +18,7 @@ from timely_robots.halter import MAX_OPEN
 from timely_robots.robot import Robot
 from timely_robots.segments import Motion, MotionError, SegmentOrder, SegmentResult, SkillCall, SkillValue
 
-from lrtrace.profiles import load_profile
+from lrtrace.profiles import load_robot_profile
 from timely.core.errors import InvalidInput
 
 LIMIT_S = 5.0
@@ -63,7 +63,7 @@ class Body(Robot):
 
     def __init__(self, clock: ManualRobotClock) -> None:
         super().__init__(clock=clock)
-        self.profile = load_profile("sim-drone")
+        self.profile = load_robot_profile("sim-drone")
         self.moved: list[str] = []
         self.halts = 0
 
@@ -441,7 +441,7 @@ def test_a_process_that_gets_no_more_threads_halts_its_robot_all_the_same(
 
     first, second = bench.send(0, "a"), bench.send(1, "b")
     assert first.began.wait(LIMIT_S)
-    monkeypatch.setattr(halter.HaltCall, "start", refuse)
+    monkeypatch.setattr(halter.RobotHaltCall, "start", refuse)
     bench.work.stop()
     assert bench.body.halts >= 1
     bench.run_until(first.ended.is_set)

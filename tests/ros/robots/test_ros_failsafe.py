@@ -12,10 +12,10 @@ from manual_robot_clock import ManualRobotClock
 from timely_robots import safety
 from timely_robots.driver_store import DriverStore
 from timely_robots.failsafe import Conditions, FailsafeMonitor
-from timely_robots.lease import Lease
+from timely_robots.lease import DriverLease
 from timely_robots.robot import RobotStatus
 from timely_robots.segments import Motion, MotionError, SegmentOrder, SilentListener, SkillCall
-from timely_robots.task_watchdog import TaskWatchdog
+from timely_robots.task_watchdog import RobotTaskWatchdog
 from virtual_tello import safety_guard
 
 from lrtrace.robot_profile import Failsafe
@@ -99,8 +99,8 @@ def test_a_robot_that_does_not_observe_its_motion_is_not_at_rest() -> None:
 def test_after_a_pause_messages_come_before_motions(bridge: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
     monkeypatch.setattr(safety, "time", SimpleNamespace(monotonic=lambda: now_s))
-    store, watchdog = DriverStore(), TaskWatchdog(1, 2, 3.0)
-    guard = safety_guard(store, Lease(store.next_epoch, 60.0), watchdog)
+    store, watchdog = DriverStore(), RobotTaskWatchdog(1, 2, 3.0)
+    guard = safety_guard(store, DriverLease(store.next_epoch, 60.0), watchdog)
     watchdog.observe("t", 1, 5, now_s)
 
     class Pause:
@@ -137,8 +137,8 @@ def test_after_a_cut_messages_come_before_motions(bridge: str, monkeypatch: pyte
     """A segment that the cut held back may come before the message that its task has ended."""
     now_s = 100.0
     monkeypatch.setattr(safety, "time", SimpleNamespace(monotonic=lambda: now_s))
-    store, watchdog = DriverStore(), TaskWatchdog(1, 2, 3.0)
-    lease = Lease(store.next_epoch, 3.0)
+    store, watchdog = DriverStore(), RobotTaskWatchdog(1, 2, 3.0)
+    lease = DriverLease(store.next_epoch, 3.0)
     epoch = lease.acquire("a", now_s) or 0
     guard = safety_guard(store, lease, watchdog)
     sleeps = 0
@@ -179,7 +179,7 @@ def test_a_pause_of_the_driver_gives_its_lease_to_no_other_bridge(monkeypatch: p
     now_s = 100.0
     monkeypatch.setattr(safety, "time", SimpleNamespace(monotonic=lambda: now_s))
     store = DriverStore()
-    guard = safety_guard(store, Lease(store.next_epoch, 3.0), TaskWatchdog(1, 2, 3.0))
+    guard = safety_guard(store, DriverLease(store.next_epoch, 3.0), RobotTaskWatchdog(1, 2, 3.0))
     guard.check(now_s)
     epoch = guard.acquire("a") or 0
     now_s = 110.0  # the process stood still
@@ -206,7 +206,7 @@ def test_a_pause_of_the_driver_is_no_silence_of_its_operator() -> None:
 
 def test_a_repeated_request_of_the_owner_keeps_its_lease() -> None:
     store = DriverStore()
-    lease = Lease(store.next_epoch, 3.0)
+    lease = DriverLease(store.next_epoch, 3.0)
     epoch = lease.acquire("a", 10.0)
     assert lease.acquire("a", 10.5) == epoch, "the answer to the first may be late"
     assert lease.permits("a", epoch or 0, 13.4)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from random_plans import random_minispec_plans
 from timely_robots import language
 from timely_robots.error_codes import ErrorCode
-from timely_robots.language import PlanInterpreter, ProseReader
+from timely_robots.language import RobotPlanInterpreter, RobotProseReader
 from timely_robots.segments import MotionError, SegmentOrder, SkillCall, SkillValue
 
 from examples import examples
-from lrtrace.profiles import load_profile
+from lrtrace.profiles import load_robot_profile
 from timely.core.errors import InvalidInput, UnsafeSegment
 from timely.plans.language.interpreter import Interpreter
 from timely.plans.language.parser import SegmentParser
@@ -25,8 +25,8 @@ from timely.plans.skill_library import load_skill_set
 from timely.plans.skill_set import SkillSet
 from timely.plans.validation import check_plan_segment
 
-DRONE = load_profile("sim-drone")
-ARM = load_profile("sim-arm")
+DRONE = load_robot_profile("sim-drone")
+ARM = load_robot_profile("sim-arm")
 
 
 class Hands:
@@ -37,7 +37,7 @@ class Hands:
         self.args: list[tuple[object, ...]] = []
         self.answers = answers
 
-    def execute(self, plan: PlanInterpreter | ProseReader, segment: str) -> None:
+    def execute(self, plan: RobotPlanInterpreter | RobotProseReader, segment: str) -> None:
         plan.feed(segment)
         while (call := plan.next()) is not None:
             self.calls.append(call.text)
@@ -47,7 +47,7 @@ class Hands:
 
 def run(segments: list[str], skills: str = "drone", **answers: SkillValue) -> Hands:
     hands = Hands(**answers)
-    plan = PlanInterpreter(load_skill_set(skills))
+    plan = RobotPlanInterpreter(load_skill_set(skills))
     for segment in segments:
         hands.execute(plan, segment)
     return hands
@@ -125,7 +125,7 @@ def test_what_cannot_be_executed_is_a_typed_error(segment: str) -> None:
 def test_a_plan_that_never_ends_does_not_begin(segments: list[str], why: str) -> None:
     hands = Hands()
     with pytest.raises(MotionError, match=why) as caught:
-        hands.execute(PlanInterpreter(load_skill_set("drone")), segments[0])
+        hands.execute(RobotPlanInterpreter(load_skill_set("drone")), segments[0])
     assert caught.value.code == ErrorCode.SEGMENT_INVALID
     assert hands.calls == []
 
@@ -198,9 +198,9 @@ def test_a_skill_the_robot_may_not_use_is_forbidden() -> None:
 def test_a_computed_argument_is_checked_when_it_is_known() -> None:
     skills = load_skill_set("drone")
     with pytest.raises(MotionError) as caught:
-        language.approve_skill_call(SkillCall("move_forward", (9999,), "mf(_1)"), skills, DRONE)
+        language.approve_robot_call(SkillCall("move_forward", (9999,), "mf(_1)"), skills, DRONE)
     assert caught.value.code == ErrorCode.OUT_OF_LIMITS
-    assert language.approve_skill_call(SkillCall("move_forward", (100,), "mf(100)"), skills, DRONE).args == (
+    assert language.approve_robot_call(SkillCall("move_forward", (100,), "mf(100)"), skills, DRONE).args == (
         100,
     )
 
@@ -209,7 +209,7 @@ def test_a_computed_argument_is_checked_when_it_is_known() -> None:
 @pytest.mark.parametrize("skill", ["log", "goto"])
 def test_a_value_of_a_robot_brings_no_unseen_characters_into_speech_or_names(skill: str, text: str) -> None:
     with pytest.raises(MotionError) as caught:
-        language.approve_skill_call(SkillCall(skill, (text,), "l(_1)"), load_skill_set("drone"), DRONE)
+        language.approve_robot_call(SkillCall(skill, (text,), "l(_1)"), load_skill_set("drone"), DRONE)
     assert caught.value.code == ErrorCode.OUT_OF_LIMITS
 
 
@@ -219,7 +219,7 @@ def test_arguments_arrive_in_the_units_of_the_profile() -> None:
     data["skills"]["move_forward"]["args"]["distance"] = {"unit": "m", "min": 0.2, "max": 5.0}
     data["skills"]["move_forward"]["execution"] |= {"unit": "m"}
     metric = type(DRONE).model_validate(data)
-    assert language.approve_skill_call(SkillCall("move_forward", (150,), "mf(150)"), skills, metric).args == (
+    assert language.approve_robot_call(SkillCall("move_forward", (150,), "mf(150)"), skills, metric).args == (
         1.5,
     )
 
@@ -245,7 +245,7 @@ def test_a_call_says_the_unit_of_each_number(
     skills = load_skill_set("drone").model_dump()
     forward = next(skill for skill in skills["skills"] if skill["name"] == "move_forward")
     forward["arguments"][0]["unit"] = plan
-    call = language.approve_skill_call(
+    call = language.approve_robot_call(
         SkillCall("move_forward", (150,), "mf(150)"),
         SkillSet.model_validate(skills),
         type(DRONE).model_validate(data),
@@ -255,7 +255,7 @@ def test_a_call_says_the_unit_of_each_number(
 
 def test_arguments_arrive_in_the_order_of_the_profile() -> None:
     skills, robot = crane()
-    call = language.approve_skill_call(SkillCall("go", (0.5, 2.0), "go(0.5,2.0)"), skills, robot)
+    call = language.approve_robot_call(SkillCall("go", (0.5, 2.0), "go(0.5,2.0)"), skills, robot)
     assert call.args == (200, 50)
 
 
@@ -269,7 +269,7 @@ def test_every_example_plan_runs_on_the_simulated_robot(name: str) -> None:
             hands = Hands(
                 scan=answer, is_visible=answer, scan_abstract="pen", look=answer, probe="yes", object_x=0.5
             )
-            hands.execute(PlanInterpreter(skills), example.plan)
+            hands.execute(RobotPlanInterpreter(skills), example.plan)
             assert hands.calls
 
 
@@ -296,7 +296,7 @@ def test_a_driver_takes_the_segments_that_the_server_releases(
         plan = plan[:at] + oddity + plan[at + width :]
     skills = load_skill_set("drone")
     parser, hands, segmenter = SegmentParser(skills), Hands(), Segmenter(skills)
-    expected, driver = Interpreter(skills), PlanInterpreter(skills)
+    expected, driver = Interpreter(skills), RobotPlanInterpreter(skills)
     for boundary in (*segmenter.feed(plan), *segmenter.close()):
         problem = refusal = ""
         try:

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from timely_robots.clock import SteppedClock
+from timely_robots.clock import SteppedRobotClock
 from timely_robots.error_codes import ErrorCode
-from timely_robots.mujoco.arm import Arm, joints_for
-from timely_robots.mujoco.desk import Desk
-from timely_robots.mujoco.models import HOME, arm_model, quadrotor_model
-from timely_robots.mujoco.path import Progress
-from timely_robots.mujoco.physics import Physics, load_mjcf
-from timely_robots.mujoco.quadrotor import Pilot
+from timely_robots.mujoco.arm import MujocoArm, mujoco_arm_joints_for
+from timely_robots.mujoco.desk import MujocoDesk
+from timely_robots.mujoco.models import HOME, mujoco_arm_model, mujoco_quadrotor_model
+from timely_robots.mujoco.path import MujocoPathProgress
+from timely_robots.mujoco.physics import MujocoPhysics, load_mjcf
+from timely_robots.mujoco.quadrotor import MujocoPilot
 from timely_robots.segments import Motion, MotionError, SegmentOrder, SkillCall
 
 from timely.core.clock import SystemClock
@@ -30,7 +30,7 @@ def installed() -> None:
 
 @pytest.mark.parametrize(("length", "speed"), [(2.0, 1.0), (0.2, 1.0), (5.0, 0.5), (0.0, 1.0)])
 def test_a_path_takes_its_time_and_keeps_its_limits(length: float, speed: float) -> None:
-    path, steps = Progress(length, speed, 2.0), 0
+    path, steps = MujocoPathProgress(length, speed, 2.0), 0
     while not path.ended:
         before = path.rate
         path.step(0.002)
@@ -43,7 +43,7 @@ def test_a_path_takes_its_time_and_keeps_its_limits(length: float, speed: float)
 
 
 def test_a_brake_comes_to_rest_where_it_must() -> None:
-    path = Progress(10.0, 1.0, 2.0)
+    path = MujocoPathProgress(10.0, 1.0, 2.0)
     for _ in range(1000):
         path.step(0.002)
     at = path.at
@@ -55,13 +55,13 @@ def test_a_brake_comes_to_rest_where_it_must() -> None:
 
 
 def test_the_home_position_is_where_the_joints_say() -> None:
-    model, data = load_mjcf(arm_model({}, {}))
-    arm = Arm(model, data, [])
+    model, data = load_mjcf(mujoco_arm_model({}, {}))
+    arm = MujocoArm(model, data, [])
     arm.control(0.0)
-    assert joints_for(arm.tool) == pytest.approx(list(HOME), abs=0.01)
+    assert mujoco_arm_joints_for(arm.tool) == pytest.approx(list(HOME), abs=0.01)
     for far in [(1.5, 0.0, 0.1), (0.05, 0.0, 0.1)]:
         with pytest.raises(MotionError) as raised:
-            joints_for(far)
+            mujoco_arm_joints_for(far)
         assert raised.value.code == ErrorCode.OUT_OF_LIMITS
 
 
@@ -73,11 +73,11 @@ class Table:
     ) -> None:
         self.spots = {name: (x, y, 0.02) for name, (x, y) in things.items()}
         mats = {name: (x, y, 0.001) for name, (x, y) in places.items()}
-        self.model, self.data = load_mjcf(arm_model(self.spots, mats))
-        self.arm = Arm(self.model, self.data, list(things))
+        self.model, self.data = load_mjcf(mujoco_arm_model(self.spots, mats))
+        self.arm = MujocoArm(self.model, self.data, list(things))
         self.said: list[str] = []
         self.motion: Any = Motion(SegmentOrder("t", 0, "", "arm"), None, SystemClock(), 1.0)  # type: ignore[arg-type]
-        self.desk = Desk(
+        self.desk = MujocoDesk(
             self.arm,
             list(things),
             mats,
@@ -154,7 +154,7 @@ def test_fingers_that_close_on_nothing_say_so(table: Table) -> None:
     assert table.arm.holding == ""
 
 
-def fly(pilot: Pilot, model: Any, data: Any, limit_s: float = 15.0) -> float:
+def fly(pilot: MujocoPilot, model: Any, data: Any, limit_s: float = 15.0) -> float:
     """Until it hovers; how long that took."""
     import mujoco
 
@@ -167,8 +167,8 @@ def fly(pilot: Pilot, model: Any, data: Any, limit_s: float = 15.0) -> float:
 
 
 def test_a_quadrotor_goes_where_it_is_told_in_gusts() -> None:
-    model, data = load_mjcf(quadrotor_model())
-    pilot = Pilot(data, seed=3, gust_n=0.01)
+    model, data = load_mjcf(mujoco_quadrotor_model())
+    pilot = MujocoPilot(data, seed=3, gust_n=0.01)
     pilot.take_off(0.8)
     assert 1.0 < fly(pilot, model, data) < 4.0
     assert pilot.where.z == pytest.approx(0.8, abs=0.1)
@@ -191,8 +191,8 @@ def test_a_quadrotor_goes_where_it_is_told_in_gusts() -> None:
 def test_a_stopped_quadrotor_hovers_on_its_way() -> None:
     import mujoco
 
-    model, data = load_mjcf(quadrotor_model())
-    pilot = Pilot(data)
+    model, data = load_mjcf(mujoco_quadrotor_model())
+    pilot = MujocoPilot(data)
     pilot.take_off(0.8)
     fly(pilot, model, data)
     pilot.fly((4.0, 0.0, 0.0), 1.0)
@@ -208,10 +208,10 @@ def test_a_stopped_quadrotor_hovers_on_its_way() -> None:
 
 def test_time_goes_in_lock_step_with_the_simulation() -> None:
     """However busy the machine, a wait of a hundredth is a hundredth of simulated time."""
-    model, data = load_mjcf(quadrotor_model())
-    clock = SteppedClock(50.0)
+    model, data = load_mjcf(mujoco_quadrotor_model())
+    clock = SteppedRobotClock(50.0)
     clock.GRACE_S = 20.0  # a machine that stands still is not a thread that thinks
-    physics = Physics(model, data, Pilot(data), clock, 1.0).start()
+    physics = MujocoPhysics(model, data, MujocoPilot(data), clock, 1.0).start()
     never = threading.Event()
     try:
         waits = []
@@ -236,8 +236,8 @@ def test_a_simulation_that_fails_says_why() -> None:
         def control(self, now_s: float) -> None:
             raise ValueError("no such rotor")
 
-    model, data = load_mjcf(quadrotor_model())
-    physics = Physics(model, data, Broken(), SystemClock(), 1.0).start()
+    model, data = load_mjcf(mujoco_quadrotor_model())
+    physics = MujocoPhysics(model, data, Broken(), SystemClock(), 1.0).start()
     deadline = time.monotonic() + 5.0
     while not physics.failure and time.monotonic() < deadline:
         time.sleep(0.005)

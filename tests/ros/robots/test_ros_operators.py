@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from manual_clock import ManualClock
 from ros_harness import principals
-from timely_robots.operators import LOCAL, PRINCIPALS_VARIABLE, Operators
+from timely_robots.operators import LOCAL, PRINCIPALS_VARIABLE, RobotOperators
 
 from timely.core.errors import NotAllowed
 from timely.server.access.principals import PrincipalRegistry, new_principal_entry
@@ -21,13 +21,13 @@ EMPTY = hashlib.sha256(b"").hexdigest()
 
 def test_without_principals_every_caller_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PRINCIPALS_VARIABLE, raising=False)
-    assert Operators().identify("", ["arm1"], "reset") == LOCAL
+    assert RobotOperators().identify("", ["arm1"], "reset") == LOCAL
 
 
 def test_a_token_counts_for_its_role_and_robots_and_changes_at_once(tmp_path: Path) -> None:
     file = tmp_path / "principals.yaml"
     file.write_text(principals(("ann", "operator", TOKEN, "arm*"), ("prog", "program", "p" * 20)))
-    operators = Operators(str(file))
+    operators = RobotOperators(str(file))
     assert operators.identify(TOKEN, ["arm1", "arm2"], "reset") == "ann"
     for token, robots in ((TOKEN, ["arm1", "drone1"]), ("p" * 20, ["arm1"]), ("", []), ("x", [])):
         with pytest.raises(NotAllowed, match="token of an operator"):
@@ -43,9 +43,9 @@ def test_an_empty_list_of_robots_names_none(tmp_path: Path) -> None:
     (entry,) = json.loads(principals(("ann", "operator", TOKEN)))
     file.write_text(json.dumps([entry | {"agents": []}]))
     with pytest.raises(NotAllowed, match="token of an operator"):
-        Operators(str(file)).identify(TOKEN, ["arm1"], "reset")
+        RobotOperators(str(file)).identify(TOKEN, ["arm1"], "reset")
     file.write_text(json.dumps([entry | {"agents": None}]))
-    assert Operators(str(file)).identify(TOKEN, ["arm1"], "reset") == "ann"
+    assert RobotOperators(str(file)).identify(TOKEN, ["arm1"], "reset") == "ann"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_principals_that_cannot_be_read_allow_nothing(tmp_path: Path, text: str 
     if text is not None:
         file.write_text(text)
     with pytest.raises(NotAllowed, match="cannot be read"):
-        Operators(str(file)).identify("", ["arm1"], "reset")
+        RobotOperators(str(file)).identify("", ["arm1"], "reset")
 
 
 def test_the_file_is_that_of_the_server(tmp_path: Path) -> None:
@@ -75,4 +75,4 @@ def test_the_file_is_that_of_the_server(tmp_path: Path) -> None:
     file = tmp_path / "principals.yaml"
     file.write_text(entry)
     assert PrincipalRegistry(file, None, ManualClock()).find(token) is not None
-    assert Operators(str(file)).identify(token, ["arm1"], "reset") == "ann"
+    assert RobotOperators(str(file)).identify(token, ["arm1"], "reset") == "ann"

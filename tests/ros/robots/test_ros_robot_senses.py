@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 
 import pytest
-from timely_robots.detector import DronePose, NoDetector, RoomDetector, make_detector
+from timely_robots.detector import DronePose, NoDetector, RoomDetector, make_robot_detector
 from timely_robots.drone_skills import DroneRobot
 from timely_robots.error_codes import ErrorCode
-from timely_robots.indy7.table import Table
-from timely_robots.language import approve_skill_call
+from timely_robots.indy7.table import Indy7Table
+from timely_robots.language import approve_robot_call
 from timely_robots.segments import Motion, MotionError, SegmentOrder, SilentListener, SkillCall
 from timely_robots.tello.robot import TelloRobot
 
-from lrtrace.profiles import load_profile
+from lrtrace.profiles import load_robot_profile
 from lrtrace.robot_profile import RobotProfile
 from timely.core.clock import SystemClock
 from timely.plans.skill_library import find_skill_set
@@ -45,10 +45,10 @@ def test_what_is_high_is_seen_from_above_and_what_is_low_from_below() -> None:
 
 
 def test_eyes_are_made_as_the_parameters_say() -> None:
-    assert isinstance(make_detector("", ["cat:0:100"]), RoomDetector)
-    assert isinstance(make_detector("timely_robots.detector:NoDetector", []), NoDetector)
+    assert isinstance(make_robot_detector("", ["cat:0:100"]), RoomDetector)
+    assert isinstance(make_robot_detector("timely_robots.detector:NoDetector", []), NoDetector)
     with pytest.raises(MotionError, match="sees nothing"):
-        make_detector("", []).look(DronePose())
+        make_robot_detector("", []).look(DronePose())
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_eyes_are_made_as_the_parameters_say() -> None:
 )
 def test_eyes_that_cannot_be_are_refused(detector: str, things: list[str]) -> None:
     with pytest.raises(MotionError) as caught:
-        make_detector(detector, things)
+        make_robot_detector(detector, things)
     assert caught.value.code == ErrorCode.INVALID_INPUT
 
 
 def test_what_is_taken_moves_along() -> None:
-    table = Table(["Cup:0.4,0.1,0.05", "plate:0.3,-0.2,0.0"])
+    table = Indy7Table(["Cup:0.4,0.1,0.05", "plate:0.3,-0.2,0.0"])
     assert table.describe() == "cup, plate"
     table.may_take("cup[0.4]")
     table.take("cup[0.4]")
@@ -89,13 +89,13 @@ def test_what_is_taken_moves_along() -> None:
 
 def test_what_nobody_told_of_lists_what_is_known() -> None:
     with pytest.raises(MotionError, match="known: cup"):
-        Table(["cup:0,0,0"]).place("ghost")
+        Indy7Table(["cup:0,0,0"]).place("ghost")
 
 
 @pytest.mark.parametrize("text", ["cup", "cup:1,2", "cup:a,b,c", ":0,0,0", "cup:0,0,inf"])
 def test_a_thing_written_wrongly_is_refused(text: str) -> None:
     with pytest.raises(MotionError) as caught:
-        Table([text])
+        Indy7Table([text])
     assert caught.value.code == ErrorCode.INVALID_INPUT
 
 
@@ -112,7 +112,7 @@ class Distances(DroneRobot):
 
 @pytest.mark.parametrize(("unit", "per_unit_s"), [("cm", 0.0072), ("m", 0.72), ("mm", 0.00072)])
 def test_a_tello_expects_the_same_time_in_whatever_unit_its_profile_is(unit: str, per_unit_s: float) -> None:
-    data = load_profile("tello").model_dump()
+    data = load_robot_profile("tello").model_dump()
     data["skills"]["move_forward"]["args"]["distance"] = {"unit": unit}
     data["skills"]["move_forward"]["execution"] |= {"unit": unit, "per_unit_s": per_unit_s}
     drone = TelloRobot()
@@ -122,7 +122,7 @@ def test_a_tello_expects_the_same_time_in_whatever_unit_its_profile_is(unit: str
 
 @pytest.mark.parametrize(("unit", "code"), [("cm", 0), ("m", 0), ("deg", ErrorCode.OUT_OF_LIMITS)])
 def test_a_drone_flies_as_far_in_whatever_unit_its_profile_is(unit: str, code: int) -> None:
-    data = load_profile("tello").model_dump()
+    data = load_robot_profile("tello").model_dump()
     data["skills"]["move_forward"]["args"]["distance"] = {"unit": unit}
     data["skills"]["move_forward"]["execution"] |= {"unit": unit}
     drone, clock = Distances(), SystemClock()
@@ -130,7 +130,7 @@ def test_a_drone_flies_as_far_in_whatever_unit_its_profile_is(unit: str, code: i
     motion = Motion(SegmentOrder("t", 0, "mf(150);", "drone"), SilentListener(), clock, 1.0)
     problem = 0
     try:
-        call = approve_skill_call(
+        call = approve_robot_call(
             SkillCall("move_forward", (150,), "mf(150)"), find_skill_set("drone"), drone.profile
         )
         drone.perform(call, motion)

@@ -32,7 +32,7 @@ from timely_robots.tello.link import (
 )
 from timely_robots.tello.robot import Flight, TelloRobot
 
-from lrtrace.profiles import load_profile
+from lrtrace.profiles import load_robot_profile
 from lrtrace.robot_profile import Geofence
 from timely.core.clock import SystemClock
 
@@ -468,7 +468,7 @@ class Metre:
         self.drone = TimedDrone(self.clock)
         robot.clock, robot._link = self.clock, (link := TelloLink(self.drone, self.clock))
         robot._north, robot._ground_m, robot._where = 0, 0.0, DronePose()
-        robot.profile = load_profile("tello")
+        robot.profile = load_robot_profile("tello")
         self.link, self._robot, self._ends = link, robot, list[float | MotionError]()
         self._advance(0.5, threads=1)
         self._thread = threading.Thread(target=self._fly)
@@ -563,7 +563,7 @@ def test_a_fence_on_the_way_counts_from_where_the_drone_points(bounds: list[floa
     robot._link = link = TelloLink(drone, SystemClock(SPEED))
     robot._north, robot._ground_m, robot._where = 0, 0.0, DronePose()
     fence = Geofence.model_validate({"x_m": [-1, 1], "y_m": bounds})
-    robot.profile = load_profile("tello").model_copy(update={"geofence": fence})
+    robot.profile = load_robot_profile("tello").model_copy(update={"geofence": fence})
     forward = Flight("forward 300", 3.0, 2.0, (3.0, 0.0, 0.0))
     try:
         eventually(lambda: link.state.packets, "its state never came")

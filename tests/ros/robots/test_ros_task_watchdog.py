@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from timely_interfaces.msg import Task
-from timely_robots.task_watchdog import MAX_TASKS, TaskWatchdog
+from timely_robots.task_watchdog import MAX_TASKS, RobotTaskWatchdog
 
 
-def watchdog() -> TaskWatchdog:
-    return TaskWatchdog(Task.PLANNED, Task.ENDED, 3.0)
+def watchdog() -> RobotTaskWatchdog:
+    return RobotTaskWatchdog(Task.PLANNED, Task.ENDED, 3.0)
 
 
 def test_a_task_nobody_announced_is_left_alone() -> None:

@@ -16,7 +16,7 @@ from timely_robots.error_codes import ErrorCode
 from timely_robots.tello.robot import SETTLE_S, UNSTARTED_S
 from virtual_tello import VirtualTello
 
-from timely.emulators.network import NetworkFaults
+from timely.emulators.network import EmulatedNetworkFaults
 from timely.emulators.tello_motions import TelloPhysics
 
 pytestmark = pytest.mark.ros
@@ -49,7 +49,7 @@ def test_pauses_of_the_driver_make_no_motion_false_and_none_twice(tello: Any, se
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_network_that_loses_and_repeats_a_fifth_never_moves_a_drone_twice(tello: Any, seed: int) -> None:
-    faults = NetworkFaults(loss=0.2, duplicate=0.2, delay_s=0.005, jitter_s=0.03)
+    faults = EmulatedNetworkFaults(loss=0.2, duplicate=0.2, delay_s=0.005, jitter_s=0.03)
     flight = tello(physics=TelloPhysics(), faults=faults, seed=seed)
     outcomes = []
     for text in PLAN:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 from rclpy.clock import ClockType
-from timely_robots.ros.lifecycle import ManagedNode
+from timely_robots.ros.lifecycle import ManagedRosNode
 from timely_robots.ros.spinner import isolated_ros_context
 
 
 @pytest.mark.ros
 def test_timers_do_not_follow_the_wall_clock(domain_id: int) -> None:
     context = isolated_ros_context(domain_id)
-    node = ManagedNode("timed", context=context, overrides={"autostart": True})
+    node = ManagedRosNode("timed", context=context, overrides={"autostart": True})
     try:
         node.start_automatically()
         node.begin_work({lambda: None: 1.0})

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from timely.core.errors import InvalidInput
-from timely.disciplines.predictors.request_annotator import Arrival, Predictors, RequestAnnotator
+from timely.disciplines.predictors.request_annotator import PredictorArrival, PredictorFiles, RequestAnnotator
 from timely.disciplines.predictors.urgency import UrgencyPredictor
 from timely.server.prediction.prediction_queue import PredictionQueue
 from timely.server.settings import ServerSettings
@@ -49,9 +49,9 @@ class RecordingClassifier:
         return np.eye(5)[levels] * 0.9 + 0.02
 
 
-def classifier_and_predictors() -> tuple[RecordingClassifier, Predictors]:
+def classifier_and_predictors() -> tuple[RecordingClassifier, PredictorFiles]:
     classifier = RecordingClassifier()
-    return classifier, Predictors(UrgencyPredictor(classifier))
+    return classifier, PredictorFiles(UrgencyPredictor(classifier))
 
 
 def events(path: Path, *names: str) -> list[dict[str, Any]]:
@@ -191,7 +191,7 @@ def test_a_chat_request_is_named_rated_and_given_its_words() -> None:
 
 def queue(classifier: RecordingClassifier, **settings: Any) -> tuple[PredictionQueue, ManualClock]:
     clock = ManualClock(0.0)
-    door = RequestAnnotator(Predictors(UrgencyPredictor(classifier)))
+    door = RequestAnnotator(PredictorFiles(UrgencyPredictor(classifier)))
     settings = {"prediction_timeout_s": WAIT_S} | settings
     made = PredictionQueue(door, ServerSettings(**settings), clock)
     made.serve(("urgency",))
@@ -202,9 +202,9 @@ async def test_those_that_come_during_a_call_go_together_in_the_next() -> None:
     classifier = RecordingClassifier()
     classifier.go.clear()
     made, _ = queue(classifier)
-    first = asyncio.create_task(made.annotate(Arrival("a", "one")))
+    first = asyncio.create_task(made.annotate(PredictorArrival("a", "one")))
     assert await asyncio.to_thread(classifier.called.wait, WAIT_S)
-    rest = [asyncio.create_task(made.annotate(Arrival(name, f"long {name}"))) for name in "bcd"]
+    rest = [asyncio.create_task(made.annotate(PredictorArrival(name, f"long {name}"))) for name in "bcd"]
     for _ in range(20):
         await asyncio.sleep(0)
     classifier.go.set()
@@ -220,7 +220,8 @@ async def test_a_request_that_leaves_during_the_call_leaves_its_level_to_no_othe
     classifier.go.clear()
     made, _ = queue(classifier, prediction_batching="full", prediction_batch=2)
     left, stayed = (
-        asyncio.create_task(made.annotate(Arrival(text, text))) for text in ("long story", "short story")
+        asyncio.create_task(made.annotate(PredictorArrival(text, text)))
+        for text in ("long story", "short story")
     )
     assert await asyncio.to_thread(classifier.called.wait, WAIT_S)
     left.cancel()
@@ -235,20 +236,20 @@ async def test_a_request_that_leaves_during_the_call_leaves_its_level_to_no_othe
 async def test_a_level_that_does_not_exist_is_refused_before_it_shares_a_batch() -> None:
     made, _ = queue(RecordingClassifier())
     with pytest.raises(InvalidInput, match="urgency must be 0"):
-        await made.annotate(Arrival("a", "one", urgency=9))
+        await made.annotate(PredictorArrival("a", "one", urgency=9))
 
 
 async def test_full_batching_waits_for_a_batch_or_for_long_enough() -> None:
     classifier = RecordingClassifier()
     made, clock = queue(classifier, prediction_batching="full", prediction_batch=2, prediction_max_wait_s=0.5)
-    tasks = [asyncio.create_task(made.annotate(Arrival("a", "one")))]
+    tasks = [asyncio.create_task(made.annotate(PredictorArrival("a", "one")))]
     await clock.run_for(0.4)
     assert not classifier.batches
-    tasks.append(asyncio.create_task(made.annotate(Arrival("b", "two"))))
+    tasks.append(asyncio.create_task(made.annotate(PredictorArrival("b", "two"))))
     async with asyncio.timeout(WAIT_S):
         await asyncio.gather(*tasks)
     assert classifier.batches == [["one", "two"]]
-    alone = asyncio.create_task(made.annotate(Arrival("c", "three")))
+    alone = asyncio.create_task(made.annotate(PredictorArrival("c", "three")))
     await clock.run_for(0.4)
     assert len(classifier.batches) == 1
     await clock.run_for(0.2)
@@ -263,16 +264,16 @@ async def test_a_predictor_that_is_slow_or_fails_delays_no_request() -> None:
     classifier.go.clear()
     made, _ = queue(classifier, prediction_timeout_s=0.02)
     async with asyncio.timeout(WAIT_S):
-        annotation = await made.annotate(Arrival("a", "one"))
+        annotation = await made.annotate(PredictorArrival("a", "one"))
     assert (annotation.urgency.level, annotation.urgency.source) == (None, "none")
     classifier.fail = True
     classifier.go.set()
     made, _ = queue(classifier)
     async with asyncio.timeout(WAIT_S):
-        assert (await made.annotate(Arrival("b", "two"))).urgency.level is None
+        assert (await made.annotate(PredictorArrival("b", "two"))).urgency.level is None
     classifier.fail = False
     async with asyncio.timeout(WAIT_S):
-        assert (await made.annotate(Arrival("c", "two"))).urgency.level == 3, "and it is asked again"
+        assert (await made.annotate(PredictorArrival("c", "two"))).urgency.level == 3, "and it is asked again"
     await made.stop()
 
 
@@ -282,11 +283,13 @@ async def test_a_predictor_that_hangs_delays_no_further_request_and_keeps_none()
     made, _ = queue(classifier, prediction_timeout_s=0.2)
     async with asyncio.timeout(WAIT_S):
         for number in range(100):
-            assert (await made.annotate(Arrival(number, "next"))).urgency.level is None
+            assert (await made.annotate(PredictorArrival(number, "next"))).urgency.level is None
     assert len(made._stage) <= 2, "the call that hangs, and what came before it hung for too long"
     classifier.go.set()
     async with asyncio.timeout(WAIT_S):
         assert made._runner is not None
         await made._runner
-        assert (await made.annotate(Arrival("z", "last"))).urgency.level == 3, "and it is asked again"
+        assert (await made.annotate(PredictorArrival("z", "last"))).urgency.level == 3, (
+            "and it is asked again"
+        )
     await made.stop()

@@ -9,7 +9,7 @@ import pytest
 from manual_clock import ManualClock
 
 from timely.engines.scripted import ScriptedEngine
-from timely.server.tasks.engine_heartbeat import EngineHeartbeat
+from timely.server.tasks.engine_heartbeat import TaskEngineHeartbeat
 
 
 class SlowEngine(ScriptedEngine):
@@ -31,7 +31,7 @@ async def test_a_slow_engine_is_given_longer(delays_s: list[float], limit_s: flo
     engine = SlowEngine([1e6 if math.isnan(delay_s) else delay_s for delay_s in delays_s])
     clock = engine.clock
     assert isinstance(clock, ManualClock)
-    heartbeat = EngineHeartbeat(engine, 60.0, clock)
+    heartbeat = TaskEngineHeartbeat(engine, 60.0, clock)
     silent = asyncio.create_task(heartbeat.wait_silent())
     await clock.run_for(sum(delays_s[:-1]) + 5.0 * len(delays_s) + limit_s - 1.0)
     assert not silent.done()
@@ -44,7 +44,7 @@ async def test_a_server_that_was_suspended_does_not_blame_its_engine() -> None:
     engine = SlowEngine([500.0, 1e6])
     clock = engine.clock
     assert isinstance(clock, ManualClock)
-    silent = asyncio.create_task(EngineHeartbeat(engine, 60.0, clock).wait_silent())
+    silent = asyncio.create_task(TaskEngineHeartbeat(engine, 60.0, clock).wait_silent())
     await clock.run_for(10.0)
     clock.advance(1000.0)
     await clock.run_for(5.0)

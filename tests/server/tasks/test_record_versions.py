@@ -17,7 +17,7 @@ from pydantic import Field
 from lrtrace.robot_profile import ArgumentLimit, RobotProfile, SkillProfile
 from timely.core.record_log import read_record_log, record_log_line
 from timely.plans.prompt import Prompt
-from timely.server.tasks.stop_file import SavedStop, StopFile
+from timely.server.tasks.stop_file import SavedServerStop, ServerStopFile
 from timely.server.tasks.task_log import KINDS, Record
 
 RELEASED_LOG = Path(__file__).with_name("released_tasks.log")
@@ -171,13 +171,13 @@ def test_a_stop_of_a_later_release_is_read(tmp_path: Path) -> None:
     stop = {"stop_id": "stop-1", "reason": "smoke", "principal": "jane", "robots": ["drone-1"], "zone": 3}
     (tmp_path / "stop.json").write_text(json.dumps(stop))
     (tmp_path / "robots.json").write_text(json.dumps({"robots": ["drone-2"], "complete": True, "zones": {}}))
-    assert StopFile(tmp_path).read() == SavedStop("stop-1", "smoke", "jane", ("drone-1",))
-    assert StopFile(tmp_path).read_robots() == ({"drone-2": [""]}, True)
+    assert ServerStopFile(tmp_path).read() == SavedServerStop("stop-1", "smoke", "jane", ("drone-1",))
+    assert ServerStopFile(tmp_path).read_robots() == ({"drone-2": [""]}, True)
 
 
 def test_robots_keep_their_bridges_over_a_restart(tmp_path: Path) -> None:
     bridges = {"arm": ["hall", "lab"], "drone-1": [""], "drone-2": ["", "hall"]}
-    assert StopFile(tmp_path).write_robots(bridges, complete=True)
-    assert StopFile(tmp_path).read_robots() == (bridges, True)
+    assert ServerStopFile(tmp_path).write_robots(bridges, complete=True)
+    assert ServerStopFile(tmp_path).read_robots() == (bridges, True)
     names = json.loads((tmp_path / "robots.json").read_bytes())["robots"]
     assert names == list(bridges), "earlier releases read the names alone"

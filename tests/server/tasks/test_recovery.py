@@ -48,7 +48,7 @@ from timely.server.run import serve_engine
 from timely.server.settings import ServerSettings
 from timely.server.tasks.request import ReportBody, TaskRequest
 from timely.server.tasks.service import TaskService
-from timely.server.tasks.stop_file import SavedStop, StopFile
+from timely.server.tasks.stop_file import SavedServerStop, ServerStopFile
 
 
 def text_of(event: bytes) -> str | None:
@@ -404,7 +404,7 @@ async def test_a_signal_during_the_recovery_ends_the_engine_and_loses_no_task(tm
 def test_a_stop_ends_a_plan_in_execution_whose_end_was_not_kept(tmp_path: Path) -> None:
     """The stop is on the disk before the record of what it did, if the kill comes between."""
     state, _ = cut(tmp_path, "short", seconds=3.0)
-    StopFile(state).write(SavedStop("stop-1", "smoke", "local", ("drone-1",)))
+    ServerStopFile(state).write(SavedServerStop("stop-1", "smoke", "local", ("drone-1",)))
     with server(state, now=104.0) as served:
         served.run_for(0.1)
         view = served.http.get("/v1/tasks/one").json()

@@ -11,7 +11,7 @@ from fleet import DRONE, TINY, TOKEN, WAIT_S, Fleet, Reader, body, events_of, fl
 
 from timely.server.access.principals import LOCAL
 from timely.server.tasks import replanning
-from timely.server.tasks.replanning import CUT, replan_history
+from timely.server.tasks.replanning import CUT, replan_task_history
 from timely.server.tasks.request import ReplanRequest
 
 
@@ -162,7 +162,7 @@ def test_a_long_past_is_cut_at_its_beginning(served: Fleet, monkeypatch: pytest.
     task = served.service.tasks.get(old)
     assert (DRONE.name, TINY.name) == (task.skill_set.name, task.profile.name)
     monkeypatch.setattr(replanning, "MAX_HISTORY_CHARS", 200)
-    text = replan_history(task, ReplanRequest(reason="r", executed="mu(20);" * 100 + "tc(7);"))
+    text = replan_task_history(task, ReplanRequest(reason="r", executed="mu(20);" * 100 + "tc(7);"))
     assert len(text) <= 200
     assert text.endswith("tc(7);")
     assert f"executed so far: {CUT}" in text

@@ -15,9 +15,9 @@ import pytest
 from fleet import WAIT_S, body, fleet
 from manual_clock import ManualClock
 
-from lrtrace.importers.event_log import read_event_log
+from lrtrace.importers.event_log import import_event_log
 from timely.core.errors import InvalidInput
-from timely.server.telemetry.event_log import EventLog
+from timely.server.telemetry.event_log import TelemetryEventLog
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -41,7 +41,7 @@ class Written:
     """An event log whose lines are in the file when ``write`` returns."""
 
     def __init__(self, path: Path, *, header: bool = True) -> None:
-        self.path, self.log, self.clock = path, EventLog(path, ManualClock(5.0)), ManualClock(5.0)
+        self.path, self.log, self.clock = path, TelemetryEventLog(path, ManualClock(5.0)), ManualClock(5.0)
         if header:
             self.log.write_header("scripted", "timely", "segmented")
             until(lambda: names(path) == ["opened"])
@@ -146,20 +146,20 @@ def test_lrtrace_reads_each_file_alone_and_all_together(tmp_path: Path) -> None:
         until(lambda: names(path).count("settled") == 1)
         rename(path)
         run(served, "two")
-    assert [task.task_id for task in read_event_log(old)] == ["one"]
-    assert [task.task_id for task in read_event_log(path)] == ["two"]
+    assert [task.task_id for task in import_event_log(old)] == ["one"]
+    assert [task.task_id for task in import_event_log(path)] == ["two"]
     both = tmp_path / "both.jsonl"
     both.write_bytes(old.read_bytes() + path.read_bytes())
-    one, two = read_event_log(both)
+    one, two = import_event_log(both)
     assert two.arrival_s - one.arrival_s == pytest.approx(60.0, abs=1.0)
 
 
 def test_a_pipe_that_nothing_reads_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InvalidInput, match="pipe: cannot be appended to: No such device"):
-        EventLog(tmp_path / "pipe", ManualClock())
+        TelemetryEventLog(tmp_path / "pipe", ManualClock())
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    log = EventLog(tmp_path / "pipe", ManualClock())
+    log = TelemetryEventLog(tmp_path / "pipe", ManualClock())
     log.write("first")
     log.close()
     assert [json.loads(line)["event"] for line in os.read(reader, 1000).splitlines()] == ["first", "closed"]

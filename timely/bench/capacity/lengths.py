@@ -11,7 +11,7 @@ MAX_PROMPT_TOKENS, MAX_ANSWER_TOKENS = 8192, 1000
 
 
 @dataclass(frozen=True, slots=True)
-class LengthDistribution:
+class CapacityLengthDistribution:
     """Log-normal lengths: median in tokens, and sigma, of prompts and of answers."""
 
     prompt: tuple[float, float]
@@ -32,10 +32,10 @@ class LengthDistribution:
         return median * math.exp(sigma**2 / 2.0)
 
 
-CONVERSATION = LengthDistribution((760.0, 0.985), (151.0, 0.859))
+CONVERSATION = CapacityLengthDistribution((760.0, 0.985), (151.0, 0.859))
 """Fitted to the logarithms of Azure's conversation trace of 2023."""
 
-CODE = LengthDistribution((1095.0, 1.36), (16.3, 0.847))
+CODE = CapacityLengthDistribution((1095.0, 1.36), (16.3, 0.847))
 """Fitted to the logarithms of Azure's code trace of 2023."""
 
 

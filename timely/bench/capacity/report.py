@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from timely.bench.capacity.search import FINE, TARGETS, CapacityRun, LoadGrid, SystemLoads
+from timely.bench.capacity.search import FINE, TARGETS, CapacityLoadGrid, CapacityRun, CapacitySystemLoads
 from timely.bench.capacity.workloads import find_capacity_workload
 from timely.bench.papers import plots
 from timely.bench.papers.seed_statistics import Interval, paper_mean, paper_range
@@ -35,38 +35,40 @@ def measure_capacity(
     for each system and workload (``CapacityRun.tune``).
 
     Raises:
-        OutOfTime: the budget of the checkpoints is used up.
+        BenchOutOfTime: the budget of the checkpoints is used up.
     """
     results: dict[str, dict[str, Result]] = {}
     for name in workloads:
         search = run(name)
         budgets = search.tune()
         loads = search.search(budgets)
-        rows = {system: _row(name, search.grid, of_system) for system, of_system in loads.items()}
-        _add_common_load(search, rows, budgets)
+        rows = {system: _capacity_row(name, search.grid, of_system) for system, of_system in loads.items()}
+        _add_common_capacity_load(search, rows, budgets)
         results[name] = rows
         best = max(rows, key=lambda system: float(rows[system]["load_99"]))
         say(f"{name}: {best} carries {rows[best]['robots_99']:.0f} robots")
     return results
 
 
-def _row(workload: str, grid: LoadGrid, search: SystemLoads) -> Result:
+def _capacity_row(workload: str, grid: CapacityLoadGrid, search: CapacitySystemLoads) -> Result:
     loads = search.loads
     robots = find_capacity_workload(workload).robots
     kind = "urgent" if any(key == "urgent" for key, _ in loads) else "all"
     row: Result = {"of": kind}
     for target in TARGETS:
-        row[f"load_{target * 100:.0f}"] = _round(paper_mean(loads[kind, target]))
-        row[f"all_{target * 100:.0f}"] = _round(paper_mean(loads["all", target]))
+        row[f"load_{target * 100:.0f}"] = _round_capacity(paper_mean(loads[kind, target]))
+        row[f"all_{target * 100:.0f}"] = _round_capacity(paper_mean(loads["all", target]))
     mean, low, high = paper_range(loads[kind, HEADLINE_TARGET])
-    row["interval_99"] = [_round(max(0.0, low)), _round(high)]
+    row["interval_99"] = [_round_capacity(max(0.0, low)), _round_capacity(high)]
     row["robots_99"] = round(mean * robots, 1)
-    row["by_seed_99"] = [_round(load) for load in loads[kind, HEADLINE_TARGET]]
+    row["by_seed_99"] = [_round_capacity(load) for load in loads[kind, HEADLINE_TARGET]]
     row["curve"] = share_over_load(grid, [{at: p[kind] for at, p in seed.items()} for seed in search.points])
     return row
 
 
-def share_over_load(grid: LoadGrid, shares: Sequence[Mapping[int, float]]) -> list[tuple[float, float]]:
+def share_over_load(
+    grid: CapacityLoadGrid, shares: Sequence[Mapping[int, float]]
+) -> list[tuple[float, float]]:
     """(load, mean share in time) at the places of the grid that every seed has measured on both sides.
 
     Args:
@@ -77,7 +79,7 @@ def share_over_load(grid: LoadGrid, shares: Sequence[Mapping[int, float]]) -> li
     return [
         (
             grid.load(place),
-            _round(
+            _round_capacity(
                 float(
                     np.mean(
                         [np.interp(place, sorted(seed), [seed[at] for at in sorted(seed)]) for seed in shares]
@@ -89,7 +91,9 @@ def share_over_load(grid: LoadGrid, shares: Sequence[Mapping[int, float]]) -> li
     ]
 
 
-def _add_common_load(search: CapacityRun, rows: Mapping[str, Result], budgets: Mapping[str, int]) -> None:
+def _add_common_capacity_load(
+    search: CapacityRun, rows: Mapping[str, Result], budgets: Mapping[str, int]
+) -> None:
     grid = search.grid
     best = max(float(row["load_99"]) for row in rows.values())
     place = grid.place(best)
@@ -98,13 +102,13 @@ def _add_common_load(search: CapacityRun, rows: Mapping[str, Result], budgets: M
         row["token_budget"] = budgets[system]
         row["common_load"] = grid.load(place)
         row["beside"] = {
-            name: _round(sum(point[name] for point in points) / len(points))
+            name: _round_capacity(sum(point[name] for point in points) / len(points))
             for name in BESIDE
             if all(point[name] is not None for point in points)
         }
 
 
-def _round(value: float) -> float:
+def _round_capacity(value: float) -> float:
     return round(value, 4)
 
 

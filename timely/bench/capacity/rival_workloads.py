@@ -19,7 +19,7 @@ from timely.bench.capacity.lengths import (
     CODE,
     CONVERSATION,
     MAX_ANSWER_TOKENS,
-    LengthDistribution,
+    CapacityLengthDistribution,
     poisson_arrivals,
 )
 from timely.core.hints import RequestHints
@@ -59,7 +59,7 @@ LOOSE_PACE_S, TIGHT_PACE_S = 0.1, 0.05
 EMPTY_MACHINE_S = (0.0165, 8.0e-5)
 """Time of a prompt on an empty machine, and of each of its tokens, seconds: profile ``rtx4090-llama3-8b``."""
 
-DOCUMENT = LengthDistribution((2500.0, 0.4), (151.0, 0.859))
+DOCUMENT = CapacityLengthDistribution((2500.0, 0.4), (151.0, 0.859))
 """Documents to be summarised: made up, with answers like a conversation's."""
 
 SLOS_RATE = 0.25
@@ -87,10 +87,14 @@ def qoserve_capacity_requests(load: float, seed: int, seconds: float) -> list[Pl
         lengths = CONVERSATION.draw(draw)
         if tier == 0:
             tasks.append(
-                _chat(f"interactive-{number}", arrival_s, lengths, INTERACTIVE_S, INTERACTIVE_PACE_S)
+                _capacity_chat_task(
+                    f"interactive-{number}", arrival_s, lengths, INTERACTIVE_S, INTERACTIVE_PACE_S
+                )
             )
         else:
-            tasks.append(_whole_answer(f"batch-{number}", arrival_s, lengths, BATCH_S[tier - 1]))
+            tasks.append(
+                _capacity_whole_answer_task(f"batch-{number}", arrival_s, lengths, BATCH_S[tier - 1])
+            )
     return tasks
 
 
@@ -104,16 +108,20 @@ def jitserve_capacity_requests(load: float, seed: int, seconds: float) -> list[P
     for number, arrival_s in enumerate(poisson_arrivals(draw, JITSERVE_RATE * load, seconds)):
         kind = int(draw.integers(3))
         if kind == 0:
-            tasks.append(_chat(f"chat-{number}", arrival_s, CONVERSATION.draw(draw), CHAT_S, CHAT_PACE_S))
+            tasks.append(
+                _capacity_chat_task(f"chat-{number}", arrival_s, CONVERSATION.draw(draw), CHAT_S, CHAT_PACE_S)
+            )
             continue
         if kind == 1:
-            tasks.append(_whole_answer(f"answer-{number}", arrival_s, CONVERSATION.draw(draw), ANSWER_S))
+            tasks.append(
+                _capacity_whole_answer_task(f"answer-{number}", arrival_s, CONVERSATION.draw(draw), ANSWER_S)
+            )
             continue
         stages = int(draw.choice(STAGES))
         names = [f"app-{number}-{stage}" for stage in range(stages)]
         for stage, name in enumerate(names):
             tasks.append(
-                _whole_answer(
+                _capacity_whole_answer_task(
                     name, arrival_s, CONVERSATION.draw(draw), ANSWER_S, app=f"chain/{number}",
                     app_requests=stages, after=tuple(names[max(0, stage - 1) : stage]),
                 )
@@ -138,7 +146,7 @@ def slos_serve_capacity_requests(load: float, seed: int, seconds: float) -> list
         prompt, answer = lengths.draw(draw)
         base_s, token_s = EMPTY_MACHINE_S
         ert_s = round(slowdown * (base_s + token_s * prompt), 6)
-        tasks.append(_chat(f"{name}-{number}", arrival_s, (prompt, answer), ert_s, pace_s))
+        tasks.append(_capacity_chat_task(f"{name}-{number}", arrival_s, (prompt, answer), ert_s, pace_s))
     return tasks
 
 
@@ -153,7 +161,9 @@ def inferential_capacity_requests(load: float, seed: int, seconds: float) -> lis
     for robot in range(max(1, round(POLICY_ROBOTS * load))):
         kind = robot % len(PERIODS_S)
         period_s = PERIODS_S[kind]
-        hints = RequestHints(utility=_due_in(period_s), urgency=2 * kind, agent=f"robot-{robot}")
+        hints = RequestHints(
+            utility=_capacity_chat_utility(period_s), urgency=2 * kind, agent=f"robot-{robot}"
+        )
         begin_s = draw.uniform(0.0, period_s)
         for turn in range(int((seconds - begin_s) / period_s)):
             arrival_s = begin_s + (turn + PERIOD_JITTER * draw.random()) * period_s
@@ -166,19 +176,22 @@ def inferential_capacity_requests(load: float, seed: int, seconds: float) -> lis
     return tasks
 
 
-def _due_in(ert_s: float) -> TimeUtility:
+def _capacity_chat_utility(ert_s: float) -> TimeUtility:
     return TimeUtility(ert_s, NORMAL.alpha, NORMAL.beta)
 
 
-def _chat(name: str, arrival_s: float, lengths: tuple[int, int], ert_s: float, pace_s: float) -> PlannedTask:
+def _capacity_chat_task(
+    name: str, arrival_s: float, lengths: tuple[int, int], ert_s: float, pace_s: float
+) -> PlannedTask:
     prompt, answer = lengths
     return PlannedTask(
         name, arrival_s, (PlannedSegment("", answer, 0.0),), prompt,
-        hints=RequestHints(utility=_due_in(ert_s), pace_s=pace_s), max_tokens=MAX_ANSWER_TOKENS, plain=True,
+        hints=RequestHints(utility=_capacity_chat_utility(ert_s), pace_s=pace_s),
+        max_tokens=MAX_ANSWER_TOKENS, plain=True,
     )  # fmt: skip
 
 
-def _whole_answer(
+def _capacity_whole_answer_task(
     name: str,
     arrival_s: float,
     lengths: tuple[int, int],
@@ -191,6 +204,6 @@ def _whole_answer(
     prompt, answer = lengths
     return PlannedTask(
         name, arrival_s, (PlannedSegment("", answer, 0.0),), prompt,
-        hints=RequestHints(utility=_due_in(ert_s), app=app, app_requests=app_requests),
+        hints=RequestHints(utility=_capacity_chat_utility(ert_s), app=app, app_requests=app_requests),
         segment_bound=MAX_ANSWER_TOKENS, max_tokens=MAX_ANSWER_TOKENS, after=after, whole_answer=True,
     )  # fmt: skip

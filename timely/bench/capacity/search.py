@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from timely.bench.capacity.measure import Point, measure_capacity_point
-from timely.bench.checkpoints import Checkpoints
+from timely.bench.checkpoints import BenchCheckpoints
 
 K = TypeVar("K", bound=Hashable)
 P = TypeVar("P")
@@ -23,7 +23,7 @@ HALVINGS, DOUBLINGS = 4, 7
 
 
 @dataclass(frozen=True, slots=True)
-class LoadGrid:
+class CapacityLoadGrid:
     """Loads ``2 ** (place / steps)``; ``steps`` of them double the load."""
 
     steps: int
@@ -46,7 +46,7 @@ class LoadGrid:
         return DOUBLINGS * self.steps
 
 
-FINE, COARSE = LoadGrid(8), LoadGrid(3)
+FINE, COARSE = CapacityLoadGrid(8), CapacityLoadGrid(3)
 """Loads 9% apart, and 26% apart for a quick look; between two of them the share is interpolated."""
 
 TOKEN_BUDGETS = (256, 512, 2048)
@@ -66,7 +66,7 @@ Variant = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class SystemLoads:
+class CapacitySystemLoads:
     """What the searches of one system have found.
 
     Attributes:
@@ -78,7 +78,7 @@ class SystemLoads:
     points: Sequence[Mapping[int, Point]]
 
 
-def search_loads(grid: LoadGrid) -> Generator[int, Point, tuple[dict[Key, float], dict[int, Point]]]:
+def search_loads(grid: CapacityLoadGrid) -> Generator[int, Point, tuple[dict[Key, float], dict[int, Point]]]:
     """Ask for points by their place and return the load of each class and target, and the points.
 
     The load is 0 if even the lowest one is too much, and the highest if that is not.
@@ -103,7 +103,7 @@ def search_loads(grid: LoadGrid) -> Generator[int, Point, tuple[dict[Key, float]
 
 
 def search_crossing(
-    grid: LoadGrid, target: float, lowest: int, highest: int, first: int, stride: int
+    grid: CapacityLoadGrid, target: float, lowest: int, highest: int, first: int, stride: int
 ) -> Generator[int, float, float]:
     """Ask for the share at a place and return the load at which it falls below the target, interpolated.
 
@@ -132,7 +132,7 @@ def search_crossing(
     return grid.load(good) + part * (grid.load(bad) - grid.load(good))
 
 
-def search_budget(grid: LoadGrid, seeds: Sequence[int]) -> Generator[Variant, Point, int]:
+def search_budget(grid: CapacityLoadGrid, seeds: Sequence[int]) -> Generator[Variant, Point, int]:
     """Ask for points and return the token budget that bears the highest load, a mean over the seeds.
 
     Of budgets equal in all of ``RANKING`` the largest is returned.
@@ -143,7 +143,7 @@ def search_budget(grid: LoadGrid, seeds: Sequence[int]) -> Generator[Variant, Po
         equals: list[int] = []
         for budget in budgets:
             firsts = {seed: grid.place(best[seed]) if equals else 0 for seed in seeds}
-            loads = yield from _search_seeds(grid, key, budget, firsts, math.fsum(best.values()))
+            loads = yield from _search_capacity_seeds(grid, key, budget, firsts, math.fsum(best.values()))
             if loads is None:
                 continue
             if math.fsum(loads.values()) > math.fsum(best.values()):
@@ -155,8 +155,8 @@ def search_budget(grid: LoadGrid, seeds: Sequence[int]) -> Generator[Variant, Po
     return max(budgets)
 
 
-def _search_seeds(
-    grid: LoadGrid, key: Key, budget: int, firsts: Mapping[int, int], least: float
+def _search_capacity_seeds(
+    grid: CapacityLoadGrid, key: Key, budget: int, firsts: Mapping[int, int], least: float
 ) -> Generator[Variant, Point, dict[int, float] | None]:
     """Ask for points and return the load by seed; None as soon as their sum must be below ``least``.
 
@@ -199,31 +199,31 @@ class CapacityRun:
     systems: Sequence[str]
     seeds: Sequence[int]
     profile: str
-    checkpoints: Checkpoints
+    checkpoints: BenchCheckpoints
     quick: bool = False
     data: str = ""
 
     @property
-    def grid(self) -> LoadGrid:
+    def grid(self) -> CapacityLoadGrid:
         return COARSE if self.quick else FINE
 
     def tune(self) -> dict[str, int]:
         """Choose the token budget of each system by the loads that are reported, with seeds of their own.
 
         Raises:
-            OutOfTime: the budget of the checkpoints is used up.
+            BenchOutOfTime: the budget of the checkpoints is used up.
         """
         searches = {system: search_budget(self.grid, TUNING_SEEDS) for system in self.systems}
         return self._drive(searches, lambda system, variant: (system, *variant))
 
-    def search(self, budgets: Mapping[str, int]) -> dict[str, SystemLoads]:
+    def search(self, budgets: Mapping[str, int]) -> dict[str, CapacitySystemLoads]:
         """Search for the loads of each system.
 
         Args:
             budgets: the token budget of each system.
 
         Raises:
-            OutOfTime: the budget of the checkpoints is used up.
+            BenchOutOfTime: the budget of the checkpoints is used up.
         """
         results = self._drive(
             {(system, seed): search_loads(self.grid) for seed in self.seeds for system in self.systems},
@@ -231,7 +231,7 @@ class CapacityRun:
         )
         keys = results[self.systems[0], self.seeds[0]][0]
         return {
-            system: SystemLoads(
+            system: CapacitySystemLoads(
                 {key: [results[system, seed][0][key] for seed in self.seeds] for key in keys},
                 [results[system, seed][1] for seed in self.seeds],
             )

@@ -21,7 +21,7 @@ IN_TIME = "in time, urgent"
 Value = Mapping[str, Any]
 
 
-def first_action_ratio(points: Value, load: float) -> float | None:
+def gpu_bench_first_action_ratio(points: Value, load: float) -> float | None:
     """Mean response of ``vllm``, which gives whole answers, over that of ``timely`` at a load; None without both."""
     systems = points.get(gpu_bench_point_name(load), {})
     if not {"timely", "vllm"} <= systems.keys():
@@ -60,16 +60,20 @@ def write_gpu_page(
         "|---|---|",
         *(f"| {stage} | {value['wall_s']:.0f} |" for stage, value in results.items()),
         "",
-        *_engine_lines(results),
+        *_gpu_bench_engine_lines(results),
     ]
     if measurements:
-        lines += _live_lines(measurements, predictions, settings["loads"])
-        lines += _draw(page, measurements, predictions, settings["loads"]) if plots.can_plot_papers() else []
+        lines += _gpu_bench_live_lines(measurements, predictions, settings["loads"])
+        lines += (
+            _draw_gpu_bench_pictures(page, measurements, predictions, settings["loads"])
+            if plots.can_plot_papers()
+            else []
+        )
     page.parent.mkdir(parents=True, exist_ok=True)
     core_write_file(page, "\n".join(lines).rstrip() + "\n")
 
 
-def _engine_lines(results: Mapping[str, Value]) -> list[str]:
+def _gpu_bench_engine_lines(results: Mapping[str, Value]) -> list[str]:
     lines = []
     if "calibrate" in results:
         errors = results["calibrate"]["profile"]["fit_error"]
@@ -85,11 +89,11 @@ def _engine_lines(results: Mapping[str, Value]) -> list[str]:
             f" (p10 {cost['p10']:.3f}, p90 {cost['p90']:.3f})."
         )
     if "plain" in results:
-        lines += ["", *_plain_lines(results["plain"])]
+        lines += ["", *_gpu_bench_plain_lines(results["plain"])]
     return [*lines, ""] if lines else []
 
 
-def _plain_lines(plain: Value) -> list[str]:
+def _gpu_bench_plain_lines(plain: Value) -> list[str]:
     lines = [
         "Ordinary requests, measured by `vllm bench serve`, over stock `vllm serve`:",
         "",
@@ -105,7 +109,7 @@ def _plain_lines(plain: Value) -> list[str]:
     return lines
 
 
-def _live_lines(measurements: Value, predictions: Value, loads: Sequence[float]) -> list[str]:
+def _gpu_bench_live_lines(measurements: Value, predictions: Value, loads: Sequence[float]) -> list[str]:
     lines = [
         "## WID 2 at several loads",
         "",
@@ -129,7 +133,7 @@ def _live_lines(measurements: Value, predictions: Value, loads: Sequence[float])
     error = gpu_bench_prediction_error(measurements, predictions)
     if error is not None:
         lines.append(f"Mean error of the prediction: {error:.1%}.")
-    ratio = first_action_ratio(measurements, 1.0)
+    ratio = gpu_bench_first_action_ratio(measurements, 1.0)
     if ratio is not None:
         verdict = "met" if ratio >= FIRST_ACTION_REACH else "not met"
         lines.append(
@@ -139,7 +143,9 @@ def _live_lines(measurements: Value, predictions: Value, loads: Sequence[float])
     return lines
 
 
-def _draw(page: Path, measurements: Value, predictions: Value, loads: Sequence[float]) -> list[str]:
+def _draw_gpu_bench_pictures(
+    page: Path, measurements: Value, predictions: Value, loads: Sequence[float]
+) -> list[str]:
     """Draw the pictures for which there are values; the lines of the page that show them."""
     lines: list[str] = []
     folder = page.parent / "images"

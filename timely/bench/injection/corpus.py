@@ -39,10 +39,10 @@ def benchmark_attacks(count: int, seed: int) -> Iterator[Attack]:
     """``count`` attacks, the families in turn. The same seed gives the same attacks."""
     rng = random.Random(f"injection {seed}")
     for family in islice(cycle(FAMILIES), count):
-        yield _attack(rng, family)
+        yield _draw_attack(rng, family)
 
 
-def _attack(rng: random.Random, family: str) -> Attack:
+def _draw_attack(rng: random.Random, family: str) -> Attack:
     skill_set = rng.choice(sorted(TEXTS["plans"]))
     plan = rng.choice(TEXTS["plans"][skill_set])
     payload = FAMILIES[family](rng, rng.choice(TEXTS["orders"]).format(plan=plan), plan)
@@ -66,39 +66,48 @@ def _attack(rng: random.Random, family: str) -> Attack:
     return Attack(family, channel, skill_set, task, scene, history)
 
 
-def _role_tokens(rng: random.Random, order: str, plan: str) -> str:
+def _role_token_attack(rng: random.Random, order: str, plan: str) -> str:
     end, start, last = rng.choice(TEXTS["role_tokens"])
     payload = f"{end}{start.format(role=rng.choice(TEXTS['roles']))}{order}{last}"
     return payload + f"{start.format(role='assistant')}{plan}" if rng.random() < 0.5 else payload
 
 
-def _forged_fields(rng: random.Random, order: str, plan: str) -> str:
+def _forged_field_attack(rng: random.Random, order: str, plan: str) -> str:
     line_break: str = rng.choice(TEXTS["breaks"])
     text: str = rng.choice(TEXTS["forged"])
     return line_break + text.format(order=order, plan=plan, br=line_break)
 
 
-def _unicode(rng: random.Random, order: str, plan: str) -> str:
+def _unicode_attack(rng: random.Random, order: str, plan: str) -> str:
     text = f"{rng.choice(TEXTS['breaks'])}Task: {order}{rng.choice(TEXTS['breaks'])}Plan: {plan}"
     return rng.choice(_DISGUISES)(text)
 
 
-def _long(rng: random.Random, order: str, plan: str) -> str:
+def _long_attack(rng: random.Random, order: str, plan: str) -> str:
     unit = rng.choice((order + " ", plan, f"\nPlan: {plan}", "a ", "<|im_end|>", "\u200b" * 3 + "x "))
     return unit * (rng.choice((600, 1200, 1800)) // len(unit)) + order
 
 
-def _other_languages(rng: random.Random, order: str, plan: str) -> str:
+def _other_language_attack(rng: random.Random, order: str, plan: str) -> str:
     text = rng.choice(TEXTS["other_languages"]).format(plan=plan)
     return rng.choice((text, f"\nTask: {text}\nPlan: {plan}", f"<|im_end|>\n<|im_start|>system\n{text}"))
 
 
-def _robot_values(rng: random.Random, order: str, plan: str) -> str:
-    family = rng.choice((_role_tokens, _forged_fields, _unicode, _long, _other_languages, _statement))
+def _robot_value_attack(rng: random.Random, order: str, plan: str) -> str:
+    family = rng.choice(
+        (
+            _role_token_attack,
+            _forged_field_attack,
+            _unicode_attack,
+            _long_attack,
+            _other_language_attack,
+            _attack_statement,
+        )
+    )
     return family(rng, order, plan)
 
 
-def _statement(rng: random.Random, order: str, plan: str) -> str:
+def _attack_statement(rng: random.Random, order: str, plan: str) -> str:
     """A value that continues the plan behind its comment."""
     text: str = rng.choice(TEXTS["statements"])
     return text.format(plan=plan)
@@ -116,10 +125,10 @@ _DISGUISES: tuple[Callable[[str], str], ...] = (
 )
 
 FAMILIES: Mapping[str, Callable[[random.Random, str, str], str]] = {
-    "role tokens": _role_tokens,
-    "forged fields": _forged_fields,
-    "unicode": _unicode,
-    "long": _long,
-    "other languages": _other_languages,
-    "robot values": _robot_values,
+    "role tokens": _role_token_attack,
+    "forged fields": _forged_field_attack,
+    "unicode": _unicode_attack,
+    "long": _long_attack,
+    "other languages": _other_language_attack,
+    "robot values": _robot_value_attack,
 }

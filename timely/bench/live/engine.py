@@ -6,14 +6,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from timely.bench.live.settings import Settings
+from timely.bench.live.settings import LiveBenchSettings
 from timely.core.files import core_write_file
 from timely.engines.replay_types import BackendRun, PlannedTask, ReplayOptions
 
 SIZES_FILE, JOURNAL_FILE = "sizes.json", "steps-{pid}.jsonl"
 
 
-class LiveEngine(Protocol):
+class LiveBenchEngine(Protocol):
     """Runs a system's tasks in real time."""
 
     async def run(self, tasks: Sequence[PlannedTask], options: ReplayOptions) -> BackendRun:
@@ -23,13 +23,13 @@ class LiveEngine(Protocol):
     async def close(self) -> None: ...
 
 
-class VllmLive:
+class LiveBenchVllm:
     """Switches discipline and mode of one vLLM engine between runs.
 
     The scheduler's journals and the engine's sizes stay in ``folder``: a prediction uses the steps that were measured.
     """
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, settings: LiveBenchSettings) -> None:
         from timely.engines.vllm.replay import vllm_replay_options
 
         # Imports vLLM, so it comes before the event loop: in there Ctrl-C would wait for the import.

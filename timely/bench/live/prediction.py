@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from timely.bench.live.runs import LiveRuns
+from timely.bench.live.runs import LiveBenchRuns
 from timely.core.errors import InvalidInput
 from timely.engines.replay_types import PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.engines.step_time.fit import fit_steps, measured_profile, step_errors
+from timely.engines.step_time.fit import fit_steps, measured_step_profile, step_errors
 from timely.engines.step_time.journal import (
     TimedStep,
     step_journal_admission_s,
@@ -20,7 +20,7 @@ from timely.engines.step_time.journal import (
     steps_from_events,
     timed_steps_in_order,
 )
-from timely.engines.step_time.learned import LearnedSpeed, StepLearner
+from timely.engines.step_time.learned import LearnedSpeed, StepTimeLearner
 from timely.engines.step_time.profile import StepTerms, StepTime, StepTimeProfile, load_step_profile
 from timely.replay import results
 
@@ -28,7 +28,7 @@ OWN = "runs"
 """Instead of a profile's name: each run is predicted with step times fitted to its own steps."""
 
 DRIFT = "runs-with-drift"
-"""As ``OWN``, and the step times change during a run as the machine's speed did: see ``LiveStepDrift``."""
+"""As ``OWN``, and the step times change during a run as the machine's speed did: see ``LiveBenchStepDrift``."""
 
 DRIFT_WINDOW_S = 4.0
 """Time over which a machine's speed is averaged, seconds: some dozens of steps."""
@@ -50,7 +50,7 @@ MAX_SIGMA = 0.9
 """A simulation takes a noise below 1; a fit with larger errors predicts nothing anyway."""
 
 
-class LiveStepDrift:
+class LiveBenchStepDrift:
     """How a machine's speed changed during a run: measured step times over fitted ones, in windows.
 
     It is a factor of step times alone. What waits in queues, and which requests a step has, is left to the simulator.
@@ -81,7 +81,7 @@ class LiveStepDrift:
         return replace(step, step_s=step.step_s / self.factors[self._window(step.begin_s)])
 
 
-class Predictor:
+class LiveBenchPredictor:
     """Predicts the runs of a folder.
 
     Args:
@@ -91,14 +91,16 @@ class Predictor:
         InvalidInput: ``OWN`` or ``DRIFT``, and the folder holds no steps, or too few.
     """
 
-    def __init__(self, runs: LiveRuns, profile_name: str) -> None:
+    def __init__(self, runs: LiveBenchRuns, profile_name: str) -> None:
         self._runs = runs
         self._own = profile_name in (OWN, DRIFT)
         self._with_drift = profile_name == DRIFT
-        self.drifts: list[LiveStepDrift] = []
+        self.drifts: list[LiveBenchStepDrift] = []
         """Of the runs predicted so far."""
-        self.profile = _fit_all(runs, profile_name) if self._own else load_step_profile(profile_name)
-        self.admission_s = _idle_admission_s(runs)
+        self.profile = (
+            _fit_live_bench_profile(runs, profile_name) if self._own else load_step_profile(profile_name)
+        )
+        self.admission_s = _live_bench_idle_admission_s(runs)
         """From a task's arrival to the first step of an idle engine, seconds: the median; 0 without one."""
 
     def predict(
@@ -116,7 +118,7 @@ class Predictor:
         else:
             # A warm engine has learned its step times: serve the same tasks once.
             Simulator(options, profile, speed=speed).run(tasks)
-        return _simulate(tasks, options, profile, speed, drift)
+        return _simulate_live_bench(tasks, options, profile, speed, drift)
 
     def offered_load(self, workload: str) -> float:
         """The work that arrives in a second, seconds: what the engine takes for all tasks if they come at once."""
@@ -132,12 +134,12 @@ class Predictor:
         delays_s = step_journal_admission_s(
             self._runs.events_of(run), self.admission_s, steps["since_s"], steps["until_s"]
         )
-        by_job = {_job_of(name): delay_s for name, delay_s in delays_s.items()}
+        by_job = {_live_bench_job_of(name): delay_s for name, delay_s in delays_s.items()}
         return [replace(task, admission_s=by_job.get(str(task.job))) for task in tasks]
 
     def _fit_run(
         self, tasks: Sequence[PlannedTask], run: Mapping[str, Any]
-    ) -> tuple[StepTimeProfile, LiveStepDrift | None]:
+    ) -> tuple[StepTimeProfile, LiveBenchStepDrift | None]:
         """Step times fitted to one run, because a machine drifts between runs; and the drift in it, if asked for."""
         times, events = run["steps"], self._runs.events_of(run)
         steps = steps_from_events(events, times["since_s"], times["until_s"])
@@ -146,7 +148,7 @@ class Predictor:
         terms, errors = fit_steps(steps)
         drift = None
         if self._with_drift:
-            drift = LiveStepDrift(steps, terms, _origin_s(tasks, events, times["since_s"]))
+            drift = LiveBenchStepDrift(steps, terms, _live_bench_origin_s(tasks, events, times["since_s"]))
             self.drifts.append(drift)
             errors = step_errors(terms, map(drift.removed_from, steps))
         return self.profile.model_copy(update={"step_s": terms, "fit_error": errors}), drift
@@ -159,7 +161,7 @@ class Predictor:
         in_run_s = (when_s for when_s in switches_s if steps["since_s"] <= when_s <= steps["until_s"])
         begin_s = max(in_run_s, default=steps["since_s"])
         before = (event for event in events if event["event"] == "timed" and event["t_s"] < begin_s)
-        learner = StepLearner(speed.observe)
+        learner = StepTimeLearner(speed.observe)
         for event, step_begin_s, after in timed_steps_in_order(before):
             learner.ran(
                 event["decodes"] + event["prefills"],
@@ -170,31 +172,37 @@ class Predictor:
             )
 
 
-def _job_of(request: str) -> str:
+def _live_bench_job_of(request: str) -> str:
     """A request is named after its job, the begin of its run, and a suffix of vLLM's."""
     return request.rsplit("-", 2)[0]
 
 
-def _origin_s(tasks: Sequence[PlannedTask], events: Iterable[Mapping[str, Any]], since_s: float) -> float:
+def _live_bench_origin_s(
+    tasks: Sequence[PlannedTask], events: Iterable[Mapping[str, Any]], since_s: float
+) -> float:
     """When a run's time begins on the clock of its events, by the first of its tasks that arrived."""
     arrivals_s = {str(task.job): task.arrival_s for task in tasks}
     for event in events:
-        if event["event"] == "arrive" and event["t_s"] >= since_s and _job_of(event["job"]) in arrivals_s:
-            return float(event["t_s"]) - arrivals_s[_job_of(event["job"])]
+        if (
+            event["event"] == "arrive"
+            and event["t_s"] >= since_s
+            and _live_bench_job_of(event["job"]) in arrivals_s
+        ):
+            return float(event["t_s"]) - arrivals_s[_live_bench_job_of(event["job"])]
     return since_s
 
 
-def _fit_all(runs: LiveRuns, name: str) -> StepTimeProfile:
+def _fit_live_bench_profile(runs: LiveBenchRuns, name: str) -> StepTimeProfile:
     """A profile fitted to the steps of all runs: the machine as it was while they ran."""
     journals = runs.journals()
     if not journals:
         raise InvalidInput("no steps of its runs were kept", where=str(runs.folder))
     steps = [step for events in journals for step in steps_from_events(events)]
     source = f"{len(steps)} steps of the measured runs"
-    return measured_profile(name, source, steps, runs.sizes(), step_loop_s(journals))
+    return measured_step_profile(name, source, steps, runs.sizes(), step_loop_s(journals))
 
 
-def _idle_admission_s(runs: LiveRuns) -> float:
+def _live_bench_idle_admission_s(runs: LiveBenchRuns) -> float:
     delays_s = []
     for events in runs.journals():
         steps = [(event["t_s"], event["end_s"]) for event in events if event["event"] == "timed"]
@@ -206,19 +214,19 @@ def _idle_admission_s(runs: LiveRuns) -> float:
     return statistics.median(delays_s) if delays_s else 0.0
 
 
-def _simulate(
+def _simulate_live_bench(
     tasks: list[PlannedTask],
     options: ReplayOptions,
     profile: StepTimeProfile,
     speed: LearnedSpeed,
-    drift: LiveStepDrift | None,
+    drift: LiveBenchStepDrift | None,
 ) -> list[results.Result]:
     decode, prompts = live_benchmark_step_noise(profile)
     summaries = []
     for sample in range(SAMPLES if decode or prompts else 1):
         noisy = replace(options, step_noise=decode, prompt_noise=prompts, seed=options.seed + sample)
         outcome = Simulator(noisy, profile, speed=copy.deepcopy(speed), drift=drift).run(tasks)
-        summaries.append(results.result_summary(outcome.records, outcome.end_s))
+        summaries.append(results.replay_result_summary(outcome.records, outcome.end_s))
     return summaries
 
 

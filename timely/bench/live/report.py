@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from timely.bench.live.prediction import DRIFT_WINDOW_S, Predictor
-from timely.bench.live.runs import LiveRuns
+from timely.bench.live.prediction import DRIFT_WINDOW_S, LiveBenchPredictor
+from timely.bench.live.runs import LiveBenchRuns
 
 CLOSE = 0.10
 """Relative error within which a prediction of response times holds."""
@@ -42,7 +42,7 @@ Utilities may be near zero. Their difference counts as a share of the maximum, w
 """
 
 
-def make_live_report(runs: LiveRuns, profile_name: str) -> dict[str, Any]:
+def make_live_bench_report(runs: LiveBenchRuns, profile_name: str) -> dict[str, Any]:
     """Measured and predicted values, and where the prediction holds.
 
     ``{"settings", "profile", "door_s", "offered_load": {workload: load}, "mean_error", "worst_error", "same_winner",
@@ -51,11 +51,11 @@ def make_live_report(runs: LiveRuns, profile_name: str) -> dict[str, Any]:
     its simulations too, ``range`` the least and greatest of these. ``drift`` has the least and greatest factor of step
     times in predictions that follow how the machine drifted.
     """
-    predictor = Predictor(runs, profile_name)
+    predictor = LiveBenchPredictor(runs, profile_name)
     workloads: dict[str, Any] = {}
     for workload in runs.settings.workloads:
         rows = {
-            system: _row(predictor, workload, system, by_repetition)
+            system: _live_bench_row(predictor, workload, system, by_repetition)
             for system, by_repetition in runs.comparable(workload).items()
         }
         if rows:
@@ -68,7 +68,7 @@ def make_live_report(runs: LiveRuns, profile_name: str) -> dict[str, Any]:
         "profile": predictor.profile.name,
         "door_s": round(predictor.admission_s, 6),
         "offered_load": {workload: predictor.offered_load(workload) for workload in workloads},
-        **simulator_accuracy(close, pairs),
+        **live_bench_simulator_accuracy(close, pairs),
         "drift": [min(factors), max(factors)] if factors else None,
         "workloads": workloads,
         "close": close,
@@ -76,7 +76,7 @@ def make_live_report(runs: LiveRuns, profile_name: str) -> dict[str, Any]:
     }
 
 
-def simulator_accuracy(
+def live_bench_simulator_accuracy(
     close: Sequence[Mapping[str, Any]], pairs: Sequence[Mapping[str, Any]]
 ) -> dict[str, float | None]:
     """``mean_error`` and ``worst_error`` of predicted responses, and the share of pairs with the ``same_winner``.
@@ -91,15 +91,18 @@ def simulator_accuracy(
     }
 
 
-def _row(
-    predictor: Predictor, workload: str, system: str, runs: Mapping[int, Mapping[str, Any]]
+def _live_bench_row(
+    predictor: LiveBenchPredictor, workload: str, system: str, runs: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Any]:
     samples = [
-        [live_summary_values(summary) for summary in predictor.predict(system, workload, repetition, run)]
+        [
+            live_bench_summary_values(summary)
+            for summary in predictor.predict(system, workload, repetition, run)
+        ]
         for repetition, run in runs.items()
     ]
     classes = next(iter(runs.values()))["summary"]["by_class"]
-    values = {repetition: live_summary_values(run["summary"]) for repetition, run in runs.items()}
+    values = {repetition: live_bench_summary_values(run["summary"]) for repetition, run in runs.items()}
     names = [name for name in MEASURES if all(name in value for value in values.values())]
     return {
         "runs": len(runs),
@@ -113,18 +116,18 @@ def _row(
         "predicted": {
             name: statistics.mean(sample[name] for of_run in samples for sample in of_run) for name in names
         },
-        "range": {name: _range(samples, name) for name in names},
+        "range": {name: _live_bench_range(samples, name) for name in names},
         "most": {f"utility, {name}": group["utility_max_mean"] or 0.0 for name, group in classes.items()},
     }
 
 
-def _range(samples: Sequence[Sequence[Mapping[str, float]]], name: str) -> tuple[float, float]:
+def _live_bench_range(samples: Sequence[Sequence[Mapping[str, float]]], name: str) -> tuple[float, float]:
     """Least and greatest mean over the repetitions, with one simulation of each."""
     means = [statistics.mean(sample[name] for sample in group) for group in zip(*samples, strict=False)]
     return min(means), max(means)
 
 
-def live_summary_values(summary: Mapping[str, Any]) -> dict[str, float]:
+def live_bench_summary_values(summary: Mapping[str, Any]) -> dict[str, float]:
     """The measures of a result's summary; without those of a class that has no tasks."""
     values: dict[str, float] = {}
     for name, path in MEASURES.items():
@@ -188,19 +191,19 @@ def compare_live_bench_pairs(workload: str, rows: Mapping[str, Mapping[str, Any]
                 "systems": [first, second],
                 "measured": live,
                 "predicted": difference,
-                "agreed": _agree(a["by_repetition"][name], b["by_repetition"][name]),
+                "agreed": _do_live_bench_pairs_agree(a["by_repetition"][name], b["by_repetition"][name]),
                 "holds": live * difference > 0.0,
             }
         )
     return result
 
 
-def _agree(first: Mapping[int, float], second: Mapping[int, float]) -> bool:
+def _do_live_bench_pairs_agree(first: Mapping[int, float], second: Mapping[int, float]) -> bool:
     ahead = {first[repetition] > second[repetition] for repetition in first.keys() & second.keys()}
     return len(ahead) == 1
 
 
-def live_report_text(report: Mapping[str, Any]) -> str:
+def live_bench_report_text(report: Mapping[str, Any]) -> str:
     """The report as Markdown tables: measured / predicted."""
     lines = []
     for workload, rows in report["workloads"].items():
@@ -224,10 +227,12 @@ def live_report_text(report: Mapping[str, Any]) -> str:
             f"The predictions follow how the machine drifted in each run: over {DRIFT_WINDOW_S:.0f} s, steps took"
             f" {least:.2f} to {greatest:.2f} times as long as fitted to the run."
         )
-    return "\n".join([*lines, *_closeness_lines(report["close"]), *_pair_lines(report["pairs"])])
+    return "\n".join(
+        [*lines, *_live_bench_closeness_lines(report["close"]), *_live_bench_pair_lines(report["pairs"])]
+    )
 
 
-def _closeness_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _live_bench_closeness_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not rows:
         return []
     worst = max(rows, key=lambda row: abs(row["error"]))
@@ -240,7 +245,7 @@ def _closeness_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _pair_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _live_bench_pair_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not rows:
         return []
     wrong = [row for row in rows if not row["holds"]]

@@ -9,14 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from timely.bench.live.engine import JOURNAL_FILE, SIZES_FILE, LiveEngine
-from timely.bench.live.settings import Settings
+from timely.bench.live.engine import JOURNAL_FILE, SIZES_FILE, LiveBenchEngine
+from timely.bench.live.settings import LiveBenchSettings
 from timely.core.checkpoint import check_settings_file
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.files import core_read_json, core_write_file
 from timely.engines.step_time.journal import read_step_journal
 from timely.replay import results
-from timely.replay.result_file import read_result, result_text
+from timely.replay.result_file import read_replay_result, replay_result_text
 
 SETTINGS_FILE = "settings.json"
 
@@ -24,14 +24,14 @@ Run = tuple[str, str, int]
 """(workload, system, repetition)."""
 
 
-class LiveRuns:
+class LiveBenchRuns:
     """The runs in a folder.
 
     Raises:
         InvalidInput: the folder holds runs of other settings, or a broken file.
     """
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, settings: LiveBenchSettings) -> None:
         self.folder = folder
         self.settings = settings
         self._journals: dict[Path, tuple[int, list[dict[str, Any]]]] = {}
@@ -55,7 +55,7 @@ class LiveRuns:
 
     async def measure(
         self,
-        engine: LiveEngine,
+        engine: LiveBenchEngine,
         repetitions: int,
         *,
         budget_s: float = float("inf"),
@@ -79,7 +79,7 @@ class LiveRuns:
             await engine.close()
         return 0
 
-    async def _measure(self, engine: LiveEngine, run: Run) -> None:
+    async def _measure(self, engine: LiveBenchEngine, run: Run) -> None:
         workload, system, repetition = run
         options = self.settings.options(system)
         load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
@@ -94,12 +94,12 @@ class LiveRuns:
                 where=system,
             )
         wall_s = time.monotonic() - begin_s
-        result = results.build_result(outcome, options, engine="vllm", trace=workload, wall_s=wall_s)
+        result = results.build_replay_result(outcome, options, engine="vllm", trace=workload, wall_s=wall_s)
         result["load_before"] = round(load, 2)
         # The scheduler's clock is the machine's monotonic one.
         latest = max(self.journal_files(), key=lambda file: file.stat().st_mtime, default=None)
         result["steps"] = latest and {"file": latest.name, "since_s": begin_s, "until_s": time.monotonic()}
-        core_write_file(self.path(run), result_text(result))
+        core_write_file(self.path(run), replay_result_text(result))
 
     def comparable(self, workload: str) -> dict[str, dict[int, dict[str, Any]]]:
         """Results by system and repetition, for systems that have any.
@@ -118,7 +118,7 @@ class LiveRuns:
         shared_numbers = set.intersection(*map(set, files.values())) if files else set()
         return {
             system: {
-                number: read_result(by_repetition[number])
+                number: read_replay_result(by_repetition[number])
                 for number in sorted(shared_numbers or by_repetition)
             }
             for system, by_repetition in files.items()

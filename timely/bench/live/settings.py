@@ -25,7 +25,7 @@ MIN_BOUND_TOKENS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LiveBenchSettings:
     """What is measured; all runs of a folder share it.
 
     Attributes:
@@ -62,7 +62,7 @@ class Settings:
         Raises:
             UnknownName: no such workload. InvalidInput: its load is no positive number.
         """
-        name, load = parse_live_workload(workload)
+        name, load = parse_live_bench_workload(workload)
         source = find_capacity_workload(name)
         seed, seconds = self.seed + repetition, self.workloads[workload]
         robots = source.make(load, seed, seconds)
@@ -80,11 +80,11 @@ class Settings:
             for task in robots
         ]
         if source.chats:
-            tasks += _chats(load, seed, seconds)
+            tasks += _live_bench_chats(load, seed, seconds)
         return sorted(tasks, key=lambda task: task.arrival_s)
 
 
-def parse_live_workloads(text: str) -> dict[str, float]:
+def parse_live_bench_workloads(text: str) -> dict[str, float]:
     """``wid1,wid2@0.5:30`` as seconds by workload and load.
 
     Raises:
@@ -93,16 +93,16 @@ def parse_live_workloads(text: str) -> dict[str, float]:
     durations_s: dict[str, float] = {}
     for part in text.split(","):
         workload, _, seconds = part.strip().partition(":")
-        name, _ = parse_live_workload(workload)
+        name, _ = parse_live_bench_workload(workload)
         default_s = DEFAULT_DURATIONS_S.get(name, DEFAULT_DURATION_S)
-        duration_s = _number(seconds, "number of seconds") if seconds else default_s
+        duration_s = _live_bench_number(seconds, "number of seconds") if seconds else default_s
         if not 1.0 <= duration_s < math.inf:
             raise InvalidInput(f"{workload} for {seconds!r} s; at least 1 s", where="--workloads")
         durations_s[workload] = duration_s
     return durations_s
 
 
-def parse_live_workload(text: str) -> tuple[str, float]:
+def parse_live_bench_workload(text: str) -> tuple[str, float]:
     """``wid2@0.5`` as its name and its load; without one, 1.
 
     Raises:
@@ -113,20 +113,20 @@ def parse_live_workload(text: str) -> tuple[str, float]:
         raise InvalidInput(
             f"{name} has prompts that are too long here; the simulator serves it", where="--workloads"
         )
-    value = _number(load, "load") if load else 1.0
+    value = _live_bench_number(load, "load") if load else 1.0
     if not 0.0 < value < math.inf:
         raise InvalidInput(f"a load of {load}; it must be over 0", where="--workloads")
     return name, value
 
 
-def _number(text: str, what: str) -> float:
+def _live_bench_number(text: str, what: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise InvalidInput(f"{text!r} is no {what}", where="--workloads") from None
 
 
-def _chats(load: float, seed: int, seconds: float) -> list[PlannedTask]:
+def _live_bench_chats(load: float, seed: int, seconds: float) -> list[PlannedTask]:
     """Plain requests; their rate is scaled with the load, as that of the robots is."""
     return [
         PlannedTask(

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from timely.bench.papers.seed_statistics import Interval, Measured, interval_of_measured
+from timely.bench.papers.seed_statistics import Interval, Measured, paper_interval_of_measured
 
 Claim = dict[str, Any]
 """``{"id", "what", "paper", "ours", "interval", "unit", "verdict", "note", "subject"}`` of ``timely bench paper``."""
@@ -26,7 +26,7 @@ LEAST_EFFECT = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PaperRule:
     """How a claim is judged.
 
     Attributes:
@@ -100,10 +100,10 @@ class Rule:
         return cls(low, high, neutral, neutral + LEAST_EFFECT * (paper - neutral))
 
 
-BY_CONSTRUCTION = Rule(verdict="by construction")
+BY_CONSTRUCTION = PaperRule(verdict="by construction")
 """The setting was made to give this number, or no other number was possible."""
 
-NOT_EXERCISED = Rule(verdict="not exercised")
+NOT_EXERCISED = PaperRule(verdict="not exercised")
 """Nothing here measures the claim."""
 
 CONTEXT = None
@@ -116,7 +116,7 @@ def paper_claim(
     paper: float | None,
     ours: Measured | None,
     unit: str,
-    rule: Rule | None,
+    rule: PaperRule | None,
     note: str = "",
     subject: Subject = "literal",
 ) -> Claim:
@@ -126,15 +126,15 @@ def paper_claim(
         ours: an interval, values by seed, one number, or None where nothing was measured.
         rule: how to judge it; None for a row that gives context only.
     """
-    interval = (math.nan, math.nan, math.nan) if ours is None else interval_of_measured(ours)
+    interval = (math.nan, math.nan, math.nan) if ours is None else paper_interval_of_measured(ours)
     middle, low, high = interval
     spread = high > low and math.isfinite(high - low)
     return {
         "id": name,
         "what": what,
-        "paper": _finite(paper),
-        "ours": _finite(middle),
-        "interval": [_finite(low), _finite(high)] if spread else None,
+        "paper": _finite_claim_value(paper),
+        "ours": _finite_claim_value(middle),
+        "interval": [_finite_claim_value(low), _finite_claim_value(high)] if spread else None,
         "unit": unit,
         "verdict": None if rule is None else rule.judge(interval),
         "note": note,
@@ -142,5 +142,5 @@ def paper_claim(
     }
 
 
-def _finite(value: float | None) -> float | None:
+def _finite_claim_value(value: float | None) -> float | None:
     return round(float(value), 6) if value is not None and math.isfinite(value) else None

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from timely.bench.papers.seed_statistics import Measured, interval_of_measured
+from timely.bench.papers.seed_statistics import Measured, paper_interval_of_measured
 
 COLOURS = (
     "#8a8f98", "#c9a227", "#3d9a9a", "#7a5ea8", "#c8442c", "#3b8454", "#a0522d", "#5a6e3a", "#d48fb0",
@@ -22,11 +22,11 @@ def can_plot_papers() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def _colour(system: str, number: int) -> str:
+def _paper_colour(system: str, number: int) -> str:
     return COLOUR_BY_NAME.get(system, COLOURS[number % len(COLOURS)])
 
 
-def _axes(title: str, width: float = 7.0) -> tuple[Any, Any]:
+def _paper_axes(title: str, width: float = 7.0) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
     figure = Figure((width, 3.6), layout="constrained")
@@ -49,7 +49,7 @@ def paper_bars(
     """Grouped bars with confidence intervals: for every system one value a group."""
     if not can_plot_papers():
         return
-    figure, axes = _axes(title, max(7.0, 0.25 * len(groups) * len(systems)))
+    figure, axes = _paper_axes(title, max(7.0, 0.25 * len(groups) * len(systems)))
     width = 0.8 / len(systems)
     for number, (system, values) in enumerate(systems.items()):
         shift = (number - (len(systems) - 1) / 2) * width
@@ -57,10 +57,10 @@ def paper_bars(
         for group, value in enumerate(values):
             if value is None:
                 continue
-            mean, low, high = interval_of_measured(value)
+            mean, low, high = paper_interval_of_measured(value)
             height = mean if floor is None else max(mean, floor)
             axes.bar(
-                group + shift, height, width * 0.92, color=_colour(system, number),
+                group + shift, height, width * 0.92, color=_paper_colour(system, number),
                 yerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]] if height == mean else None,
                 capsize=2, error_kw={"lw": 0.8}, label=system if group == first else None,
             )  # fmt: skip
@@ -86,10 +86,10 @@ def paper_line_plot(
     """Lines with confidence bands; ``paper`` marks single published points by label."""
     if not can_plot_papers():
         return
-    figure, axes = _axes(title)
+    figure, axes = _paper_axes(title)
     for number, (system, values) in enumerate(systems.items()):
-        colour = _colour(system, number)
-        means, lows, highs = zip(*map(interval_of_measured, values), strict=True)
+        colour = _paper_colour(system, number)
+        means, lows, highs = zip(*map(paper_interval_of_measured, values), strict=True)
         axes.plot(x, means, color=colour, label=system, marker="o", ms=3)
         axes.fill_between(x, lows, highs, color=colour, alpha=0.2, lw=0)
     for label, (at, value) in (paper or {}).items():
@@ -109,11 +109,11 @@ def paper_cumulative_plot(
     """Cumulative distributions, up to ``x_max``."""
     if not can_plot_papers():
         return
-    figure, axes = _axes(title)
+    figure, axes = _paper_axes(title)
     for number, (system, values) in enumerate(systems.items()):
         ascending = sorted(values)
         shares = [(place + 1) / len(ascending) for place in range(len(ascending))]
-        axes.step(ascending, shares, where="post", color=_colour(system, number), label=system)
+        axes.step(ascending, shares, where="post", color=_paper_colour(system, number), label=system)
     axes.set_xlim(0, x_max)
     axes.set_xlabel(x_label)
     axes.set_ylabel("share")
@@ -130,7 +130,7 @@ def paper_timeline(
     """Spans of (begin, end, kind) a row; kinds ``queued``, ``generating``, ``executing``; marks are vertical lines."""
     if not can_plot_papers():
         return
-    figure, axes = _axes(title, 8.0)
+    figure, axes = _paper_axes(title, 8.0)
     colours = {"queued": "#eab464", "generating": "#2867b2", "executing": "#b9d3b0"}
     for number, (_, spans) in enumerate(rows):
         for begin, end, kind in spans:

@@ -43,7 +43,7 @@ def paper_trace_arrivals(path: Path, count: int, window_s: float, skip: int = 0)
         rows = list(islice(lines, skip, skip + count))
     if len(rows) < count:
         raise InvalidInput(f"has {len(rows)} arrivals, {count} are asked for", where=str(path))
-    times = _numbers(path, rows, ("timestamp",))[:, 0].tolist()
+    times = _read_paper_numbers(path, rows, ("timestamp",))[:, 0].tolist()
     first, last = min(times), max(times)
     scale = window_s / (last - first) if last > first else 0.0
     return sorted((t - first) * scale for t in times)
@@ -53,11 +53,13 @@ def paper_trace_arrivals(path: Path, count: int, window_s: float, skip: int = 0)
 def paper_token_counts(path: Path) -> Floats:
     """Prompt and output tokens of each request of one of ``TRACES``, shape ``(n, 2)``."""
     if path.suffix == ".csv":
-        return _numbers(path, read_csv_rows(path, AZURE_COLUMNS), AZURE_COLUMNS)
-    return _numbers(path, read_jsonl(path), ("input_length", "output_length"))
+        return _read_paper_numbers(path, read_csv_rows(path, AZURE_COLUMNS), AZURE_COLUMNS)
+    return _read_paper_numbers(path, read_jsonl(path), ("input_length", "output_length"))
 
 
-def _numbers(path: Path, rows: Iterable[tuple[int, Mapping[str, Any]]], columns: Sequence[str]) -> Floats:
+def _read_paper_numbers(
+    path: Path, rows: Iterable[tuple[int, Mapping[str, Any]]], columns: Sequence[str]
+) -> Floats:
     """Columns of a table as an array, shape ``(rows, columns)``.
 
     Raises:
@@ -105,4 +107,4 @@ def paper_decode_attention(path: Path) -> Floats:
     columns = ("kv_decode", "time_us")
     rows = read_csv_rows(path, (*columns, "n_decode", "prefill_chunk"))
     single = ((line, row) for line, row in rows if row["n_decode"] == "1" and row["prefill_chunk"] == "0")
-    return _numbers(path, single, columns)
+    return _read_paper_numbers(path, single, columns)

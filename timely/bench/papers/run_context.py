@@ -5,17 +5,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from timely.bench.checkpoints import Arguments, Checkpoints, Measurement
+from timely.bench.checkpoints import Arguments, BenchCheckpoints, Measurement
 
 Say = Callable[[str], None]
 
 
-def _silent(line: str) -> None:
+def _drop_paper_line(line: str) -> None:
     """Drops the line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class PaperEvaluation:
     """Each paper's ``run`` takes one and returns its claims.
 
     Attributes:
@@ -26,13 +26,13 @@ class Evaluation:
         data: folder with real traces and texts; None where there are none.
 
     Raises:
-        OutOfTime: (every method) the budget of ``checkpoints`` is used up; finished pieces are kept.
+        BenchOutOfTime: (every method) the budget of ``checkpoints`` is used up; finished pieces are kept.
     """
 
     seeds: Sequence[int]
     out: Path
-    say: Say = _silent
-    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    say: Say = _drop_paper_line
+    checkpoints: BenchCheckpoints = field(default_factory=BenchCheckpoints)
     data: Path | None = None
 
     def input(self, name: str) -> Path | None:

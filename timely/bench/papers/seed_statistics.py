@@ -27,10 +27,10 @@ def paper_half_width(values: Sequence[float]) -> float:
     """Half of the 95% confidence interval of the mean over seeds (Student's t); ``nan`` of fewer than two."""
     if len(values) < 2:
         return math.nan
-    return _student_t(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return _paper_student_t(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
-def _student_t(degrees: int) -> float:
+def _paper_student_t(degrees: int) -> float:
     """The 97.5% quantile of Student's t; beyond the table by its expansion in 1 / ``degrees``, right to 0.001."""
     if degrees <= len(STUDENT_T):
         return STUDENT_T[degrees - 1]
@@ -50,7 +50,7 @@ def paper_range(values: Sequence[float]) -> Interval:
     return (middle, middle, middle) if math.isnan(low) else (middle, low, high)
 
 
-def interval_of_measured(value: Measured) -> Interval:
+def paper_interval_of_measured(value: Measured) -> Interval:
     """The value as an interval; one number has no width."""
     if isinstance(value, tuple):
         middle, low, high = value

@@ -48,7 +48,7 @@ ROS_BENCHMARKS = ("ros", "stop", "faults", "soak")
 ANY_OPTIONS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-def _not_installed(name: str) -> Callable[[], None]:
+def _bench_cli_not_installed(name: str) -> Callable[[], None]:
     def command() -> None:
         raise Unsupported(
             "the package timely_ros_bench is not installed; `make setup` installs it into .venv",
@@ -69,7 +69,7 @@ def make_app(others: Mapping[str, Callable[..., None]]) -> typer.Typer:
     for name in ROS_BENCHMARKS:
         if name not in others:
             app.command(name, context_settings=ANY_OPTIONS, help="Needs the package timely_ros_bench.")(
-                _not_installed(name)
+                _bench_cli_not_installed(name)
             )
     return app
 
@@ -78,9 +78,9 @@ def __getattr__(name: str) -> typer.Typer:
     """``app``, made when the command runs: a package that adds commands imports this one for its options."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _installed_app()
+    return _installed_bench_cli()
 
 
 @cache
-def _installed_app() -> typer.Typer:
+def _installed_bench_cli() -> typer.Typer:
     return make_app({entry.name: entry.load() for entry in entry_points(group=GROUP)})

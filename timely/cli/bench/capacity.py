@@ -15,7 +15,7 @@ from timely.cli.bench.options import (
     resumable_cli_checkpoints,
     split_cli_names,
 )
-from timely.cli.bench.tables import make_cli_console, show_table
+from timely.cli.bench.tables import make_cli_console, show_cli_table
 from timely.cli.output import JsonFile, write_cli_json
 
 HEADINGS = (
@@ -107,7 +107,7 @@ def command(
                     f"{row['all_99']:.2f}", f"{row['all_90']:.2f}", *beside,
                 )
             )  # fmt: skip
-    show_table(console, HEADINGS, rows, markdown)
+    show_cli_table(console, HEADINGS, rows, markdown)
     for workload, by_system in results.items():
         if "timely" not in by_system or len(by_system) == 1:
             continue

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from timely.cli.bench.tables import show_bench_result
+from timely.cli.bench.tables import show_cli_bench_result
 from timely.cli.output import JsonFile
 
 
@@ -36,4 +36,4 @@ def command(
     ]
     headings = ("robots are", "exact profile, s", "closed loop, s", "open loop, s", "closed", "open")
     note = f"mean waiting a task, {result['tasks']} tasks of {workload}, {seeds} seeds, {discipline}"
-    show_bench_result(json_file, result, headings, rows, note)
+    show_cli_bench_result(json_file, result, headings, rows, note)

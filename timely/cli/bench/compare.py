@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from timely.cli.bench.options import MarkdownFile, cli_command_line, print_cli_progress, split_cli_names
-from timely.cli.bench.tables import make_cli_console, show_table
+from timely.cli.bench.tables import make_cli_console, show_cli_table
 from timely.cli.output import JsonFile, write_cli_json
 from timely.core.errors import InvalidInput
 
@@ -44,14 +44,16 @@ def command(
     console = make_cli_console(json_file)
     headings = [f"{measure}, {unit}" for measure, unit in result["units"].items()]
     rows = result["systems"]
-    show_table(console, ("system", *headings), _cells(rows, "mean", "interval"), markdown)
+    show_cli_table(console, ("system", *headings), _cli_comparison_cells(rows, "mean", "interval"), markdown)
     if len(rows) > 1:
         console.print(f"Differences from {names[0]}:")
         others = {name: row for name, row in rows.items() if name != names[0]}
-        show_table(console, ("system", *headings), _cells(others, "difference", "difference_interval"))
+        show_cli_table(
+            console, ("system", *headings), _cli_comparison_cells(others, "difference", "difference_interval")
+        )
 
 
-def _cells(rows: dict[str, Any], value: str, interval: str) -> list[tuple[str, ...]]:
+def _cli_comparison_cells(rows: dict[str, Any], value: str, interval: str) -> list[tuple[str, ...]]:
     def cell(entry: dict[str, Any] | None) -> str:
         if entry is None:
             return ""

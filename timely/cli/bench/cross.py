@@ -14,7 +14,7 @@ from timely.cli.bench.options import (
     resumable_cli_checkpoints,
     split_cli_names,
 )
-from timely.cli.bench.tables import show_bench_result
+from timely.cli.bench.tables import show_cli_bench_result
 from timely.cli.output import JsonFile
 from timely.core.errors import check_name
 
@@ -67,4 +67,4 @@ def command(
     notes = (
         [f"± is half of the 95% interval of the mean over {seeds} seeds (Student's t)."] if seeds > 1 else []
     )
-    show_bench_result(json_file, data, headings, rows, *notes, markdown=markdown)
+    show_cli_bench_result(json_file, data, headings, rows, *notes, markdown=markdown)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from timely.cli.bench.options import MarkdownFile, print_cli_progress, split_cli_names
-from timely.cli.bench.tables import show_bench_result
+from timely.cli.bench.tables import show_cli_bench_result
 from timely.cli.output import JsonFile
 
 JOB_COUNTS = (8, 100, 1000, 10_000)
@@ -44,4 +44,4 @@ def command(
         print_cli_progress(f"{name}: {costs[name]}")
     headings = ("discipline", *(f"{count:,} queued, µs" for count in counts))
     rows = [(f"`{name}`", *(f"{cost:,.0f}" for cost in row.values())) for name, row in costs.items()]
-    show_bench_result(json_file, {"scheduling_point_us": costs}, headings, rows, markdown=markdown)
+    show_cli_bench_result(json_file, {"scheduling_point_us": costs}, headings, rows, markdown=markdown)

@@ -13,7 +13,7 @@ from timely.cli.bench.options import (
     resumable_cli_checkpoints,
     split_cli_names,
 )
-from timely.cli.bench.tables import format_cli_number, show_bench_result
+from timely.cli.bench.tables import format_cli_number, show_cli_bench_result
 from timely.cli.output import JsonFile
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 
@@ -62,11 +62,11 @@ def command(
     ):
         results = benchmark_disciplines_live(names, seconds, seed, checkpoints, keep, terminal.say)
     data = {"seconds": seconds, "seed": seed, "disciplines": results}
-    rows = [_row(name, row) for name, row in sorted(results.items())]
-    show_bench_result(json_file, data, HEADINGS, rows, markdown=markdown)
+    rows = [_cli_table_row(name, row) for name, row in sorted(results.items())]
+    show_cli_bench_result(json_file, data, HEADINGS, rows, markdown=markdown)
 
 
-def _row(name: str, row: dict[str, Any]) -> tuple[str, ...]:
+def _cli_table_row(name: str, row: dict[str, Any]) -> tuple[str, ...]:
     verdict = row["verdict"]
     losses = row["unanswered"] + len(verdict["lost"]) + len(row["event_log"]["unsettled"])
     rule = "" if verdict["out_of_rule"] is None else str(verdict["out_of_rule"])

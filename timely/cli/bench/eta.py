@@ -1,7 +1,7 @@
 """``timely bench eta``: the error of predicted response times under overload, in the simulator."""
 
 from timely.cli.bench.surge import Hours, Profile, Seed
-from timely.cli.bench.tables import format_cli_number, show_bench_result
+from timely.cli.bench.tables import format_cli_number, show_cli_bench_result
 from timely.cli.output import JsonFile
 
 
@@ -27,4 +27,4 @@ def command(
         for kind, part in (("all", row), *((kind, row[kind]) for kind in ("urgent", "normal", "refused")))
         if part["tasks"]
     ]
-    show_bench_result(json_file, result, ("admission", "tasks", "number", "error p50", "error p90"), rows)
+    show_cli_bench_result(json_file, result, ("admission", "tasks", "number", "error p50", "error p90"), rows)

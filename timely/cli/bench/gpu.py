@@ -62,15 +62,19 @@ def command(
         GpuBench,
         check_gpu_machine,
         default_gpu_settings,
+        gpu_bench_in_fresh_process,
         gpu_bench_stage_order,
-        in_fresh_process,
     )
 
     order = gpu_bench_stage_order(split_cli_names(stages) or list(STAGES))
 
     machine_file = out / "machine.json"
-    machine = core_read_json(machine_file) if machine_file.exists() else in_fresh_process(check_gpu_machine)
-    settings = default_gpu_settings(machine, size, _parse_loads(loads))
+    machine = (
+        core_read_json(machine_file)
+        if machine_file.exists()
+        else gpu_bench_in_fresh_process(check_gpu_machine)
+    )
+    settings = default_gpu_settings(machine, size, _parse_cli_loads(loads))
     if dry:
         expected_s = {name: STAGES[name].expected_s for name in order}
         write_cli_json(
@@ -102,7 +106,7 @@ def command(
     return TRY_AGAIN if left else 0
 
 
-def _parse_loads(text: str) -> tuple[float, ...]:
+def _parse_cli_loads(text: str) -> tuple[float, ...]:
     try:
         loads = tuple(float(part) for part in split_cli_names(text))
     except ValueError:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timely.bench.checkpoints import Checkpoints
+from timely.bench.checkpoints import BenchCheckpoints
 from timely.cli.bench.options import Budget, Resume, require_cli_package, resumable_cli_checkpoints
 from timely.cli.output import JsonFile, cli_say, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 
 if TYPE_CHECKING:
-    from timely.bench.injection.run import InjectionResult
+    from timely.bench.injection.run import InjectionBenchResult
 
 PROGRESS_EVERY = 50
 
@@ -47,7 +47,9 @@ def command(
         resumable_cli_checkpoints(resume, budget) as checkpoints,
         quiet_cli_terminal("bench-injection", verbose=verbose) as terminal,
     ):
-        results = asyncio.run(_measure(cases, seed, model, ways[grammar], checkpoints, terminal.say))
+        results = asyncio.run(
+            _measure_cli_injection(cases, seed, model, ways[grammar], checkpoints, terminal.say)
+        )
     unsafe = sum(result.unsafe for result in results.values())
     forgeries = sum(result.forged for result in results.values())
     by_way = {name: dataclasses.asdict(result) for name, result in results.items()}
@@ -66,14 +68,14 @@ def command(
         raise typer.Exit(1)
 
 
-async def _measure(
+async def _measure_cli_injection(
     count: int,
     seed: int,
     model: str | None,
     ways: tuple[bool, ...],
-    checkpoints: Checkpoints,
+    checkpoints: BenchCheckpoints,
     say: Callable[[str], None],
-) -> dict[str, InjectionResult]:
+) -> dict[str, InjectionBenchResult]:
     from timely.bench.injection.corpus import benchmark_attacks
     from timely.bench.injection.run import run_attack_benchmark
     from timely.engines.vllm.arguments import VllmOptions

@@ -58,10 +58,10 @@ def command(
 
     Arguments that it does not know go to vLLM.
     """
-    from timely.bench.live.engine import VllmLive
-    from timely.bench.live.report import live_report_text, make_live_report
-    from timely.bench.live.runs import LiveRuns
-    from timely.bench.live.settings import SYSTEMS, Settings, parse_live_workloads
+    from timely.bench.live.engine import LiveBenchVllm
+    from timely.bench.live.report import live_bench_report_text, make_live_bench_report
+    from timely.bench.live.runs import LiveBenchRuns
+    from timely.bench.live.settings import SYSTEMS, LiveBenchSettings, parse_live_bench_workloads
     from timely.disciplines.registry import discipline_ablation_names
 
     names = split_cli_names(systems)
@@ -69,10 +69,10 @@ def command(
         check_name("system", name, [*SYSTEMS, *discipline_ablation_names()], where="--systems")
     if not names:
         raise InvalidInput("names no system", where="--systems")
-    settings = Settings(
-        parse_live_workloads(workloads), tuple(names), seed, model=model, arguments=tuple(context.args)
+    settings = LiveBenchSettings(
+        parse_live_bench_workloads(workloads), tuple(names), seed, model=model, arguments=tuple(context.args)
     )
-    runs = LiveRuns(out, settings)
+    runs = LiveBenchRuns(out, settings)
     left = len(list(runs.pending(repetitions)))
     if left and budget != 0.0:
         require_cli_package("vllm")
@@ -81,11 +81,11 @@ def command(
         with quiet_cli_terminal("bench-live", verbose=verbose) as terminal, processors_awake(latency_us):
             terminal.say(how)
             left = asyncio.run(
-                runs.measure(VllmLive(out, settings), repetitions, budget_s=budget_s, say=terminal.say)
+                runs.measure(LiveBenchVllm(out, settings), repetitions, budget_s=budget_s, say=terminal.say)
             )
-    report = make_live_report(runs, profile)
+    report = make_live_bench_report(runs, profile)
     write_cli_json(json_file, {"command": cli_command_line(context), **report})
-    cli_say(json_file)(live_report_text(report))
+    cli_say(json_file)(live_bench_report_text(report))
     if left:
         typer.echo(f"timely: {left} runs are left; the same command goes on.", err=True)
     return TRY_AGAIN if left else 0

@@ -43,7 +43,7 @@ def command(
     """
     require_cli_package("vllm")
     from timely.bench.chat_and_first_segment import benchmark_first_segments
-    from timely.bench.robots_and_chat import HttpLoad, benchmark_robots_and_chat
+    from timely.bench.robots_and_chat import BenchHttpLoad, benchmark_robots_and_chat
     from timely.cli.serve import make_cli_engine
     from timely.engines.vllm.arguments import VllmOptions
     from timely.server.app import create_app
@@ -60,7 +60,7 @@ def command(
         result = asyncio.run(benchmark_first_segments(server.url, count, terminal.say))
         result |= asyncio.run(
             benchmark_robots_and_chat(
-                HttpLoad(server.url).run,
+                BenchHttpLoad(server.url).run,
                 robots=robots,
                 chats=chats,
                 seconds=QUICK_S if quick else seconds,

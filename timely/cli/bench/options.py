@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from timely.bench.checkpoints import Checkpoints, OutOfTime
+from timely.bench.checkpoints import BenchCheckpoints, BenchOutOfTime
 from timely.cli.output import check_cli_output_file
 from timely.core.errors import InvalidInput, Unsupported
 from timely.core.files import STDOUT
@@ -43,13 +43,13 @@ Budget = Annotated[
 @contextmanager
 def resumable_cli_checkpoints(
     path: Path | None, budget_s: float | None, jobs: int = 1
-) -> Iterator[Checkpoints]:
+) -> Iterator[BenchCheckpoints]:
     """Checkpoints in ``path``; a command whose budget is used up says so and exits with ``TRY_AGAIN``."""
     if budget_s is not None and path is None:
         raise InvalidInput("a budget needs a file to go on from: --resume FILE", where="--budget")
     try:
-        yield Checkpoints(path, budget_s, jobs=jobs)
-    except OutOfTime as stopped:
+        yield BenchCheckpoints(path, budget_s, jobs=jobs)
+    except BenchOutOfTime as stopped:
         typer.echo(f"timely: out of time; {stopped}. The same command goes on.", err=True)
         raise typer.Exit(TRY_AGAIN) from None
 

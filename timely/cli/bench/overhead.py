@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from timely.cli.bench.options import require_cli_package
-from timely.cli.bench.tables import make_cli_console, show_table
+from timely.cli.bench.tables import make_cli_console, show_cli_table
 from timely.cli.output import JsonFile, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 
@@ -53,10 +53,10 @@ def command(
         with quiet_cli_terminal("bench-overhead", verbose=verbose):
             result["segmented_over_unsegmented"] = vllm_segmentation_cost(repetitions, batch)
     if lengths and find_spec("vllm") is not None:
-        result |= _measure_queues(lengths)
+        result |= _measure_cli_queues(lengths)
     write_cli_json(json_file, result)
     headings = ("jobs", "scheduling point, µs (TimelyLLM: 2030 at 8)")
-    show_table(console, headings, [(jobs, f"{cost:.0f}") for jobs, cost in costs.items()])
+    show_cli_table(console, headings, [(jobs, f"{cost:.0f}") for jobs, cost in costs.items()])
     for count, cost in result.get("compose_us", {}).items():
         console.print(f"a step of 256 chats, {count} waiting: {cost:.0f} µs")
     if engine:
@@ -77,7 +77,7 @@ def command(
             )
             for length, cost in result["waiting_us"].items()
         ]
-        show_table(
+        show_cli_table(
             console,
             (
                 "waiting", "vLLM's scheduler, µs a step", "Timely's, µs", "ratio", "an arrival, µs", "Timely's, µs",
@@ -86,7 +86,7 @@ def command(
         )  # fmt: skip
 
 
-def _measure_queues(lengths: list[int]) -> dict[str, Any]:
+def _measure_cli_queues(lengths: list[int]) -> dict[str, Any]:
     from timely.engines.vllm.queue_cost import measure_vllm_steps
 
     costs = {str(length): measure_vllm_steps(length) for length in lengths}

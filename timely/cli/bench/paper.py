@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.cli.bench.options import (
     Budget,
     Jobs,
@@ -15,7 +15,7 @@ from timely.cli.bench.options import (
     print_cli_progress,
     resumable_cli_checkpoints,
 )
-from timely.cli.bench.tables import format_cli_number, make_cli_console, show_table
+from timely.cli.bench.tables import format_cli_number, make_cli_console, show_cli_table
 from timely.cli.output import JsonFile, write_cli_json
 from timely.core.errors import check_name
 
@@ -67,7 +67,7 @@ def command(
     with resumable_cli_checkpoints(resume, budget, jobs) as checkpoints:
         target.mkdir(parents=True, exist_ok=True)
         claims = module.run_paper_evaluation(
-            Evaluation(range(1, seeds + 1), target, print_cli_progress, checkpoints, data)
+            PaperEvaluation(range(1, seeds + 1), target, print_cli_progress, checkpoints, data)
         )
     write_cli_json(json_file, {"paper": name, "seeds": seeds, "claims": claims})
     pages_text = ""
@@ -75,7 +75,7 @@ def command(
         rows = [cli_claim_row(row) for row in claims if row["subject"] == subject]
         if rows:
             console.print(title)
-            show_table(console, HEADINGS, rows, markdown)
+            show_cli_table(console, HEADINGS, rows, markdown)
             if markdown is not None:
                 pages_text += f"## {title}\n\n{markdown.read_text(encoding='utf-8')}\n"
     if markdown is not None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from timely.cli.bench.options import cli_checkpoint, print_cli_progress, require_cli_package
-from timely.cli.bench.tables import show_bench_result
+from timely.cli.bench.tables import show_cli_bench_result
 from timely.cli.output import JsonFile
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -51,11 +51,11 @@ def command(
         benchmark_plain_throughput,
     )
     from timely.disciplines import registry
-    from timely.engines.vllm.model import NO_PLANNER, resolve_model
+    from timely.engines.vllm.model import NO_PLANNER, resolve_vllm_model
 
     registry.load_discipline(discipline)
     out.mkdir(parents=True, exist_ok=True)
-    folder = str(resolve_model(model, planner=NO_PLANNER, progress=print_cli_progress))
+    folder = str(resolve_vllm_model(model, planner=NO_PLANNER, progress=print_cli_progress))
     # `timely serve` is eager on CPUs unless told otherwise, so each server gets the choice.
     eager = "--no-enforce-eager" if compiled else "--enforce-eager"
     prompts = QUICK_PROMPTS if quick else PROMPTS
@@ -72,4 +72,4 @@ def command(
         bench.close()
     rows = [(name, *(f"{result[name][server]:.3f}" for server in SERVERS[1:])) for name in MEASURES]
     data = {"compiled": compiled, "discipline": discipline, **result}
-    show_bench_result(json_file, data, ("over stock vLLM", *SERVERS[1:]), rows)
+    show_cli_bench_result(json_file, data, ("over stock vLLM", *SERVERS[1:]), rows)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from timely.cli.bench.options import cli_checkpoint, print_cli_progress
-from timely.cli.bench.tables import show_bench_result
+from timely.cli.bench.tables import show_cli_bench_result
 from timely.cli.output import JsonFile
 
 
@@ -39,7 +39,7 @@ def command(
         ("next segment, p50 and p99, s", f"{waits['p50']:.2f}, {waits['p99']:.2f}"),
         ("delay of a segment by the log, ms", f"{result['durability_ms']:.3f}"),
     ]
-    show_bench_result(json_file, result, (f"{points} kills", ""), rows)
+    show_cli_bench_result(json_file, result, (f"{points} kills", ""), rows)
     if result["lost"] or result["repeated"]:
         for line in result["wrong"]:
             typer.echo(line, err=True)

@@ -29,9 +29,9 @@ def command(
     Out of the JSON files of capacity, cross and live.
     """
     require_cli_package("matplotlib")
-    from timely.bench.results import write_results_page
+    from timely.bench.results import write_bench_results_page
 
-    write_results_page(
+    write_bench_results_page(
         page, [core_read_json(file) for file in capacity], core_read_json(cross), core_read_json(live), ours
     )
     typer.echo(f"timely: {page}")

@@ -13,7 +13,7 @@ from timely.cli.bench.options import (
     resumable_cli_checkpoints,
     split_cli_names,
 )
-from timely.cli.bench.tables import show_bench_result
+from timely.cli.bench.tables import show_cli_bench_result
 from timely.cli.output import JsonFile
 from timely.core.errors import InvalidInput
 
@@ -59,4 +59,4 @@ def command(
             for router, (mean, low, high) in point["robots"].items():
                 rows.append((count, fleet, f"`{router}`", f"{mean:.0f}", f"{low:.0f} to {high:.0f}"))
     headings = ("engines", "speeds", "rule", "robots", "interval")
-    show_bench_result(json_file, result, headings, rows, markdown=markdown)
+    show_cli_bench_result(json_file, result, headings, rows, markdown=markdown)

@@ -8,8 +8,8 @@ def command(json_file: JsonFile = None) -> None:
 
     WID 2 against real time, and a thousand robots for an hour.
     """
-    from timely.bench.sim_speed import measure_sim_speed, sim_speed_text
+    from timely.bench.sim_speed import measure_sim_speed, sim_speed_bench_text
 
     result = measure_sim_speed()
     write_cli_json(json_file, result)
-    cli_say(json_file)(sim_speed_text(result))
+    cli_say(json_file)(sim_speed_bench_text(result))

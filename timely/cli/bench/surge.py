@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from timely.cli.bench.options import print_cli_progress, require_cli_package
-from timely.cli.bench.tables import format_cli_number, show_bench_result
+from timely.cli.bench.tables import format_cli_number, show_cli_bench_result
 from timely.cli.output import JsonFile
 from timely.core.errors import InvalidInput, check_name
 
@@ -49,13 +49,13 @@ def command(
 
         result = measure_surge(hours, seed, profile, load)
     else:
-        result = _measure_live(live, hours, seed)
+        result = _measure_cli_live_surge(live, hours, seed)
     rows = [
         ("tasks", str(result["tasks"])),
-        ("refused", _percent(result["refused"])),
-        ("refusals with an estimated time", _percent(result["refused_with_eta"])),
-        ("admitted tasks that were late", _percent(result["violations"])),
-        ("admitted urgent tasks that were late", _percent(result["urgent_violations"])),
+        ("refused", _cli_percent(result["refused"])),
+        ("refusals with an estimated time", _cli_percent(result["refused_with_eta"])),
+        ("admitted tasks that were late", _cli_percent(result["violations"])),
+        ("admitted urgent tasks that were late", _cli_percent(result["urgent_violations"])),
         ("last late task after a high phase, s", format_cli_number(result["recovery_s"])),
     ]
     if live is not None:
@@ -65,10 +65,10 @@ def command(
     elif result["memory_mb"]:
         first_mb, last_mb = result["memory_mb"][0], result["memory_mb"][-1]
         rows.append(("memory after the first and the last hour, MB", f"{first_mb:.0f} and {last_mb:.0f}"))
-    show_bench_result(json_file, result, (f"{hours:g} h", ""), rows)
+    show_cli_bench_result(json_file, result, (f"{hours:g} h", ""), rows)
 
 
-def _measure_live(engine: str, hours: float, seed: int) -> dict[str, Any]:
+def _measure_cli_live_surge(engine: str, hours: float, seed: int) -> dict[str, Any]:
     from timely.bench.surge_live import ENGINES, measure_live_surge
 
     check_name("engine", engine, ENGINES, where="--live")
@@ -78,5 +78,5 @@ def _measure_live(engine: str, hours: float, seed: int) -> dict[str, Any]:
         return asyncio.run(measure_live_surge(Path(folder), engine, 60.0 * hours, seed, print_cli_progress))
 
 
-def _percent(share: float | None) -> str:
+def _cli_percent(share: float | None) -> str:
     return "" if share is None else f"{100.0 * share:.2f}%"

@@ -20,7 +20,7 @@ def make_cli_console(json_file: Path | None) -> Console:
     return console if console.is_terminal else Console(stderr=on_stderr, width=FILE_WIDTH)
 
 
-def show_table(
+def show_cli_table(
     console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]], markdown: Path | None = None
 ) -> None:
     """Print a table whose cells may hold Markdown, and write it to ``markdown`` too."""
@@ -36,7 +36,7 @@ def show_table(
     console.print(table)
 
 
-def show_bench_result(
+def show_cli_bench_result(
     json_file: Path | None,
     result: object,
     headings: Sequence[str],
@@ -46,7 +46,7 @@ def show_bench_result(
 ) -> None:
     write_cli_json(json_file, result)
     console = make_cli_console(json_file)
-    show_table(console, headings, rows, markdown)
+    show_cli_table(console, headings, rows, markdown)
     for note in notes:
         console.print(note)
 

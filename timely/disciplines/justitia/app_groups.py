@@ -72,7 +72,7 @@ class App:
     idle_s: float = math.inf
 
 
-class AppAccounts:
+class DisciplineAppAccounts:
     """All open instances, and what they cost: predicted as they open, added up as requests end, learned in the end.
 
     Memory is bounded by the live requests and what ended in the last ``idle_s`` seconds.
@@ -183,9 +183,9 @@ def check_discipline_application(spec: JobSpec) -> None:
 class AppDiscipline(QueueDiscipline):
     """Requests queue by the rank of their application; within one, first come first served."""
 
-    def __init__(self, accounts: AppAccounts | None = None) -> None:
+    def __init__(self, accounts: DisciplineAppAccounts | None = None) -> None:
         super().__init__()
-        self.accounts = AppAccounts() if accounts is None else accounts
+        self.accounts = DisciplineAppAccounts() if accounts is None else accounts
 
     @property
     def costs(self) -> AppCosts:

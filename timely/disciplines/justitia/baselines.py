@@ -8,8 +8,8 @@ import numpy as np
 from timely.core.job import Job, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, Rows
 from timely.disciplines.heap_queue import Group, QueueDiscipline
-from timely.disciplines.justitia.app_groups import App, AppAccounts, AppDiscipline
-from timely.disciplines.output_length import HistoryLearner
+from timely.disciplines.justitia.app_groups import App, AppDiscipline, DisciplineAppAccounts
+from timely.disciplines.output_length import HistoryLearningDiscipline
 from timely.disciplines.predictors.app_cost import (
     APP_COSTS,
     KV,
@@ -17,7 +17,7 @@ from timely.disciplines.predictors.app_cost import (
     TrainedAppCosts,
     predictor_kv_token_time,
 )
-from timely.disciplines.predictors.history import LengthPredictor, Prediction
+from timely.disciplines.predictors.history import LengthPrediction, LengthPredictor
 
 
 class Parrot(AppDiscipline):
@@ -50,7 +50,9 @@ class Srjf(AppDiscipline):
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
-        return cls(AppAccounts(TrainedAppCosts.load(path, KV, OnlineAppCosts(predictor_kv_token_time))))
+        return cls(
+            DisciplineAppAccounts(TrainedAppCosts.load(path, KV, OnlineAppCosts(predictor_kv_token_time)))
+        )
 
     def opened(self, app: App, previous: App | None, now: float) -> None:
         app.tag = app.cost
@@ -66,12 +68,12 @@ class Srjf(AppDiscipline):
         return np.fromiter(tags, np.float64, rows.size)
 
 
-class ShortestRequest(HistoryLearner, QueueDiscipline):
+class ShortestRequest(HistoryLearningDiscipline, QueueDiscipline):
     """The request with the least predicted output first; requests that run are not interrupted."""
 
     def __init__(self, predictor: LengthPredictor | None = None) -> None:
         super().__init__(predictor)
-        self._predictions: dict[Group, tuple[float, int, Prediction | None]] = {}
+        self._predictions: dict[Group, tuple[float, int, LengthPrediction | None]] = {}
 
     def group(self, job: Job) -> Group:
         return job.job_id

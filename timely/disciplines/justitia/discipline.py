@@ -17,7 +17,7 @@ from typing import ClassVar, Self
 
 from timely.core.job import JobTable
 from timely.disciplines.base import DisciplineInfo, StepLimits, StepPlan
-from timely.disciplines.justitia.app_groups import App, AppAccounts, AppDiscipline
+from timely.disciplines.justitia.app_groups import App, AppDiscipline, DisciplineAppAccounts
 from timely.disciplines.justitia.fair_clock import FairClock, WeightedClock
 from timely.disciplines.justitia.virtual_time import FairVirtualTime
 from timely.disciplines.predictors.app_cost import (
@@ -49,9 +49,11 @@ class Justitia(AppDiscipline):
     """What its predictor files predict."""
     clock_type: ClassVar[type[FairClock]] = FairClock
 
-    def __init__(self, accounts: AppAccounts | None = None, *, capacity_tokens: float | None = None) -> None:
+    def __init__(
+        self, accounts: DisciplineAppAccounts | None = None, *, capacity_tokens: float | None = None
+    ) -> None:
         """``accounts``: with the cost of ``unit``. ``capacity_tokens``: KV tokens a step; observed when left out."""
-        super().__init__(AppAccounts(cost=COSTS[self.unit]) if accounts is None else accounts)
+        super().__init__(DisciplineAppAccounts(cost=COSTS[self.unit]) if accounts is None else accounts)
         self._clock = self.clock_type(capacity_tokens)
 
     @property
@@ -62,7 +64,9 @@ class Justitia(AppDiscipline):
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
         cost = COSTS[cls.unit]
-        return cls(AppAccounts(TrainedAppCosts.load(path, cls.unit, OnlineAppCosts(cost)), cost=cost))
+        return cls(
+            DisciplineAppAccounts(TrainedAppCosts.load(path, cls.unit, OnlineAppCosts(cost)), cost=cost)
+        )
 
     def opened(self, app: App, previous: App | None, now: float) -> None:
         """Eq. 3: the tag is virtual time now plus cost; a continued application begins where it ended."""

@@ -4,7 +4,7 @@ import numpy as np
 
 from timely.core.job import JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
-from timely.disciplines.output_length import LengthLearner
+from timely.disciplines.output_length import LengthLearningDiscipline
 from timely.disciplines.step_builder import KeyedDiscipline, RankedDiscipline
 
 QUANTUM_S = 0.1
@@ -31,7 +31,7 @@ class Las(KeyedDiscipline):
         return -np.floor(table.attained_s / self._quantum_s)
 
 
-class LpSjf(LengthLearner, RankedDiscipline):
+class LpSjf(LengthLearningDiscipline, RankedDiscipline):
     """Shortest job first by predicted output length alone, non-preemptive."""
 
     info = DisciplineInfo(

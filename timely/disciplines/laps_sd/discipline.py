@@ -35,7 +35,7 @@ from timely.disciplines.laps_sd.constants import (
     STABLE_ROUNDS,
     STABLE_SPREAD,
 )
-from timely.disciplines.output_length import LengthEstimates, LengthLearner
+from timely.disciplines.output_length import LengthEstimates, LengthLearningDiscipline
 from timely.disciplines.requirements import SPECULATION, check_discipline_acceptance
 from timely.disciplines.step_builder import KeyedDiscipline
 
@@ -59,7 +59,7 @@ def laps_discipline_execution_s(
 
 
 @dataclass(slots=True)
-class Rounds:
+class LapsSdRounds:
     recent: deque[float]
     """Acceptance over all rounds so far, after each of the last gamma rounds."""
     draft_tokens: int = 0
@@ -83,7 +83,7 @@ class Rounds:
         return self.draft_tokens / self.rounds if self.rounds else DRAFTS
 
 
-class LapsSd(LengthLearner, KeyedDiscipline):
+class LapsSd(LengthLearningDiscipline, KeyedDiscipline):
     """The paper's scheduler.
 
     Args:
@@ -129,8 +129,8 @@ class LapsSd(LengthLearner, KeyedDiscipline):
         """Upper ends of all queues but the last, seconds: S_j^up = M^(j-1) S_1^up."""
         self._window, self._spread = rounds, spread
         self._draft_s, self._verify_s = draft_s, verify_s
-        self._rounds_by_job: dict[JobId, Rounds] = {}
-        self._perceptible: dict[JobId, Rounds] = {}
+        self._rounds_by_job: dict[JobId, LapsSdRounds] = {}
+        self._perceptible: dict[JobId, LapsSdRounds] = {}
 
     # ------------------------------------------------------------------ hooks
 
@@ -139,7 +139,7 @@ class LapsSd(LengthLearner, KeyedDiscipline):
 
     def arrived(self, job: Job, now: float) -> None:
         super().arrived(job, now)
-        self._rounds_by_job[job.job_id] = Rounds(deque(maxlen=self._window))
+        self._rounds_by_job[job.job_id] = LapsSdRounds(deque(maxlen=self._window))
 
     def accepted(self, job: Job, draft_tokens: int, right_tokens: int, now: float) -> None:
         if draft_tokens <= 0:

@@ -303,7 +303,9 @@ class TrainedAppCosts:
             if not isinstance(records, list):
                 raise TypeError("models is not a list")
             for i, record in enumerate(records):
-                models[str(record["kind"])] = _model(arrays, i, list(record["words"]), int(record["layers"]))
+                models[str(record["kind"])] = _read_predictor_model(
+                    arrays, i, list(record["words"]), int(record["layers"])
+                )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInput(f"damaged {APP_COSTS} file ({error})", where=str(path)) from error
         return cls(models, unit, fallback)
@@ -312,7 +314,9 @@ class TrainedAppCosts:
 _NUMBERS = ("shift", "scale", "length_shift", "length_scale", "floor", "ceiling")
 
 
-def _model(arrays: Mapping[str, Floats], i: int, words: list[object], layers: int) -> AppCostModel:
+def _read_predictor_model(
+    arrays: Mapping[str, Floats], i: int, words: list[object], layers: int
+) -> AppCostModel:
     """Model ``i`` of a file.
 
     Raises:

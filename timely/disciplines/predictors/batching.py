@@ -27,7 +27,7 @@ class _Batch(Generic[Item]):
 
 
 @dataclass(slots=True)
-class PredictionStage(Generic[Item]):
+class PredictorStage(Generic[Item]):
     """Requests on their way through a predictor.
 
     Call ``offer`` when one arrives and ``take`` whenever time has passed (``next_s`` says when it is worth it).
@@ -121,7 +121,7 @@ class PredictionStage(Generic[Item]):
         return max(begin, self._free_s)
 
 
-def predictor_ready_times_s(arrivals_s: Iterable[float], stage: PredictionStage[int]) -> list[float]:
+def predictor_ready_times_s(arrivals_s: Iterable[float], stage: PredictorStage[int]) -> list[float]:
     """When each of a trace's requests would reach the queue, given its arrivals in order, seconds."""
     ready: list[float] = []
     for index, arrival in enumerate(arrivals_s):

@@ -39,7 +39,7 @@ TEXT_CLASSIFIER = "timely-text-classifier"
 """Format of its files."""
 
 
-class Classifier(Protocol):
+class PredictorClassifier(Protocol):
     """Anything that gives texts probabilities over classes 0, 1, ..."""
 
     @property
@@ -111,13 +111,13 @@ class TextClassifier:
         text_embedder = embedder or HashEmbedder(DIM)
         x = text_embedder.embed(texts).astype(np.float64)
         share = (1.0 / (classes * count))[classes_of_texts]
-        weights, bias = _fit(x, classes_of_texts, classes, share, decay, iterations)
+        weights, bias = _fit_predictor_classifier(x, classes_of_texts, classes, share, decay, iterations)
         return cls(text_embedder, weights, bias, note or f"{len(texts)} texts")
 
     def probabilities(self, texts: Sequence[str]) -> Floats:
         if not texts:
             return np.zeros((0, self.classes))
-        return _softmax(self.embedder.embed(texts) @ self.weights + self.bias)
+        return _predictor_softmax(self.embedder.embed(texts) @ self.weights + self.bias)
 
     def save(self, path: Path) -> None:
         write_predictor_arrays(path, TEXT_CLASSIFIER, *self.record())
@@ -144,7 +144,7 @@ class TextClassifier:
         Raises:
             InvalidInput: it is damaged. Unsupported: its embedder is not installed.
         """
-        text_embedder = _embedder_of(str(data.meta.get("embedder")), path)
+        text_embedder = _predictor_embedder_of(str(data.meta.get("embedder")), path)
         weights, bias = data["weights"].astype(np.float64), data["bias"].astype(np.float64)
         try:
             return cls(text_embedder, weights, bias, str(data.meta.get("note", "")))
@@ -152,7 +152,7 @@ class TextClassifier:
             raise InvalidInput(error.message, where=str(path)) from error
 
 
-def _embedder_of(name: str, path: Path) -> Embedder:
+def _predictor_embedder_of(name: str, path: Path) -> Embedder:
     if name == WordLlamaEmbedder.name:
         return WordLlamaEmbedder()
     match = re.fullmatch(r"hash-(\d{1,5})-(\d{1,9})", name)
@@ -161,13 +161,13 @@ def _embedder_of(name: str, path: Path) -> Embedder:
     raise InvalidInput(f"made for an embedder {name!r} that is not known", where=str(path))
 
 
-def _softmax(scores: Floats) -> Floats:
+def _predictor_softmax(scores: Floats) -> Floats:
     exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
     result: Floats = exponentials / exponentials.sum(axis=1, keepdims=True)
     return result
 
 
-def _fit(
+def _fit_predictor_classifier(
     x: Floats, labels: Ints, classes: int, share: Floats, decay: float, iterations: int
 ) -> tuple[Floats, Floats]:
     """Accelerated gradient descent; vectors have unit length, so one is a safe step for a weighted mean."""
@@ -190,7 +190,7 @@ def _fit(
     ahead, momentum = weights, 1.0
     for _ in range(iterations):
         scores = (features @ ahead).reshape(-1, classes)
-        error = ((_softmax(scores) - target) * weight).reshape(slabs, slab, classes)
+        error = ((_predictor_softmax(scores) - target) * weight).reshape(slabs, slab, classes)
         # The softmax loss of a weighted mean of vectors of squared length two has curvature at most one.
         slope = (features.transpose(0, 2, 1) @ error).sum(axis=0) + shrink * ahead
         if float(np.abs(slope).max()) < SMALL_SLOPE:

@@ -2,7 +2,7 @@
 
 The semantic scheduling paper predicts urgency and length buckets with it (section 4). Nothing is downloaded and no
 code from the folder is run: safetensors only, no pickle. A text takes milliseconds to tens of them on a CPU, so put
-it behind a ``PredictionStage``-like batch and not into the scheduler's own process.
+it behind a ``PredictorStage``-like batch and not into the scheduler's own process.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class DistilBertClassifier:
             )
         if not (folder / "config.json").is_file() or not list(folder.glob("*.safetensors")):
             raise InvalidInput("no config.json with a .safetensors file in this folder", where=str(folder))
-        self._tokenizer, self._model = _load(folder, device)
+        self._tokenizer, self._model = _load_predictor_distilbert(folder, device)
         self._device = device
         self.classes = int(self._model.config.num_labels)
         self.name = f"{self._model.config.model_type} in {folder.name}"
@@ -60,7 +60,7 @@ class DistilBertClassifier:
         return np.asarray(scores.cpu().numpy(), dtype=np.float64)
 
 
-def _load(folder: Path, device: str) -> tuple[Any, Any]:
+def _load_predictor_distilbert(folder: Path, device: str) -> tuple[Any, Any]:
     from safetensors import SafetensorError
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 

@@ -91,7 +91,7 @@ class HashEmbedder:
         hashes = np.add.reduceat(data[at] * self._powers[place], first, dtype=np.uint32)
         weights = np.minimum(1.0, lengths / 6.0)
         pairs = hashes[:-1] * self._pair + hashes[1:]
-        keys = _mix(np.concatenate((hashes, pairs)))
+        keys = _mix_embedding_keys(np.concatenate((hashes, pairs)))
         mass = np.concatenate((weights, 0.5 * np.minimum(weights[:-1], weights[1:])))
         mass = np.where(keys & np.uint32(1), mass, -mass)
         row[:] = np.bincount((keys >> np.uint32(1)) % np.uint32(self.dim), weights=mass, minlength=self.dim)
@@ -100,7 +100,7 @@ class HashEmbedder:
             row /= norm
 
 
-def _mix(keys: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def _mix_embedding_keys(keys: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """The finaliser of MurmurHash3: every bit of a key moves every bit of the result."""
     keys = (keys ^ (keys >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     keys = (keys ^ (keys >> np.uint32(13))) * np.uint32(0xC2B2AE35)
@@ -119,7 +119,7 @@ class WordLlamaEmbedder:
     threshold = 0.8
 
     def __init__(self) -> None:
-        self._model = _wordllama()
+        self._model = _load_wordllama_embedding()
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         # A text without any token would be divided by its zero norm.
@@ -131,7 +131,7 @@ class WordLlamaEmbedder:
 
 
 @cache
-def _wordllama() -> Any:
+def _load_wordllama_embedding() -> Any:
     if find_spec("wordllama") is None:
         raise Unsupported(
             "the embedder 'wordllama' is not installed: pip install 'timely-serving[predict]'",

@@ -20,7 +20,7 @@ def inject_predictor_level_errors(
     Wrong levels are off by ``classes * rate`` on average where the range allows that: at least 1, at most the farther
     end. That is the paper's distance, ``rate`` of the range.
     """
-    _check(rate)
+    _check_predictor_error_rate(rate)
     choices: dict[int, tuple[Ints, Floats]] = {}
     result = []
     for level in levels:
@@ -31,7 +31,7 @@ def inject_predictor_level_errors(
             others = np.array([other for other in range(classes) if other != level], dtype=np.int64)
             choices[level] = (
                 others,
-                _tilted_weights(np.abs(others - level).astype(np.float64), classes * rate),
+                _predictor_error_weights(np.abs(others - level).astype(np.float64), classes * rate),
             )
         others, weights = choices[level]
         result.append(int(rng.choice(others, p=weights)))
@@ -45,7 +45,7 @@ def inject_predictor_token_errors(
 
     Up or down alike; what would leave the range is turned round, and cut off where it leaves on both sides.
     """
-    _check(rate)
+    _check_predictor_error_rate(rate)
     result = []
     for length in tokens:
         if rng.random() >= rate:
@@ -60,7 +60,7 @@ def inject_predictor_token_errors(
     return result
 
 
-def _tilted_weights(away: Floats, mean: float) -> Floats:
+def _predictor_error_weights(away: Floats, mean: float) -> Floats:
     """Weights over distances whose mean is as near to ``mean`` as an exponential tilt gets."""
     low, high = -20.0, 20.0
     weights: Floats = np.ones_like(away)
@@ -75,6 +75,6 @@ def _tilted_weights(away: Floats, mean: float) -> Floats:
     return weights
 
 
-def _check(rate: float) -> None:
+def _check_predictor_error_rate(rate: float) -> None:
     if not 0.0 <= rate <= 1.0:
         raise InvalidInput(f"must lie within 0..1, got {rate}", where="error rate")

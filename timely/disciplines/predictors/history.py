@@ -44,7 +44,7 @@ LENGTH_HISTORY = "timely-length-history"
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class LengthPrediction:
     """What is believed of a request's output length.
 
     Attributes:
@@ -68,16 +68,16 @@ class Prediction:
 class LengthPredictor(Protocol):
     """Tells the output length of a request as a distribution, at arrival."""
 
-    def predict(self, spec: JobSpec) -> Prediction:
+    def predict(self, spec: JobSpec) -> LengthPrediction:
         """The belief about a request that has just arrived."""
         ...
 
-    def learn(self, spec: JobSpec, prediction: Prediction, output_tokens: int) -> None:
+    def learn(self, spec: JobSpec, prediction: LengthPrediction, output_tokens: int) -> None:
         """A request ended after ``output_tokens``."""
         ...
 
 
-def length_prior(spec: JobSpec) -> Prediction:
+def predictor_length_prior(spec: JobSpec) -> LengthPrediction:
     """The belief when there is no history: around ``expected_tokens`` if the request brings it, else anything.
 
     Without any hint: powers of two up to ``max_tokens``, equally likely.
@@ -88,14 +88,14 @@ def length_prior(spec: JobSpec) -> Prediction:
     else:
         lengths = np.append(2.0 ** np.arange(3, max(4, int(np.log2(top)) + 1)), top)
     clipped_lengths = np.clip(lengths, 1.0, top)
-    return Prediction(clipped_lengths, np.ones_like(clipped_lengths))
+    return LengthPrediction(clipped_lengths, np.ones_like(clipped_lengths))
 
 
 _DOUBT = 1e-4
 """Distance from the threshold within which single precision is not trusted."""
 
 
-def similar_rows(rows: Vectors, query: Vectors, threshold: float) -> Ints:
+def similar_predictor_rows(rows: Vectors, query: Vectors, threshold: float) -> Ints:
     """Rows whose cosine with ``query`` is at least ``threshold``, ascending: 0.07 ms at 10,000 rows of 256 on one core.
 
     Single-precision products decide, and double precision near the threshold, so the answer is exact.
@@ -187,7 +187,7 @@ class HistoryPredictor:
 
     # ------------------------------------------------------------------ predicting and learning
 
-    def predict(self, spec: JobSpec) -> Prediction:
+    def predict(self, spec: JobSpec) -> LengthPrediction:
         vector = self.embedder.embed([spec.words])[0] if self.by == "prompt" else None
         slots = self._similar(spec, vector)
         top = float(max(1, spec.max_tokens))
@@ -201,9 +201,9 @@ class HistoryPredictor:
             weights = np.concatenate((weights, other.weights * share))
         lengths = np.clip(np.outer(lengths, self._factors).ravel(), 1.0, top)
         probabilities: Floats = np.outer(weights, self._shares).ravel().astype(np.float64)
-        return Prediction(lengths, probabilities, int(slots.size), vector)
+        return LengthPrediction(lengths, probabilities, int(slots.size), vector)
 
-    def learn(self, spec: JobSpec, prediction: Prediction, output_tokens: int) -> None:
+    def learn(self, spec: JobSpec, prediction: LengthPrediction, output_tokens: int) -> None:
         """See ``LengthPredictor.learn``; the oldest is forgotten once the window is full."""
         self.remember(prediction.vector, spec.prompt_tokens, output_tokens)
 
@@ -233,20 +233,20 @@ class HistoryPredictor:
         if not len(self):
             return np.zeros(0, dtype=np.int64)
         if self._vectors is not None and vector is not None:
-            slots = similar_rows(self._vectors[: len(self)], vector, self.threshold)
+            slots = similar_predictor_rows(self._vectors[: len(self)], vector, self.threshold)
         else:
             inputs, mine = self._inputs[: len(self)], float(max(1, spec.prompt_tokens))
             ratio = np.minimum(inputs, mine) / np.maximum(inputs, mine)
             slots = np.flatnonzero(ratio >= self.threshold)
         return self.latest(slots, MOST)
 
-    def _overall(self, spec: JobSpec, vector: Vectors | None) -> Prediction:
+    def _overall(self, spec: JobSpec, vector: Vectors | None) -> LengthPrediction:
         """What is believed where few requests are similar."""
         # A hint about this very request is worth more than the mix of all others.
         if spec.hints.expected_tokens is not None or len(self) < self.enough:
-            return length_prior(spec)
+            return predictor_length_prior(spec)
         newest = self.newest(_RECENT)
-        return Prediction(self._outputs[newest], np.ones(newest.size))
+        return LengthPrediction(self._outputs[newest], np.ones(newest.size))
 
     def newest(self, most: int) -> Ints:
         """Slots of the latest requests, the newest first."""

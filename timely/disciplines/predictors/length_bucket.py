@@ -9,7 +9,7 @@ import numpy as np
 
 from timely.core.arrays import Floats
 from timely.core.errors import InvalidInput
-from timely.disciplines.predictors.classifier import Classifier, TextClassifier
+from timely.disciplines.predictors.classifier import PredictorClassifier, TextClassifier
 from timely.disciplines.predictors.embedding import Embedder
 from timely.disciplines.predictors.predictor_file import read_predictor_arrays, write_predictor_arrays
 
@@ -47,7 +47,9 @@ class LengthBucketPredictor:
         InvalidInput: these do not go together.
     """
 
-    def __init__(self, classifier: Classifier, edges: Sequence[float], means: Sequence[float]) -> None:
+    def __init__(
+        self, classifier: PredictorClassifier, edges: Sequence[float], means: Sequence[float]
+    ) -> None:
         self.classifier = classifier
         self.edges: Floats = np.asarray(edges, dtype=np.float64)
         self.means: Floats = np.asarray(means, dtype=np.float64)

@@ -39,7 +39,7 @@ def predictor_kind(path: Path) -> str:
     Raises:
         InvalidInput: it cannot be read, or is no predictor file.
     """
-    meta = _load(path, "predictor", ()).meta
+    meta = _load_predictor_arrays(path, "predictor", ()).meta
     kind = meta.get("format")
     if not isinstance(kind, str):
         raise InvalidInput("not a predictor file", where=str(path))
@@ -79,7 +79,7 @@ def read_predictor_arrays(path: Path, kind: str, names: tuple[str, ...] | None =
         InvalidInput: missing, too large, damaged, of another kind, or an array is missing, not of numbers or
             not finite.
     """
-    out = _load(path, kind, names)
+    out = _load_predictor_arrays(path, kind, names)
     if out.meta.get("format") != kind or out.meta.get("version") != _VERSION:
         raise InvalidInput(f"not a {kind} file of version {_VERSION}", where=str(path))
     for name, array in out.items():
@@ -88,7 +88,7 @@ def read_predictor_arrays(path: Path, kind: str, names: tuple[str, ...] | None =
     return out
 
 
-def _load(path: Path, kind: str, names: tuple[str, ...] | None) -> ArrayFile:
+def _load_predictor_arrays(path: Path, kind: str, names: tuple[str, ...] | None) -> ArrayFile:
     """These arrays, or all, and the record, after a look at their sizes."""
     out = ArrayFile()
     try:

@@ -2,7 +2,7 @@
 
 Two kinds are made at admission, before every queue: an urgency level and an output length, for requests that bring
 none. The two others need what has been served and are made inside their disciplines. They are the cost of an
-application (``justitia``) and the lengths that similar prompts got (``sagesched``). ``Predictors`` sorts files into
+application (``justitia``) and the lengths that similar prompts got (``sagesched``). ``PredictorFiles`` sorts files into
 these, and ``RequestAnnotator`` fills in a request. Pure: time is an argument; calls and threads are the server's.
 """
 
@@ -19,7 +19,7 @@ from timely.disciplines.predictors.length_bucket import LENGTH_BUCKETS, LengthBu
 from timely.disciplines.predictors.predictor_file import predictor_kind
 from timely.disciplines.predictors.urgency import (
     Assignment,
-    ExampleClassifier,
+    ExampleUrgencyClassifier,
     Record,
     UrgencyGuess,
     UrgencyPredictor,
@@ -43,7 +43,7 @@ HURRY_LEVEL = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Predictors:
+class PredictorFiles:
     """Predictor files by where they belong.
 
     Attributes:
@@ -83,26 +83,26 @@ class Predictors:
                 raise InvalidInput(f"{names_by_kind[kind]} is a {kind} too; one is enough", where=name)
             names_by_kind[kind] = name
             if name == EXAMPLES:
-                urgency = UrgencyPredictor(ExampleClassifier())
+                urgency = UrgencyPredictor(ExampleUrgencyClassifier())
             elif kind == TEXT_CLASSIFIER:
-                urgency = _urgency(Path(name))
+                urgency = _load_urgency_predictor(Path(name))
             elif kind == LENGTH_BUCKETS:
                 lengths = LengthBucketPredictor.load(Path(name))
             elif kind == LENGTH_HISTORY or kind.partition(":")[0] == APP_COSTS:
                 files.append(Path(name))
             else:
                 raise InvalidInput(f"a {kind} file is for no predictor here", where=name)
-        return cls(urgency or UrgencyPredictor(ExampleClassifier()), lengths, tuple(files))
+        return cls(urgency or UrgencyPredictor(ExampleUrgencyClassifier()), lengths, tuple(files))
 
     def load(self, reads: Collection[str]) -> None:
         """Load now what predicts these fields and was not loaded yet; this may run in a thread."""
         if URGENCY in reads and self.urgency is not None:
             classifier = self.urgency.classifier
-            if isinstance(classifier, ExampleClassifier):
+            if isinstance(classifier, ExampleUrgencyClassifier):
                 classifier.load()
 
 
-def _urgency(path: Path) -> UrgencyPredictor:
+def _load_urgency_predictor(path: Path) -> UrgencyPredictor:
     classifier = TextClassifier.load(path)
     if classifier.classes != LEVELS:
         raise InvalidInput(
@@ -112,7 +112,7 @@ def _urgency(path: Path) -> UrgencyPredictor:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class PredictorArrival:
     """A request at admission: its name, its words, and the hints it brings.
 
     Attributes:
@@ -149,13 +149,13 @@ class RequestAnnotator:
     """
 
     def __init__(
-        self, predictors: Predictors | None = None, record: Callable[[Record], None] | None = None
+        self, predictors: PredictorFiles | None = None, record: Callable[[Record], None] | None = None
     ) -> None:
-        self.predictors = predictors or Predictors()
+        self.predictors = predictors or PredictorFiles()
         self.desk = UrgencyService(self.predictors.urgency, record)
         self._record = record
 
-    def lacks_prediction(self, arrival: Arrival, reads: Collection[str]) -> bool:
+    def lacks_prediction(self, arrival: PredictorArrival, reads: Collection[str]) -> bool:
         """Whether a predictor has to be asked about it.
 
         Args:
@@ -163,7 +163,7 @@ class RequestAnnotator:
         """
         return self._level(arrival, reads) or self._length(arrival, reads)
 
-    def guess(self, arrivals: Sequence[Arrival], reads: Collection[str]) -> Guesses:
+    def guess(self, arrivals: Sequence[PredictorArrival], reads: Collection[str]) -> Guesses:
         """Ask the predictors, in one batch each. Changes nothing, so it may run in a thread."""
         guesses = Guesses()
         levels = [i for i, arrival in enumerate(arrivals) if self._level(arrival, reads)]
@@ -176,7 +176,9 @@ class RequestAnnotator:
             guesses.lengths = dict(zip(lengths, lengths_predicted, strict=True))
         return guesses
 
-    def annotate(self, arrivals: Sequence[Arrival], guesses: Guesses, now: float) -> list[Annotation]:
+    def annotate(
+        self, arrivals: Sequence[PredictorArrival], guesses: Guesses, now: float
+    ) -> list[Annotation]:
         """The annotation of each arrival; every level that is stated or predicted is recorded.
 
         Raises:
@@ -203,7 +205,7 @@ class RequestAnnotator:
                 )
         return result
 
-    def annotate_without_guess(self, arrival: Arrival, now: float) -> Annotation:
+    def annotate_without_guess(self, arrival: PredictorArrival, now: float) -> Annotation:
         """The annotation of one arrival of which nothing is predicted.
 
         Raises:
@@ -211,16 +213,16 @@ class RequestAnnotator:
         """
         return Annotation(self._assign(arrival, None, now), arrival.expected_tokens)
 
-    def _assign(self, arrival: Arrival, guess: UrgencyGuess | None, now: float) -> Assignment:
+    def _assign(self, arrival: PredictorArrival, guess: UrgencyGuess | None, now: float) -> Assignment:
         if guess is None and self.desk.unknown(arrival.name, arrival.urgency):
             return Assignment(None, "none")
         bound = HURRY_LEVEL if arrival.hurry else None
         return self.desk.assign(arrival.name, arrival.text, arrival.urgency, now, guess=guess, bound=bound)
 
-    def _level(self, arrival: Arrival, reads: Collection[str]) -> bool:
+    def _level(self, arrival: PredictorArrival, reads: Collection[str]) -> bool:
         reads_it = URGENCY in reads and self.desk.predicts
         return reads_it and self.desk.unknown(arrival.name, arrival.urgency)
 
-    def _length(self, arrival: Arrival, reads: Collection[str]) -> bool:
+    def _length(self, arrival: PredictorArrival, reads: Collection[str]) -> bool:
         reads_it = EXPECTED_TOKENS in reads and self.predictors.lengths is not None
         return reads_it and arrival.expected_tokens is None

@@ -1,7 +1,7 @@
 """Urgency levels from words (semantic scheduling, section 3.3): predicted, or an operator's, and always on record.
 
 Five levels, 0 the most urgent, like those of the Emergency Severity Index. The predictor works at admission,
-before the queue: it fills in the ``urgency`` of requests that come without one. ``PredictionStage`` models
+before the queue: it fills in the ``urgency`` of requests that come without one. ``PredictorStage`` models
 what that costs in time.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from timely.core.arrays import Floats
 from timely.core.errors import InvalidInput
-from timely.disciplines.predictors.classifier import Classifier, TextClassifier
+from timely.disciplines.predictors.classifier import PredictorClassifier, TextClassifier
 from timely.disciplines.predictors.embedding import prompt_embedder
 from timely.disciplines.requirements import LEVELS, check_discipline_urgency
 
@@ -63,7 +63,7 @@ class UrgencyPredictor:
         InvalidInput: it has another number of classes, or ``caution`` is not within 0..1.
     """
 
-    def __init__(self, classifier: Classifier, *, caution: float = CAUTION) -> None:
+    def __init__(self, classifier: PredictorClassifier, *, caution: float = CAUTION) -> None:
         if classifier.classes != LEVELS:
             raise InvalidInput(
                 f"an urgency classifier has {LEVELS} classes, {classifier.name} has {classifier.classes}",
@@ -174,7 +174,7 @@ class UrgencyService:
     ) -> Assignment | None:
         """An operator's word on one request, before or after it came; returns what it was before, None if unknown.
 
-        For a request that is already in an engine, call ``Controller.set_urgency`` too.
+        For a request that is already in an engine, call ``EngineController.set_urgency`` too.
 
         Raises:
             InvalidInput: no such level, or no operator's name.
@@ -241,7 +241,7 @@ def example_urgency_classifier(embedder_name: str = "hash") -> TextClassifier:
     return TextClassifier.train(texts, levels, LEVELS, embedder=text_embedder, note="the examples that ship")
 
 
-class ExampleClassifier:
+class ExampleUrgencyClassifier:
     """``example_urgency_classifier`` on the best embedder that is installed.
 
     It is trained at its first use: that takes a quarter of a second, and most disciplines read no levels.

@@ -21,7 +21,7 @@ WEIGHT = 0.05
 """Weight of the newest first segment in the running mean."""
 
 
-class FirstSegmentLearner(Discipline):
+class RivalFirstSegmentLearner(Discipline):
     """Keeps the expected tokens of each job's first segment in the table's ``rank``; 1 for a plain request."""
 
     def __init__(self) -> None:
@@ -46,12 +46,12 @@ def discipline_first_action_due_s(table: JobTable) -> Floats:
     return table.arrival_s + table.ert_s - table.network_s
 
 
-def first_tokens_left(table: JobTable) -> Floats:
+def rival_first_tokens_left(table: JobTable) -> Floats:
     """Tokens still to come until the first action, at least 1."""
     return np.maximum(1.0, table.rank - table.segment_tokens)
 
 
-def prompt_due_s(table: JobTable, token_s: float) -> Floats:
+def rival_prompt_due_s(table: JobTable, token_s: float) -> Floats:
     """When the first token has to be there, if each of the others until the first action takes ``token_s``."""
     return discipline_first_action_due_s(table) - (np.maximum(1.0, table.rank) - 1.0) * token_s
 
@@ -61,19 +61,19 @@ def rival_reader_pace_s(table: JobTable) -> Floats:
     return np.where(np.isnan(table.pace_s), READER_TOKEN_S, table.pace_s)
 
 
-def next_token_due_s(table: JobTable, token_s: float) -> Floats:
+def rival_next_token_due_s(table: JobTable, token_s: float) -> Floats:
     """When each row's next token is due, if each of those until the first action takes ``token_s``."""
     first = (table.segment == 0) & ~table.plain
     later = table.output_tokens - np.maximum(1.0, table.rank) + 1.0
     due_s: Floats = discipline_first_action_due_s(table) + np.where(
         first,
-        -(first_tokens_left(table) - 1.0) * token_s,
+        -(rival_first_tokens_left(table) - 1.0) * token_s,
         rival_reader_pace_s(table) * np.maximum(0.0, later),
     )
     return due_s
 
 
-def decoding_slack_s(table: JobTable, now: float, token_s: float) -> Floats:
+def rival_decoding_slack_s(table: JobTable, now: float, token_s: float) -> Floats:
     """Time until each row's next token is due, seconds; where that is past, its pace counts from now."""
-    slack_s = next_token_due_s(table, token_s) - now
+    slack_s = rival_next_token_due_s(table, token_s) - now
     return np.where(slack_s > 0.0, slack_s, rival_reader_pace_s(table))

@@ -25,7 +25,11 @@ import numpy as np
 from timely.core.job import Job, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits
 from timely.disciplines.output_length import LengthEstimates
-from timely.disciplines.rivals.deadlines import FirstSegmentLearner, first_tokens_left, next_token_due_s
+from timely.disciplines.rivals.deadlines import (
+    RivalFirstSegmentLearner,
+    rival_first_tokens_left,
+    rival_next_token_due_s,
+)
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder
 
 OUTPUT_WEIGHT = 8.0
@@ -41,7 +45,7 @@ PRESSED_PRIORITY = 1e9
 """Larger than any density of goodput: such requests cannot wait for the next step."""
 
 
-class JitServe(FirstSegmentLearner, KeyedDiscipline):
+class JitServe(RivalFirstSegmentLearner, KeyedDiscipline):
     pool_first = False
     info = DisciplineInfo(
         name="jitserve",
@@ -67,7 +71,7 @@ class JitServe(FirstSegmentLearner, KeyedDiscipline):
         )
         tokens_left = np.maximum(1.0, expected_tokens - table.output_tokens)
         first = np.where(table.plain, table.output_tokens, table.segment) == 0
-        aim = np.where(first & ~table.plain, first_tokens_left(table), tokens_left)
+        aim = np.where(first & ~table.plain, rival_first_tokens_left(table), tokens_left)
         prompt_s = table.prefill_left * limits.speed.prefill_token_s
         need_s = prompt_s + aim * token_s
         ready_s = prompt_s + np.where(table.plain, token_s, need_s - prompt_s)
@@ -80,7 +84,7 @@ class JitServe(FirstSegmentLearner, KeyedDiscipline):
         result: Floats = gain * np.where(first, ratio, 1.0) / need_s
         if is_paced.any():
             step_s = limits.speed.step_s(int(np.count_nonzero(table.active)), limits.token_budget)
-            slack_s = next_token_due_s(table, token_s) - limits.now
+            slack_s = rival_next_token_due_s(table, token_s) - limits.now
             result[is_paced & (slack_s > 0.0) & (slack_s < token_s + step_s)] += PRESSED_PRIORITY
         return result
 

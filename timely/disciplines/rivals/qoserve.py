@@ -21,7 +21,11 @@ import numpy as np
 
 from timely.core.job import JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits
-from timely.disciplines.rivals.deadlines import FirstSegmentLearner, decoding_slack_s, prompt_due_s
+from timely.disciplines.rivals.deadlines import (
+    RivalFirstSegmentLearner,
+    rival_decoding_slack_s,
+    rival_prompt_due_s,
+)
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder
 
 PROMPT_TOKEN_S = 0.008
@@ -37,7 +41,7 @@ CLASS_GAP_S = 1e9
 """Larger than any difference of deadlines: sets the classes of the order apart."""
 
 
-class QoServe(FirstSegmentLearner, KeyedDiscipline):
+class QoServe(RivalFirstSegmentLearner, KeyedDiscipline):
     """Dynamic chunking, hybrid prioritisation and eager relegation."""
 
     pool_first = False
@@ -51,13 +55,13 @@ class QoServe(FirstSegmentLearner, KeyedDiscipline):
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         token_s = limits.speed.token_s
-        due_s = prompt_due_s(table, token_s)
+        due_s = rival_prompt_due_s(table, token_s)
         decoding = table.prefill_left == 0
         need_s = table.prefill_left * limits.speed.prefill_token_s + token_s
         is_relegated = ~decoding & ~table.resident & (limits.now + need_s > due_s)
         rank_s = np.where(
             decoding,
-            limits.now + decoding_slack_s(table, limits.now, token_s) - CLASS_GAP_S,
+            limits.now + rival_decoding_slack_s(table, limits.now, token_s) - CLASS_GAP_S,
             due_s + PROMPT_TOKEN_S * table.prefill_left,
         )
         result: Floats = -(rank_s + CLASS_GAP_S * is_relegated)
@@ -67,7 +71,7 @@ class QoServe(FirstSegmentLearner, KeyedDiscipline):
         table, limits = builder.table, builder.limits
         decoding = order[table.prefill_left[order] == 0]
         if 0 < decoding.size < order.size:
-            slack_s = decoding_slack_s(table, limits.now, limits.speed.token_s)[decoding].min()
+            slack_s = rival_decoding_slack_s(table, limits.now, limits.speed.token_s)[decoding].min()
             own = builder.decode_tokens(decoding)
             chunk = self._chunk(
                 float(slack_s), int(decoding.size), int(table.context_tokens[decoding].sum()), limits

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from timely.core.job import Job, JobId, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, StepPlan
-from timely.disciplines.rivals.deadlines import FirstSegmentLearner, prompt_due_s
+from timely.disciplines.rivals.deadlines import RivalFirstSegmentLearner, rival_prompt_due_s
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder
 
 PACE = 2.0
@@ -33,7 +33,7 @@ CLASS_GAP_S = 1e9
 """Larger than any difference of deadlines: sets the classes of the order apart."""
 
 
-class SlosServe(FirstSegmentLearner, KeyedDiscipline):
+class SlosServe(RivalFirstSegmentLearner, KeyedDiscipline):
     pool_first = False
     info = DisciplineInfo(
         name="slos-serve",
@@ -61,7 +61,7 @@ class SlosServe(FirstSegmentLearner, KeyedDiscipline):
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         is_accepted = self._is_accepted(table)
-        due_s = np.where(is_accepted, prompt_due_s(table, self._pace_s(limits)), table.arrival_s)
+        due_s = np.where(is_accepted, rival_prompt_due_s(table, self._pace_s(limits)), table.arrival_s)
         decoding = table.prefill_left == 0
         result: Floats = -(due_s + CLASS_GAP_S * (~decoding + 2.0 * ~is_accepted))
         return result
@@ -98,7 +98,7 @@ class SlosServe(FirstSegmentLearner, KeyedDiscipline):
         new = np.array([job.row for job in fresh if not table.resident[job.row]], dtype=np.int64)
         if not new.size:
             return
-        due_s = prompt_due_s(table, self._pace_s(limits))
+        due_s = rival_prompt_due_s(table, self._pace_s(limits))
         is_accepted = self._is_accepted(table)
         accepted_rows = np.flatnonzero(is_accepted & (table.prefill_left > 0))
         rows = np.concatenate((accepted_rows, new))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.disciplines.base import DisciplineInfo
 from timely.disciplines.justitia.baselines import ShortestRequest
-from timely.disciplines.output_length import HistoryLearner
-from timely.disciplines.predictors.history import LengthPredictor, Prediction
+from timely.disciplines.output_length import HistoryLearningDiscipline
+from timely.disciplines.predictors.history import LengthPrediction, LengthPredictor
 from timely.disciplines.sagesched.gittins import CostDistribution
 from timely.disciplines.step_builder import RankedDiscipline
 
@@ -37,13 +37,13 @@ class Ssjf(ShortestRequest):
 @dataclass(slots=True)
 class Guess:
     tokens: float
-    prediction: Prediction | None
+    prediction: LengthPrediction | None
     served_s: float
     credit: float = 0.0
     """Tokens left of a promotion (LTR)."""
 
 
-class _Guessing(HistoryLearner, RankedDiscipline):
+class _RankGuessingDiscipline(HistoryLearningDiscipline, RankedDiscipline):
     pool_first = False
 
     def __init__(self, predictor: LengthPredictor | None = None) -> None:
@@ -59,7 +59,7 @@ class _Guessing(HistoryLearner, RankedDiscipline):
         self.learn(job, self._guesses.pop(job.job_id).prediction)
 
 
-class Ltr(_Guessing):
+class Ltr(_RankGuessingDiscipline):
     """Learning to rank (Fu et al. 2024): waiting and running requests by predicted rank, at every step.
 
     Only the order of the predictions counts. A request not served for ``starve_s`` seconds goes ahead of all
@@ -116,7 +116,7 @@ Refiner = Callable[[JobSpec, int], float]
 """Predicted output tokens still to come of a request that has generated so many, better the longer it runs."""
 
 
-class Trail(_Guessing):
+class Trail(_RankGuessingDiscipline):
     """TRAIL (Shahout et al. 2025): shortest predicted remaining length first, with limited preemption.
 
     The prediction is renewed with every token. A request that has generated ``protect`` of its first prediction is

@@ -25,9 +25,9 @@ import numpy as np
 
 from timely.core.job import Job, JobId
 from timely.disciplines.base import DisciplineInfo, Floats
-from timely.disciplines.output_length import HistoryLearner
+from timely.disciplines.output_length import HistoryLearningDiscipline
 from timely.disciplines.predictors.embedding import prompt_embedder
-from timely.disciplines.predictors.history import HistoryPredictor, LengthPredictor, Prediction
+from timely.disciplines.predictors.history import HistoryPredictor, LengthPrediction, LengthPredictor
 from timely.disciplines.sagesched.constants import BUCKET_TOKENS, SIMILARITY, WINDOW
 from timely.disciplines.sagesched.gittins import CostDistribution
 from timely.disciplines.step_builder import RankedDiscipline
@@ -65,16 +65,16 @@ _OUTLIVED_FACTORS = np.array([1.25, 1.5, 2.0, 3.0])
 
 
 @dataclass(slots=True)
-class Belief:
+class SageSchedBelief:
     """The predicted cost of a live request."""
 
-    prediction: Prediction
+    prediction: LengthPrediction
     costs: CostDistribution
     refresh_at: float
     """Output tokens at which the index is taken again."""
 
 
-class SageSched(HistoryLearner, RankedDiscipline):
+class SageSched(HistoryLearningDiscipline, RankedDiscipline):
     """Gittins index over predicted cost distributions, refreshed at bucket boundaries.
 
     Args:
@@ -121,7 +121,7 @@ class SageSched(HistoryLearner, RankedDiscipline):
         self._order = order
         self._bucket = bucket_tokens
         self._noise = noise
-        self._beliefs: dict[JobId, Belief] = {}
+        self._beliefs: dict[JobId, SageSchedBelief] = {}
 
     @staticmethod
     def default_history() -> HistoryPredictor:
@@ -134,7 +134,7 @@ class SageSched(HistoryLearner, RankedDiscipline):
         prediction = self.predictor.predict(job.spec)
         output = float(job.table.output_tokens[job.row])
         refresh = self._bucket * (1.0 + output // self._bucket) if self._bucket < np.inf else np.inf
-        self._beliefs[job.job_id] = Belief(prediction, self._distribution(job, prediction), refresh)
+        self._beliefs[job.job_id] = SageSchedBelief(prediction, self._distribution(job, prediction), refresh)
         self._rank(job, output)
 
     def progressed(self, job: Job, tokens: int, now: float) -> None:
@@ -150,7 +150,7 @@ class SageSched(HistoryLearner, RankedDiscipline):
 
     # ------------------------------------------------------------------ the index
 
-    def _distribution(self, job: Job, prediction: Prediction) -> CostDistribution:
+    def _distribution(self, job: Job, prediction: LengthPrediction) -> CostDistribution:
         lengths, weights = prediction.lengths, prediction.weights
         if self._noise > 0.0:
             # Uniform over the lengths the request could have, at the resolution of the belief.
@@ -224,4 +224,4 @@ class SageSchedSmooth(SageSched):
     )
 
     history_settings: ClassVar[Mapping[str, Any]] = {}
-    default_history = staticmethod(HistoryLearner.default_history)
+    default_history = staticmethod(HistoryLearningDiscipline.default_history)

@@ -8,13 +8,13 @@ import numpy as np
 
 from timely.core.job import JobSpec, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
-from timely.disciplines.output_length import LengthLearner
+from timely.disciplines.output_length import LengthLearningDiscipline
 from timely.disciplines.requirements import check_discipline_urgency
 from timely.disciplines.semantic.discipline import discipline_urgency_levels
 from timely.disciplines.step_builder import KeyedDiscipline
 
 
-class Sjf(LengthLearner, KeyedDiscipline):
+class Sjf(LengthLearningDiscipline, KeyedDiscipline):
     """Shortest job first: prompt and predicted output, in seconds."""
 
     info = DisciplineInfo(

@@ -24,7 +24,7 @@ from timely.disciplines.base import StepLimits
 
 
 @dataclass(frozen=True, slots=True)
-class CostModel:
+class SemanticCacheCostModel:
     """Coefficients of a model on a machine, all in seconds.
 
     Attributes:

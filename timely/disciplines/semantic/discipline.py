@@ -29,10 +29,10 @@ import numpy as np
 
 from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, StepPlan
-from timely.disciplines.output_length import LengthEstimates, LengthLearner
+from timely.disciplines.output_length import LengthEstimates, LengthLearningDiscipline
 from timely.disciplines.requirements import LEVELS, check_discipline_urgency
-from timely.disciplines.semantic.cache_cost import CostModel
-from timely.disciplines.semantic.heap import Entry, Key, ScheduleHeap, evictable_by_priority
+from timely.disciplines.semantic.cache_cost import SemanticCacheCostModel
+from timely.disciplines.semantic.heap import Entry, Key, SemanticScheduleHeap, semantic_evictable_by_priority
 from timely.disciplines.step_builder import StepBuilder, discipline_next_wake_s
 
 MERGE_PER_STEP = 128
@@ -56,7 +56,7 @@ def semantic_remaining_compute_s(table: JobTable, rows: Rows, limits: StepLimits
     return prompt + LengthEstimates.left(table, rows) * speed.token_s
 
 
-class Semantic(LengthLearner):
+class Semantic(LengthLearningDiscipline):
     """The paper's scheduler.
 
     Args:
@@ -81,13 +81,17 @@ class Semantic(LengthLearner):
     )
 
     def __init__(
-        self, cost: CostModel | None = None, *, stage_aware: bool = True, one_by_one: bool = False
+        self,
+        cost: SemanticCacheCostModel | None = None,
+        *,
+        stage_aware: bool = True,
+        one_by_one: bool = False,
     ) -> None:
         super().__init__()
         self._cost = cost
         self._stage_aware = stage_aware
         self._one_by_one = one_by_one
-        self._waiting = ScheduleHeap()
+        self._waiting = SemanticScheduleHeap()
         self._asleep: set[JobId] = set()
         """Evicted while parked: they wait again when they are runnable."""
 
@@ -275,11 +279,11 @@ class Semantic(LengthLearner):
             ((level[i], 1, left[i], sequence[i]), row) for i, row in enumerate(parked_rows.tolist())
         ]
         priorities += [((key[0], 0, key[1], key[2]), row) for row, key in keys.items()]
-        return evictable_by_priority(priorities)
+        return semantic_evictable_by_priority(priorities)
 
     def _save(self, table: JobTable, limits: StepLimits, plan: StepPlan) -> None:
         """``ShouldRecompute`` (Alg. 4, lines 6 to 10)."""
-        cost = self._cost or CostModel.of(limits)
+        cost = self._cost or SemanticCacheCostModel.of(limits)
         for job_id in plan.evict:
             row = table[job_id].row
             context = int(table.context_tokens[row])
@@ -306,5 +310,5 @@ class SemanticMixed(Semantic):
         good_at="as semantic, with more throughput where prompts are cut into chunks",
     )
 
-    def __init__(self, cost: CostModel | None = None, *, one_by_one: bool = False) -> None:
+    def __init__(self, cost: SemanticCacheCostModel | None = None, *, one_by_one: bool = False) -> None:
         super().__init__(cost, stage_aware=False, one_by_one=one_by_one)

@@ -11,7 +11,7 @@ Key = tuple[int, float, int]
 Entry = tuple[Key, JobId]
 
 
-class ScheduleHeap:
+class SemanticScheduleHeap:
     """Waiting jobs: a min-heap, and a buffer of newcomers that are not in it yet.
 
     Appending to the buffer costs nothing at arrival; ``merge`` moves jobs into the heap, O(log n) each, whenever
@@ -69,7 +69,7 @@ class ScheduleHeap:
         return entries
 
 
-def evictable_by_priority(priorities: Iterable[tuple[tuple[float, ...], int]]) -> Iterator[int]:
+def semantic_evictable_by_priority(priorities: Iterable[tuple[tuple[float, ...], int]]) -> Iterator[int]:
     """Rows by a max-heap of eviction priority (Alg. 3): the largest first, each taken out in O(log n)."""
     heap = [(tuple(-part for part in priority), row) for priority, row in priorities]
     heapq.heapify(heap)

@@ -11,7 +11,7 @@ PATIENCE = 10.0
 """Lateness after which a candidate is not delayed for its equals, as a multiple of their remaining work."""
 
 
-class DelayCost:
+class TardinessDelayCost:
     """Members of a step in composition, those in time by slack and the late ones by weight.
 
     Delays are counted from the start of the composition: ``already_s`` is the sum of those that joined so far. Members

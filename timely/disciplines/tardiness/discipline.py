@@ -61,11 +61,11 @@ from timely.core.utility import NORMAL, URGENT_ERT_S
 from timely.disciplines.base import DisciplineInfo, Floats, Rows, StepLimits, StepPlan
 from timely.disciplines.output_length import COMPLETE_OUTCOMES
 from timely.disciplines.step_builder import KeyedDiscipline, StepBuilder, discipline_next_wake_s
-from timely.disciplines.tardiness.job_numbers import Numbers
-from timely.disciplines.tardiness.promises import queue_prompts
-from timely.disciplines.tardiness.segment_lengths import AnswerLengths, SegmentLengths
-from timely.disciplines.tardiness.step import Step
-from timely.disciplines.tardiness.waiting_list import ArrivalOrder, RankedJobs
+from timely.disciplines.tardiness.job_numbers import TardinessJobNumbers
+from timely.disciplines.tardiness.promises import tardiness_queue_prompts
+from timely.disciplines.tardiness.segment_lengths import TardinessAnswerLengths, TardinessSegmentLengths
+from timely.disciplines.tardiness.step import TardinessStep
+from timely.disciplines.tardiness.waiting_list import TardinessArrivalOrder, TardinessRankedJobs
 
 FLAT_WEIGHT = 0.02
 """Weight of a job whose utility does not fall: it must not starve behind those that have lost everything."""
@@ -100,16 +100,16 @@ class WeightedTardiness(KeyedDiscipline):
     """Sequences in a step beyond which only one opportunistic decode of a reporting robot joins at a decision."""
     LOOK_AHEAD: ClassVar[float] = 1.0
     """Slack that discounts the index by 1/e, in mean works."""
-    STEP: ClassVar[type[Step]] = Step
+    STEP: ClassVar[type[TardinessStep]] = TardinessStep
     """Composes a step, and says for whom ordinary requests wait."""
     IN_TIME_S: ClassVar[float] = 0.0
     """Being late at all counts as much as so many seconds of lateness, in the order of candidates."""
 
     def __init__(self) -> None:
-        self._segments = SegmentLengths()
-        self._answers = AnswerLengths()
-        self._waiting = RankedJobs()
-        self._arrivals = ArrivalOrder()
+        self._segments = TardinessSegmentLengths()
+        self._answers = TardinessAnswerLengths()
+        self._waiting = TardinessRankedJobs()
+        self._arrivals = TardinessArrivalOrder()
         self._utilities = 0
         """Live jobs that are no ordinary requests."""
         self._steady_jobs: tuple[JobId, ...] = ()
@@ -120,7 +120,7 @@ class WeightedTardiness(KeyedDiscipline):
 
     def arrived(self, job: Job, now: float) -> None:
         self._unsettle(now)
-        self._utilities += not _is_ordinary(job)
+        self._utilities += not _is_ordinary_discipline_job(job)
         self._arrivals.add(job)
         self._waiting.add(job)
         self._expect(job)
@@ -142,7 +142,7 @@ class WeightedTardiness(KeyedDiscipline):
 
     def finished(self, job: Job, now: float) -> None:
         self._unsettle(now)
-        self._utilities -= not _is_ordinary(job)
+        self._utilities -= not _is_ordinary_discipline_job(job)
         table, row = job.table, job.row
         if job.spec.plain:
             if job.outcome in COMPLETE_OUTCOMES:
@@ -163,7 +163,7 @@ class WeightedTardiness(KeyedDiscipline):
         """The index of every row, shape ``(len(table),)``."""
         return self._numbers(table, limits).index
 
-    def _numbers(self, table: JobTable, limits: StepLimits, rows: Rows | None = None) -> Numbers:
+    def _numbers(self, table: JobTable, limits: StepLimits, rows: Rows | None = None) -> TardinessJobNumbers:
         """What composition reads of these rows, in order; of all unless given."""
         if rows is None:
             rows = np.arange(len(table))
@@ -215,7 +215,7 @@ class WeightedTardiness(KeyedDiscipline):
         if places.size > 1:
             deadline_s = table.due_s[every][places] + allowed_s[places]
             places = places[np.lexsort((table.sequence[every][places], deadline_s))]
-            queues = queue_prompts(
+            queues = tardiness_queue_prompts(
                 slack_s, weight, prefill, places, limits.token_budget, prompt_token_s, alone_s
             )
         # A decoding sequence shares its steps with others: it is charged what it adds, and a part of the rest.
@@ -237,7 +237,7 @@ class WeightedTardiness(KeyedDiscipline):
         if plain.any() and not table.priority[every].any():
             ordinary = plain & (alpha == NORMAL.alpha) & (table.ert_s[every] == NORMAL.ert_s)
             self._rank_by_arrival(index, ordinary, table.resident[every])
-        return Numbers(
+        return TardinessJobNumbers(
             rows,
             step_s,
             sequence_s,
@@ -358,10 +358,12 @@ class WeightedTardiness(KeyedDiscipline):
         builder.worth = None  # builder and step would stay until a garbage collection
         return plan
 
-    def _begin_step(self, builder: StepBuilder, numbers: Numbers, parked_slack_s: float) -> Step:
+    def _begin_step(
+        self, builder: StepBuilder, numbers: TardinessJobNumbers, parked_slack_s: float
+    ) -> TardinessStep:
         return self.STEP(self, builder, numbers, parked_slack_s)
 
-    def _settle(self, builder: StepBuilder, step: Step | None, *, all_join: bool) -> None:
+    def _settle(self, builder: StepBuilder, step: TardinessStep | None, *, all_join: bool) -> None:
         """Note the step that is composed; without ``step`` it has ordinary members alone."""
         plan = builder.plan
         plan.steady = all_join and builder.prefill_tokens == 0 and not plan.evict
@@ -426,7 +428,7 @@ class WeightedTardiness(KeyedDiscipline):
         return resident[~prompts], resident[prompts].tolist() + waiting
 
     @staticmethod
-    def _order(table: JobTable, numbers: Numbers, places: Rows) -> Rows:
+    def _order(table: JobTable, numbers: TardinessJobNumbers, places: Rows) -> Rows:
         """Places in the arrays, the first candidate first."""
         if places.size == 1:
             return places
@@ -438,14 +440,14 @@ class WeightedTardiness(KeyedDiscipline):
         return result
 
     @staticmethod
-    def _parked_slack_s(table: JobTable, numbers: Numbers, now: float) -> float:
+    def _parked_slack_s(table: JobTable, numbers: TardinessJobNumbers, now: float) -> float:
         """Least slack of the jobs that resume by themselves, seconds; infinite without any."""
         resume_s = table.resume_s[numbers.rows]
         slacks_s = numbers.slack_s[(resume_s > now) & (resume_s < math.inf)]
         return float(slacks_s.min(initial=math.inf))
 
     @staticmethod
-    def _victims_of(table: JobTable, numbers: Numbers, now: float, order: Rows) -> Iterator[int]:
+    def _victims_of(table: JobTable, numbers: TardinessJobNumbers, now: float, order: Rows) -> Iterator[int]:
         """Parked generations, needed last and worth least first; then candidates from the end of the order.
 
         Those that have the time to be computed again come before other candidates, the shortest context first.
@@ -494,7 +496,7 @@ class WeightedTardiness(KeyedDiscipline):
         return result, short
 
 
-def _is_ordinary(job: Job) -> bool:
+def _is_ordinary_discipline_job(job: Job) -> bool:
     """Whether it is a plain request that brings no utility of its own."""
     utility = job.spec.hints.utility
     return job.spec.plain and utility.alpha == NORMAL.alpha and utility.ert_s == NORMAL.ert_s

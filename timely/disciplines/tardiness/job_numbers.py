@@ -9,7 +9,7 @@ from timely.disciplines.base import Floats, Rows
 
 
 @dataclass(slots=True)
-class Numbers:
+class TardinessJobNumbers:
     """What a step's composition reads of the jobs; arrays of shape ``(len(rows),)``.
 
     Attributes:

@@ -6,13 +6,13 @@ import numpy as np
 
 from timely.disciplines.base import Floats, Rows
 from timely.disciplines.step_builder import StepBuilder
-from timely.disciplines.tardiness.job_numbers import Numbers
+from timely.disciplines.tardiness.job_numbers import TardinessJobNumbers
 
 PREDICTION_ERROR = 0.1
 """Share of the time until a deadline by which its predicted steps may be too short."""
 
 
-class Promises:
+class TardinessPromises:
     """First segments of tasks that were admitted because they come in time, members of the step and others.
 
     No job that loses less utility per second makes one of them late, nor does an equal with a later deadline. One that
@@ -31,7 +31,7 @@ class Promises:
         "_weights",
     )
 
-    def __init__(self, builder: StepBuilder, numbers: Numbers) -> None:
+    def __init__(self, builder: StepBuilder, numbers: TardinessJobNumbers) -> None:
         table, rows, now = builder.table, numbers.rows, builder.limits.now
         is_promised = table.promised[rows]
         if is_promised.any():
@@ -117,7 +117,7 @@ class Promises:
             self._latest_s[at] += delay_s
 
 
-def queue_prompts(
+def tardiness_queue_prompts(
     slack_s: Floats,
     weight: Floats,
     prompts: Rows,
@@ -139,7 +139,7 @@ def queue_prompts(
         The places of those of equal weight, in order.
     """
     order = places[np.argsort(-weight[places], kind="stable")]
-    tokens, steps = _other_prompts(prompts[order], budget)
+    tokens, steps = _tardiness_prompts_ahead(prompts[order], budget)
     slack_s[order] -= prompt_token_s * tokens + step_s * steps
     queues = np.split(order, np.flatnonzero(np.diff(weight[order])) + 1)
     for queue in queues:
@@ -147,7 +147,7 @@ def queue_prompts(
     return queues
 
 
-def _other_prompts(prompts: Rows, budget: int) -> tuple[Floats, Floats]:
+def _tardiness_prompts_ahead(prompts: Rows, budget: int) -> tuple[Floats, Floats]:
     """What precedes the end of each prompt, if steps of ``budget`` tokens take the prompts in this order.
 
     All prompts of a step end with it, so those behind in the same step count.

@@ -20,7 +20,7 @@ UNKNOWN_SHARE = 0.5
 """Share of the skill set's longest segment that is expected before the first segment has closed."""
 
 
-class SegmentLengths:
+class TardinessSegmentLengths:
     """Running mean and mean deviation of segment lengths, tokens.
 
     First segments are kept apart from later ones (a search precedes an action), and urgent tasks from normal ones (an
@@ -59,7 +59,7 @@ class SegmentLengths:
         return caution
 
 
-class AnswerLengths:
+class TardinessAnswerLengths:
     """Lengths of finished plain answers as a fading histogram, tokens.
 
     It gives the tokens still to come of an answer that has got so far. An answer longer than all before it is expected

@@ -14,9 +14,9 @@ from timely.core.job import Job
 from timely.core.utility import NORMAL
 from timely.disciplines.base import Floats, Rows
 from timely.disciplines.step_builder import StepBuilder
-from timely.disciplines.tardiness.delay_cost import DelayCost
-from timely.disciplines.tardiness.job_numbers import Numbers
-from timely.disciplines.tardiness.promises import Promises
+from timely.disciplines.tardiness.delay_cost import TardinessDelayCost
+from timely.disciplines.tardiness.job_numbers import TardinessJobNumbers
+from timely.disciplines.tardiness.promises import TardinessPromises
 
 MIN_CHUNK_TOKENS = 32
 """Prompt tokens below which a part of a prompt is not worth a place in a step."""
@@ -40,7 +40,7 @@ MAX_PARKED_WAIT_S = 10.0
 """Longest wait for a parked job's memory that counts, seconds."""
 
 
-class Rules(Protocol):
+class TardinessRules(Protocol):
     """What a step reads of the discipline."""
 
     @property
@@ -64,7 +64,7 @@ class Rules(Protocol):
         """Sequences in a step beyond which only one opportunistic decode of a reporting robot joins at a decision."""
 
 
-class Step:
+class TardinessStep:
     """A step in composition: its members, and what a delay would cost them.
 
     Delays so far are kept in one number, ``_delay_s``, instead of being taken off each member's slack.
@@ -102,7 +102,11 @@ class Step:
     """Decoding ordinary candidates in a row that are judged as one."""
 
     def __init__(
-        self, rules: Rules, builder: StepBuilder, numbers: Numbers, parked_slack_s: float = math.inf
+        self,
+        rules: TardinessRules,
+        builder: StepBuilder,
+        numbers: TardinessJobNumbers,
+        parked_slack_s: float = math.inf,
     ) -> None:
         self._rules = rules
         self._builder = builder
@@ -112,10 +116,10 @@ class Step:
         self._delay_s = 0.0
         self._longest_tokens = 1.0
         """Most tokens that a member's segment still has."""
-        self._all = DelayCost(rules.EARLY_SHARE)
-        self._heeded_cost = DelayCost(rules.EARLY_SHARE)
+        self._all = TardinessDelayCost(rules.EARLY_SHARE)
+        self._heeded_cost = TardinessDelayCost(rules.EARLY_SHARE)
         """Members that an ordinary request has to heed."""
-        self._promises = Promises(builder, numbers)
+        self._promises = TardinessPromises(builder, numbers)
         self._refusals = 0
         """Prompts refused in a row."""
         self._decoding: Floats = np.zeros(0)
@@ -237,7 +241,7 @@ class Step:
                 self._closed_from = min(self._closed_from, segment, 1)
                 self.limited_by = self.limited_by or "memory"
 
-    def _costs(self, *, ordinary: bool) -> DelayCost:
+    def _costs(self, *, ordinary: bool) -> TardinessDelayCost:
         """What delays cost those members that a candidate has to heed."""
         if not ordinary:
             return self._all
@@ -247,7 +251,7 @@ class Step:
         return self._heeded_cost
 
     def _is_worth(
-        self, costs: DelayCost, delay_s: float, weight: float, slack_s: float, work_s: float
+        self, costs: TardinessDelayCost, delay_s: float, weight: float, slack_s: float, work_s: float
     ) -> bool:
         return costs.is_worth(delay_s, weight, slack_s - self._delay_s, -slack_s - work_s, self._delay_s)
 
@@ -350,7 +354,7 @@ class Step:
         context_tokens = self._builder.table.context_tokens[self._numbers.rows[places]]
         return self._mixing_s(0, int(context_tokens.sum())) / len(places)
 
-    def _fitting(self, costs: DelayCost, tokens: int, room_s: float, mixing_s: float) -> int:
+    def _fitting(self, costs: TardinessDelayCost, tokens: int, room_s: float, mixing_s: float) -> int:
         """Prompt tokens that make no member late; 0 when they are hardly any, or when a member is late already.
 
         Args:
@@ -445,7 +449,7 @@ class Step:
         for row in rows:
             if builder.full:
                 break
-            reports = not all_join and _reports(jobs[row], builder.limits.now)
+            reports = not all_join and _does_tardiness_robot_report(jobs[row], builder.limits.now)
             if reports and not places:
                 continue
             at = numbers.place(row)
@@ -488,7 +492,7 @@ class Step:
         return count
 
 
-def _reports(job: Job, now: float) -> bool:
+def _does_tardiness_robot_report(job: Job, now: float) -> bool:
     """Whether its robot reports the start of a segment, or may still be about to do so for the first time."""
     if not job.segments:
         return True

@@ -21,7 +21,7 @@ MAX_NEW = 64
 """Jobs that came since the order was made, beyond which it is made anew."""
 
 
-class RankedJobs:
+class TardinessRankedJobs:
     """Keeps the order of waiting jobs between steps, so that a step costs the same with a thousand or ten thousand.
 
     The index of a waiting job changes slowly. A job that arrives, is evicted or gets another due time is considered at
@@ -94,7 +94,7 @@ class RankedJobs:
         return np.concatenate((rows, np.array(new, dtype=np.int64)))
 
 
-class ArrivalOrder:
+class TardinessArrivalOrder:
     """Waiting jobs by arrival; a step takes from the front, so that its cost does not depend on their number."""
 
     def __init__(self) -> None:

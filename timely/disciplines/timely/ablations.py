@@ -13,11 +13,11 @@ from timely.disciplines.predictors.app_cost import AppCosts
 from timely.disciplines.predictors.embedding import Vectors
 from timely.disciplines.predictors.history import HistoryPredictor
 from timely.disciplines.timely.discipline import Timely
-from timely.disciplines.timely.index import Machine
-from timely.disciplines.timely.lengths import AnswerDistributions
+from timely.disciplines.timely.index import TimelyMachine
+from timely.disciplines.timely.lengths import TimelyAnswerLengths
 
 
-class MeanLengths(AnswerDistributions):
+class MeanLengths(TimelyAnswerLengths):
     """Each answer has its expected length for certain."""
 
     def predict(self, specs: Sequence[JobSpec], vectors: Sequence[Vectors | None]) -> Floats:
@@ -69,12 +69,12 @@ class WithoutPrice(Timely):
 class SlotsOnly(Timely):
     """A request uses a slot, however much of the cache it holds."""
 
-    def _machine(self, table: JobTable, limits: StepLimits) -> Machine:
+    def _machine(self, table: JobTable, limits: StepLimits) -> TimelyMachine:
         return replace(super()._machine(table, limits), cache_tokens=1e12)
 
 
 class CacheOnly(Timely):
     """A request uses its share of the cache, however many slots there are."""
 
-    def _machine(self, table: JobTable, limits: StepLimits) -> Machine:
+    def _machine(self, table: JobTable, limits: StepLimits) -> TimelyMachine:
         return replace(super()._machine(table, limits), slots=1e12)

@@ -9,7 +9,7 @@ does not drift with wrong predictions.
 
 from timely.core.job import Job, JobTable
 from timely.disciplines.base import StepLimits
-from timely.disciplines.justitia.app_groups import App, AppAccounts
+from timely.disciplines.justitia.app_groups import App, DisciplineAppAccounts
 from timely.disciplines.justitia.fair_clock import FairClock
 from timely.disciplines.output_length import COMPLETE_OUTCOMES
 from timely.disciplines.predictors.app_cost import MAX_KINDS, AppCosts
@@ -21,7 +21,7 @@ PRIOR_REQUESTS = 4
 """Requests of a type that weigh as much as the prediction from an application's first request."""
 
 
-class Applications:
+class TimelyApplications:
     """Open applications with their finish times under fair sharing.
 
     Args:
@@ -29,7 +29,7 @@ class Applications:
     """
 
     def __init__(self, costs: AppCosts | None = None) -> None:
-        self.accounts = AppAccounts(costs)
+        self.accounts = DisciplineAppAccounts(costs)
         self.clock = FairClock()
         self._is_trained = costs is not None
         self._request_costs: dict[str, tuple[float, int]] = {}

@@ -7,7 +7,7 @@ from timely.core.utility import NORMAL
 from timely.disciplines.tardiness.delay_cost import PATIENCE
 
 
-class DelayedMembers:
+class TimelyDelayedMembers:
     """Decides which answers in progress may join a step, by what each of its members loses.
 
     An answer that joins adds ``sequence_s`` to every step that a member still takes, or to fewer if the answer ends
@@ -97,13 +97,15 @@ class DelayedMembers:
         while begin < count:
             later = slice(begin, count)
             total_s = delays_s[later].cumsum(axis=0)
-            ends = _first(~gains(later, rest_s - (total_s - delays_s[later])))
+            ends = _first_delayed_place(~gains(later, rest_s - (total_s - delays_s[later])))
             if ends:
                 rest_s = rest_s - total_s[ends - 1]
                 begin += ends
             if begin < count:
                 # One that is refused changes nothing, so all that follow can be judged by the present members.
-                refusals = _first(gains(slice(begin, count), np.tile(rest_s, (count - begin, 1))))
+                refusals = _first_delayed_place(
+                    gains(slice(begin, count), np.tile(rest_s, (count - begin, 1)))
+                )
                 joins[begin : begin + refusals] = False
                 begin += refusals
         return joins
@@ -114,6 +116,6 @@ class DelayedMembers:
         return delays
 
 
-def _first(mask: Bools) -> int:
+def _first_delayed_place(mask: Bools) -> int:
     """The place of the first true entry, or the length."""
     return int(mask.argmax()) if mask.any() else len(mask)

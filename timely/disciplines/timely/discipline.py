@@ -58,12 +58,12 @@ from timely.disciplines.predictors.predictor_file import predictor_kind
 from timely.disciplines.requirements import LEVELS, check_discipline_acceptance, check_discipline_urgency
 from timely.disciplines.step_builder import StepBuilder
 from timely.disciplines.tardiness.discipline import WeightedTardiness
-from timely.disciplines.tardiness.job_numbers import Numbers
-from timely.disciplines.tardiness.step import Step
-from timely.disciplines.timely.index import Machine, timely_step_slots
-from timely.disciplines.timely.recent_mean import RecentMean
-from timely.disciplines.timely.requests import UndatedRequests, is_discipline_job_undated
-from timely.disciplines.timely.step import UtilityStep
+from timely.disciplines.tardiness.job_numbers import TardinessJobNumbers
+from timely.disciplines.tardiness.step import TardinessStep
+from timely.disciplines.timely.index import TimelyMachine, timely_step_slots
+from timely.disciplines.timely.recent_mean import TimelyRecentMean
+from timely.disciplines.timely.requests import TimelyUndatedRequests, is_discipline_job_undated
+from timely.disciplines.timely.step import TimelyStep
 
 SLOPE = -0.1 * NORMAL.alpha
 """Utility that a request without a deadline loses per second: a tenth of what a late robot task loses.
@@ -113,7 +113,7 @@ class Timely(WeightedTardiness):
     predictor_kind = LENGTH_HISTORY
     LEVEL_FACTOR: ClassVar[float] = 32.0
     """Weight of an urgency level over that of the next; the last level weighs as much as none."""
-    STEP = UtilityStep
+    STEP = TimelyStep
     IN_TIME_S: ClassVar[float] = 0.2
     PRICE_SHARE: ClassVar[float] = 0.25
     """What a delay costs in the step that a job waits for, as a share of the mean: it may choose a cheap step."""
@@ -126,10 +126,10 @@ class Timely(WeightedTardiness):
 
     def __init__(self, history: HistoryPredictor | None = None, costs: AppCosts | None = None) -> None:
         super().__init__()
-        self._requests = UndatedRequests(history, costs)
-        self._price = RecentMean()
+        self._requests = TimelyUndatedRequests(history, costs)
+        self._price = TimelyRecentMean()
         """Utility that a second of delay costs the late members of recent steps."""
-        self._segments_count, self._segment_tokens_s = RecentMean(), RecentMean()
+        self._segments_count, self._segment_tokens_s = TimelyRecentMean(), TimelyRecentMean()
         """First segments of normal tasks that decode in recent steps, and their tokens a second."""
         self._means = (self._price, self._segments_count, self._segment_tokens_s)
         self._level_weight: Floats = np.power(self.LEVEL_FACTOR, np.arange(LEVELS - 1.0, -1.0, -1.0))
@@ -223,7 +223,7 @@ class Timely(WeightedTardiness):
             return False
         if self._waits_long(table, now):
             return False
-        is_undated = _is_undated(table, slice(None))
+        is_undated = _are_discipline_rows_undated(table, slice(None))
         waiting = (is_undated & ~table.resident & (table.resume_s <= now)).nonzero()[0]
         self._oldest = table.jobs[waiting[table.arrival_s[waiting].argmin()]] if waiting.size else None
         if self._waits_long(table, now):
@@ -264,10 +264,10 @@ class Timely(WeightedTardiness):
         turns = self._requests.turns[self._requests.places(table, decoding)]
         return decoding[np.argsort(turns, kind="stable")], others.tolist()
 
-    def _numbers(self, table: JobTable, limits: StepLimits, rows: Rows | None = None) -> Numbers:
+    def _numbers(self, table: JobTable, limits: StepLimits, rows: Rows | None = None) -> TardinessJobNumbers:
         if rows is None:
             rows = np.arange(len(table))
-        is_undated = _is_undated(table, rows)
+        is_undated = _are_discipline_rows_undated(table, rows)
         if not is_undated.any():
             return super()._numbers(table, limits, rows)
         own = self._undated_numbers(table, limits, rows[is_undated])
@@ -275,12 +275,12 @@ class Timely(WeightedTardiness):
             return own
         others = super()._numbers(table, limits, rows[~is_undated])
         columns = {
-            name: _merge(is_undated, getattr(own, name), getattr(others, name))
+            name: _merge_discipline_orders(is_undated, getattr(own, name), getattr(others, name))
             for name in ("left_tokens", "work_s", "weight", "slack_s", "plain", "ordinary", "index")
         }
-        return Numbers(rows, others.step_s, others.sequence_s, others.prompt_token_s, **columns)
+        return TardinessJobNumbers(rows, others.step_s, others.sequence_s, others.prompt_token_s, **columns)
 
-    def _undated_numbers(self, table: JobTable, limits: StepLimits, rows: Rows) -> Numbers:
+    def _undated_numbers(self, table: JobTable, limits: StepLimits, rows: Rows) -> TardinessJobNumbers:
         """What composition reads of rows without a deadline."""
         _, sequence_s, step_s = self._step_times_s(table, limits)
         prompt_token_s = limits.speed.prefill_token_s
@@ -288,7 +288,7 @@ class Timely(WeightedTardiness):
         index = needs.weight / needs.use_s
         if self._by_arrival and not table.priority.any():
             self._rank_by_arrival(index, np.ones(len(rows), dtype=np.bool_), table.resident[rows])
-        return Numbers(
+        return TardinessJobNumbers(
             rows,
             step_s,
             sequence_s,
@@ -324,8 +324,8 @@ class Timely(WeightedTardiness):
             self._share_fairly(table, rows, places, use_s, step_s)
         return Needs(SLOPE * levels / levels.max(), use_s, tokens_left, a_round)
 
-    def _machine(self, table: JobTable, limits: StepLimits) -> Machine:
-        return Machine(
+    def _machine(self, table: JobTable, limits: StepLimits) -> TimelyMachine:
+        return TimelyMachine(
             timely_step_slots(table, limits), self._requests.applications.clock.cache_tokens(table, limits)
         )
 
@@ -356,13 +356,15 @@ class Timely(WeightedTardiness):
 
     # ------------------------------------------------------------------ a step
 
-    def _begin_step(self, builder: StepBuilder, numbers: Numbers, parked_slack_s: float) -> UtilityStep:
+    def _begin_step(
+        self, builder: StepBuilder, numbers: TardinessJobNumbers, parked_slack_s: float
+    ) -> TimelyStep:
         table, limits = builder.table, builder.limits
         apps = np.zeros(len(numbers.rows), dtype=np.int64)
         is_undated = numbers.ordinary
         if is_undated.any():
             apps[is_undated] = self._requests.apps[self._requests.places(table, numbers.rows[is_undated])]
-        return UtilityStep(
+        return TimelyStep(
             self,
             builder,
             numbers,
@@ -373,7 +375,7 @@ class Timely(WeightedTardiness):
             self.DECODE_PRICE_SHARE * self._price.mean,
         )
 
-    def _settle(self, builder: StepBuilder, step: Step | None, *, all_join: bool) -> None:
+    def _settle(self, builder: StepBuilder, step: TardinessStep | None, *, all_join: bool) -> None:
         super()._settle(builder, step, all_join=all_join)
         table, speed, prompt_tokens = builder.table, builder.limits.speed, builder.prefill_tokens
         rows = np.array(builder.rows, dtype=np.int64)
@@ -397,13 +399,13 @@ class Timely(WeightedTardiness):
         return min(2.0 * limits.swap_s_per_token, limits.speed.prefill_token_s)
 
 
-def _is_undated(table: JobTable, rows: Rows | slice) -> Bools:
+def _are_discipline_rows_undated(table: JobTable, rows: Rows | slice) -> Bools:
     """Which of these rows have no deadline: they close no segment and bring no utility of their own."""
     flat: Bools = (table.alpha[rows] == NORMAL.alpha) & (table.ert_s[rows] == NORMAL.ert_s)
     return flat & ~table.segmented[rows]
 
 
-def _merge(is_undated: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
+def _merge_discipline_orders(is_undated: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
     column = np.empty(len(is_undated), dtype=others.dtype)
     column[is_undated], column[~is_undated] = own, others
     return column

@@ -19,7 +19,7 @@ It is the Gittins index of lengths 1.25, 1.5, 2 and 3 times as long, equally lik
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class TimelyMachine:
     """What a step holds.
 
     Attributes:
@@ -48,8 +48,8 @@ class Machine:
         return use
 
 
-def gittins_use(
-    lengths: Floats, output_tokens: Floats, context_tokens: Floats, before: Floats, machine: Machine
+def timely_gittins_use(
+    lengths: Floats, output_tokens: Floats, context_tokens: Floats, before: Floats, machine: TimelyMachine
 ) -> Floats:
     """Least expected use per completion: ``min over x of E[use until min(end, x)] / P(end <= x)``, shape ``(n,)``.
 

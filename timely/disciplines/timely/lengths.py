@@ -59,17 +59,18 @@ def timely_even_lengths(lengths: Floats, weights: Floats) -> Floats:
     return even
 
 
-def _bins(lengths: Floats) -> Ints:
+def _timely_length_bins(lengths: Floats) -> Ints:
     bins: Ints = np.rint(np.log(lengths) / _BIN).astype(np.int64)
     return np.minimum(bins, BINS - 1)
 
 
 _PRIOR: Floats = (
-    np.bincount(_bins(PRIOR_TOKENS * np.exp(PRIOR_TOKENS_SIGMA * _NORMAL)), minlength=BINS) / _NORMAL.size
+    np.bincount(_timely_length_bins(PRIOR_TOKENS * np.exp(PRIOR_TOKENS_SIGMA * _NORMAL)), minlength=BINS)
+    / _NORMAL.size
 )
 
 
-def _even_lengths_of_counts(counts: Floats) -> Floats:
+def _timely_even_lengths_of_counts(counts: Floats) -> Floats:
     """``PLACES`` equally likely lengths, ascending, for so many answers of each bin, smoothed."""
     wide = np.zeros(BINS + 2 * _SHIFTS[-1])
     for shift, share in zip(_SHIFTS, SMOOTH_SHARES, strict=True):
@@ -82,7 +83,7 @@ def _even_lengths_of_counts(counts: Floats) -> Floats:
     return even
 
 
-class PredictionErrors:
+class TimelyLengthErrors:
     """Length over predicted length of finished requests, for predictions of similar size.
 
     A prediction in buckets errs most where it is small, so sizes are kept apart by their octave.
@@ -94,13 +95,13 @@ class PredictionErrors:
 
     def learn(self, predicted_tokens: float, tokens: int) -> None:
         """A request ended that brought a prediction."""
-        octave = _octave(predicted_tokens)
+        octave = _timely_length_octave(predicted_tokens)
         self._errors.setdefault(octave, deque(maxlen=MAX_ERRORS)).append(tokens / predicted_tokens)
         self._factors.pop(octave, None)
 
     def factors(self, predicted_tokens: float) -> Floats:
         """What the length may be, as factors of the prediction: ``PLACES`` equally likely ones, ascending."""
-        octave = _octave(predicted_tokens)
+        octave = _timely_length_octave(predicted_tokens)
         factors = self._factors.get(octave)
         if factors is None:
             errors = np.array(self._errors.get(octave, ()), dtype=np.float64)
@@ -112,11 +113,11 @@ class PredictionErrors:
         return factors
 
 
-def _octave(tokens: float) -> int:
+def _timely_length_octave(tokens: float) -> int:
     return int(max(1.0, tokens)).bit_length()
 
 
-class AnswerDistributions:
+class TimelyAnswerLengths:
     """The distribution of each answer's length as it arrives, learned while serving.
 
     Args:
@@ -125,7 +126,7 @@ class AnswerDistributions:
 
     def __init__(self, history: HistoryPredictor | None = None) -> None:
         self.history = history if history is not None else HistoryPredictor()
-        self._errors = PredictionErrors()
+        self._errors = TimelyLengthErrors()
         self.answer_count = 0
         """Answers that were learned from."""
 
@@ -162,17 +163,17 @@ class AnswerDistributions:
         similar = history.latest((cosines >= history.threshold).nonzero()[0], MOST)
         counts = np.zeros(BINS)
         if similar.size:
-            counts += np.bincount(_bins(history.outputs(similar)), minlength=BINS)
+            counts += np.bincount(_timely_length_bins(history.outputs(similar)), minlength=BINS)
         if similar.size < history.enough:
             weights = np.exp(SHRINK * cosines[newest])
             prior = PRIOR_ANSWERS * float(weights.max(initial=1.0)) * _PRIOR
             others = np.bincount(bins, weights, minlength=BINS) + prior
             counts += (history.enough - similar.size) / others.sum() * others
-        return _even_lengths_of_counts(counts)
+        return _timely_even_lengths_of_counts(counts)
 
     def _recent(self) -> tuple[Ints, Ints]:
         newest = self.history.newest(SHRINK_RECENT)
-        return newest, _bins(self.history.outputs(newest))
+        return newest, _timely_length_bins(self.history.outputs(newest))
 
     def learn(self, spec: JobSpec, vector: Vectors | None, output_tokens: int) -> None:
         """A request has ended by itself."""

@@ -9,7 +9,7 @@ OVERDUE_STEPS = 2.0
 """Predicted times of a step after which the machine counts as idle."""
 
 
-class RecentMean:
+class TimelyRecentMean:
     """Mean of a number that each step has, by time, the past fading. An idle machine has the number 0."""
 
     def __init__(self) -> None:

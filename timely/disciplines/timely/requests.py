@@ -15,15 +15,15 @@ from timely.disciplines.output_length import COMPLETE_OUTCOMES
 from timely.disciplines.predictors.app_cost import AppCosts
 from timely.disciplines.predictors.embedding import Vectors
 from timely.disciplines.predictors.history import HistoryPredictor
-from timely.disciplines.timely.applications import Applications
+from timely.disciplines.timely.applications import TimelyApplications
 from timely.disciplines.timely.index import (
-    Machine,
-    gittins_use,
+    TimelyMachine,
     timely_first_context,
+    timely_gittins_use,
     timely_mean_left,
 )
-from timely.disciplines.timely.lengths import PLACES, AnswerDistributions
-from timely.disciplines.timely.rounds import RoundTokens
+from timely.disciplines.timely.lengths import PLACES, TimelyAnswerLengths
+from timely.disciplines.timely.rounds import TimelyRoundTokens
 
 REFRESH_TOKENS = 16
 """Output tokens after which a request's index is computed anew."""
@@ -45,7 +45,7 @@ So those that end together delay no step by much, and the more there are, the mo
 
 
 @dataclass(slots=True)
-class Belief:
+class TimelyLengthBelief:
     """What the length of a live request was predicted from.
 
     Attributes:
@@ -64,7 +64,7 @@ def is_discipline_job_undated(job: Job) -> bool:
     return not job.spec.segmented and utility.alpha == NORMAL.alpha and utility.ert_s == NORMAL.ert_s
 
 
-class UndatedRequests:
+class TimelyUndatedRequests:
     """Columns of the live requests without a deadline; the table's ``rank`` of a request is its place in them.
 
     Args:
@@ -73,17 +73,17 @@ class UndatedRequests:
     """
 
     def __init__(self, history: HistoryPredictor | None = None, costs: AppCosts | None = None) -> None:
-        self.answers = AnswerDistributions(history)
-        self.applications = Applications(costs)
-        self._round_tokens = RoundTokens()
+        self.answers = TimelyAnswerLengths(history)
+        self.applications = TimelyApplications(costs)
+        self._round_tokens = TimelyRoundTokens()
         self.speculative = False
         """The engine has verified drafts."""
         self._places: dict[JobId, int] = {}
-        self._beliefs: dict[JobId, Belief] = {}
+        self._beliefs: dict[JobId, TimelyLengthBelief] = {}
         """The oldest prediction first."""
         self._newcomers: dict[JobId, Job] = {}
         """Not predicted yet: many a request ends before its length matters to any decision."""
-        self._ended: list[tuple[JobSpec, Belief | None, int]] = []
+        self._ended: list[tuple[JobSpec, TimelyLengthBelief | None, int]] = []
         """Answers to learn from and their tokens, before the next prediction."""
         self._renewals = 0
         """Predictions to renew for the answers since the last time, at most."""
@@ -148,7 +148,7 @@ class UndatedRequests:
         self.lengths[places] = self.answers.predict([job.spec for job in jobs], vectors)
         self._seen_prompt[places] = -1
         for job, vector in zip(jobs, vectors, strict=True):
-            self._beliefs[job.job_id] = Belief(job, vector, self.answers.answer_count)
+            self._beliefs[job.job_id] = TimelyLengthBelief(job, vector, self.answers.answer_count)
 
     def renew(self, now: float) -> None:
         """Renew the oldest predictions, some at a time, if enough answers have come since."""
@@ -221,7 +221,7 @@ class UndatedRequests:
         rows: np.ndarray,
         places: Ints,
         block_tokens: int,
-        machine: Machine,
+        machine: TimelyMachine,
         prompt_token: Floats,
     ) -> tuple[Floats, Floats]:
         """Least expected use per completion, rounds of the machine, and expected tokens left of each row.
@@ -241,7 +241,7 @@ class UndatedRequests:
             at, tokens, prompts = places[stale], output[stale], prompt[stale]
             lengths, begin = self.lengths[at], tokens.astype(np.float64)
             context = timely_first_context(table, rows[stale], block_tokens)
-            use[stale] = gittins_use(lengths, begin, context, prompts * prompt_token[stale], machine)
+            use[stale] = timely_gittins_use(lengths, begin, context, prompts * prompt_token[stale], machine)
             left[stale], seen_output[stale] = timely_mean_left(lengths, begin), tokens
             if not self._is_read_only:
                 self._use[at], self._left[at] = use[stale], left[stale]

@@ -8,13 +8,13 @@ import numpy as np
 from timely.core.arrays import Ints
 from timely.disciplines.base import Rows
 from timely.disciplines.step_builder import StepBuilder
-from timely.disciplines.tardiness.delay_cost import DelayCost
-from timely.disciplines.tardiness.job_numbers import Numbers
-from timely.disciplines.tardiness.step import Rules, Step
-from timely.disciplines.timely.delayed import DelayedMembers
+from timely.disciplines.tardiness.delay_cost import TardinessDelayCost
+from timely.disciplines.tardiness.job_numbers import TardinessJobNumbers
+from timely.disciplines.tardiness.step import TardinessRules, TardinessStep
+from timely.disciplines.timely.delayed import TimelyDelayedMembers
 
 
-class ExpectedDelayCost(DelayCost):
+class TimelyDelayCost(TardinessDelayCost):
     """What a delay costs, where a candidate that is left out waits for a time that is not known.
 
     As in the index, it is exponential, with the mean that the members need. So a candidate may be late whatever slack
@@ -36,7 +36,7 @@ class ExpectedDelayCost(DelayCost):
         return (until_s + self._in_time_s) * math.exp(-slack_s / until_s)
 
 
-class UtilityStep(Step):
+class TimelyStep(TardinessStep):
     """A step whose requests without a deadline take memory from each other by worth.
 
     Args:
@@ -54,9 +54,9 @@ class UtilityStep(Step):
 
     def __init__(
         self,
-        rules: Rules,
+        rules: TardinessRules,
         builder: StepBuilder,
-        numbers: Numbers,
+        numbers: TardinessJobNumbers,
         parked_slack_s: float,
         apps: Ints,
         context_token_s: float,
@@ -65,12 +65,12 @@ class UtilityStep(Step):
     ) -> None:
         super().__init__(rules, builder, numbers, parked_slack_s)
         # Requests without a deadline wait for members that would be late, not for early ones to end earlier.
-        self._heeded_cost = DelayCost(0.0)
+        self._heeded_cost = TardinessDelayCost(0.0)
         if not self._promises.hold:
             # With promises a wait is known: tasks that come meanwhile are admitted only if the promises hold.
-            self._all = ExpectedDelayCost(rules.EARLY_SHARE, rules.IN_TIME_S)
+            self._all = TimelyDelayCost(rules.EARLY_SHARE, rules.IN_TIME_S)
         self._all.price = price
-        self._delayed_members = DelayedMembers(numbers.sequence_s)
+        self._delayed_members = TimelyDelayedMembers(numbers.sequence_s)
         self._apps = apps
         self._context_s = context_token_s
         self._decode_price = decode_price

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from timely.core.errors import InvalidInput
 from timely.core.job import JobId
 from timely.engines.replay_types import JobRecord, PlannedTask
-from timely.engines.sim.events import ARRIVAL, Agenda
+from timely.engines.sim.events import ARRIVAL, SimAgenda
 
 
-class Arrivals:
+class SimArrivals:
     """Puts the arrival of each task on the agenda, one ahead, and holds back those that wait for others.
 
     Args:
@@ -21,7 +21,7 @@ class Arrivals:
         self,
         tasks: Iterable[PlannedTask],
         admission_s: float,
-        agenda: Agenda,
+        agenda: SimAgenda,
         submit: Callable[[float, JobRecord], None],
     ) -> None:
         self._tasks: Iterator[PlannedTask] = iter(tasks)

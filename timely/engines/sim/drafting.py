@@ -1,28 +1,32 @@
 """Speculative decoding of simulated steps: the draft tokens of their members, and what verifying them gives."""
 
 from timely.engines.replay_types import ReplayOptions
-from timely.engines.scheduler_core import Controller
-from timely.engines.sim.memory import LiveTask, Memory
-from timely.engines.sim.speculation import Speculation
+from timely.engines.scheduler_core import EngineController
+from timely.engines.sim.memory import SimMemory, SimTask
+from timely.engines.sim.speculation import SimSpeculation
 
 
-class Drafting:
+class SimDrafting:
     """Drafts and verifies; ``speculation`` draws what is right."""
 
     def __init__(
-        self, options: ReplayOptions, speculation: Speculation, controller: Controller, memory: Memory
+        self,
+        options: ReplayOptions,
+        speculation: SimSpeculation,
+        controller: EngineController,
+        memory: SimMemory,
     ) -> None:
         self._speculation, self._controller, self._pool = speculation, controller, memory.pool
         self._is_segmented = options.mode == "segmented"
 
-    def expect(self, live: LiveTask) -> None:
+    def expect(self, live: SimTask) -> None:
         """Note in the table how many draft tokens the job's next decoding step verifies."""
         table, row, most = self._controller.table, live.job.row, self._speculation.drafts
         if live.task.acceptance is None:
-            most = min(most, _forced_run(live))
+            most = min(most, _sim_forced_run(live))
         table.draft_tokens[row] = most
 
-    def draft(self, members: list[tuple[LiveTask, int, bool]]) -> int:
+    def draft(self, members: list[tuple[SimTask, int, bool]]) -> int:
         """Give members that decode their draft tokens, as many as there is room for; returns how many in all.
 
         This comes last, when each member has what the plan gave: drafts take no block that a member needs.
@@ -43,7 +47,7 @@ class Drafting:
                 drafts += most
         return drafts
 
-    def verify(self, live: LiveTask, draft_tokens: int, now: float) -> int:
+    def verify(self, live: SimTask, draft_tokens: int, now: float) -> int:
         """A round of speculative decoding is verified: how many tokens it gave.
 
         Nothing follows the last token, and nothing follows a blocking skill before its value is there. Draft tokens
@@ -69,7 +73,7 @@ class Drafting:
         return right + 1
 
 
-def _forced_run(live: LiveTask) -> int:
+def _sim_forced_run(live: SimTask) -> int:
     """Forced tokens in a row that come next in the segment in generation; the plan's last token needs no draft."""
     segment = live.task.plan[live.index]
     forced = segment.forced[live.output - (live.boundary - segment.tokens) :]

@@ -11,7 +11,7 @@ STEP_END, REPORT, ARRIVAL, WAKE = range(4)
 """Priorities at one and the same time: tokens appear first, then what robots say, then new tasks."""
 
 
-class Agenda:
+class SimAgenda:
     """A heap of events; the sequence number makes the order total, so that a run has no hidden choices."""
 
     __slots__ = ("_heap", "_sequence", "event_count")

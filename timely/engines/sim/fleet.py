@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.replay_types import BackendRun, JobRecord, PlannedTask, ReplayOptions
-from timely.engines.sim.arrivals import Arrivals
-from timely.engines.sim.events import Agenda
+from timely.engines.sim.arrivals import SimArrivals
+from timely.engines.sim.events import SimAgenda
 from timely.engines.sim.simulator import Simulator, sim_replay_end_s
 from timely.engines.step_time.profile import StepTimeProfile
-from timely.routing.forecast import EngineLoad
+from timely.routing.forecast import RoutingEngineLoad
 from timely.routing.routers import Router
 
 
@@ -28,7 +28,7 @@ class SimFleet:
         *,
         repeat_steps: bool = True,
     ) -> None:
-        self._agenda = Agenda()
+        self._agenda = SimAgenda()
         """Arrivals; each engine has an agenda of its own."""
         self._engines = [
             Simulator(options, profile, repeat_steps=repeat_steps, next_arrival_s=self._agenda.next_s)
@@ -47,7 +47,9 @@ class SimFleet:
             EngineFailed: an engine runs nothing although jobs are left.
             InvalidInput: a task waits for another's answer.
         """
-        arrivals = Arrivals(map(_check_task, tasks), self._admission_s, self._agenda, self._route)
+        arrivals = SimArrivals(
+            map(_check_sim_fleet_task, tasks), self._admission_s, self._agenda, self._route
+        )
         agendas = {engine.agenda: engine for engine in self._engines}
         now = 0.0
         while (when := self._next_s()) < math.inf:
@@ -80,23 +82,23 @@ class SimFleet:
         return min(self._agenda.next_s(), *(engine.agenda.next_s() for engine in self._engines))
 
     def _route(self, now: float, record: JobRecord) -> None:
-        loads = [_load(engine, record.task) for engine in self._engines]
+        loads = [_sim_engine_load(engine, record.task) for engine in self._engines]
         place = self._router.choose(self._engines[0].spec(record, 0), loads, now)
         self.task_counts[place] += 1
         self._due_engines.add(self._engines[place])
         self._engines[place].submit(now, record)
 
 
-def _check_task(task: PlannedTask) -> PlannedTask:
+def _check_sim_fleet_task(task: PlannedTask) -> PlannedTask:
     """The task, if a fleet can serve it."""
     if task.after:
         raise InvalidInput("a fleet of engines serves no applications", where=f"job {task.job}: after")
     return task
 
 
-def _load(engine: Simulator, task: PlannedTask) -> EngineLoad:
+def _sim_engine_load(engine: Simulator, task: PlannedTask) -> RoutingEngineLoad:
     memory, controller = engine.memory, engine.controller
-    return EngineLoad(
+    return RoutingEngineLoad(
         controller.table,
         controller.speed,
         memory.cached_tokens_of(task),

@@ -15,7 +15,7 @@ PrefixPath = Sequence[tuple[Hashable, int]]
 """The beginning of a prompt in parts: name, and position of the end, tokens."""
 
 
-class Prefix:
+class SimPrefix:
     """A shared part of prompts: how many of its blocks are stored, and how deep resident jobs reach into it."""
 
     __slots__ = ("__weakref__", "_depths", "begin", "blocks", "deepest", "second")
@@ -66,7 +66,7 @@ class Prefix:
             self.second = max((depth for depth in self._depths if depth != self.deepest), default=0)
 
 
-class Leftover:
+class SimLeftover:
     """Complete blocks that a job left: evicted, it may find them again."""
 
     __slots__ = ("blocks",)
@@ -76,14 +76,14 @@ class Leftover:
         """Those that are not reused yet."""
 
 
-class Holding:
+class SimHolding:
     """The blocks of one job: ``shared_blocks`` from its prefix, ``private`` its own."""
 
     __slots__ = (
         "_spans", "holder", "leftover", "leftover_begin", "path", "prefix_blocks", "private", "shared_blocks",
     )  # fmt: skip
 
-    def __init__(self, path: tuple[Prefix, ...], prefix_blocks: int) -> None:
+    def __init__(self, path: tuple[SimPrefix, ...], prefix_blocks: int) -> None:
         self.path = path
         """The parts of its prefix, each complete but the last one."""
         ends = [*(part.begin for part in path[1:]), prefix_blocks]
@@ -94,7 +94,7 @@ class Holding:
         self.private = 0
         self.holder = False
         """It counts among the prefix's references."""
-        self.leftover: Leftover | None = None
+        self.leftover: SimLeftover | None = None
         """Own blocks that outlived an eviction."""
         self.leftover_begin = 0
         """How deep into the prefix they began."""
@@ -103,7 +103,7 @@ class Holding:
     def blocks(self) -> int:
         return self.shared_blocks + self.private
 
-    def depths(self, blocks: int) -> list[tuple[Prefix, int]]:
+    def depths(self, blocks: int) -> list[tuple[SimPrefix, int]]:
         """The parts of its prefix, and how deep so many of its blocks from the first on reach into each."""
         return [(part, min(max(0, blocks - begin), length)) for part, begin, length in self._spans]
 
@@ -122,7 +122,7 @@ class Holding:
         return self.prefix_blocks
 
 
-class BlockPool:
+class SimBlockPool:
     """All KV blocks of the engine."""
 
     __slots__ = (
@@ -140,14 +140,14 @@ class BlockPool:
         self.capacity = capacity
         self.block_tokens = block_tokens
         self._unused_blocks = capacity
-        self._idle: OrderedDict[Prefix | Leftover, int] = OrderedDict()
+        self._idle: OrderedDict[SimPrefix | SimLeftover, int] = OrderedDict()
         """Owner -> complete blocks without a reference, longest idle first."""
         self._idle_blocks = 0
-        self._parts: WeakValueDictionary[tuple[Prefix | None, Hashable], Prefix] = WeakValueDictionary()
+        self._parts: WeakValueDictionary[tuple[SimPrefix | None, Hashable], SimPrefix] = WeakValueDictionary()
         """By the part before it, and its name. One that is neither stored nor referenced is forgotten."""
-        self._kept_parts: dict[Prefix, None] = {}
+        self._kept_parts: dict[SimPrefix, None] = {}
         """Prefixes that are reused last, in the order in which they came."""
-        self._reused: set[Prefix | Leftover] = set()
+        self._reused: set[SimPrefix | SimLeftover] = set()
 
     @property
     def free(self) -> int:
@@ -158,21 +158,21 @@ class BlockPool:
     def used_blocks(self) -> int:
         return self.capacity - self._unused_blocks - self._idle_blocks
 
-    def holding(self, path: PrefixPath, prompt_tokens: int, *, keep: bool = False) -> Holding:
+    def holding(self, path: PrefixPath, prompt_tokens: int, *, keep: bool = False) -> SimHolding:
         """An empty holding for a new job. As in vLLM at least the prompt's last token is always computed.
 
         Args:
             keep: the prefix is reused last.
         """
-        parts: list[Prefix] = []
+        parts: list[SimPrefix] = []
         most, end = max(0, prompt_tokens - 1) // self.block_tokens, 0
-        before: Prefix | None = None
+        before: SimPrefix | None = None
         for name, end_tokens in path:
             if end >= most:
                 break
             part = self._parts.get((before, name))
             if part is None:
-                part = self._parts[before, name] = Prefix(end)
+                part = self._parts[before, name] = SimPrefix(end)
             parts.append(part)
             before, end = part, end_tokens // self.block_tokens
         whole = min(end, most)
@@ -180,9 +180,9 @@ class BlockPool:
             parts.pop()
         if keep:
             self._kept_parts.update(dict.fromkeys(parts))
-        return Holding(tuple(parts), whole)
+        return SimHolding(tuple(parts), whole)
 
-    def warm(self, holding: Holding) -> None:
+    def warm(self, holding: SimHolding) -> None:
         """Store the job's prefix as if an earlier job had left it, unless some of it is stored or room is short."""
         if holding.prefix_blocks > self._unused_blocks or any(
             part.blocks or part.is_referenced for part in holding.path
@@ -193,12 +193,12 @@ class BlockPool:
         self._unused_blocks -= holding.prefix_blocks
         self._settle(holding)
 
-    def hit_blocks(self, holding: Holding) -> int:
+    def hit_blocks(self, holding: SimHolding) -> int:
         """Blocks that an admission of this job would find stored now."""
         shared_blocks = holding.stored_blocks
         return shared_blocks + holding.leftover_blocks(shared_blocks)
 
-    def admit(self, holding: Holding) -> int:
+    def admit(self, holding: SimHolding) -> int:
         """Reference what is stored of the job's context; returns the tokens found."""
         holding.shared_blocks = holding.stored_blocks
         holding.holder = True
@@ -211,7 +211,7 @@ class BlockPool:
         holding.leftover = None
         return holding.blocks * self.block_tokens
 
-    def grow(self, holding: Holding, context_tokens: int) -> bool:
+    def grow(self, holding: SimHolding, context_tokens: int) -> bool:
         """Give the job blocks up to ``context_tokens``; False (nothing changed) when they are not there."""
         new_blocks = -(-context_tokens // self.block_tokens) - holding.shared_blocks - holding.private
         if new_blocks <= 0:
@@ -222,7 +222,7 @@ class BlockPool:
         holding.private += new_blocks
         return True
 
-    def publish(self, holding: Holding, context_tokens: int) -> list[Prefix]:
+    def publish(self, holding: SimHolding, context_tokens: int) -> list[SimPrefix]:
         """``context_tokens`` of the job are computed: whole blocks of its prefix become usable by others.
 
         Only the job at the frontier publishes; what others compute of the same prefix meanwhile stays their own.
@@ -244,24 +244,24 @@ class BlockPool:
         holding.private -= whole - before
         return grown
 
-    def evict(self, holding: Holding, context_tokens: int) -> int:
+    def evict(self, holding: SimHolding, context_tokens: int) -> int:
         """Take the job's blocks away; its whole blocks stay findable until reused. Returns blocks freed."""
         before = self.free
         holding.leftover_begin = holding.shared_blocks
         holding.leftover = self._leave(holding, context_tokens)
         return self.free - before
 
-    def release(self, holding: Holding, context_tokens: int) -> None:
+    def release(self, holding: SimHolding, context_tokens: int) -> None:
         """Free the blocks of a job that has ended; its own blocks are never looked for again."""
         self._leave(holding, context_tokens)
         holding.leftover = None
 
-    def _leave(self, holding: Holding, context_tokens: int) -> Leftover | None:
+    def _leave(self, holding: SimHolding, context_tokens: int) -> SimLeftover | None:
         """Reference nothing any more. ``context_tokens`` fill the blocks that are complete, if there are any."""
         whole = context_tokens // self.block_tokens - holding.shared_blocks
         complete = max(0, min(holding.private, whole))
         self._unused_blocks += holding.private - complete
-        leftover = Leftover(complete) if complete else None
+        leftover = SimLeftover(complete) if complete else None
         if leftover is not None:
             self._idle[leftover] = complete
             self._idle_blocks += complete
@@ -273,7 +273,7 @@ class BlockPool:
         holding.holder, holding.shared_blocks = False, 0
         return leftover
 
-    def _settle(self, holding: Holding) -> None:
+    def _settle(self, holding: SimHolding) -> None:
         """What is stored of its prefix beyond the deepest job waits for reuse, its last part first."""
         for part in reversed(holding.path):
             idle, before = part.blocks - part.deepest, self._idle.get(part, 0)
@@ -308,7 +308,7 @@ class BlockPool:
             owner.blocks -= reused_blocks
             self._reused.add(owner)
 
-    def take_reused(self) -> set[Prefix | Leftover]:
+    def take_reused(self) -> set[SimPrefix | SimLeftover]:
         """Whose blocks have been reused since the last call."""
         reused, self._reused = self._reused, set()
         return reused

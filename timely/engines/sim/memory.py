@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from timely.core.job import Job, JobTable
 from timely.disciplines.base import StepPlan
 from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
-from timely.engines.scheduler_core import Controller
-from timely.engines.sim.kv import BlockPool, Holding, Prefix
+from timely.engines.scheduler_core import EngineController
+from timely.engines.sim.kv import SimBlockPool, SimHolding, SimPrefix
 from timely.engines.step_time.profile import StepTimeProfile
 
 
-class LiveTask:
+class SimTask:
     """A task in the engine: what the job table does not hold."""
 
     __slots__ = (
@@ -19,7 +19,7 @@ class LiveTask:
         "pending", "record", "run", "saved_from", "swapped_tokens", "target", "task",
     )  # fmt: skip
 
-    def __init__(self, task: PlannedTask, job: Job, record: JobRecord, holding: Holding) -> None:
+    def __init__(self, task: PlannedTask, job: Job, record: JobRecord, holding: SimHolding) -> None:
         self.task = task
         self.job = job
         self.record = record
@@ -51,7 +51,7 @@ class LiveTask:
         return self.task.prompt_tokens + self.output
 
 
-class Memory:
+class SimMemory:
     """Block accounting between the job table, which disciplines read, and the block pool.
 
     Args:
@@ -63,18 +63,18 @@ class Memory:
         capacity: int,
         profile: StepTimeProfile,
         options: ReplayOptions,
-        controller: Controller,
+        controller: EngineController,
     ) -> None:
-        self.pool = BlockPool(capacity, profile.kv.block_tokens)
+        self.pool = SimBlockPool(capacity, profile.kv.block_tokens)
         self.block_tokens = profile.kv.block_tokens
         self._terms = profile.step_s
         self._rate = profile.kv.swap_s_per_token
         self._eviction = options.eviction
         self._keeps, self._warm = options.keep_prefixes, options.warm_prefixes
-        self._warm_prefixes: set[Prefix] = set()
+        self._warm_prefixes: set[SimPrefix] = set()
         self._controller = controller
-        self._users: dict[Prefix, set[LiveTask]] = {}
-        self._evicted: set[LiveTask] = set()
+        self._users: dict[SimPrefix, set[SimTask]] = {}
+        self._evicted: set[SimTask] = set()
         """Those that have not been admitted again."""
         self.cached_tokens = 0
         self.swapped_tokens = 0
@@ -92,7 +92,7 @@ class Memory:
     def fits(self, tokens: int) -> bool:
         return -(-tokens // self.block_tokens) <= self.pool.capacity
 
-    def holding(self, task: PlannedTask) -> tuple[Holding, int]:
+    def holding(self, task: PlannedTask) -> tuple[SimHolding, int]:
         """An empty holding for a new job, and the prompt tokens it would find stored now."""
         # The blocks of an imported trace are of users' prompts: no server has them from the start, or keeps them.
         is_stored_prompt = not task.block_ids
@@ -107,21 +107,21 @@ class Memory:
     def cached_tokens_of(self, task: PlannedTask) -> int:
         return self.holding(task)[1]
 
-    def _cached_tokens(self, holding: Holding, tokens: int) -> int:
+    def _cached_tokens(self, holding: SimHolding, tokens: int) -> int:
         # The last known token is always computed: its output is the next one.
         return min(self.pool.hit_blocks(holding) * self.block_tokens, tokens - 1)
 
-    def arrive(self, live: LiveTask) -> None:
+    def arrive(self, live: SimTask) -> None:
         """A job joined: note which blocks of its prompt others hold anyway."""
         for part in live.holding.path:
             self._users.setdefault(part, set()).add(live)
         self._share((live,))
 
-    def admit(self, live: LiveTask, now: float) -> None:
+    def admit(self, live: SimTask, now: float) -> None:
         """Give a job its slot and whatever of its context is still stored, here or in host memory."""
         table, row, record, holding = self.table, live.job.row, live.record, live.holding
         self._evicted.discard(live)
-        before = _depths(holding)
+        before = _sim_prefix_depths(holding)
         cached_tokens = min(self.pool.admit(holding), live.tokens - 1)
         if record.admitted_s != record.admitted_s:
             record.admitted_s = now
@@ -135,7 +135,7 @@ class Memory:
         live.computed_tokens = max(live.computed_tokens, cached_tokens)
         self._share(self._users_of(live, before))
 
-    def _load(self, live: LiveTask, cached_tokens: int) -> int:
+    def _load(self, live: SimTask, cached_tokens: int) -> int:
         """Bring back what was saved and is not found anyway; returns how many tokens.
 
         They are the last of the context: what has to be computed again are the first ones, which attend to few.
@@ -154,7 +154,7 @@ class Memory:
         self._moved_tokens += tokens
         return tokens
 
-    def prefill(self, live: LiveTask, begin: int, tokens: int) -> int:
+    def prefill(self, live: SimTask, begin: int, tokens: int) -> int:
         """``tokens`` of a prompt (or of a lost context) are computed on top of ``begin`` in the cache.
 
         Returns the growth of the squared context, tokens squared: ``end**2 - begin**2`` of what is computed, which is
@@ -173,7 +173,7 @@ class Memory:
         self.publish(live, end)
         return squares + end * end - behind * behind
 
-    def publish(self, live: LiveTask, context_tokens: int) -> None:
+    def publish(self, live: SimTask, context_tokens: int) -> None:
         """``context_tokens`` of the job are computed: others may find more of their prefix stored."""
         grown = self.pool.publish(live.holding, context_tokens)
         if not grown:
@@ -187,7 +187,7 @@ class Memory:
                 table.prefill_left[row] = other.tokens - self._cached_tokens(other.holding, other.tokens)
         self._share(users)
 
-    def evict(self, plan: StepPlan, live_of: Iterable[LiveTask], now: float) -> None:
+    def evict(self, plan: StepPlan, live_of: Iterable[SimTask], now: float) -> None:
         """Take KV caches away as the plan says."""
         table = self.table
         for live in live_of:
@@ -195,7 +195,7 @@ class Memory:
             holding = live.holding
             context = int(table.context_tokens[row])
             saved_tokens = self._tokens_to_save(plan, live, context)
-            before = _depths(holding)
+            before = _sim_prefix_depths(holding)
             # Behind a gap nothing can be found again by its beginning.
             self.pool.evict(holding, context - live.loaded_tokens)
             if saved_tokens:
@@ -209,7 +209,7 @@ class Memory:
             live.loaded_tokens = 0
             self._share(self._users_of(live, before))
 
-    def count_left(self, live: LiveTask) -> None:
+    def count_left(self, live: SimTask) -> None:
         """A job without KV cache has one more token, or finds less of its context."""
         self.table.prefill_left[live.job.row] = self._tokens_left(live)
 
@@ -219,19 +219,19 @@ class Memory:
         if not reused:
             return
         resident = self.table.resident
-        users = (self._users.get(owner, ()) for owner in reused if isinstance(owner, Prefix))
+        users = (self._users.get(owner, ()) for owner in reused if isinstance(owner, SimPrefix))
         for live in self._evicted.union(*users):
             if not resident[live.job.row] and not live.swapped_tokens:
                 self.count_left(live)
 
-    def _tokens_left(self, live: LiveTask) -> int:
+    def _tokens_left(self, live: SimTask) -> int:
         """Tokens that a job without KV cache has to compute before its next one."""
         if not live.swapped_tokens:
             return live.tokens - self._cached_tokens(live.holding, live.tokens)
         tokens = live.tokens - live.swapped_tokens
         return 0 if tokens == 1 and live.output else tokens
 
-    def _tokens_to_save(self, plan: StepPlan, live: LiveTask, context: int) -> int:
+    def _tokens_to_save(self, plan: StepPlan, live: SimTask, context: int) -> int:
         """Context tokens that go to host memory rather than being computed again."""
         if self._eviction == "recompute":
             return 0
@@ -246,11 +246,11 @@ class Memory:
             again += self._terms.tokens(context) - self._terms.tokens(1)
         return context if 0.0 < 2.0 * self._rate * context < again else 0
 
-    def release(self, live: LiveTask) -> None:
+    def release(self, live: SimTask) -> None:
         """The job is over (and still in the table)."""
         holding = live.holding
         self._evicted.discard(live)
-        before = _depths(holding)
+        before = _sim_prefix_depths(holding)
         self.pool.release(holding, int(self.table.context_tokens[live.job.row]) - live.loaded_tokens)
         users = self._users_of(live, before)
         for part in holding.path:
@@ -265,14 +265,14 @@ class Memory:
         self.swapped_tokens += tokens
         return tokens
 
-    def _users_of(self, live: LiveTask, before: list[tuple[int, int]]) -> Iterable[LiveTask]:
+    def _users_of(self, live: SimTask, before: list[tuple[int, int]]) -> Iterable[SimTask]:
         """The job, and all along the first part of its prefix that is held more or less deeply than ``before``."""
         for part, depths in zip(live.holding.path, before, strict=True):
             if part.depths != depths:
                 return self._users[part]
         return (live,)
 
-    def _share(self, lives: Iterable[LiveTask]) -> None:
+    def _share(self, lives: Iterable[SimTask]) -> None:
         """Count the blocks of each job that another job holds, too: they cost nothing, and its eviction frees none."""
         table = self.table
         for live in lives:
@@ -287,6 +287,6 @@ class Memory:
             table.shared_blocks[live.job.row] = shared
 
 
-def _depths(holding: Holding) -> list[tuple[int, int]]:
+def _sim_prefix_depths(holding: SimHolding) -> list[tuple[int, int]]:
     """How deep jobs reach into each part of its prefix."""
     return [part.depths for part in holding.path]

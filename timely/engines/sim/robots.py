@@ -8,7 +8,7 @@ from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
 Reports = Iterator[tuple[float, ExecutionReport]]
 
 
-class Robots:
+class SimRobots:
     """Execution on the robots' side. A robot runs its segments in order, each as soon as it has it.
 
     Reports are sent only where they can tell the server something. While its estimates are exact that is the first

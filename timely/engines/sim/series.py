@@ -8,13 +8,13 @@ import numpy as np
 
 if TYPE_CHECKING:
     from timely.core.job import JobTable
-    from timely.engines.sim.kv import BlockPool
+    from timely.engines.sim.kv import SimBlockPool
 
 MAX_SAMPLES = 4_000
 """Samples over time; when there are more, every other one goes and the interval doubles."""
 
 
-class Series:
+class SimSeries:
     """State over time: ``waiting`` (hold no KV cache), ``running`` (in the step), ``parked``, ``kv_used`` (0..1)."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Series:
         self._interval_s = 0.05
         self._next_s = 0.0
 
-    def sample(self, now: float, table: JobTable, pool: BlockPool, running: int) -> None:
+    def sample(self, now: float, table: JobTable, pool: SimBlockPool, running: int) -> None:
         """A step begins; sampled when the last sample is old enough."""
         if now < self._next_s:
             return

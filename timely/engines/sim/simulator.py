@@ -16,13 +16,13 @@ from timely.disciplines.requirements import SPECULATION, check_queue_discipline_
 from timely.engines.base import engine_job_spec
 from timely.engines.replay_estimates import ReplayEstimates
 from timely.engines.replay_types import BackendRun, JobRecord, PlannedTask, Progress, ReplayOptions
-from timely.engines.scheduler_core import Controller
-from timely.engines.sim.arrivals import Arrivals
-from timely.engines.sim.events import REPORT, Agenda
-from timely.engines.sim.memory import LiveTask, Memory
-from timely.engines.sim.robots import Robots
-from timely.engines.sim.speculation import Speculation
-from timely.engines.sim.steps import Steps, positive_simulator_option
+from timely.engines.scheduler_core import EngineController
+from timely.engines.sim.arrivals import SimArrivals
+from timely.engines.sim.events import REPORT, SimAgenda
+from timely.engines.sim.memory import SimMemory, SimTask
+from timely.engines.sim.robots import SimRobots
+from timely.engines.sim.speculation import SimSpeculation
+from timely.engines.sim.steps import SimSteps, positive_simulator_option
 from timely.engines.step_time.learned import LearnedSpeed
 from timely.engines.step_time.profile import DEFAULT as DEFAULT_PROFILE
 from timely.engines.step_time.profile import ProfileSpeed, StepTimeProfile, load_step_profile
@@ -68,7 +68,7 @@ class Simulator:
         drafts = options.draft_tokens
         if drafts is None:
             drafts = terms.draft_tokens if terms is not None else 0
-        self.speculation = Speculation(drafts, terms, options.seed)
+        self.speculation = SimSpeculation(drafts, terms, options.seed)
         learned_speed: LearnedSpeed | ProfileSpeed = (
             speed or LearnedSpeed()
             if options.learned_speed
@@ -77,18 +77,18 @@ class Simulator:
         if discipline is None:
             discipline = create_discipline(options.discipline)
             check_queue_discipline_needs(discipline.info, {SPECULATION} if drafts else ())
-        self.controller = Controller(discipline, learned_speed)
+        self.controller = EngineController(discipline, learned_speed)
         capacity = positive_simulator_option("kv_blocks", options.kv_blocks, self.profile.kv.blocks)
-        self.memory = Memory(capacity, self.profile, options, self.controller)
-        self.agenda = Agenda()
+        self.memory = SimMemory(capacity, self.profile, options, self.controller)
+        self.agenda = SimAgenda()
         self.estimates = ReplayEstimates(options)
-        self.robots = Robots(options)
-        self.live: dict[JobId, LiveTask] = {}
-        self.steps = Steps(
+        self.robots = SimRobots(options)
+        self.live: dict[JobId, SimTask] = {}
+        self.steps = SimSteps(
             options, self.profile, self.controller, self.memory, self.agenda, self.speculation, self.live,
             self._close, self._finish, repeat_steps=repeat_steps, next_arrival_s=next_arrival_s, drift=drift,
         )  # fmt: skip
-        self.arrivals = Arrivals((), 0.0, self.agenda, self.submit)
+        self.arrivals = SimArrivals((), 0.0, self.agenda, self.submit)
         self.now = 0.0
         self.finished_tasks = 0
         self._whole = options.mode == "whole"
@@ -106,7 +106,7 @@ class Simulator:
         Raises:
             EngineFailed: the discipline runs nothing although jobs are runnable, and nothing will change that.
         """
-        self.arrivals = Arrivals(tasks, self.options.admission_s, self.agenda, self.submit)
+        self.arrivals = SimArrivals(tasks, self.options.admission_s, self.agenda, self.submit)
         records = self.arrivals.records
         until_s = math.inf if self.options.until_s is None else self.options.until_s
         agenda = self.agenda
@@ -193,7 +193,7 @@ class Simulator:
             record.outcome, record.note = "refused", str(error)
             self._on_end(task, now)
             return
-        self.live[task.job] = live = LiveTask(task, job, record, holding)
+        self.live[task.job] = live = SimTask(task, job, record, holding)
         self.memory.arrive(live)
         if self.speculation.drafts:
             self.steps.drafting.expect(live)
@@ -219,7 +219,7 @@ class Simulator:
     def _report(self, now: float, payload: tuple[JobId, ExecutionReport]) -> None:
         self.controller.report(payload[0], payload[1], now)
 
-    def _close(self, live: LiveTask, now: float) -> bool:
+    def _close(self, live: SimTask, now: float) -> bool:
         """The segment in generation is complete; returns whether that was the last."""
         task, index = live.task, live.index
         last = live.boundary == live.target
@@ -243,7 +243,7 @@ class Simulator:
         live.boundary += task.plan[live.index].tokens
         return False
 
-    def _finish(self, lives: list[LiveTask], now: float) -> None:
+    def _finish(self, lives: list[SimTask], now: float) -> None:
         for live in lives:
             task = live.task
             if self._whole and not task.plain:
@@ -272,7 +272,7 @@ class Simulator:
         self.finished_tasks += 1
         self.arrivals.end(task, now)
 
-    def _note(self, live: LiveTask) -> None:
+    def _note(self, live: SimTask) -> None:
         record, job = live.record, live.job
         record.preemptions = job.preemptions
         record.recomputed_tokens = job.recomputed_tokens

@@ -35,7 +35,7 @@ def sim_draft_token_rate(acceptance: float, drafts: int) -> float:
     return 0.5 * (low + high)
 
 
-class Speculation:
+class SimSpeculation:
     """Draws the rounds of all requests.
 
     Each request has a stream of its own, from the seed and its name. So its n-th round keeps the same tokens under any

@@ -15,12 +15,12 @@ from timely.disciplines.base import Discipline, StepLimits, StepPlan
 from timely.engines.decision_log import engine_scheduling_choice
 from timely.engines.replay_journal import ReplayJournal
 from timely.engines.replay_types import ReplayOptions
-from timely.engines.scheduler_core import Controller
-from timely.engines.sim.drafting import Drafting
-from timely.engines.sim.events import STEP_END, WAKE, Agenda
-from timely.engines.sim.memory import LiveTask, Memory
-from timely.engines.sim.series import Series
-from timely.engines.sim.speculation import Speculation
+from timely.engines.scheduler_core import EngineController
+from timely.engines.sim.drafting import SimDrafting
+from timely.engines.sim.events import STEP_END, WAKE, SimAgenda
+from timely.engines.sim.memory import SimMemory, SimTask
+from timely.engines.sim.series import SimSeries
+from timely.engines.sim.speculation import SimSpeculation
 from timely.engines.step_time.profile import StepTime, StepTimeProfile
 
 
@@ -38,7 +38,7 @@ class SimStep:
         over_s: when it really was over, if the engine saw that only later.
     """
 
-    members: list[tuple[LiveTask, int, bool]]
+    members: list[tuple[SimTask, int, bool]]
     prefill_tokens: int
     prefill_squares: float
     context_tokens: int
@@ -48,7 +48,7 @@ class SimStep:
     over_s: float | None = None
 
 
-class Steps:
+class SimSteps:
     """Runs one step after the other; the agenda has the end of the one in flight.
 
     Args:
@@ -64,13 +64,13 @@ class Steps:
         self,
         options: ReplayOptions,
         profile: StepTimeProfile,
-        controller: Controller,
-        memory: Memory,
-        agenda: Agenda,
-        speculation: Speculation,
-        live: Mapping[JobId, LiveTask],
-        close_segment: Callable[[LiveTask, float], bool],
-        finish: Callable[[list[LiveTask], float], None],
+        controller: EngineController,
+        memory: SimMemory,
+        agenda: SimAgenda,
+        speculation: SimSpeculation,
+        live: Mapping[JobId, SimTask],
+        close_segment: Callable[[SimTask, float], bool],
+        finish: Callable[[list[SimTask], float], None],
         *,
         repeat_steps: bool,
         next_arrival_s: Callable[[], float] | None = None,
@@ -96,7 +96,7 @@ class Steps:
         self._profile, self._controller, self._memory, self._agenda = profile, controller, memory, agenda
         self._speculation, self._live = speculation, live
         self._close_segment, self._finish = close_segment, finish
-        self.drafting = Drafting(options, speculation, controller, memory)
+        self.drafting = SimDrafting(options, speculation, controller, memory)
         self._until_s = math.inf if options.until_s is None else options.until_s
         self._next_arrival_s = next_arrival_s or (lambda: math.inf)
         self._ahead = limits.asynchronous and not speculation.drafts
@@ -107,7 +107,7 @@ class Steps:
             repeat_steps and not by_token and not speculation.drafts and not varies and not self._ahead
         )
         self.journal = ReplayJournal() if options.journal else None
-        self.series = Series()
+        self.series = SimSeries()
         self.computed_tokens = 0
         self.prefill_tokens = 0
         self.busy_s = 0.0
@@ -189,14 +189,16 @@ class Steps:
         if self._in_flight is None:
             return frozenset()
         resident = self._controller.table.resident
-        members = (live for live, _, _ in self._in_flight.members if live.job.row >= 0 and _ends(live))
+        members = (
+            live for live, _, _ in self._in_flight.members if live.job.row >= 0 and _does_sim_job_end(live)
+        )
         return frozenset(live.job.row for live in members if resident[live.job.row])
 
     def _fill(self, plan: StepPlan, now: float) -> SimStep:
         """The jobs of the plan with the blocks they need; those without room are left out."""
         controller, memory, ahead = self._controller, self._memory, self._ahead
         table, pool = controller.table, memory.pool
-        members: list[tuple[LiveTask, int, bool]] = []
+        members: list[tuple[SimTask, int, bool]] = []
         partial: list[JobId] = []
         prefill_tokens = context = 0
         squares = 0.0
@@ -205,7 +207,7 @@ class Steps:
         for job_id, share in sorted(plan.tokens.items(), key=self._is_newcomer):
             live = self._live[job_id]
             row = live.job.row
-            if ahead and _ends(live):
+            if ahead and _does_sim_job_end(live):
                 continue  # nothing is left to compute
             if budget <= 0:
                 break
@@ -407,7 +409,7 @@ class Steps:
         context_tokens = step.context_tokens + (len(step.times) - 1) * members
         self._controller.ran(members, step.prefill_tokens, step_s, context_tokens, prompts_follow=prompts)
 
-    def _produce(self, step: SimStep, live: LiveTask, tokens: int, prefill: bool, now: float) -> int:
+    def _produce(self, step: SimStep, live: SimTask, tokens: int, prefill: bool, now: float) -> int:
         """Output tokens that the step gave a member; 0 while its prompt goes on, or if its token is void."""
         table, row = self._controller.table, live.job.row
         if self._ahead:
@@ -424,7 +426,7 @@ class Steps:
         table.context_tokens[row] += output_tokens
         return output_tokens
 
-    def _void(self, live: LiveTask) -> bool:
+    def _void(self, live: SimTask) -> bool:
         """Whether a token that was computed ahead came to nothing."""
         table, row = self._controller.table, live.job.row
         if row < 0:
@@ -437,7 +439,7 @@ class Steps:
         return False
 
 
-def _ends(live: LiveTask) -> bool:
+def _does_sim_job_end(live: SimTask) -> bool:
     """Whether the tokens in flight reach the limit that its request names."""
     return bool(live.pending) and live.output + live.pending >= live.limit
 

@@ -12,11 +12,11 @@ from timely.core.errors import InvalidInput
 from timely.core.files import core_write_file
 from timely.engines.step_time.journal import TimedStep
 from timely.engines.step_time.profile import (
-    Curve,
     KvCache,
     ProfileLimits,
     StepTerms,
     StepTime,
+    StepTimeCurve,
     StepTimeProfile,
 )
 
@@ -64,22 +64,28 @@ def fit_steps(steps: Sequence[TimedStep]) -> tuple[StepTerms, dict[str, float | 
         dtype=np.float64,
     )
     sequences, others = table[:, 0], table[:, 1:]
-    coefficients, error = _least_squares(np.column_stack([np.ones(len(time)), others, sequences]), time)
-    terms = _terms(coefficients[:4], per_sequence=coefficients[4])
-    knots = _knots(sequences)
+    coefficients, error = _fit_step_least_squares(
+        np.column_stack([np.ones(len(time)), others, sequences]), time
+    )
+    terms = _fitted_step_terms(coefficients[:4], per_sequence=coefficients[4])
+    knots = _step_curve_knots(sequences)
     if len(knots) > 1:
         widths = np.diff(knots).astype(np.float64)
         widths[-1] = np.inf  # beyond the last knot as before it
         bends = np.clip(sequences[:, None] - np.array(knots[:-1]), 0.0, widths)
-        coefficients, bend_error = _least_squares(np.column_stack([np.ones(len(time)), others, bends]), time)
+        coefficients, bend_error = _fit_step_least_squares(
+            np.column_stack([np.ones(len(time)), others, bends]), time
+        )
         if error > NEGLIGIBLE and bend_error < CURVE_GAIN * error:
             rises = np.concatenate([[0.0], np.cumsum(coefficients[4:] * np.diff(knots))])
-            curve = Curve(at=tuple(map(float, knots)), s=tuple(map(step_time_digits, rises)))
-            terms = _terms(coefficients[:4], sequences=curve)
+            curve = StepTimeCurve(at=tuple(map(float, knots)), s=tuple(map(step_time_digits, rises)))
+            terms = _fitted_step_terms(coefficients[:4], sequences=curve)
     return terms, step_errors(terms, steps)
 
 
-def _terms(coefficients: Floats, per_sequence: float = 0.0, sequences: Curve | None = None) -> StepTerms:
+def _fitted_step_terms(
+    coefficients: Floats, per_sequence: float = 0.0, sequences: StepTimeCurve | None = None
+) -> StepTerms:
     base, token, square, context, sequence = map(step_time_digits, (*coefficients, per_sequence))
     return StepTerms(
         base=base,
@@ -91,7 +97,7 @@ def _terms(coefficients: Floats, per_sequence: float = 0.0, sequences: Curve | N
     )
 
 
-def _knots(sequences: Floats) -> list[int]:
+def _step_curve_knots(sequences: Floats) -> list[int]:
     """Those numbers of sequences at which there are steps enough to tell a bend."""
     knots: list[int] = []
     for knot in KNOTS:
@@ -101,19 +107,19 @@ def _knots(sequences: Floats) -> list[int]:
     return knots
 
 
-def _least_squares(columns: Floats, time: Floats) -> tuple[Floats, float]:
+def _fit_step_least_squares(columns: Floats, time: Floats) -> tuple[Floats, float]:
     """Coefficients of the columns, and the mean squared relative error with those far off counting less."""
     # Relative errors count, and columns of very different size must not hide each other.
     x = columns / time[:, None]
     scale = np.abs(x).max(axis=0)
     scale[scale == 0.0] = 1.0
     x = x / scale
-    coefficients = non_negative_fit(x, np.ones(len(time)))
+    coefficients = non_negative_step_fit(x, np.ones(len(time)))
     for _ in range(REFITS):
         off = np.abs(x @ coefficients - 1.0)
         tolerance = max(OUTLIER * float(np.median(off)), 1e-9)
         weight = np.sqrt(np.minimum(1.0, tolerance / np.maximum(off, 1e-12)))
-        coefficients = non_negative_fit(x * weight[:, None], weight)
+        coefficients = non_negative_step_fit(x * weight[:, None], weight)
     off = np.abs(x @ coefficients - 1.0)
     error = float(np.mean(np.minimum(off, OUTLIER * max(float(np.median(off)), 1e-9)) ** 2))
     # What a robot waits for is a sum of steps, and relative errors favour the short ones: the sum has to be right.
@@ -121,7 +127,7 @@ def _least_squares(columns: Floats, time: Floats) -> tuple[Floats, float]:
     return coefficients / scale, error
 
 
-def non_negative_fit(x: Floats, target: Floats) -> Floats:
+def non_negative_step_fit(x: Floats, target: Floats) -> Floats:
     """Least squares of ``x @ c = target``; coefficients that would be negative are zero, the others fitted anew."""
     active = [index for index in range(x.shape[1]) if x[:, index].any()]
     coefficients = np.zeros(x.shape[1])
@@ -160,7 +166,7 @@ def step_time_digits(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def measured_profile(
+def measured_step_profile(
     name: str,
     source: str,
     steps: Sequence[TimedStep],
@@ -190,7 +196,7 @@ def measured_profile(
     )
 
 
-def _profile_text(profile: StepTimeProfile) -> str:
+def _step_profile_text(profile: StepTimeProfile) -> str:
     """The profile as YAML, fields in the order of the format, what is not set left out."""
     data: dict[str, Any] = profile.model_dump(mode="json")
     data["step_s"] = {key: value for key, value in data["step_s"].items() if value is not None}
@@ -201,4 +207,4 @@ def _profile_text(profile: StepTimeProfile) -> str:
 
 def save_step_time_profile(path: Path, profile: StepTimeProfile) -> None:
     """Write the profile."""
-    core_write_file(path, _profile_text(profile))
+    core_write_file(path, _step_profile_text(profile))

@@ -16,7 +16,7 @@ from lrtrace.csv_rows import read_csv_rows
 from lrtrace.errors import BadInput
 from timely.core.arrays import Bools, Floats
 from timely.core.errors import InvalidInput
-from timely.engines.step_time.fit import non_negative_fit, step_time_digits, step_time_error_summary
+from timely.engines.step_time.fit import non_negative_step_fit, step_time_digits, step_time_error_summary
 from timely.engines.step_time.profile import StepTerms, StepTime
 
 ONCE_A_MODEL = ("embedding", "final_layernorm")
@@ -36,7 +36,7 @@ CURVE_TOLERANCE = 0.02
 """A curve keeps the points it needs to be this close to the table, relatively."""
 
 
-def fit_kernels(
+def fit_step_kernels(
     folder: Path, layers: int, pointwise_share: float = 1.0
 ) -> tuple[StepTerms, dict[str, float | str]]:
     """Coefficients from the tables in ``folder`` for a model of ``layers`` layers, and the fit's errors.
@@ -53,24 +53,31 @@ def fit_kernels(
         raise InvalidInput(f"must be at least 1, got {layers}", where="layers")
     if not 0.0 <= pointwise_share <= 1.0:
         raise InvalidInput(f"must be from 0 to 1, got {pointwise_share}", where="pointwise_share")
-    dense = _dense_s(_rows(folder / "dense.csv", ("layer", "tokens", "time_us")), layers, pointwise_share)
-    heads = _heads_s(_rows(folder / "per_sequence.csv", ("layer", "sequences", "time_us")))
+    dense = _step_kernel_dense_s(
+        _read_step_kernel_rows(folder / "dense.csv", ("layer", "tokens", "time_us")), layers, pointwise_share
+    )
+    heads = _step_kernel_heads_s(
+        _read_step_kernel_rows(folder / "per_sequence.csv", ("layer", "sequences", "time_us"))
+    )
     for name, points in (("dense.csv", dense), ("per_sequence.csv", heads)):
         if len(points) < 2:
             raise InvalidInput("needs rows of two sizes", where=str(folder / name))
     columns = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us")
     attention = np.array(
-        [[float(row[name]) for name in columns] for row in _rows(folder / "attention.csv", columns)]
+        [
+            [float(row[name]) for name in columns]
+            for row in _read_step_kernel_rows(folder / "attention.csv", columns)
+        ]
     )
     if len(attention) < 30:
         raise InvalidInput(f"{len(attention)} rows are too few to fit", where=str(folder / "attention.csv"))
     attention[:, 4] *= 1e-6 * layers
-    tokens, sequences = _curve(dense), _curve(heads)
-    terms = _attention_terms(attention, tokens, sequences)
-    return terms, _errors(terms, attention, dense, heads)
+    tokens, sequences = _step_kernel_curve(dense), _step_kernel_curve(heads)
+    terms = _step_attention_terms(attention, tokens, sequences)
+    return terms, _step_kernel_errors(terms, attention, dense, heads)
 
 
-def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+def _read_step_kernel_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     """The rows of a table, whose numbers are finite and not negative, and whose times are positive."""
     try:
         rows = list(read_csv_rows(path, columns))
@@ -79,11 +86,11 @@ def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     for line, row in rows:
         for name in columns:
             if name != "layer":
-                _check_number(row[name], f"{path}:{line}", name)
+                _check_step_kernel_number(row[name], f"{path}:{line}", name)
     return [row for _, row in rows]
 
 
-def _check_number(text: str, where: str, name: str) -> None:
+def _check_step_kernel_number(text: str, where: str, name: str) -> None:
     try:
         number = float(text)
     except ValueError:
@@ -93,7 +100,9 @@ def _check_number(text: str, where: str, name: str) -> None:
         raise InvalidInput(f"{name} must be {kind}, got {text!r}", where=where)
 
 
-def _dense_s(rows: list[dict[str, str]], layers: int, pointwise_share: float) -> dict[float, float]:
+def _step_kernel_dense_s(
+    rows: list[dict[str, str]], layers: int, pointwise_share: float
+) -> dict[float, float]:
     """Seconds of everything but attention and heads, by tokens in the step."""
     total: dict[float, float] = defaultdict(float)
     for row in rows:
@@ -105,7 +114,7 @@ def _dense_s(rows: list[dict[str, str]], layers: int, pointwise_share: float) ->
     return dict(sorted(total.items()))
 
 
-def _heads_s(rows: list[dict[str, str]]) -> dict[float, float]:
+def _step_kernel_heads_s(rows: list[dict[str, str]]) -> dict[float, float]:
     """Seconds of output layer and sampler, by sequences in the step."""
     total: dict[float, float] = defaultdict(float)
     for row in rows:
@@ -113,7 +122,7 @@ def _heads_s(rows: list[dict[str, str]]) -> dict[float, float]:
     return dict(sorted(total.items()))
 
 
-def _curve(points: dict[float, float]) -> dict[str, list[float]]:
+def _step_kernel_curve(points: dict[float, float]) -> dict[str, list[float]]:
     """A piecewise linear curve through few of the points that stays close to all (Douglas-Peucker, relative)."""
     x, y = np.array(list(points)), np.array(list(points.values()))
     places = {0, len(x) - 1}
@@ -135,16 +144,18 @@ def _curve(points: dict[float, float]) -> dict[str, list[float]]:
     return {"at": [float(v) for v in x[knots]], "s": [step_time_digits(v) for v in ordinates]}
 
 
-def _attention_terms(attention: Floats, tokens: dict[str, Any], sequences: dict[str, Any]) -> StepTerms:
+def _step_attention_terms(attention: Floats, tokens: dict[str, Any], sequences: dict[str, Any]) -> StepTerms:
     chunk, context, n, kv, time = attention.T
     squares = (chunk + context) ** 2 - context**2
     small = (context <= MAX_CONTEXT) & (kv <= MAX_CONTEXT) & (n <= MAX_DECODES)
     one = np.ones_like(time)
-    base, per_sequence, per_context = _least_squares(small & (chunk == 0), (one, n, n * kv), time)
+    base, per_sequence, per_context = _fit_step_kernel_terms(small & (chunk == 0), (one, n, n * kv), time)
     rest = time - base - per_sequence * (n + 1)
-    per_token, per_square = _least_squares(small & (n == 0), (chunk, squares), time, rest)
+    per_token, per_square = _fit_step_kernel_terms(small & (n == 0), (chunk, squares), time, rest)
     rest -= per_token * chunk + per_square * squares
-    mixed_base, mixed_context = _least_squares(small & (n > 0) & (chunk > 0), (one, n * kv), time, rest)
+    mixed_base, mixed_context = _fit_step_kernel_terms(
+        small & (n > 0) & (chunk > 0), (one, n * kv), time, rest
+    )
     return StepTerms(
         base=step_time_digits(base),
         per_sequence=step_time_digits(per_sequence),
@@ -158,17 +169,17 @@ def _attention_terms(attention: Floats, tokens: dict[str, Any], sequences: dict[
     )
 
 
-def _least_squares(
+def _fit_step_kernel_terms(
     mask: Bools, terms: tuple[Floats, ...], time: Floats, rest: Floats | None = None
 ) -> list[float]:
     """Non-negative coefficients of ``terms`` for ``rest`` (or ``time``), by relative error of ``time``."""
     weight = 1.0 / np.maximum(time[mask], 0.2 * float(np.median(time)))
     target = (time if rest is None else rest)[mask] * weight
     x = np.stack([term[mask] * weight for term in terms], axis=1)
-    return [float(value) for value in non_negative_fit(x, target)]
+    return [float(value) for value in non_negative_step_fit(x, target)]
 
 
-def _errors(
+def _step_kernel_errors(
     terms: StepTerms, attention: Floats, dense: dict[float, float], heads: dict[float, float]
 ) -> dict[str, float | str]:
     step = StepTime(terms)

@@ -46,7 +46,7 @@ class TimedStep:
         return decodes, prefills, tokens, squares, context_tokens
 
 
-def _mean(steps: Sequence[TimedStep]) -> TimedStep:
+def _mean_timed_step(steps: Sequence[TimedStep]) -> TimedStep:
     """Of steps whose times can only be measured together."""
     columns = zip(*(astuple(step) for step in steps), strict=True)
     return TimedStep(*(sum(column) / len(steps) for column in columns))
@@ -80,7 +80,9 @@ def steps_from_events(
         counts = {name: event[name] for name in COUNTS}
         joint_steps.append(TimedStep(**counts, step_s=end_s - begin_s, begin_s=begin_s))
         if not step_journal_prompts_follow(event, after):
-            steps += joint_steps if len(joint_steps) == 1 else [_mean(joint_steps)] * len(joint_steps)
+            steps += (
+                joint_steps if len(joint_steps) == 1 else [_mean_timed_step(joint_steps)] * len(joint_steps)
+            )
             joint_steps.clear()
     return steps
 

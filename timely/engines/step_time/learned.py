@@ -150,7 +150,7 @@ class LearnedSpeed:
             (5, mixed_steps, PRIOR_STEPS[1]),
         ):
             rows[place][place] = rows[place][place] * (1.0 + prior_steps / max(count, 1.0)) or 1.0
-        self._w = _solve(rows, right)
+        self._w = _solve_step_equations(rows, right)
         self._context_tokens = (c + mc) / (n + mn)
 
     def _decoding_s(self, sequences: float, context_tokens: float | None) -> float:
@@ -191,7 +191,7 @@ class LearnedSpeed:
         return max(1e-7, self._w[2])
 
 
-def _solve(rows: list[list[float]], right: list[float]) -> Coefficients:
+def _solve_step_equations(rows: list[list[float]], right: list[float]) -> Coefficients:
     """Solve symmetric positive definite equations, given as the rows of the lower triangle, by Cholesky; in place."""
     for i, row in enumerate(rows):
         diagonal = row[i]
@@ -211,7 +211,7 @@ MAX_JOINT_STEPS = 8
 """Most steps that are learned from as one."""
 
 
-class StepLearner:
+class StepTimeLearner:
     """Passes finished steps to a speed; steps whose times can only be measured together count as one.
 
     With asynchronous scheduling the end of a step is seen when the next one is launched. Launching prompts takes long,

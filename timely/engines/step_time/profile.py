@@ -30,7 +30,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Curve(_Part):
+class StepTimeCurve(_Part):
     """A piecewise linear function: ``s[i]`` seconds at ``at[i]``; flat before the first, extended after the last."""
 
     at: Annotated[tuple[FiniteFloat, ...], Field(min_length=2)]
@@ -76,8 +76,8 @@ class StepTerms(_Part):
     per_context_token: NonNegativeFloat
     mixed_base: NonNegativeFloat = 0.0
     mixed_per_context_token: NonNegativeFloat | None = None
-    tokens: Curve | None = None
-    sequences: Curve | None = None
+    tokens: StepTimeCurve | None = None
+    sequences: StepTimeCurve | None = None
 
 
 class KvCache(_Part):
@@ -245,14 +245,14 @@ def load_step_profile(name_or_file: str | Path) -> StepTimeProfile:
     text = str(name_or_file)
     if text in shipped_step_profiles():
         with resources.as_file(resources.files(PROFILE_PACKAGE) / f"{text}.yaml") as path:
-            return _read(path)
+            return _read_step_profile(path)
     path = Path(text)
     if not path.exists():
         raise UnknownName("step-time profile", text, [*shipped_step_profiles(), "or a file"], where="profile")
-    return _read(path)
+    return _read_step_profile(path)
 
 
-def _read(path: Path) -> StepTimeProfile:
+def _read_step_profile(path: Path) -> StepTimeProfile:
     try:
         return read_lrtrace_yaml(path).validate(StepTimeProfile)
     except BadInput as error:

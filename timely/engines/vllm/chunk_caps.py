@@ -7,7 +7,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import Request
 
 
-class ChunkCaps(AsyncScheduler):  # type: ignore[misc]
+class VllmChunkCaps(AsyncScheduler):  # type: ignore[misc]
     """Caps the chunks of requests in the plan.
 
     The cap comes before vLLM aligns the chunk to blocks, and before it decides which images the chunk holds. Other

@@ -98,7 +98,7 @@ def check_vllm() -> None:
     from vllm.v1.request import Request
 
     version = getattr(vllm, "__version__", "unknown")
-    if not _is_supported(version):
+    if not _is_vllm_supported(version):
         # Parts may keep their names and change what they do.
         init_logger(__name__).warning("vLLM %s is not tested; supported: %s", version, SUPPORTED_VERSIONS)
     for owner, methods in (
@@ -109,15 +109,15 @@ def check_vllm() -> None:
         (RequestState, {"make_request_output": ("finish_reason", "kv_transfer_params")}),
     ):
         for name, parameters in methods.items():
-            _require(owner, name, parameters, version)
+            _require_vllm_parameters(owner, name, parameters, version)
     for name in GRAMMAR_FIELDS:
         if name not in GrammarOutput.__annotations__:
-            raise _change_error(f"GrammarOutput.{name}", version)
+            raise _vllm_change_error(f"GrammarOutput.{name}", version)
     for owner, fields in ((Request, REQUEST_FIELDS), (Scheduler, SCHEDULER_FIELDS)):
         source = inspect.getsource(owner.__init__)
         for name in fields:
             if f"self.{name}" not in source:
-                raise _change_error(f"{owner.__name__}.{name}", version)
+                raise _vllm_change_error(f"{owner.__name__}.{name}", version)
     if not hasattr(EngineCoreProc, "timely_control"):
         raise EngineFailed(
             f"vLLM ({version}) has not loaded the plugin timely; add timely to VLLM_PLUGINS, or unset it",
@@ -171,7 +171,7 @@ def end_with_vllm_error(scheduler: Any, request_id: str, message: str) -> None:
         errors.add(request_id)
 
 
-def _is_supported(version: str) -> bool:
+def _is_vllm_supported(version: str) -> bool:
     # vLLM needs this package; a server without vLLM has none.
     from packaging.specifiers import SpecifierSet
     from packaging.version import InvalidVersion
@@ -182,15 +182,15 @@ def _is_supported(version: str) -> bool:
         return False
 
 
-def _require(owner: Any, name: str, parameters: tuple[str, ...], version: str) -> None:
+def _require_vllm_parameters(owner: Any, name: str, parameters: tuple[str, ...], version: str) -> None:
     method = getattr(owner, name, None)
     if not callable(method):
-        raise _change_error(f"{owner.__name__}.{name}", version)
+        raise _vllm_change_error(f"{owner.__name__}.{name}", version)
     signature = inspect.signature(method).parameters
     for parameter in parameters:
         if parameter not in signature:
-            raise _change_error(f"{owner.__name__}.{name}({parameter})", version)
+            raise _vllm_change_error(f"{owner.__name__}.{name}({parameter})", version)
 
 
-def _change_error(hook: str, version: str) -> EngineFailed:
+def _vllm_change_error(hook: str, version: str) -> EngineFailed:
     return EngineFailed(f"this vLLM ({version}) has no {hook}; supported: {SUPPORTED_VERSIONS}", where="vllm")

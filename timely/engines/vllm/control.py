@@ -14,9 +14,9 @@ from timely.disciplines import registry
 from timely.disciplines.base import Discipline
 from timely.disciplines.requirements import check_queue_discipline_needs
 from timely.engines.base import JobView, Mode
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import EngineController
 from timely.engines.vllm.engine_events import vllm_error_data
-from timely.engines.vllm.request_state import LiveRequests, RequestState
+from timely.engines.vllm.request_state import VllmLiveRequests, VllmRequestState
 from timely.engines.vllm.settings import SchedulerSettings
 
 LONGEST_STEP_S = 300.0
@@ -28,7 +28,7 @@ SHOWN_JOBS = 200
 Answer = dict[str, Any]
 
 
-class ControlEvents:
+class VllmControlEvents:
     """Answers control events; harmless for a task that another engine holds.
 
     Args:
@@ -41,11 +41,11 @@ class ControlEvents:
 
     def __init__(
         self,
-        controller: Callable[[], Controller],
-        live: LiveRequests,
+        controller: Callable[[], EngineController],
+        live: VllmLiveRequests,
         settings: SchedulerSettings,
         offers: set[str],
-        take_value: Callable[[RequestState, str], None],
+        take_value: Callable[[VllmRequestState, str], None],
         measures: Callable[[], Mapping[str, Any]],
         engine: int = 0,
     ) -> None:
@@ -93,7 +93,7 @@ class ControlEvents:
             return {"known": not isinstance(error, InvalidInput), "error": vllm_error_data(error)}
 
     def _report(self, event: Mapping[str, Any], now: float) -> Answer:
-        report = _with_age(ExecutionReport(**event["report"]), now - event.get("sent_s", now))
+        report = _vllm_report_with_age(ExecutionReport(**event["report"]), now - event.get("sent_s", now))
         requests = self._live.of_task(str(event["task_id"]))
         if not requests:
             return {"known": False}
@@ -174,7 +174,7 @@ class ControlEvents:
         }
 
 
-def _with_age(report: ExecutionReport, waited_s: float) -> ExecutionReport:
+def _vllm_report_with_age(report: ExecutionReport, waited_s: float) -> ExecutionReport:
     """The report, older by its wait in the queue; unchanged when the sender's clock is not this host's."""
     if not 0.0 < waited_s < LONGEST_STEP_S:
         return report

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 
-def _convert_gguf(gguf: Path, folder: Path) -> None:
+def _convert_vllm_gguf(gguf: Path, folder: Path) -> None:
     """Write weights (dequantized, bfloat16), configuration and tokenizer of ``gguf`` into ``folder``."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -21,10 +21,10 @@ def _convert_gguf(gguf: Path, folder: Path) -> None:
     )
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(source, gguf_file=name).save_pretrained(folder)
-    _readable(folder)
+    _make_vllm_folder_readable(folder)
 
 
-def _merge_adapter(base: Path, adapter: Path, folder: Path) -> None:
+def _merge_vllm_adapter(base: Path, adapter: Path, folder: Path) -> None:
     """Write the model of ``base`` with the adapter added to its weights into ``folder``."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -46,10 +46,10 @@ def _merge_adapter(base: Path, adapter: Path, folder: Path) -> None:
             and path.name not in file_names
         ):
             shutil.copyfile(path, folder / path.name)
-    _readable(folder)
+    _make_vllm_folder_readable(folder)
 
 
-def _readable(folder: Path) -> None:
+def _make_vllm_folder_readable(folder: Path) -> None:
     # safetensors makes its file private; a cache may be shared by the users of a machine.
     for path in folder.iterdir():
         path.chmod(0o644)
@@ -58,6 +58,6 @@ def _readable(folder: Path) -> None:
 if __name__ == "__main__":
     task, *paths = sys.argv[1:]
     if task == "merge":
-        _merge_adapter(*map(Path, paths))
+        _merge_vllm_adapter(*map(Path, paths))
     else:
-        _convert_gguf(*map(Path, paths))
+        _convert_vllm_gguf(*map(Path, paths))

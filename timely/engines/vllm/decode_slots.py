@@ -10,15 +10,15 @@ from typing import Any
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.request import RequestStatus
 
-from timely.engines.vllm.prefix_cache import PrefixView
+from timely.engines.vllm.prefix_cache import VllmPrefixView
 
 
-def has_plain_blocks(scheduler: Any) -> bool:
+def has_plain_vllm_blocks(scheduler: Any) -> bool:
     """Whether a decoding request fills its blocks one token at a time, in one group of full attention.
 
     False with speculative decoding, KV connectors, sliding windows and context parallelism.
     """
-    if scheduler.num_spec_tokens or scheduler.connector is not None or not PrefixView(scheduler).readable:
+    if scheduler.num_spec_tokens or scheduler.connector is not None or not VllmPrefixView(scheduler).readable:
         return False
     spec = scheduler.kv_cache_config.kv_cache_groups[0].kv_cache_spec
     return (
@@ -30,7 +30,7 @@ def has_plain_blocks(scheduler: Any) -> bool:
 
 
 def skip_vllm_slots_inside_blocks(scheduler: Any) -> None:
-    """Let the scheduler's KV cache manager answer at once for a token inside a block; see ``has_plain_blocks``."""
+    """Let the scheduler's KV cache manager answer at once for a token inside a block; see ``has_plain_vllm_blocks``."""
     manager, block_tokens = scheduler.kv_cache_manager, scheduler.block_size
     allocate, no_blocks = manager.allocate_slots, manager.empty_kv_cache_blocks
     cache = manager.cache_blocks

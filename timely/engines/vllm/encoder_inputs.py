@@ -7,22 +7,22 @@ from typing import Any
 
 from timely.core.job import Job
 from timely.disciplines.base import EncoderInput
-from timely.engines.vllm.request_state import LiveRequests
+from timely.engines.vllm.request_state import VllmLiveRequests
 
 
-class EncoderInputs:
+class VllmEncoderInputs:
     """Reads the encoder's budget and cache, and which inputs lie ahead of each request.
 
     Args:
         scheduler: vLLM's. Encoder-decoder models are not read: vLLM alone limits their encoder.
     """
 
-    def __init__(self, scheduler: Any, live: LiveRequests) -> None:
+    def __init__(self, scheduler: Any, live: VllmLiveRequests) -> None:
         self._scheduler = scheduler
         self._live = live
 
     @property
-    def limits(self) -> EncoderInputs | None:
+    def limits(self) -> VllmEncoderInputs | None:
         """Itself; None for a model without such inputs."""
         return self if self.budget and not self._scheduler.is_encoder_decoder else None
 
@@ -32,7 +32,7 @@ class EncoderInputs:
 
     @property
     def cache(self) -> int:
-        # A request that takes no part gives its inputs free; see ``Parking``.
+        # A request that takes no part gives its inputs free; see ``VllmParking``.
         return int(self._scheduler.encoder_cache_manager.cache_size)
 
     @property

@@ -44,7 +44,7 @@ from timely.engines.vllm.arguments import (
     VllmOptions,
     parse_vllm_arguments,
     set_vllm_environment,
-    torch_compiles_nothing,
+    vllm_compiles_nothing,
     vllm_engine_features,
 )
 from timely.engines.vllm.boundaries import vllm_skill_set
@@ -64,7 +64,7 @@ from timely.engines.vllm.engine_process import (
     shut_down_vllm,
     vllm_death,
 )
-from timely.engines.vllm.forced_decoding import sampling_keywords
+from timely.engines.vllm.forced_decoding import vllm_sampling_keywords
 from timely.engines.vllm.model import (
     DEFAULT_MODEL,
     vllm_model_identity,
@@ -74,7 +74,7 @@ from timely.engines.vllm.model import (
 from timely.engines.vllm.name_constraint import vllm_prompt_names
 from timely.engines.vllm.params import vllm_forced_plan_params, vllm_hint_params, vllm_openai_fields
 from timely.engines.vllm.resumed_plan import vllm_resumed_context, vllm_resumed_end, vllm_resumed_tokens
-from timely.planner.model_card import Card, read_card
+from timely.planner.model_card import PlannerCard, read_planner_card
 from timely.plans.grammar import plan_grammar
 from timely.plans.prompt import build_prompt
 from timely.plans.prompt_tokens import PromptEncoder, plan_prompt_encoder
@@ -150,7 +150,7 @@ class VllmEngine(Engine):
         self._identity = await asyncio.to_thread(self._identify)
         self.planner_skill_sets = frozenset(card.skill_sets if card else ())
         self._planner_names = dict((card.names if card else None) or {})
-        with torch_compiles_nothing(self._args):
+        with vllm_compiles_nothing(self._args):
             self._llm = await launch_vllm(AsyncLLM, partial(AsyncEngineArgs.from_cli_args, self._args))
         self._tokenizer = self._llm.get_tokenizer()
         from timely.engines.vllm.openai import build_vllm_openai_app
@@ -171,7 +171,7 @@ class VllmEngine(Engine):
             ]
         )
 
-    def _planner_card(self) -> Card | None:
+    def _planner_card(self) -> PlannerCard | None:
         """The card of the planner in the weights, or of the adapter beside them, which its requests then name."""
         if not self._args.enable_lora:
             return vllm_planner_card(self._args.model)
@@ -183,7 +183,7 @@ class VllmEngine(Engine):
         from vllm.lora.request import LoRARequest
 
         self._lora = LoRARequest(PLANNER_ADAPTER, PLANNER_ADAPTER_ID, str(adapter))
-        return read_card(adapter)
+        return read_planner_card(adapter)
 
     async def _warm_up(self, engines: int) -> None:
         """Pre-stored prompts (TimelyLLM section 4.1).
@@ -385,7 +385,7 @@ class VllmEngine(Engine):
             structured_outputs=rules,
             extra_args={"timely": timely},
             output_kind=RequestOutputKind.CUMULATIVE,
-            **sampling_keywords(timely, trace_replay=self._args.enable_trace_replay),
+            **vllm_sampling_keywords(timely, trace_replay=self._args.enable_trace_replay),
         )
 
     def _grammar(self, request: GenerationRequest) -> Any:

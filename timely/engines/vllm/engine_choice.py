@@ -12,8 +12,8 @@ from typing import Any, cast
 from timely.core.errors import EngineFailed
 from timely.core.job import JobSpec
 from timely.engines.base import GenerationRequest, Mode, engine_job_spec
-from timely.routing.forecast import EngineLoad, ReportedQueue
-from timely.routing.reported_load import read_load
+from timely.routing.forecast import ReportedRoutingQueue, RoutingEngineLoad
+from timely.routing.reported_load import read_routing_load
 from timely.routing.routers import LeastLoss
 
 REPORT_S = 0.1
@@ -33,7 +33,7 @@ class VllmEngineChoice:
     def __init__(self, engines: int, ask: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]) -> None:
         self._ask = ask
         self._router = LeastLoss()
-        self._loads: list[EngineLoad] = []
+        self._loads: list[RoutingEngineLoad] = []
         self._sent_jobs: list[tuple[float, int, JobSpec]] = []
         """Time, engine and job of each task since the latest report was asked for."""
         self._prompts: list[dict[str, Sequence[int]]] = [{} for _ in range(engines)]
@@ -54,7 +54,7 @@ class VllmEngineChoice:
 
     def update(self, asked_s: float, reports: Sequence[Mapping[str, Any]]) -> None:
         """The engines reported what they had after ``asked_s``, on the host's monotonic clock."""
-        self._loads = [read_load(report) for report in reports]
+        self._loads = [read_routing_load(report) for report in reports]
         # A task that was chosen for just before may have reached its engine after the question.
         self._sent_jobs = [entry for entry in self._sent_jobs if entry[0] > asked_s - REPORT_S]
         for _, engine, spec in self._sent_jobs:
@@ -75,7 +75,9 @@ class VllmEngineChoice:
             max_tokens=request.max_tokens,
         )
         loads = [
-            replace(load, cached_tokens=_common(prompts.get(request.skill_set, ()), prompt))
+            replace(
+                load, cached_tokens=_vllm_common_prefix_tokens(prompts.get(request.skill_set, ()), prompt)
+            )
             for load, prompts in zip(self._loads, self._prompts, strict=True)
         ]
         engine = self._router.choose(spec, loads, now)
@@ -89,11 +91,11 @@ class VllmEngineChoice:
         """An engine computes that prompt, so the next one of its skill set finds its beginning in the cache."""
         self._prompts[engine][skill_set] = prompt
 
-    def _queue(self, engine: int) -> ReportedQueue:
-        return cast(ReportedQueue, self._loads[engine].table)
+    def _queue(self, engine: int) -> ReportedRoutingQueue:
+        return cast(ReportedRoutingQueue, self._loads[engine].table)
 
 
-def _common(first: Sequence[int], second: Sequence[int]) -> int:
+def _vllm_common_prefix_tokens(first: Sequence[int], second: Sequence[int]) -> int:
     """Tokens that both begin with."""
     for place, (one, other) in enumerate(zip(first, second, strict=False)):
         if one != other:

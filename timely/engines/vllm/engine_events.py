@@ -42,12 +42,12 @@ def vllm_engine_stats(answers: Sequence[Mapping[str, Any]]) -> EngineStats:
         step_s=max(answer["step_s"] for answer in answers),
         decide_s=max(answer["decide_s"] for answer in answers),
         jobs=tuple(JobView(**job) for answer in answers for job in answer["jobs"]),
-        paces=_fastest_paces(answer["paces"] for answer in answers),
+        paces=_fastest_vllm_paces(answer["paces"] for answer in answers),
         **total,
     )
 
 
-def _fastest_paces(engines: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def _fastest_vllm_paces(engines: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """One pace a robot: with several engines, each learns from the reports on its own plans."""
     paces: dict[str, float] = {}
     for engine in engines:

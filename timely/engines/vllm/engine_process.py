@@ -33,7 +33,7 @@ async def launch_vllm(async_llm: Any, new_engine_args: Callable[[], Any]) -> Any
     def launch() -> Any:
         engine_args = new_engine_args()
         config = engine_args.create_engine_config()
-        with _children_ignore_terminal():
+        with _vllm_children_ignore_terminal():
             return async_llm.from_vllm_config(
                 vllm_config=config,
                 enable_log_requests=engine_args.enable_log_requests,
@@ -101,7 +101,7 @@ def ctrl_c_ends_vllm_start() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _children_ignore_terminal() -> Iterator[None]:
+def _vllm_children_ignore_terminal() -> Iterator[None]:
     """Processes that this thread starts meanwhile never receive SIGINT or SIGHUP, nor do their children.
 
     A terminal sends Ctrl-C, and its own end, to the whole process group. This process ends the engine's processes in

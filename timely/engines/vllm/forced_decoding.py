@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from timely.core.errors import InvalidInput
-from timely.engines.vllm.params import parse_extra_args
+from timely.engines.vllm.params import parse_vllm_extra_args
 
 PROCESSOR = "timely.engines.vllm.forced_decoding:ForcedTokens"
 
@@ -30,12 +30,12 @@ def vllm_engine_keywords() -> dict[str, Any]:
     return {"enable_trace_replay": True} if uses_newer_vllm_runner() else {"logits_processors": [PROCESSOR]}
 
 
-def engine_arguments() -> tuple[str, ...]:
+def vllm_engine_arguments() -> tuple[str, ...]:
     """The same for ``vllm serve``'s command line."""
     return ("--enable-trace-replay",) if uses_newer_vllm_runner() else ("--logits-processors", PROCESSOR)
 
 
-def sampling_keywords(timely: Mapping[str, Any], *, trace_replay: bool) -> dict[str, Any]:
+def vllm_sampling_keywords(timely: Mapping[str, Any], *, trace_replay: bool) -> dict[str, Any]:
     """Keywords for ``SamplingParams`` of a request whose scheduler parameters may have ``forced_ids``.
 
     Args:
@@ -60,12 +60,12 @@ def remaining_vllm_parameters(parameters: Any, generated_tokens: int) -> Any:
 
 def __getattr__(name: str) -> Any:
     if name == "ForcedTokens":
-        return _processor_class()
+        return _vllm_processor_class()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @cache
-def _processor_class() -> type:
+def _vllm_processor_class() -> type:
     """The logits processor; made at first use, because its base class imports torch, which takes seconds."""
     import torch
     from vllm import SamplingParams
@@ -77,7 +77,7 @@ def _processor_class() -> type:
         @classmethod
         def validate_params(cls, sampling_params: SamplingParams) -> None:
             try:
-                parse_extra_args(sampling_params.extra_args)
+                parse_vllm_extra_args(sampling_params.extra_args)
             except InvalidInput as error:
                 raise ValueError(str(error)) from error
 
@@ -86,7 +86,7 @@ def _processor_class() -> type:
 
         def new_req_logits_processor(self, params: SamplingParams) -> Any:
             """A processor for requests that carry ``forced_ids``; None for all others."""
-            timely = parse_extra_args(params.extra_args)
+            timely = parse_vllm_extra_args(params.extra_args)
             if timely is None or not timely.forced_ids:
                 return None
             forced_ids = timely.forced_ids

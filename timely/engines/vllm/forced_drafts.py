@@ -15,13 +15,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from timely.engines.vllm.compatibility import PLACEHOLDER
-from timely.engines.vllm.name_constraint import PromptNames
+from timely.engines.vllm.name_constraint import VllmPromptNames
 from timely.plans.forced_text import MOST_DRAFTS, forced_plan_text
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
 
-    from timely.engines.vllm.request_state import LiveRequests
+    from timely.engines.vllm.request_state import VllmLiveRequests
 
 SPECULATIVE_CONFIG = {
     "method": "custom_class",
@@ -56,8 +56,8 @@ class ForcedDrafts:
     def __init__(
         self,
         scheduler: Any,
-        live: LiveRequests,
-        names: PromptNames,
+        live: VllmLiveRequests,
+        names: VllmPromptNames,
         tokenizer: Callable[[], Any],
         *,
         on_cpu: bool,

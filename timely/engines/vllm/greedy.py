@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 
-from timely.engines.vllm.model import NO_PLANNER, resolve_model
+from timely.engines.vllm.model import NO_PLANNER, resolve_vllm_model
 
 MAX_CONTEXT_TOKENS = 2048
 MAX_BATCH = 16
@@ -19,7 +19,7 @@ def vllm_greedy_answers(
     from vllm import LLM, SamplingParams
 
     llm = LLM(
-        str(resolve_model(planner=NO_PLANNER)), enforce_eager=True, max_num_seqs=MAX_BATCH,
+        str(resolve_vllm_model(planner=NO_PLANNER)), enforce_eager=True, max_num_seqs=MAX_BATCH,
         max_model_len=MAX_CONTEXT_TOKENS, disable_log_stats=True,
     )  # fmt: skip
     try:

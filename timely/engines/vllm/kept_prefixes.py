@@ -8,7 +8,7 @@ prefix cache works as ever.
 
 from typing import Any
 
-from timely.engines.vllm.prefix_cache import PrefixView
+from timely.engines.vllm.prefix_cache import VllmPrefixView
 
 REFRESH_S = 0.5
 """Time between two refreshes, seconds; ordinary requests take seconds to fill a cache."""
@@ -17,15 +17,15 @@ MOST_SHARE = 0.25
 """Share of all blocks that may be kept; what a further prompt would add is left to vLLM's own order."""
 
 
-class KeptPrefixes:
+class VllmKeptPrefixes:
     """Prompts whose blocks are reused last.
 
     Args:
-        scheduler: vLLM's. Models that ``PrefixView`` does not look into keep nothing.
+        scheduler: vLLM's. Models that ``VllmPrefixView`` does not look into keep nothing.
     """
 
     def __init__(self, scheduler: Any) -> None:
-        self._prefix = PrefixView(scheduler)
+        self._prefix = VllmPrefixView(scheduler)
         self._pool = scheduler.kv_cache_manager.block_pool
         self._block_tokens = int(scheduler.block_size)
         self._hashes: dict[bytes, None] = {}

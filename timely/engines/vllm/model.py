@@ -22,7 +22,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from timely.core.errors import EngineFailed, InvalidInput, Unsupported
-from timely.planner.model_card import CARD, SHIPPED_ADAPTER, Card, check_base, read_card
+from timely.planner.model_card import (
+    CARD,
+    SHIPPED_ADAPTER,
+    PlannerCard,
+    check_planner_base,
+    read_planner_card,
+)
 from timely.planner.training.lora import CONFIG
 
 DEFAULT_MODEL = "default"
@@ -56,7 +62,7 @@ def vllm_cache_folder() -> Path:
     return Path.home() / ".cache" / "timely"
 
 
-def resolve_model(
+def resolve_vllm_model(
     name_or_path: str | None = None,
     *,
     planner: str | None = None,
@@ -77,19 +83,19 @@ def resolve_model(
         EngineFailed: the conversion failed or did not end in time.
     """
     if name_or_path is None or name_or_path == DEFAULT_MODEL:
-        adapter = _adapter(planner)
-        base = default_model(progress=progress)
+        adapter = _find_vllm_adapter(planner)
+        base = default_vllm_model(progress=progress)
         return base if adapter is None else vllm_model_with_planner(base, adapter, progress=progress)
-    model = _find_model(name_or_path)
+    model = _find_vllm_model(name_or_path)
     if planner in (None, DEFAULT_PLANNER, NO_PLANNER):
         return model
     if not isinstance(model, Path) or not model.is_dir():
         raise InvalidInput(f"a planner is merged into a model folder, not into {model}", where="planner")
-    adapter = _adapter(planner)
+    adapter = _find_vllm_adapter(planner)
     return model if adapter is None else vllm_model_with_planner(model, adapter, progress=progress)
 
 
-def _find_model(name_or_path: str) -> Path | str:
+def _find_vllm_model(name_or_path: str) -> Path | str:
     path = Path(name_or_path).expanduser()
     if name_or_path and path.is_dir():
         if not (path / "config.json").is_file():
@@ -104,7 +110,7 @@ def _find_model(name_or_path: str) -> Path | str:
     return name_or_path
 
 
-def _adapter(planner: str | None) -> Path | None:
+def _find_vllm_adapter(planner: str | None) -> Path | None:
     """The folder of an adapter by its name.
 
     Raises:
@@ -125,23 +131,23 @@ def vllm_planner_adapter(model: Path | str, planner: str | None, *, packaged: bo
     """The adapter to serve beside the weights of ``model``, not merged into them (vLLM's ``--enable-lora``).
 
     Args:
-        planner: as for ``resolve_model``. packaged: the model is the packaged one, which has an adapter of its own.
+        planner: as for ``resolve_vllm_model``. packaged: the model is the packaged one, which has its own adapter.
 
     Raises:
         InvalidInput: the adapter is broken or was made for another model.
     """
     if planner in (None, DEFAULT_PLANNER) and not packaged:
         return None
-    adapter = _adapter(planner)
+    adapter = _find_vllm_adapter(planner)
     if adapter is not None:
-        check_base(read_card(adapter), Path(model), adapter)
+        check_planner_base(read_planner_card(adapter), Path(model), adapter)
     return adapter
 
 
-def vllm_planner_card(model: Path | str) -> Card | None:
+def vllm_planner_card(model: Path | str) -> PlannerCard | None:
     """The card of the planner that was merged into a model folder; None for a model without."""
     folder = Path(model)
-    return read_card(folder, weights=False) if (folder / CARD).is_file() else None
+    return read_planner_card(folder, weights=False) if (folder / CARD).is_file() else None
 
 
 def vllm_model_identity(model: Path | str) -> str:
@@ -168,7 +174,7 @@ def vllm_model_with_planner(base: Path, adapter: Path, *, progress: Progress | N
         InvalidInput: the adapter is broken or was made for another model.
         EngineFailed: the merge failed or did not end in time.
     """
-    card = read_card(adapter)
+    card = read_planner_card(adapter)
     # What is served of an adapter: its weights by their hash, its scale, and the names and prompts of its card.
     digest = hashlib.sha256(card.model_dump_json(exclude={"scores"}).encode())
     config = adapter / CONFIG
@@ -178,20 +184,22 @@ def vllm_model_with_planner(base: Path, adapter: Path, *, progress: Progress | N
         / "models"
         / f"{NAME}-planner-{card.base_sha256[:8]}-{digest.hexdigest()[:12]}-{FORMAT}"
     )
-    check_base(card, base, adapter)
+    check_planner_base(card, base, adapter)
 
     def build(target: Path) -> None:
-        _process(["merge", str(base), str(adapter), str(target)], f"merging {adapter.name}")
+        _run_vllm_model_process(["merge", str(base), str(adapter), str(target)], f"merging {adapter.name}")
         shutil.copyfile(adapter / CARD, target / CARD)
 
-    merged = _make(folder, build, progress, f"merging the planner into {folder} (once, about 10 s)")
-    _hold(merged)
-    _drop_old_planners(merged)
+    merged = _make_vllm_model_folder(
+        folder, build, progress, f"merging the planner into {folder} (once, about 10 s)"
+    )
+    _hold_vllm_model(merged)
+    _drop_old_vllm_planners(merged)
     return merged
 
 
-def _hold(merged: Path) -> None:
-    """Keep a merged model from other processes' ``_drop_old_planners``: an engine that dies loads it again."""
+def _hold_vllm_model(merged: Path) -> None:
+    """Keep a merged model from other processes' ``_drop_old_vllm_planners``: an engine that dies loads it again."""
     with contextlib.suppress(OSError):  # a cache on a file system without locks
         file = os.open(merged / MANIFEST, os.O_RDONLY | os.O_CLOEXEC)
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -200,7 +208,7 @@ def _hold(merged: Path) -> None:
         _holds[merged] = file
 
 
-def _is_held(merged: Path) -> bool:
+def _is_vllm_model_held(merged: Path) -> bool:
     """Whether a process that lives may load the model again."""
     with (merged / MANIFEST).open() as file:
         try:
@@ -210,7 +218,7 @@ def _is_held(merged: Path) -> bool:
     return False
 
 
-def _drop_old_planners(latest: Path) -> None:
+def _drop_old_vllm_planners(latest: Path) -> None:
     """Note the use of a merged model, and remove those that were not used for longest and that no process holds."""
     with contextlib.suppress(OSError):  # a cache that others fill
         os.utime(latest)
@@ -218,11 +226,11 @@ def _drop_old_planners(latest: Path) -> None:
             folder for folder in latest.parent.glob(f"{NAME}-planner-*") if (folder / MANIFEST).is_file()
         ]
         for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True)[KEPT_PLANNERS:]:
-            if not _is_held(folder):
+            if not _is_vllm_model_held(folder):
                 shutil.rmtree(folder)
 
 
-def default_model(*, progress: Progress | None = None) -> Path:
+def default_vllm_model(*, progress: Progress | None = None) -> Path:
     """The folder of the packaged small model, converted if it is not there yet or no longer intact.
 
     Two processes at once convert once: the second waits for the first, at most ``LOCK_TIMEOUT_S``.
@@ -231,37 +239,41 @@ def default_model(*, progress: Progress | None = None) -> Path:
         Unsupported: its package is not installed.
         EngineFailed: the conversion failed or did not end in time.
     """
-    gguf, version = _packaged_weights()
+    gguf, version = _packaged_vllm_weights()
     folder = vllm_cache_folder() / "models" / f"{NAME}-{version}-{FORMAT}"
     message = f"converting the small default model into {folder} (once, about 15 s)"
-    return _make(folder, lambda target: _convert(gguf, target), progress, message)
+    return _make_vllm_model_folder(
+        folder, lambda target: _convert_vllm_model(gguf, target), progress, message
+    )
 
 
-def _make(folder: Path, build: Callable[[Path], None], progress: Progress | None, message: str) -> Path:
+def _make_vllm_model_folder(
+    folder: Path, build: Callable[[Path], None], progress: Progress | None, message: str
+) -> Path:
     """Build in a temporary folder, then give it its name, so that no reader sees an incomplete folder."""
     models = folder.parent
     try:
-        if _intact(folder):
+        if _is_vllm_model_intact(folder):
             return folder
         models.mkdir(parents=True, exist_ok=True)
-        with _lock(models / f"{folder.name}.lock"):
-            if not _intact(folder):  # else another process made it while this one waited
+        with _lock_vllm_model(models / f"{folder.name}.lock"):
+            if not _is_vllm_model_intact(folder):  # else another process made it while this one waited
                 if progress:
                     progress(message)
-                _build(folder, build)
+                _build_vllm_model_folder(folder, build)
     except OSError as error:
         raise EngineFailed(f"{error}; TIMELY_CACHE may name another folder", where="model") from error
     return folder
 
 
-def _build(folder: Path, build: Callable[[Path], None]) -> None:
+def _build_vllm_model_folder(folder: Path, build: Callable[[Path], None]) -> None:
     # Only the holder of the lock builds, so temporary folders are leftovers of a killed process.
     for leftover in folder.parent.glob(f"{folder.name}.tmp-*"):
         shutil.rmtree(leftover)
     temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}.tmp-", dir=folder.parent))
     try:
         build(temporary)
-        (temporary / MANIFEST).write_text(json.dumps(_fingerprint(temporary), indent=1) + "\n")
+        (temporary / MANIFEST).write_text(json.dumps(_vllm_model_fingerprint(temporary), indent=1) + "\n")
         temporary.chmod(0o755)
         if folder.exists():
             shutil.rmtree(folder)
@@ -270,7 +282,7 @@ def _build(folder: Path, build: Callable[[Path], None]) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _packaged_weights() -> tuple[Path, str]:
+def _packaged_vllm_weights() -> tuple[Path, str]:
     # Located, not imported: the import asks for a command-line tool that is not installed here.
     spec = importlib.util.find_spec(MODULE)
     files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
@@ -283,11 +295,11 @@ def _packaged_weights() -> tuple[Path, str]:
     return files[0], importlib.metadata.version(PACKAGE)
 
 
-def _convert(gguf: Path, folder: Path) -> None:
-    _process(["convert", str(gguf), str(folder)], f"converting {gguf.name}")
+def _convert_vllm_model(gguf: Path, folder: Path) -> None:
+    _run_vllm_model_process(["convert", str(gguf), str(folder)], f"converting {gguf.name}")
 
 
-def _process(arguments: list[str], what: str) -> None:
+def _run_vllm_model_process(arguments: list[str], what: str) -> None:
     command = [sys.executable, "-m", "timely.engines.vllm.convert_model", *arguments]
     environment = dict(os.environ, HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
     try:
@@ -309,7 +321,7 @@ def _process(arguments: list[str], what: str) -> None:
         )
 
 
-def _fingerprint(folder: Path) -> dict[str, str]:
+def _vllm_model_fingerprint(folder: Path) -> dict[str, str]:
     """SHA-256 of every file but the manifest, by name."""
     digests: dict[str, str] = {}
     for path in sorted(folder.iterdir()):
@@ -319,17 +331,17 @@ def _fingerprint(folder: Path) -> dict[str, str]:
     return digests
 
 
-def _intact(folder: Path) -> bool:
+def _is_vllm_model_intact(folder: Path) -> bool:
     """Whether the folder holds exactly what was written into it, bit for bit (0.3 s)."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
-        return bool(manifest) and manifest == _fingerprint(folder)
+        return bool(manifest) and manifest == _vllm_model_fingerprint(folder)
     except (OSError, ValueError):
         return False
 
 
 @contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def _lock_vllm_model(path: Path) -> Iterator[None]:
     """Hold an advisory lock on ``path``; the kernel drops it should this process die."""
     deadline = time.monotonic() + LOCK_TIMEOUT_S
     with path.open("w") as file:
@@ -347,4 +359,4 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    print(resolve_model(progress=lambda line: print(line, file=sys.stderr)))
+    print(resolve_vllm_model(progress=lambda line: print(line, file=sys.stderr)))

@@ -7,12 +7,12 @@ from typing import Any
 from timely.engines.vllm.boundaries import vllm_skill_set
 from timely.engines.vllm.compatibility import PLACEHOLDER
 from timely.engines.vllm.params import TimelyParams
-from timely.plans.name_mask import NameGuide, Vocabulary
-from timely.plans.object_names import allowed_names, object_names_in
+from timely.plans.name_mask import NameMaskGuide, NameMaskVocabulary
+from timely.plans.object_names import allowed_object_names, object_names_in
 
 
 @dataclass(slots=True)
-class _Plan:
+class _VllmConstrainedPlan:
     """One request: the names it may use (None: any), and the text of its plan so far."""
 
     params: TimelyParams
@@ -20,16 +20,16 @@ class _Plan:
     text_bytes: bytearray = field(default_factory=bytearray)
     unread: list[int] = field(default_factory=list)
     """Tokens behind ``text_bytes``."""
-    guide: NameGuide | None = None
+    guide: NameMaskGuide | None = None
 
-    def text(self, vocabulary: Vocabulary) -> bytes:
+    def text(self, vocabulary: NameMaskVocabulary) -> bytes:
         for token_id in self.unread:
             self.text_bytes += vocabulary.tokens[token_id]
         self.unread.clear()
         return bytes(self.text_bytes)
 
 
-class PromptNames:
+class VllmPromptNames:
     """The names of the requests that have any.
 
     Args:
@@ -38,12 +38,12 @@ class PromptNames:
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        self._plans: dict[str, _Plan] = {}
-        self._vocabulary: Vocabulary | None = None
+        self._plans: dict[str, _VllmConstrainedPlan] = {}
+        self._vocabulary: NameMaskVocabulary | None = None
 
     def begin(self, request_id: str, params: TimelyParams) -> None:
         if params.names is not None and params.skill_set:
-            self._plans[request_id] = _Plan(params, set(params.names))
+            self._plans[request_id] = _VllmConstrainedPlan(params, set(params.names))
 
     def wrote(self, request_id: str, token_ids: Sequence[int]) -> None:
         """The plan goes on."""
@@ -96,7 +96,7 @@ class PromptNames:
             self._plans[request_id].text(guide.vocabulary).decode(errors="replace") + ahead
         )
 
-    def vocabulary(self, request_id: str) -> Vocabulary | None:
+    def vocabulary(self, request_id: str) -> NameMaskVocabulary | None:
         """The tokens that xgrammar works with; None under another grammar backend: any name then."""
         if self._vocabulary is None:
             grammar_request = self._scheduler.requests[request_id].structured_output_request
@@ -104,10 +104,10 @@ class PromptNames:
             context = getattr(grammar, "ctx", None)
             if context is None:
                 return None
-            self._vocabulary = Vocabulary(context.tokenizer_info.decoded_vocab)
+            self._vocabulary = NameMaskVocabulary(context.tokenizer_info.decoded_vocab)
         return self._vocabulary
 
-    def _guide(self, request_id: str) -> NameGuide | None:
+    def _guide(self, request_id: str) -> NameMaskGuide | None:
         plan = self._plans.get(request_id)
         if plan is None or plan.names is None:
             return None
@@ -116,11 +116,11 @@ class PromptNames:
             if vocabulary is None:
                 return None
             skill_set = vllm_skill_set(plan.params.skill_set, plan.params.skill_set_fingerprint)
-            plan.guide = NameGuide(plan.names, skill_set, vocabulary)
+            plan.guide = NameMaskGuide(plan.names, skill_set, vocabulary)
         return plan.guide
 
 
 def vllm_prompt_names(prompt: str, planner_names: Sequence[str]) -> list[str] | None:
     """What a request tells the scheduler: names of the prompt and those the planner brings along; None: any name."""
-    names = allowed_names(prompt, planner_names)
+    names = allowed_object_names(prompt, planner_names)
     return None if names is None else sorted(names)

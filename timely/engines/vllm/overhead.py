@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from timely.core.errors import EngineFailed
-from timely.engines.vllm.forced_decoding import sampling_keywords, vllm_engine_keywords
-from timely.engines.vllm.model import resolve_model
+from timely.engines.vllm.forced_decoding import vllm_engine_keywords, vllm_sampling_keywords
+from timely.engines.vllm.model import resolve_vllm_model
 
 PLAN = "mf(50);tc(30);mu(40);ml(60);tu(45);md(30);mr(80);mf(120);tc(90);mb(25);"
 """About 50 tokens and ten segments."""
@@ -40,7 +40,7 @@ def vllm_segmentation_cost(
     from vllm import LLM
 
     llm = LLM(
-        str(resolve_model(model)),
+        str(resolve_vllm_model(model)),
         load_format=load_format,
         enforce_eager=True,
         scheduler_cls="timely.engines.vllm.scheduler.TimelyScheduler",
@@ -51,12 +51,12 @@ def vllm_segmentation_cost(
         disable_log_stats=True,
     )
     try:
-        return _measure(llm, repetitions, batch)
+        return _measure_vllm_segmentation(llm, repetitions, batch)
     finally:
         llm.llm_engine.engine_core.shutdown()
 
 
-def _measure(llm: Any, repetitions: int, batch: int) -> dict[str, Any]:
+def _measure_vllm_segmentation(llm: Any, repetitions: int, batch: int) -> dict[str, Any]:
     token_ids = list(llm.get_tokenizer().encode(PLAN, add_special_tokens=False))
     prompt = list(range(1000, 1200))
     ratios: list[float] = []
@@ -67,7 +67,7 @@ def _measure(llm: Any, repetitions: int, batch: int) -> dict[str, Any]:
         order = (True, False) if pair % 2 else (False, True)
         times: dict[bool, float] = {}
         for segmented in order:
-            times[segmented], closed = _once(llm, prompt, token_ids, batch, segmented, pair)
+            times[segmented], closed = _generate_vllm_once(llm, prompt, token_ids, batch, segmented, pair)
             segments = max(segments, closed)
         if pair > 0:
             ratios.append(times[True] / times[False])
@@ -85,7 +85,7 @@ def _measure(llm: Any, repetitions: int, batch: int) -> dict[str, Any]:
     }
 
 
-def _once(
+def _generate_vllm_once(
     llm: Any, prompt: Sequence[int], token_ids: list[int], batch: int, segmented: bool, pair: int
 ) -> tuple[float, int]:
     from vllm import SamplingParams
@@ -98,7 +98,7 @@ def _once(
             timely |= {"skill_set": "drone"}
         parameters = SamplingParams(
             temperature=0.0, max_tokens=len(token_ids), ignore_eos=True, extra_args={"timely": timely},
-            **sampling_keywords(timely, trace_replay=engine.model_config.enable_trace_replay),
+            **vllm_sampling_keywords(timely, trace_replay=engine.model_config.enable_trace_replay),
         )  # fmt: skip
         engine.add_request(f"{pair}-{segmented}-{number}", {"prompt_token_ids": list(prompt)}, parameters)
     segments = 0

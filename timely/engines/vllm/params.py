@@ -35,7 +35,7 @@ SERVER_PARAMS: ContextVar[Mapping[str, Any] | None] = ContextVar("timely_server_
 """``SERVER_FIELDS`` of the request that our own server passes on, within the claims of its principal."""
 
 
-class TufParams(BaseModel):
+class VllmTufParams(BaseModel):
     """A time-utility function on the wire; ``cutoff_s`` may stand for ``alpha``."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -63,7 +63,7 @@ class TimelyParams(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     task_id: str | None = Field(None, max_length=200)
-    tuf: TufParams | None = None
+    tuf: VllmTufParams | None = None
     skill_set: str = Field("", max_length=100)
     skill_set_fingerprint: str = Field("", max_length=64)
     """Of the copy by which the plan's segments are checked; an engine with another copy refuses the plan."""
@@ -122,7 +122,7 @@ def ordinary_vllm_hints(priority: float) -> RequestHints:
     return ORDINARY.hints(priority)
 
 
-def parse_extra_args(
+def parse_vllm_extra_args(
     extra_args: Mapping[str, Any] | None, *, from_client: bool = False
 ) -> TimelyParams | None:
     """The parameters in ``SamplingParams.extra_args``; None when the request has none.

@@ -5,20 +5,20 @@ from typing import Any
 
 from vllm.v1.request import Request, RequestStatus
 
-from timely.engines.vllm.request_state import LiveRequests, RequestState
+from timely.engines.vllm.request_state import VllmLiveRequests, VllmRequestState
 
 PARKED_STEP = 1 << 62
 """``next_decode_eligible_step`` of a request that takes no part: a step that never comes."""
 
 
-class Parking:
+class VllmParking:
     """Parks and resumes requests inside vLLM's ``running``.
 
     Args:
         scheduler: vLLM's, whose queues are read and whose ``running`` is put in order.
     """
 
-    def __init__(self, scheduler: Any, live: LiveRequests) -> None:
+    def __init__(self, scheduler: Any, live: VllmLiveRequests) -> None:
         self._scheduler = scheduler
         self._live = live
         self._any_parked = False
@@ -61,7 +61,7 @@ class Parking:
         self._scheduler.running = members
         return waiting
 
-    def _park(self, request: Request, state: RequestState) -> None:
+    def _park(self, request: Request, state: VllmRequestState) -> None:
         state.eligible_step = request.next_decode_eligible_step
         request.next_decode_eligible_step = PARKED_STEP
         if request.has_encoder_inputs and not self._scheduler.is_encoder_decoder:
@@ -69,7 +69,7 @@ class Parking:
             self._scheduler.encoder_cache_manager.free(request)
 
     @staticmethod
-    def resume(request: Request, state: RequestState) -> None:
+    def resume(request: Request, state: VllmRequestState) -> None:
         """Give the request back to vLLM's own scheduling; one that is not parked stays as it is."""
         if state.eligible_step is not None:
             request.next_decode_eligible_step, state.eligible_step = state.eligible_step, None

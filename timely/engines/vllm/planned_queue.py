@@ -14,7 +14,7 @@ from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.request import Request
 
 
-class PlannedQueue(RequestQueue):  # type: ignore[misc]
+class VllmPlannedQueue(RequestQueue):  # type: ignore[misc]
     """Waiting requests by arrival, with a view of those chosen for the step in composition.
 
     Args:

@@ -38,7 +38,7 @@ def register_vllm_plugin() -> None:
     A vLLM that lacks one of the parts stays as it is: it has to start for users of its own scheduler.
     """
     try:
-        additions = _additions()
+        additions = _vllm_additions()
     except (ImportError, AttributeError) as error:
         log.warning(
             "vLLM stays without the additions of Timely, and Timely's scheduler does not start: %s", error
@@ -48,7 +48,7 @@ def register_vllm_plugin() -> None:
         setattr(owner, name, addition)
 
 
-def _additions() -> list[tuple[Any, str, Callable[..., Any]]]:
+def _vllm_additions() -> list[tuple[Any, str, Callable[..., Any]]]:
     """(class, name of the method, addition); none where they are installed."""
     from vllm.v1.engine import core
     from vllm.v1.engine.input_processor import InputProcessor
@@ -60,23 +60,23 @@ def _additions() -> list[tuple[Any, str, Callable[..., Any]]]:
     engine = core.EngineCoreProc
     loops = [owner for owner in (engine, core.DPEngineCoreProc) if "run_busy_loop" in vars(owner)]
     return [
-        (core.EngineCore, "timely_control", _control),
-        *((owner, "run_busy_loop", _with_timed_wait(owner.run_busy_loop)) for owner in loops),
-        (engine, "_handle_shutdown", _draining_parked(engine._handle_shutdown)),
+        (core.EngineCore, "timely_control", _handle_vllm_control),
+        *((owner, "run_busy_loop", _vllm_run_with_timed_wait(owner.run_busy_loop)) for owner in loops),
+        (engine, "_handle_shutdown", _vllm_draining_with_parked(engine._handle_shutdown)),
         (
             engine,
             "_notify_idle_state_callbacks",
-            _when_nothing_is_held(engine._notify_idle_state_callbacks),
+            _when_vllm_holds_nothing(engine._notify_idle_state_callbacks),
         ),
-        (engine, "_pause_complete", _and_nothing_held(engine._pause_complete)),
+        (engine, "_pause_complete", _complete_when_vllm_holds_nothing(engine._pause_complete)),
         (RequestState, "make_request_output", _attach_vllm_account(RequestState.make_request_output)),
-        (InputProcessor, "__init__", _before_requests(InputProcessor.__init__)),
-        (InputProcessor, "process_inputs", _validating(InputProcessor.process_inputs)),
+        (InputProcessor, "__init__", _before_vllm_requests(InputProcessor.__init__)),
+        (InputProcessor, "process_inputs", _validating_vllm_parameters(InputProcessor.process_inputs)),
         (WorkerWrapperBase, "init_device", _with_draws_by_position(WorkerWrapperBase.init_device)),
     ]
 
 
-def _control(self: Any, event: Mapping[str, Any]) -> dict[str, Any]:
+def _handle_vllm_control(self: Any, event: Mapping[str, Any]) -> dict[str, Any]:
     """Added to ``EngineCore``: hand a control event to the scheduler."""
     control = getattr(self.scheduler, "control", None)
     if control is None:
@@ -85,12 +85,12 @@ def _control(self: Any, event: Mapping[str, Any]) -> dict[str, Any]:
             "error": {"code": "unsupported", "message": "not a Timely scheduler", "where": ""},
         }
     if event.get("kind") == "cancel":
-        return _cancel(self, str(event["task_id"]))
+        return _cancel_vllm_task(self, str(event["task_id"]))
     result: dict[str, Any] = control(event)
     return result
 
 
-def _cancel(self: Any, task_id: str) -> dict[str, Any]:
+def _cancel_vllm_task(self: Any, task_id: str) -> dict[str, Any]:
     from vllm.v1.request import RequestStatus
 
     requests = self.scheduler.control({"kind": "requests", "task_id": task_id})["requests"]
@@ -107,7 +107,7 @@ def _cancel(self: Any, task_id: str) -> dict[str, Any]:
 # ---------------------------------------------------------------------- the engine loop
 
 
-def _with_timed_wait(run: Callable[..., Any]) -> Callable[..., Any]:
+def _vllm_run_with_timed_wait(run: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(run)
     def run_busy_loop(self: Any, *args: Any, **kwargs: Any) -> Any:
         seconds = getattr(self.scheduler, "seconds_to_resume", None)
@@ -124,19 +124,19 @@ def _with_timed_wait(run: Callable[..., Any]) -> Callable[..., Any]:
     return run_busy_loop
 
 
-def _holds_requests(engine: Any) -> bool:
+def _holds_vllm_requests(engine: Any) -> bool:
     """Whether our scheduler holds unfinished requests, parked ones included; False for vLLM's own scheduler."""
     holds = getattr(engine.scheduler, "holds_requests", None)
     return holds is not None and bool(holds())
 
 
-def _draining_parked(handle: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _vllm_draining_with_parked(handle: Callable[[Any], bool]) -> Callable[[Any], bool]:
     @functools.wraps(handle)
     def _handle_shutdown(self: Any) -> bool:
         """vLLM ends its loop when nothing can be stepped; parked requests keep a drain going."""
         if handle(self):
             return True
-        if not _holds_requests(self):
+        if not _holds_vllm_requests(self):
             return False
         # vLLM's own wait for input is off during a shutdown.
         wait_s = self.scheduler.seconds_to_resume()
@@ -148,20 +148,20 @@ def _draining_parked(handle: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return _handle_shutdown
 
 
-def _when_nothing_is_held(notify: Callable[[Any], None]) -> Callable[[Any], None]:
+def _when_vllm_holds_nothing(notify: Callable[[Any], None]) -> Callable[[Any], None]:
     @functools.wraps(notify)
     def _notify_idle_state_callbacks(self: Any) -> None:
         """A pause or a sleep that waits for requests is complete when the parked ones are done, too."""
-        if not _holds_requests(self):
+        if not _holds_vllm_requests(self):
             notify(self)
 
     return _notify_idle_state_callbacks
 
 
-def _and_nothing_held(complete: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _complete_when_vllm_holds_nothing(complete: Callable[[Any], bool]) -> Callable[[Any], bool]:
     @functools.wraps(complete)
     def _pause_complete(self: Any) -> bool:
-        return complete(self) and not _holds_requests(self)
+        return complete(self) and not _holds_vllm_requests(self)
 
     return _pause_complete
 
@@ -222,21 +222,21 @@ BEAM_REQUESTS = {
 """vLLM's requests that beam search may serve, by module."""
 
 
-def _before_requests(init: Callable[..., None]) -> Callable[..., None]:
+def _before_vllm_requests(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         """Only a front-end has an input processor, and it has one before it loads the model."""
         init(self, *args, **kwargs)
-        _check_settings(self.vllm_config)
+        _check_vllm_settings(self.vllm_config)
         for module, name in BEAM_REQUESTS.items():
             request = getattr(import_module(module), name)
             if not hasattr(request.to_beam_search_params, "__wrapped__"):
-                request.to_beam_search_params = _refusing_parameters(request.to_beam_search_params)
+                request.to_beam_search_params = _refusing_vllm_parameters(request.to_beam_search_params)
 
     return __init__
 
 
-def _check_settings(vllm_config: Any) -> None:
+def _check_vllm_settings(vllm_config: Any) -> None:
     """Refuse wrong options of our scheduler before a model loads, which takes minutes."""
     from timely.engines.vllm.settings import SchedulerSettings
 
@@ -244,7 +244,7 @@ def _check_settings(vllm_config: Any) -> None:
         SchedulerSettings.from_vllm(vllm_config)
 
 
-def _refusing_parameters(to_params: Callable[..., Any]) -> Callable[..., Any]:
+def _refusing_vllm_parameters(to_params: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(to_params)
     def to_beam_search_params(self: Any, *args: Any, **kwargs: Any) -> Any:
         from vllm.exceptions import VLLMValidationError
@@ -258,7 +258,7 @@ def _refusing_parameters(to_params: Callable[..., Any]) -> Callable[..., Any]:
     return to_beam_search_params
 
 
-def _validating(process: Callable[..., Any]) -> Callable[..., Any]:
+def _validating_vllm_parameters(process: Callable[..., Any]) -> Callable[..., Any]:
     """Unusable ``timely`` parameters become vLLM's own HTTP 400 instead of a failure in the engine."""
 
     @functools.wraps(process)
@@ -266,7 +266,7 @@ def _validating(process: Callable[..., Any]) -> Callable[..., Any]:
         self: Any, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any
     ) -> Any:
         # Imported here: vLLM loads plugins in its worker processes too, which must stay light.
-        from timely.engines.vllm.params import KEY, SERVER_PARAMS, parse_extra_args
+        from timely.engines.vllm.params import KEY, SERVER_PARAMS, parse_vllm_extra_args
 
         fields = SERVER_PARAMS.get()
         if not fields and not getattr(params, "extra_args", None):
@@ -280,7 +280,7 @@ def _validating(process: Callable[..., Any]) -> Callable[..., Any]:
             params.extra_args = {**(params.extra_args or {}), KEY: {**fields, "awaits_values": False}}
         try:
             from_client = request_id.startswith(TOKEN_ENDPOINT)
-            timely = parse_extra_args(getattr(params, "extra_args", None), from_client=from_client)
+            timely = parse_vllm_extra_args(getattr(params, "extra_args", None), from_client=from_client)
             if timely is not None and from_client:
                 params.extra_args[KEY] = {**params.extra_args.get(KEY, {}), "awaits_values": False}
             if timely is not None and timely.skill_set:

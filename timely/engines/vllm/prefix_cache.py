@@ -12,7 +12,7 @@ from vllm.v1.core.kv_cache_utils import make_block_hash_with_group_id
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 
-class PrefixView:
+class VllmPrefixView:
     """Looks into a scheduler's KV cache without touching it.
 
     Only models of full attention in one group are looked into. For others nothing counts as cached or shared, and

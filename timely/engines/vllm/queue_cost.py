@@ -31,7 +31,8 @@ def measure_vllm_steps(waiting: int) -> dict[str, float]:
         "timely_arrival_us"}``: medians, microseconds a step, and a request.
     """
     queues = {
-        name: _Queue(name == "stock", MAX_RUNNING, waiting, time.thread_time) for name in ("stock", "timely")
+        name: _VllmQueue(name == "stock", MAX_RUNNING, waiting, time.thread_time)
+        for name in ("stock", "timely")
     }
     gc.collect()
     gc.freeze()
@@ -52,12 +53,12 @@ def measure_vllm_steps(waiting: int) -> dict[str, float]:
     return {**result, "ratio": result["timely_us"] / result["stock_us"]}
 
 
-class _Queue:
+class _VllmQueue:
     """One of vLLM's schedulers with a full batch and a queue behind it."""
 
     def __init__(self, stock: bool, running: int, waiting: int, timer: Callable[[], float]) -> None:
         self._timer = timer
-        self._scheduler, self._hasher = _make_scheduler(stock, running)
+        self._scheduler, self._hasher = _make_vllm_scheduler(stock, running)
         self._arrivals = 0
         self.arrivals_s: list[float] = []
         """What each request took as it arrived, seconds."""
@@ -115,7 +116,7 @@ class _Queue:
         return schedule_s, update_s
 
 
-def _make_scheduler(stock: bool, running: int) -> tuple[Any, Any]:
+def _make_vllm_scheduler(stock: bool, running: int) -> tuple[Any, Any]:
     """vLLM's scheduler or ours, with room for the batch, and the hasher of its requests' blocks."""
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -127,14 +128,14 @@ def _make_scheduler(stock: bool, running: int) -> tuple[Any, Any]:
     from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
     from vllm.v1.structured_output import StructuredOutputManager
 
-    from timely.engines.vllm.model import default_model
+    from timely.engines.vllm.model import default_vllm_model
     from timely.engines.vllm.plugin import register_vllm_plugin
     from timely.engines.vllm.scheduler import TimelyScheduler
 
     register_vllm_plugin()
     config = copy(
         EngineArgs(
-            model=str(default_model()),
+            model=str(default_vllm_model()),
             dtype="float32",
             enforce_eager=True,
             block_size=BLOCK_TOKENS,

@@ -10,22 +10,22 @@ from typing import Any
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import Request, RequestStatus
 
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import EngineController
 from timely.engines.vllm.block_manager import VllmBlockManager
-from timely.engines.vllm.request_state import LiveRequests, RequestState
+from timely.engines.vllm.request_state import VllmLiveRequests, VllmRequestState
 
 POLLED_STATUSES = (RequestStatus.WAITING_FOR_REMOTE_KVS, RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR)
 """Statuses that end without an event: the engine has to look."""
 
 
-class Readiness:
+class VllmReadiness:
     """Keeps the table's view of which requests can run.
 
     Args:
         scheduler: vLLM's, of which the pause state is read.
     """
 
-    def __init__(self, scheduler: Any, live: LiveRequests, blocks: VllmBlockManager) -> None:
+    def __init__(self, scheduler: Any, live: VllmLiveRequests, blocks: VllmBlockManager) -> None:
         self._scheduler = scheduler
         self._live = live
         self._blocks = blocks
@@ -40,7 +40,7 @@ class Readiness:
             for state in self._live.select(self._unready)
         )
 
-    def check(self, state: RequestState, now: float) -> None:
+    def check(self, state: VllmRequestState, now: float) -> None:
         """The request may have become unready."""
         if not self._is_ready(state):
             self._unready[state.request.request_id] = None
@@ -66,11 +66,11 @@ class Readiness:
                 self._blocks.sync_context(state)
 
     @property
-    def _controller(self) -> Controller:
-        controller: Controller = self._scheduler.controller
+    def _controller(self) -> EngineController:
+        controller: EngineController = self._scheduler.controller
         return controller
 
-    def _is_ready(self, state: RequestState) -> bool:
+    def _is_ready(self, state: VllmRequestState) -> bool:
         request = state.request
         if state.value is not None or self._is_held_back(request):
             return False

@@ -34,7 +34,7 @@ from timely.engines.replay_types import (
 from timely.engines.step_time.journal import read_step_journal
 from timely.engines.vllm.arguments import VllmOptions
 from timely.engines.vllm.engine import VllmEngine
-from timely.engines.vllm.forced_decoding import engine_arguments
+from timely.engines.vllm.forced_decoding import vllm_engine_arguments
 
 ALPHABET = range(1000, 9000)
 """Token ids for made-up prompts and plans: ordinary words in any vocabulary this size or larger."""
@@ -65,7 +65,7 @@ class VllmBackend:
     ) -> BackendRun:
         """See ``Backend.replay``; takes as long as the trace does."""
         # Imports vLLM, so it comes before the event loop: in there Ctrl-C would wait for the import.
-        engine_arguments()
+        vllm_engine_arguments()
         return asyncio.run(self.run(list(tasks), options, progress))
 
     async def run(
@@ -86,7 +86,7 @@ class VllmBackend:
         if not options.learned_speed:
             raise InvalidInput("the live engine learns its step times", where="learned_speed")
         if self._engine is not None:
-            return await _Run(self._engine, tasks, options, progress).go()
+            return await _VllmReplayRun(self._engine, tasks, options, progress).go()
         with tempfile.TemporaryDirectory() as folder:
             journal = Path(folder) / "journal-{pid}.jsonl"
             vllm_options = vllm_replay_options(options)
@@ -94,7 +94,7 @@ class VllmBackend:
                 replace(vllm_options, journal=str(journal)) if options.journal else vllm_options
             )
             await engine.start()
-            going = _Run(engine, tasks, options, progress)
+            going = _VllmReplayRun(engine, tasks, options, progress)
             try:
                 run = await going.go()
             finally:
@@ -108,7 +108,7 @@ class VllmBackend:
 
 def vllm_replay_options(options: ReplayOptions, arguments: tuple[str, ...] = ()) -> VllmOptions:
     """How to start an engine that can replay with these options."""
-    extra = list(engine_arguments())
+    extra = list(vllm_engine_arguments())
     if options.token_budget is not None:
         extra += ["--max-num-batched-tokens", str(options.token_budget)]
     if options.kv_blocks is not None:
@@ -130,7 +130,7 @@ def replay_backend() -> Backend:
     return VllmBackend()
 
 
-class _Run:
+class _VllmReplayRun:
     """One replay in progress. Times inside are on the monotonic clock, in the records from the origin."""
 
     def __init__(
@@ -146,7 +146,7 @@ class _Run:
         self.requests: dict[str, int | str] = {}
         """Request id -> the trace's job."""
         self.finished_tasks = 0
-        self.end_events = {task.job: asyncio.Event() for task in check_replay_dependencies(tasks)}
+        self.end_events = {task.job: asyncio.Event() for task in check_vllm_replay_dependencies(tasks)}
         """The tasks of applications, whose answers others may wait for."""
         self.ends_s: dict[int | str, float] = {}
         """When they ended."""
@@ -237,8 +237,8 @@ class _Run:
             hints=task.hints,
             forced=ForcedPlan(
                 segments=() if task.plain else tuple(plan),
-                prompt_token_ids=_prompt(task, self.origin),
-                output_token_ids=_output(task),
+                prompt_token_ids=_vllm_replay_prompt(task, self.origin),
+                output_token_ids=_vllm_replay_output(task),
                 stop_token_id=STOP_TOKEN_ID,
                 segment_tokens=self.estimates.segment_bound(task),
                 whole_answer=task.whole_answer,
@@ -249,7 +249,7 @@ class _Run:
     async def _let_in(self, turns: Sequence[asyncio.Event]) -> None:
         """Tasks that arrive together come in the trace's order; timers of one time would ring in any."""
         for record, turn in zip(self.records, turns, strict=True):
-            await _sleep_until(self.origin + record.task.arrival_s)
+            await _sleep_vllm_replay_until(self.origin + record.task.arrival_s)
             turn.set()
 
     async def _serve(self, record: JobRecord, turn: asyncio.Event) -> None:
@@ -260,7 +260,7 @@ class _Run:
                 await self.end_events[job].wait()
             last_s = max(self.ends_s[job] for job in task.after)
             record.arrived_s = max(last_s + task.after_s, task.arrival_s)
-            await _sleep_until(self.origin + record.arrived_s)
+            await _sleep_vllm_replay_until(self.origin + record.arrived_s)
         arrival = self.origin + record.arrived_s
         task_id = f"{task.job}-{self.origin:.3f}"
         self.requests[task_id] = task.job
@@ -360,7 +360,7 @@ class _Run:
         ]
 
     async def _report(self, task_id: str, report: ExecutionReport, when: float) -> None:
-        await _sleep_until(when)
+        await _sleep_vllm_replay_until(when)
         await self.engine.report(task_id, report)
 
     async def _sample(self) -> None:
@@ -372,7 +372,7 @@ class _Run:
             await asyncio.sleep(SAMPLE_S)
 
 
-def check_replay_dependencies(tasks: Sequence[PlannedTask]) -> list[PlannedTask]:
+def check_vllm_replay_dependencies(tasks: Sequence[PlannedTask]) -> list[PlannedTask]:
     """The tasks of applications, whose answers others may wait for (``PlannedTask.after``).
 
     Raises:
@@ -391,13 +391,13 @@ def check_replay_dependencies(tasks: Sequence[PlannedTask]) -> list[PlannedTask]
     return list(awaitable.values())
 
 
-async def _sleep_until(when: float) -> None:
+async def _sleep_vllm_replay_until(when: float) -> None:
     delay = when - time.monotonic()
     if delay > 0:
         await asyncio.sleep(delay)
 
 
-def _prompt(task: PlannedTask, run: float) -> list[int]:
+def _vllm_replay_prompt(task: PlannedTask, run: float) -> list[int]:
     """A prompt of the recorded length that shares exactly the recorded prefix.
 
     The rest is another in every ``run``, as are the blocks of an imported trace. An engine that replays a trace twice
@@ -410,7 +410,7 @@ def _prompt(task: PlannedTask, run: float) -> list[int]:
     return prompt + vllm_dummy_token_ids(f"prompt/{task.job}/{run}", task.prompt_tokens - len(prompt))
 
 
-def _output(task: PlannedTask) -> list[int]:
+def _vllm_replay_output(task: PlannedTask) -> list[int]:
     """The tokens of the whole plan, the stop token at their end."""
     return [*vllm_dummy_token_ids(f"plan/{task.job}", task.output_tokens - 1), STOP_TOKEN_ID]
 

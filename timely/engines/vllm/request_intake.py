@@ -12,10 +12,10 @@ from timely.core.errors import InvalidInput
 from timely.core.job import JobSpec
 from timely.engines.base import engine_job_spec
 from timely.engines.vllm.boundaries import (
-    BoundaryFinder,
-    CountedBoundaries,
-    SegmentBounds,
-    TextBoundaries,
+    VllmBoundaryFinder,
+    VllmCountedBoundaries,
+    VllmSegmentBounds,
+    VllmTextBoundaries,
     vllm_robot_profile,
     vllm_skill_set,
 )
@@ -27,7 +27,7 @@ PREDICTED_TOKENS = 256
 """The end of a prompt that came without text, as much as predictors read of it."""
 
 
-class RequestIntake:
+class VllmRequestIntake:
     """Makes jobs of requests.
 
     Args:
@@ -39,11 +39,11 @@ class RequestIntake:
         self._settings = settings
         self._heed_priority = heed_priority
         self._tokenizer: Any = None
-        self._bounds: SegmentBounds | None = None
+        self._bounds: VllmSegmentBounds | None = None
 
     def job_spec(
         self, request: Request, params: TimelyParams, now: float, *, cached_tokens: int
-    ) -> tuple[JobSpec, BoundaryFinder | None]:
+    ) -> tuple[JobSpec, VllmBoundaryFinder | None]:
         """The job of a request, and the finder of its boundaries; None for an ordinary request.
 
         Raises:
@@ -88,17 +88,17 @@ class RequestIntake:
                 )
         return self._tokenizer
 
-    def _boundaries(self, request: Request, params: TimelyParams) -> tuple[BoundaryFinder | None, int]:
+    def _boundaries(self, request: Request, params: TimelyParams) -> tuple[VllmBoundaryFinder | None, int]:
         """The finder and the longest segment, tokens."""
         if params.forced:
             longest = max(segment[1] for segment in params.forced)
-            return CountedBoundaries(params.forced), params.segment_tokens or longest
+            return VllmCountedBoundaries(params.forced), params.segment_tokens or longest
         if not params.skill_set:
             return None, self._settings.plain_segment_tokens
         skill_set = vllm_skill_set(params.skill_set, params.skill_set_fingerprint)
         profile = vllm_robot_profile(params.robot) if params.robot else None
         detokenizer = IncrementalDetokenizer.from_new_request(
-            self.tokenizer, _bare(request, params.resumed_tokens)
+            self.tokenizer, _bare_vllm_request(request, params.resumed_tokens)
         )
 
         def detokenize(token_id: int) -> str:
@@ -108,8 +108,8 @@ class RequestIntake:
             return str(detokenizer.output_text[before:])
 
         if self._bounds is None:
-            self._bounds = SegmentBounds(self.tokenizer)
-        boundaries = TextBoundaries(skill_set, profile, detokenize, awaits_values=params.awaits_values)
+            self._bounds = VllmSegmentBounds(self.tokenizer)
+        boundaries = VllmTextBoundaries(skill_set, profile, detokenize, awaits_values=params.awaits_values)
         return boundaries, self._bounds.tokens(skill_set)
 
     def _prompt_end(self, request: Request) -> str:
@@ -120,7 +120,7 @@ class RequestIntake:
         return str(self.tokenizer.decode(token_ids, skip_special_tokens=True))
 
 
-def _bare(request: Request, resumed_tokens: int) -> Request:
+def _bare_vllm_request(request: Request, resumed_tokens: int) -> Request:
     """The request as it was before its plan was begun: the detokenizer reads the end of the prompt."""
     if not resumed_tokens:
         return request

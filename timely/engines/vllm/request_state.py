@@ -8,17 +8,17 @@ from vllm.v1.request import Request
 
 from timely.core.job import Job, Segment
 from timely.engines.base import JobState, SegmentReady
-from timely.engines.vllm.boundaries import BoundaryFinder, ClosedText
+from timely.engines.vllm.boundaries import ClosedText, VllmBoundaryFinder
 
 
 @dataclass(slots=True, eq=False)
-class RequestState:
+class VllmRequestState:
     """A request, its job in the table, and the segments closed so far."""
 
     request: Request
     job: Job
     task_id: str
-    boundaries: BoundaryFinder | None
+    boundaries: VllmBoundaryFinder | None
     segments: list[dict[str, Any]] = field(default_factory=list)
     sent_segments: int = 0
     """Segments that have gone out with an earlier output."""
@@ -122,31 +122,31 @@ class RequestState:
         return "parked" if float(table.resume_s[job.row]) > now else "running"
 
 
-class LiveRequests:
+class VllmLiveRequests:
     """States of the live requests, by request id and by task."""
 
     def __init__(self) -> None:
-        self._states: dict[str, RequestState] = {}
-        self.get: Callable[[str], RequestState | None] = self._states.get
+        self._states: dict[str, VllmRequestState] = {}
+        self.get: Callable[[str], VllmRequestState | None] = self._states.get
         """The state of a live request, or None."""
-        self.with_boundaries: dict[str, RequestState] = {}
+        self.with_boundaries: dict[str, VllmRequestState] = {}
         """Those whose tokens are searched for segment boundaries, by request id."""
         self._by_task: dict[str, list[str]] = {}
 
     def __len__(self) -> int:
         return len(self._states)
 
-    def __iter__(self) -> Iterator[RequestState]:
+    def __iter__(self) -> Iterator[VllmRequestState]:
         """By arrival."""
         return iter(self._states.values())
 
     def __contains__(self, request_id: object) -> bool:
         return request_id in self._states
 
-    def __getitem__(self, request_id: str) -> RequestState:
+    def __getitem__(self, request_id: str) -> VllmRequestState:
         return self._states[request_id]
 
-    def select(self, request_ids: Iterable[str]) -> list[RequestState]:
+    def select(self, request_ids: Iterable[str]) -> list[VllmRequestState]:
         return [state for state in map(self._states.get, request_ids) if state is not None]
 
     def requests(self, request_ids: Iterable[str]) -> list[Request]:
@@ -157,7 +157,7 @@ class LiveRequests:
         """Request ids of a task, the first to arrive first; an ordinary request with ``n`` > 1 has several."""
         return list(self._by_task.get(task_id, ()))
 
-    def add(self, state: RequestState) -> None:
+    def add(self, state: VllmRequestState) -> None:
         request_id = state.request.request_id
         self._states[request_id] = state
         if state.boundaries is not None:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from timely.core.errors import Conflict, InvalidInput
 from timely.engines.base import GenerationDone, GenerationRequest, Mode, PastReport, PlanHistory
-from timely.plans.robot_values import value_text
+from timely.plans.robot_values import plan_value_text
 
 if TYPE_CHECKING:
-    from timely.engines.vllm.name_constraint import PromptNames
-    from timely.engines.vllm.request_state import RequestState
+    from timely.engines.vllm.name_constraint import VllmPromptNames
+    from timely.engines.vllm.request_state import VllmRequestState
 
 
 def vllm_resumed_context(
@@ -29,14 +29,14 @@ def vllm_resumed_context(
     Raises:
         Conflict: the tokens of a segment were not recorded.
     """
-    segments, values = history.own_segments, _values(history)
+    segments, values = history.own_segments, _vllm_robot_values(history)
     context: list[int] = []
     for segment in segments:
         if len(segment.token_ids) != segment.tokens:
             raise Conflict(f"the tokens of segment {segment.index} were not recorded", where="history")
         context += segment.token_ids
         if mode == "segmented" and segment.blocking and segment.index in values:
-            context += encode(value_text(values[segment.index]))
+            context += encode(plan_value_text(values[segment.index]))
     return context
 
 
@@ -67,7 +67,7 @@ def vllm_resumed_end(
     )
 
 
-def resume_vllm_state(state: RequestState, names: PromptNames, history: PlanHistory) -> None:
+def resume_vllm_state(state: VllmRequestState, names: VllmPromptNames, history: PlanHistory) -> None:
     """Advance a new request past its recorded tokens.
 
     Raises:
@@ -89,7 +89,7 @@ def resume_vllm_state(state: RequestState, names: PromptNames, history: PlanHist
         raise InvalidInput("a segment that awaits a value was closed and not sent", where="timely.history")
     state.new_boundaries += [(text, 0, ()) for text in unsent]
     names.wrote(request_id, vllm_resumed_tokens(history))
-    for value in _values(history).values():
+    for value in _vllm_robot_values(history).values():
         names.add_answer(request_id, value)
     state.awaits_value = state.job.awaiting is not None
 
@@ -101,7 +101,7 @@ def advance_vllm_grammar(request: Any, token_ids: Sequence[int]) -> None:
         grammar_request.grammar.accept_tokens(request.request_id, list(token_ids))
 
 
-def _values(history: PlanHistory) -> dict[int, str]:
+def _vllm_robot_values(history: PlanHistory) -> dict[int, str]:
     """What this plan's robot returned, by segment; the first report counts."""
     values: dict[int, str] = {}
     for event in history.events:

@@ -31,22 +31,22 @@ from timely.disciplines import registry
 from timely.disciplines.base import StepPlan
 from timely.disciplines.requirements import SPECULATION, check_queue_discipline_needs
 from timely.engines.active_discipline import FALLBACK
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import EngineController
 from timely.engines.vllm import compatibility
 from timely.engines.vllm.block_manager import VllmBlockManager
-from timely.engines.vllm.chunk_caps import ChunkCaps
-from timely.engines.vllm.control import ControlEvents
-from timely.engines.vllm.decode_slots import has_plain_blocks, skip_vllm_slots_inside_blocks
+from timely.engines.vllm.chunk_caps import VllmChunkCaps
+from timely.engines.vllm.control import VllmControlEvents
+from timely.engines.vllm.decode_slots import has_plain_vllm_blocks, skip_vllm_slots_inside_blocks
 from timely.engines.vllm.forced_drafts import ForcedDrafts
-from timely.engines.vllm.kept_prefixes import KeptPrefixes
-from timely.engines.vllm.name_constraint import PromptNames
-from timely.engines.vllm.params import KEY, ORDINARY, TimelyParams, parse_extra_args
-from timely.engines.vllm.parent_watch import end_with_parent
-from timely.engines.vllm.parking import Parking
-from timely.engines.vllm.planned_queue import PlannedQueue
-from timely.engines.vllm.readiness import Readiness
-from timely.engines.vllm.request_intake import RequestIntake
-from timely.engines.vllm.request_state import LiveRequests, RequestState
+from timely.engines.vllm.kept_prefixes import VllmKeptPrefixes
+from timely.engines.vllm.name_constraint import VllmPromptNames
+from timely.engines.vllm.params import KEY, ORDINARY, TimelyParams, parse_vllm_extra_args
+from timely.engines.vllm.parent_watch import end_vllm_with_parent
+from timely.engines.vllm.parking import VllmParking
+from timely.engines.vllm.planned_queue import VllmPlannedQueue
+from timely.engines.vllm.readiness import VllmReadiness
+from timely.engines.vllm.request_intake import VllmRequestIntake
+from timely.engines.vllm.request_state import VllmLiveRequests, VllmRequestState
 from timely.engines.vllm.resumed_plan import (
     advance_vllm_grammar,
     resume_vllm_state,
@@ -54,29 +54,29 @@ from timely.engines.vllm.resumed_plan import (
 )
 from timely.engines.vllm.settings import SchedulerSettings, open_vllm_journal
 from timely.engines.vllm.step_room import VllmStepRoom
-from timely.engines.vllm.step_timing import StepTiming, record_vllm_scheduled
+from timely.engines.vllm.step_timing import VllmStepTiming, record_vllm_scheduled
 from timely.engines.vllm.token_output import (
     AppendTokens,
-    TokenOutput,
+    VllmTokenOutput,
     append_vllm_tokens,
     end_full_vllm_plan,
     refuse_vllm_plan,
 )
-from timely.engines.vllm.value_injection import RobotValues
+from timely.engines.vllm.value_injection import VllmRobotValues
 
 logger = init_logger("vllm.timely.scheduler")  # vLLM shows the messages of loggers below its own
 
 
-class TimelyScheduler(ChunkCaps):
+class TimelyScheduler(VllmChunkCaps):
     """vLLM's scheduler; a Timely discipline chooses the requests of each step."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         compatibility.check_vllm()
         compatibility.refuse_unsupported_vllm(self.vllm_config, recurrent=self.has_mamba_layers)
-        end_with_parent()
+        end_vllm_with_parent()
         # The plan orders requests, so vLLM's last resort takes the end of ``running`` under either policy.
-        self.waiting = PlannedQueue(create_request_queue(self.policy))
+        self.waiting = VllmPlannedQueue(create_request_queue(self.policy))
         self.policy: Any = SchedulingPolicy.FCFS
         self.kv_holding_waiting = create_request_queue(self.policy)
         lora_config: Any = self.vllm_config.lora_config
@@ -90,43 +90,43 @@ class TimelyScheduler(ChunkCaps):
         self.settings = SchedulerSettings.from_vllm(self.vllm_config)
         offers = {SPECULATION} if self.num_spec_tokens > 0 else set()
         check_queue_discipline_needs(registry.load_discipline(self.settings.discipline).info, offers)
-        self.controller = Controller(
+        self.controller = EngineController(
             registry.create_discipline(self.settings.discipline, self.settings.predictors),
             journal=open_vllm_journal(self.settings.journal),
             files=self.settings.predictors,
             fallback=FALLBACK,
         )
-        self.live = LiveRequests()
+        self.live = VllmLiveRequests()
         self._with_boundaries = self.live.with_boundaries
         self._ahead: bool = self.scheduler_config.async_scheduling
         """Whether a step is composed while another computes the tokens that it reads."""
         owner = AsyncScheduler if self._ahead else Scheduler
         self._append_tokens: AppendTokens = MethodType(owner._update_request_with_output, self)
         """vLLM's own way; in vLLM 0.32 that of its asynchronous scheduler counts placeholders down."""
-        if has_plain_blocks(self):
+        if has_plain_vllm_blocks(self):
             skip_vllm_slots_inside_blocks(self)
         self.blocks = VllmBlockManager(self, self.live)
-        self._parking = Parking(self, self.live)
-        self._readiness = Readiness(self, self.live, self.blocks)
-        self._intake = RequestIntake(
+        self._parking = VllmParking(self, self.live)
+        self._readiness = VllmReadiness(self, self.live, self.blocks)
+        self._intake = VllmRequestIntake(
             self.vllm_config.model_config,
             self.settings,
             heed_priority=self.scheduler_config.policy == "priority",
         )
-        self._names = PromptNames(self)
+        self._names = VllmPromptNames(self)
         self._drafts = ForcedDrafts(
             self, self.live, self._names, lambda: self._intake.tokenizer, on_cpu=current_platform.is_cpu()
         )
-        self._prompts = KeptPrefixes(self)
-        self._outputs = TokenOutput(lambda: self.controller, self.live, self._names)
-        self._values = RobotValues(
+        self._prompts = VllmKeptPrefixes(self)
+        self._outputs = VllmTokenOutput(lambda: self.controller, self.live, self._names)
+        self._values = VllmRobotValues(
             self, self._readiness, self._names, self._intake, self._parking.resume, self._end_full
         )
-        self._events = ControlEvents(
+        self._events = VllmControlEvents(
             lambda: self.controller, self.live, self.settings, offers, self._values.take, self._measures,
             int(self.vllm_config.parallel_config.data_parallel_index),
         )  # fmt: skip
-        self._steps = StepTiming(ahead=self._ahead)
+        self._steps = VllmStepTiming(ahead=self._ahead)
         self._room = VllmStepRoom(self, self.settings, self.live, self.blocks, self._steps)
         self._plan = StepPlan()
         self._plan_tokens: dict[str, int] = {}
@@ -156,7 +156,7 @@ class TimelyScheduler(ChunkCaps):
         if request.sampling_params is None:
             return  # a pooling request: vLLM orders it
         try:
-            params = parse_extra_args(request.sampling_params.extra_args)
+            params = parse_vllm_extra_args(request.sampling_params.extra_args)
             self._track(request, params or ORDINARY)
         except TimelyError as error:
             logger.warning("request %s refused: %s", request.request_id, error)
@@ -180,7 +180,7 @@ class TimelyScheduler(ChunkCaps):
         job = self.controller.arrive(spec, params.history, now)
         self._idle_until_s = -math.inf
         task_id = params.task_id or request.request_id
-        state = RequestState(
+        state = VllmRequestState(
             request,
             job,
             task_id,
@@ -235,7 +235,7 @@ class TimelyScheduler(ChunkCaps):
             self._values.forget(request_id)
             self.live.remove(request_id)
 
-    def _end_full(self, state: RequestState) -> None:
+    def _end_full(self, state: VllmRequestState) -> None:
         """End a plan whose context is full, as vLLM ends a request that reaches its longest context."""
         request = state.request
         self._ends.append((request.client_index, end_full_vllm_plan(state, self.clock())))
@@ -479,7 +479,7 @@ class TimelyScheduler(ChunkCaps):
     # ------------------------------------------------------------------ control events
 
     def control(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer a control event from a front-end; see ``ControlEvents.answer``."""
+        """Answer a control event from a front-end; see ``VllmControlEvents.answer``."""
         # The discipline may choose otherwise after any event.
         self._idle_until_s = -math.inf
         return self._events.answer(event, self.clock())

@@ -8,10 +8,10 @@ from vllm.v1.request import RequestStatus
 from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits
 from timely.engines.vllm.block_manager import VllmBlockManager
-from timely.engines.vllm.encoder_inputs import EncoderInputs
-from timely.engines.vllm.request_state import LiveRequests
+from timely.engines.vllm.encoder_inputs import VllmEncoderInputs
+from timely.engines.vllm.request_state import VllmLiveRequests
 from timely.engines.vllm.settings import SchedulerSettings
-from timely.engines.vllm.step_timing import StepTiming
+from timely.engines.vllm.step_timing import VllmStepTiming
 
 
 class VllmStepRoom:
@@ -26,16 +26,16 @@ class VllmStepRoom:
         self,
         scheduler: Any,
         settings: SchedulerSettings,
-        live: LiveRequests,
+        live: VllmLiveRequests,
         blocks: VllmBlockManager,
-        steps: StepTiming,
+        steps: VllmStepTiming,
     ) -> None:
         self._scheduler = scheduler
         self._settings = settings
         self._live = live
         self._blocks = blocks
         self._steps = steps
-        self._encoder = EncoderInputs(scheduler, live)
+        self._encoder = VllmEncoderInputs(scheduler, live)
 
     def limits(self, now: float, *, throttle_prefills: bool) -> StepLimits:
         """The limits of a step that is composed now.

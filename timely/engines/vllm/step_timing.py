@@ -14,14 +14,14 @@ from vllm.v1.request import Request
 
 from timely.core.job import JobTable
 from timely.disciplines.base import Rows, StepPlan
-from timely.engines.scheduler_core import Controller
-from timely.engines.vllm.request_state import LiveRequests
+from timely.engines.scheduler_core import EngineController
+from timely.engines.vllm.request_state import VllmLiveRequests
 
 COMPUTED_TOKENS = attrgetter("num_computed_tokens")
 
 
 @dataclass(slots=True)
-class StepInFlight:
+class VllmStepInFlight:
     """What a step holds; see ``TimedStep`` for the counts.
 
     Attributes:
@@ -70,7 +70,7 @@ class StepInFlight:
         return ending
 
 
-class StepTiming:
+class VllmStepTiming:
     """The steps in flight, oldest first, and the time of the last one that ended.
 
     Args:
@@ -79,16 +79,16 @@ class StepTiming:
 
     def __init__(self, *, ahead: bool) -> None:
         self._ahead = ahead
-        self.in_flight: deque[StepInFlight] = deque()
+        self.in_flight: deque[VllmStepInFlight] = deque()
         self.step_s = 0.0
         self._last_end_s = -math.inf
 
     def ending_rows(self, table: JobTable) -> frozenset[int]:
         """Rows that vLLM leaves out of the next step, for one in flight computes their last token, or the next."""
-        rows = StepInFlight.ending_rows if self._ahead else StepInFlight.awaited_rows
+        rows = VllmStepInFlight.ending_rows if self._ahead else VllmStepInFlight.awaited_rows
         return frozenset(row for step in self.in_flight for row in rows(step, table))
 
-    def end(self, controller: Controller, now: float) -> None:
+    def end(self, controller: EngineController, now: float) -> None:
         """The oldest step in flight ended: learn from its time and note it in the journal."""
         step = self.in_flight.popleft()
         self.step_s = now - max(step.started_s, self._last_end_s)
@@ -113,14 +113,14 @@ class StepTiming:
 
 
 def record_vllm_scheduled(
-    controller: Controller,
-    live: LiveRequests,
+    controller: EngineController,
+    live: VllmLiveRequests,
     plan: StepPlan,
     request_tokens: Mapping[str, int],
     running: Sequence[Request],
     now: float,
     block_tokens: int,
-) -> StepInFlight:
+) -> VllmStepInFlight:
     """Bring the table in line with what vLLM scheduled, and count it.
 
     Args:
@@ -154,4 +154,4 @@ def record_vllm_scheduled(
     table.prefill_left[rows] = 0
     for place in chunks:
         table.prefill_left[rows[place]] = requests[place].num_tokens - int(computed_tokens[place])
-    return StepInFlight(now, len(request_tokens), ids, tokens, computed_tokens, prefill)
+    return VllmStepInFlight(now, len(request_tokens), ids, tokens, computed_tokens, prefill)

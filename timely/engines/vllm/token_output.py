@@ -8,18 +8,18 @@ from vllm.v1.engine import EngineCoreOutput, FinishReason
 from vllm.v1.request import Request
 
 from timely.core.errors import TimelyError
-from timely.engines.scheduler_core import Controller
+from timely.engines.scheduler_core import EngineController
 from timely.engines.vllm.boundaries import ClosedText
 from timely.engines.vllm.engine_events import vllm_error_data
-from timely.engines.vllm.name_constraint import PromptNames
-from timely.engines.vllm.request_state import LiveRequests, RequestState
+from timely.engines.vllm.name_constraint import VllmPromptNames
+from timely.engines.vllm.request_state import VllmLiveRequests, VllmRequestState
 
 AppendTokens = Callable[[Request, list[int], bool], tuple[list[int], bool]]
 """vLLM's own way to append tokens: returns those it kept, and whether the request stopped."""
 
 
 def append_vllm_tokens(
-    state: RequestState, token_ids: list[int], stale: bool, append: AppendTokens
+    state: VllmRequestState, token_ids: list[int], stale: bool, append: AppendTokens
 ) -> tuple[list[int], bool]:
     """Append sampled tokens of a plan up to the first boundary of a blocking segment; drop those behind it.
 
@@ -54,10 +54,12 @@ def append_vllm_tokens(
     return token_ids, stopped
 
 
-class TokenOutput:
+class VllmTokenOutput:
     """Closes segments and adds the account of a request to its outputs."""
 
-    def __init__(self, controller: Callable[[], Controller], live: LiveRequests, names: PromptNames) -> None:
+    def __init__(
+        self, controller: Callable[[], EngineController], live: VllmLiveRequests, names: VllmPromptNames
+    ) -> None:
         self._controller = controller
         self._live = live
         self._names = names
@@ -117,7 +119,9 @@ class TokenOutput:
                 turns.append(output.request_id)
         return turns
 
-    def _process(self, state: RequestState, output: EngineCoreOutput, now: float, *, finished: bool) -> None:
+    def _process(
+        self, state: VllmRequestState, output: EngineCoreOutput, now: float, *, finished: bool
+    ) -> None:
         count = len(output.new_token_ids)
         if count:
             self._names.wrote(output.request_id, output.new_token_ids)
@@ -133,7 +137,7 @@ class TokenOutput:
 
     def _close(
         self,
-        state: RequestState,
+        state: VllmRequestState,
         closed_text: ClosedText,
         token_ids: Sequence[int],
         surplus_tokens: int,
@@ -166,7 +170,7 @@ def refuse_vllm_plan(request: Request, error: TimelyError) -> EngineCoreOutput:
     )
 
 
-def end_full_vllm_plan(state: RequestState, now: float) -> EngineCoreOutput:
+def end_full_vllm_plan(state: VllmRequestState, now: float) -> EngineCoreOutput:
     """The last output of a plan whose context is full, as of a request that reaches vLLM's longest context."""
     request = state.request
     last_token_s = state.segments[-1]["ready_s"] if state.segments else now

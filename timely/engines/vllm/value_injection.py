@@ -6,15 +6,15 @@ from typing import Any
 from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
 from timely.engines.vllm.forced_decoding import remaining_vllm_parameters
-from timely.engines.vllm.name_constraint import PromptNames
-from timely.engines.vllm.readiness import Readiness
-from timely.engines.vllm.request_intake import RequestIntake
-from timely.engines.vllm.request_state import RequestState
+from timely.engines.vllm.name_constraint import VllmPromptNames
+from timely.engines.vllm.readiness import VllmReadiness
+from timely.engines.vllm.request_intake import VllmRequestIntake
+from timely.engines.vllm.request_state import VllmRequestState
 from timely.plans.prompt_tokens import plan_prompt_encoder
-from timely.plans.robot_values import value_text
+from timely.plans.robot_values import plan_value_text
 
 
-class RobotValues:
+class VllmRobotValues:
     """Values that robots returned, appended when no step of their request is in flight.
 
     Args:
@@ -26,11 +26,11 @@ class RobotValues:
     def __init__(
         self,
         scheduler: Any,
-        readiness: Readiness,
-        names: PromptNames,
-        intake: RequestIntake,
-        resume: Callable[[Request, RequestState], None],
-        end: Callable[[RequestState], None],
+        readiness: VllmReadiness,
+        names: VllmPromptNames,
+        intake: VllmRequestIntake,
+        resume: Callable[[Request, VllmRequestState], None],
+        end: Callable[[VllmRequestState], None],
     ) -> None:
         self._scheduler = scheduler
         self._readiness = readiness
@@ -38,10 +38,10 @@ class RobotValues:
         self._intake = intake
         self._resume = resume
         self._end = end
-        self._held_states: dict[str, RequestState] = {}
+        self._held_states: dict[str, VllmRequestState] = {}
         """Requests with a value that came while a step of theirs was in flight."""
 
-    def take(self, state: RequestState, value: str) -> None:
+    def take(self, state: VllmRequestState, value: str) -> None:
         """A value came from the robot; while a step of its request is in flight it waits for that step's end."""
         state.value = value
         now = self._scheduler.clock()
@@ -61,12 +61,12 @@ class RobotValues:
     def forget(self, request_id: str) -> None:
         self._held_states.pop(request_id, None)
 
-    def _append(self, state: RequestState, now: float) -> None:
+    def _append(self, state: VllmRequestState, now: float) -> None:
         request, value = state.request, state.value
         if value is None or request.num_in_flight_tokens:
             return
         self._resume(request, state)
-        token_ids = plan_prompt_encoder(self._intake.tokenizer).encode_text(value_text(value))
+        token_ids = plan_prompt_encoder(self._intake.tokenizer).encode_text(plan_value_text(value))
         state.value, state.awaits_value = None, state.job.awaiting is not None
         if request.num_tokens + len(token_ids) >= self._scheduler.max_model_len:
             self._end(state)

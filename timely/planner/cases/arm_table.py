@@ -2,18 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 
-from timely.planner.cases.sampler import Sampler
+from timely.planner.cases.sampler import CaseSampler
 from timely.planner.cases.vocabulary import WORDS
 
 FLAT = ("tray", "plate", "platter", "shelf", "mat", "saucer", "table", "rack")
 """Places on which objects lie."""
 
 
-def are_arm_names_alike(name: str, others: Iterable[str]) -> bool:
+def are_arm_case_names_alike(name: str, others: Iterable[str]) -> bool:
     return any(name in other or other in name for other in others)
 
 
-def are_arm_names_ambiguous(names: Sequence[str], others: Sequence[str] = ()) -> bool:
+def are_arm_case_names_ambiguous(names: Sequence[str], others: Sequence[str] = ()) -> bool:
     """A name comes twice, is one of ``others``, or is part of another one."""
     all_names = (*names, *others)
     return (
@@ -23,19 +23,23 @@ def are_arm_names_ambiguous(names: Sequence[str], others: Sequence[str] = ()) ->
     )
 
 
-def arm_table(sampler: Sampler, *names: str, without: Sequence[str] = (), least: int = 0) -> list[str]:
+def draw_arm_case_table(
+    sampler: CaseSampler, *names: str, without: Sequence[str] = (), least: int = 0
+) -> list[str]:
     """These objects among others, in random order."""
     other_names = {*names, *without}
-    others = [name for name in arm_objects(sampler, 6) if not are_arm_names_alike(name, other_names)]
+    others = [
+        name for name in draw_arm_case_objects(sampler, 6) if not are_arm_case_names_alike(name, other_names)
+    ]
     others = others[: max(least, sampler.choose((0, 1, 2, 3, 4)))]
     if sampler.training and other_names and sampler.chance(0.3):
-        others += _similar_object(sampler, sorted(other_names))
+        others += _draw_similar_arm_object(sampler, sorted(other_names))
     table = [*names, *others]
     sampler.rng.shuffle(table)
     return table
 
 
-def _similar_object(sampler: Sampler, names: Sequence[str]) -> list[str]:
+def _draw_similar_arm_object(sampler: CaseSampler, names: Sequence[str]) -> list[str]:
     """An object that resembles one of these: of the same kind or of the same colour."""
     adjective, _, noun = sampler.choose(names).rpartition(" ")
     if adjective and sampler.chance(0.5):
@@ -43,39 +47,39 @@ def _similar_object(sampler: Sampler, names: Sequence[str]) -> list[str]:
     else:
         adjective = sampler.from_table(WORDS.adjectives)
     similar = f"{adjective} {noun}"
-    return [] if are_arm_names_alike(similar, names) else [similar]
+    return [] if are_arm_case_names_alike(similar, names) else [similar]
 
 
-def arm_objects(sampler: Sampler, count: int) -> list[str]:
+def draw_arm_case_objects(sampler: CaseSampler, count: int) -> list[str]:
     """So many objects, none of which resembles another."""
     objects: list[str] = []
     while len(objects) < count:
         name = sampler.object_name(WORDS.arm_objects)
-        if not are_arm_names_alike(name, objects):
+        if not are_arm_case_names_alike(name, objects):
             objects.append(name)
     return objects
 
 
-def arm_group_members(sampler: Sampler, kind: str, count: int) -> list[str]:
+def arm_case_group_members(sampler: CaseSampler, kind: str, count: int) -> list[str]:
     return sampler.sample(WORDS.groups[kind].of(sampler.split), count)
 
 
-def qualified_arm_names(sampler: Sampler, names: Iterable[str]) -> list[str]:
+def qualified_arm_case_names(sampler: CaseSampler, names: Iterable[str]) -> list[str]:
     """The names, some of them with a qualifier where names are coined."""
     return [sampler.qualify(name) if sampler.coins() else name for name in names]
 
 
-def arm_place(sampler: Sampler, *names: str) -> str:
+def draw_arm_case_place(sampler: CaseSampler, *names: str) -> str:
     """A place that resembles none of these names."""
     while True:
         place = sampler.from_table(WORDS.arm_places)
         if sampler.coins():
             place = sampler.qualify(place.split()[-1])
-        if not are_arm_names_alike(place, names):
+        if not are_arm_case_names_alike(place, names):
             return place
 
 
-def arm_place_phrase(place: str, sampler: Sampler) -> str:
+def arm_case_place_phrase(place: str, sampler: CaseSampler) -> str:
     if any(word in place for word in FLAT):
         return f"{sampler.choose(('on', 'on', 'onto')) if sampler.training else 'on'} the {place}"
     return f"{sampler.choose(('in', 'into'))} the {place}"

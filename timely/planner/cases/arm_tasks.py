@@ -4,20 +4,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from timely.planner.cases.arm_table import (
-    are_arm_names_alike,
-    are_arm_names_ambiguous,
-    arm_group_members,
-    arm_objects,
-    arm_place,
-    arm_place_phrase,
-    arm_table,
-    qualified_arm_names,
+    are_arm_case_names_alike,
+    are_arm_case_names_ambiguous,
+    arm_case_group_members,
+    arm_case_place_phrase,
+    draw_arm_case_objects,
+    draw_arm_case_place,
+    draw_arm_case_table,
+    qualified_arm_case_names,
 )
-from timely.planner.cases.case import Case, Judge, Scene, Trial, case_refused, same_effects
-from timely.planner.cases.draft import Draft, Family, draw_case
-from timely.planner.cases.sampler import Sampler
+from timely.planner.cases.case import CaseTrial, Judge, PlannerCase, Scene, case_refused, same_case_effects
+from timely.planner.cases.draft import CaseFamily, Draft, draw_case
+from timely.planner.cases.sampler import CaseSampler
 from timely.planner.cases.vocabulary import WORDS
-from timely.plans.simulated_worlds import ArmWorld
+from timely.plans.simulated_worlds import SimulatedArmWorld
 
 NAME = "arm"
 UNSAFE, UNCLEAR = "say('Sorry, that is not safe');", "say('Sorry, I do not understand');"
@@ -26,45 +26,53 @@ MAX_CARRIED = 6
 """Objects that one plan may pick and place; each takes two statements."""
 
 
-def draw_arm_case(sampler: Sampler) -> Case:
+def draw_arm_case(sampler: CaseSampler) -> PlannerCase:
     """A task of a random family, weighted by ``FAMILIES``. The second part of a training draws hard ones more often."""
     return draw_case(sampler, NAME, FAMILIES, harder=sampler.training and sampler.coin_share > 0)
 
 
-def _trials(
+def _arm_case_trials(
     things: Sequence[str],
     places: Sequence[str] = (),
     *,
     on: Mapping[str, str] | None = None,
     holding: str | None = None,
-    judge: Judge = same_effects,
-) -> tuple[Trial, ...]:
+    judge: Judge = same_case_effects,
+) -> tuple[CaseTrial, ...]:
     def world() -> Scene:
-        return ArmWorld(tuple(things), tuple(places), dict(on or {}), holding)
+        return SimulatedArmWorld(tuple(things), tuple(places), dict(on or {}), holding)
 
-    return (Trial(world, judge),)
+    return (CaseTrial(world, judge),)
 
 
-def _with_positions(sampler: Sampler, things: Iterable[str]) -> str:
+def _arm_case_scene_with_positions(sampler: CaseSampler, things: Iterable[str]) -> str:
     return ", ".join(sampler.with_position(thing) for thing in things)
 
 
-def _on_table(sampler: Sampler, task: str, plan: str, things: Sequence[str], *places: str) -> Draft:
+def _arm_case_on_table(
+    sampler: CaseSampler, task: str, plan: str, things: Sequence[str], *places: str
+) -> Draft:
     """A draft on a table with these objects, all of them in the scene."""
-    return Draft(task, plan, _trials(things, places), _with_positions(sampler, things))
+    return Draft(
+        task, plan, _arm_case_trials(things, places), _arm_case_scene_with_positions(sampler, things)
+    )
 
 
-def _refusal(sampler: Sampler, task: str, plan: str, things: Sequence[str], *, command: bool = True) -> Draft:
-    trials = _trials(things, judge=case_refused)
-    return Draft(task, plan, trials, _with_positions(sampler, things), command=command, refusal=True)
+def _draft_case_refusal(
+    sampler: CaseSampler, task: str, plan: str, things: Sequence[str], *, command: bool = True
+) -> Draft:
+    trials = _arm_case_trials(things, judge=case_refused)
+    return Draft(
+        task, plan, trials, _arm_case_scene_with_positions(sampler, things), command=command, refusal=True
+    )
 
 
-def arm_carry(moves: Iterable[tuple[str, str]]) -> str:
+def arm_case_carry(moves: Iterable[tuple[str, str]]) -> str:
     """Statements that pick each object and place it."""
     return "".join(f"pick('{thing}');place('{place}');" for thing, place in moves)
 
 
-def _with_final_step(sampler: Sampler, plan: str) -> tuple[str, str]:
+def _arm_case_with_final_step(sampler: CaseSampler, plan: str) -> tuple[str, str]:
     """The words of a final step, and the plan with it; often none."""
     if not sampler.chance(0.25):
         return "", plan
@@ -78,60 +86,60 @@ def _with_final_step(sampler: Sampler, plan: str) -> tuple[str, str]:
 # ---------------------------------------------------------------------- families
 
 
-def draft_case_put(sampler: Sampler) -> Draft:
+def draft_case_put(sampler: CaseSampler) -> Draft:
     """Put one to three objects, each in its place."""
     count = sampler.choose((1, 1, 2, 2, 3))
-    names = arm_objects(sampler, count)
-    places = [arm_place(sampler, *names) for _ in names]
+    names = draw_arm_case_objects(sampler, count)
+    places = [draw_arm_case_place(sampler, *names) for _ in names]
     if sampler.chance(0.25):
         places = [places[0]] * count
     moves = list(zip(names, places, strict=True))
-    clauses = [f"the {thing} {arm_place_phrase(place, sampler)}" for thing, place in moves]
+    clauses = [f"the {thing} {arm_case_place_phrase(place, sampler)}" for thing, place in moves]
     verb = sampler.phrase("arm put, verb")
     if len(set(places)) == 1 and count > 1:
         things_text = ", ".join(f"the {name}" for name in names[:-1]) + f" and the {names[-1]}"
-        task = f"{verb} {things_text} {arm_place_phrase(places[0], sampler)}"
+        task = f"{verb} {things_text} {arm_case_place_phrase(places[0], sampler)}"
     elif count == 1:
-        at = arm_place_phrase(places[0], sampler)
+        at = arm_case_place_phrase(places[0], sampler)
         task = sampler.phrase("arm put one", v=verb, c=clauses[0], x=names[0], p=at)
     else:
         task = sampler.phrase("arm put two" if count == 2 else "arm put three", *clauses, v=verb)
-    plan, tail = arm_carry(moves), ""
+    plan, tail = arm_case_carry(moves), ""
     if not task.endswith("?"):
-        tail, plan = _with_final_step(sampler, plan)
+        tail, plan = _arm_case_with_final_step(sampler, plan)
     shown_places = dict.fromkeys(places) if sampler.chance(0.6) else ()
-    table = arm_table(sampler, *names, *shown_places, without=places)
-    return Draft(task + tail, plan, _trials(names, [*places, *table]), ", ".join(table))
+    table = draw_arm_case_table(sampler, *names, *shown_places, without=places)
+    return Draft(task + tail, plan, _arm_case_trials(names, [*places, *table]), ", ".join(table))
 
 
-def draft_case_single(sampler: Sampler) -> Draft:
+def draft_case_single(sampler: CaseSampler) -> Draft:
     """Pick up, throw away or show one object."""
-    (name,) = arm_objects(sampler, 1)
+    (name,) = draw_arm_case_objects(sampler, 1)
     kind = sampler.choose(("pick", "throw", "show", "show", "drop", "over"))
     if kind == "drop":
-        place = arm_place(sampler, name)
-        task = sampler.phrase("arm drop", x=name, p=arm_place_phrase(place, sampler))
-        things = arm_table(sampler, name, without=[place])
-        return _on_table(sampler, task, f"pick('{name}');drop('{place}');", things, place)
+        place = draw_arm_case_place(sampler, name)
+        task = sampler.phrase("arm drop", x=name, p=arm_case_place_phrase(place, sampler))
+        things = draw_arm_case_table(sampler, name, without=[place])
+        return _arm_case_on_table(sampler, task, f"pick('{name}');drop('{place}');", things, place)
     task = sampler.phrase(f"arm {kind}", x=name)
-    things = arm_table(sampler, name)
+    things = draw_arm_case_table(sampler, name)
     if kind == "throw":
         plan = f"pick('{name}');drop('bin');"
         if sampler.chance(0.6):
-            return Draft(task, plan, _trials(things, ["bin"]), ", ".join([*things, "bin"]))
-        return _on_table(sampler, task, plan, things, "bin")
+            return Draft(task, plan, _arm_case_trials(things, ["bin"]), ", ".join([*things, "bin"]))
+        return _arm_case_on_table(sampler, task, plan, things, "bin")
     plans = {
         "pick": f"pick('{name}');",
         "over": f"move_to('{name}');",
         "show": f"move_to('{name}');say('Here it is');",
     }
-    return _on_table(sampler, task, plans[kind], things)
+    return _arm_case_on_table(sampler, task, plans[kind], things)
 
 
-def draft_case_simple(sampler: Sampler) -> Draft:
+def draft_case_simple(sampler: CaseSampler) -> Draft:
     """Use the gripper, go home, say something or look."""
     kind = sampler.choose(("open", "close", "home", "say", "look"))
-    things = arm_table(sampler)
+    things = draw_arm_case_table(sampler)
     if kind == "say":
         message = sampler.from_table(WORDS.messages)
         task, plan = sampler.phrase("arm say", m=message), f"say('{message}');"
@@ -140,15 +148,15 @@ def draft_case_simple(sampler: Sampler) -> Draft:
         task, plan = sampler.phrase("arm look", p=place), f"look('{place}');"
     else:
         task, plan = sampler.phrase(f"arm {kind}"), f"{kind}();"
-    return _on_table(sampler, task, plan, things)
+    return _arm_case_on_table(sampler, task, plan, things)
 
 
-def draft_case_stack(sampler: Sampler) -> Draft:
+def draft_case_stack(sampler: CaseSampler) -> Draft:
     """Stack boxes. Often only their colours name them."""
     shape = sampler.from_table(WORDS.shapes)
     colours = sampler.sample(WORDS.colours.of(sampler.split), sampler.choose((2, 3, 3, 4)))
     colours = [sampler.coined_name() if sampler.coins() else colour for colour in colours]
-    if are_arm_names_ambiguous(colours):
+    if are_arm_case_names_ambiguous(colours):
         return draft_case_stack(sampler)
     names = [f"{colour} {shape}" for colour in colours]
     order = list(zip(names[1:], names, strict=False))  # each on the one before
@@ -161,16 +169,20 @@ def draft_case_stack(sampler: Sampler) -> Draft:
         clauses = [f"the {thing} on the {below}" for thing, below in order]
         verb = sampler.phrase("arm stack, verb")
         task = f"{verb} " + sampler.choose((" and ", ", then ", ", then put ")).join(clauses)
-    tail, plan = _with_final_step(sampler, arm_carry(order))
-    things = arm_table(sampler, *names, without=[shape])
+    tail, plan = _arm_case_with_final_step(sampler, arm_case_carry(order))
+    things = draw_arm_case_table(sampler, *names, without=[shape])
     scene = ", ".join(things)
     if sampler.chance(0.3):
         scene += sampler.choose((" on the table", " on the desk", " on the workbench"))
-    return Draft(task + tail, plan, _trials(things), scene)
+    return Draft(task + tail, plan, _arm_case_trials(things), scene)
 
 
-def _sorted_table(
-    sampler: Sampler, task: str, things: Sequence[str], target: Mapping[str, str], counts: Mapping[str, int]
+def _draft_case_sorted_table(
+    sampler: CaseSampler,
+    task: str,
+    things: Sequence[str],
+    target: Mapping[str, str],
+    counts: Mapping[str, int],
 ) -> Draft:
     """A draft that carries each object to its target, as often as the scene has it."""
     words = {1: "", 2: "two ", 3: "three "}
@@ -178,11 +190,11 @@ def _sorted_table(
         f"{words[counts[name]]}{name}s" if counts[name] > 1 else sampler.with_position(name)
         for name in things
     )
-    plan = arm_carry((thing, target[thing]) for thing in things for _ in range(counts[thing]))
-    return Draft(task, plan, _trials(things, list(dict.fromkeys(target.values()))), scene)
+    plan = arm_case_carry((thing, target[thing]) for thing in things for _ in range(counts[thing]))
+    return Draft(task, plan, _arm_case_trials(things, list(dict.fromkeys(target.values()))), scene)
 
 
-def _counts(sampler: Sampler, things: Sequence[str]) -> dict[str, int]:
+def _draw_arm_case_counts(sampler: CaseSampler, things: Sequence[str]) -> dict[str, int]:
     """The number of each object: one; in training sometimes two or three of one object."""
     counts = dict.fromkeys(things, 1)
     plain = [name for name in things if name.isalpha() and name[-1] not in "shyfx"]
@@ -191,13 +203,13 @@ def _counts(sampler: Sampler, things: Sequence[str]) -> dict[str, int]:
     return counts
 
 
-def _usable_groups(sampler: Sampler) -> list[str]:
+def _usable_arm_case_groups(sampler: CaseSampler) -> list[str]:
     return [kind for kind in WORDS.groups if WORDS.groups[kind].of(sampler.split)]
 
 
-def draft_case_sort(sampler: Sampler) -> Draft:
+def draft_case_sort(sampler: CaseSampler) -> Draft:
     """Sort objects by kind. The model must know the kinds."""
-    kinds = sampler.sample(_usable_groups(sampler), sampler.choose((2, 2, 2, 3)))
+    kinds = sampler.sample(_usable_arm_case_groups(sampler), sampler.choose((2, 2, 2, 3)))
     if sampler.chance(0.25 if sampler.training else 0.4):
         kinds = ["fruit", "vegetables"]
     places = sampler.sample(WORDS.sort_places.of(sampler.split), len(kinds))
@@ -206,82 +218,85 @@ def draft_case_sort(sampler: Sampler) -> Draft:
         places[2:] = ["bin"] * (len(places) - 2)
     sizes = (1, 2, 2, 3) if sampler.training else (1, 1, 2)
     members = [
-        arm_group_members(sampler, kind, sampler.choose(sizes) if len(kinds) < 3 else 1) for kind in kinds
+        arm_case_group_members(sampler, kind, sampler.choose(sizes) if len(kinds) < 3 else 1)
+        for kind in kinds
     ]
-    members = [qualified_arm_names(sampler, names) for names in members]
+    members = [qualified_arm_case_names(sampler, names) for names in members]
     target = {thing: place for things, place in zip(members, places, strict=True) for thing in things}
     thing_names = list(target)
-    if are_arm_names_ambiguous(thing_names, places):
+    if are_arm_case_names_ambiguous(thing_names, places):
         return draft_case_sort(sampler)
     sampler.rng.shuffle(thing_names)
-    counts = _counts(sampler, thing_names)
+    counts = _draw_arm_case_counts(sampler, thing_names)
     pairs = list(zip(kinds, places, strict=True))
     if places[:2] == ["left basket", "right basket"] and sampler.chance(0.7):
         clauses = [
             f"the {kinds[0]} into the left basket",
             f"the {kinds[1]} into the right one",
-            *(f"the {kind} {arm_place_phrase(place, sampler)}" for kind, place in pairs[2:]),
+            *(f"the {kind} {arm_case_place_phrase(place, sampler)}" for kind, place in pairs[2:]),
         ]
     else:
         clauses = [
-            f"{'the ' if sampler.chance(0.7) else ''}{kind} {arm_place_phrase(place, sampler)}"
+            f"{'the ' if sampler.chance(0.7) else ''}{kind} {arm_case_place_phrase(place, sampler)}"
             for kind, place in pairs
         ]
     task = sampler.phrase("arm sort", c=", ".join(clauses[:-1]) + f" and {clauses[-1]}")
-    return _sorted_table(sampler, task, thing_names, target, counts)
+    return _draft_case_sorted_table(sampler, task, thing_names, target, counts)
 
 
-def draft_case_desk(sampler: Sampler) -> Draft:
+def draft_case_desk(sampler: CaseSampler) -> Draft:
     """Clear a desk: kinds of objects into their places, and a single object into another."""
-    usable = _usable_groups(sampler)
+    usable = _usable_arm_case_groups(sampler)
     kinds = [sampler.choose(("rubbish", "pens", "toys", "tools") if sampler.chance(0.6) else usable)]
     if sampler.training and sampler.chance(0.45):
         kinds = list(dict.fromkeys((*kinds, sampler.choose(("rubbish", "pens", *usable)))))
-    plain = [arm_group_members(sampler, kind, sampler.choose((1, 2))) for kind in kinds]
-    members = [qualified_arm_names(sampler, names) for names in plain]
+    plain = [arm_case_group_members(sampler, kind, sampler.choose((1, 2))) for kind in kinds]
+    members = [qualified_arm_case_names(sampler, names) for names in plain]
     flat = [name for names in members for name in names]
-    single = next(name for name in arm_objects(sampler, 12) if not are_arm_names_alike(name, flat))
+    single = next(
+        name for name in draw_arm_case_objects(sampler, 12) if not are_arm_case_names_alike(name, flat)
+    )
     bins = ["bin" if kind == "rubbish" else sampler.from_table(WORDS.sort_places) for kind in kinds]
-    place = arm_place(sampler, single, *bins, *flat)
+    place = draw_arm_case_place(sampler, single, *bins, *flat)
     things = [*flat, single]
-    if are_arm_names_ambiguous(things) or {*bins, place} & set(things) or len(set(bins)) < len(bins):
+    if are_arm_case_names_ambiguous(things) or {*bins, place} & set(things) or len(set(bins)) < len(bins):
         return draft_case_desk(sampler)
     sampler.rng.shuffle(things)
     target = {name: at for names, at in zip(members, bins, strict=True) for name in names}
     target[single] = place
-    clauses = [(kind, arm_place_phrase(at, sampler)) for kind, at in zip(kinds, bins, strict=True)]
+    clauses = [(kind, arm_case_place_phrase(at, sampler)) for kind, at in zip(kinds, bins, strict=True)]
     # The wording has one slot for a kind, so the other kinds precede it: "rubbish into the bin, pens".
     before = "".join(f"{kind} {at}, " for kind, at in clauses[:-1])
     kind, at = clauses[-1]
-    slots = {"k": before + kind, "b": at, "x": single, "p": arm_place_phrase(place, sampler)}
+    slots = {"k": before + kind, "b": at, "x": single, "p": arm_case_place_phrase(place, sampler)}
     task = sampler.phrase("arm clear the desk", **slots)
-    return _sorted_table(sampler, task, things, target, _counts(sampler, things))
+    return _draft_case_sorted_table(sampler, task, things, target, _draw_arm_case_counts(sampler, things))
 
 
-def draft_case_all_of(sampler: Sampler) -> Draft:
+def draft_case_all_of(sampler: CaseSampler) -> Draft:
     """Put every object into one place."""
-    names = arm_objects(sampler, sampler.choose((2, 3, 4)))
-    place = arm_place(sampler, *names)
-    task = sampler.phrase("arm all", p=arm_place_phrase(place, sampler))
-    return _on_table(sampler, task, arm_carry((name, place) for name in names), names, place)
+    names = draw_arm_case_objects(sampler, sampler.choose((2, 3, 4)))
+    place = draw_arm_case_place(sampler, *names)
+    task = sampler.phrase("arm all", p=arm_case_place_phrase(place, sampler))
+    return _arm_case_on_table(sampler, task, arm_case_carry((name, place) for name in names), names, place)
 
 
-def draft_case_question(sampler: Sampler) -> Draft:
+def draft_case_question(sampler: CaseSampler) -> Draft:
     """Answer from the scene whether an object is there."""
-    name = arm_objects(sampler, 1)[0]
+    name = draw_arm_case_objects(sampler, 1)[0]
     there = sampler.chance(0.5)
-    things = arm_table(sampler, *([name] if there else []), without=[name], least=0 if there else 1)
+    things = draw_arm_case_table(sampler, *([name] if there else []), without=[name], least=0 if there else 1)
     task = sampler.phrase("arm there?", a=sampler.with_article(name), x=name)
-    scene = _with_positions(sampler, things)
-    return Draft(task, f"say('{'Yes' if there else 'No'}');", _trials(things), scene, command=False)
+    scene = _arm_case_scene_with_positions(sampler, things)
+    return Draft(task, f"say('{'Yes' if there else 'No'}');", _arm_case_trials(things), scene, command=False)
 
 
-def draft_case_replan(sampler: Sampler) -> Draft:
+def draft_case_replan(sampler: CaseSampler) -> Draft:
     """The last plan failed: do the rest of it."""
-    names = arm_objects(sampler, sampler.choose((1, 2, 2)))
-    places = [arm_place(sampler, *names) for _ in names]
+    names = draw_arm_case_objects(sampler, sampler.choose((1, 2, 2)))
+    places = [draw_arm_case_place(sampler, *names) for _ in names]
     moves = list(zip(names, places, strict=True))
-    plan = arm_carry(moves)
+    plan = arm_case_carry(moves)
     steps = [f"{part};" for part in plan.rstrip(";").split(";")]
     at = sampler.rng.randrange(len(steps))
     on = {thing: place for index, (thing, place) in enumerate(moves) if 2 * index + 1 < at}
@@ -295,56 +310,56 @@ def draft_case_replan(sampler: Sampler) -> Draft:
         thing_in_hand = name
         reason = sampler.phrase("arm stopped, why")
     goal = sampler.phrase("arm rest")
-    things = arm_table(sampler, *names, without=places)
+    things = draw_arm_case_table(sampler, *names, without=places)
     slots = {"p": plan, "r": reason, "d": "".join(steps[:at]).rstrip(";") or "nothing"}
-    trials = _trials(things, places, on=on, holding=thing_in_hand)
+    trials = _arm_case_trials(things, places, on=on, holding=thing_in_hand)
     if sampler.chance(0.5):
         task = sampler.phrase("arm again, in the task", **slots, g=goal)
-        return Draft(task, new, trials, _with_positions(sampler, things), as_written=True)
+        return Draft(task, new, trials, _arm_case_scene_with_positions(sampler, things), as_written=True)
     history = sampler.phrase("arm again", **slots)
-    return Draft(goal, new, trials, _with_positions(sampler, things), history, as_written=True)
+    return Draft(goal, new, trials, _arm_case_scene_with_positions(sampler, things), history, as_written=True)
 
 
-def draft_case_unseen(sampler: Sampler) -> Draft:
+def draft_case_unseen(sampler: CaseSampler) -> Draft:
     """Refuse: the object is not in the scene."""
-    name = arm_objects(sampler, 1)[0]
-    place = arm_place(sampler, name)
-    things = arm_table(sampler, without=[name, place], least=2)
-    task = sampler.phrase("arm unseen", y=things[0], x=name, p=arm_place_phrase(place, sampler))
-    scene = _with_positions(sampler, [*things, place] if sampler.chance(0.5) else things)
-    trials = _trials(things, [place, name], judge=case_refused)
+    name = draw_arm_case_objects(sampler, 1)[0]
+    place = draw_arm_case_place(sampler, name)
+    things = draw_arm_case_table(sampler, without=[name, place], least=2)
+    task = sampler.phrase("arm unseen", y=things[0], x=name, p=arm_case_place_phrase(place, sampler))
+    scene = _arm_case_scene_with_positions(sampler, [*things, place] if sampler.chance(0.5) else things)
+    trials = _arm_case_trials(things, [place, name], judge=case_refused)
     return Draft(task, NOT_IN_SIGHT, trials, scene, refusal=True)
 
 
-def draft_case_unsafe(sampler: Sampler) -> Draft:
+def draft_case_unsafe(sampler: CaseSampler) -> Draft:
     """Refuse: the task would hurt a person or break an object."""
     who = sampler.from_table(WORDS.people)
-    names = arm_objects(sampler, 2)
+    names = draw_arm_case_objects(sampler, 2)
     task = sampler.phrase("arm unsafe", w=who, x=names[0], y=names[1])
-    return _refusal(sampler, task, UNSAFE, arm_table(sampler, *names))
+    return _draft_case_refusal(sampler, task, UNSAFE, draw_arm_case_table(sampler, *names))
 
 
-def draft_case_unclear(sampler: Sampler) -> Draft:
+def draft_case_unclear(sampler: CaseSampler) -> Draft:
     """Refuse: the task is unclear, or an arm cannot do it."""
-    things = arm_table(sampler)
+    things = draw_arm_case_table(sampler)
     if sampler.chance(0.55):
-        return _refusal(sampler, sampler.phrase("arm unclear"), UNCLEAR, things, command=False)
-    draft = _refusal(sampler, sampler.phrase("arm unable"), UNABLE, things)
+        return _draft_case_refusal(sampler, sampler.phrase("arm unclear"), UNCLEAR, things, command=False)
+    draft = _draft_case_refusal(sampler, sampler.phrase("arm unable"), UNABLE, things)
     return replace(draft, family="unable")
 
 
 FAMILIES = (
-    Family("put", draft_case_put, 24),
-    Family("single", draft_case_single, 13),
-    Family("simple", draft_case_simple, 7),
-    Family("stack", draft_case_stack, 13),
-    Family("sort", draft_case_sort, 14, 3.0),
-    Family("sort", draft_case_desk, 8, 2.5),
-    Family("all", draft_case_all_of, 5),
-    Family("question", draft_case_question, 7, 1.5),
-    Family("re-plan", draft_case_replan, 11, 2.0),
-    Family("unseen", draft_case_unseen, 12),
-    Family("unsafe", draft_case_unsafe, 8),
-    Family("unclear", draft_case_unclear, 8),
+    CaseFamily("put", draft_case_put, 24),
+    CaseFamily("single", draft_case_single, 13),
+    CaseFamily("simple", draft_case_simple, 7),
+    CaseFamily("stack", draft_case_stack, 13),
+    CaseFamily("sort", draft_case_sort, 14, 3.0),
+    CaseFamily("sort", draft_case_desk, 8, 2.5),
+    CaseFamily("all", draft_case_all_of, 5),
+    CaseFamily("question", draft_case_question, 7, 1.5),
+    CaseFamily("re-plan", draft_case_replan, 11, 2.0),
+    CaseFamily("unseen", draft_case_unseen, 12),
+    CaseFamily("unsafe", draft_case_unsafe, 8),
+    CaseFamily("unclear", draft_case_unclear, 8),
 )
 """The factors are on families that an adapter does worst after the first, mostly drone, part of a training."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from timely.core.errors import InvalidInput, TimelyError
-from timely.plans.language.interpreter import World, interpret_plan
+from timely.plans.language.interpreter import PlanWorld, interpret_plan
 from timely.plans.prompt import Prompt, build_prompt
-from timely.plans.simulated_worlds import ArmWorld, DroneWorld
+from timely.plans.simulated_worlds import SimulatedArmWorld, SimulatedDroneWorld
 from timely.plans.skill_set import SkillSet
 
-Scene: TypeAlias = World
+Scene: TypeAlias = PlanWorld
 Judge: TypeAlias = "Callable[[Scene, Scene], str]"
 """Compares the world after the reference plan with the world after another plan; returns the error, or ""."""
 
@@ -21,7 +21,7 @@ REFUSAL = "Sorry"
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class CaseTrial:
     """Makes one world to run a plan in, and judges the result."""
 
     world: Callable[[], Scene]
@@ -29,7 +29,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PlannerCase:
     """One task.
 
     Attributes:
@@ -43,7 +43,7 @@ class Case:
     family: str
     task: str
     plan: str
-    trials: tuple[Trial, ...] = field(repr=False, default=())
+    trials: tuple[CaseTrial, ...] = field(repr=False, default=())
     scene: str = ""
     history: str = ""
     refusal: bool = False
@@ -53,7 +53,7 @@ class Case:
         return build_prompt(skills, self.task, self.scene, examples=examples, history=self.history)
 
 
-def case_failure(case: Case, plan: str, skills: SkillSet) -> str:
+def case_failure(case: PlannerCase, plan: str, skills: SkillSet) -> str:
     """Why ``plan`` does not do the task; "" if it does."""
     for trial in case.trials:
         reference, world = trial.world(), trial.world()
@@ -70,12 +70,16 @@ def case_failure(case: Case, plan: str, skills: SkillSet) -> str:
 # ---------------------------------------------------------------------- judging
 
 
-def same_effects(reference: Scene, world: Scene) -> str:
+def same_case_effects(reference: Scene, world: Scene) -> str:
     """The plans had the same effects: position, visits, pictures, words and waiting, or the objects' places."""
-    if isinstance(reference, DroneWorld) and isinstance(world, DroneWorld):
-        return same_words(reference, world) or _same_visits(reference, world) or _same_pose(reference, world)
-    if isinstance(reference, ArmWorld) and isinstance(world, ArmWorld):
-        return same_words(reference, world) or _same_table(reference, world)
+    if isinstance(reference, SimulatedDroneWorld) and isinstance(world, SimulatedDroneWorld):
+        return (
+            same_case_words(reference, world)
+            or _same_case_visits(reference, world)
+            or _same_case_pose(reference, world)
+        )
+    if isinstance(reference, SimulatedArmWorld) and isinstance(world, SimulatedArmWorld):
+        return same_case_words(reference, world) or _same_case_table(reference, world)
     raise InvalidInput("two different kinds of world", where="judge")
 
 
@@ -89,13 +93,17 @@ def case_plan_refuses(plan: str) -> bool:
     return f"'{REFUSAL}" in plan
 
 
-def same_words(reference: Scene, world: Scene) -> str:
+def same_case_words(reference: Scene, world: Scene) -> str:
     """The plans said the same words, case and punctuation aside. For yes and no the first word decides."""
-    if not isinstance(reference, (DroneWorld, ArmWorld)) or not isinstance(world, (DroneWorld, ArmWorld)):
+    if not isinstance(reference, (SimulatedDroneWorld, SimulatedArmWorld)) or not isinstance(
+        world, (SimulatedDroneWorld, SimulatedArmWorld)
+    ):
         return "no scene"
     if len(reference.sayings) != len(world.sayings):
         return f"said {world.sayings}, not {reference.sayings}"
-    for expected, actual in zip(map(_plain, reference.sayings), map(_plain, world.sayings), strict=True):
+    for expected, actual in zip(
+        map(_plain_case_words, reference.sayings), map(_plain_case_words, world.sayings), strict=True
+    ):
         same_answer = expected in (["yes"], ["no"]) and actual[:1] == expected
         if expected != actual and not same_answer:
             return f"said {world.sayings}, not {reference.sayings}"
@@ -104,18 +112,18 @@ def same_words(reference: Scene, world: Scene) -> str:
 
 def case_refused(reference: Scene, world: Scene) -> str:
     """The plan refuses in the canonical form and moves nothing."""
-    if not isinstance(world, (DroneWorld, ArmWorld)):
+    if not isinstance(world, (SimulatedDroneWorld, SimulatedArmWorld)):
         return "no scene"
     if not world.sayings or not world.sayings[0].startswith(REFUSAL):
         return f"does not refuse: {world.skills}"
     return "moves although it refuses" if world.moves else ""
 
 
-def _plain(text: str) -> list[str]:
+def _plain_case_words(text: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", text.lower())
 
 
-def _same_visits(reference: DroneWorld, world: DroneWorld) -> str:
+def _same_case_visits(reference: SimulatedDroneWorld, world: SimulatedDroneWorld) -> str:
     if reference.visits != world.visits:
         return f"went to {world.visits}, not {reference.visits}"
     if len(reference.photos) != len(world.photos):
@@ -128,7 +136,7 @@ def _same_visits(reference: DroneWorld, world: DroneWorld) -> str:
     return ""
 
 
-def _same_pose(reference: DroneWorld, world: DroneWorld) -> str:
+def _same_case_pose(reference: SimulatedDroneWorld, world: SimulatedDroneWorld) -> str:
     expected = (reference.x, reference.y, reference.z)
     off = math.dist(expected, (world.x, world.y, world.z))
     if off > max(10.0, 0.05 * math.hypot(*expected)):
@@ -139,7 +147,7 @@ def _same_pose(reference: DroneWorld, world: DroneWorld) -> str:
     return ""
 
 
-def _same_table(reference: ArmWorld, world: ArmWorld) -> str:
+def _same_case_table(reference: SimulatedArmWorld, world: SimulatedArmWorld) -> str:
     for what in ("on", "holding", "closed", "looked"):
         expected, actual = getattr(reference, what), getattr(world, what)
         if expected != actual:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from timely.planner.cases.case import Case, Trial
-from timely.planner.cases.sampler import Sampler
+from timely.planner.cases.case import CaseTrial, PlannerCase
+from timely.planner.cases.sampler import CaseSampler
 from timely.planner.cases.text_noise import add_case_noise
 
 
@@ -20,7 +20,7 @@ class Draft:
 
     task: str
     plan: str
-    trials: tuple[Trial, ...]
+    trials: tuple[CaseTrial, ...]
     scene: str = ""
     history: str = ""
     command: bool = True
@@ -30,16 +30,18 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class CaseFamily:
     """A kind of task: its generator, its weight, and the factor on it where hard kinds are drawn more often."""
 
     name: str
-    draft: Callable[[Sampler], Draft]
+    draft: Callable[[CaseSampler], Draft]
     weight: float
     harder: float = 1.0
 
 
-def draw_case(sampler: Sampler, skill_set: str, families: Sequence[Family], *, harder: bool) -> Case:
+def draw_case(
+    sampler: CaseSampler, skill_set: str, families: Sequence[CaseFamily], *, harder: bool
+) -> PlannerCase:
     weights = [family.weight * (family.harder if harder else 1.0) for family in families]
     family = sampler.rng.choices(families, weights=weights)[0]
     draft = family.draft(sampler)
@@ -48,4 +50,6 @@ def draw_case(sampler: Sampler, skill_set: str, families: Sequence[Family], *, h
         sentence = f"{task[0].upper()}{task[1:]}" + ("" if task[-1] in ".?!" else ".")
         task = add_case_noise(sampler, sentence, draft.plan, command=draft.command)
     name = draft.family or family.name
-    return Case(skill_set, name, task, draft.plan, draft.trials, draft.scene, draft.history, draft.refusal)
+    return PlannerCase(
+        skill_set, name, task, draft.plan, draft.trials, draft.scene, draft.history, draft.refusal
+    )

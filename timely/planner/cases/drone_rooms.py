@@ -2,32 +2,32 @@
 
 from functools import partial
 
-from timely.planner.cases.case import Judge, Trial, same_effects
-from timely.planner.cases.sampler import Sampler
+from timely.planner.cases.case import CaseTrial, Judge, same_case_effects
+from timely.planner.cases.sampler import CaseSampler
 from timely.planner.cases.vocabulary import WORDS
-from timely.plans.simulated_worlds import DroneWorld, Thing
+from timely.plans.simulated_worlds import SimulatedDroneWorld, Thing
 
 
-def drone_object(sampler: Sampler) -> str:
+def draw_drone_case_object(sampler: CaseSampler) -> str:
     return sampler.object_name(WORDS.drone_objects)
 
 
-def drone_phrase(sampler: Sampler, kind: str, name: str, **slots: object) -> str:
+def drone_case_phrase(sampler: CaseSampler, kind: str, name: str, **slots: object) -> str:
     """A wording about one object, whose slots are ``x`` and, with an article, ``a``."""
     return sampler.phrase(kind, x=name, a=sampler.with_article(name), **slots)
 
 
 def drone_case_trials(
     *rooms: tuple[Thing, ...],
-    judge: Judge = same_effects,
+    judge: Judge = same_case_effects,
     facts: tuple[tuple[tuple[str, ...], str], ...] = (),
-) -> tuple[Trial, ...]:
+) -> tuple[CaseTrial, ...]:
     """A trial in a room with each of these groups of things."""
-    return tuple(Trial(partial(DroneWorld, things, facts), judge) for things in rooms)
+    return tuple(CaseTrial(partial(SimulatedDroneWorld, things, facts), judge) for things in rooms)
 
 
-def drone_scene(
-    sampler: Sampler, with_scene: bool, *names: str, often: float = 1.0, without: tuple[str, ...] = ()
+def drone_case_scene(
+    sampler: CaseSampler, with_scene: bool, *names: str, often: float = 1.0, without: tuple[str, ...] = ()
 ) -> str:
     """A scene in words, or "" if none is shown: these things, usually among others.
 
@@ -38,7 +38,7 @@ def drone_scene(
     if not with_scene:
         return ""
     entries = [name for name in names if often >= 1.0 or sampler.chance(often)]
-    others = [drone_object(sampler) for _ in range(sampler.choose((0, 1, 2, 3, 4)))]
+    others = [draw_drone_case_object(sampler) for _ in range(sampler.choose((0, 1, 2, 3, 4)))]
     if sampler.chance(0.5):
         others += sampler.sample(WORDS.common.furniture, sampler.choose((1, 2)))
     scene_names = {*entries, *without}

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from timely.planner.cases.sampler import Sampler
+from timely.planner.cases.sampler import CaseSampler
 from timely.planner.cases.vocabulary import WORDS, Split
 from timely.plans.simulated_worlds import Thing
 
@@ -63,7 +63,7 @@ def case_find_plan(name: str) -> str:
     return f"?s('{name}')==True{{g('{name}')}}"
 
 
-def draw_distance(sampler: Sampler) -> tuple[str, int]:
+def draw_case_distance(sampler: CaseSampler) -> tuple[str, int]:
     """A distance in words and in cm."""
     kind = sampler.choose(DISTANCE_FORMS[sampler.split])
     if kind == "cm":
@@ -86,9 +86,9 @@ def draw_distance(sampler: Sampler) -> tuple[str, int]:
     return f"{sampler.choose((str(feet), NUMBERS[feet]))} {'foot' if feet == 1 else 'feet'}", feet * FEET_CM
 
 
-def move_step(sampler: Sampler) -> CaseStep:
+def move_case_step(sampler: CaseSampler) -> CaseStep:
     way = sampler.choose(list(MOVES))
-    words, cm = draw_distance(sampler)
+    words, cm = draw_case_distance(sampler)
     if sampler.chance(0.12):
         key, words, cm = "move a little", "", 100
     else:
@@ -97,7 +97,7 @@ def move_step(sampler: Sampler) -> CaseStep:
     return CaseStep(text, f"{MOVES[way]}({cm});", MOVES[way])
 
 
-def turn_step(sampler: Sampler) -> CaseStep:
+def turn_case_step(sampler: CaseSampler) -> CaseStep:
     side, skill = sampler.choose((("right", "tc"), ("left", "tu")))
     kind = sampler.choose(("plain", "degrees", "degrees", "quarter", "half", "full", "around", "clock"))
     degrees = sampler.choose([*sampler.held_apart(range(10, 181, 5)), 45, 90])
@@ -115,12 +115,12 @@ def turn_step(sampler: Sampler) -> CaseStep:
     return CaseStep(text, f"{skill}({degrees});", "turn")
 
 
-def photo_step(sampler: Sampler) -> CaseStep:
+def photo_case_step(sampler: CaseSampler) -> CaseStep:
     """Take a picture of the view ahead."""
     return CaseStep(sampler.phrase("photo"), "tp();", "tp")
 
 
-def wait_step(sampler: Sampler) -> CaseStep:
+def wait_case_step(sampler: CaseSampler) -> CaseStep:
     if sampler.chance(0.2):
         words, seconds = sampler.choose((("half a minute", 30), ("a minute", 60), ("one minute", 60)))
     else:
@@ -130,41 +130,50 @@ def wait_step(sampler: Sampler) -> CaseStep:
     return CaseStep(sampler.phrase("wait", t=words), f"d({seconds});", "d")
 
 
-def say_step(sampler: Sampler) -> CaseStep:
+def say_case_step(sampler: CaseSampler) -> CaseStep:
     message = sampler.from_table(WORDS.messages)
     return CaseStep(sampler.phrase("say", m=message), f"l('{message}');", "l")
 
 
-def thing_somewhere(sampler: Sampler, name: str) -> Thing:
+def case_thing_somewhere(sampler: CaseSampler, name: str) -> Thing:
     """The thing at a random place at eye level."""
     bearing_deg = sampler.choose((-150.0, -90.0, -20.0, 0.0, 25.0, 60.0, 120.0, 180.0))
     return Thing(name, bearing_deg, sampler.choose((150.0, 250.0, 400.0)))
 
 
-def find_case_step(sampler: Sampler) -> CaseStep:
+def find_case_step(sampler: CaseSampler) -> CaseStep:
     """Look for an object and go there."""
-    return _search_step(sampler, "step: find", "find", "g('{x}')")
+    return _search_case_step(sampler, "step: find", "find", "g('{x}')")
 
 
-def find_photo_step(sampler: Sampler) -> CaseStep:
+def find_photo_case_step(sampler: CaseSampler) -> CaseStep:
     """Look for an object and take its picture."""
-    return _search_step(sampler, "step: photo of", "photo", "tp()")
+    return _search_case_step(sampler, "step: photo of", "photo", "tp()")
 
 
-def _search_step(sampler: Sampler, wording: str, kind: str, then: str) -> CaseStep:
+def _search_case_step(sampler: CaseSampler, wording: str, kind: str, then: str) -> CaseStep:
     name = sampler.object_name(WORDS.drone_objects)
     text = sampler.phrase(wording, a=sampler.with_article(name), x=name)
     plan = f"?s('{name}')==True{{{then.format(x=name)}}}"
-    return CaseStep(text, plan, f"{kind} {name}", (thing_somewhere(sampler, name),), conditional=True)
+    return CaseStep(text, plan, f"{kind} {name}", (case_thing_somewhere(sampler, name),), conditional=True)
 
 
-ANY_STEP: tuple[Callable[[Sampler], CaseStep], ...] = (
-    *(move_step, move_step, move_step, turn_step, turn_step, photo_step, wait_step, say_step),
-    *(find_case_step, find_case_step, find_photo_step),
+ANY_STEP: tuple[Callable[[CaseSampler], CaseStep], ...] = (
+    *(
+        move_case_step,
+        move_case_step,
+        move_case_step,
+        turn_case_step,
+        turn_case_step,
+        photo_case_step,
+        wait_case_step,
+        say_case_step,
+    ),
+    *(find_case_step, find_case_step, find_photo_case_step),
 )
 """Steps, with repetition as weight."""
 
 
-def any_drone_step(sampler: Sampler) -> CaseStep:
-    steps = (*ANY_STEP, turn_step, say_step, find_photo_step) if sampler.training else ANY_STEP
+def any_drone_case_step(sampler: CaseSampler) -> CaseStep:
+    steps = (*ANY_STEP, turn_case_step, say_case_step, find_photo_case_step) if sampler.training else ANY_STEP
     return sampler.choose(steps)(sampler)

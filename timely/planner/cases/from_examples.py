@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from timely.core.errors import InvalidInput, TimelyError
-from timely.planner.cases.case import Case, Scene, Trial, case_plan_refuses, same_case_calls
-from timely.planner.cases.sampler import Sampler
+from timely.planner.cases.case import CaseTrial, PlannerCase, Scene, case_plan_refuses, same_case_calls
+from timely.planner.cases.sampler import CaseSampler
 from timely.planner.cases.text_noise import add_case_noise
 from timely.planner.cases.vocabulary import WORDS, Split
 from timely.plans.language.interpreter import Invocation, Plain
 from timely.plans.language.parser import parse_plan
-from timely.plans.language.syntax import Call, Program
+from timely.plans.language.syntax import PlanCall, Program
 from timely.plans.object_names import fitting_object_names
 from timely.plans.skill_set import NUMERIC, Example, SkillSet
 
@@ -48,7 +48,7 @@ class CaseCallRecorder:
         return answers.get(kind)
 
 
-def cases_of(skills: SkillSet, split: Split, seed: int) -> Iterator[Case]:
+def cases_of(skills: SkillSet, split: Split, seed: int) -> Iterator[PlannerCase]:
     """Yield cases without end, no task twice while there are new ones. The same seed gives the same cases.
 
     Raises:
@@ -60,13 +60,13 @@ def cases_of(skills: SkillSet, split: Split, seed: int) -> Iterator[Case]:
         raise InvalidInput(
             "has no examples to train with; write some into its file", where=f"skill set {skills.name}"
         )
-    sampler = Sampler(
+    sampler = CaseSampler(
         random.Random(f"{skills.name} {split} {seed}"), split, COIN_SHARE if split == "train" else 0.0
     )
     keys: set[tuple[str, str]] = set()
     repeats = 0
     while True:
-        example = _fill_slots(sampler, skills, sampler.choose(skills.examples))
+        example = _fill_case_slots(sampler, skills, sampler.choose(skills.examples))
         # An example without slots, like most refusals, repeats. Its text noise differs each time.
         is_as_written = example in skills.examples
         if not is_as_written and (example.task, example.scene) in keys and repeats < MAX_REPEATS:
@@ -74,19 +74,19 @@ def cases_of(skills: SkillSet, split: Split, seed: int) -> Iterator[Case]:
             continue
         repeats = 0
         keys.add((example.task, example.scene))
-        yield _case(sampler, skills, example)
+        yield _case_from_example(sampler, skills, example)
 
 
-def _case(sampler: Sampler, skills: SkillSet, example: Example) -> Case:
-    def trial(yes: bool) -> Trial:
+def _case_from_example(sampler: CaseSampler, skills: SkillSet, example: Example) -> PlannerCase:
+    def trial(yes: bool) -> CaseTrial:
         def world() -> Scene:
             return CaseCallRecorder(skills, yes)
 
-        return Trial(world, same_case_calls)
+        return CaseTrial(world, same_case_calls)
 
     refusal = case_plan_refuses(example.plan)
     task = add_case_noise(sampler, example.task, example.plan, command=not example.task.endswith("?"))
-    return Case(
+    return PlannerCase(
         skills.name,
         "refusal" if refusal else next(iter(parse_plan(example.plan, skills).calls())).skill,
         task,
@@ -98,12 +98,14 @@ def _case(sampler: Sampler, skills: SkillSet, example: Example) -> Case:
     )
 
 
-def _fill_slots(sampler: Sampler, skills: SkillSet, example: Example) -> Example:
+def _fill_case_slots(sampler: CaseSampler, skills: SkillSet, example: Example) -> Example:
     """The example with other objects and numbers in its slots; in training sometimes as written."""
     if sampler.split == "train" and sampler.chance(CHANCE_AS_WRITTEN):
         return example
     program = parse_plan(example.plan, skills)
-    variant = _numbers(sampler, skills, program, _objects(sampler, skills, program, example))
+    variant = _replace_case_numbers(
+        sampler, skills, program, _replace_case_objects(sampler, skills, program, example)
+    )
     try:
         parse_plan(variant.plan, skills)
     except TimelyError:  # a slot in an unusual place, for instance after an apostrophe
@@ -111,7 +113,7 @@ def _fill_slots(sampler: Sampler, skills: SkillSet, example: Example) -> Example
     return variant
 
 
-def _slots(skills: SkillSet, program: Program, kinds: tuple[str, ...]) -> Iterator[tuple[Call, int]]:
+def _case_slots(skills: SkillSet, program: Program, kinds: tuple[str, ...]) -> Iterator[tuple[PlanCall, int]]:
     for call in program.calls():
         skill = skills.find(call.skill)
         for index, argument in enumerate(skill.arguments if skill else ()):
@@ -119,15 +121,17 @@ def _slots(skills: SkillSet, program: Program, kinds: tuple[str, ...]) -> Iterat
                 yield call, index
 
 
-def _objects(sampler: Sampler, skills: SkillSet, program: Program, example: Example) -> Example:
-    names = {call.args[index] for call, index in _slots(skills, program, ("object",))}
+def _replace_case_objects(
+    sampler: CaseSampler, skills: SkillSet, program: Program, example: Example
+) -> Example:
+    names = {call.args[index] for call, index in _case_slots(skills, program, ("object",))}
     context = f"{example.task} {example.scene}".lower()
     slots = sorted(
         (name for name in names if isinstance(name, str) and name.lower() in context),
         key=lambda name: (-len(name), name),
     )
     others = sampler.sample(
-        _usable_names(skills, WORDS.drone_objects.of(sampler.split)), len(slots) + max(OTHER_OBJECTS)
+        _usable_case_names(skills, WORDS.drone_objects.of(sampler.split)), len(slots) + max(OTHER_OBJECTS)
     )
     others = list(dict.fromkeys(sampler.coined_name() if sampler.coins() else name for name in others))
     fresh = dict(zip(slots, others, strict=False))
@@ -138,7 +142,7 @@ def _objects(sampler: Sampler, skills: SkillSet, program: Program, example: Exam
     return variant
 
 
-def _usable_names(skills: SkillSet, names: Sequence[str]) -> list[str]:
+def _usable_case_names(skills: SkillSet, names: Sequence[str]) -> list[str]:
     """The names short enough for every object argument; all names if too few are left."""
     usable = list(names)
     for skill in skills.skills:
@@ -165,9 +169,11 @@ def replace_case_words(example: Example, fresh: dict[str, str]) -> Example:
     return example.model_copy(update=texts)
 
 
-def _numbers(sampler: Sampler, skills: SkillSet, program: Program, example: Example) -> Example:
+def _replace_case_numbers(
+    sampler: CaseSampler, skills: SkillSet, program: Program, example: Example
+) -> Example:
     fresh: dict[str, str] = {}
-    for call, index in _slots(skills, program, NUMERIC):
+    for call, index in _case_slots(skills, program, NUMERIC):
         value = call.args[index]
         skill = skills.find(call.skill)
         argument = skill.arguments[index] if skill else None

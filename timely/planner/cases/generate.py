@@ -7,14 +7,14 @@ from lrtrace.compose.tasks import TASKS
 from lrtrace.profiles import find_robot_profile
 from timely.core.errors import EngineFailed, TimelyError, check_name
 from timely.planner.cases import arm_tasks, drone_tasks
-from timely.planner.cases.case import Case, case_failure
-from timely.planner.cases.sampler import Sampler
+from timely.planner.cases.case import PlannerCase, case_failure
+from timely.planner.cases.sampler import CaseSampler
 from timely.planner.cases.vocabulary import Split
 from timely.plans.language.parser import SegmentParser
 from timely.plans.skill_library import find_skill_set
 from timely.plans.validation import check_plan_segment
 
-GENERATORS: Mapping[str, Callable[[Sampler], Case]] = {
+GENERATORS: Mapping[str, Callable[[CaseSampler], PlannerCase]] = {
     drone_tasks.NAME: drone_tasks.draw_drone_case,
     arm_tasks.NAME: arm_tasks.draw_arm_case,
 }
@@ -33,7 +33,7 @@ def generate_cases(
     *,
     coin_share: float = 0.0,
     coinable: tuple[str, ...] = (),
-) -> Iterator[Case]:
+) -> Iterator[PlannerCase]:
     """Yield cases, no task twice, until there are no new ones. The same seed gives the same cases.
 
     Args:
@@ -48,7 +48,7 @@ def generate_cases(
     skills = find_skill_set(skill_set)
     profile = find_robot_profile(skills.profile)
     # A text seeds the same on every machine and Python; the halves must not share their draws.
-    sampler = Sampler(random.Random(f"{skill_set} {split} {seed}"), split, coin_share, coinable)
+    sampler = CaseSampler(random.Random(f"{skill_set} {split} {seed}"), split, coin_share, coinable)
     keys: set[tuple[str, str, str]] = set()
     repeats = 0
     while repeats < MAX_TASK_TRIES:

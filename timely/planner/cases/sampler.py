@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from timely.planner.cases.vocabulary import PHRASES, WORDS, Split, SplitList, Words
-from timely.planner.cases.wordings import draw_wording
+from timely.planner.cases.vocabulary import PHRASES, WORDS, CaseSplitList, Split, Words
+from timely.planner.cases.wordings import draw_case_wording
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Sampler:
+class CaseSampler:
     """Seeded choices for one split.
 
     Attributes:
@@ -25,7 +25,7 @@ class Sampler:
     coin_share: float = 0.0
     coinable: tuple[str, ...] = ()
 
-    def from_table(self, table: SplitList[T]) -> T:
+    def from_table(self, table: CaseSplitList[T]) -> T:
         """One entry of this split's list."""
         return self.rng.choice(table.of(self.split))
 
@@ -50,7 +50,7 @@ class Sampler:
     def phrase(self, kind: str, *parts: str, **slots: object) -> str:
         """One wording of a kind of task with its slots filled; ``parts`` fill the slots 1, 2 and so on."""
         patterns = PHRASES[self.split][kind]
-        wording = draw_wording(self.rng, patterns) if self.training else self.choose(patterns)
+        wording = draw_case_wording(self.rng, patterns) if self.training else self.choose(patterns)
         return wording.format("", *parts, **slots)
 
     def object_name(self, table: Words) -> str:

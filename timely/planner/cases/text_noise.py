@@ -1,6 +1,6 @@
 """Adds the noise of typed text to tasks: politeness, missing punctuation, lower case, typing errors."""
 
-from timely.planner.cases.sampler import Sampler
+from timely.planner.cases.sampler import CaseSampler
 from timely.planner.cases.vocabulary import WORDS
 
 MAX_EXACT_CHARS = 4
@@ -8,7 +8,7 @@ MAX_EXACT_CHARS = 4
 P_POLITE, P_NO_FULL_STOP, P_LOWER_CASE, P_TYPO = 0.3, 0.3, 0.25, 0.15
 
 
-def add_case_noise(sampler: Sampler, text: str, keep: str, *, command: bool = True) -> str:
+def add_case_noise(sampler: CaseSampler, text: str, keep: str, *, command: bool = True) -> str:
     """The task as a person types it.
 
     Args:
@@ -27,10 +27,10 @@ def add_case_noise(sampler: Sampler, text: str, keep: str, *, command: bool = Tr
         text = text[:-1] if sampler.chance(0.7) else f"{text[:-1]}!"
     if sampler.chance(P_LOWER_CASE):
         text = text[0].lower() + text[1:]
-    return _add_typo(sampler, text, keep) if sampler.chance(P_TYPO) else text
+    return _add_case_typo(sampler, text, keep) if sampler.chance(P_TYPO) else text
 
 
-def _add_typo(sampler: Sampler, text: str, keep: str) -> str:
+def _add_case_typo(sampler: CaseSampler, text: str, keep: str) -> str:
     """Lose, double or swap a letter of one word."""
     words = text.split(" ")
     candidates = [

@@ -25,7 +25,7 @@ _SPACE_MARK = "\u0120"
 Patterns = Annotated[tuple[Annotated[str, AfterValidator(check_case_pattern)], ...], Field(min_length=1)]
 
 
-class SplitList(BaseModel, Generic[T]):
+class CaseSplitList(BaseModel, Generic[T]):
     """One list for each split. The test of some kinds is empty."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -37,11 +37,11 @@ class SplitList(BaseModel, Generic[T]):
         return self.train if split == "train" else self.test
 
 
-Words: TypeAlias = SplitList[str]
-WordPairs: TypeAlias = SplitList[tuple[str, str]]
+Words: TypeAlias = CaseSplitList[str]
+WordPairs: TypeAlias = CaseSplitList[tuple[str, str]]
 
 
-class CommonWords(BaseModel):
+class CommonCaseWords(BaseModel):
     """Lists that both splits use."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -51,7 +51,7 @@ class CommonWords(BaseModel):
     obstacles: tuple[str, ...]
 
 
-class WordTables(BaseModel):
+class CaseWordTables(BaseModel):
     """The content of ``data/words.yaml``; the file says what each table holds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -76,10 +76,10 @@ class WordTables(BaseModel):
     politeness_before: Words
     politeness_after: Words
     groups: dict[str, Words]
-    common: CommonWords
+    common: CommonCaseWords
 
 
-class Wordings(BaseModel):
+class CaseWordings(BaseModel):
     """The content of ``data/wordings.yaml``: patterns by skill set, split and kind of task."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -92,8 +92,8 @@ class Wordings(BaseModel):
         return {**self.drone[split], **{f"arm {kind}": texts for kind, texts in self.arm[split].items()}}
 
 
-WORDS = WordTables.model_validate(read_lrtrace_yaml(_DATA / "words.yaml").value)
-_WORDINGS = Wordings.model_validate(read_lrtrace_yaml(_DATA / "wordings.yaml").value)
+WORDS = CaseWordTables.model_validate(read_lrtrace_yaml(_DATA / "words.yaml").value)
+_WORDINGS = CaseWordings.model_validate(read_lrtrace_yaml(_DATA / "wordings.yaml").value)
 PHRASES: dict[Split, dict[str, tuple[str, ...]]] = {
     "train": _WORDINGS.by_kind("train"),
     "test": _WORDINGS.by_kind("test"),
@@ -101,11 +101,11 @@ PHRASES: dict[Split, dict[str, tuple[str, ...]]] = {
 """Patterns by split and kind of task."""
 
 
-def _held_out_texts() -> list[str]:
+def _held_out_case_texts() -> list[str]:
     """Every text of the held-out split, politeness excepted."""
     texts = [text for patterns in PHRASES["test"].values() for text in patterns]
     tables = [
-        table for name, table in WORDS if isinstance(table, SplitList) and not name.startswith("polite")
+        table for name, table in WORDS if isinstance(table, CaseSplitList) and not name.startswith("polite")
     ]
     for table in (*tables, *WORDS.groups.values()):
         texts += [item if isinstance(item, str) else " ".join(item) for item in table.test]
@@ -120,6 +120,6 @@ def coinable_case_words(vocabulary: Iterable[str]) -> tuple[str, ...]:
     """
     training_texts = [text for patterns in PHRASES["train"].values() for text in patterns]
     excluded_words = {word for text in training_texts for word in _WORD.findall(text)}
-    excluded_words |= {word for text in _held_out_texts() for word in _WORD.findall(text.lower())}
+    excluded_words |= {word for text in _held_out_case_texts() for word in _WORD.findall(text.lower())}
     words = (word[1:] for word in vocabulary if word.startswith(_SPACE_MARK))
     return tuple(sorted(word for word in words if _COINABLE.fullmatch(word) and word not in excluded_words))

@@ -24,20 +24,20 @@ def check_case_pattern(pattern: str) -> str:
     return pattern
 
 
-def draw_wording(rng: random.Random, patterns: tuple[str, ...]) -> str:
+def draw_case_wording(rng: random.Random, patterns: tuple[str, ...]) -> str:
     """One wording. A broad pattern is drawn more often than a narrow one, but not in proportion."""
-    weights = [math.sqrt(min(_breadth(pattern), 16)) for pattern in patterns]
+    weights = [math.sqrt(min(_case_pattern_breadth(pattern), 16)) for pattern in patterns]
     text = rng.choices(patterns, weights)[0]
     while "(" in text:
         text = _CHOICE.sub(lambda match: rng.choice(match.group(1).split("|")), text)
-    return _tidy(text)
+    return _tidy_case_text(text)
 
 
 @cache
-def _breadth(pattern: str) -> int:
+def _case_pattern_breadth(pattern: str) -> int:
     return math.prod(choice.count("|") + 1 for choice in _CHOICE.findall(pattern)) if "(" in pattern else 1
 
 
-def _tidy(text: str) -> str:
+def _tidy_case_text(text: str) -> str:
     """Remove double spaces, and spaces before a stop. A space at the start of the text stays."""
     return re.sub(r" ([,.;!?])", r"\1", re.sub(r"  +", " ", text)).rstrip(" ")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from timely.core.errors import InvalidInput
-from timely.planner.cases.case import Case
+from timely.planner.cases.case import PlannerCase
 from timely.plans.grammar import plan_grammar
 from timely.plans.object_names import names_of_plan, object_names_in
 from timely.plans.skill_set import SkillSet
@@ -16,7 +16,7 @@ SHOWN_CHARS = 60
 DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?", re.ASCII)
 
 
-class Acceptor:
+class TrainingPlanAcceptor:
     """Tells whether a skill set's grammar accepts a plan. It needs no tokenizer."""
 
     def __init__(self, skills: SkillSet) -> None:
@@ -57,7 +57,7 @@ def check_training_examples(skills: SkillSet) -> None:
     """
     if not skills.examples:
         return  # drawing cases from it raises the error
-    acceptor = Acceptor(skills)
+    acceptor = TrainingPlanAcceptor(skills)
     for number, example in enumerate(skills.examples, 1):
         if not acceptor.accepts(example.plan):
             task = example.task if len(example.task) <= SHOWN_CHARS else f"{example.task[:SHOWN_CHARS]}..."
@@ -68,7 +68,7 @@ def check_training_examples(skills: SkillSet) -> None:
             )
 
 
-def training_plan_names(skills: SkillSet, cases: Iterable[Case]) -> list[str]:
+def training_plan_names(skills: SkillSet, cases: Iterable[PlannerCase]) -> list[str]:
     """Object names in plans that are in no scene, task or history, for instance the bin."""
     names: set[str] = set()
     for case in cases:

@@ -30,7 +30,7 @@ def attach_training_adapter(model: Any, rank: int, alpha: int, seed: int) -> dic
     """
     import torch
 
-    product = _product()
+    product = _training_lora_product()
 
     class AdaptedLinear(torch.nn.Module):  # type: ignore[misc]
         def __init__(self, inner: Any, generator: Any) -> None:
@@ -65,7 +65,7 @@ def attach_training_adapter(model: Any, rank: int, alpha: int, seed: int) -> dic
     return parameters
 
 
-def _product() -> Any:
+def _training_lora_product() -> Any:
     """x (W + BA)^T as one function."""
     import torch
 
@@ -125,7 +125,7 @@ def save_trained_adapter(folder: Path, parameters: Mapping[str, Any], rank: int,
     core_write_file(folder / CONFIG, json.dumps(config, indent=1, sort_keys=True) + "\n")
 
 
-def _read_adapter(folder: Path) -> tuple[dict[str, Any], float]:
+def _read_training_adapter(folder: Path) -> tuple[dict[str, Any], float]:
     """Weights by name, and the scale of their product.
 
     Raises:
@@ -165,7 +165,7 @@ def load_training_adapter(folder: Path, parameters: Mapping[str, Any]) -> None:
     """
     import torch
 
-    weights, scale = _read_adapter(folder)
+    weights, scale = _read_training_adapter(folder)
     if {name: value.shape for name, value in weights.items()} != {
         name: value.shape for name, value in parameters.items()
     }:
@@ -183,7 +183,7 @@ def merge_lora_adapter(model: Any, folder: Path) -> None:
     """
     import torch
 
-    weights, scale = _read_adapter(folder)
+    weights, scale = _read_training_adapter(folder)
     parameters = dict(model.named_parameters())
     names = sorted(name.removesuffix(".lora_A.weight") for name in weights if name.endswith(".lora_A.weight"))
     if len(names) * 2 != len(weights):

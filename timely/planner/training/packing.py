@@ -14,7 +14,7 @@ from timely.plans.prompt_tokens import plan_prompt_encoder
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TrainingTokens:
     """One example: what the server would send, and the plan with its end."""
 
     prompt: tuple[int, ...]
@@ -22,7 +22,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Pack:
+class TrainingPack:
     """One sequence of several examples.
 
     Attributes:
@@ -37,17 +37,17 @@ class Pack:
     targets: list[int]
 
 
-def training_tokens(tokenizer: Any, system: str, user: str, plan: str) -> Tokens:
+def training_tokens(tokenizer: Any, system: str, user: str, plan: str) -> TrainingTokens:
     """As the server templates a prompt, and as a model continues it."""
-    return Tokens(
+    return TrainingTokens(
         tuple(plan_prompt_encoder(tokenizer).encode(system, user)),
         (*tokenizer.encode(plan, add_special_tokens=False), tokenizer.eos_token_id),
     )
 
 
-def pack_examples(examples: Sequence[Tokens]) -> Pack:
+def pack_training_examples(examples: Sequence[TrainingTokens]) -> TrainingPack:
     common = common_training_prefix_tokens([example.prompt for example in examples])
-    result = Pack(list(examples[0].prompt[:common]), list(range(common)), [common], [], [])
+    result = TrainingPack(list(examples[0].prompt[:common]), list(range(common)), [common], [], [])
     for example in examples:
         own = [*example.prompt[common:], *example.plan]
         start = len(result.ids)
@@ -67,7 +67,7 @@ def common_training_prefix_tokens(prompts: Sequence[Sequence[int]]) -> int:
     return next((at for at in range(most) if any(prompt[at] != first[at] for prompt in prompts)), most)
 
 
-def packed_inputs(pack: Pack, device: str) -> dict[str, Any]:
+def packed_training_inputs(pack: TrainingPack, device: str) -> dict[str, Any]:
     """The model's arguments: ids and positions (1, L); ``spans`` for ``attention``."""
     import torch
 
@@ -80,14 +80,14 @@ def packed_inputs(pack: Pack, device: str) -> dict[str, Any]:
     }
 
 
-def register_attention() -> str:
+def register_training_attention() -> str:
     from transformers import AttentionInterface
 
-    AttentionInterface.register("timely_packed", packed_attention)
+    AttentionInterface.register("timely_packed", packed_training_attention)
     return "timely_packed"
 
 
-def packed_attention(
+def packed_training_attention(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, *, spans: Sequence[int] = (), **_: Any
 ) -> tuple[Any, None]:
     """Attention of a pack: the common beginning to itself, each example to the beginning and to itself.
@@ -113,13 +113,15 @@ def packed_attention(
         own, key_count = q.shape[2], k.shape[1]
         rows = q.reshape(heads, groups * own, size)
         scores = (rows @ k.transpose(1, 2)).view(heads, groups, own, key_count)
-        weights = scores.masked_fill(_causal_mask(own, key_count, q.device), float("-inf")).softmax(-1)
+        weights = scores.masked_fill(_training_causal_mask(own, key_count, q.device), float("-inf")).softmax(
+            -1
+        )
         parts.append((weights.view(heads, groups * own, key_count) @ v).view(q.shape))
     return torch.cat(parts, 2).view(query.shape).transpose(1, 2).contiguous(), None
 
 
 @lru_cache(maxsize=256)
-def _causal_mask(own: int, key_count: int, device: Any) -> Any:
+def _training_causal_mask(own: int, key_count: int, device: Any) -> Any:
     """What each of the last ``own`` of ``key_count`` places must not see: (own, key_count), boolean."""
     import torch
 

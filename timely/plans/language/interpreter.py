@@ -16,10 +16,10 @@ from timely.plans.language.parser import SegmentParser
 from timely.plans.language.syntax import (
     Assign,
     Block,
-    Call,
     If,
     Loop,
     Operation,
+    PlanCall,
     Return,
     Statement,
     Value,
@@ -75,7 +75,7 @@ _Walk: TypeAlias = Generator["Invocation | None", Plain, _T]
 """Yields the next invocation, or None when more text is needed; is sent the value."""
 
 
-class World(Protocol):
+class PlanWorld(Protocol):
     """Executes skills: a robot or a simulated one."""
 
     def do(self, invocation: Invocation) -> Plain:
@@ -150,7 +150,7 @@ class Interpreter:
             raise Conflict("no skill waits for an answer", where="plan")
         self._pending, self._answer = None, value
 
-    def run(self, world: World) -> None:
+    def run(self, world: PlanWorld) -> None:
         """Execute in ``world`` until more text is needed or the plan is over.
 
         Raises:
@@ -174,7 +174,7 @@ class Interpreter:
             yield None
 
     def _statement(self, statement: Statement) -> _Walk[bool]:
-        if isinstance(statement, Call):
+        if isinstance(statement, PlanCall):
             yield from self._call(statement)
         elif isinstance(statement, Assign):
             self._variables[statement.name] = yield from self._value(statement.value)
@@ -194,7 +194,7 @@ class Interpreter:
         while True:
             while index < len(statement.branches):
                 branch = statement.branches[index]
-                if branch.condition is None or _truth((yield from self._value(branch.condition))):
+                if branch.condition is None or _plan_truth((yield from self._value(branch.condition))):
                     return (yield from self._block(branch.body))
                 index += 1
             if statement.closed:
@@ -202,14 +202,14 @@ class Interpreter:
             # Another arm may follow until the next statement starts or the plan ends.
             yield None
 
-    def _call(self, call: Call) -> _Walk[Plain]:
+    def _call(self, call: PlanCall) -> _Walk[Plain]:
         args = []
         for argument in call.args:
             args.append((yield from self._value(argument)))
         return (yield Invocation(call.skill, tuple(args), call.text, call.at))
 
     def _value(self, value: Value) -> _Walk[Plain]:
-        if isinstance(value, Call):
+        if isinstance(value, PlanCall):
             return (yield from self._call(value))
         if isinstance(value, Variable):
             if value.name not in self._variables:
@@ -222,13 +222,13 @@ class Interpreter:
     def _operation(self, operation: Operation) -> _Walk[Plain]:
         left = yield from self._value(operation.left)
         if operation.op in "&|":
-            if _truth(left) == (operation.op == "|"):
+            if _plan_truth(left) == (operation.op == "|"):
                 return operation.op == "|"
-            return _truth((yield from self._value(operation.right)))
+            return _plan_truth((yield from self._value(operation.right)))
         right = yield from self._value(operation.right)
         if operation.op in ("==", "!="):
-            return _same(left, right) == (operation.op == "==")
-        a, b = _number(left, operation.op), _number(right, operation.op)
+            return _plan_values_equal(left, right) == (operation.op == "==")
+        a, b = _plan_number(left, operation.op), _plan_number(right, operation.op)
         if operation.op in _COMPARE:
             return _COMPARE[operation.op](a, b)
         if operation.op == "/" and not b:
@@ -236,19 +236,19 @@ class Interpreter:
         return _COUNT[operation.op](a, b)
 
 
-def _truth(value: Plain) -> bool:
+def _plan_truth(value: Plain) -> bool:
     """A value as a condition. The texts ``False``, ``None`` and ``no`` from a robot are false."""
     return value.strip(" .!").lower() not in _FALSE_TEXTS if isinstance(value, str) else bool(value)
 
 
-def _same(left: Plain, right: Plain) -> bool:
+def _plan_values_equal(left: Plain, right: Plain) -> bool:
     """Equality. A text or number compared with True or False counts as a condition."""
     if isinstance(left, bool) or isinstance(right, bool):
-        return _truth(left) == _truth(right)
+        return _plan_truth(left) == _plan_truth(right)
     return left == right
 
 
-def _number(value: Plain, op: str) -> float:
+def _plan_number(value: Plain, op: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidInput(f"{value!r} is no number for {op!r}", where="plan")
     if not abs(value) <= MAX_NUMBER:  # also NaN
@@ -256,7 +256,7 @@ def _number(value: Plain, op: str) -> float:
     return value
 
 
-def interpret_plan(text: str, skill_set: SkillSet, world: World) -> Interpreter:
+def interpret_plan(text: str, skill_set: SkillSet, world: PlanWorld) -> Interpreter:
     """Execute a whole plan in ``world``.
 
     Raises:

@@ -23,11 +23,11 @@ from timely.plans.language.syntax import (
     Assign,
     Block,
     Branch,
-    Call,
     If,
     Loop,
     Operation,
     Operator,
+    PlanCall,
     Program,
     Return,
     Role,
@@ -70,7 +70,7 @@ class SegmentParser(PlanTree):
         self.position = 0
         """Number of characters parsed so far."""
 
-    def feed(self, segment: str) -> list[Call]:
+    def feed(self, segment: str) -> list[PlanCall]:
         """Parse the next segment; returns its calls in the order written, arguments before their call.
 
         Raises:
@@ -80,13 +80,13 @@ class SegmentParser(PlanTree):
         if self.position + len(segment) > MAX_PLAN_CHARS:
             raise InvalidInput(f"plan is longer than {MAX_PLAN_CHARS} characters", where="plan")
         self.just_closed = []
-        reader = _Reader(self, segment, list(lex_plan(segment)))
+        reader = _PlanReader(self, segment, list(lex_plan(segment)))
         calls = reader.statements()
         self.position += len(segment)
         return calls
 
 
-class _Reader:
+class _PlanReader:
     """Recursive descent over the tokens of one segment."""
 
     def __init__(self, parser: SegmentParser, text: str, token_list: Sequence[Token]) -> None:
@@ -96,7 +96,7 @@ class _Reader:
         self.next = 0
         self.nesting = 0
         self.operations = 0
-        self.calls: list[Call] = []
+        self.calls: list[PlanCall] = []
         self.blocks = parser.skill_set.language == "minispec"
 
     def error(self, message: str) -> InvalidInput:
@@ -125,7 +125,7 @@ class _Reader:
         if not self.takes(symbol):
             raise self.error(f"expected {symbol!r} after {after}")
 
-    def statements(self) -> list[Call]:
+    def statements(self) -> list[PlanCall]:
         parser = self.parser
         separators = (";",) if self.blocks else (";", "->")
         while (token := self.peek()) is not None:
@@ -232,7 +232,7 @@ class _Reader:
             return self.call(role)
         self.next += 1
         if token.kind == "number":
-            return _number(token.text)
+            return _parse_plan_number(token.text)
         if token.kind == "string":
             return unquote_plan_text(token.text)
         if token.kind == "variable":
@@ -241,7 +241,7 @@ class _Reader:
             return token.text == "True"
         if token.text == "-" and (number := self.peek()) is not None and number.kind == "number":
             self.next += 1
-            return -_number(number.text)
+            return -_parse_plan_number(number.text)
         if token.text == "(":
             self.deeper()
             inside = self.value(role)
@@ -257,7 +257,7 @@ class _Reader:
             raise self.error(f"{token.text} has no value yet")
         return Variable(token.text)
 
-    def call(self, role: Role) -> Call:
+    def call(self, role: Role) -> PlanCall:
         token = self.tokens[self.next]
         skill = self.parser.skill_set.find(token.text)
         if skill is None:
@@ -275,7 +275,7 @@ class _Reader:
         elif skill.arguments:
             raise self.error(f"expected '(' after {token.text}")
         end = self.tokens[self.next - 1].end
-        call = Call(
+        call = PlanCall(
             skill.name,
             tuple(args),
             text=self.text[token.at : end],
@@ -305,7 +305,7 @@ class _Reader:
             raise self.error(f"brackets nested deeper than {MAX_NESTING}")
 
 
-def _number(text: str) -> int | float:
+def _parse_plan_number(text: str) -> int | float:
     return float(text) if "." in text else int(text)
 
 
@@ -321,7 +321,7 @@ def parse_plan(text: str, skill_set: SkillSet) -> Program:
     return parser.finish()
 
 
-def parse_plan_calls(segment_text: str, skill_set: SkillSet) -> list[Call]:
+def parse_plan_calls(segment_text: str, skill_set: SkillSet) -> list[PlanCall]:
     """The calls of one segment, which may be a fragment of a block structure; none for prose.
 
     Raises:

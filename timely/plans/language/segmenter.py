@@ -30,7 +30,7 @@ suspended: it would match the segment again from its start at each token.
 from dataclasses import dataclass
 from typing import Protocol
 
-from timely.plans.skill_set import SkillSet, TextRules
+from timely.plans.skill_set import SkillSet, SkillSetTextRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ _Use = tuple[bool, tuple[str, ...]]
 """``blocking`` and ``skills`` of a closed segment."""
 
 
-class _Scanner(Protocol):
+class _PlanScanner(Protocol):
     """Reads each character once and keeps no text."""
 
     def scan(self, text: str) -> list[tuple[int, _Use]]:
@@ -77,11 +77,11 @@ class Segmenter:
     __slots__ = ("_parts", "_scanner", "position")
 
     def __init__(self, skill_set: SkillSet) -> None:
-        self._scanner: _Scanner
+        self._scanner: _PlanScanner
         if skill_set.language == "text":
-            self._scanner = _TextScanner(skill_set.text_rules)
+            self._scanner = _PlanTextScanner(skill_set.text_rules)
         else:
-            self._scanner = _CallScanner(skill_set)
+            self._scanner = _PlanCallScanner(skill_set)
         self._parts: list[str] = []
         self.position = 0
         """Characters fed so far."""
@@ -148,7 +148,7 @@ _UNFINISHED = tuple("=!<>&|+-*/,")
 """At the end of a text the second operand is absent."""
 
 
-class _CallScanner:
+class _PlanCallScanner:
     """The rule for plans."""
 
     def __init__(self, skill_set: SkillSet) -> None:
@@ -291,10 +291,10 @@ _FIRST_WIDE = "\u2e80"
 """First character of scripts without spaces, in which each character counts as a word."""
 
 
-class _TextScanner:
+class _PlanTextScanner:
     """The rule for prose."""
 
-    def __init__(self, rules: TextRules) -> None:
+    def __init__(self, rules: SkillSetTextRules) -> None:
         self._sentences = rules.unit == "sentence"
         self._min = rules.min_words
         self._max = rules.max_words
@@ -368,9 +368,9 @@ class _TextScanner:
             return char == "\n" and again
         if char == "\n":
             return True
-        return ended and not (self._period and _is_abbreviation(word))
+        return ended and not (self._period and _is_plan_abbreviation(word))
 
 
-def _is_abbreviation(word: str) -> bool:
+def _is_plan_abbreviation(word: str) -> bool:
     """The full stop after this word is part of it: an abbreviation or an initial."""
     return word.lower() in _ABBREVIATIONS or (len(word) == 1 and word.isalpha() and word != "I")

@@ -3,7 +3,7 @@
 Segments arrive one by one, so the tree can grow. The ``statements`` of an open block grow in place, and ``closed``
 turns true at the block's closing brace. An interpreter walks to the end of the tree and waits there.
 
-A value is a Python literal (``int``, ``float``, ``bool``, ``str``) or a ``Variable``, ``Call`` or ``Operation``.
+A value is a Python literal (``int``, ``float``, ``bool``, ``str``) or a ``Variable``, ``PlanCall`` or ``Operation``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PlanCall:
     """One use of a skill. Two calls are equal when skill and arguments are.
 
     Attributes:
@@ -53,7 +53,7 @@ class Operation:
     right: Value
 
 
-Value: TypeAlias = "int | float | bool | str | Variable | Call | Operation"
+Value: TypeAlias = "int | float | bool | str | Variable | PlanCall | Operation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Loop:
     body: Block
 
 
-Statement: TypeAlias = "Call | Assign | Return | If | Loop"
+Statement: TypeAlias = "PlanCall | Assign | Return | If | Loop"
 
 
 @dataclass(slots=True)
@@ -112,16 +112,16 @@ class Program:
 
     body: Block = field(default_factory=Block)
 
-    def calls(self) -> Iterator[Call]:
+    def calls(self) -> Iterator[PlanCall]:
         yield from plan_node_calls(self.body)
 
 
-def plan_node_calls(node: Block | Statement | Value | None) -> Iterator[Call]:
+def plan_node_calls(node: Block | Statement | Value | None) -> Iterator[PlanCall]:
     """Every call inside a node, in the order written; the calls in arguments precede their call."""
     if isinstance(node, Block):
         for statement in node.statements:
             yield from plan_node_calls(statement)
-    elif isinstance(node, Call):
+    elif isinstance(node, PlanCall):
         for argument in node.args:
             yield from plan_node_calls(argument)
         yield node

@@ -27,12 +27,12 @@ def session_cookie_name(host: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Session:
+class _PrincipalSession:
     token_digest: str | None
     ends_s: float
 
 
-class Sessions:
+class PrincipalSessions:
     """The sessions of one server.
 
     Args:
@@ -42,7 +42,7 @@ class Sessions:
     def __init__(self, registry: PrincipalRegistry | None, clock: Clock) -> None:
         self._registry = registry
         self._clock = clock
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _PrincipalSession] = {}
 
     def create(self, token: str | None) -> str:
         """A new session's cookie. ``token`` identifies its principal; None is the local live page."""
@@ -55,7 +55,7 @@ class Sessions:
         while len(self._sessions) >= MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
         cookie = secrets.token_urlsafe(32)
-        self._sessions[principal_token_digest(cookie)] = _Session(digest, now + LIFETIME_S)
+        self._sessions[principal_token_digest(cookie)] = _PrincipalSession(digest, now + LIFETIME_S)
         return cookie
 
     def find(self, cookie: str) -> Principal | None:

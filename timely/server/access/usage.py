@@ -50,7 +50,7 @@ class TokenBucket:
         return 0.0
 
 
-class Usage:
+class PrincipalUsage:
     """Requests, KV cache and connections of all principals. Limits are those of the file as it is at the moment."""
 
     def __init__(self, clock: Clock) -> None:

@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from timely.core.errors import NotAllowed, RateLimited, TimelyError
 from timely.server.access.principals import LOCAL, Principal, PrincipalRegistry
-from timely.server.access.sessions import COOKIE, Sessions, session_cookie_name
-from timely.server.access.usage import Usage
+from timely.server.access.sessions import COOKIE, PrincipalSessions, session_cookie_name
+from timely.server.access.usage import PrincipalUsage
 from timely.server.problems import (
     http_header_problem,
     problem_details,
@@ -27,12 +27,12 @@ UNCOUNTED_PATHS = re.compile(r"^/v1/stop(/|$)|^/v1/tasks/[^/]+/reports$")
 """Paths that no shared limit of connections or bodies closes: stops and the reports of robots."""
 
 COOKIE_VALUE = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""As ``Sessions`` makes them."""
+"""As ``PrincipalSessions`` makes them."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class AccessControl:
+class HttpAccessControl:
     """ASGI middleware: 403 for a foreign host or origin, 401 without a principal, 431 for a long header.
 
     Args:
@@ -46,8 +46,8 @@ class AccessControl:
         self,
         app: ASGIApp,
         registry: PrincipalRegistry | None,
-        sessions: Sessions,
-        usage: Usage,
+        sessions: PrincipalSessions,
+        usage: PrincipalUsage,
         recorder: TaskRecorder,
         hosts: Iterable[str] = (),
         *,
@@ -67,12 +67,12 @@ class AccessControl:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if _header_bytes(scope) > self._max_header_bytes:
+        if _http_header_bytes(scope) > self._max_header_bytes:
             refusal = http_header_problem(self._max_header_bytes)
             await refusal.response({"Connection": "close"})(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        cookie = _session_cookie(headers.get("cookie", ""), session_cookie_name(headers.get("host", "")))
+        cookie = _http_session_cookie(headers.get("cookie", ""), session_cookie_name(headers.get("host", "")))
         # Python's own parser, which FastAPI and Starlette use, takes ten seconds for a header of 32 kB
         # (CVE-2024-7592, before 3.11.10 and 3.12.6). So they get this cookie only.
         others = [field for field in scope["headers"] if field[0] != b"cookie"]
@@ -81,7 +81,7 @@ class AccessControl:
             # HTTP/1.0, as of plain health checks, has no host. A browser always names it.
             if "host" in headers or scope["http_version"] != "1.0":
                 self._check_host(headers.get("host", ""))
-            _check_origin(headers, scope["path"])
+            _check_http_origin(headers, scope["path"])
             principal = self._principal(headers, cookie, scope["method"])
         except TimelyError as error:
             await problem_from_error(error).response({"Connection": "close"})(scope, receive, send)
@@ -133,12 +133,12 @@ class AccessControl:
         return LOCAL if self._registry is None else None
 
 
-def _header_bytes(scope: Scope) -> int:
+def _http_header_bytes(scope: Scope) -> int:
     fields = sum(len(name) + len(value) for name, value in scope["headers"])
     return fields + len(scope.get("raw_path") or b"") + len(scope["query_string"])
 
 
-def _check_origin(headers: dict[str, str], path: str) -> None:
+def _check_http_origin(headers: dict[str, str], path: str) -> None:
     """Refuse a request of another site's page. A link to the live page is allowed, since it does nothing by itself."""
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():
@@ -149,7 +149,7 @@ def _check_origin(headers: dict[str, str], path: str) -> None:
         raise NotAllowed("requests of pages from other sites are refused", where="Sec-Fetch-Site")
 
 
-def _session_cookie(header: str, session_name: str) -> str:
+def _http_session_cookie(header: str, session_name: str) -> str:
     """The session's cookie in a header ``Cookie``, or nothing."""
     for part in header.split(";"):
         name, _, value = part.strip().partition("=")

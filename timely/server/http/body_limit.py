@@ -30,7 +30,7 @@ CLOSE = {"Connection": "close"}
 OPENAI_PATHS = ("/v1/chat/", "/v1/completions", "/v1/models")
 
 
-class BodyLimit:
+class HttpBodyLimit:
     """ASGI middleware: 413 for bodies over their limit, 408 for slow ones, 415 for compressed ones.
 
     Others get 503 while all bodies are too much. A stop needs no body, so it goes on without one that cannot be used.
@@ -47,11 +47,11 @@ class BodyLimit:
             return
         settings = self._settings
         if UNCOUNTED_PATHS.search(scope["path"]):
-            body = _Body(None, min(SMALL_BODY_BYTES, settings.max_body_bytes))
+            body = _HttpBody(None, min(SMALL_BODY_BYTES, settings.max_body_bytes))
         elif scope["path"].startswith(OPENAI_PATHS):
-            body = _Body(self, settings.max_openai_body_bytes)
+            body = _HttpBody(self, settings.max_openai_body_bytes)
         else:
-            body = _Body(self, settings.max_body_bytes)
+            body = _HttpBody(self, settings.max_body_bytes)
         is_stop = scope["method"] == "POST" and scope["path"] == "/v1/stop"
         try:
             timeout_s = min(settings.body_timeout_s, STOP_BODY_S) if is_stop else settings.body_timeout_s
@@ -80,7 +80,7 @@ class BodyLimit:
             body.release()
 
     async def _read(
-        self, body: _Body, receive: Receive, scope: Scope, timeout_s: float
+        self, body: _HttpBody, receive: Receive, scope: Scope, timeout_s: float
     ) -> tuple[Problem | None, Mapping[str, str]]:
         """Read the body; what is wrong with it, and the headers of a refusal."""
         try:
@@ -94,7 +94,7 @@ class BodyLimit:
         if not is_whole:
             detail = "the connection closed before the end of the body"
             return Problem("invalid_input", detail, "body", 400, "Half a request"), CLOSE
-        if encoding := _encoding(scope):
+        if encoding := _http_content_encoding(scope):
             detail = f"send the body without Content-Encoding: {encoding}"
             problem = Problem("unsupported_media_type", detail, "Content-Encoding", 415, "Compressed body")
             return problem, {"Accept-Encoding": "identity"}
@@ -111,20 +111,20 @@ class BodyLimit:
         self._buffered_bytes += size
 
 
-def _encoding(scope: Scope) -> str:
+def _http_content_encoding(scope: Scope) -> str:
     """That of a compressed body, whose size nothing limits."""
     encoding: bytes = next((value for name, value in scope["headers"] if name == b"content-encoding"), b"")
     return "" if encoding.lower() in (b"", b"identity") else encoding[:40].decode("latin-1")
 
 
-class _Body:
+class _HttpBody:
     """One body: read once, handed over once.
 
     Args:
         limits: counts the bytes of all bodies; None leaves this one out.
     """
 
-    def __init__(self, limits: BodyLimit | None, limit: int) -> None:
+    def __init__(self, limits: HttpBodyLimit | None, limit: int) -> None:
         self._limits = limits
         self._limit = limit
         self._chunks: list[bytes] = []

@@ -17,7 +17,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from timely.server.http.unread import UnreadWatch
+from timely.server.http.unread import HttpUnreadWatch
 from timely.server.problems import MEDIA_TYPE, Problem, http_header_problem, problem_details
 from timely.server.settings import ServerSettings
 
@@ -41,15 +41,15 @@ SPARE_PATHS = re.compile(r"^/v1/stop(/|$)|^/(healthz?|livez|readyz)$")
 """Answered over connections beyond the limit."""
 
 
-class ConnectionPlaces:
+class HttpConnectionPlaces:
     """The connections of one server: those within the limits, and those over one without a complete header."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self._clients: Counter[str] = Counter()
-        self._spare: dict[BoundedProtocol, None] = {}
+        self._spare: dict[BoundedHttpProtocol, None] = {}
 
-    def take(self, protocol: BoundedProtocol, address: str) -> bool:
+    def take(self, protocol: BoundedHttpProtocol, address: str) -> bool:
         """Count a connection; False if it is over a limit."""
         settings, clients = self.settings, self._clients
         if clients.total() < settings.max_connections and clients[address] < settings.max_client_connections:
@@ -62,7 +62,7 @@ class ConnectionPlaces:
         self._spare[protocol] = None
         return False
 
-    def end_spare(self, protocol: BoundedProtocol) -> None:
+    def end_spare(self, protocol: BoundedHttpProtocol) -> None:
         """Its header is complete, or it has ended."""
         self._spare.pop(protocol, None)
 
@@ -73,7 +73,7 @@ class ConnectionPlaces:
             del self._clients[address]
 
 
-class BoundedProtocol(HttpToolsProtocol):
+class BoundedHttpProtocol(HttpToolsProtocol):
     """Uvicorn's HTTP protocol with limits that it lacks.
 
     A connection that acknowledges nothing ends after ``ack_timeout_s`` seconds. One whose client does not read what was
@@ -84,7 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
     stop or a question about health, else 503.
     """
 
-    def __init__(self, places: ConnectionPlaces, **options: Any) -> None:
+    def __init__(self, places: HttpConnectionPlaces, **options: Any) -> None:
         super().__init__(**options)
         self._places, self._settings = places, places.settings
         self._header_bytes = 0
@@ -98,7 +98,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def take_place(self, connection: asyncio.Transport) -> None:
         """Count the TCP connection, on which TLS may have to begin."""
         self._connection = connection
-        self.unread = UnreadWatch(connection, self._settings.send_timeout_s, self._give_up)
+        self.unread = HttpUnreadWatch(connection, self._settings.send_timeout_s, self._give_up)
         if USER_TIMEOUT is not None:
             # Nothing tells that a client's network is gone, but the lack of acknowledgements.
             milliseconds = math.ceil(1e3 * self._settings.ack_timeout_s)
@@ -107,7 +107,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._address = peer[0] if isinstance(peer, tuple) else ""
         self._is_spare = not self._places.take(self, self._address)
         if self._is_spare:
-            self.app: ASGIApp = _OverLimit(self.app)
+            self.app: ASGIApp = _HttpOverLimit(self.app)
         self._start_timer(SPARE_HEADER_S if self._is_spare else self._settings.header_timeout_s)
 
     def leave_place(self) -> None:
@@ -171,7 +171,9 @@ class BoundedProtocol(HttpToolsProtocol):
                 if not is_idle:
                     self.end_connection()
                     return
-                self.transport.write(_response(http_header_problem(self._settings.max_header_bytes)))
+                self.transport.write(
+                    _http_problem_bytes(http_header_problem(self._settings.max_header_bytes))
+                )
                 self.transport.close()
             elif is_idle and self._header_timer is None:
                 self._start_timer(self._settings.header_timeout_s)
@@ -191,7 +193,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.end_connection()
 
     def send_400_response(self, msg: str) -> None:
-        self.transport.write(_response(NO_HTTP))
+        self.transport.write(_http_problem_bytes(NO_HTTP))
         self.transport.close()
 
     def _start_timer(self, limit_s: float) -> None:
@@ -203,15 +205,15 @@ class BoundedProtocol(HttpToolsProtocol):
             self._header_timer = None
 
 
-class TlsProtocol(SSLProtocol):
-    """A connection that begins with TLS, for ``BoundedProtocol``.
+class HttpTlsProtocol(SSLProtocol):
+    """A connection that begins with TLS, for ``BoundedHttpProtocol``.
 
     Those of asyncio and uvicorn count no connection before its handshake is over, and wait for it for a minute.
     The time for a header includes the handshake here.
     """
 
     def __init__(self, http_protocol: Callable[..., Any], context: ssl.SSLContext, **options: Any) -> None:
-        self._http: BoundedProtocol = http_protocol(**options)
+        self._http: BoundedHttpProtocol = http_protocol(**options)
         super().__init__(
             asyncio.get_running_loop(),
             self._http,
@@ -247,7 +249,7 @@ class TlsProtocol(SSLProtocol):
             super()._check_shutdown_timeout()  # type: ignore[misc]
 
 
-class _OverLimit:
+class _HttpOverLimit:
     """ASGI middleware of a connection over the limit: one answer, to a stop or a question about health."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -266,7 +268,7 @@ class _OverLimit:
             await full.response()(scope, receive, send_and_close)
 
 
-def _response(problem: Problem) -> bytes:
+def _http_problem_bytes(problem: Problem) -> bytes:
     body = problem.content().encode()
     headers = {
         "Content-Type": MEDIA_TYPE,

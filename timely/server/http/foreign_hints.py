@@ -43,28 +43,32 @@ def foreign_http_hints(
     agent_hints = extension.get("agent_hints") if isinstance(extension, Mapping) else None
     if isinstance(agent_hints, Mapping):
         if agent_hints.get("priority") is not None:
-            hints["priority"] = -_number(agent_hints["priority"], "nvext.agent_hints.priority", -1e6, 1e6)
+            hints["priority"] = -_http_header_number(
+                agent_hints["priority"], "nvext.agent_hints.priority", -1e6, 1e6
+            )
         if agent_hints.get("osl") is not None:
-            hints["expected_tokens"] = _number(agent_hints["osl"], "nvext.agent_hints.osl", 1.0, 1e6)
-    if objective := _first(headers, OBJECTIVE_HEADERS)[1]:
+            hints["expected_tokens"] = _http_header_number(
+                agent_hints["osl"], "nvext.agent_hints.osl", 1.0, 1e6
+            )
+    if objective := _first_http_header(headers, OBJECTIVE_HEADERS)[1]:
         hints["priority"] = -float(objectives.get(objective, 0))
-    if app := _first(headers, FAIRNESS_HEADERS)[1]:
+    if app := _first_http_header(headers, FAIRNESS_HEADERS)[1]:
         hints["app"] = app
-    name, value = _first(headers, TTFT_HEADERS)
+    name, value = _first_http_header(headers, TTFT_HEADERS)
     if value:
-        hints["tuf"] = {"ert_s": _number(value, name, 0.0, MAX_SLO_MS) / 1000.0}
-    name, value = _first(headers, TPOT_HEADERS)
+        hints["tuf"] = {"ert_s": _http_header_number(value, name, 0.0, MAX_SLO_MS) / 1000.0}
+    name, value = _first_http_header(headers, TPOT_HEADERS)
     if value:
-        hints["pace_s"] = _number(value, name, LEAST_PACE_MS, MAX_PACE_MS) / 1000.0
+        hints["pace_s"] = _http_header_number(value, name, LEAST_PACE_MS, MAX_PACE_MS) / 1000.0
     return hints
 
 
-def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:
+def _first_http_header(headers: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:
     """Name and value of the first of the headers that is there; empty without one."""
     return next(((name, headers[name].strip()) for name in names if headers.get(name)), ("", ""))
 
 
-def _number(value: object, where: str, least: float, most: float) -> float:
+def _http_header_number(value: object, where: str, least: float, most: float) -> float:
     try:
         number = (
             float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan

@@ -8,9 +8,9 @@ from fastapi.responses import JSONResponse, Response
 
 from timely.core.errors import EngineFailed
 from timely.server.catalogue import look_up_catalogue_entry
-from timely.server.http.bodies import body_schema, read_body
+from timely.server.http.bodies import http_body_schema, read_http_body
 from timely.server.http.request_state import Caller, Service
-from timely.server.http.status import status_snapshot
+from timely.server.http.status import http_status_snapshot
 from timely.server.problems import problem_details
 from timely.server.tasks.request import DisciplineBody
 from timely.server.telemetry.metrics import CONTENT_TYPE
@@ -60,11 +60,11 @@ async def disciplines(service: Service) -> JSONResponse:
     return JSONResponse({"current": stats.discipline, "disciplines": infos})
 
 
-@router.put("/v1/disciplines", openapi_extra=body_schema(DisciplineBody))
-@router.post("/v1/disciplines", openapi_extra=body_schema(DisciplineBody))
+@router.put("/v1/disciplines", openapi_extra=http_body_schema(DisciplineBody))
+@router.post("/v1/disciplines", openapi_extra=http_body_schema(DisciplineBody))
 async def switch(request: Request, service: Service, caller: Caller) -> JSONResponse:
     """Switch the discipline while serving; body ``{"name": ...}``. Nothing is lost or repeated."""
-    body = await read_body(request, DisciplineBody)
+    body = await read_http_body(request, DisciplineBody)
     await service.set_discipline(body.name, caller)
     return await disciplines(service)
 
@@ -72,7 +72,7 @@ async def switch(request: Request, service: Service, caller: Caller) -> JSONResp
 @router.get("/v1/status")
 async def status(service: Service, caller: Caller) -> JSONResponse:
     """What the live page shows, as data; of tasks, those that the principal may see."""
-    return JSONResponse(await status_snapshot(service, caller))
+    return JSONResponse(await http_status_snapshot(service, caller))
 
 
 @router.get("/metrics", response_class=Response, responses=METRICS)

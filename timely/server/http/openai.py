@@ -16,7 +16,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from timely.core.errors import InvalidInput, TimelyError, Unsupported
-from timely.disciplines.predictors.request_annotator import Arrival
+from timely.disciplines.predictors.request_annotator import PredictorArrival
 from timely.server.access.principals import Principal
 from timely.server.http.bodies import decode_http_body
 from timely.server.http.foreign_hints import foreign_http_hints
@@ -32,7 +32,7 @@ from timely.server.http.openai_request import (
 from timely.server.http.plain_text import http_plain_text
 from timely.server.http.request_state import http_scope_principal
 from timely.server.problems import problem_from_error
-from timely.server.tasks.permissions import urgency_within_claims
+from timely.server.tasks.permissions import task_urgency_within_claims
 from timely.server.tasks.request import MAX_PRIORITY, server_task_utility_from_wire
 from timely.server.tasks.service import TaskService
 
@@ -86,14 +86,16 @@ class OpenAIEndpoints:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return
-            body: bytes = message.get("body", b"")  # Whole: ``BodyLimit`` has read it.
+            body: bytes = message.get("body", b"")  # Whole: ``HttpBodyLimit`` has read it.
             size = len(body)
             if scope["path"] in TOKEN_PATHS:
-                await _off_loop(_decode_bounded, body, size)
+                await _call_off_http_loop(_decode_bounded_http_body, body, size)
                 await inner(scope, http_body_again(body, receive), send)
                 return
             special_texts = self._service.engine.engine.special_texts
-            data = await _off_loop(lambda content: _decode(content, special_texts), body, size)
+            data = await _call_off_http_loop(
+                lambda content: _decode_openai_http_body(content, special_texts), body, size
+            )
             del body, message
             principal = http_scope_principal(scope)
             names = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
@@ -109,7 +111,7 @@ class OpenAIEndpoints:
                 hints = await self._annotate(data, hints, name, principal)
                 data.pop(KEY, None)
                 data |= self._service.engine.engine.openai_fields(hints, data)
-                text: str = await _off_loop(json.dumps, data, size)
+                text: str = await _call_off_http_loop(json.dumps, data, size)
                 headers = [one for one in scope["headers"] if one[0] not in REWRITTEN_HEADERS]
                 headers += [
                     (b"content-length", str(len(text)).encode()),  # ASCII
@@ -196,7 +198,7 @@ class OpenAIEndpoints:
         """The hints of a request, with its id, text and predictions."""
         text = str(hints.get("text") or openai_http_text(data))[:MAX_TEXT_CHARS]
         annotation = await self._service.predictions.annotate(
-            Arrival(
+            PredictorArrival(
                 name,
                 text,
                 hints.get("urgency"),
@@ -207,7 +209,7 @@ class OpenAIEndpoints:
         hints["task_id"] = name
         if text:
             hints["text"] = text
-        urgency = urgency_within_claims(annotation.urgency, principal.claims)
+        urgency = task_urgency_within_claims(annotation.urgency, principal.claims)
         if urgency.level is not None:
             hints["urgency"] = urgency.level
         if annotation.expected_tokens is not None:
@@ -215,7 +217,7 @@ class OpenAIEndpoints:
         return hints
 
 
-def _decode_bounded(body: bytes) -> Any:
+def _decode_bounded_http_body(body: bytes) -> Any:
     """The body.
 
     Raises:
@@ -226,14 +228,14 @@ def _decode_bounded(body: bytes) -> Any:
     return value
 
 
-def _decode(body: bytes, special_texts: frozenset[str]) -> Any:
+def _decode_openai_http_body(body: bytes, special_texts: frozenset[str]) -> Any:
     """The body, its chat without special tokens.
 
     Raises:
         InvalidInput: no JSON, or a number or text that could not be written again for the engine.
-        TooLarge: as ``_decode_bounded``.
+        TooLarge: as ``_decode_bounded_http_body``.
     """
-    value = http_plain_text(special_texts).body(_decode_bounded(body))
+    value = http_plain_text(special_texts).body(_decode_bounded_http_body(body))
     try:
         _strict_json(value).encode()
     except ValueError as error:
@@ -243,7 +245,7 @@ def _decode(body: bytes, special_texts: frozenset[str]) -> Any:
     return value
 
 
-async def _off_loop(function: Callable[[Any], Any], argument: object, size: int) -> Any:
+async def _call_off_http_loop(function: Callable[[Any], Any], argument: object, size: int) -> Any:
     """The result of ``function``; from a thread for a body of megabytes, so that no robot waits for it."""
     return await asyncio.to_thread(function, argument) if size > LARGE_BYTES else function(argument)
 

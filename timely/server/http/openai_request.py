@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from timely.core.errors import InvalidInput, NotAllowed, TooLarge
 from timely.server.access.principals import Principal
-from timely.server.http.bodies import validate_body
+from timely.server.http.bodies import validate_http_body
 from timely.server.tasks.request import (
     MAX_PRIORITY,
     MAX_TOKENS,
@@ -135,7 +135,7 @@ def check_openai_http_fields(data: dict[str, Any], *, allow_grammars: bool = Fal
             )
         if name in REFUSED_FIELDS:
             raise InvalidInput("not for clients", where=f"vllm_xargs.{name}")
-    if not allow_grammars and (field := _field_with_grammar(data)):
+    if not allow_grammars and (field := _openai_grammar_field(data)):
         raise NotAllowed(GRAMMARS_REFUSED, where=field)
     for name, limit in MAX_ITEMS.items():
         items = data.get(name)
@@ -145,20 +145,20 @@ def check_openai_http_fields(data: dict[str, Any], *, allow_grammars: bool = Fal
     if not isinstance(repetition, dict):
         repetition = {}
     for name, limit in MAX_REPETITION.items():
-        if _integer(repetition, name) > limit:
+        if _openai_integer(repetition, name) > limit:
             raise TooLarge(f"{repetition[name]}; the limit is {limit}", where=f"repetition_detection.{name}")
     for name in ("max_tokens", "max_completion_tokens"):
-        if _integer(data, name) > MAX_TOKENS:
+        if _openai_integer(data, name) > MAX_TOKENS:
             raise TooLarge(f"{data[name]}; the limit is {MAX_TOKENS}", where=name)
     prompt = data.get("prompt")
     prompts = len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
-    choices = max(1, _integer(data, "n"), _integer(data, "best_of"))
+    choices = max(1, _openai_integer(data, "n"), _openai_integer(data, "best_of"))
     if choices * prompts > MAX_CHOICES:
         raise TooLarge(f"{choices * prompts} generations; the limit is {MAX_CHOICES}", where="n")
     return choices * prompts
 
 
-def _field_with_grammar(data: dict[str, Any]) -> str:
+def _openai_grammar_field(data: dict[str, Any]) -> str:
     """The field for which the engine would compile a grammar; empty without one."""
     for name in COMPILED_FIELDS:
         if data.get(name):
@@ -197,7 +197,7 @@ def openai_http_hints(data: dict[str, Any], principal: Principal) -> dict[str, A
             raise InvalidInput("must be an object beside fields of its own", where=f"{KEY}.tuf")
         fields["tuf"] = {**tuf_fields, **flat}
     try:
-        hints = validate_body(HINTS, fields) if fields else NO_HINTS
+        hints = validate_http_body(HINTS, fields) if fields else NO_HINTS
     except InvalidInput as error:
         raise InvalidInput(error.message, where=f"{KEY}.{error.where}") from error
     claims = principal.claims
@@ -221,13 +221,13 @@ def openai_http_text(data: dict[str, Any]) -> str:
     if isinstance(messages, list):
         for message in reversed(messages):
             if isinstance(message, dict) and message.get("role") == "user":
-                return _text(message.get("content"))
+                return _openai_content_text(message.get("content"))
         return ""
     prompt = data.get("prompt")
-    return _text(prompt[0] if isinstance(prompt, list) and prompt else prompt)
+    return _openai_content_text(prompt[0] if isinstance(prompt, list) and prompt else prompt)
 
 
-def _text(content: object) -> str:
+def _openai_content_text(content: object) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
@@ -235,7 +235,7 @@ def _text(content: object) -> str:
     return " ".join(text for text in texts if isinstance(text, str))
 
 
-def _integer(data: dict[str, Any], name: str) -> int:
+def _openai_integer(data: dict[str, Any], name: str) -> int:
     """An integer field of the body; 0 without one.
 
     Raises:

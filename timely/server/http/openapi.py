@@ -85,14 +85,14 @@ def http_openapi_document(app: FastAPI) -> dict[str, Any]:
                 statuses = ALWAYS if method == "get" else ALWAYS | WITH_BODY
                 for status, description in sorted(statuses.items()):
                     operation["responses"][str(status)] = {"description": description, "content": content}
-        _describe_tasks(schema["paths"], app.state.service.settings.max_reports)
+        _describe_openapi_tasks(schema["paths"], app.state.service.settings.max_reports)
         for field, names in app.state.names.items():
-            _list_names(schema["paths"], field, names)
+            _list_openapi_names(schema["paths"], field, names)
         app.openapi_schema = schema
     return app.openapi_schema
 
 
-def _describe_tasks(paths: dict[str, Any], max_reports: int) -> None:
+def _describe_openapi_tasks(paths: dict[str, Any], max_reports: int) -> None:
     """Add the header of a task's owner, links from a new task to what may be done with it, and the limit of reports."""
     content = paths["/v1/tasks/{task_id}/reports"]["post"]["requestBody"]["content"]
     (report_list,) = (
@@ -118,7 +118,7 @@ def _describe_tasks(paths: dict[str, Any], max_reports: int) -> None:
         response["links"] = links
 
 
-def _list_names(node: Any, field: str, names: list[str]) -> None:
+def _list_openapi_names(node: Any, field: str, names: list[str]) -> None:
     """Give every body field of that name the names that exist."""
     if isinstance(node, dict):
         value = node.get("properties", {}).get(field)
@@ -127,7 +127,7 @@ def _list_names(node: Any, field: str, names: list[str]) -> None:
                 if form.get("type") == "string":
                     form["enum"] = names
         for child in node.values():
-            _list_names(child, field, names)
+            _list_openapi_names(child, field, names)
     elif isinstance(node, list):
         for child in node:
-            _list_names(child, field, names)
+            _list_openapi_names(child, field, names)

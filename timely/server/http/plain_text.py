@@ -21,7 +21,7 @@ CHAT_FIELDS = ("messages", "tools", "functions", "documents", "chat_template_kwa
 """Fields of a body whose texts become part of a chat's prompt."""
 
 
-class PlainText:
+class HttpPlainText:
     """Replaces the special tokens of one tokenizer."""
 
     def __init__(self, special_texts: frozenset[str]) -> None:
@@ -48,7 +48,7 @@ class PlainText:
             if not self._has_warned:
                 self._has_warned = True
                 log.warning("a chat's %r is read as plain text; /v1/completions takes templates", match[0])
-            text = self._special.sub(_split, text)
+            text = self._special.sub(_split_http_special_token, text)
         return text
 
     def _value(self, value: Any) -> Any:
@@ -70,11 +70,11 @@ class PlainText:
         return items
 
 
-def _split(match: re.Match[str]) -> str:
+def _split_http_special_token(match: re.Match[str]) -> str:
     return f"{match[0][0]} {match[0][1:]}" if len(match[0]) > 1 else ""
 
 
 @lru_cache(maxsize=4)
-def http_plain_text(special_texts: frozenset[str]) -> PlainText:
+def http_plain_text(special_texts: frozenset[str]) -> HttpPlainText:
     """The replacement for a tokenizer, made once."""
-    return PlainText(special_texts)
+    return HttpPlainText(special_texts)

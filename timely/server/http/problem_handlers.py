@@ -24,7 +24,7 @@ _HTTP_CODES: Mapping[int, str] = {
 }
 
 
-def problem_from_validation(
+def http_problem_from_validation(
     error: ValidationError | RequestValidationError, *, skip: tuple[str, ...] = ()
 ) -> InvalidInput:
     """The first error of a validation, with the name of the field."""
@@ -37,7 +37,7 @@ def problem_from_validation(
     return InvalidInput(message, where=where or "body")
 
 
-def _allowed_methods(app: FastAPI, request: Request) -> list[str]:
+def _allowed_http_methods(app: FastAPI, request: Request) -> list[str]:
     """The methods of every route of the path; starlette names those of one route only."""
     methods: set[str] = set()
     for route in app.routes:
@@ -48,14 +48,14 @@ def _allowed_methods(app: FastAPI, request: Request) -> list[str]:
     return sorted(methods)
 
 
-def install_problem_handlers(app: FastAPI) -> None:
+def install_http_problem_handlers(app: FastAPI) -> None:
     @app.exception_handler(TimelyError)
     async def timely_error(request: Request, error: TimelyError) -> Response:
         return problem_from_error(error).response()
 
     @app.exception_handler(RequestValidationError)
     async def validation_error(request: Request, error: RequestValidationError) -> Response:
-        return problem_from_error(problem_from_validation(error, skip=("query", "header"))).response()
+        return problem_from_error(http_problem_from_validation(error, skip=("query", "header"))).response()
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
@@ -63,7 +63,7 @@ def install_problem_handlers(app: FastAPI) -> None:
         title = HTTPStatus(error.status_code).phrase
         detail, headers = str(error.detail), dict(error.headers or {})
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            headers["Allow"] = ", ".join(_allowed_methods(app, request))
+            headers["Allow"] = ", ".join(_allowed_http_methods(app, request))
             detail = f"{request.method} is not one of: {headers['Allow']}"
         elif error.status_code == HTTPStatus.NOT_FOUND:
             detail = "there is nothing at this path; /openapi.json lists the paths"

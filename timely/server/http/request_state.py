@@ -6,7 +6,7 @@ from fastapi import Depends, Request
 from starlette.types import Scope
 
 from timely.server.access.principals import Principal, PrincipalRegistry
-from timely.server.access.sessions import Sessions
+from timely.server.access.sessions import PrincipalSessions
 from timely.server.tasks.service import TaskService
 
 ANONYMOUS = Principal("anonymous", frozenset())
@@ -14,32 +14,32 @@ ANONYMOUS = Principal("anonymous", frozenset())
 
 
 # Coroutines, because FastAPI calls other functions in a thread.
-async def _service(request: Request) -> TaskService:
+async def _http_request_service(request: Request) -> TaskService:
     service: TaskService = request.app.state.service
     return service
 
 
-async def _registry(request: Request) -> PrincipalRegistry | None:
+async def _http_request_registry(request: Request) -> PrincipalRegistry | None:
     registry: PrincipalRegistry | None = request.app.state.registry
     return registry
 
 
-async def _sessions(request: Request) -> Sessions:
-    sessions: Sessions = request.app.state.sessions
+async def _http_request_sessions(request: Request) -> PrincipalSessions:
+    sessions: PrincipalSessions = request.app.state.sessions
     return sessions
 
 
-async def _principal(request: Request) -> Principal:
+async def _http_request_principal(request: Request) -> Principal:
     return http_scope_principal(request.scope)
 
 
 def http_scope_principal(scope: Scope) -> Principal:
-    """The principal of a request that passed ``AccessControl``."""
+    """The principal of a request that passed ``HttpAccessControl``."""
     principal: Principal | None = scope.get("state", {}).get("principal")
     return principal or ANONYMOUS
 
 
-Service = Annotated[TaskService, Depends(_service)]
-Registry = Annotated[PrincipalRegistry | None, Depends(_registry)]
-SessionStore = Annotated[Sessions, Depends(_sessions)]
-Caller = Annotated[Principal, Depends(_principal)]
+Service = Annotated[TaskService, Depends(_http_request_service)]
+Registry = Annotated[PrincipalRegistry | None, Depends(_http_request_registry)]
+SessionStore = Annotated[PrincipalSessions, Depends(_http_request_sessions)]
+Caller = Annotated[Principal, Depends(_http_request_principal)]

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from timely.server.access.sessions import COOKIE, LIFETIME_S, session_cookie_name
-from timely.server.http.bodies import body_schema, read_body
+from timely.server.http.bodies import http_body_schema, read_http_body
 from timely.server.http.request_state import Registry, Service, SessionStore
 from timely.server.problems import problem_details
 from timely.server.tasks.request import SessionBody
@@ -30,14 +30,14 @@ async def live(request: Request, registry: Registry, sessions: SessionStore) -> 
     """The live page; on loopback without principals it starts a session at once."""
     response = HTMLResponse(LIVE_PAGE, headers=PAGE_HEADERS)
     if registry is None and sessions.find(request.cookies.get(COOKIE, "")) is None:
-        _set(response, sessions.create(None), request)
+        _set_http_session_cookie(response, sessions.create(None), request)
     return response
 
 
-@router.post("/v1/session", openapi_extra=body_schema(SessionBody))
+@router.post("/v1/session", openapi_extra=http_body_schema(SessionBody))
 async def begin(request: Request, service: Service, registry: Registry, sessions: SessionStore) -> Response:
     """Exchange a principal's token for a session cookie of the live page."""
-    body = await read_body(request, SessionBody)
+    body = await read_http_body(request, SessionBody)
     principal = registry.find(body.token) if registry is not None else None
     if principal is None:
         service.recorder.audit_anonymous("session", "")
@@ -45,7 +45,7 @@ async def begin(request: Request, service: Service, registry: Registry, sessions
         return refusal.response({"WWW-Authenticate": "Bearer"})
     service.recorder.audit(principal.name, "session", "")
     response = JSONResponse({"principal": principal.name, "roles": sorted(principal.roles)})
-    _set(response, sessions.create(body.token), request)
+    _set_http_session_cookie(response, sessions.create(body.token), request)
     return response
 
 
@@ -54,13 +54,13 @@ async def end(request: Request, sessions: SessionStore) -> JSONResponse:
     """End the session."""
     sessions.end(request.cookies.get(COOKIE, ""))
     response = JSONResponse({"ended": True})
-    response.delete_cookie(_cookie_name(request))
+    response.delete_cookie(_http_session_cookie_name(request))
     return response
 
 
-def _set(response: HTMLResponse | JSONResponse, cookie: str, request: Request) -> None:
+def _set_http_session_cookie(response: HTMLResponse | JSONResponse, cookie: str, request: Request) -> None:
     response.set_cookie(
-        _cookie_name(request),
+        _http_session_cookie_name(request),
         cookie,
         max_age=int(LIFETIME_S),
         httponly=True,
@@ -69,5 +69,5 @@ def _set(response: HTMLResponse | JSONResponse, cookie: str, request: Request) -
     )
 
 
-def _cookie_name(request: Request) -> str:
+def _http_session_cookie_name(request: Request) -> str:
     return session_cookie_name(request.headers.get("host", ""))

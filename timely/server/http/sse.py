@@ -11,7 +11,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from timely.core.clock import first_done
+from timely.core.clock import first_done_on_clock
 from timely.core.errors import InvalidInput
 from timely.server.tasks.service import TaskService
 from timely.server.tasks.task import Task
@@ -30,7 +30,7 @@ EVENTS: dict[int | str, dict[str, Any]] = {
 """The OpenAPI of a stream."""
 
 
-class _Stream(Response):
+class _HttpStream(Response):
     """Sends chunks as they come."""
 
     media_type = EVENT_STREAM
@@ -50,7 +50,7 @@ class _Stream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with (
             self.chunks() as chunks,
-            first_done(self._send(chunks, send), _wait_for_disconnect(receive)) as (sender, _),
+            first_done_on_clock(self._send(chunks, send), _wait_for_http_disconnect(receive)) as (sender, _),
         ):
             pass
         with suppress(OSError, asyncio.CancelledError):
@@ -63,7 +63,7 @@ class _Stream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class EventStream(_Stream):
+class HttpEventStream(_HttpStream):
     """Streams a task's events from ``after`` on.
 
     Args:
@@ -91,7 +91,7 @@ class EventStream(_Stream):
             yield event
 
 
-class StopEvents(_Stream):
+class HttpStopEvents(_HttpStream):
     """Streams the stop and the reset of the fleet to a bridge with these robots."""
 
     def __init__(self, service: TaskService, principal: str, agents: Collection[str], bridge: str) -> None:
@@ -123,6 +123,6 @@ def sse_resume_point(header: str | None, task: Task) -> int:
     return int(header)
 
 
-async def _wait_for_disconnect(receive: Receive) -> None:
+async def _wait_for_http_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

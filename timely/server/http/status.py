@@ -25,13 +25,13 @@ ENGINE_FIELDS = (
 MAX_TIMELINE_TASKS = 200
 
 
-async def status_snapshot(service: TaskService, principal: Principal) -> dict[str, Any]:
+async def http_status_snapshot(service: TaskService, principal: Principal) -> dict[str, Any]:
     """Data of the live page and of ``GET /v1/status``; times are seconds from now unless named otherwise."""
     stats, problem = await service.engine.last_stats()
     now = service.clock.now()
     jobs = {job.task_id: job for job in stats.jobs}
-    open_tasks = _visible(service.tasks.open_tasks(), principal)
-    recent = _visible(service.tasks.recent, principal)
+    open_tasks = _status_visible_tasks(service.tasks.open_tasks(), principal)
+    recent = _status_visible_tasks(service.tasks.recent, principal)
     return {
         "server": {
             "version": timely.__version__,
@@ -43,7 +43,7 @@ async def status_snapshot(service: TaskService, principal: Principal) -> dict[st
             "log_ms": service.log.segment_cost_ms,
             "log_problem": service.log.problem,
         },
-        "stop": _stop(service, principal),
+        "stop": _status_stop_json(service, principal),
         "principal": {"name": principal.name, "roles": sorted(principal.roles)},
         "engine": {
             **{name: getattr(stats, name) for name in ENGINE_FIELDS},
@@ -51,7 +51,7 @@ async def status_snapshot(service: TaskService, principal: Principal) -> dict[st
             "restart": service.engine.supervisor.restart(),
         },
         "robots": [
-            _robot(
+            _status_robot_json(
                 task,
                 jobs.get(task.task_id),
                 stats.paces.get(task.request.agent),
@@ -62,12 +62,12 @@ async def status_snapshot(service: TaskService, principal: Principal) -> dict[st
         ],
         "robots_left_out": max(0, len(open_tasks) - MAX_ROBOTS),
         "classes": service.recorder.metrics.classes(),
-        "recent": [_recent(task, now) for task in recent[: -MAX_RECENT - 1 : -1]],
-        "timeline": _timeline([*recent, *open_tasks], now),
+        "recent": [_status_recent_task_json(task, now) for task in recent[: -MAX_RECENT - 1 : -1]],
+        "timeline": _status_timeline_json([*recent, *open_tasks], now),
     }
 
 
-def _stop(service: TaskService, principal: Principal) -> dict[str, Any]:
+def _status_stop_json(service: TaskService, principal: Principal) -> dict[str, Any]:
     """The stop; without its robots for a principal that may not see them."""
     try:
         return service.fleet_stop.view(principal)
@@ -75,11 +75,11 @@ def _stop(service: TaskService, principal: Principal) -> dict[str, Any]:
         return {"stopped": service.fleet_stop.latch.is_latched, "reason": "", "principal": "", "robots": {}}
 
 
-def _visible(tasks: Iterable[Task], principal: Principal) -> list[Task]:
+def _status_visible_tasks(tasks: Iterable[Task], principal: Principal) -> list[Task]:
     return [task for task in tasks if principal.sees(task.owner, task.request.agent)]
 
 
-def _robot(
+def _status_robot_json(
     task: Task, job: JobView | None, pace: float | None, now: float, *, engine_runs: bool
 ) -> dict[str, Any]:
     track = task.track
@@ -93,7 +93,7 @@ def _robot(
         "robot": task.profile.name,
         "pace": None if pace is None else round(pace, 3),
         "task_id": task.task_id,
-        "task": _short(task.request.task),
+        "task": _short_status_text(task.request.task),
         "class": task.kind,
         "urgency": task.annotation.urgency.level if task.annotation else task.request.urgency,
         "urgency_source": task.annotation.urgency.source if task.annotation else "none",
@@ -103,8 +103,8 @@ def _robot(
         "slack_s": round(job.slack_s, 2) if job and math.isfinite(job.slack_s) else None,
         "output_tokens": job.output_tokens if job else None,
         "segments": len(track.segments),
-        "executing": _segment(current, now) if current else None,
-        "queued": [_short(segment.text) for segment in queued_segments],
+        "executing": _status_segment_json(current, now) if current else None,
+        "queued": [_short_status_text(segment.text) for segment in queued_segments],
         "dry": bool(track.segments)
         and current is None
         and not queued_segments
@@ -112,11 +112,11 @@ def _robot(
     }
 
 
-def _segment(segment: Segment, now: float) -> dict[str, Any]:
+def _status_segment_json(segment: Segment, now: float) -> dict[str, Any]:
     length_s = segment.end_s - segment.start_s
     return {
         "index": segment.index,
-        "text": _short(segment.text),
+        "text": _short_status_text(segment.text),
         "elapsed_s": round(now - segment.start_s, 2),
         "execution_s": round(length_s, 2),
         "reported": segment.started,
@@ -124,12 +124,12 @@ def _segment(segment: Segment, now: float) -> dict[str, Any]:
     }
 
 
-def _recent(task: Task, now: float) -> dict[str, Any]:
+def _status_recent_task_json(task: Task, now: float) -> dict[str, Any]:
     numbers = task.numbers(now)
     return {
         "task_id": task.task_id,
         "agent": task.request.agent,
-        "task": _short(task.request.task),
+        "task": _short_status_text(task.request.task),
         "class": task.kind,
         "outcome": task.outcome,
         "detail": task.ending.detail if task.ending else "",
@@ -143,9 +143,9 @@ def _recent(task: Task, now: float) -> dict[str, Any]:
     }
 
 
-def _timeline(tasks: list[Task], now: float) -> list[dict[str, Any]]:
+def _status_timeline_json(tasks: list[Task], now: float) -> list[dict[str, Any]]:
     """What robots executed in the last minute, and what they are expected to; times are seconds from now."""
-    tasks = [task for task in tasks if _reaches(task, now - TIMELINE_S)]
+    tasks = [task for task in tasks if _does_status_task_reach(task, now - TIMELINE_S)]
     return [
         {
             "agent": task.request.agent,
@@ -156,29 +156,29 @@ def _timeline(tasks: list[Task], now: float) -> list[dict[str, Any]]:
             "ended_s": round(task.settled_s - now, 2) if task.state == "ended" else None,
             "segments": [
                 {
-                    "text": _short(segment.text),
+                    "text": _short_status_text(segment.text),
                     "ready_s": round(segment.ready_s - now, 2),
                     "start_s": round(segment.start_s - now, 2),
                     "end_s": round(segment.end_s - now, 2),
                     "done": segment.done,
                 }
                 for segment in task.track.segments
-                if segment.end_s > now - TIMELINE_S and not _is_abandoned(task, segment)
+                if segment.end_s > now - TIMELINE_S and not _is_status_segment_abandoned(task, segment)
             ],
         }
         for task in tasks[-MAX_TIMELINE_TASKS:]
     ]
 
 
-def _is_abandoned(task: Task, segment: Segment) -> bool:
+def _is_status_segment_abandoned(task: Task, segment: Segment) -> bool:
     """The segment had not started when its plan ended early."""
     return task.state == "ended" and task.outcome != "complete" and segment.start_s >= task.settled_s
 
 
-def _reaches(task: Task, since_s: float) -> bool:
+def _does_status_task_reach(task: Task, since_s: float) -> bool:
     """Something of the task happened after ``since_s``."""
     return task.state != "ended" or max(task.settled_s, task.track.end_s) > since_s
 
 
-def _short(text: str) -> str:
+def _short_status_text(text: str) -> str:
     return text if len(text) <= MAX_TASK_CHARS else text[: MAX_TASK_CHARS - 1] + "…"

@@ -8,10 +8,10 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from timely.core.errors import TimelyError
-from timely.server.http.bodies import body_schema, read_body
+from timely.server.http.bodies import http_body_schema, read_http_body
 from timely.server.http.body_limit import CLOSE, UNUSABLE_BODY
 from timely.server.http.request_state import Caller, Service
-from timely.server.http.sse import EVENTS, StopEvents
+from timely.server.http.sse import EVENTS, HttpStopEvents
 from timely.server.tasks.request import (
     BRIDGE_PATTERN,
     LABEL_PATTERN,
@@ -32,7 +32,7 @@ Bridge = Annotated[
 router = APIRouter(prefix="/v1/stop", tags=["stop"])
 
 
-@router.post("", openapi_extra=body_schema(StopBody, required=False))
+@router.post("", openapi_extra=http_body_schema(StopBody, required=False))
 async def stop(request: Request, service: Service, caller: Caller) -> JSONResponse:
     """Stop every robot. The response has each robot's state: ``halted``, ``at_rest``, or ``unknown`` without an
     acknowledgement in time. ``success`` needs at least one robot and none that is unknown. A stop needs no body, and
@@ -42,7 +42,7 @@ async def stop(request: Request, service: Service, caller: Caller) -> JSONRespon
     headers = CLOSE if ignored else None
     try:
         if await request.body():
-            body = await read_body(request, StopBody)
+            body = await read_http_body(request, StopBody)
     except (TimelyError, HTTPException) as error:
         ignored = error.detail if isinstance(error, HTTPException) else str(error)
     answer = await service.fleet_stop.stop(caller, body.reason, body.deadline_s)
@@ -55,11 +55,11 @@ async def show(service: Service, caller: Caller) -> JSONResponse:
     return JSONResponse(service.fleet_stop.view(caller))
 
 
-@router.post("/reset", openapi_extra=body_schema(ResetBody, required=False))
+@router.post("/reset", openapi_extra=http_body_schema(ResetBody, required=False))
 async def reset(request: Request, service: Service, caller: Caller) -> JSONResponse:
     """Release the latched stop. With ``stop_id`` it is refused with 409 where a later stop is latched, so a reset that
     the network delays releases none. Bridges and drivers keep their own latches until they hear of the reset."""
-    body = await read_body(request, ResetBody) if await request.body() else ResetBody()
+    body = await read_http_body(request, ResetBody) if await request.body() else ResetBody()
     return JSONResponse(await service.fleet_stop.reset(caller, body.stop_id))
 
 
@@ -76,13 +76,13 @@ async def events(service: Service, caller: Caller, agent: Agents, bridge: Bridge
     an acknowledgement of every robot named here, also after the stream has ended. Each event has the
     ``stream_token``, which proves acknowledgements of this bridge's robots."""
     service.fleet_stop.admit_follower(caller, agent)
-    return StopEvents(service, caller.name, agent, bridge)
+    return HttpStopEvents(service, caller.name, agent, bridge)
 
 
-@router.post("/acknowledgements", openapi_extra=body_schema(AcknowledgementBody))
+@router.post("/acknowledgements", openapi_extra=http_body_schema(AcknowledgementBody))
 async def acknowledge(request: Request, service: Service, caller: Caller) -> JSONResponse:
     """Say what is known of one stopped robot. It needs the ``stream_token`` of an open stream with this robot,
     or a named operator. It counts for the robot of the stream's bridge alone."""
-    body = await read_body(request, AcknowledgementBody)
+    body = await read_http_body(request, AcknowledgementBody)
     service.fleet_stop.acknowledge(caller, body)
     return JSONResponse({"stop_id": body.stop_id, "agent": body.agent, "state": body.state})

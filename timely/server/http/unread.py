@@ -9,7 +9,7 @@ ALTOGETHER = 10.0
 
 
 @dataclass(slots=True)
-class UnreadTime:
+class HttpUnreadTime:
     """The time in which bytes for one client wait in this process, because it does not read. Time is an argument.
 
     A client that reads a little now and then makes progress. Without the limit of all times together it would keep its
@@ -41,7 +41,7 @@ class UnreadTime:
         self._since_s = now
 
 
-class UnreadWatch:
+class HttpUnreadWatch:
     """Ends a connection whose client does not read.
 
     Args:
@@ -52,7 +52,7 @@ class UnreadWatch:
     def __init__(self, connection: asyncio.Transport, limit_s: float, give_up: Callable[[], None]) -> None:
         self._connection, self._limit_s, self._give_up = connection, limit_s, give_up
         self._loop = asyncio.get_running_loop()
-        self._time = UnreadTime(limit_s)
+        self._time = HttpUnreadTime(limit_s)
         self._timer: asyncio.TimerHandle | None = None
         connection.set_write_buffer_limits(1, 0)
 

@@ -2,7 +2,7 @@
 
 ``immediate``: the predictors are called whenever none runs, with all waiting requests. ``full``: with a full batch, or
 when its first request has waited long enough. Section 4.1 of the paper on semantic scheduling compares their costs.
-``PredictionStage`` is the object that its simulation uses too. A slow or failing predictor delays a request by
+``PredictorStage`` is the object that its simulation uses too. A slow or failing predictor delays a request by
 ``prediction_timeout_s`` at most; the request is then queued without a prediction. While a call takes longer than that,
 further requests are not delayed at all.
 """
@@ -13,15 +13,20 @@ import math
 from collections.abc import Collection, Hashable
 
 from timely.core.clock import AsyncClock, wait_on_clock
-from timely.disciplines.predictors.batching import PredictionStage
-from timely.disciplines.predictors.request_annotator import Annotation, Arrival, Guesses, RequestAnnotator
+from timely.disciplines.predictors.batching import PredictorStage
+from timely.disciplines.predictors.request_annotator import (
+    Annotation,
+    Guesses,
+    PredictorArrival,
+    RequestAnnotator,
+)
 from timely.disciplines.predictors.urgency import Assignment
 from timely.disciplines.requirements import check_discipline_urgency
 from timely.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
 
-_Waiting = tuple[Arrival, asyncio.Future[Annotation]]
+_Waiting = tuple[PredictorArrival, asyncio.Future[Annotation]]
 
 
 class PredictionQueue:
@@ -31,7 +36,7 @@ class PredictionQueue:
         self._annotator = annotator
         self._settings = settings
         self._clock = clock
-        self._stage: PredictionStage[_Waiting] = PredictionStage(
+        self._stage: PredictorStage[_Waiting] = PredictorStage(
             latency_s=0.0,
             batch=settings.prediction_batch,
             batching=settings.prediction_batching,
@@ -54,7 +59,7 @@ class PredictionQueue:
             runner.cancel()
             await asyncio.gather(runner, return_exceptions=True)
 
-    async def annotate(self, arrival: Arrival) -> Annotation:
+    async def annotate(self, arrival: PredictorArrival) -> Annotation:
         """The urgency and length with which a request is queued.
 
         Raises:
@@ -83,7 +88,7 @@ class PredictionQueue:
             name, level, operator=operator, reason=reason, now=self._clock.now()
         )
 
-    def _without_prediction(self, arrival: Arrival) -> Annotation:
+    def _without_prediction(self, arrival: PredictorArrival) -> Annotation:
         return self._annotator.annotate_without_guess(arrival, self._clock.now())
 
     async def _run(self) -> None:

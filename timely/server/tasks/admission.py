@@ -10,18 +10,18 @@ from typing import Any
 
 from timely.core.errors import InvalidInput, TimelyError
 from timely.core.hints import RequestHints
-from timely.disciplines.predictors.request_annotator import Arrival
+from timely.disciplines.predictors.request_annotator import PredictorArrival
 from timely.engines.base import GenerationRequest
 from timely.plans.prompt import Prompt, build_prompt, fixed_prompt_part
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
 from timely.server.access.principals import Principal, principal_token_digest
-from timely.server.catalogue import Catalogue, look_up_catalogue_entry
+from timely.server.catalogue import ServerCatalogue, look_up_catalogue_entry
 from timely.server.prediction.prediction_queue import PredictionQueue
 from timely.server.settings import ServerSettings
 from timely.server.tasks.engine_client import EngineClient
-from timely.server.tasks.permissions import urgency_within_claims
-from timely.server.tasks.replanning import sent_plan_history
+from timely.server.tasks.permissions import task_urgency_within_claims
+from timely.server.tasks.replanning import sent_task_plan_history
 from timely.server.tasks.request import MAX_TOKENS, TaskRequest
 from timely.server.tasks.task import Task
 from timely.server.tasks.task_events import TaskEvents
@@ -44,11 +44,11 @@ class TaskRobot:
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class TaskAdmission:
     """Looks up names, builds the prompt and fills in predictions."""
 
     engine: EngineClient
-    catalogue: Catalogue
+    catalogue: ServerCatalogue
     predictions: PredictionQueue
     settings: ServerSettings
     _texts: dict[tuple[str, str], tuple[SkillSet | RobotProfile, str]] = field(default_factory=dict)
@@ -70,9 +70,13 @@ class Admission:
         prompt = self._prompt(request, robot.skill_set)
         await self.engine.check_length(prompt.system + prompt.user)
         annotation = await self.predictions.annotate(
-            Arrival(task_id, request.task, request.urgency, request.expected_tokens, hurry=request.tuf.urgent)
+            PredictorArrival(
+                task_id, request.task, request.urgency, request.expected_tokens, hurry=request.tuf.urgent
+            )
         )
-        annotation = replace(annotation, urgency=urgency_within_claims(annotation.urgency, principal.claims))
+        annotation = replace(
+            annotation, urgency=task_urgency_within_claims(annotation.urgency, principal.claims)
+        )
         token = request.report_token or secrets.token_urlsafe(24)
         task = self._task(
             request,
@@ -103,7 +107,7 @@ class Admission:
         try:
             robot = await self.look_up_robot(request)
         except TimelyError:
-            robot = _robot_by_name(request)
+            robot = _task_robot_by_name(request)
         return self._task(request, robot, self._prompt(request, robot.skill_set), **fields)
 
     def _prompt(self, request: TaskRequest, skill_set: SkillSet) -> Prompt:
@@ -158,7 +162,7 @@ class Admission:
             TooLarge: the prompt is too long. Others: as ``look_up_robot``.
         """
         await self.look_up_robot(task.request)
-        self.set_history(task, sent_plan_history(task, reason))
+        self.set_history(task, sent_task_plan_history(task, reason))
         await self.engine.check_length(task.prompt.system + task.prompt.user)
 
     def set_history(self, task: Task, history: str) -> None:
@@ -216,7 +220,7 @@ class Admission:
         return TaskRobot(skill_set, profile, network_s)
 
 
-def _robot_by_name(request: TaskRequest) -> TaskRobot:
+def _task_robot_by_name(request: TaskRequest) -> TaskRobot:
     """Names without descriptions, for a task of an earlier life of the server whose files are gone."""
     skill_set = SkillSet.model_construct(name=request.skill_set, language="text", max_tokens=MAX_TOKENS)
     profile = RobotProfile.model_construct(name=request.robot or "", robot="", source="", skills={})

@@ -15,7 +15,7 @@ from timely.disciplines import registry
 from timely.disciplines.requirements import discipline_reads
 from timely.engines.base import Engine, EngineStats, ResponsePrediction
 from timely.server.settings import ServerSettings
-from timely.server.tasks.engine_supervisor import EngineSupervisor
+from timely.server.tasks.engine_supervisor import TaskEngineSupervisor
 
 Answer = TypeVar("Answer")
 
@@ -39,7 +39,7 @@ class EngineClient:
 
     def __init__(self, engine: Engine, settings: ServerSettings, clock: AsyncClock) -> None:
         self.engine = engine
-        self.supervisor = EngineSupervisor(engine, settings, clock)
+        self.supervisor = TaskEngineSupervisor(engine, settings, clock)
         self._settings = settings
         self._clock = clock
         self._stats: EngineStats | None = None

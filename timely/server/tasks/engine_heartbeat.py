@@ -18,7 +18,7 @@ LIMIT_ANSWERS = 4.0
 """The limit over the longest answer so far."""
 
 
-class EngineHeartbeat:
+class TaskEngineHeartbeat:
     """Asks an engine again and again.
 
     Attributes:

@@ -5,11 +5,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from timely.core.clock import AsyncClock, first_done
+from timely.core.clock import AsyncClock, first_done_on_clock
 from timely.core.errors import EngineDied, EngineFailed, Overloaded
 from timely.engines.base import Engine
 from timely.server.settings import ServerSettings
-from timely.server.tasks.engine_heartbeat import EngineHeartbeat
+from timely.server.tasks.engine_heartbeat import TaskEngineHeartbeat
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ STEADY_S = 60.0
 """An engine that ran so long is started again at once."""
 
 
-class EngineSupervisor:
+class TaskEngineSupervisor:
     """Watches one engine.
 
     Attributes:
@@ -39,7 +39,7 @@ class EngineSupervisor:
         self._engine = engine
         self._settings = settings
         self._clock = clock
-        self._heartbeat = EngineHeartbeat(engine, settings.engine_hang_s, clock)
+        self._heartbeat = TaskEngineHeartbeat(engine, settings.engine_hang_s, clock)
         self._died = asyncio.Event()
         self._running = asyncio.Event()
         self._running.set()
@@ -124,15 +124,15 @@ class EngineSupervisor:
                 delay_s = 0.0
             self._set_dead(error)
             while not await self._start_again(delay_s):
-                delay_s = _longer(delay_s)
-            delay_s, started_s = _longer(delay_s), self._clock.now()
+                delay_s = _longer_engine_restart_delay_s(delay_s)
+            delay_s, started_s = _longer_engine_restart_delay_s(delay_s), self._clock.now()
             log.warning("the engine runs again")
             self.problem = ""
             self._running.set()
 
     async def _wait_end(self) -> EngineFailed:
         """Return when the engine has ended; an engine that hangs is killed."""
-        async with first_done(self._engine.wait_dead(), self._heartbeat.wait_silent()) as (dead, _):
+        async with first_done_on_clock(self._engine.wait_dead(), self._heartbeat.wait_silent()) as (dead, _):
             if dead.done():
                 self._heartbeat.answered_s = self._clock.now()
                 error: EngineFailed = dead.result()
@@ -177,5 +177,5 @@ class EngineSupervisor:
         return True
 
 
-def _longer(delay_s: float) -> float:
+def _longer_engine_restart_delay_s(delay_s: float) -> float:
     return min(LONGEST_DELAY_S, max(FIRST_DELAY_S, 2.0 * delay_s))

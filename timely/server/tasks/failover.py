@@ -9,18 +9,18 @@ from timely.core.errors import EngineDied, EngineFailed
 from timely.core.reports import ExecutionReport
 from timely.engines.base import GenerationRequest
 from timely.server.tasks.engine_client import EngineClient
-from timely.server.tasks.quarantine import Quarantine
+from timely.server.tasks.quarantine import TaskQuarantine
 from timely.server.tasks.recorder import TaskRecorder
-from timely.server.tasks.task import Ending, Task
+from timely.server.tasks.task import Task, TaskEnding
 
 
-class EngineFailover:
+class TaskFailover:
     """Decides how a task goes on when the engine died."""
 
     def __init__(self, engine: EngineClient, recorder: TaskRecorder, clock: AsyncClock) -> None:
         self._engine = engine
         self._recorder = recorder
-        self._quarantine = Quarantine(clock)
+        self._quarantine = TaskQuarantine(clock)
         self._in_engine: dict[str, Task] = {}
         engine.supervisor.on_death = self._engine_died
 
@@ -35,7 +35,7 @@ class EngineFailover:
         await supervisor.wait_running()
         if task.resumed:
             # Made now: reports from here on reach the engine itself.
-            generation = _resumed_request(task, generation)
+            generation = _resumed_task_request(task, generation)
         deaths = supervisor.deaths
         self._in_engine[task_id] = task
         try:
@@ -47,7 +47,7 @@ class EngineFailover:
             self._in_engine.pop(task_id, None)
         if count := self._quarantine.deaths_by(task_id):
             detail = f"the engine died {count} times while it generated task {task_id!r}"
-            task.ending = Ending("engine_failed", "quarantined", detail, "engine")
+            task.ending = TaskEnding("engine_failed", "quarantined", detail, "engine")
             return
         task.resumed = True
         await self._quarantine.wait_turn(task_id)
@@ -76,7 +76,7 @@ class EngineFailover:
         self._quarantine.engine_died(self._in_engine.values(), worked_s, parks=parks)
 
 
-def _resumed_request(task: Task, generation: GenerationRequest) -> GenerationRequest:
+def _resumed_task_request(task: Task, generation: GenerationRequest) -> GenerationRequest:
     """The request for the rest of a plan, with the urgency that an operator may have set."""
     hints = generation.hints
     if task.annotation is not None:

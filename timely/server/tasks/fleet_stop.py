@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from timely.core.clock import AsyncClock, wait_on_clock
 from timely.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded
-from timely.server.tasks.robot_roster import MAX_ROBOTS, BridgeRobot, RobotRoster, bridges_by_robot
-from timely.server.tasks.stop_file import SavedState, SavedStop, StopFile
-from timely.server.tasks.stop_followers import StopFollower, StopFollowers
+from timely.server.tasks.robot_roster import MAX_ROBOTS, BridgeRobot, TaskRobotRoster, bridges_by_robot
+from timely.server.tasks.stop_file import SavedServerState, SavedServerStop, ServerStopFile
+from timely.server.tasks.stop_followers import ServerStopFollower, ServerStopFollowers
 from timely.server.tasks.task_events import KEEPALIVE, server_task_event_bytes
 
 log = logging.getLogger(__name__)
@@ -32,26 +32,26 @@ MAX_RELEASED_IDS = 64
 
 
 @dataclass(slots=True)
-class _RobotStop:
+class _ServerRobotStop:
     state: Acknowledgement | Literal["pending"] = "pending"
     detail: str = ""
     after_s: float | None = None
 
 
 @dataclass(slots=True)
-class _Stop:
+class _ServerStop:
     stop_id: str
     reason: str
     principal: str
     sent_s: float
-    robots: dict[BridgeRobot, _RobotStop] = field(default_factory=dict)
+    robots: dict[BridgeRobot, _ServerRobotStop] = field(default_factory=dict)
     incomplete: bool = False
     """There are more than ``MAX_ROBOTS``."""
 
     def expect(self, robots: Iterable[BridgeRobot]) -> None:
         for robot in robots:
             if robot in self.robots or len(self.robots) < MAX_ROBOTS:
-                self.robots[robot] = _RobotStop()
+                self.robots[robot] = _ServerRobotStop()
             else:
                 self.incomplete = True
 
@@ -65,7 +65,7 @@ _SURE = ("unknown", "halted", "at_rest")
 """States, the least certain rest first."""
 
 
-def _name_view(bridges: Mapping[str, _RobotStop]) -> dict[str, Any]:
+def _stop_view_of_robot_name(bridges: Mapping[str, _ServerRobotStop]) -> dict[str, Any]:
     """The robots of one name, by bridge, as data: the state that is least certain."""
     states = {one: "unknown" if robot.state == "pending" else robot.state for one, robot in bridges.items()}
     worst = min(states, key=lambda one: _SURE.index(states[one]))
@@ -82,14 +82,14 @@ class ServerStopLatch:
         roster: the robots that every stop must reach.
     """
 
-    def __init__(self, clock: AsyncClock, file: StopFile) -> None:
-        self.roster = RobotRoster(file)
+    def __init__(self, clock: AsyncClock, file: ServerStopFile) -> None:
+        self.roster = TaskRobotRoster(file)
         self._clock = clock
         self._file = file
-        self._disk = SavedState(self._snapshot, "the state of the stop")
-        self._stop: _Stop | None = None
+        self._disk = SavedServerState(self._snapshot, "the state of the stop")
+        self._stop: _ServerStop | None = None
         self._stop_ids: deque[str] = deque(maxlen=MAX_RELEASED_IDS)
-        self._followers = StopFollowers()
+        self._followers = ServerStopFollowers()
         self._sequence = 0
         self._last: tuple[str, dict[str, Any]] = ("clear", {})
         self._acknowledged = asyncio.Event()
@@ -109,7 +109,7 @@ class ServerStopLatch:
         stop_id, now_s = f"stop-{secrets.token_hex(8)}", self._clock.now()
         stop = self._stop
         if stop is None:
-            stop = self._stop = _Stop(stop_id, reason, principal, now_s)
+            stop = self._stop = _ServerStop(stop_id, reason, principal, now_s)
         else:
             stop.stop_id, stop.sent_s = stop_id, now_s
             if reason:
@@ -126,7 +126,9 @@ class ServerStopLatch:
         saved_stop = await asyncio.to_thread(self._file.read)
         if saved_stop is None:
             return
-        self._stop = _Stop(saved_stop.stop_id, saved_stop.reason, saved_stop.principal, self._clock.now())
+        self._stop = _ServerStop(
+            saved_stop.stop_id, saved_stop.reason, saved_stop.principal, self._clock.now()
+        )
         self._stop_ids.append(saved_stop.stop_id)
         self._stop.expect(self.roster.robots)
         self._stop.expect_agents(saved_stop.robots)
@@ -155,7 +157,7 @@ class ServerStopLatch:
         if stop is None:
             return partial(self._file.write, None)
         agents = tuple(bridges_by_robot(stop.robots))
-        return partial(self._file.write, SavedStop(stop.stop_id, stop.reason, stop.principal, agents))
+        return partial(self._file.write, SavedServerStop(stop.stop_id, stop.reason, stop.principal, agents))
 
     async def wait_for_answers(self, deadline_s: float) -> None:
         """Return when every robot has an acknowledgement, at the latest after ``deadline_s`` seconds."""
@@ -174,7 +176,7 @@ class ServerStopLatch:
         if stop is None:
             return {"stopped": False, "robots": {}, **common}
         robots = {
-            agent: _name_view({one: stop.robots[BridgeRobot(agent, one)] for one in bridges})
+            agent: _stop_view_of_robot_name({one: stop.robots[BridgeRobot(agent, one)] for one in bridges})
             for agent, bridges in sorted(bridges_by_robot(stop.robots).items())
         }
         incomplete = stop.incomplete or self.roster.incomplete
@@ -223,7 +225,7 @@ class ServerStopLatch:
             raise Conflict(f"{stop_id!r} is not the latched stop", where="stop_id")
         if robot not in stop.robots and len(stop.robots) >= MAX_ROBOTS:
             raise Overloaded(f"{MAX_ROBOTS} robots have answered", where="agent")
-        stop.robots[robot] = _RobotStop(state, detail, round(self._clock.now() - stop.sent_s, 6))
+        stop.robots[robot] = _ServerRobotStop(state, detail, round(self._clock.now() - stop.sent_s, 6))
         self._acknowledged.set()
 
     def reset(self, stop_id: str | None = None) -> str:
@@ -291,7 +293,9 @@ class ServerStopLatch:
         return robot
 
     @contextmanager
-    def following(self, principal: str, agents: Collection[str], bridge: str = "") -> Iterator[StopFollower]:
+    def following(
+        self, principal: str, agents: Collection[str], bridge: str = ""
+    ) -> Iterator[ServerStopFollower]:
         """Count a bridge and its robots while its event stream is open.
 
         Raises:
@@ -306,7 +310,7 @@ class ServerStopLatch:
         finally:
             self._followers.remove(follower)
 
-    async def events(self, follower: StopFollower, keepalive_s: float) -> AsyncGenerator[bytes, None]:
+    async def events(self, follower: ServerStopFollower, keepalive_s: float) -> AsyncGenerator[bytes, None]:
         """The latest event at once, then every further one; a comment after each silence.
 
         Each has the token of the stream.
@@ -327,7 +331,7 @@ class ServerStopLatch:
             except TimeoutError:
                 yield KEEPALIVE
 
-    def _expect_follower(self, follower: StopFollower) -> None:
+    def _expect_follower(self, follower: ServerStopFollower) -> None:
         earlier, stop = set(self.roster.robots), self._stop
         if follower.bridge:
             # Earlier releases gave them no bridge, and a task names none.

@@ -27,9 +27,9 @@ from timely.core.reports import ExecutionReport
 from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
 from timely.server.settings import ServerSettings
 from timely.server.tasks.engine_client import EngineClient
-from timely.server.tasks.failover import EngineFailover
+from timely.server.tasks.failover import TaskFailover
 from timely.server.tasks.recorder import TaskRecorder
-from timely.server.tasks.task import Ending, Task, task_call_data
+from timely.server.tasks.task import Task, TaskEnding, task_call_data
 from timely.server.tasks.task_events import TaskEvents
 from timely.server.tasks.task_log import TaskLog
 from timely.server.tasks.task_table import TaskTable
@@ -57,7 +57,7 @@ class TaskLifecycle:
         self._settings = settings
         self._clock = clock
         self._releasing = asyncio.Lock()
-        self._failover = EngineFailover(engine, recorder, clock)
+        self._failover = TaskFailover(engine, recorder, clock)
 
     # ------------------------------------------------------------------ what the service asks for
 
@@ -159,7 +159,7 @@ class TaskLifecycle:
         task.reported.set()
         return True
 
-    async def end(self, task: Task, ending: Ending) -> None:
+    async def end(self, task: Task, ending: TaskEnding) -> None:
         """End a generation early; returns when it is over, even if the engine does not answer."""
         if task.state != "generating" or task.over.is_set():
             return
@@ -188,7 +188,7 @@ class TaskLifecycle:
             task.over.set()
         self._end_generation(task)
 
-    async def discard(self, task: Task, ending: Ending) -> None:
+    async def discard(self, task: Task, ending: TaskEnding) -> None:
         """End the rest of a plan, in generation or in execution: another plan replaces it."""
         await self.end(task, ending)
         if task.state == "executing":
@@ -202,7 +202,7 @@ class TaskLifecycle:
         for over in (*ends, *(place.over for place in self._table.places())):
             await wait_on_clock(over, self._clock, until_s)
 
-    async def drain(self, ending: Ending) -> None:
+    async def drain(self, ending: TaskEnding) -> None:
         self.draining = True
         await asyncio.gather(*(self.end(task, ending) for task in self._table.generating()))
 
@@ -220,7 +220,7 @@ class TaskLifecycle:
         """Own a task from admission until it is forgotten."""
         limit_s = min(task.request.deadline_s or self._settings.max_task_s, self._settings.max_task_s)
         if not await wait_on_clock(task.over, self._clock, task.arrival_s + limit_s):
-            await self.end(task, Ending("expired", "expired", f"no complete plan within {limit_s:g} s"))
+            await self.end(task, TaskEnding("expired", "expired", f"no complete plan within {limit_s:g} s"))
             await task.over.wait()
         self._end_generation(task)
         if (surplus := self._table.surplus_execution()) is not None:
@@ -248,16 +248,16 @@ class TaskLifecycle:
             if not task.answered.is_set():
                 task.refusal = error
             if task.resumed and isinstance(error, (Conflict, InvalidInput)):
-                ending = Ending("failed", "interrupted", error.message, error.where)
+                ending = TaskEnding("failed", "interrupted", error.message, error.where)
             elif not task.track.segments and isinstance(error, (InvalidInput, Overloaded, NotAllowed)):
-                ending = Ending("refused", error.code, error.message, error.where)
+                ending = TaskEnding("refused", error.code, error.message, error.where)
             else:
-                ending = Ending("engine_failed", "engine_failed", error.message, error.where)
+                ending = TaskEnding("engine_failed", "engine_failed", error.message, error.where)
             task.ending = task.ending or ending
         except Exception as error:
             log.exception("task %s", task.task_id)
             detail = f"{type(error).__name__}; see the server's log"
-            task.ending = task.ending or Ending("engine_failed", "engine_failed", detail, "engine")
+            task.ending = task.ending or TaskEnding("engine_failed", "engine_failed", detail, "engine")
         finally:
             self._failover.clear(task)
             task.answered.set()
@@ -332,7 +332,7 @@ class TaskLifecycle:
             if not isinstance(error, TimelyError):
                 log.exception("task %s: the check itself failed", task.task_id)
             detail = error.message if isinstance(error, TimelyError) else "it could not be checked"
-            task.ending = Ending("unsafe_segment", "unsafe_segment", detail, f"segment {event.index}")
+            task.ending = TaskEnding("unsafe_segment", "unsafe_segment", detail, f"segment {event.index}")
             return None
         ready_s = min(max(event.ready_s, task.arrival_s), now)
         segment = task.track.release(replace(event, ready_s=ready_s).segment())
@@ -345,7 +345,7 @@ class TaskLifecycle:
             return
         task.generated_s = self._clock.now()
         if task.ending is None:
-            task.ending = _ending_of(task.done)
+            task.ending = _task_ending_of(task.done)
         task.state = "executing"
         if task.grace is not None:
             task.grace.cancel()
@@ -391,7 +391,7 @@ class TaskLifecycle:
         task.grace = None
         if task.readers == 0:
             detail = f"its events had no reader for {grace_s:g} s"
-            await self.end(task, Ending("cancelled", "", detail, cause="no_reader"))
+            await self.end(task, TaskEnding("cancelled", "", detail, cause="no_reader"))
 
     def _limit_value_wait(self, task: Task) -> None:
         """Let a plan that waits for a value end if the value does not come in its time."""
@@ -411,26 +411,28 @@ class TaskLifecycle:
                 return
         task.value_wait = None
         detail = f"no value of segment {index} within {task.value_wait_s:g} s of its expected end"
-        await self.end(task, Ending("expired", "expired", detail, f"segment {index}"))
+        await self.end(task, TaskEnding("expired", "expired", detail, f"segment {index}"))
 
     def _count_live(self) -> None:
         self._recorder.metrics.live.set(len(self._table.generating()))
 
 
-def task_execution_failure(report: ExecutionReport) -> Ending:
+def task_execution_failure(report: ExecutionReport) -> TaskEnding:
     """How a plan ends whose robot reports a failure."""
     reason = report.reason or "no reason given"
-    return Ending("failed", "execution_failed", f"segment {report.segment}: {reason}", "segment")
+    return TaskEnding("failed", "execution_failed", f"segment {report.segment}: {reason}", "segment")
 
 
-def _ending_of(generation: GenerationDone | None) -> Ending:
+def _task_ending_of(generation: GenerationDone | None) -> TaskEnding:
     """What the engine's last event means for the task."""
     if generation is None:
-        return Ending("engine_failed", "engine_failed", "the generation stopped without an end", "engine")
+        return TaskEnding("engine_failed", "engine_failed", "the generation stopped without an end", "engine")
     if generation.reason == "complete":
-        return Ending("complete")
+        return TaskEnding("complete")
     if generation.reason == "length":
-        return Ending("failed", "truncated", f"stopped after {generation.tokens} tokens", "max_tokens")
+        return TaskEnding("failed", "truncated", f"stopped after {generation.tokens} tokens", "max_tokens")
     if generation.reason == "cancelled":
-        return Ending("cancelled")
-    return Ending("engine_failed", "engine_failed", generation.error or "the engine gave no reason", "engine")
+        return TaskEnding("cancelled")
+    return TaskEnding(
+        "engine_failed", "engine_failed", generation.error or "the engine gave no reason", "engine"
+    )

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from timely.core.errors import NotAllowed
 from timely.disciplines.predictors.urgency import Assignment
-from timely.server.access.principals import Claims, Principal, principal_token_digest
+from timely.server.access.principals import Principal, PrincipalClaims, principal_token_digest
 from timely.server.tasks.request import TaskRequest
 from timely.server.tasks.task import Task, unknown_task
 
 
-def urgency_within_claims(urgency: Assignment, claims: Claims) -> Assignment:
+def task_urgency_within_claims(urgency: Assignment, claims: PrincipalClaims) -> Assignment:
     """The level reduced to the limits unless an operator gave it: a predicted one is of the client's own text."""
     if urgency.source == "operator" or urgency.level is None:
         return urgency
@@ -37,16 +37,16 @@ def check_task_submitter(principal: Principal, agent: str) -> None:
     principal.require("robot", "program", "operator", action="request plans")
     # A request without a robot's name commands no robot.
     if agent or principal.roles == {"robot"}:
-        _check_robots(principal, [agent])
+        _check_task_robots(principal, [agent])
 
 
 def check_task_bridge(principal: Principal, agents: Sequence[str]) -> None:
     """Raise NotAllowed unless a principal may answer for robots, and has these on its list."""
     principal.require("robot", "operator", action="answer for robots")
-    _check_robots(principal, agents)
+    _check_task_robots(principal, agents)
 
 
-def _check_robots(principal: Principal, agents: Sequence[str]) -> None:
+def _check_task_robots(principal: Principal, agents: Sequence[str]) -> None:
     for agent in agents:
         if not principal.commands(agent):
             raise NotAllowed(f"{agent!r} is not on the list of {principal.name}", where="agent")

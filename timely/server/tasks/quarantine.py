@@ -21,7 +21,7 @@ TRIAL_S = 30.0
 """A suspect that has neither killed the engine nor closed a segment for so long keeps no other one waiting."""
 
 
-class Quarantine:
+class TaskQuarantine:
     """Counts the deaths of the engine by task."""
 
     def __init__(self, clock: AsyncClock) -> None:
@@ -43,7 +43,7 @@ class Quarantine:
         task_ids = [
             task.task_id
             for task in tasks
-            if task.arrival_s <= worked_s and not (parks and _is_parked(task, worked_s))
+            if task.arrival_s <= worked_s and not (parks and _is_task_parked(task, worked_s))
         ]
         self._deaths.update(task_ids)
         suspects = [task_id for task_id in task_ids if self._deaths[task_id] >= SUSPECT_DEATHS]
@@ -82,7 +82,7 @@ class Quarantine:
             self._turn.release()
 
 
-def _is_parked(task: Task, now: float) -> bool:
+def _is_task_parked(task: Task, now: float) -> bool:
     """Nothing is computed for a task whose robot is busy or looks for a value."""
     if not task.track.segments:
         return False

@@ -17,9 +17,9 @@ from timely.server.access.usage import TokenBucket
 from timely.server.settings import ServerSettings
 from timely.server.tasks.request import TaskRequest, server_task_utility_to_wire
 from timely.server.tasks.task import GENERATION_COUNTS, Outcome, Task
-from timely.server.telemetry.event_log import EventLog
+from timely.server.telemetry.event_log import TelemetryEventLog
 from timely.server.telemetry.metrics import ServerMetrics
-from timely.server.telemetry.traces import TaskSpan, TaskTraces
+from timely.server.telemetry.traces import TelemetryTaskSpan, TelemetryTraces
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ class TaskRecorder:
         self.arrivals = 0
         self.mode = ""
         self._clock = clock
-        self._log = self._audit_log = EventLog(None, clock)
-        self._traces: TaskTraces | None = None
+        self._log = self._audit_log = TelemetryEventLog(None, clock)
+        self._traces: TelemetryTraces | None = None
         self._anonymous = TokenBucket(ANONYMOUS_PER_S, ANONYMOUS_BURST, clock.now())
 
     def open(self, settings: ServerSettings) -> None:
@@ -50,9 +50,9 @@ class TaskRecorder:
             InvalidInput: a file cannot be opened. Unsupported: traces without OpenTelemetry.
         """
         if settings.otlp_endpoint is not None:
-            self._traces = TaskTraces(settings.otlp_endpoint, self._clock)
-        self._audit_log = EventLog(settings.audit_log, self._clock)
-        self._log = EventLog(settings.event_log, self._clock)
+            self._traces = TelemetryTraces(settings.otlp_endpoint, self._clock)
+        self._audit_log = TelemetryEventLog(settings.audit_log, self._clock)
+        self._log = TelemetryEventLog(settings.event_log, self._clock)
 
     def record_start(self, stats: EngineStats) -> None:
         self.mode = stats.mode
@@ -189,19 +189,19 @@ class TaskRecorder:
             self._traces.export(_task_span(task, now), task.request.traceparent)
 
 
-def _task_span(task: Task, now: float) -> TaskSpan:
+def _task_span(task: Task, now: float) -> TelemetryTaskSpan:
     """The span of a settled task: what was generated and executed, and when."""
     ending, done = task.ending, task.done
     children = []
     begun_s = done.first_token_s if done and done.first_token_s is not None else task.arrival_s
     for segment in task.track.segments:
         number = {"timely.segment": segment.index, "gen_ai.usage.output_tokens": segment.tokens}
-        children.append(TaskSpan("generate", min(begun_s, segment.ready_s), segment.ready_s, number))
+        children.append(TelemetryTaskSpan("generate", min(begun_s, segment.ready_s), segment.ready_s, number))
         begun_s = segment.ready_s
         if math.isfinite(segment.end_s - segment.start_s):
             attributes = {"timely.segment": segment.index, "timely.reported": segment.started}
-            children.append(TaskSpan("execute", segment.start_s, segment.end_s, attributes))
-    return TaskSpan(
+            children.append(TelemetryTaskSpan("execute", segment.start_s, segment.end_s, attributes))
+    return TelemetryTaskSpan(
         "task",
         task.arrival_s,
         now,

@@ -22,32 +22,34 @@ from timely.core.utility import TimeUtility
 from timely.disciplines.predictors.request_annotator import Annotation
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import GenerationDone, PastReport, SegmentReady
-from timely.server.access.usage import BucketLevel, Usage
+from timely.server.access.usage import BucketLevel, PrincipalUsage
 from timely.server.settings import ServerSettings
-from timely.server.tasks.admission import Admission
+from timely.server.tasks.admission import TaskAdmission
 from timely.server.tasks.lifecycle import TaskLifecycle, task_execution_failure
 from timely.server.tasks.request import TaskRequest
-from timely.server.tasks.task import Ending, Task
+from timely.server.tasks.task import Task, TaskEnding
 from timely.server.tasks.task_log import Record, TaskLog
 from timely.server.tasks.task_table import TaskTable
 
 log = logging.getLogger(__name__)
 
-STOPPED = Ending("cancelled", "", "the fleet was stopped", cause="fleet_stop")
+STOPPED = TaskEnding("cancelled", "", "the fleet was stopped", cause="fleet_stop")
 OTHER_SOURCE = "the server was restarted with another model, skill set or robot profile"
-INSIDE_A_BLOCK = Ending("failed", "interrupted", f"{OTHER_SOURCE}, inside a loop or branch", "server")
-UNREADABLE = Ending("failed", "interrupted", f"{OTHER_SOURCE}, in which its segments are no plan", "server")
+INSIDE_A_BLOCK = TaskEnding("failed", "interrupted", f"{OTHER_SOURCE}, inside a loop or branch", "server")
+UNREADABLE = TaskEnding(
+    "failed", "interrupted", f"{OTHER_SOURCE}, in which its segments are no plan", "server"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class TaskRecovery:
     """Makes tasks of records."""
 
-    admission: Admission
+    admission: TaskAdmission
     lifecycle: TaskLifecycle
     table: TaskTable
     log: TaskLog
-    usage: Usage
+    usage: PrincipalUsage
     settings: ServerSettings
 
     async def restore(self, records: Sequence[Record], now: float, *, stopped: bool) -> None:
@@ -69,7 +71,7 @@ class Recovery:
     async def _restore(self, records: Iterable[Record], now: float, *, stopped: bool) -> dict[str, int]:
         """``restore``; returns the number of tasks by state."""
         states = {"generating": 0, "executing": 0, "ended": 0}
-        for task_id, own in _by_task(records).items():
+        for task_id, own in _group_records_by_task(records).items():
             try:
                 task, fingerprint = await self._task(task_id, own)
             except Exception as error:
@@ -109,7 +111,7 @@ class Recovery:
         try:
             await self.admission.replan(task, OTHER_SOURCE)
         except TimelyError as error:
-            task.ending = Ending("failed", "interrupted", f"{OTHER_SOURCE}: {error.message}", error.where)
+            task.ending = TaskEnding("failed", "interrupted", f"{OTHER_SOURCE}: {error.message}", error.where)
             return
         self.log.write_replan(task)
 
@@ -145,9 +147,9 @@ class Recovery:
             if record["kind"] == "segment":
                 # A plan that ended early may have a last segment that was kept and not sent.
                 if sent_count is None or record["data"]["index"] < sent_count:
-                    _segment(task, record, shift_s, goes_on=sent_count is None)
+                    _restore_task_segment(task, record, shift_s, goes_on=sent_count is None)
             elif record["kind"] == "report":
-                _report(
+                _restore_task_report(
                     task,
                     ExecutionReport(**known_record_fields(ExecutionReport, record["report"])),
                     record["at_s"] + shift_s,
@@ -158,22 +160,22 @@ class Recovery:
             elif record["kind"] == "urgency" and task.annotation is not None:
                 task.annotation = replace(task.annotation, urgency=Assignment(record["level"], "operator"))
             elif record["kind"] == "ending":
-                task.ending = _ending(record["ending"])
+                task.ending = _restored_task_ending(record["ending"])
             elif record["kind"] == "generated":
-                _restore_generation(task, record, shift_s)
+                _restore_task_generation(task, record, shift_s)
             elif record["kind"] == "settled":
                 task.state, task.settled_s = "ended", record["at_s"] + shift_s
                 if record.get("ending") is not None:
-                    task.ending = _ending(record["ending"])
+                    task.ending = _restored_task_ending(record["ending"])
         if task.state != "ended" and task.track.failed is not None:
-            task.ending = _failure(task)
+            task.ending = _restored_task_failure(task)
         if task.state == "ended" and not task.events.closed:
             # A power failure took the record of its last event: without one, readers would wait for ever.
             task.state = "generating"
         return task, fingerprint
 
 
-def _by_task(records: Iterable[Record]) -> dict[str, list[Record]]:
+def _group_records_by_task(records: Iterable[Record]) -> dict[str, list[Record]]:
     """The records of each task that is not forgotten, from its admission on."""
     tasks: dict[str, list[Record]] = {}
     for record in records:
@@ -187,7 +189,7 @@ def _by_task(records: Iterable[Record]) -> dict[str, list[Record]]:
     return tasks
 
 
-def _segment(task: Task, record: Record, shift_s: float, *, goes_on: bool) -> None:
+def _restore_task_segment(task: Task, record: Record, shift_s: float, *, goes_on: bool) -> None:
     data: dict[str, Any] = record["data"]
     segment = Segment(
         index=data["index"],
@@ -218,7 +220,7 @@ def _segment(task: Task, record: Record, shift_s: float, *, goes_on: bool) -> No
     )
 
 
-def _report(task: Task, report: ExecutionReport, at_s: float) -> None:
+def _restore_task_report(task: Task, report: ExecutionReport, at_s: float) -> None:
     try:
         task.track.report(report, at_s)
     except Conflict:
@@ -226,22 +228,22 @@ def _report(task: Task, report: ExecutionReport, at_s: float) -> None:
     task.remember(report, at_s)
 
 
-def _ending(values: list[Any]) -> Ending:
-    return Ending(*values[: len(fields(Ending))])
+def _restored_task_ending(values: list[Any]) -> TaskEnding:
+    return TaskEnding(*values[: len(fields(TaskEnding))])
 
 
-def _failure(task: Task) -> Ending:
+def _restored_task_failure(task: Task) -> TaskEnding:
     """The ending of a plan whose robot had reported a failure."""
     reports = [event.report for event in task.past if isinstance(event, PastReport)]
     return task_execution_failure(next(report for report in reports if report.kind == "failed"))
 
 
-def _restore_generation(task: Task, record: Record, shift_s: float) -> None:
+def _restore_task_generation(task: Task, record: Record, shift_s: float) -> None:
     done: dict[str, Any] | None = record["done"]
     if done is not None:
         for name in ("first_token_s", "last_token_s"):
             done[name] = None if done[name] is None else done[name] + shift_s
         task.done = GenerationDone(**known_record_fields(GenerationDone, done))
-    task.ending = _ending(record["ending"])
+    task.ending = _restored_task_ending(record["ending"])
     task.state, task.generated_s = "executing", record["at_s"] + shift_s
     task.events.append(record["name"], record["data"], last=True)

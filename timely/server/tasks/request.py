@@ -119,7 +119,7 @@ _TUF_SCHEMA = {
 }
 
 
-def _text(limit: int, description: str) -> Any:
+def _task_request_text(limit: int, description: str) -> Any:
     """A text whose excess length is ``too_large``, not just invalid. Pydantic takes half a character for a text."""
 
     def check(value: str, info: ValidationInfo) -> str:
@@ -134,18 +134,18 @@ def _text(limit: int, description: str) -> Any:
     return AfterValidator(check), Field(description=description, json_schema_extra={"maxLength": limit})
 
 
-def _at_most_max_tokens(value: int) -> int:
+def _check_task_max_tokens(value: int) -> int:
     if value > MAX_TOKENS:
         raise TooLarge(f"{value}; the limit is {MAX_TOKENS}", where="max_tokens")
     return value
 
 
-def _integral(value: object) -> object:
+def _integral_task_field(value: object) -> object:
     """JSON Schema takes 3.0 for an integer."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Integral = BeforeValidator(_integral)
+Integral = BeforeValidator(_integral_task_field)
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Label = Annotated[str, Field(pattern=LABEL_PATTERN)]
 TaskId = Annotated[
@@ -161,14 +161,16 @@ Deadline = Annotated[float, Field(gt=0, le=86_400, description="the server gives
 TaskText = Annotated[
     str,
     Field(min_length=1, pattern=VISIBLE_PATTERN),
-    *_text(MAX_TASK_CHARS, "what the robot is to do, in words"),
+    *_task_request_text(MAX_TASK_CHARS, "what the robot is to do, in words"),
 ]
-SceneText = Annotated[str, *_text(MAX_SCENE_CHARS, "what the robot sees")]
-HistoryText = Annotated[str, *_text(MAX_HISTORY_CHARS, "for a re-plan: what was planned, done and failed")]
+SceneText = Annotated[str, *_task_request_text(MAX_SCENE_CHARS, "what the robot sees")]
+HistoryText = Annotated[
+    str, *_task_request_text(MAX_HISTORY_CHARS, "for a re-plan: what was planned, done and failed")
+]
 MaxTokens = Annotated[
     int,
     Field(ge=1, json_schema_extra={"maximum": MAX_TOKENS}),
-    AfterValidator(_at_most_max_tokens),
+    AfterValidator(_check_task_max_tokens),
     Integral,
 ]
 

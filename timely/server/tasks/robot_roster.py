@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from functools import partial
 from typing import NamedTuple
 
-from timely.server.tasks.stop_file import SavedState, StopFile
+from timely.server.tasks.stop_file import SavedServerState, ServerStopFile
 
 log = logging.getLogger(__name__)
 
@@ -33,18 +33,18 @@ def bridges_by_robot(robots: Iterable[BridgeRobot]) -> dict[str, list[str]]:
     return bridges
 
 
-class RobotRoster:
+class TaskRobotRoster:
     """Robots by name and bridge, in memory and on the disk.
 
     Attributes:
         incomplete: robots are missing, because there were over ``MAX_ROBOTS`` or the file could not be read.
     """
 
-    def __init__(self, file: StopFile) -> None:
+    def __init__(self, file: ServerStopFile) -> None:
         self.incomplete = False
         self._file = file
         self._robots: dict[BridgeRobot, None] = {}
-        self.disk = SavedState(
+        self.disk = SavedServerState(
             lambda: partial(file.write_robots, bridges_by_robot(self._robots), complete=not self.incomplete),
             "the robots of the stop",
         )

@@ -18,15 +18,15 @@ from timely.core.errors import (
     UnknownName,
     Unsupported,
 )
-from timely.disciplines.predictors.request_annotator import Predictors, RequestAnnotator
+from timely.disciplines.predictors.request_annotator import PredictorFiles, RequestAnnotator
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import Engine
 from timely.server.access.principals import Principal
-from timely.server.access.usage import Usage
-from timely.server.catalogue import Catalogue
+from timely.server.access.usage import PrincipalUsage
+from timely.server.catalogue import ServerCatalogue
 from timely.server.prediction.prediction_queue import PredictionQueue
 from timely.server.settings import ServerSettings
-from timely.server.tasks.admission import Admission
+from timely.server.tasks.admission import TaskAdmission
 from timely.server.tasks.engine_client import EngineClient
 from timely.server.tasks.fleet_stop import ServerStopLatch
 from timely.server.tasks.lifecycle import TaskLifecycle
@@ -37,16 +37,16 @@ from timely.server.tasks.permissions import (
     task_within_claims,
 )
 from timely.server.tasks.recorder import TaskRecorder
-from timely.server.tasks.recovery import Recovery
-from timely.server.tasks.replanning import replan_request, task_executed_segments
+from timely.server.tasks.recovery import TaskRecovery
+from timely.server.tasks.replanning import replan_task_request, task_executed_segments
 from timely.server.tasks.request import ReplanRequest, ReportBody, TaskRequest
-from timely.server.tasks.stop_file import StopFile
-from timely.server.tasks.stop_service import StopService
-from timely.server.tasks.task import Ending, Task
+from timely.server.tasks.stop_file import ServerStopFile
+from timely.server.tasks.stop_service import ServerStopService
+from timely.server.tasks.task import Task, TaskEnding
 from timely.server.tasks.task_log import FOLDER, TaskLog
 from timely.server.tasks.task_table import HeldPlace, TaskTable
 
-SHUTTING_DOWN = Ending("cancelled", "shutting_down", "the server is shutting down")
+SHUTTING_DOWN = TaskEnding("cancelled", "shutting_down", "the server is shutting down")
 
 
 class TaskService:
@@ -65,31 +65,31 @@ class TaskService:
         engine: Engine,
         settings: ServerSettings | None = None,
         clock: AsyncClock | None = None,
-        catalogue: Catalogue | None = None,
-        predictors: Predictors | None = None,
+        catalogue: ServerCatalogue | None = None,
+        predictors: PredictorFiles | None = None,
     ) -> None:
         self.settings = settings = settings or ServerSettings()
         self.clock = clock = clock or SystemClock()
-        self.catalogue = catalogue = catalogue or Catalogue()
+        self.catalogue = catalogue = catalogue or ServerCatalogue()
         self.engine = EngineClient(engine, settings, clock)
         self.recorder = TaskRecorder(clock)
-        self._predictors = predictors or Predictors()
+        self._predictors = predictors or PredictorFiles()
         self.predictions = PredictionQueue(
             RequestAnnotator(self._predictors, self.recorder.record_prediction), settings, clock
         )
         self.tasks = TaskTable(settings)
-        self.usage = Usage(clock)
+        self.usage = PrincipalUsage(clock)
         folder = settings.state_dir / FOLDER if settings.state_dir is not None else None
         self.log = TaskLog(folder, clock, flush_segments=settings.flush_segments)
         self.lifecycle = TaskLifecycle(self.engine, self.tasks, self.recorder, self.log, settings, clock)
-        self.fleet_stop = StopService(
-            ServerStopLatch(clock, StopFile(settings.state_dir)),
+        self.fleet_stop = ServerStopService(
+            ServerStopLatch(clock, ServerStopFile(settings.state_dir)),
             self.tasks,
             self.lifecycle,
             self.recorder,
             settings,
         )
-        self._admission = Admission(self.engine, catalogue, self.predictions, settings)
+        self._admission = TaskAdmission(self.engine, catalogue, self.predictions, settings)
         self._started = self._draining = self._stopping = False
         self._started_s = clock.now()
         self._lock = asyncio.Lock()
@@ -114,7 +114,7 @@ class TaskService:
                 stats = await self.engine.stats()
                 await self._predict_for(stats.discipline)
                 self.recorder.record_start(stats)
-                recovery = Recovery(
+                recovery = TaskRecovery(
                     self._admission, self.lifecycle, self.tasks, self.log, self.usage, self.settings
                 )
                 await recovery.restore(records, self.clock.now(), stopped=self.fleet_stop.latch.is_latched)
@@ -299,7 +299,7 @@ class TaskService:
             )
 
     def _check_kv(self, principal: Principal, tokens: int) -> None:
-        """Check that the principal may hold so much more KV cache; raises as ``Usage.check_kv``."""
+        """Check that the principal may hold so much more KV cache; raises as ``PrincipalUsage.check_kv``."""
         tasks, name = self.tasks, principal.name
         self.usage.check_kv(
             principal, partial(tasks.kv_tokens_of, name), tokens, partial(tasks.next_place_s, name)
@@ -370,8 +370,8 @@ class TaskService:
             )
         old.replanned_as = new_id = self.tasks.free_id(change.id)
         try:
-            await self.lifecycle.discard(old, Ending("cancelled", "", f"re-planned as {new_id}"))
-            request = replan_request(old, change, new_id)
+            await self.lifecycle.discard(old, TaskEnding("cancelled", "", f"re-planned as {new_id}"))
+            request = replan_task_request(old, change, new_id)
             return await self.submit(
                 request, principal, old_task=old, executed_text=task_executed_segments(old, change)
             )
@@ -426,7 +426,7 @@ class TaskService:
         task = self.tasks.get(task_id)
         with self.recorder.audit_outcome(principal, "cancel", task_id):
             check_task_owner(task, principal, token)
-        await self.lifecycle.end(task, Ending("cancelled"))
+        await self.lifecycle.end(task, TaskEnding("cancelled"))
         await self.log.durable()
         return task
 

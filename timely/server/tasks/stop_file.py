@@ -20,7 +20,7 @@ RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class SavedStop:
+class SavedServerStop:
     """A latched stop, with the robots that it concerns."""
 
     stop_id: str
@@ -29,7 +29,7 @@ class SavedStop:
     robots: tuple[str, ...]
 
 
-class StopFile:
+class ServerStopFile:
     """Two files in the server's state folder. The methods block on the disk.
 
     Args:
@@ -40,29 +40,29 @@ class StopFile:
         self._path = folder / NAME if folder is not None else None
         self._robots_path = folder / ROBOTS_NAME if folder is not None else None
 
-    def read(self) -> SavedStop | None:
+    def read(self) -> SavedServerStop | None:
         """The stop of an earlier process, or None. A file that cannot be read counts as a stop."""
         if self._path is None:
             return None
         try:
             data = json.loads(self._path.read_bytes())
             robots = tuple(str(robot) for robot in data["robots"])
-            return SavedStop(str(data["stop_id"]), str(data["reason"]), str(data["principal"]), robots)
+            return SavedServerStop(str(data["stop_id"]), str(data["reason"]), str(data["principal"]), robots)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            return SavedStop("stop-unreadable", f"{self._path} cannot be read: {error}", "server", ())
+            return SavedServerStop("stop-unreadable", f"{self._path} cannot be read: {error}", "server", ())
 
-    def write(self, stop: SavedStop | None) -> bool:
+    def write(self, stop: SavedServerStop | None) -> bool:
         """Keep a stop, or none; False where nothing is kept.
 
         Raises:
             InvalidInput: the disk refuses.
         """
         if stop is None:
-            return _write(self._path, None)
+            return _write_stop_file(self._path, None)
         fields = {name: getattr(stop, name) for name in ("stop_id", "reason", "principal", "robots")}
-        return _write(self._path, json.dumps(fields))
+        return _write_stop_file(self._path, json.dumps(fields))
 
     def read_robots(self) -> tuple[dict[str, list[str]], bool]:
         """The robots of earlier processes with their bridges, and whether they are all.
@@ -91,14 +91,14 @@ class StopFile:
         # Earlier releases read the names alone.
         bridges = {robot: ids for robot, ids in robots.items() if list(ids) != [""]}
         fields = {"robots": list(robots), "complete": complete, "bridges": bridges}
-        return _write(self._robots_path, json.dumps(fields))
+        return _write_stop_file(self._robots_path, json.dumps(fields))
 
 
-class SavedState:
+class SavedServerState:
     """Brings a state to its file after each change, until the disk takes it.
 
     Args:
-        snapshot: a call that writes the present state, as those of ``StopFile``.
+        snapshot: a call that writes the present state, as those of ``ServerStopFile``.
 
     Attributes:
         is_saved: the disk has the present state.
@@ -148,7 +148,7 @@ class SavedState:
         return self.is_saved
 
 
-def _write(path: Path | None, content: str | None) -> bool:
+def _write_stop_file(path: Path | None, content: str | None) -> bool:
     """Write a file, or remove it; False without a path.
 
     Raises:

@@ -16,7 +16,7 @@ MAX_PRINCIPAL_STREAMS = 128
 
 
 @dataclass(slots=True, eq=False)
-class StopFollower:
+class ServerStopFollower:
     """One stream.
 
     Attributes:
@@ -32,7 +32,7 @@ class StopFollower:
     displaced: bool = False
 
 
-class StopFollowers:
+class ServerStopFollowers:
     """Streams up to ``MAX_STREAMS``, and ``MAX_PRINCIPAL_STREAMS`` of one principal.
 
     A further stream is not refused: it takes the place of an older one. A bridge must hear a stop whatever other
@@ -40,7 +40,7 @@ class StopFollowers:
     """
 
     def __init__(self) -> None:
-        self._by_token: dict[str, StopFollower] = {}
+        self._by_token: dict[str, ServerStopFollower] = {}
         self._robot_streams: Counter[BridgeRobot] = Counter()
 
     def __len__(self) -> int:
@@ -51,18 +51,20 @@ class StopFollowers:
         """The robots with an open stream, and how many each has."""
         return self._robot_streams
 
-    def add(self, principal: str, agents: Iterable[str], bridge: str = "") -> StopFollower:
+    def add(self, principal: str, agents: Iterable[str], bridge: str = "") -> ServerStopFollower:
         streams = Counter(follower.principal for follower in self._by_token.values())
         if streams[principal] >= MAX_PRINCIPAL_STREAMS:
             self._displace(principal)
         elif len(self) >= MAX_STREAMS:
             self._displace(streams.most_common(1)[0][0])
-        follower = StopFollower(principal, bridge, frozenset(BridgeRobot(agent, bridge) for agent in agents))
+        follower = ServerStopFollower(
+            principal, bridge, frozenset(BridgeRobot(agent, bridge) for agent in agents)
+        )
         self._by_token[follower.token] = follower
         self._robot_streams.update(follower.robots)
         return follower
 
-    def remove(self, follower: StopFollower) -> None:
+    def remove(self, follower: ServerStopFollower) -> None:
         """Remove a stream that has ended; a second call changes nothing."""
         if self._by_token.pop(follower.token, None) is not None:
             for robot in follower.robots:
@@ -70,7 +72,7 @@ class StopFollowers:
                 if not self._robot_streams[robot]:
                     del self._robot_streams[robot]
 
-    def find(self, token: str) -> StopFollower | None:
+    def find(self, token: str) -> ServerStopFollower | None:
         return self._by_token.get(token)
 
     def wake(self) -> None:

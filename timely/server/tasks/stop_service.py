@@ -13,7 +13,7 @@ from timely.server.tasks.lifecycle import TaskLifecycle
 from timely.server.tasks.permissions import check_task_bridge
 from timely.server.tasks.recorder import TaskRecorder
 from timely.server.tasks.request import AcknowledgementBody
-from timely.server.tasks.task import Ending
+from timely.server.tasks.task import TaskEnding
 from timely.server.tasks.task_table import TaskTable
 
 MAX_TARGET_CHARS = 1000
@@ -22,7 +22,7 @@ ENDING_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class StopService:
+class ServerStopService:
     """Stops the fleet, records acknowledgements, resets the stop.
 
     Every method raises NotAllowed for a principal without a role for it, or without a robot on its list.
@@ -48,7 +48,7 @@ class StopService:
         # Robots come first, the disk second.
         saving = asyncio.create_task(self.latch.save())
         self.recorder.note("stop", stop_id=stop_id, principal=principal.name, reason=reason)
-        ending = Ending("cancelled", "", f"the fleet was stopped: {stop_id}", cause="fleet_stop")
+        ending = TaskEnding("cancelled", "", f"the fleet was stopped: {stop_id}", cause="fleet_stop")
         ends = asyncio.gather(saving, *(self.lifecycle.discard(task, ending) for task in tasks))
         await self.latch.wait_for_answers(min(deadline_s, self.settings.max_stop_deadline_s))
         async with clock_timeout(ENDING_S):

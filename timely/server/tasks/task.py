@@ -12,7 +12,7 @@ from timely.core.reports import ExecutionReport
 from timely.disciplines.predictors.request_annotator import Annotation
 from timely.engines.base import GenerationDone, PastReport, PlanHistory, SegmentReady
 from timely.plans.language.parser import SegmentParser
-from timely.plans.language.syntax import Call, Operation, Value, Variable
+from timely.plans.language.syntax import Operation, PlanCall, Value, Variable
 from timely.plans.prompt import Prompt
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
@@ -28,7 +28,7 @@ GENERATION_COUNTS = ("prompt_tokens", "cached_tokens", "recomputed_tokens", "pre
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class TaskEnding:
     """How a task ended. ``code`` and ``detail`` give the reason unless it is complete or cancelled."""
 
     outcome: Outcome
@@ -84,7 +84,7 @@ class Task:
     calls: list[list[dict[str, Any]]] = field(default_factory=list)
     """The calls of each released segment, as they went out."""
     state: State = "generating"
-    ending: Ending | None = None
+    ending: TaskEnding | None = None
     done: GenerationDone | None = None
     refusal: TimelyError | None = None
     """The engine's first answer was an error: the client gets it in place of a stream."""
@@ -121,7 +121,7 @@ class Task:
         """Check the next segment as the first one of a plan."""
         self.parser = SegmentParser(self.skill_set) if self.skill_set.language != "text" else None
 
-    def check(self, text: str) -> list[Call]:
+    def check(self, text: str) -> list[PlanCall]:
         """The calls of the plan's next segment, parsed inside the blocks that earlier segments left open.
 
         Raises:
@@ -133,7 +133,7 @@ class Task:
         """Keep a report of ``at_s`` in ``past``; of progress in a row, the first and the last."""
         event = PastReport(report, at_s)
         row = (*self.past[-2:], event)
-        if len(row) == 3 and all(_is_progress(one, report.segment) for one in row):
+        if len(row) == 3 and all(_is_task_progress(one, report.segment) for one in row):
             self.past.pop()
         self.past.append(event)
 
@@ -183,9 +183,9 @@ class Task:
         """Its measures: durations in seconds, other times since its arrival, None without a value."""
         done = self.done
         return {
-            "response_time_s": _number(self.track.response_time_s),
-            "waiting_time_s": _number(self.track.waiting_time_s),
-            "completion_time_s": _number(self.track.completion_time_s),
+            "response_time_s": _task_number_data(self.track.response_time_s),
+            "waiting_time_s": _task_number_data(self.track.waiting_time_s),
+            "completion_time_s": _task_number_data(self.track.completion_time_s),
             "utility": round(self.utility(now), 6),
             "measured": self.track.measured,
             "tokens": done.tokens if done else sum(segment.tokens for segment in self.track.segments),
@@ -196,7 +196,7 @@ class Task:
 
     def since_arrival(self, when_s: float | None) -> float | None:
         """A time of the clock, seconds after the task arrived."""
-        return None if when_s is None else _number(when_s - self.arrival_s)
+        return None if when_s is None else _task_number_data(when_s - self.arrival_s)
 
     def acceptance(self, *, with_token: bool = False) -> dict[str, Any]:
         """The data of its first event; only the response to the request has the token."""
@@ -219,7 +219,7 @@ class Task:
             "calls": self.calls[segment.index],
             "tokens": segment.tokens,
             "ready_s": self.since_arrival(segment.ready_s),
-            "execution_s": _number(segment.execution_s),
+            "execution_s": _task_number_data(segment.execution_s),
             "due_s": self.since_arrival(segment.end_s),
             "blocking": segment.blocking,
         }
@@ -254,7 +254,7 @@ class Task:
             "app": request.app,
             "urgency": request.urgency if urgency is None else urgency.level,
             "urgency_source": None if urgency is None else urgency.source,
-            "urgency_confidence": None if urgency is None else _number(urgency.confidence),
+            "urgency_confidence": None if urgency is None else _task_number_data(urgency.confidence),
             "expected_tokens": (annotation or request).expected_tokens,
             "skill_set": self.skill_set.name,
             "robot": self.profile.name,
@@ -264,7 +264,7 @@ class Task:
             "replans": self.replans,
             "replanned_as": self.replanned_as,
             "tuf": server_task_utility_to_wire(request.tuf),
-            "age_s": _number(now - self.arrival_s),
+            "age_s": _task_number_data(now - self.arrival_s),
             "plan": self.plan,
             "segments": [
                 {
@@ -288,28 +288,32 @@ def unknown_task(task_id: str) -> UnknownName:
     return error
 
 
-def task_call_data(call: Call) -> dict[str, Any]:
+def task_call_data(call: PlanCall) -> dict[str, Any]:
     """The wire form of a call: ``skill`` (full name) and ``args``."""
-    return {"skill": call.skill, "args": [_value(argument) for argument in call.args]}
+    return {"skill": call.skill, "args": [_task_value_data(argument) for argument in call.args]}
 
 
-def _value(value: Value) -> Any:
+def _task_value_data(value: Value) -> Any:
     """The wire form of a value: a literal itself, or an object for what only the robot can evaluate."""
     if isinstance(value, Variable):
         return {"variable": value.name}
-    if isinstance(value, Call):
+    if isinstance(value, PlanCall):
         return {"call": task_call_data(value)}
     if isinstance(value, Operation):
-        return {"operator": value.op, "left": _value(value.left), "right": _value(value.right)}
+        return {
+            "operator": value.op,
+            "left": _task_value_data(value.left),
+            "right": _task_value_data(value.right),
+        }
     return value
 
 
-def _number(value: float) -> float | None:
+def _task_number_data(value: float) -> float | None:
     """The number, or None where JSON has no form for it."""
     return round(value, 6) if math.isfinite(value) else None
 
 
-def _is_progress(event: SegmentReady | PastReport, segment: int) -> bool:
+def _is_task_progress(event: SegmentReady | PastReport, segment: int) -> bool:
     if isinstance(event, SegmentReady):
         return False
     return (event.report.kind, event.report.segment) == ("progress", segment)

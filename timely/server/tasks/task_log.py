@@ -53,7 +53,7 @@ from timely.core.reports import ExecutionReport
 from timely.engines.base import SegmentReady
 from timely.server.access.usage import BucketLevel
 from timely.server.tasks.request import server_task_utility_to_wire
-from timely.server.tasks.task import Ending, Task
+from timely.server.tasks.task import Task, TaskEnding
 
 log = logging.getLogger(__name__)
 
@@ -410,7 +410,7 @@ class TaskLog:
         """An operator set the urgency of a task."""
         self.write("urgency", task.task_id, level=level)
 
-    def write_ending(self, task_id: str, ending: Ending) -> None:
+    def write_ending(self, task_id: str, ending: TaskEnding) -> None:
         """A generation is to end early: no later life of the server goes on with it."""
         self.write("ending", task_id, ending=astuple(ending))
 

@@ -57,7 +57,7 @@ MAX_WAITING = 100_000
 CLOSE_TIMEOUT_S = 5.0
 
 
-class EventLog:
+class TelemetryEventLog:
     """Appends events to a file.
 
     Args:
@@ -86,7 +86,7 @@ class EventLog:
 
     def write_header(self, engine: str, discipline: str, mode: str) -> None:
         self._header = {"timely_events": VERSION, "engine": engine, "discipline": discipline, "mode": mode}
-        self.write("opened", wall_time=_wall_time(), **self._header)
+        self.write("opened", wall_time=_event_log_wall_time(), **self._header)
 
     @property
     def is_open(self) -> bool:
@@ -106,7 +106,7 @@ class EventLog:
             if self._lost_lines:
                 self._waiting.put_nowait(self._lost_line(self._lost_lines))
                 self._lost_lines = 0
-            self._waiting.put_nowait(_line(line))
+            self._waiting.put_nowait(_event_log_line(line))
         except queue.Full:
             self._lost_lines += 1
 
@@ -117,7 +117,8 @@ class EventLog:
             return
         try:
             self._waiting.put(
-                _line({"t_s": self.since_s(self._clock.now()), "event": "closed"}), timeout=CLOSE_TIMEOUT_S
+                _event_log_line({"t_s": self.since_s(self._clock.now()), "event": "closed"}),
+                timeout=CLOSE_TIMEOUT_S,
             )
             self._waiting.put(None, timeout=CLOSE_TIMEOUT_S)
         except queue.Full:
@@ -149,7 +150,7 @@ class EventLog:
             self._file.close()
 
     def _open_file(self) -> FileIO:
-        file = FileIO(self._path, "ab", opener=_open_at_once)
+        file = FileIO(self._path, "ab", opener=_open_event_log_at_once)
         if file_ends_torn(self._path):
             file.write(b"\n")
             log.warning("%s: its last line was torn by the end of a server", self._path)
@@ -174,23 +175,27 @@ class EventLog:
         """The first line of a file that goes on with a run; none for a log without a header."""
         if self._header is None:
             return []
-        fields = {"t_s": self.since_s(self._clock.now()), "event": "opened", "wall_time": _wall_time()}
-        return [_line({**fields, **self._header, "continues": True})]
+        fields = {
+            "t_s": self.since_s(self._clock.now()),
+            "event": "opened",
+            "wall_time": _event_log_wall_time(),
+        }
+        return [_event_log_line({**fields, **self._header, "continues": True})]
 
     def _lost_line(self, lines: int) -> str:
-        return _line({"t_s": self.since_s(self._clock.now()), "event": "lost", "lines": lines})
+        return _event_log_line({"t_s": self.since_s(self._clock.now()), "event": "lost", "lines": lines})
 
 
-def _open_at_once(path: str, flags: int) -> int:
+def _open_event_log_at_once(path: str, flags: int) -> int:
     """Open a file without a wait: a pipe that nothing reads is an error, and would hold up the start and its end."""
     handle = os.open(path, flags | os.O_NONBLOCK, 0o666)
     os.set_blocking(handle, True)
     return handle
 
 
-def _wall_time() -> str:
+def _event_log_wall_time() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _line(fields: Mapping[str, Any]) -> str:
+def _event_log_line(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, allow_nan=False, separators=(",", ":")) + "\n"

@@ -18,7 +18,7 @@ CLASSES = ("normal", "urgent")
 LATENCY_BUCKETS_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
 
 
-class _EngineCollector(Collector):
+class _EngineMetricsCollector(Collector):
     def __init__(self) -> None:
         self.stats: EngineStats | None = None
 
@@ -27,7 +27,7 @@ class _EngineCollector(Collector):
         if stats is None:
             return
         states = {state: getattr(stats, state) for state in ("waiting", "running", "parked", "blocked")}
-        yield _gauge("timely_engine_generations", "Live generations by state", "state", states)
+        yield _metrics_gauge("timely_engine_generations", "Live generations by state", "state", states)
         pinned_share = max(0.0, stats.kv_usage - stats.evictable_kv)
         for name, text, value in (
             ("timely_engine_runnable", "Generations that a step could serve", stats.runnable),
@@ -40,9 +40,9 @@ class _EngineCollector(Collector):
         ):  # fmt: skip
             yield GaugeMetricFamily(name, text, value=value)
         work = "Predicted work of runnable generations"
-        yield _gauge("timely_engine_backlog_seconds", work, "class", stats.backlog_s)
+        yield _metrics_gauge("timely_engine_backlog_seconds", work, "class", stats.backlog_s)
         pace = "Measured over expected execution time of a robot, as plans are timed with it"
-        yield _gauge("timely_robot_pace_ratio", pace, "agent", stats.paces)
+        yield _metrics_gauge("timely_robot_pace_ratio", pace, "agent", stats.paces)
         for name, text, value in (
             ("timely_engine_steps", "Engine steps", stats.steps),
             ("timely_engine_busy_seconds", "Time of all engine steps", stats.busy_s),
@@ -59,7 +59,7 @@ class _EngineCollector(Collector):
         yield info
 
 
-def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+def _metrics_gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)
@@ -71,7 +71,7 @@ class ServerMetrics:
 
     def __init__(self, outcomes: Collection[str] = ()) -> None:
         self.registry = CollectorRegistry()
-        self._engine = _EngineCollector()
+        self._engine = _EngineMetricsCollector()
         self.registry.register(self._engine)
         by_class = ["class"]
         counter = partial(Counter, registry=self.registry)
@@ -152,13 +152,15 @@ class ServerMetrics:
             result[kind] = {
                 "ended": ended_tasks,
                 "outcomes": outcomes,
-                "share_served": _mean(outcomes.get("complete", 0), ended_tasks),
-                "utility_mean": _mean(sums.get("timely_utility_sum", 0.0), tasks_with_utility),
-                "utility_max_mean": _mean(sums.get("timely_utility_max_sum", 0.0), tasks_with_utility),
+                "share_served": _metrics_mean(outcomes.get("complete", 0), ended_tasks),
+                "utility_mean": _metrics_mean(sums.get("timely_utility_sum", 0.0), tasks_with_utility),
+                "utility_max_mean": _metrics_mean(
+                    sums.get("timely_utility_max_sum", 0.0), tasks_with_utility
+                ),
             }
             for name in ("response_time", "waiting_time"):
                 total, count = (sums.get(f"timely_{name}_seconds_{part}", 0.0) for part in ("sum", "count"))
-                result[kind][f"{name}_s"] = _mean(total, count)
+                result[kind][f"{name}_s"] = _metrics_mean(total, count)
         return result
 
     def page(self, stats: EngineStats | None) -> bytes:
@@ -167,5 +169,5 @@ class ServerMetrics:
         return generate_latest(self.registry)
 
 
-def _mean(total: float, count: float) -> float | None:
+def _metrics_mean(total: float, count: float) -> float | None:
     return round(total / count, 6) if count else None

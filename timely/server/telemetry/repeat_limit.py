@@ -7,7 +7,7 @@ REPEATS = 10
 INTERVAL_S = 60.0
 
 
-class RepeatLimit(logging.Filter):
+class LogRepeatLimit(logging.Filter):
     """Lets each message pass ``REPEATS`` times in ``INTERVAL_S``. The next one says how many were left out.
 
     Messages are told apart by their text before arguments are put in.

@@ -26,7 +26,7 @@ EXPORT_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class TaskSpan:
+class TelemetryTaskSpan:
     """A span before it is exported; times are on the server's clock, seconds."""
 
     name: str
@@ -34,10 +34,10 @@ class TaskSpan:
     end_s: float
     attributes: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     error: str = ""
-    children: tuple[TaskSpan, ...] = ()
+    children: tuple[TelemetryTaskSpan, ...] = ()
 
 
-class TaskTraces:
+class TelemetryTraces:
     """Exports spans by OTLP over HTTP.
 
     Args:
@@ -54,7 +54,7 @@ class TaskTraces:
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-            exporter = _exporter(endpoint)
+            exporter = _task_trace_exporter(endpoint)
         except ImportError as error:
             raise Unsupported(
                 f"traces need the extra trace (pip install 'timely-serving[trace]'): {error}",
@@ -65,7 +65,7 @@ class TaskTraces:
         )
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
 
-    def export(self, span: TaskSpan, traceparent: str | None) -> None:
+    def export(self, span: TelemetryTaskSpan, traceparent: str | None) -> None:
         """Export a span and its children, below the span that a W3C ``traceparent`` names."""
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -74,7 +74,7 @@ class TaskTraces:
         epoch_s = time.time() - self._clock.now()
         self._export(span, TraceContextTextMapPropagator().extract(parent), epoch_s)
 
-    def _export(self, span: TaskSpan, context: Context, epoch_s: float) -> None:
+    def _export(self, span: TelemetryTaskSpan, context: Context, epoch_s: float) -> None:
         from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
         otel_span = self._provider.get_tracer("timely").start_span(
@@ -100,7 +100,7 @@ class TaskTraces:
         self._provider.shutdown()
 
 
-class _LatestMessage(logging.Filter):
+class _LatestTelemetryMessage(logging.Filter):
     """Keeps all lines of a logger from the log, and the text of the latest one."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class _LatestMessage(logging.Filter):
         return False
 
 
-def _exporter(endpoint: str) -> SpanExporter:
+def _task_trace_exporter(endpoint: str) -> SpanExporter:
     """An exporter that writes one line to the log for each outage of the collector, not one for each attempt."""
     from opentelemetry.exporter.otlp.proto.http import trace_exporter
     from opentelemetry.sdk.trace.export import SpanExportResult
@@ -123,7 +123,7 @@ def _exporter(endpoint: str) -> SpanExporter:
         _has_failed = False
 
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            message = _LatestMessage()
+            message = _LatestTelemetryMessage()
             library_log.addFilter(message)
             try:
                 result = super().export(spans)

@@ -7,8 +7,8 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from timely_interfaces.msg import RobotState
 from timely_robots.ros.state_messages import ros_diagnostic_status
 
-from timely_bridge.robot_server import RobotServer
-from timely_bridge.server_health import ServerHealth
+from timely_bridge.robot_server import BridgeRobotServer
+from timely_bridge.server_health import BridgeServerHealth
 
 
 def bridge_own_status(node: str, problems: Sequence[str]) -> DiagnosticStatus:
@@ -19,7 +19,7 @@ def bridge_own_status(node: str, problems: Sequence[str]) -> DiagnosticStatus:
     )
 
 
-def bridge_server_status(node: str, health: ServerHealth | None, url: str) -> DiagnosticStatus:
+def bridge_server_status(node: str, health: BridgeServerHealth | None, url: str) -> DiagnosticStatus:
     if health is None or health.lost:
         level, message = DiagnosticStatus.ERROR, health.reason if health else "not configured"
     elif math.isnan(health.round_trip_s) or health.misses:
@@ -29,7 +29,7 @@ def bridge_server_status(node: str, health: ServerHealth | None, url: str) -> Di
     return ros_diagnostic_status(f"{node}: server", "server", level, message, {"url": url})
 
 
-def bridge_robot_status(node: str, robot: RobotServer) -> DiagnosticStatus:
+def bridge_robot_status(node: str, robot: BridgeRobotServer) -> DiagnosticStatus:
     state, profile = robot.port.state, robot.entry.profile
     level, message = DiagnosticStatus.OK, "driver is there"
     if not robot.port.present:

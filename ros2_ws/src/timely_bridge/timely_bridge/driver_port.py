@@ -21,9 +21,9 @@ from rclpy.lifecycle import LifecycleNode
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.ros.actions import (
-    assumed_goal_handle,
-    driver_goal_id,
+    assumed_ros_goal_handle,
     follow_ros_goal_feedback,
+    ros_driver_goal_id,
     send_ros_goal,
     without_ros_debug_lines,
 )
@@ -33,8 +33,8 @@ from timely_robots.safety import PauseGate
 from timely.client import Segment
 from timely_bridge.error_codes import BridgeTaskError
 from timely_bridge.interfaces import Admit, BridgeSegment, SegmentExecution
-from timely_bridge.loop_thread import LoopThread
-from timely_bridge.robot_lease import RobotLease
+from timely_bridge.loop_thread import BridgeLoopThread
+from timely_bridge.robot_lease import BridgeRobotLease
 
 READY_PERIOD_S = 0.05
 """How often a waiting task looks for the driver."""
@@ -48,7 +48,7 @@ REPEATS = 5
 """How often the result of an earlier life's segment is requested before its driver shows that it has it."""
 
 
-async def wait_in_looks(what: Callable[[], bool], timeout_s: float) -> bool:
+async def wait_in_bridge_polls(what: Callable[[], bool], timeout_s: float) -> bool:
     """Wait until ``what`` holds; False in the end. A pause of this process shortens the wait by one look only."""
     for _ in range(math.ceil(timeout_s / READY_PERIOD_S)):
         if what():
@@ -58,7 +58,7 @@ async def wait_in_looks(what: Callable[[], bool], timeout_s: float) -> bool:
 
 
 @dataclass(slots=True)
-class _Goal:
+class _BridgeSegmentGoal:
     """A segment on the executor's thread."""
 
     goal: Any
@@ -76,7 +76,7 @@ class _Goal:
     repeats: int = REPEATS
 
 
-class DriverPort:
+class BridgeDriverPort:
     """See ``interfaces.Driver``. Made and destroyed on the executor's thread.
 
     Args:
@@ -85,7 +85,12 @@ class DriverPort:
     """
 
     def __init__(
-        self, node: LifecycleNode, loop: LoopThread, robot: str, silence_s: float, lease: RobotLease
+        self,
+        node: LifecycleNode,
+        loop: BridgeLoopThread,
+        robot: str,
+        silence_s: float,
+        lease: BridgeRobotLease,
     ) -> None:
         self.robot = robot
         self.state: RobotState | None = None
@@ -99,7 +104,7 @@ class DriverPort:
         """When a driver was last heard whose session had ended already: there are two of this name."""
         self._pauses = PauseGate(CHECK_PERIOD_S)
         self._matched = False
-        self._goals: dict[BridgeSegment, _Goal] = {}
+        self._goals: dict[BridgeSegment, _BridgeSegmentGoal] = {}
         self._announcements: deque[BridgeSegment] = deque()
         self._client = ActionClient(node, ExecuteSegment, f"{robot}/execute_segment", **GOAL_SERVICES)
         without_ros_debug_lines(self._client)
@@ -157,7 +162,7 @@ class DriverPort:
         return self.alive and self.state is not None and self.state.mode not in inactive
 
     async def ready(self, timeout_s: float) -> bool:
-        return await wait_in_looks(lambda: self.alive, timeout_s)
+        return await wait_in_bridge_polls(lambda: self.alive, timeout_s)
 
     async def forward(self, segments: AsyncIterable[Segment], admit: Admit) -> None:
         async for segment in segments:
@@ -184,7 +189,7 @@ class DriverPort:
         """Cancel every segment at the driver, and end it here without its answer."""
         for mine in list(self._goals.values()):
             with contextlib.suppress(InvalidHandle, RCLError):  # the middleware is at its end
-                (mine.handle or assumed_goal_handle(self._client, mine.goal_id)).cancel_goal_async()
+                (mine.handle or assumed_ros_goal_handle(self._client, mine.goal_id)).cancel_goal_async()
         self._lose("the bridge released the driver")
 
     def _send(self, sent_segment: BridgeSegment) -> None:
@@ -204,22 +209,24 @@ class DriverPort:
 
         def feedback(message: Any) -> None:
             part = message.feedback
-            self._loop.call(_on_feedback, sent_segment, part.elapsed_s, part.remaining_s, time.monotonic())
+            self._loop.call(
+                _on_bridge_segment_feedback, sent_segment, part.elapsed_s, part.remaining_s, time.monotonic()
+            )
 
-        goal_id = segment_goal_id(segment.task_id, segment.index)
-        self._goals[sent_segment] = mine = _Goal(goal, goal_id, time.monotonic(), feedback)
+        goal_id = bridge_segment_goal_id(segment.task_id, segment.index)
+        self._goals[sent_segment] = mine = _BridgeSegmentGoal(goal, goal_id, time.monotonic(), feedback)
         if sent_segment.again:
             self._node.executor.create_task(self._ask, sent_segment, mine)
         else:
             self._dispatch(sent_segment, mine)
 
-    def _ask(self, sent_segment: BridgeSegment, mine: _Goal) -> None:
+    def _ask(self, sent_segment: BridgeSegment, mine: _BridgeSegmentGoal) -> None:
         """Follow a segment that the driver may have; it is sent if the driver does not know it."""
         follow_ros_goal_feedback(self._client, mine.goal_id, mine.feedback)
         mine.assumed, mine.since_s = True, time.monotonic()
-        self._follow(sent_segment, mine, assumed_goal_handle(self._client, mine.goal_id))
+        self._follow(sent_segment, mine, assumed_ros_goal_handle(self._client, mine.goal_id))
 
-    def _dispatch(self, sent_segment: BridgeSegment, mine: _Goal) -> None:
+    def _dispatch(self, sent_segment: BridgeSegment, mine: _BridgeSegmentGoal) -> None:
         mine.dispatched = True
         try:
             future = send_ros_goal(self._client, mine.goal, mine.feedback, mine.goal_id)
@@ -279,7 +286,7 @@ class DriverPort:
         elif mine.handle is None:
             self._follow(sent_segment, mine, handle)
 
-    def _follow(self, sent_segment: BridgeSegment, mine: _Goal, handle: Any) -> None:
+    def _follow(self, sent_segment: BridgeSegment, mine: _BridgeSegmentGoal, handle: Any) -> None:
         mine.handle = handle
         handle.get_result_async().add_done_callback(lambda result: self._result(sent_segment, handle, result))
         if mine.cancelled:
@@ -302,7 +309,7 @@ class DriverPort:
             return
         result = response.result
         if sent_segment.again and (result.outcome, result.error_code) == ("refused", ErrorCode.DUPLICATE):
-            self._end(sent_segment, _executed_before(sent_segment.segment))
+            self._end(sent_segment, _bridge_segment_executed_before(sent_segment.segment))
             return
         self._end(
             sent_segment,
@@ -333,13 +340,13 @@ class DriverPort:
     def _cancel_task(self, task_id: str) -> None:
         state = self.state
         if state is not None and state.task_id == task_id and state.mode == RobotState.EXECUTING:
-            goal_id = segment_goal_id(task_id, state.segment)
-            assumed_goal_handle(self._client, goal_id).cancel_goal_async()
+            goal_id = bridge_segment_goal_id(task_id, state.segment)
+            assumed_ros_goal_handle(self._client, goal_id).cancel_goal_async()
 
     def _end(self, sent_segment: BridgeSegment, execution: SegmentExecution) -> None:
         self._announce(sent_segment)
         self._goals.pop(sent_segment, None)
-        self._loop.call(_settle, sent_segment, execution)
+        self._loop.call(_settle_bridge_segment, sent_segment, execution)
 
     def _on_state(self, state: RobotState) -> None:
         if self.state is not None and self.state.session != state.session:
@@ -377,11 +384,11 @@ class DriverPort:
                 continue  # it waits for an earlier one
             if mine.handle is None and mine.since_s < late_s:
                 mine.assumed = True
-                self._follow(sent_segment, mine, assumed_goal_handle(self._client, mine.goal_id))
+                self._follow(sent_segment, mine, assumed_ros_goal_handle(self._client, mine.goal_id))
             elif sent_segment.again and not mine.dispatched and mine.repeats > 0:
                 self._check_again(sent_segment, mine, late_s)
 
-    def _check_again(self, sent_segment: BridgeSegment, mine: _Goal, late_s: float) -> None:
+    def _check_again(self, sent_segment: BridgeSegment, mine: _BridgeSegmentGoal, late_s: float) -> None:
         """See from the driver's state that a segment is in motion, or request its result again."""
         segment, state = sent_segment.segment, self.state
         if (
@@ -392,7 +399,7 @@ class DriverPort:
             # Its first feedback went to the earlier life of the bridge.
             mine.repeats = 0
             elapsed_s = state.progress * segment.execution_s
-            self._loop.call(_on_feedback, sent_segment, elapsed_s, 0.0, time.monotonic())
+            self._loop.call(_on_bridge_segment_feedback, sent_segment, elapsed_s, 0.0, time.monotonic())
         elif mine.since_s < late_s:
             # The response is lost if the driver did not know yet where to send it.
             mine.repeats -= 1
@@ -406,12 +413,12 @@ class DriverPort:
             )
 
 
-def segment_goal_id(task_id: str, index: int) -> Any:
+def bridge_segment_goal_id(task_id: str, index: int) -> Any:
     """The id of the goal of a segment, by which every life of the bridge finds it."""
-    return driver_goal_id(f"{task_id} {index}")
+    return ros_driver_goal_id(f"{task_id} {index}")
 
 
-def _executed_before(segment: Segment) -> SegmentExecution:
+def _bridge_segment_executed_before(segment: Segment) -> SegmentExecution:
     """The end of a segment that the driver took before, and whose result it no longer keeps.
 
     The driver answers DUPLICATE for a segment that it executed to its end, and the reason of the task's end for others.
@@ -423,13 +430,15 @@ def _executed_before(segment: Segment) -> SegmentExecution:
     return SegmentExecution("done", end_s=time.monotonic())
 
 
-def _on_feedback(sent_segment: BridgeSegment, elapsed_s: float, remaining_s: float, now_s: float) -> None:
+def _on_bridge_segment_feedback(
+    sent_segment: BridgeSegment, elapsed_s: float, remaining_s: float, now_s: float
+) -> None:
     if not sent_segment.started.done():
         sent_segment.started.set_result(now_s - elapsed_s)
     elif sent_segment.progress is not None and not sent_segment.ended.done():
         sent_segment.progress(elapsed_s, remaining_s)
 
 
-def _settle(sent_segment: BridgeSegment, execution: SegmentExecution) -> None:
+def _settle_bridge_segment(sent_segment: BridgeSegment, execution: SegmentExecution) -> None:
     if not sent_segment.ended.done():
         sent_segment.ended.set_result(execution)

@@ -76,7 +76,7 @@ class BridgeTakeUpError(BridgeTaskError):
         super().__init__(int(ErrorCode.BRIDGE_INACTIVE), message)
 
 
-def fleet_stop_error() -> BridgeTaskError:
+def bridge_fleet_stop_error() -> BridgeTaskError:
     """The one end of a goal by a stop of the fleet, whichever part says it first."""
     return BridgeTaskError(ErrorCode.FLEET_STOPPED, "the fleet was stopped")
 

@@ -21,16 +21,16 @@ from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
 from std_srvs.srv import Trigger
 from timely_interfaces.msg import RobotState
 from timely_interfaces.srv import ResetStop, StopFleet
-from timely_robots.disk_thread import DiskThread
-from timely_robots.driver_store import new_stop_id
-from timely_robots.operators import Operators
+from timely_robots.disk_thread import DriverDiskThread
+from timely_robots.driver_store import new_driver_stop_id
+from timely_robots.operators import RobotOperators
 from timely_robots.ros.rclpy_utils import LATCHED_QOS, create_ros_helper_node, steady_ros_clock
 from timely_robots.ros.realtime import mark_ros_stop_thread
-from timely_robots.ros.spinner import Spinner
+from timely_robots.ros.spinner import RosSpinner
 
 from timely.core.errors import NotAllowed
 from timely_bridge.goals import RobotEntry
-from timely_bridge.stop_latch import StopLatch
+from timely_bridge.stop_latch import BridgeStopLatch
 
 HALTED, AT_REST, UNKNOWN = StopFleet.Response.HALTED, StopFleet.Response.AT_REST, StopFleet.Response.UNKNOWN
 TOKEN_VARIABLE = "TIMELY_OPERATOR_TOKEN"
@@ -53,7 +53,7 @@ CLOSE_S = 5.0
 
 
 @dataclass(slots=True, eq=False)
-class _RobotStop:
+class _BridgeRobotStop:
     """One robot's driver, as the stop sees it."""
 
     stop: Any
@@ -80,7 +80,7 @@ class _RobotStop:
         return AT_REST if current and state is not None and state.halted and state.at_rest else HALTED
 
 
-class FleetStop:
+class BridgeFleetStop:
     """Services ``~/stop`` (``std_srvs/Trigger``), ``~/reset`` (``ResetStop``) and ``~/stop_fleet`` of the bridge.
 
     Args:
@@ -99,14 +99,14 @@ class FleetStop:
         context: Context,
         bridge: str,
         on_stop: Callable[[], None],
-        operators: Operators,
-        disk: DiskThread,
+        operators: RobotOperators,
+        disk: DriverDiskThread,
     ) -> None:
-        self.latch = StopLatch(disk)
+        self.latch = BridgeStopLatch(disk)
         self.server_stop = ""
-        self.stop_id = new_stop_id()
+        self.stop_id = new_driver_stop_id()
         self._on_stop_call, self._operators = on_stop, operators
-        self._robots: dict[str, _RobotStop] = {}
+        self._robots: dict[str, _BridgeRobotStop] = {}
         self._names: tuple[str, ...] = ()
         """Of the robots, also after they were released: a reset needs an operator of them."""
         self._latching = threading.RLock()
@@ -124,14 +124,14 @@ class FleetStop:
         )
         self._drivers = create_ros_helper_node(f"{name}_stop_drivers", namespace, context)
         self._drivers.create_timer(REPEAT_S, self._repeat, clock=steady_ros_clock())
-        self._spinner = Spinner(context, [self._drivers], name="stopped drivers", owns_context=False)
+        self._spinner = RosSpinner(context, [self._drivers], name="stopped drivers", owns_context=False)
         mark_ros_stop_thread(self._spinner.start().thread)
         self._executor = MultiThreadedExecutor(THREADS, context=context)
         self._executor.add_node(self._node)
         self._thread = threading.Thread(target=self._spin, name="fleet stop", daemon=True)
         mark_ros_stop_thread(self._thread).start()
 
-    def set_robots(self, entries: Iterable[RobotEntry], silence_s: float, latch: StopLatch) -> None:
+    def set_robots(self, entries: Iterable[RobotEntry], silence_s: float, latch: BridgeStopLatch) -> None:
         """Set the fleet and the latch of its state folder. A driver is lost after ``silence_s`` without a state."""
         self.clear_robots()
         with self._latching:
@@ -141,7 +141,7 @@ class FleetStop:
         node, robots = self._drivers, {}
         for entry in entries:
             driver = f"{entry.name}/{entry.driver_node}"  # in the bridge's namespace, as its goals
-            robots[entry.name] = _RobotStop(
+            robots[entry.name] = _BridgeRobotStop(
                 stop=node.create_client(Trigger, f"{driver}/stop"),
                 reset=node.create_client(ResetStop, f"{driver}/reset"),
                 states=node.create_subscription(
@@ -173,7 +173,7 @@ class FleetStop:
         """
         deadline_s = time.monotonic() + deadline_s
         with self._latching:  # a bridge that is being configured gets another latch
-            self.stop_id = stop_id or new_stop_id()
+            self.stop_id = stop_id or new_driver_stop_id()
             saving = self.latch.put(True, own=not by_server)
         robots = dict(self._robots)
         with self._changed:  # an answer that comes now is of an earlier stop
@@ -257,7 +257,7 @@ class FleetStop:
             return {name: complaint for name, complaint in results.items() if complaint}
 
     @staticmethod
-    def _collect_stop_ids(robots: Mapping[str, _RobotStop], stop_ids: dict[str, str]) -> bool:
+    def _collect_stop_ids(robots: Mapping[str, _BridgeRobotStop], stop_ids: dict[str, str]) -> bool:
         """Note for each robot which stop a reset would release, once that is known; True if it is for all."""
         for name, robot in robots.items():
             if robot.stop_request is None and robot.named and robot.state is not None:
@@ -292,7 +292,7 @@ class FleetStop:
                 # A callback that raises must not end the stop of the fleet.
                 traceback.print_exc(file=sys.stderr)
 
-    def _send_stop(self, robot: _RobotStop) -> None:
+    def _send_stop(self, robot: _BridgeRobotStop) -> None:
         if robot.stop_request is not None:
             # A driver that hangs answers none of them; only the last request is kept.
             robot.stop.remove_pending_request(robot.stop_request)
@@ -306,7 +306,7 @@ class FleetStop:
             return
         request.add_done_callback(partial(self._on_stop_answer, robot))
 
-    def _on_stop_answer(self, robot: _RobotStop, request: Any) -> None:
+    def _on_stop_answer(self, robot: _BridgeRobotStop, request: Any) -> None:
         answer = request.result()
         with self._changed:
             if request is not robot.stop_request:
@@ -334,7 +334,11 @@ class FleetStop:
             age_s = robot.received_s - robot.sent_s
             is_late = age_s > (REPEAT_S if robot.is_repeat else UNANSWERED_S)
             robot.named = robot.named or is_late or (is_changed and not robot.is_repeat)
-            if self.latch.set and robot.acknowledged and (restarted or not _is_stopped(state)):
+            if (
+                self.latch.set
+                and robot.acknowledged
+                and (restarted or not _is_driver_stopped_for_bridge(state))
+            ):
                 robot.acknowledged = robot.sent_s > time.monotonic() - REPEAT_S and not restarted
             self._changed.notify_all()
 
@@ -351,15 +355,15 @@ class FleetStop:
 
     def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         outcomes = self.stop(ANSWER_S)
-        response.success, response.message = _verdict(outcomes, unsaved=self.latch.unsaved)
+        response.success, response.message = _bridge_stop_verdict(outcomes, unsaved=self.latch.unsaved)
         return response
 
     def _on_stop_fleet(self, request: StopFleet.Request, response: StopFleet.Response) -> StopFleet.Response:
         deadline_s = min(max(request.deadline_s, 0.0), MAX_DEADLINE_S)
-        response.stop_id = new_stop_id()
+        response.stop_id = new_driver_stop_id()
         outcomes = self.stop(deadline_s, stop_id=response.stop_id, until_at_rest=True)
         response.robots, response.states = list(outcomes), list(outcomes.values())
-        response.success, response.message = _verdict(outcomes, unsaved=self.latch.unsaved)
+        response.success, response.message = _bridge_stop_verdict(outcomes, unsaved=self.latch.unsaved)
         return response
 
     def _on_reset(self, request: ResetStop.Request, response: ResetStop.Response) -> ResetStop.Response:
@@ -371,23 +375,25 @@ class FleetStop:
         self._node.get_logger().info(f"operator {name}: reset of the fleet")
         complaints = self.reset(request.token, stop_id=request.stop_id)
         response.success = bool(self._robots) and not complaints
-        response.message = _list_text(complaints) or ("ready" if self._robots else "the bridge has no robots")
+        response.message = _bridge_list_text(complaints) or (
+            "ready" if self._robots else "the bridge has no robots"
+        )
         return response
 
 
-def _is_stopped(state: RobotState) -> bool:
+def _is_driver_stopped_for_bridge(state: RobotState) -> bool:
     """The driver keeps the stop: it says so, or it takes no segments at all."""
     return state.mode in (RobotState.STOPPED, RobotState.FAULT, RobotState.UNCONFIGURED)
 
 
-def _verdict(outcomes: Mapping[str, str], *, unsaved: bool) -> tuple[bool, str]:
+def _bridge_stop_verdict(outcomes: Mapping[str, str], *, unsaved: bool) -> tuple[bool, str]:
     """Success, and the message for people: every robot's outcome."""
     if not outcomes:
         return False, "the bridge has no robots; the stop is latched"
     success = UNKNOWN not in outcomes.values()
     disk_note = "; the disk does not have the stop yet" if unsaved else ""
-    return success, f"{_list_text(outcomes)}{disk_note}; call ~/reset to go on"
+    return success, f"{_bridge_list_text(outcomes)}{disk_note}; call ~/reset to go on"
 
 
-def _list_text(values: Mapping[str, str]) -> str:
+def _bridge_list_text(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name}: {value}" for name, value in values.items())

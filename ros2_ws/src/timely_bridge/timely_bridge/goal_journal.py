@@ -17,7 +17,7 @@ from timely.core.clock import machine_boot_id
 from timely.core.errors import InvalidInput
 from timely.core.files import append_file_line, core_write_file, flush_file_names
 from timely_bridge.interfaces import SegmentExecution
-from timely_bridge.outcome import Timeline
+from timely_bridge.outcome import BridgeTimeline
 
 FILE, BEHIND, LOCK, IDENTITY = "goals.jsonl", "goals-behind.jsonl", "lock", "identity"
 IDENTITY_PATTERN = re.compile(r"[0-9a-f]{32}")
@@ -26,7 +26,7 @@ MAX_BYTES = 1_000_000
 
 
 @dataclass(slots=True)
-class PlanEntry:
+class BridgePlanEntry:
     """A plan of a goal.
 
     Attributes:
@@ -39,19 +39,19 @@ class PlanEntry:
 
     token: str
     replaces: dict[str, Any] | None = None
-    before: Timeline = field(default_factory=Timeline)
+    before: BridgeTimeline = field(default_factory=BridgeTimeline)
     began: bool = False
     session: int = 0
     executions: dict[int, SegmentExecution] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class GoalEntry:
+class BridgeGoalEntry:
     """A goal: its robot, its request as ROS 2 encodes it, its plans."""
 
     robot: str
     request: bytes = b""
-    plans: dict[str, PlanEntry] = field(default_factory=dict)
+    plans: dict[str, BridgePlanEntry] = field(default_factory=dict)
     """By task id, in order."""
     cancelled: bool = False
     lives: int = 0
@@ -73,10 +73,10 @@ class GoalEntry:
             self.cancelled = True
         elif "token" in line:
             before = line.get("before")
-            self.plans[str(task_id)] = PlanEntry(
+            self.plans[str(task_id)] = BridgePlanEntry(
                 str(line["token"]),
                 line.get("replaces"),
-                _timeline_from_json(before) if before else Timeline(),
+                _bridge_timeline_from_json(before) if before else BridgeTimeline(),
             )
             self.request = self.request or base64.b64decode(line.get("request", ""))
         elif "began" in line:
@@ -90,7 +90,7 @@ class GoalEntry:
         self.lines.append(line)
 
 
-class GoalJournal:
+class BridgeGoalJournal:
     """Writes a line for each change. A line is in the file when a call returns, so it survives the end of the process.
 
     A full disk refuses lines. The file then gets the name ``BEHIND``, and is written anew when there is room. A bridge
@@ -117,7 +117,7 @@ class GoalJournal:
     def __init__(self, folder: Path | None = None, now_s: float = math.nan) -> None:
         self._file: Path | None = None
         self._lock: int | None = None
-        self._goals: dict[str, GoalEntry] = {}
+        self._goals: dict[str, BridgeGoalEntry] = {}
         self._limit_bytes = MAX_BYTES
         self._behind = False
         """Lines of the file are lost."""
@@ -167,7 +167,7 @@ class GoalJournal:
         *,
         request: bytes = b"",
         replaces: dict[str, Any] | None = None,
-        before: Timeline | None = None,
+        before: BridgeTimeline | None = None,
     ) -> None:
         """A plan of a goal begins. Nothing is written if it is in the journal.
 
@@ -185,7 +185,7 @@ class GoalJournal:
         if replaces is not None:
             line["replaces"] = replaces
         if before is not None:
-            line["before"] = _timeline_to_json(before)
+            line["before"] = _bridge_timeline_to_json(before)
         self._add(goal, line)
 
     def begin(self, goal: str, task_id: str, session: int) -> None:
@@ -216,7 +216,7 @@ class GoalJournal:
     def _add(self, goal: str, line: dict[str, Any]) -> None:
         if "robot" not in line and goal not in self._goals:
             return  # it has ended
-        entry = self._goals.setdefault(goal, GoalEntry(str(line.get("robot", ""))))
+        entry = self._goals.setdefault(goal, BridgeGoalEntry(str(line.get("robot", ""))))
         entry.take(line)
         self._append(line)
 
@@ -273,7 +273,7 @@ class GoalJournal:
             if entry.get("ended"):
                 self._goals.pop(name, None)
             else:
-                goal = self._goals.get(name) or GoalEntry(str(entry["robot"]))
+                goal = self._goals.get(name) or BridgeGoalEntry(str(entry["robot"]))
                 goal.take(entry)
                 self._goals[name] = goal
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -309,15 +309,15 @@ def read_bridge_identity(folder: Path) -> str:
     return identity
 
 
-def _timeline_to_json(timeline: Timeline) -> dict[str, Any]:
+def _bridge_timeline_to_json(timeline: BridgeTimeline) -> dict[str, Any]:
     first_start_s = None if math.isnan(timeline.first_start_s) else timeline.first_start_s
     return {**asdict(timeline), "first_start_s": first_start_s}
 
 
-def _timeline_from_json(data: dict[str, Any]) -> Timeline:
+def _bridge_timeline_from_json(data: dict[str, Any]) -> BridgeTimeline:
     first_start_s = data["first_start_s"]
     spans: Sequence[Sequence[float]] = data["spans"]
-    return Timeline(
+    return BridgeTimeline(
         float(data["arrival_s"]),
         math.nan if first_start_s is None else float(first_start_s),
         [(float(start_s), float(end_s)) for start_s, end_s in spans],

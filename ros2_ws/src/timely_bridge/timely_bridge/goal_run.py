@@ -11,21 +11,21 @@ from dataclasses import dataclass, field, replace
 from timely_interfaces.msg import ErrorCode
 
 from timely_bridge.goals import TaskGoal
-from timely_bridge.outcome import TaskEnd, Timeline
-from timely_bridge.past_plan import INTERRUPTED_CODES, PastPlan
-from timely_bridge.plan_run import PlanRun, Replan
-from timely_bridge.robot_lock import RobotClaim, RobotLock
+from timely_bridge.outcome import BridgeTimeline, TaskEnd
+from timely_bridge.past_plan import INTERRUPTED_CODES, PastBridgePlan
+from timely_bridge.plan_run import BridgePlanRun, Replan
+from timely_bridge.robot_lock import BridgeRobotClaim, BridgeRobotLock
 
 REPLANNED_CODES = (ErrorCode.MOTION_FAILED, ErrorCode.MOTION_TIMEOUT, ErrorCode.SEGMENT_TIMEOUT)
 """Another plan may help. It does not where the robot itself is broken, or where the goal was ended on request."""
 
 AWAY = "the bridge ended during the task, and was started again"
 
-MakeRun = Callable[["GoalRun", str, Replan | None, PastPlan | None], PlanRun]
+MakeRun = Callable[["BridgeGoalRun", str, Replan | None, PastBridgePlan | None], BridgePlanRun]
 
 
 @dataclass(frozen=True, slots=True)
-class PastGoal:
+class PastBridgeGoal:
     """A goal of an earlier life of the bridge.
 
     Attributes:
@@ -39,13 +39,13 @@ class PastGoal:
     task_id: str
     plans: int
     replaces: Replan | None
-    plan: PastPlan
-    before: Timeline
+    plan: PastBridgePlan
+    before: BridgeTimeline
     began: bool
 
 
 @dataclass(slots=True, eq=False)
-class GoalRun:
+class BridgeGoalRun:
     """One goal. ``run`` is called once; ``cancel`` and ``replan`` may be called at any time on the same loop.
 
     Attributes:
@@ -57,26 +57,26 @@ class GoalRun:
 
     task_id: str
     goal: TaskGoal
-    lock: RobotLock
+    lock: BridgeRobotLock
     make_run: MakeRun
     attempts: int = 0
     on_cancel: Callable[[], object] = lambda: None
-    past: PastGoal | None = None
+    past: PastBridgeGoal | None = None
     """What an earlier life of the bridge left of it."""
     task: asyncio.Task[None] | None = None
     """The asyncio task of the run, kept from being collected."""
-    timeline: Timeline = field(default_factory=Timeline)
-    claim: RobotClaim = field(init=False)
+    timeline: BridgeTimeline = field(default_factory=BridgeTimeline)
+    claim: BridgeRobotClaim = field(init=False)
     plans: int = 0
     """Plans that followed the first."""
-    plan: PlanRun | None = None
+    plan: BridgePlanRun | None = None
     """The plan in progress, or the last one."""
     _next_replan: tuple[str, str | None] | None = None
     """Reason and scene of a plan that was requested."""
     _cancellation: tuple[int, str] | None = None
 
     def __post_init__(self) -> None:
-        self.claim = RobotClaim(self.goal.utility.urgent, self.cancel)
+        self.claim = BridgeRobotClaim(self.goal.utility.urgent, self.cancel)
 
     def cancel(self, code: int, message: str) -> None:
         """End the goal now: its motion and its generation. The first reason counts."""
@@ -105,7 +105,7 @@ class GoalRun:
             while (replan := self._replan_after(end)) is not None:
                 self.plans += 1
                 self._next_replan = None
-                end = _join(end, await self._run_plan(f"{self.task_id}-r{self.plans}", replan))
+                end = _join_goal_ends(end, await self._run_plan(f"{self.task_id}-r{self.plans}", replan))
             if self._cancellation is not None and end.code == ErrorCode.PREEMPTED:
                 # Another plan was about to follow when the goal was ended.
                 code, message = self._cancellation
@@ -114,7 +114,7 @@ class GoalRun:
         finally:
             self.lock.release(self.claim)
 
-    async def _take_up(self, past: PastGoal) -> TaskEnd:
+    async def _take_up(self, past: PastBridgeGoal) -> TaskEnd:
         """Go on with the last plan of an earlier life of the bridge, or with another if that one was interrupted."""
         if past.began:
             await self.lock.acquire(self.claim)  # before any other goal: the robot executes this one
@@ -127,7 +127,9 @@ class GoalRun:
             self._next_replan = (AWAY, None)
         return end
 
-    async def _run_plan(self, task_id: str, replan: Replan | None, past: PastGoal | None = None) -> TaskEnd:
+    async def _run_plan(
+        self, task_id: str, replan: Replan | None, past: PastBridgeGoal | None = None
+    ) -> TaskEnd:
         self.plan = plan = self.make_run(self, task_id, replan, past.plan if past is not None else None)
         if self._cancellation is not None:
             plan.cancel(*self._cancellation)
@@ -144,7 +146,7 @@ class GoalRun:
         return self.plan.replan(end.message, after_failure=True)
 
 
-def _join(before: TaskEnd, end: TaskEnd) -> TaskEnd:
+def _join_goal_ends(before: TaskEnd, end: TaskEnd) -> TaskEnd:
     """The result of two plans: where the second one never began, the failure before it counts.
 
     A plan that a new scene ended had no failure.

@@ -70,7 +70,7 @@ def read_bridge_goal(goal: Any, robot: RobotEntry, limits: GoalLimits) -> TaskGo
         scene=goal.scene,
         skill_set=skill_set,
         profile=robot.profile,
-        utility=_utility(goal.tuf),
+        utility=_bridge_goal_utility(goal.tuf),
         agent=goal.agent or robot.name,
         app=goal.app or None,
         urgency=None if goal.urgency < 0 else int(goal.urgency),
@@ -89,7 +89,7 @@ def bridge_scene_with_object(scene: str, holding: str) -> str:
     return ", ".join([part for part in things if part and part.lower() != holding.lower()] + [note])
 
 
-def _utility(tuf: Any) -> TimeUtility:
+def _bridge_goal_utility(tuf: Any) -> TimeUtility:
     if not math.isfinite(tuf.cutoff_s) or tuf.cutoff_s < 0.0:
         raise InvalidInput(f"must be a time in seconds, or 0, got {tuf.cutoff_s}", where="tuf.cutoff_s")
     if tuf.cutoff_s > 0.0:

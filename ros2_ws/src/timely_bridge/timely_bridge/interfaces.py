@@ -1,7 +1,8 @@
 """The two sides that the bridge connects, as interfaces: a plan at the server and a robot's driver.
 
 The coroutine that runs a plan (``plan_run``) knows only these, so that fakes can take their place in tests. Segments
-go from one to the other directly: ``Driver.forward`` reads the stream, and asks the plan before it sends a segment.
+go from one to the other directly: ``BridgeDriver.forward`` reads the stream. It asks the plan
+before it sends a segment.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from timely.core.reports import ExecutionReport
 from timely_bridge.error_codes import BridgeTaskError
 
 
-class PlanStream(Protocol):
+class BridgePlanStream(Protocol):
     """The segments of a plan as they come, ``timely.client.AsyncTaskStream``."""
 
     task_id: str
@@ -44,7 +45,7 @@ class SegmentExecution:
     value: str | None = None
 
 
-def _future() -> asyncio.Future[Any]:
+def _new_bridge_future() -> asyncio.Future[Any]:
     return asyncio.get_running_loop().create_future()
 
 
@@ -64,8 +65,8 @@ class BridgeSegment:
     skill_set: str
     on_sent: Callable[[], None]
     again: bool = False
-    started: asyncio.Future[float] = field(default_factory=_future)
-    ended: asyncio.Future[SegmentExecution] = field(default_factory=_future)
+    started: asyncio.Future[float] = field(default_factory=_new_bridge_future)
+    ended: asyncio.Future[SegmentExecution] = field(default_factory=_new_bridge_future)
     progress: Callable[[float, float], None] | None = None
 
 
@@ -73,7 +74,7 @@ Admit = Callable[[Segment], Awaitable[BridgeSegment]]
 """Waits until a plan may send a segment, and returns it as the driver gets it; one that has ended is not sent."""
 
 
-class Driver(Protocol):
+class BridgeDriver(Protocol):
     """A robot's driver, as seen from the loop."""
 
     @property

@@ -24,7 +24,7 @@ class _Block:
     returns: bool = False
 
 
-def further_loop_rounds_s(segments: Iterable[Segment]) -> float:
+def bridge_further_loop_rounds_s(segments: Iterable[Segment]) -> float:
     """The time of the rounds that the last of a plan's segments may add to its expected time, seconds."""
     blocks: list[_Block] = []
     so_far_s = further_s = 0.0

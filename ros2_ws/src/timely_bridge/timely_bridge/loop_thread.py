@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
-class LoopThread:
+class BridgeLoopThread:
     """Runs a loop until closed."""
 
     def __init__(self, name: str) -> None:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from timely_robots.ros.realtime import realtime_ros_process
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 from timely.core.child_process import core_stop_event
 from timely.core.errors import TimelyError
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TimelyError as error:
         sys.stderr.write(f"timely_bridge: {error}\n")
         return 2
-    spinner = Spinner(context, [node], name="bridge").start()
+    spinner = RosSpinner(context, [node], name="bridge").start()
     with realtime_ros_process():
         spinner.wait(stop)
     node.settle(SETTLE_S)

@@ -10,10 +10,10 @@ from typing import Any
 from rclpy.context import Context
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from timely_interfaces.msg import ErrorCode, RobotState
-from timely_robots.disk_thread import DiskThread
-from timely_robots.driver_parameters import default_state_dir
-from timely_robots.operators import Operators
-from timely_robots.ros.lifecycle import ManagedNode
+from timely_robots.disk_thread import DriverDiskThread
+from timely_robots.driver_parameters import default_driver_state_dir
+from timely_robots.operators import RobotOperators
+from timely_robots.ros.lifecycle import ManagedRosNode
 from timely_robots.ros.realtime import mark_ros_stop_thread
 
 from timely.client import AsyncTimelyClient
@@ -22,16 +22,16 @@ from timely.core.errors import EngineFailed, Overloaded, TimelyError
 from timely_bridge.diagnostics import bridge_own_status, bridge_robot_status, bridge_server_status
 from timely_bridge.driver_port import CHECK_PERIOD_S
 from timely_bridge.error_codes import BridgeTaskError
-from timely_bridge.fleet_stop import FleetStop
-from timely_bridge.goal_journal import GoalJournal, read_bridge_identity
+from timely_bridge.fleet_stop import BridgeFleetStop
+from timely_bridge.goal_journal import BridgeGoalJournal, read_bridge_identity
 from timely_bridge.interfaces import ClientFactory
-from timely_bridge.loop_thread import LoopThread
+from timely_bridge.loop_thread import BridgeLoopThread
 from timely_bridge.outcome import TaskEnd
-from timely_bridge.robot_server import Connection, RobotServer
-from timely_bridge.server_health import ServerHealth
-from timely_bridge.server_stop import ServerStop
+from timely_bridge.robot_server import BridgeRobotServer, BridgeServerConnection
+from timely_bridge.server_health import BridgeServerHealth
+from timely_bridge.server_stop import BridgeServerStop
 from timely_bridge.settings import BridgeSettings, declare_bridge_parameters, read_bridge_parameters
-from timely_bridge.stop_latch import StopLatch
+from timely_bridge.stop_latch import BridgeStopLatch
 
 CLOSE_S = 5.0
 DISK_LATE_S = 1.0
@@ -53,7 +53,7 @@ def bridge_client(url: str, **options: Any) -> AsyncTimelyClient:
     return AsyncTimelyClient(url, reconnect_s=math.inf, **options)
 
 
-class BridgeNode(ManagedNode):
+class BridgeNode(ManagedRosNode):
     """Takes tasks from ROS 2 to the server and plan segments to the robots.
 
     For each robot of ``robots``: action ``<robot>/execute_task``, topics ``<robot>/task``, ``<robot>/segments`` and
@@ -81,19 +81,19 @@ class BridgeNode(ManagedNode):
         client_factory: ClientFactory = bridge_client,
     ) -> None:
         # Before anything can fail: a node whose constructor fails is destroyed, too.
-        self._fleet_stop: FleetStop | None = None
+        self._fleet_stop: BridgeFleetStop | None = None
         self._system_clock = SystemClock()
         self._client_factory = client_factory
         self._settings: BridgeSettings | None = None
-        self._loop: LoopThread | None = None
-        self._stop_loop: LoopThread | None = None
+        self._loop: BridgeLoopThread | None = None
+        self._stop_loop: BridgeLoopThread | None = None
         self._client: Any = None
-        self._health: ServerHealth | None = None
+        self._health: BridgeServerHealth | None = None
         self._server_tasks: list[asyncio.Task[None] | Future[None]] = []
-        self._robots: dict[str, RobotServer] = {}
+        self._robots: dict[str, BridgeRobotServer] = {}
         self._active = False
-        self._journal = GoalJournal()
-        self._disk = DiskThread("bridge disk")
+        self._journal = BridgeGoalJournal()
+        self._disk = DriverDiskThread("bridge disk")
         self._living: Future[None] | None = None
         """The last note in the journal that the bridge lives, perhaps on its way to the disk."""
         self._living_s = 0.0
@@ -103,16 +103,16 @@ class BridgeNode(ManagedNode):
         super().__init__(name, context=context, overrides=overrides)
         declare_bridge_parameters(self)
         self.start_automatically()
-        self._fleet_stop = FleetStop(
+        self._fleet_stop = BridgeFleetStop(
             self.context,
             self.get_fully_qualified_name(),
             self._on_fleet_stop,
-            Operators(str(self.get_parameter("principals").value)),
+            RobotOperators(str(self.get_parameter("principals").value)),
             self._disk,
         )
 
     @property
-    def fleet_stop(self) -> FleetStop:
+    def fleet_stop(self) -> BridgeFleetStop:
         """The stop of all robots, which is there as long as the node."""
         # For the type checker: only a constructor that failed leaves it out.
         assert self._fleet_stop is not None
@@ -123,14 +123,14 @@ class BridgeNode(ManagedNode):
     def configure(self) -> None:
         """Read the parameters, connect to the server, and offer the actions, which refuse goals until activation."""
         self._settings = settings = read_bridge_parameters(self)
-        self._journal = journal = GoalJournal(settings.state_folder, self._system_clock.now())
-        self._loop = loop = LoopThread("timely bridge")
+        self._journal = journal = BridgeGoalJournal(settings.state_folder, self._system_clock.now())
+        self._loop = loop = BridgeLoopThread("timely bridge")
         self._client, self._health = loop.submit(self._connect(settings)).result(CLOSE_S)
-        latch = StopLatch(self._disk, settings.state_folder)
+        latch = BridgeStopLatch(self._disk, settings.state_folder)
         own_name = f"{self.get_name()}-{secrets.token_hex(8)}"
         take_up = bool(journal.unfinished_goals) and journal.silence_s < settings.take_up_s and not latch.set
         self._owner = journal.owner if take_up else own_name
-        connection = Connection(
+        connection = BridgeServerConnection(
             settings,
             loop,
             self._client,
@@ -145,13 +145,13 @@ class BridgeNode(ManagedNode):
         )
         self.fleet_stop.set_robots(settings.robots, settings.driver_silence_s, latch)
         if hasattr(self._client, "stop_orders"):
-            self._stop_loop = LoopThread("server stop")
+            self._stop_loop = BridgeLoopThread("server stop")
             mark_ros_stop_thread(self._stop_loop.thread)
             self._stop_loop.submit(
                 self._follow_server_stop(settings, journal.identity or self._read_identity())
             )
         for entry in settings.robots:
-            self._robots[entry.name] = RobotServer(self, entry, connection)
+            self._robots[entry.name] = BridgeRobotServer(self, entry, connection)
         self._note_life()
         goals_to_end = self._take_up_goals(journal, own_name) if take_up else list(journal.unfinished_goals)
         if latch.set:
@@ -197,7 +197,7 @@ class BridgeNode(ManagedNode):
         self._cancel_all(ErrorCode.BRIDGE_INACTIVE, "the bridge is shutting down")
         return self._wait_for_goals(loop, timeout_s)
 
-    def _wait_for_goals(self, loop: LoopThread, timeout_s: float) -> bool:
+    def _wait_for_goals(self, loop: BridgeLoopThread, timeout_s: float) -> bool:
         """Wait until every goal has ended; False if that took longer."""
 
         async def idle() -> None:
@@ -239,7 +239,7 @@ class BridgeNode(ManagedNode):
         except TimeoutError:
             self.get_logger().error("the disk did not take the bridge's last lines in time")
 
-    def _give_up_goals(self, loop: LoopThread) -> bool:
+    def _give_up_goals(self, loop: BridgeLoopThread) -> bool:
         """End every goal without its driver's answer; False if that took long.
 
         The executor, which would take the answers, has to wait here. A goal may send a segment until it is told.
@@ -252,9 +252,9 @@ class BridgeNode(ManagedNode):
                 return True
         return False
 
-    async def _connect(self, settings: BridgeSettings) -> tuple[Any, ServerHealth]:
+    async def _connect(self, settings: BridgeSettings) -> tuple[Any, BridgeServerHealth]:
         client = self._client_factory(settings.server_url)
-        health = ServerHealth(client, settings.heartbeat_period_s, settings.heartbeat_misses)
+        health = BridgeServerHealth(client, settings.heartbeat_period_s, settings.heartbeat_misses)
         loop = asyncio.get_running_loop()
         self._server_tasks = [loop.create_task(health.run(), name="server health")]
         return client, health
@@ -264,7 +264,7 @@ class BridgeNode(ManagedNode):
         client: Any = self._client_factory(settings.server_url)
         try:
             robots = [robot.name for robot in settings.robots]
-            await ServerStop(client, self.fleet_stop, robots, identity).run()
+            await BridgeServerStop(client, self.fleet_stop, robots, identity).run()
         finally:
             await client.close()
 
@@ -273,13 +273,13 @@ class BridgeNode(ManagedNode):
         name = self.get_fully_qualified_name().replace("/", ".")
         try:
             return read_bridge_identity(
-                default_state_dir() / "bridges" / f"{self.context.get_domain_id()}{name}"
+                default_driver_state_dir() / "bridges" / f"{self.context.get_domain_id()}{name}"
             )
         except (OSError, TimelyError) as error:
             self.get_logger().warning(f"the bridge has no identity: {error}")
             return ""
 
-    def _take_up_goals(self, journal: GoalJournal, own_name: str) -> list[str]:
+    def _take_up_goals(self, journal: BridgeGoalJournal, own_name: str) -> list[str]:
         """Take the goals of an earlier life of the bridge up; returns those that cannot be.
 
         The lease of that life goes on, so that the drivers go on with its segments. On a robot that may have segments
@@ -297,7 +297,7 @@ class BridgeNode(ManagedNode):
                 robot.port.lease.owner = own_name
         return goals_to_end
 
-    async def _end_unfinished_goals(self, journal: GoalJournal, names: list[str]) -> None:
+    async def _end_unfinished_goals(self, journal: BridgeGoalJournal, names: list[str]) -> None:
         """End goals of an earlier life of the bridge: their plans at the server, then for all who follow them.
 
         The drivers end their segments, because this life of the bridge has another lease.

@@ -58,7 +58,7 @@ class TaskEnd:
 
 
 @dataclass(slots=True)
-class Timeline:
+class BridgeTimeline:
     """What was planned and executed for a goal, in one plan or several; seconds on the bridge's clock."""
 
     arrival_s: float = math.nan
@@ -82,7 +82,7 @@ class Timeline:
         """The result of a plan; ``early_end`` is why it ended early, ``began`` whether its driver got a segment."""
         response_s = self.first_start_s - self.arrival_s
         return TaskEnd(
-            _outcome(early_end, began),
+            _bridge_outcome_text(early_end, began),
             early_end.code if early_end else 0,
             early_end.message if early_end else "",
             "".join(self.plan),
@@ -93,7 +93,7 @@ class Timeline:
         )
 
 
-def _outcome(early_end: BridgeTaskError | None, began: bool) -> str:
+def _bridge_outcome_text(early_end: BridgeTaskError | None, began: bool) -> str:
     if early_end is None:
         return "complete"
     if early_end.code in CANCEL_CODES and not isinstance(early_end, BridgeTakeUpError):

@@ -9,9 +9,9 @@ from timely_interfaces.msg import ErrorCode
 
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed, Overloaded, UnknownName
-from timely_bridge.driver_port import wait_in_looks
-from timely_bridge.error_codes import BridgeTakeUpError, BridgeTaskError, fleet_stop_error
-from timely_bridge.interfaces import BridgeSegment, Driver, PlanStream, SegmentExecution
+from timely_bridge.driver_port import wait_in_bridge_polls
+from timely_bridge.error_codes import BridgeTakeUpError, BridgeTaskError, bridge_fleet_stop_error
+from timely_bridge.interfaces import BridgeDriver, BridgePlanStream, BridgeSegment, SegmentExecution
 
 RETRY_S = 0.5
 """Between two attempts to follow a plan at a server that is not there yet."""
@@ -20,7 +20,7 @@ INTERRUPTED_CODES = (ErrorCode.NOT_OWNER, ErrorCode.SEGMENT_CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
-class PastPlan:
+class PastBridgePlan:
     """A plan of an earlier life of the bridge.
 
     Attributes:
@@ -38,8 +38,8 @@ class PastPlan:
     active: Callable[[], bool] = lambda: True
 
     async def follow(
-        self, task_id: str, agent: str, client: AsyncTimelyClient, driver: Driver, driver_s: float
-    ) -> PlanStream | None:
+        self, task_id: str, agent: str, client: AsyncTimelyClient, driver: BridgeDriver, driver_s: float
+    ) -> BridgePlanStream | None:
         """Follow the plan at the server again, from its first segment; None if the server never got it.
 
         Args:
@@ -49,7 +49,7 @@ class PastPlan:
             BridgeTakeUpError: the bridge is not active, the robot was stopped, its driver was restarted, or the server
                 has no such task.
         """
-        if not await wait_in_looks(self.active, driver_s):
+        if not await wait_in_bridge_polls(self.active, driver_s):
             raise BridgeTakeUpError("it was not activated")
         if self.began:
             if not await driver.ready(driver_s):
@@ -59,7 +59,7 @@ class PastPlan:
             self._check_session(driver)
         while True:
             try:
-                stream: PlanStream = await client.resume(task_id, token=self.token, agent=agent)
+                stream: BridgePlanStream = await client.resume(task_id, token=self.token, agent=agent)
             except UnknownName:
                 if self.began:
                     raise BridgeTakeUpError("the server no longer has the task") from None
@@ -69,7 +69,7 @@ class PastPlan:
             else:
                 return stream
 
-    def recall(self, sent_segment: BridgeSegment, driver: Driver) -> None:
+    def recall(self, sent_segment: BridgeSegment, driver: BridgeDriver) -> None:
         """Mark a segment that was executed before, or that its driver may have.
 
         Raises:
@@ -83,22 +83,22 @@ class PastPlan:
             self._check_session(driver)
             sent_segment.again = True
 
-    def _check_session(self, driver: Driver) -> None:
+    def _check_session(self, driver: BridgeDriver) -> None:
         """A driver that was restarted no longer knows how far it executed the plan."""
         if driver.session != self.session:
             raise BridgeTakeUpError("its driver was started again")
 
 
-def check_plan_stop(result: Any) -> None:
+def check_bridge_plan_stop(result: Any) -> None:
     """Raise BridgeTaskError if a stop of the fleet ended the plan: its motions end as well.
 
     The order to stop has a connection of its own, which may be slower or cut.
     """
     if result.data.get("cause") == "fleet_stop":
-        raise fleet_stop_error()
+        raise bridge_fleet_stop_error()
 
 
-def check_plan_result(result: Any) -> None:
+def check_bridge_plan_result(result: Any) -> None:
     """Raise BridgeTaskError if the server cancelled the plan: on request, or because this bridge was away for long."""
     if result.outcome == "complete":
         return

@@ -23,15 +23,20 @@ from timely.core.clock import Clock
 from timely.core.errors import Conflict, TimelyError, UnknownName
 from timely.core.reports import MAX_REASON_CHARS
 from timely.core.utility import URGENT
-from timely_bridge.error_codes import BridgeTaskError, bridge_error_code, bridge_error_owner, fleet_stop_error
+from timely_bridge.error_codes import (
+    BridgeTaskError,
+    bridge_error_code,
+    bridge_error_owner,
+    bridge_fleet_stop_error,
+)
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
-from timely_bridge.interfaces import BridgeSegment, Driver, PlanStream
-from timely_bridge.loop_rounds import further_loop_rounds_s
-from timely_bridge.outcome import CANCEL_CODES, Deadlines, TaskEnd, Timeline
-from timely_bridge.past_plan import PastPlan, check_plan_result, check_plan_stop
-from timely_bridge.report_queue import ReportQueue
-from timely_bridge.robot_lock import RobotClaim, RobotLock
-from timely_bridge.segment_run import SegmentRun
+from timely_bridge.interfaces import BridgeDriver, BridgePlanStream, BridgeSegment
+from timely_bridge.loop_rounds import bridge_further_loop_rounds_s
+from timely_bridge.outcome import CANCEL_CODES, BridgeTimeline, Deadlines, TaskEnd
+from timely_bridge.past_plan import PastBridgePlan, check_bridge_plan_result, check_bridge_plan_stop
+from timely_bridge.report_queue import BridgeReportQueue
+from timely_bridge.robot_lock import BridgeRobotClaim, BridgeRobotLock
+from timely_bridge.segment_run import BridgeSegmentRun
 
 GOAL_ID = re.compile(r"[0-9a-f]{32}")
 """Of a ROS 2 goal, in a task's id."""
@@ -45,14 +50,14 @@ MAX_EXECUTED_CHARS = 4_000
 """Limit of the server."""
 
 
-class PlanObserver(Protocol):
+class BridgePlanObserver(Protocol):
     """Gets what happens to a plan, to publish it."""
 
-    def plan_changed(self, run: PlanRun, end: TaskEnd | None) -> None:
+    def plan_changed(self, run: BridgePlanRun, end: TaskEnd | None) -> None:
         """The plan begins, or has its last segment, or is over (``end``)."""
         ...
 
-    def beginning(self, run: PlanRun) -> None:
+    def beginning(self, run: BridgePlanRun) -> None:
         """The first segment is about to be sent to the driver."""
         ...
 
@@ -75,8 +80,8 @@ class RunContext:
 
     robot: str
     client: AsyncTimelyClient
-    driver: Driver
-    lock: RobotLock
+    driver: BridgeDriver
+    lock: BridgeRobotLock
     deadlines: Deadlines
     clock: Clock
     server_url: str = ""
@@ -100,7 +105,7 @@ class Replan:
 
 
 @dataclass(slots=True, eq=False)
-class PlanRun:
+class BridgePlanRun:
     """One plan. ``run`` is called once; ``cancel`` may be called at any time on the same loop.
 
     Attributes:
@@ -113,25 +118,25 @@ class PlanRun:
     task_id: str
     goal: TaskGoal
     context: RunContext
-    observer: PlanObserver
+    observer: BridgePlanObserver
     replaces: Replan | None = None
-    claim: RobotClaim | None = None
-    timeline: Timeline = field(default_factory=Timeline)
+    claim: BridgeRobotClaim | None = None
+    timeline: BridgeTimeline = field(default_factory=BridgeTimeline)
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     """The server's token of the task, chosen here."""
-    past: PastPlan | None = None
+    past: PastBridgePlan | None = None
     submitted: bool = False
     """The server may have the task."""
     over: bool = False
     planned: bool = False
     """No more segments will come."""
     sent_segments: list[BridgeSegment] = field(default_factory=list)
-    _stream: PlanStream | None = None
+    _stream: BridgePlanStream | None = None
     _cancellation: asyncio.Future[BridgeTaskError] | None = None
     _early: BridgeTaskError | None = None
     """Why the plan was cancelled before ``run``."""
-    _claim: RobotClaim = field(init=False)
-    _reports: ReportQueue = field(init=False)
+    _claim: BridgeRobotClaim = field(init=False)
+    _reports: BridgeReportQueue = field(init=False)
     _failure: asyncio.Future[BaseException] = field(init=False)
     _busy: int = 0
     """Segments that are on their way to the driver, or there."""
@@ -139,11 +144,11 @@ class PlanRun:
     """When the robot last got or finished a segment; seconds on the loop's clock."""
 
     def __post_init__(self) -> None:
-        self._claim = self.claim or RobotClaim(self.goal.utility.urgent, self.cancel)
+        self._claim = self.claim or BridgeRobotClaim(self.goal.utility.urgent, self.cancel)
         if self.past is not None:
             self.token = self.past.token
         context = self.context
-        self._reports = ReportQueue(
+        self._reports = BridgeReportQueue(
             self.task_id, context.clock, context.deadlines, lambda: not self.executing
         )
 
@@ -231,9 +236,9 @@ class PlanRun:
         if isinstance(error, BridgeTaskError):
             # Drivers may answer a stop of the fleet before the bridge ends its goals.
             is_fleet_stop = error.code == ErrorCode.DRIVER_STOPPED and self.context.fleet_stopped()
-            return fleet_stop_error() if is_fleet_stop else error
+            return bridge_fleet_stop_error() if is_fleet_stop else error
         if isinstance(error, Conflict) and error.where == "stop":
-            return fleet_stop_error()
+            return bridge_fleet_stop_error()
         if isinstance(error, UnknownName) and self._stream is not None:
             return BridgeTaskError(
                 ErrorCode.ENGINE_FAILED, "the server no longer has the task; was it restarted?"
@@ -264,7 +269,7 @@ class PlanRun:
         try:
             failure = await self._wait_for_plan(reading)
             if failure is None:
-                check_plan_stop(stream.result)
+                check_bridge_plan_stop(stream.result)
             self.planned = True
             self.observer.plan_changed(self, None)
             # The driver's segments are executed to their end, also when the plan breaks off.
@@ -274,14 +279,16 @@ class PlanRun:
             self._raise_failed()
             if failure is not None:
                 raise failure
-            check_plan_result(stream.result)
+            check_bridge_plan_result(stream.result)
         finally:
             reading.cancel()
             for execution in executions:
                 execution.cancel()
             await asyncio.gather(reading, *executions, return_exceptions=True)
 
-    async def _forward(self, stream: PlanStream, executions: set[asyncio.Task[None]]) -> TimelyError | None:
+    async def _forward(
+        self, stream: BridgePlanStream, executions: set[asyncio.Task[None]]
+    ) -> TimelyError | None:
         """Have the driver read the plan; the error that ended the plan early, or None."""
         try:
             await self.context.driver.forward(stream, partial(self._admit, executions))
@@ -298,7 +305,7 @@ class PlanRun:
         self._follow_segment(executions, sent_segment)
         return sent_segment
 
-    async def _take_up(self, past: PastPlan) -> PlanStream:
+    async def _take_up(self, past: PastBridgePlan) -> BridgePlanStream:
         """Follow the plan of an earlier life, or submit it if the server never got it."""
         context = self.context
         stream = await past.follow(
@@ -313,9 +320,9 @@ class PlanRun:
         next_here = self.context.lock.next_for(self._claim)
         return bridge_scene_with_object(scene, self.context.driver.holding if next_here else "")
 
-    async def _submit(self) -> PlanStream:
+    async def _submit(self) -> BridgePlanStream:
         goal, old, client = self.goal, self.replaces, self.context.client
-        stream: PlanStream
+        stream: BridgePlanStream
         wait_s = WAIT_SHARE * self.context.deadlines.submit_s
         if old is not None:
             stream = await client.replan(
@@ -404,8 +411,8 @@ class PlanRun:
         context = self.context
         done_before = self.past is not None and sent_segment.segment.index in self.past.executions
         publish = self.observer.reported if not done_before else lambda report: None
-        further_s = further_loop_rounds_s(each.segment for each in self.sent_segments)
-        run = SegmentRun(
+        further_s = bridge_further_loop_rounds_s(each.segment for each in self.sent_segments)
+        run = BridgeSegmentRun(
             sent_segment,
             context.deadlines,
             context.clock,

@@ -27,7 +27,7 @@ from rclpy.qos import QoSProfile
 from timely_interfaces.msg import RobotState, Segment, SegmentReport, Task
 from timely_robots.robot_names import check_robot_names
 from timely_robots.ros.rclpy_utils import LATCHED_QOS, TASKS
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 from timely.core.child_process import core_stop_event
 from timely.core.errors import InvalidInput, TimelyError, Unsupported
@@ -57,7 +57,7 @@ def bridge_mcap_definition(kind: Any) -> str:
     while pending:
         fields = []
         for name, type_text in pending[0].get_fields_and_field_types().items():
-            base, suffix = _plain(type_text)
+            base, suffix = _plain_mcap_type(type_text)
             if "/" in base:
                 package, _, short = base.partition("/")
                 inner = getattr(import_module(f"{package}.msg"), short)
@@ -65,16 +65,16 @@ def bridge_mcap_definition(kind: Any) -> str:
                     pending.append(inner)
             fields.append(f"{PRIMITIVES.get(base, base)}{suffix} {name}")
         message = pending.pop(0)
-        texts[_name(message).replace("/msg/", "/")] = "\n".join(fields) + "\n"
+        texts[_mcap_type_name(message).replace("/msg/", "/")] = "\n".join(fields) + "\n"
     (_, first), *others = texts.items()
     return first + "".join(f"{LINE}\nMSG: {name}\n{text}" for name, text in others)
 
 
-def _name(kind: Any) -> str:
+def _mcap_type_name(kind: Any) -> str:
     return f"{kind.__module__.split('.')[0]}/msg/{kind.__name__}"
 
 
-def _plain(type_text: str) -> tuple[str, str]:
+def _plain_mcap_type(type_text: str) -> tuple[str, str]:
     """(element type, array suffix) of a field: ``sequence<double, 3>`` is a ``float64[<=3]``."""
     if type_text.startswith("sequence<"):
         element, _, bound = type_text.removeprefix("sequence<").removesuffix(">").partition(", ")
@@ -84,14 +84,14 @@ def _plain(type_text: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class BridgeRecordingBounds:
     """How large a recording may become: bytes a file, files that are kept."""
 
     file_bytes: int = 256_000_000
     files: int = 4
 
 
-class McapFiles:
+class BridgeMcapFiles:
     """A recording on disk, on a thread of its own; ``write`` never waits for the disk.
 
     One that is started again goes on behind the last file, and the files before count for its bounds.
@@ -100,7 +100,7 @@ class McapFiles:
         Unsupported: the package mcap is not installed. InvalidInput: the file cannot be written.
     """
 
-    def __init__(self, path: Path, bounds: Bounds | None = None) -> None:
+    def __init__(self, path: Path, bounds: BridgeRecordingBounds | None = None) -> None:
         try:
             import mcap.writer
         except ImportError as error:
@@ -108,11 +108,11 @@ class McapFiles:
                 "recording needs the package mcap: `make setup` installs it", where=str(path)
             ) from error
         self._mcap = mcap.writer
-        self._path, self._bounds = path, bounds or Bounds()
+        self._path, self._bounds = path, bounds or BridgeRecordingBounds()
         self.message_count = self.dropped_count = 0
         self.files: list[Path] = []
         self.failure = ""
-        self._files_by_number = _recorded_files(path)
+        self._files_by_number = _recorded_mcap_files(path)
         self._queue: queue.Queue[tuple[str, str, str, int, bytes] | None] = queue.Queue(QUEUE_MESSAGES)
         self._file: IO[bytes] | None = None
         self._writer: Any = None
@@ -193,17 +193,19 @@ class McapFiles:
             self._file = None
 
 
-def _recorded_files(path: Path) -> dict[int, Path]:
+def _recorded_mcap_files(path: Path) -> dict[int, Path]:
     """The files of a recording by number, those of an earlier start."""
     name = re.compile(re.escape(path.stem) + r"_(\d+)" + re.escape(path.suffix))
     matches = [(name.fullmatch(file.name), file) for file in path.parent.glob(f"*{path.suffix}")]
     return {int(match[1]): file for match, file in matches if match is not None}
 
 
-class RecorderNode(Node):
+class BridgeRecorderNode(Node):
     """Subscribes to the topics of robots and writes their messages to ``files``."""
 
-    def __init__(self, robots: Sequence[str], files: McapFiles, *, context: Context | None = None) -> None:
+    def __init__(
+        self, robots: Sequence[str], files: BridgeMcapFiles, *, context: Context | None = None
+    ) -> None:
         super().__init__("timely_recorder", context=context)
         self.files = files
         for robot in robots:
@@ -211,7 +213,7 @@ class RecorderNode(Node):
                 self._listen(f"/{robot}/{topic}", kind, qos)
 
     def _listen(self, topic: str, kind: Any, qos: QoSProfile) -> None:
-        name, schema = _name(kind), bridge_mcap_definition(kind)
+        name, schema = _mcap_type_name(kind), bridge_mcap_definition(kind)
 
         def keep(data: bytes) -> None:
             self.files.write(topic, name, schema, self.get_clock().now().nanoseconds, bytes(data))
@@ -236,12 +238,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check_robot_names(options.robots, "--robots")
         context = isolated_ros_context(options.domain_id)
-        files = McapFiles(options.output, bridge_recording_bounds(options.max_mb, options.max_files))
+        files = BridgeMcapFiles(options.output, bridge_recording_bounds(options.max_mb, options.max_files))
     except TimelyError as error:
         sys.stderr.write(f"timely_record: {error}\n")
         return 2
-    spinner = Spinner(
-        context, [RecorderNode(options.robots, files, context=context)], name="recorder"
+    spinner = RosSpinner(
+        context, [BridgeRecorderNode(options.robots, files, context=context)], name="recorder"
     ).start()
     print(f"recording {', '.join(options.robots)} to {files.files[0]}", flush=True)
     while not stop.wait(1.0) and rclpy.ok(context=context) and not files.failure:
@@ -255,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if whole and not files.dropped_count else 1
 
 
-def bridge_recording_bounds(max_mb: float, max_files: int) -> Bounds:
+def bridge_recording_bounds(max_mb: float, max_files: int) -> BridgeRecordingBounds:
     """Bounds as given by a user.
 
     Raises:
@@ -263,7 +265,7 @@ def bridge_recording_bounds(max_mb: float, max_files: int) -> Bounds:
     """
     if not 0.1 <= max_mb <= 100_000.0 or not 1 <= max_files <= 10_000:
         raise InvalidInput("must be at least 0.1 MB and 1 file", where="--max-mb, --max-files")
-    return Bounds(int(max_mb * 1e6), max_files)
+    return BridgeRecordingBounds(int(max_mb * 1e6), max_files)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from weakref import WeakSet
 
-from timely.client.protocol import Backoff
+from timely.client.protocol import ClientBackoff
 from timely.core.clock import Clock
 from timely.core.errors import EngineFailed, Overloaded, TimelyError, UnknownName
 from timely.core.reports import ExecutionReport
-from timely_bridge.interfaces import PlanStream
+from timely_bridge.interfaces import BridgePlanStream
 from timely_bridge.outcome import Deadlines
 
 log = logging.getLogger(__name__)
@@ -25,10 +25,10 @@ Each request costs this process a millisecond, at the time when segments of othe
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 2.0
 """Waits after a server that is there has not taken a report, seconds."""
 
-_backoffs: WeakSet[Backoff] = WeakSet()
+_backoffs: WeakSet[ClientBackoff] = WeakSet()
 """Of the queues whose server is not there."""
 
-_unheard_queues: set["ReportQueue"] = set()
+_unheard_queues: set["BridgeReportQueue"] = set()
 """Queues of which the server has not taken the latest report; the log says it once for all of them."""
 
 _senders: set[asyncio.Task[None]] = set()
@@ -36,7 +36,7 @@ _senders: set[asyncio.Task[None]] = set()
 
 
 @dataclass(slots=True, eq=False)
-class ReportQueue:
+class BridgeReportQueue:
     """The reports of one plan. A slow or absent server delays no motion.
 
     ``progress`` reports are dropped when the server does not take them, since a later one says more. All others are
@@ -50,7 +50,7 @@ class ReportQueue:
     clock: Clock
     deadlines: Deadlines
     idle: Callable[[], bool]
-    stream: PlanStream | None = None
+    stream: BridgePlanStream | None = None
     """Set once the server has accepted the plan."""
     _queue: asyncio.Queue[tuple[ExecutionReport, float] | None] = field(default_factory=asyncio.Queue)
     _sender: asyncio.Task[None] | None = None
@@ -107,7 +107,7 @@ class ReportQueue:
         return report.kind in ("started", "progress")
 
     async def _send(self, batch: list[tuple[ExecutionReport, float]]) -> None:
-        retry_s, backoff = FIRST_RETRY_S, Backoff(math.inf, self.task_id, _backoffs)
+        retry_s, backoff = FIRST_RETRY_S, ClientBackoff(math.inf, self.task_id, _backoffs)
         while batch and self.stream is not None:
             now_s = self.clock.now()
             reports = [replace(report, age_s=max(0.0, now_s - when_s)) for report, when_s in batch]

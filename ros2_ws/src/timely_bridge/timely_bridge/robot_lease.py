@@ -13,7 +13,7 @@ RETRY_S = 0.5
 """A request without an answer for so long is sent again, and so is one after a refusal."""
 
 
-class RobotLease:
+class BridgeRobotLease:
     """Two bridges cannot move one robot: its driver executes segments of the lease's owner only.
 
     ``check`` runs on the executor's thread, ``renew`` on any thread.

@@ -15,7 +15,7 @@ POLICIES: tuple[OnBusy, ...] = get_args(OnBusy)
 
 
 @dataclass(eq=False, slots=True)
-class RobotClaim:
+class BridgeRobotClaim:
     """One goal's claim on the robot. ``cancel`` ends the goal that holds the robot when an urgent one preempts it.
 
     Attributes:
@@ -28,7 +28,7 @@ class RobotClaim:
     granted: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class RobotLock:
+class BridgeRobotLock:
     """The lock of one robot.
 
     ``queue``: other goals wait, urgent ones first, then in the order of their first segments. ``preempt``: an urgent
@@ -39,8 +39,8 @@ class RobotLock:
         if policy not in POLICIES:
             raise InvalidInput(f"must be one of {', '.join(POLICIES)}, got {policy!r}", where="on_busy")
         self.policy = policy
-        self._holder: RobotClaim | None = None
-        self._queue: list[RobotClaim] = []
+        self._holder: BridgeRobotClaim | None = None
+        self._queue: list[BridgeRobotClaim] = []
 
     @property
     def busy(self) -> bool:
@@ -50,16 +50,16 @@ class RobotLock:
     def queue_length(self) -> int:
         return len(self._queue)
 
-    def held_by(self, claim: RobotClaim) -> bool:
+    def held_by(self, claim: BridgeRobotClaim) -> bool:
         return self._holder is claim
 
-    def next_for(self, claim: RobotClaim) -> bool:
+    def next_for(self, claim: BridgeRobotClaim) -> bool:
         """No other goal will move the robot before this one."""
         holder = self._holder
         preempts = self.policy == "preempt" and claim.urgent
         return holder is None or holder is claim or (preempts and not holder.urgent)
 
-    async def acquire(self, claim: RobotClaim) -> None:
+    async def acquire(self, claim: BridgeRobotClaim) -> None:
         """Return when the claim holds the robot; at once if it does already.
 
         Raises:
@@ -82,7 +82,7 @@ class RobotLock:
             self.release(claim)
             raise
 
-    def release(self, claim: RobotClaim) -> None:
+    def release(self, claim: BridgeRobotClaim) -> None:
         """Give the robot back, or leave the queue; safe to call at any time."""
         if claim in self._queue:
             self._queue.remove(claim)
@@ -92,6 +92,6 @@ class RobotLock:
             if self._queue:
                 self._grant(self._queue.pop(0))
 
-    def _grant(self, claim: RobotClaim) -> None:
+    def _grant(self, claim: BridgeRobotClaim) -> None:
         self._holder = claim
         claim.granted.set()

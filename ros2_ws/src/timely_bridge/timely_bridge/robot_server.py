@@ -18,32 +18,32 @@ from rclpy.serialization import deserialize_message, serialize_message
 from std_msgs.msg import String
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, SegmentReport
-from timely_robots.disk_thread import DiskThread
+from timely_robots.disk_thread import DriverDiskThread
 from timely_robots.ros.actions import (
     adopt_ros_goal,
     finish_ros_goal,
     mark_ros_goal_executing,
     without_ros_debug_lines,
 )
-from timely_robots.ros.executor_calls import ExecutorCalls
+from timely_robots.ros.executor_calls import RosExecutorCalls
 
 from timely.client import Segment
 from timely.core.clock import Clock
 from timely.core.errors import TimelyError
-from timely_bridge.driver_port import DriverPort
+from timely_bridge.driver_port import BridgeDriverPort
 from timely_bridge.error_codes import BridgeTaskError, bridge_error_code, bridge_error_name
-from timely_bridge.goal_journal import GoalEntry, GoalJournal
-from timely_bridge.goal_run import GoalRun, PastGoal
+from timely_bridge.goal_journal import BridgeGoalEntry, BridgeGoalJournal
+from timely_bridge.goal_run import BridgeGoalRun, PastBridgeGoal
 from timely_bridge.goals import RobotEntry, TaskGoal, read_bridge_goal
 from timely_bridge.interfaces import SegmentExecution
-from timely_bridge.loop_thread import LoopThread
-from timely_bridge.outcome import TaskEnd, Timeline
-from timely_bridge.past_plan import PastPlan
-from timely_bridge.plan_run import PlanRun, Replan, RunContext
-from timely_bridge.robot_lease import RobotLease
-from timely_bridge.robot_lock import RobotLock
+from timely_bridge.loop_thread import BridgeLoopThread
+from timely_bridge.outcome import BridgeTimeline, TaskEnd
+from timely_bridge.past_plan import PastBridgePlan
+from timely_bridge.plan_run import BridgePlanRun, Replan, RunContext
+from timely_bridge.robot_lease import BridgeRobotLease
+from timely_bridge.robot_lock import BridgeRobotLock
 from timely_bridge.settings import BridgeSettings
-from timely_bridge.task_publisher import TaskPublisher
+from timely_bridge.task_publisher import BridgeTaskPublisher
 
 MAX_QUEUED_HEARTBEATS = 8
 """Queued tasks that are published again; their drivers have no segments of them."""
@@ -58,7 +58,7 @@ RESULT_STATES = {"complete": "succeeded", "cancelled": "canceled"}
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class BridgeServerConnection:
     """What all robots of the bridge share.
 
     Attributes:
@@ -70,38 +70,38 @@ class Connection:
     """
 
     settings: BridgeSettings
-    loop: LoopThread
+    loop: BridgeLoopThread
     client: Any
     clock: Clock
     owner: str
-    journal: GoalJournal
-    disk: DiskThread
+    journal: BridgeGoalJournal
+    disk: DriverDiskThread
     admit: Callable[[], None]
     on_task: Callable[[], None]
     active: Callable[[], bool]
     fleet_stopped: Callable[[], bool]
 
 
-class RobotServer:
+class BridgeRobotServer:
     """Action ``<robot>/execute_task`` and topic ``<robot>/new_scene``. Made and destroyed on the executor's thread."""
 
-    def __init__(self, node: LifecycleNode, entry: RobotEntry, connection: Connection) -> None:
+    def __init__(self, node: LifecycleNode, entry: RobotEntry, connection: BridgeServerConnection) -> None:
         self.entry = entry
-        self.lock = RobotLock(connection.settings.on_busy)
-        self.runs: dict[str, GoalRun] = {}
+        self.lock = BridgeRobotLock(connection.settings.on_busy)
+        self.runs: dict[str, BridgeGoalRun] = {}
         """Goals in progress by task id; changed on the loop's thread."""
         self.outcomes: Counter[str] = Counter()
         self.last_error = ""
-        self.publisher = TaskPublisher(node, entry.name)
+        self.publisher = BridgeTaskPublisher(node, entry.name)
         self._cancelled = threading.Event()
         """Set when the loop has taken the latest cancellation; one that it is late with holds the executor up once."""
         self._cancelled.set()
         self._node = node
-        self._calls = ExecutorCalls(node)
+        self._calls = RosExecutorCalls(node)
         self._connection = connection
         settings = connection.settings
-        lease = RobotLease(node, entry.name, entry.driver_node, connection.owner)
-        self.port = DriverPort(node, connection.loop, entry.name, settings.driver_silence_s, lease)
+        lease = BridgeRobotLease(node, entry.name, entry.driver_node, connection.owner)
+        self.port = BridgeDriverPort(node, connection.loop, entry.name, settings.driver_silence_s, lease)
         self._context = RunContext(
             robot=entry.name,
             client=connection.client,
@@ -151,7 +151,7 @@ class RobotServer:
         mark_ros_goal_executing(handle)
         self._begin(handle, goal)
 
-    def take_up(self, name: str, entry: GoalEntry) -> bool:
+    def take_up(self, name: str, entry: BridgeGoalEntry) -> bool:
         """Take up a goal of an earlier life of the bridge; False if that is not possible."""
         connection, server = self._connection, self._server
         if server is None or not entry.request or not entry.plans or entry.cancelled:
@@ -167,24 +167,28 @@ class RobotServer:
             return False
         if handle is None:
             return False
-        past = PastPlan(plan.token, plan.began, plan.session, plan.executions, connection.active)
+        past = PastBridgePlan(plan.token, plan.began, plan.session, plan.executions, connection.active)
         self._begin(
-            handle, goal, PastGoal(task_id, len(entry.plans) - 1, replaces, past, plan.before, entry.began)
+            handle,
+            goal,
+            PastBridgeGoal(task_id, len(entry.plans) - 1, replaces, past, plan.before, entry.began),
         )
         return True
 
-    def _begin(self, handle: ServerGoalHandle, goal: TaskGoal, past: PastGoal | None = None) -> None:
+    def _begin(self, handle: ServerGoalHandle, goal: TaskGoal, past: PastBridgeGoal | None = None) -> None:
         connection = self._connection
         connection.on_task()
-        run = GoalRun(
-            task_id=_task_id(handle),
+        run = BridgeGoalRun(
+            task_id=_bridge_handle_task_id(handle),
             goal=goal,
             lock=self.lock,
-            make_run=partial(self._make_plan_run, _GoalObserver(self, connection, handle)),
+            make_run=partial(self._make_plan_run, _BridgeGoalObserver(self, connection, handle)),
             attempts=int(self._node.get_parameter("replan_attempts").value),
-            on_cancel=partial(connection.disk.submit, connection.journal.cancel, _task_id(handle)),
+            on_cancel=partial(
+                connection.disk.submit, connection.journal.cancel, _bridge_handle_task_id(handle)
+            ),
             past=past,
-            timeline=past.before if past is not None else Timeline(),
+            timeline=past.before if past is not None else BridgeTimeline(),
         )
         connection.loop.call(self._start, handle, run)
 
@@ -193,10 +197,10 @@ class RobotServer:
 
         Driver and server may already have given the plan up, and such a life would request another one.
         """
-        self.port.cancel_goal(_task_id(handle))
+        self.port.cancel_goal(_bridge_handle_task_id(handle))
         is_loop_late = not self._cancelled.is_set()
         self._cancelled = cancelled = threading.Event()
-        self._connection.loop.call(self._cancel_run, _task_id(handle), cancelled)
+        self._connection.loop.call(self._cancel_run, _bridge_handle_task_id(handle), cancelled)
         if is_loop_late or not (cancelled.wait(CANCEL_SAVE_S) and self._connection.disk.wait(CANCEL_SAVE_S)):
             self._node.get_logger().warning(f"{self.entry.name}: a cancellation is not on the disk yet")
         return CancelResponse.ACCEPT
@@ -246,13 +250,13 @@ class RobotServer:
 
     def _make_plan_run(
         self,
-        observer: _GoalObserver,
-        run: GoalRun,
+        observer: _BridgeGoalObserver,
+        run: BridgeGoalRun,
         task_id: str,
         replaces: Replan | None,
-        past: PastPlan | None,
-    ) -> PlanRun:
-        return PlanRun(
+        past: PastBridgePlan | None,
+    ) -> BridgePlanRun:
+        return BridgePlanRun(
             task_id=task_id,
             goal=run.goal,
             context=self._context,
@@ -263,7 +267,7 @@ class RobotServer:
             past=past,
         )
 
-    def _start(self, handle: ServerGoalHandle, run: GoalRun) -> None:
+    def _start(self, handle: ServerGoalHandle, run: BridgeGoalRun) -> None:
         def finish(end: TaskEnd) -> None:
             self._calls.soon(self._finish, handle, end)
 
@@ -307,14 +311,14 @@ class RobotServer:
 
 
 @dataclass(frozen=True, slots=True)
-class _GoalObserver:
+class _BridgeGoalObserver:
     """Publishes what happens to one goal's plans, and keeps their names in the journal."""
 
-    robot: RobotServer
-    connection: Connection
+    robot: BridgeRobotServer
+    connection: BridgeServerConnection
     handle: ServerGoalHandle
 
-    def plan_changed(self, run: PlanRun, end: TaskEnd | None) -> None:
+    def plan_changed(self, run: BridgePlanRun, end: TaskEnd | None) -> None:
         if end is None and not run.planned and not run.cancelled:
             put = partial(
                 self.connection.journal.put,
@@ -325,7 +329,7 @@ class _GoalObserver:
             self._keep(put, self.robot.entry.name, run.task_id, run.token)
         self.robot.publisher.task(run, end)
 
-    def beginning(self, run: PlanRun) -> None:
+    def beginning(self, run: BridgePlanRun) -> None:
         self._keep(self.connection.journal.begin, run.task_id, self.robot.port.session)
 
     async def flush(self) -> None:
@@ -345,8 +349,8 @@ class _GoalObserver:
             self._keep(self.connection.journal.finish, report.task_id, report.segment, execution)
 
     def _keep(self, write: Callable[..., None], *arguments: Any) -> None:
-        self.connection.disk.submit(write, _task_id(self.handle), *arguments)
+        self.connection.disk.submit(write, _bridge_handle_task_id(self.handle), *arguments)
 
 
-def _task_id(handle: ServerGoalHandle) -> str:
+def _bridge_handle_task_id(handle: ServerGoalHandle) -> str:
     return TASK_PREFIX + bytes(handle.goal_id.uuid).hex()

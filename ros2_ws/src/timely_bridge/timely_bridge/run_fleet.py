@@ -23,19 +23,19 @@ from pathlib import Path
 from typing import Any
 
 from rclpy.lifecycle import TransitionCallbackReturn
-from timely_robots.driver_parameters import default_state_dir
+from timely_robots.driver_parameters import default_driver_state_dir
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.realtime import realtime_ros_process
 from timely_robots.ros.shared_memory import clean_ros_shared_memory as clean_shared_memory
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 from timely.core.child_process import core_stop_event
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
-from timely_bridge.driver_processes import DriverProcesses, bridge_robot_class
-from timely_bridge.fleet import Fleet, check_bridge_server_url, load_bridge_fleet
+from timely_bridge.driver_processes import BridgeDriverProcesses, bridge_robot_class
+from timely_bridge.fleet import BridgeFleet, check_bridge_server_url, load_bridge_fleet
 from timely_bridge.interfaces import ClientFactory
 from timely_bridge.node import BridgeNode, bridge_client
-from timely_bridge.recorder import McapFiles, RecorderNode, bridge_recording_bounds
+from timely_bridge.recorder import BridgeMcapFiles, BridgeRecorderNode, bridge_recording_bounds
 
 SETTLE_S = 5.0
 START_S = 60.0
@@ -43,14 +43,14 @@ START_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class RunningFleet:
+class RunningBridgeFleet:
     """The bridge and its drivers, spinning; made by ``start_fleet``. ``drivers`` are those in this process."""
 
     bridge: BridgeNode
     drivers: dict[str, DriverNode]
-    spinner: Spinner
-    recording: McapFiles | None
-    processes: DriverProcesses | None
+    spinner: RosSpinner
+    recording: BridgeMcapFiles | None
+    processes: BridgeDriverProcesses | None
 
     def close(self) -> bool:
         """End all tasks and motions, then the nodes; False if something did not end in time. Safe to call twice."""
@@ -61,15 +61,15 @@ class RunningFleet:
 
 
 def start_bridge_fleet(
-    fleet: Fleet,
+    fleet: BridgeFleet,
     *,
     domain_id: int | None = None,
     client_factory: ClientFactory = bridge_client,
     ros_args: list[str] | None = None,
-    recording: McapFiles | None = None,
-    processes: DriverProcesses | None = None,
+    recording: BridgeMcapFiles | None = None,
+    processes: BridgeDriverProcesses | None = None,
     stop: threading.Event | None = None,
-) -> RunningFleet:
+) -> RunningBridgeFleet:
     """Make, configure and activate all nodes, and spin them on a thread of their own. Returns when all are ready.
 
     Args:
@@ -111,7 +111,9 @@ def start_bridge_fleet(
                 # The remapping would put every driver into the same namespace.
                 raise InvalidInput(f"a fleet has no namespace of its own, got {namespace!r}", where="__ns")
             if recording is not None:
-                nodes.append(RecorderNode([robot.name for robot in fleet.robots], recording, context=context))
+                nodes.append(
+                    BridgeRecorderNode([robot.name for robot in fleet.robots], recording, context=context)
+                )
         except (ValueError, TypeError) as error:
             # Of a value that is no parameter's.
             raise InvalidInput(str(error), where="parameters of the fleet") from error
@@ -121,20 +123,22 @@ def start_bridge_fleet(
                 if step() != TransitionCallbackReturn.SUCCESS:
                     name = node.get_fully_qualified_name()
                     raise EngineFailed(f"node {name} did not start: {node.fault or 'see its log'}")
-        spinner = Spinner(context, nodes, name="fleet").start()
+        spinner = RosSpinner(context, nodes, name="fleet").start()
         undo.pop_all()
-    running = RunningFleet(bridge, drivers, spinner, recording, processes)
+    running = RunningBridgeFleet(bridge, drivers, spinner, recording, processes)
     if processes is not None:
         try:
             processes.start()
-            _wait_for_drivers(bridge, processes, stop or threading.Event())
+            _wait_for_bridge_drivers(bridge, processes, stop or threading.Event())
         except BaseException:
             running.close()
             raise
     return running
 
 
-def _wait_for_drivers(bridge: BridgeNode, processes: DriverProcesses, stop: threading.Event) -> None:
+def _wait_for_bridge_drivers(
+    bridge: BridgeNode, processes: BridgeDriverProcesses, stop: threading.Event
+) -> None:
     """Return when every driver takes segments, or ``stop`` is set.
 
     Raises:
@@ -155,7 +159,7 @@ def bridge_state_folder(fleet_file: str) -> Path:
     """The default folder of the bridge's stop and goals: one for each fleet file, or another path."""
     path = Path(fleet_file).absolute()
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
-    return default_state_dir() / "fleets" / f"{path.stem}-{digest}"
+    return default_driver_state_dir() / "fleets" / f"{path.stem}-{digest}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -194,14 +198,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             fleet = replace(fleet, server_url=options.server_url)
         recording = None
         if options.record is not None:
-            recording = McapFiles(
+            recording = BridgeMcapFiles(
                 options.record, bridge_recording_bounds(options.record_mb, options.record_files)
             )
         with contextlib.ExitStack() as while_running:
             processes = None
             if not options.one_process:
                 folder = while_running.enter_context(tempfile.TemporaryDirectory(prefix="timely-fleet-"))
-                processes = DriverProcesses(
+                processes = BridgeDriverProcesses(
                     fleet, Path(folder), domain_id=options.domain_id, ros_args=argv[at:]
                 )
             running = start_bridge_fleet(

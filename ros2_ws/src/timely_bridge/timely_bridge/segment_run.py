@@ -11,8 +11,8 @@ from timely.core.clock import Clock
 from timely.core.reports import MAX_REASON_CHARS, MAX_VALUE_CHARS, ExecutionReport, ReportKind
 from timely_bridge.error_codes import BridgeTaskError
 from timely_bridge.interfaces import BridgeSegment, SegmentExecution
-from timely_bridge.outcome import Deadlines, Timeline
-from timely_bridge.report_queue import ReportQueue
+from timely_bridge.outcome import BridgeTimeline, Deadlines
+from timely_bridge.report_queue import BridgeReportQueue
 
 KINDS: Mapping[ReportKind, int] = {
     "started": SegmentReport.STARTED,
@@ -28,7 +28,7 @@ LOOKS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentRun:
+class BridgeSegmentRun:
     """Follows one segment. ``publish`` gets every report as a ROS 2 message.
 
     Attributes:
@@ -39,8 +39,8 @@ class SegmentRun:
     sent_segment: BridgeSegment
     deadlines: Deadlines
     clock: Clock
-    timeline: Timeline
-    reports: ReportQueue
+    timeline: BridgeTimeline
+    reports: BridgeReportQueue
     publish: Callable[[SegmentReport], None]
     further_s: float = 0.0
     awaits_operator: Callable[[], bool] = lambda: False
@@ -57,7 +57,7 @@ class SegmentRun:
             if previous.ended.result().outcome != "done":
                 return  # the one before says why the plan has ended
         # The driver executes segments in order, so that this one begins now.
-        await _wait_for_any((sent_segment.started, sent_segment.ended), driver_s)
+        await _wait_for_any_bridge_future((sent_segment.started, sent_segment.ended), driver_s)
         if not sent_segment.started.done() and not sent_segment.ended.done():
             raise BridgeTaskError(
                 ErrorCode.DRIVER_UNAVAILABLE, f"segment {index} was not begun within {driver_s:g} s"
@@ -68,7 +68,7 @@ class SegmentRun:
             sent_segment.progress = self._make_progress()
         expected_s = sent_segment.segment.execution_s + self.further_s
         limit_s = expected_s * self.deadlines.execution_factor + self.deadlines.execution_margin_s
-        await _wait_for_any((sent_segment.ended,), limit_s, self.awaits_operator)
+        await _wait_for_any_bridge_future((sent_segment.ended,), limit_s, self.awaits_operator)
         if not sent_segment.ended.done():
             raise BridgeTaskError(
                 ErrorCode.SEGMENT_TIMEOUT, f"segment {index} took more than {limit_s:.1f} s"
@@ -142,7 +142,7 @@ class SegmentRun:
         self.reports.put(report, when_s)
 
 
-async def _wait_for_any(
+async def _wait_for_any_bridge_future(
     futures: Sequence[asyncio.Future[Any]], timeout_s: float, is_free: Callable[[], bool] = lambda: False
 ) -> None:
     """Wait until one is done, or for ``timeout_s`` without the time in which ``is_free`` holds."""

@@ -10,7 +10,7 @@ from timely.core.errors import TimelyError
 
 
 @dataclass(slots=True)
-class ServerHealth:
+class BridgeServerHealth:
     """State of the connection; written on the loop, read anywhere.
 
     Attributes:

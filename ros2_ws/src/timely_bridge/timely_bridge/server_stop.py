@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from timely.core.errors import Conflict, TimelyError
-from timely_bridge.fleet_stop import FleetStop
+from timely_bridge.fleet_stop import BridgeFleetStop
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ RETRY_S = 5.0
 """Pause after the server has refused the stream."""
 
 
-class ServerStop:
+class BridgeServerStop:
     """One follower. A ``reset`` of the server ends the stops that it names, and no other.
 
     A stream that is opened again begins with the last reset, and the fleet may have been stopped otherwise since. A
@@ -30,7 +30,9 @@ class ServerStop:
         identity: of the bridge, so that no other bridge acknowledges its robots; empty if it has none.
     """
 
-    def __init__(self, client: Any, fleet: FleetStop, robots: Sequence[str], identity: str = "") -> None:
+    def __init__(
+        self, client: Any, fleet: BridgeFleetStop, robots: Sequence[str], identity: str = ""
+    ) -> None:
         self._client, self._fleet, self._robots = client, fleet, list(robots)
         self._identity = identity
 

@@ -85,7 +85,7 @@ def read_bridge_parameters(node: LifecycleNode) -> BridgeSettings:
     folder = str(node.get_parameter("state_folder").value)
     return BridgeSettings(
         server_url=str(node.get_parameter("server_url").value),
-        robots=tuple(_robots(node)),
+        robots=tuple(_read_bridge_robots(node)),
         on_busy=on_busy,
         limits=GoalLimits(int(number("max_task_chars")), int(number("max_scene_chars"))),
         deadlines=Deadlines(**{field: number(name) for name, field in DEADLINES.items()}),
@@ -97,7 +97,7 @@ def read_bridge_parameters(node: LifecycleNode) -> BridgeSettings:
     )
 
 
-def _robots(node: LifecycleNode) -> list[RobotEntry]:
+def _read_bridge_robots(node: LifecycleNode) -> list[RobotEntry]:
     names = [name for name in node.get_parameter("robots").value if name]
     if not names:
         raise InvalidInput("names no robot", where="robots")

@@ -5,7 +5,7 @@ import threading
 from concurrent.futures import Future
 from pathlib import Path
 
-from timely_robots.disk_thread import DiskThread
+from timely_robots.disk_thread import DriverDiskThread
 
 from timely.core.errors import InvalidInput
 from timely.core.files import core_write_file
@@ -13,7 +13,7 @@ from timely.core.files import core_write_file
 FILE = "stop.json"
 
 
-class StopLatch:
+class BridgeStopLatch:
     """True from a stop until a reset. Thread-safe, and no call waits for the disk.
 
     Args:
@@ -25,7 +25,7 @@ class StopLatch:
         problem: why the latch could not be written last; empty if it could.
     """
 
-    def __init__(self, disk: DiskThread, folder: Path | None = None) -> None:
+    def __init__(self, disk: DriverDiskThread, folder: Path | None = None) -> None:
         self._disk = disk
         self._file = folder / FILE if folder is not None else None
         self._lock = threading.Lock()

@@ -27,9 +27,9 @@ from rclpy.action import ActionClient
 from rclpy.node import Node
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility
-from timely_robots.ros.actions import ActionCall
+from timely_robots.ros.actions import RosActionCall
 from timely_robots.ros.rclpy_utils import steady_ros_clock
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 from timely.core.child_process import core_stop_event
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
@@ -42,7 +42,7 @@ CANCEL_WAIT_S = 3.0
 NAMESPACE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*")
 
 
-class Player(Node):
+class BridgeTaskPlayer(Node):
     """Sends the goals. All its state lives on the executor's thread."""
 
     def __init__(self, tasks: Sequence[Mapping[str, Any]], context: Any, until_s: float) -> None:
@@ -54,7 +54,7 @@ class Player(Node):
         self.clients_ = {
             robot: ActionClient(self, ExecuteTask, f"/{robot}/execute_task") for robot in self.queues
         }
-        self.busy: dict[str, ActionCall] = {}
+        self.busy: dict[str, RosActionCall] = {}
         self.goals_left = sum(len(queue) for queue in self.queues.values())
         self.finished = threading.Event()
         self.begin_s = 0.0
@@ -106,7 +106,7 @@ class Player(Node):
             urgency=int(task.get("urgency", -1)),
             tuf=TimeUtility(**{key: float(value) for key, value in tuf.items()}),
         )
-        self.busy[robot] = call = ActionCall(
+        self.busy[robot] = call = RosActionCall(
             self.clients_[robot], goal, partial(self._on_result, robot, task)
         )
         call.send()
@@ -117,7 +117,7 @@ class Player(Node):
         elif response.status == GoalStatus.STATUS_UNKNOWN:
             result = {"outcome": "failed", "error_msg": "the bridge does not know the goal"}
         else:
-            result = _plain(response.result)
+            result = _plain_player_result(response.result)
         self.busy.pop(robot, None)
         self.goals_left -= 1
         print(json.dumps({"robot": robot, "task": task["task"], **result}), flush=True)
@@ -135,7 +135,7 @@ class Player(Node):
             self.finished.set()
 
 
-def _plain(result: Any) -> dict[str, Any]:
+def _plain_player_result(result: Any) -> dict[str, Any]:
     names = ("plan", "outcome", "error_code", "error_msg", "response", "waiting", "utility")
     values = {name: getattr(result, name) for name in names}
     return {
@@ -144,7 +144,7 @@ def _plain(result: Any) -> dict[str, Any]:
     }
 
 
-def _read_task_script(path: Path) -> tuple[list[dict[str, Any]], float]:
+def _read_player_script(path: Path) -> tuple[list[dict[str, Any]], float]:
     """The tasks of a script, and until when they may begin (seconds).
 
     Raises:
@@ -158,14 +158,14 @@ def _read_task_script(path: Path) -> tuple[list[dict[str, Any]], float]:
         for name in ("at_s", "robot", "task"):
             if not isinstance(task, dict) or name not in task:
                 raise InvalidInput(f"needs {name}", where=f"{path}, task {number}")
-        _check_task(task, f"{path}, task {number}")
+        _check_player_task(task, f"{path}, task {number}")
     until_s = data.get("until_s", math.inf)
     if isinstance(until_s, bool) or not isinstance(until_s, (int, float)):
         raise InvalidInput("until_s must be a number of seconds", where=str(path))
     return tasks, float(until_s)
 
 
-def _check_task(task: Mapping[str, Any], where: str) -> None:
+def _check_player_task(task: Mapping[str, Any], where: str) -> None:
     """Raise InvalidInput for a field of another type."""
     for name in ("robot", "task", "scene", "skill_set"):
         if not isinstance(task.get(name, ""), str):
@@ -194,8 +194,8 @@ def play_bridge_tasks(
     """Play until all tasks ended or ``stop`` is set; True if all ended by themselves."""
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     context = isolated_ros_context(domain_id)
-    player = Player(tasks, context, until_s)
-    spinner = Spinner(context, [player], name="player").start()
+    player = BridgeTaskPlayer(tasks, context, until_s)
+    spinner = RosSpinner(context, [player], name="player").start()
     try:
         if not player.wait_for_bridge(SERVER_WAIT_S, stop):
             return False
@@ -221,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     stop = core_stop_event(with_parent=options.until_stdin_closes)
     try:
-        tasks, until_s = _read_task_script(options.script)
+        tasks, until_s = _read_player_script(options.script)
         return 0 if play_bridge_tasks(tasks, stop, until_s=until_s, domain_id=options.domain_id) else 1
     except TimelyError as error:
         sys.stderr.write(f"timely_play: {error}\n")

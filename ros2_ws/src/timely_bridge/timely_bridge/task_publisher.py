@@ -10,12 +10,12 @@ from timely_robots.ros.rclpy_utils import TASKS
 
 from timely.client import Segment
 from timely_bridge.outcome import TaskEnd
-from timely_bridge.plan_run import PlanRun
+from timely_bridge.plan_run import BridgePlanRun
 
 SEGMENTS_DEPTH = 50
 
 
-class TaskPublisher:
+class BridgeTaskPublisher:
     """Topics ``<robot>/task`` (the last few are latched), ``<robot>/segments`` and ``<robot>/segment_reports``.
 
     May be called on any thread; after ``destroy`` it publishes nothing.
@@ -29,7 +29,7 @@ class TaskPublisher:
         self._reports = node.create_publisher(SegmentReport, f"{robot}/segment_reports", SEGMENTS_DEPTH)
         self._closed = False
 
-    def task(self, run: PlanRun, end: TaskEnd | None = None) -> None:
+    def task(self, run: BridgePlanRun, end: TaskEnd | None = None) -> None:
         goal, utility = run.goal, run.goal.utility
         phase = Task.PLANNED if run.planned else Task.PLANNING
         message = Task(

@@ -14,7 +14,7 @@ class RobotClock(Clock, Protocol):
         ...
 
 
-class _VirtualTime:
+class _VirtualRobotTime:
     """Time that moves only by ``advance``, and threads that wait for it.
 
     Args:
@@ -46,7 +46,7 @@ class _VirtualTime:
         return interrupted.is_set()
 
 
-class SteppedClock(_VirtualTime):
+class SteppedRobotClock(_VirtualRobotTime):
     """A simulation's own time: it moves when the simulation has moved, by ``advance``.
 
     Waiting threads and simulation run in lock step. So a busy machine slows the simulation down and lengthens no time.

@@ -82,7 +82,7 @@ class RoomDetector:
     """
 
     def __init__(self, things: Iterable[str]) -> None:
-        self.things = [_thing(text) for text in things]
+        self.things = [_parse_detector_thing(text) for text in things]
 
     def look(self, pose: DronePose) -> Sequence[Sighting]:
         sightings = []
@@ -101,7 +101,7 @@ class RoomDetector:
         return sightings
 
 
-def make_detector(detector: str, things: Sequence[str]) -> Detector:
+def make_robot_detector(detector: str, things: Sequence[str]) -> Detector:
     """The detector that the settings ask for.
 
     Raises:
@@ -117,7 +117,7 @@ def make_detector(detector: str, things: Sequence[str]) -> Detector:
     return RoomDetector(things) if things else NoDetector()
 
 
-def _thing(text: str) -> Thing:
+def _parse_detector_thing(text: str) -> Thing:
     name, *rest = (part.strip() for part in text.split(":"))
     try:
         bearing, distance = float(rest[0]), float(rest[1])

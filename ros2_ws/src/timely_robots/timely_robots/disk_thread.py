@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 Result = TypeVar("Result")
 
 
-class DiskThread:
+class DriverDiskThread:
     """A thread with a queue, which begins with the first call. Safe to use from several threads.
 
     What must be on the disk before another act waits for its future.

@@ -46,7 +46,7 @@ def check_ros_parameter_names(names: Iterable[str], declared: Collection[str], w
             raise UnknownName("parameter", name, declared, where=where)
 
 
-def default_state_dir() -> Path:
+def default_driver_state_dir() -> Path:
     """Where drivers and bridges keep what they must know after a restart, unless a parameter names a folder.
 
     Raises:

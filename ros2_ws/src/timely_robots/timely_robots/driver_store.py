@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from timely.core.errors import InvalidInput
 from timely.core.files import append_file_line, core_write_file, file_ends_torn
-from timely_robots.disk_thread import DiskThread
+from timely_robots.disk_thread import DriverDiskThread
 
 MAX_TASKS = 4096
 """Begun tasks that are kept; the oldest are dropped."""
@@ -46,15 +46,15 @@ class DriverStore:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._lock_file = _open_lock_file(path.with_suffix(".lock")) if path is not None else None
+        self._lock_file = _open_driver_lock_file(path.with_suffix(".lock")) if path is not None else None
         self._lock = threading.Lock()
-        self._disk = DiskThread("driver disk")
+        self._disk = DriverDiskThread("driver disk")
         self.stop_unsaved = False
         self._catching_up: Future[None] | None = None
         self._stop_reason: str | None = None
         self._stop_lock = threading.Lock()
         """Held for moments, so that a stop never waits for the disk."""
-        self._stop_id = new_stop_id()
+        self._stop_id = new_driver_stop_id()
         """Of the last stop, which may be released. No stop of another life of the driver has it."""
         self._open_stops = 0
         """Stops that were not yet answered."""
@@ -91,7 +91,7 @@ class DriverStore:
         No reset clears it before the block ends, so a stop that is answered as success is latched.
         """
         with self._stop_lock:
-            self._stop_id, self._stop_reason = new_stop_id(), reason
+            self._stop_id, self._stop_reason = new_driver_stop_id(), reason
             self.stop_unsaved = True
             self._open_stops += 1
         try:
@@ -248,18 +248,18 @@ class DriverStore:
                 core_write_file(self._log, "".join(json.dumps(task) + "\n" for task in self._tasks))
 
 
-def new_stop_id() -> str:
+def new_driver_stop_id() -> str:
     """The id of a stop, of a driver or of a fleet; no other stop has it, in no life of either."""
     return secrets.token_hex(8)
 
 
-def is_storage_error(error: BaseException) -> bool:
+def is_driver_storage_error(error: BaseException) -> bool:
     """The disk refused to take something, by an error or by what caused it."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return isinstance(cause, OSError) and cause.errno in DISK_ERRORS
 
 
-def _open_lock_file(path: Path) -> IO[bytes]:
+def _open_driver_lock_file(path: Path) -> IO[bytes]:
     """A lock file that belongs to this driver until it is closed or the process ends."""
     file: IO[bytes] | None = None
     try:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 
-from timely_robots.detector import Detector, DronePose, Sighting, make_detector
+from timely_robots.detector import Detector, DronePose, Sighting, make_robot_detector
 from timely_robots.error_codes import ErrorCode
 from timely_robots.robot import Robot, Setting
 from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
@@ -34,7 +34,7 @@ class DroneRobot(Robot):
 
     def open_detector(self) -> None:
         """Make the detector that the settings ask for; raises MotionError if it cannot be made."""
-        self._detector: Detector = make_detector(self.settings["eyes"], self.texts("things"))
+        self._detector: Detector = make_robot_detector(self.settings["eyes"], self.texts("things"))
 
     # --- What a drone overrides ---
 

@@ -15,7 +15,7 @@ from functools import partial
 
 from timely.core.errors import InvalidInput
 from timely_robots import halter, language
-from timely_robots.driver_store import DriverStore, is_storage_error
+from timely_robots.driver_store import DriverStore, is_driver_storage_error
 from timely_robots.error_codes import ErrorCode
 from timely_robots.robot import Robot
 from timely_robots.safety import SafetyGuard
@@ -32,7 +32,7 @@ from timely_robots.segments import (
     SkillCall,
     SkillValue,
 )
-from timely_robots.task_ledger import TaskLedger
+from timely_robots.task_ledger import RobotTaskLedger
 
 IDLE_WAIT_S = 1.0
 """The motion thread checks at least this often whether it should end."""
@@ -52,7 +52,7 @@ class _Current:
     """Why it was interrupted; None if it was not."""
 
 
-def _finish(items: Sequence[_QueueItem], result: SegmentResult) -> None:
+def _finish_robot_segments(items: Sequence[_QueueItem], result: SegmentResult) -> None:
     for item in items:
         item.listener.on_end(result)
 
@@ -81,7 +81,7 @@ class SegmentExecutor:
     ) -> None:
         self._robot, self._guard = robot, guard
         self._plans = language.RobotPlans()
-        self._halter = halter.Halter(lambda: robot.halt())  # noqa: PLW0108 - a test may replace it
+        self._halter = halter.RobotHalter(lambda: robot.halt())  # noqa: PLW0108 - a test may replace it
         self._clock = robot.clock
         self.set_limits(queue_limit=64, report_every_s=0.5)
         self._changed = threading.Condition()
@@ -91,7 +91,7 @@ class SegmentExecutor:
         self._rested_s = math.nan
         self._counts = {"done": 0, "failed": 0, "refused": 0}
         self._store = store or DriverStore()
-        self._ledger = TaskLedger(self._store, remembered_tasks)
+        self._ledger = RobotTaskLedger(self._store, remembered_tasks)
         self._action: Callable[[Motion], None] | None = None
         self._acting: Motion | None = None
         self._action_problem = ""
@@ -129,7 +129,7 @@ class SegmentExecutor:
             halt = moving and self._interrupt(why)
         if halt:
             self._halter.halt()
-        _finish(removals, why)
+        _finish_robot_segments(removals, why)
 
     def abandon(self, task_id: str, why: str) -> int:
         """Cancel the queued segments of a task and take no more; returns how many. A segment in motion is finished."""
@@ -138,7 +138,7 @@ class SegmentExecutor:
             if not self._ledger.end(task_id, result):
                 return 0
             removals = self._remove(lambda order: order.task_id == task_id)
-        _finish(removals, result)
+        _finish_robot_segments(removals, result)
         return len(removals)
 
     @property
@@ -165,7 +165,7 @@ class SegmentExecutor:
             removals = self._end_everything(result)
             halt = self._halter.begin()
             halt.join(halter.HALT_FIRST_S)
-            _finish(removals, result)
+            _finish_robot_segments(removals, result)
             saving = self._store.save()
             halt.join(end_s - time.monotonic())
             if halt.error is not None:
@@ -196,7 +196,7 @@ class SegmentExecutor:
         removals = self._end_everything(result, stopping=False)
         if moving:
             self._halter.halt()
-        _finish(removals, result)
+        _finish_robot_segments(removals, result)
         return True
 
     def take_action_problem(self) -> str:
@@ -216,7 +216,7 @@ class SegmentExecutor:
             halt = moving and self._interrupt(result)
         if halt:
             self._halter.halt()
-        _finish(removals, result)
+        _finish_robot_segments(removals, result)
 
     def interrupt(self, code: int, why: str) -> None:
         """End the segment in motion, and the rest of its task."""
@@ -247,7 +247,7 @@ class SegmentExecutor:
         why = SegmentResult("cancelled", ErrorCode.DRIVER_STOPPED, "the driver is shutting down")
         removals = self._end_everything(why)
         self._halter.halt()
-        _finish(removals, why)
+        _finish_robot_segments(removals, why)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -361,7 +361,7 @@ class SegmentExecutor:
                     self._ledger.end(item.order.task_id, why)
                     removals = self._remove(lambda order: order.task_id == item.order.task_id)  # noqa: B023
             item.listener.on_end(result)
-            _finish(removals, why)
+            _finish_robot_segments(removals, why)
 
     def _run_action(self, action: Callable[[Motion], None]) -> None:
         motion, problem = self._acting, ""
@@ -407,7 +407,7 @@ class SegmentExecutor:
         except MotionError as error:
             outcome, code, message = "failed", error.code, error.message
         except Exception as error:  # a defect of a driver must end as a typed failure, with the robot at rest
-            code = ErrorCode.STORAGE_FAILED if is_storage_error(error) else ErrorCode.DRIVER_INTERNAL
+            code = ErrorCode.STORAGE_FAILED if is_driver_storage_error(error) else ErrorCode.DRIVER_INTERNAL
             outcome, message = "failed", f"{type(error).__name__}: {error}"
         unforeseen = (ErrorCode.DRIVER_INTERNAL, ErrorCode.STORAGE_FAILED)
         if code in unforeseen or (outcome != "done" and current.interruption is not None):
@@ -431,7 +431,7 @@ class SegmentExecutor:
     def _perform(self, call: SkillCall, motion: Motion, calls: list[str]) -> SkillValue:
         motion.check()
         skills = language.robot_executor_skill_set(motion.order.skill_set)
-        call = language.approve_skill_call(call, skills, self._robot.profile)
+        call = language.approve_robot_call(call, skills, self._robot.profile)
         if self._guard is not None:
             self._guard(call, motion)
             motion.permit = partial(self._guard.permit, motion)

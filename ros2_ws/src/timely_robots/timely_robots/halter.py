@@ -17,7 +17,7 @@ MAX_OPEN = 8
 """Halts that hang at most. Each has a thread, and a stop is repeated without end."""
 
 
-class HaltCall(threading.Thread):
+class RobotHaltCall(threading.Thread):
     """One call of a robot's halt; ``join`` waits for it."""
 
     def __init__(self, halt: Callable[[], object], free: threading.Semaphore) -> None:
@@ -49,7 +49,7 @@ class HaltCall(threading.Thread):
         return self._error
 
 
-class Halter:
+class RobotHalter:
     """Begins halts of one robot; from any thread.
 
     Args:
@@ -60,10 +60,10 @@ class Halter:
         self._halt = halt
         self._free = threading.Semaphore(MAX_OPEN)
         self._lock = threading.Lock()
-        self._calls: list[HaltCall] = []
+        self._calls: list[RobotHaltCall] = []
 
-    def begin(self) -> HaltCall:
-        call = HaltCall(self._halt, self._free)
+    def begin(self) -> RobotHaltCall:
+        call = RobotHaltCall(self._halt, self._free)
         with self._lock:
             with contextlib.suppress(RuntimeError):  # the system gives this process no more threads
                 call.start()

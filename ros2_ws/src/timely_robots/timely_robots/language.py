@@ -12,11 +12,11 @@ from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import InvalidInput, TimelyError
 from timely.plans.language import interpreter as plans
 from timely.plans.language.parser import parse_plan_calls
-from timely.plans.language.syntax import Call, Value
+from timely.plans.language.syntax import PlanCall, Value
 from timely.plans.skill_library import find_skill_set
 from timely.plans.skill_set import SkillSet
-from timely.plans.units import robot_argument_unit, robot_arguments
-from timely.plans.validation import MAX_SEGMENT_CHARS, check_call, check_plan_segment
+from timely.plans.units import plan_robot_argument_unit, plan_robot_arguments
+from timely.plans.validation import MAX_SEGMENT_CHARS, check_plan_call, check_plan_segment
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError, SegmentOrder, SkillCall, SkillValue
 
@@ -58,14 +58,14 @@ def check_robot_segment(order: SegmentOrder, profile: RobotProfile) -> None:
     except InvalidInput as error:
         raise MotionError(str(error), ErrorCode.SEGMENT_INVALID) from error
     for call in calls:
-        _check_allowed(call.skill, call.text, profile)
+        _check_robot_skill_allowed(call.skill, call.text, profile)
     try:
         check_plan_segment(order.text, skills, profile)
     except TimelyError as error:
         raise MotionError(str(error), ErrorCode.OUT_OF_LIMITS) from error
 
 
-def approve_skill_call(call: SkillCall, skills: SkillSet, profile: RobotProfile) -> SkillCall:
+def approve_robot_call(call: SkillCall, skills: SkillSet, profile: RobotProfile) -> SkillCall:
     """One call as the robot takes it: checked once more, arguments in order and units of the robot's profile.
 
     A plan can compute arguments, so what the whole segment was checked for may not be what runs.
@@ -73,29 +73,29 @@ def approve_skill_call(call: SkillCall, skills: SkillSet, profile: RobotProfile)
     Raises:
         MotionError: with the code that says why it must not run.
     """
-    _check_allowed(call.skill, call.text, profile)
+    _check_robot_skill_allowed(call.skill, call.text, profile)
     skill = skills.find(call.skill)
     if skill is None:  # prose: one text
         return call
-    plan_call = Call(call.skill, cast("tuple[Value, ...]", call.args), call.text)
+    plan_call = PlanCall(call.skill, cast("tuple[Value, ...]", call.args), call.text)
     try:
-        check_call(plan_call, skills, profile)
-        values = robot_arguments(plan_call, skill, profile)
+        check_plan_call(plan_call, skills, profile)
+        values = plan_robot_arguments(plan_call, skill, profile)
         by_name = {argument.name: argument for argument in skill.arguments}
-        units = tuple(robot_argument_unit(by_name[name], skill, profile) for name in values)
+        units = tuple(plan_robot_argument_unit(by_name[name], skill, profile) for name in values)
         return SkillCall(call.skill, tuple(values.values()), call.text, units)
     except TimelyError as error:
         raise MotionError(str(error), ErrorCode.OUT_OF_LIMITS) from error
 
 
-def _check_allowed(skill: str, text: str, profile: RobotProfile) -> None:
+def _check_robot_skill_allowed(skill: str, text: str, profile: RobotProfile) -> None:
     if not profile.allows(skill):
         raise MotionError(
             f"{text or skill}: {skill} may not run on {profile.name}", ErrorCode.SKILL_FORBIDDEN
         )
 
 
-class ProseReader:
+class RobotProseReader:
     """A plan in prose: each segment is one thing to read out."""
 
     def __init__(self, skills: SkillSet) -> None:
@@ -112,7 +112,7 @@ class ProseReader:
     def answer(self, value: SkillValue) -> None: ...
 
 
-class PlanInterpreter:
+class RobotPlanInterpreter:
     """MiniSpec and flat lists of calls, by the interpreter of ``timely.plans``."""
 
     def __init__(self, skills: SkillSet) -> None:
@@ -142,19 +142,19 @@ class PlanInterpreter:
         self._plan.answer(value)
 
 
-def robot_plan(name: str) -> ProseReader | PlanInterpreter:
+def robot_plan(name: str) -> RobotProseReader | RobotPlanInterpreter:
     """A fresh plan in the skill set of that name."""
     skills = robot_executor_skill_set(name)
-    return ProseReader(skills) if skills.language == "text" else PlanInterpreter(skills)
+    return RobotProseReader(skills) if skills.language == "text" else RobotPlanInterpreter(skills)
 
 
 class RobotPlans:
     """The plans of a robot's last tasks."""
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[str, ProseReader | PlanInterpreter] = OrderedDict()
+        self._plans: OrderedDict[str, RobotProseReader | RobotPlanInterpreter] = OrderedDict()
 
-    def with_segment(self, order: SegmentOrder) -> ProseReader | PlanInterpreter:
+    def with_segment(self, order: SegmentOrder) -> RobotProseReader | RobotPlanInterpreter:
         """The plan of a task with its next segment.
 
         Raises:

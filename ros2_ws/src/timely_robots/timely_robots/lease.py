@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseState:
+class DriverLeaseState:
     owner: str = ""
     epoch: int = 0
     lapsed: bool = False
     """The owner neither renewed nor released it in time."""
 
 
-class Lease:
+class DriverLease:
     """Grants the right to send segments. Safe to use from several threads.
 
     Each grant has a higher epoch than all before it, also over restarts of the driver. So a segment of an earlier
@@ -88,7 +88,7 @@ class Lease:
             current = (owner, epoch) == (self._owner, self._epoch)
             return current and now_s - self._renewed_s <= self.lapse_s
 
-    def state(self, now_s: float) -> LeaseState:
+    def state(self, now_s: float) -> DriverLeaseState:
         with self._lock:
             is_lapsed = bool(self._owner) and now_s - self._renewed_s > self.lapse_s
-            return LeaseState(self._owner, self._epoch, is_lapsed)
+            return DriverLeaseState(self._owner, self._epoch, is_lapsed)

@@ -15,7 +15,7 @@ from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.robot_names import check_robot_names
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.realtime import realtime_ros_process
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             context.try_shutdown()
         return 2
     spinners = [
-        Spinner(context, [driver], name=f"{name} driver", owns_context=False).start()
+        RosSpinner(context, [driver], name=f"{name} driver", owns_context=False).start()
         for name, driver in zip(robots, drivers, strict=True)
     ]
     with realtime_ros_process():

@@ -18,7 +18,7 @@ LOCAL = "local"
 MAX_BYTES = 1_000_000
 
 
-class Operators:
+class RobotOperators:
     """The principals with the role ``operator``. The file is read at each check, so tokens change without a restart.
 
     Args:

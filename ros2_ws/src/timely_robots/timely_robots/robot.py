@@ -111,7 +111,7 @@ class Robot:
     """Nothing moves outside this machine: the driver keeps no stop on the disk unless a folder is named."""
 
     drives_clock: ClassVar[bool] = False
-    """The robot can advance a ``SteppedClock``."""
+    """The robot can advance a ``SteppedRobotClock``."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None, clock: RobotClock | None = None) -> None:
         self.clock: RobotClock = clock or SystemClock()

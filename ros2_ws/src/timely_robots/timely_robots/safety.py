@@ -11,9 +11,9 @@ from timely_robots import language
 from timely_robots.driver_store import DriverStore
 from timely_robots.error_codes import ErrorCode
 from timely_robots.failsafe import FailsafeMonitor
-from timely_robots.lease import Lease
+from timely_robots.lease import DriverLease
 from timely_robots.segments import Motion, MotionError, SegmentOrder, SkillCall
-from timely_robots.task_watchdog import TaskWatchdog
+from timely_robots.task_watchdog import RobotTaskWatchdog
 
 MAX_PROXIMITY_AGE_S = 1.0
 PAUSE_S, PAUSE_POLL_S = 1.0, 0.02
@@ -180,8 +180,8 @@ class SafetyGuard:
     """
 
     store: DriverStore
-    lease: Lease
-    watchdog: TaskWatchdog
+    lease: DriverLease
+    watchdog: RobotTaskWatchdog
     failsafe: FailsafeMonitor
     proximity: ProximityGate
     confirmation: Confirmation
@@ -212,7 +212,7 @@ class SafetyGuard:
         self.admit(order)
 
     def acquire(self, owner: str, *, take_over: bool = False, ends_epoch: int = 0) -> int | None:
-        """Grant the lease; see ``Lease.acquire``. A pause of the executor is no silence of the owner; any thread."""
+        """Grant the lease; see ``DriverLease.acquire``. A pause of the executor is no silence of the owner."""
         now_s = time.monotonic()
         return self.lease.acquire(
             owner, now_s, heard_s=self.pauses.heard_s, take_over=take_over, ends_epoch=ends_epoch
@@ -246,7 +246,7 @@ class SafetyGuard:
         """Called before each call of a plan. May wait, for an operator too; raises MotionError if it must not run."""
         self.permit(motion)
         skill_sets = {motion.order.skill_set, self.skill_set} - {""}
-        if any(_needs_confirmation(call.skill, skill_set) for skill_set in skill_sets):
+        if any(_does_robot_skill_need_confirmation(call.skill, skill_set) for skill_set in skill_sets):
             self.confirmation.ask(call, motion)
             self.permit(motion)  # the wait may have been long
 
@@ -268,6 +268,6 @@ class SafetyGuard:
             raise MotionError(problem, ErrorCode.OBSTACLE)
 
 
-def _needs_confirmation(skill_name: str, skill_set: str) -> bool:
+def _does_robot_skill_need_confirmation(skill_name: str, skill_set: str) -> bool:
     skill = language.robot_executor_skill_set(skill_set).find(skill_name)
     return skill is not None and skill.confirm

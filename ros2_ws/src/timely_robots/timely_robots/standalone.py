@@ -12,13 +12,13 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from lrtrace.errors import LRTraceError
-from lrtrace.profiles import load_profile
+from lrtrace.profiles import load_robot_profile
 from lrtrace.record.recorder import RecordedExecution
 from lrtrace.robot_profile import RobotProfile
 from timely.core.clock import SystemClock
 from timely.core.errors import InvalidInput, TimelyError, Unsupported
 from timely_robots import language
-from timely_robots.clock import RobotClock, SteppedClock
+from timely_robots.clock import RobotClock, SteppedRobotClock
 from timely_robots.driver_parameters import (
     DRIVER_PARAMETERS,
     MANAGED_PARAMETERS,
@@ -49,13 +49,13 @@ def open_standalone_robot(name: str, entry: Mapping[str, Any], speed: float = 1.
     try:
         kind = robot_class(str(entry.get("driver", "sim")))
         is_stepped = kind.drives_clock and speed != 1.0
-        clock: RobotClock = SteppedClock(speed) if is_stepped else SystemClock(speed)
-        settings, driver = _check_parameters(kind, entry.get("parameters") or {})
+        clock: RobotClock = SteppedRobotClock(speed) if is_stepped else SystemClock(speed)
+        settings, driver = _check_standalone_robot_parameters(kind, entry.get("parameters") or {})
         robot = kind(settings, clock)
     except TimelyError as error:
         raise ValueError(str(error)) from error
     try:
-        robot.profile = load_profile(str(entry.get("profile", "")))
+        robot.profile = load_robot_profile(str(entry.get("profile", "")))
         skill_set = str(entry.get("skill_set", ""))
         if skill_set:
             language.robot_executor_skill_set(skill_set)
@@ -65,7 +65,9 @@ def open_standalone_robot(name: str, entry: Mapping[str, Any], speed: float = 1.
     return StandaloneRobot(robot, skill_set, speed, name)
 
 
-def _check_parameters(kind: type[Robot], parameters: object) -> tuple[dict[str, Any], dict[str, Any]]:
+def _check_standalone_robot_parameters(
+    kind: type[Robot], parameters: object
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parameters of a driver that are settings of its robot, and the values of all others.
 
     Raises:
@@ -102,7 +104,7 @@ class StandaloneRobot:
         if not self._task:
             self._task, self._index = uuid.uuid4().hex, 0
         segment = text if text.endswith((";", "}")) else f"{text};"
-        end = _End()
+        end = _StandaloneRobotEnd()
         self._executor.submit(SegmentOrder(self._task, self._index, segment, self._skill_set), end)
         self._index += 1
         result = end.wait(timeout_s / self._speed + GRACE_S)
@@ -119,7 +121,7 @@ class StandaloneRobot:
         self.robot.disconnect()
 
 
-class _End(SilentListener):
+class _StandaloneRobotEnd(SilentListener):
     def __init__(self) -> None:
         self._results: SimpleQueue[SegmentResult] = SimpleQueue()
 

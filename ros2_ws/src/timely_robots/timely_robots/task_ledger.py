@@ -10,7 +10,7 @@ from timely_robots.segments import SegmentOrder, SegmentResult
 
 
 @dataclass(slots=True)
-class _Task:
+class _RobotLedgerTask:
     next_index: int = 0
     done_segments: int = 0
     """Segments that were executed to their end."""
@@ -18,7 +18,7 @@ class _Task:
     """Why the rest of the task is not executed; None while it is."""
 
 
-class TaskLedger:
+class RobotTaskLedger:
     """Tasks with the index that each expects next. The caller has a lock around it.
 
     Args:
@@ -28,7 +28,7 @@ class TaskLedger:
 
     def __init__(self, store: DriverStore, max_tasks: int) -> None:
         self._store, self._max_tasks = store, max_tasks
-        self._tasks: OrderedDict[str, _Task] = OrderedDict()
+        self._tasks: OrderedDict[str, _RobotLedgerTask] = OrderedDict()
 
     def refusal(self, order: SegmentOrder) -> SegmentResult | None:
         """Why a segment is not the next of its task; None if it is."""
@@ -36,19 +36,19 @@ class TaskLedger:
         next_index = task.next_index if task is not None else 0
         if task is None and self._store.has_begun(order.task_id):
             code = ErrorCode.DUPLICATE if order.index == 0 else ErrorCode.DRIVER_LOST
-            return _refusal(code, f"task {order.task_id!r} began before the driver restarted")
+            return _robot_segment_refusal(code, f"task {order.task_id!r} began before the driver restarted")
         if order.index > next_index:
-            return _refusal(ErrorCode.OUT_OF_ORDER, f"{name} came, {next_index} is next")
+            return _robot_segment_refusal(ErrorCode.OUT_OF_ORDER, f"{name} came, {next_index} is next")
         if task is not None and task.end is not None and order.index >= task.done_segments:
             # A repeat so shows a restarted client which of its segments were not executed to their end.
-            return _refusal(task.end.code, f"the task has ended: {task.end.message}")
+            return _robot_segment_refusal(task.end.code, f"the task has ended: {task.end.message}")
         if order.index < next_index:
-            return _refusal(ErrorCode.DUPLICATE, f"{name} was taken before")
+            return _robot_segment_refusal(ErrorCode.DUPLICATE, f"{name} was taken before")
         return None
 
     def take(self, order: SegmentOrder, live: Collection[str]) -> None:
         """Expect the index after this one; drop the oldest tasks but those in ``live``."""
-        task = self._tasks.setdefault(order.task_id, _Task())
+        task = self._tasks.setdefault(order.task_id, _RobotLedgerTask())
         self._tasks.move_to_end(order.task_id)
         task.next_index = order.index + 1
         for task_id in list(self._tasks):
@@ -79,5 +79,5 @@ class TaskLedger:
         return task is not None and task.end is not None
 
 
-def _refusal(code: int, message: str) -> SegmentResult:
+def _robot_segment_refusal(code: int, message: str) -> SegmentResult:
     return SegmentResult("refused", code, message)

@@ -11,13 +11,13 @@ FRESH_SHARE = 2.0 / 3.0
 
 
 @dataclass(slots=True)
-class _Task:
+class _WatchedRobotTask:
     phase: int
     segments: int
     seen_s: float
 
 
-class TaskWatchdog:
+class RobotTaskWatchdog:
     """Keeps when each task was last announced. Times are seconds on the caller's monotonic clock.
 
     A task that was never announced is not watched: a test or another program may send segments without a bridge.
@@ -30,7 +30,7 @@ class TaskWatchdog:
     def __init__(self, planned_phase: int, ended_phase: int, silence_s: float) -> None:
         self._planned_phase, self._ended_phase = planned_phase, ended_phase
         self.silence_s = silence_s
-        self._tasks: OrderedDict[str, _Task] = OrderedDict()
+        self._tasks: OrderedDict[str, _WatchedRobotTask] = OrderedDict()
         self._doubt_s = -math.inf
         """What was received before may have been sent long before."""
 
@@ -44,7 +44,9 @@ class TaskWatchdog:
         """
         if self.has_ended(task_id):
             return
-        self._tasks[task_id] = _Task(phase, segments, now_s if now_s >= self._doubt_s else self._doubted_s)
+        self._tasks[task_id] = _WatchedRobotTask(
+            phase, segments, now_s if now_s >= self._doubt_s else self._doubted_s
+        )
         self._tasks.move_to_end(task_id)
         excess = max(0, len(self._tasks) - MAX_TASKS)
         for oldest in [task for task in self._tasks if task not in keep][:excess]:
@@ -102,5 +104,5 @@ class TaskWatchdog:
         """What counts as the last announcement of a task until its first one after a pause."""
         return self._doubt_s - (1.0 - FRESH_SHARE) * self.silence_s
 
-    def _silent(self, task: _Task, now_s: float) -> bool:
+    def _silent(self, task: _WatchedRobotTask, now_s: float) -> bool:
         return now_s - task.seen_s > self.silence_s

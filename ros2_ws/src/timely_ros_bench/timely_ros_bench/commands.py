@@ -14,7 +14,7 @@ from timely.cli.bench.options import (
     require_cli_package,
     split_cli_names,
 )
-from timely.cli.bench.tables import make_cli_console, show_bench_result
+from timely.cli.bench.tables import make_cli_console, show_cli_bench_result
 from timely.cli.output import JsonFile
 from timely.core.cpu_latency import wake_latency_for_measurement
 
@@ -54,7 +54,9 @@ def ros(
         )
         for count, latency in result["robots"].items()
     ]
-    show_bench_result(json_file, result, ("robots", "median, ms", "p99, ms", "worst, ms", "segments"), rows)
+    show_cli_bench_result(
+        json_file, result, ("robots", "median, ms", "p99, ms", "worst, ms", "segments"), rows
+    )
 
 
 def stop(
@@ -81,7 +83,7 @@ def stop(
         ("first braking command, ms", f"{first['p50']:.1f}", f"{first['p99']:.1f}"),
         ("at rest, s", f"{rest['p50']:.2f}", f"{rest['p99']:.2f}"),
     ]
-    show_bench_result(
+    show_cli_bench_result(
         json_file, result, (f"{result['stops']} stops of robots", "median", "p99"), rows,
         f"{result['acknowledged']} robots acknowledged, {result['unknown']} unknown, "
         f"{result['false_success']} false",
@@ -122,7 +124,7 @@ def faults(
     )
     counts = {**result["violations"], "lost tasks": result["lost_tasks"]}
     rows = [(kind, str(number)) for kind, number in counts.items()]
-    show_bench_result(
+    show_cli_bench_result(
         json_file, result, ("violation", "count"), rows,
         f"{result['faults']} faults in {count} rounds, {result['tasks']} tasks: {result['outcomes']}; a round fails "
         f"with a probability of at most {result['bound']:.2g} (95% confidence)",
@@ -145,7 +147,7 @@ def soak(
         (name, *(" to ".join(str(value) for value in reading[what]) for what in READINGS))
         for name, reading in result["processes"].items()
     ]
-    show_bench_result(
+    show_cli_bench_result(
         json_file, result, ("process", "memory, MB", "files", "threads", "children"), rows,
         f"{result['tasks']} tasks in {minutes:g} simulated minutes, {result['tasks_left']} left at the end: "
         + ("flat" if result["flat"] else "NOT flat"),

@@ -17,7 +17,7 @@ GET_FLAGS, SET_FLAGS, UP = 0x8913, 0x8914, 0x1
 """Of <linux/sockios.h> and <linux/if.h>."""
 
 
-def enable_loopback() -> None:
+def enable_fault_bench_loopback() -> None:
     """Switch the loopback device of a new network on."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         request = struct.pack("16sh22x", b"lo", 0)
@@ -28,7 +28,7 @@ def enable_loopback() -> None:
 def main(arguments: Sequence[str]) -> int:
     """Play the rounds of one fleet; standard output gets a line for each."""
     count, seed, robots, first, fleets, file = arguments
-    enable_loopback()
+    enable_fault_bench_loopback()
     try:
         measure_faults(
             int(count),

@@ -17,7 +17,7 @@ from timely.core.cpu_latency import NO_LIMIT_US
 from timely.core.errors import EngineFailed
 from timely.core.files import core_write_file
 from timely_ros_bench.latency_parts import LONGEST_S, ROLES, latency_robot_name
-from timely_ros_bench.quantiles import bench_quantiles
+from timely_ros_bench.quantiles import ros_bench_quantiles
 
 SEGMENTS = 20
 MODULE, PLAYER = "timely_ros_bench.latency_parts", "timely_bridge.task_player"
@@ -54,7 +54,7 @@ def measure_ros_latency(
             )
             for role in ROLES
         }
-        core_write_file(place / "script.json", json.dumps({"tasks": _tasks(robots, seed)}))
+        core_write_file(place / "script.json", json.dumps({"tasks": _latency_bench_tasks(robots, seed)}))
         play = core_module_command(PLAYER, [str(place / "script.json"), "--until-stdin-closes"])
         parts["programs"] = ChildProcess("robot programs", play, environment, where="bench ros")
         try:
@@ -84,11 +84,11 @@ def measure_ros_latency(
         raise EngineFailed(
             f"{len(closed_s)} segments closed, {len(received_s)} received, {segment_count} expected"
         )
-    quantiles_ms = {f"{name}_ms": value for name, value in bench_quantiles(samples_s, 1e3, 3).items()}
+    quantiles_ms = {f"{name}_ms": value for name, value in ros_bench_quantiles(samples_s, 1e3, 3).items()}
     return {**quantiles_ms, "segments": len(samples_s)}
 
 
-def _tasks(robots: int, seed: int) -> list[dict[str, Any]]:
+def _latency_bench_tasks(robots: int, seed: int) -> list[dict[str, Any]]:
     """A task for each robot, at random times, as a script of the task player."""
     rng, at_s, tasks = random.Random(seed), 0.0, []
     for index in range(robots):

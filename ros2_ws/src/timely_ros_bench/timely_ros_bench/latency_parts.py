@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from timely_bridge.fleet import Fleet, parse_bridge_fleet
+from timely_bridge.fleet import BridgeFleet, parse_bridge_fleet
 from timely_bridge.node import BridgeNode
 from timely_robots.registry import robot_class
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.realtime import realtime_ros_process
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 from timely_robots.segments import SegmentOrder
 
 from timely.core.child_process import START_S, core_stop_event
@@ -44,7 +44,7 @@ Times = dict[str, float]
 """``task/segment`` -> seconds on the monotonic clock."""
 
 
-def _run_server(folder: Path, segments: int, seed: int) -> None:
+def _run_latency_server(folder: Path, segments: int, seed: int) -> None:
     rng = random.Random(seed)
     closed_s: Times = {}
 
@@ -68,7 +68,7 @@ def _run_server(folder: Path, segments: int, seed: int) -> None:
     core_write_file(folder / "closed.json", json.dumps(closed_s))
 
 
-def _fleet(folder: Path, robots: int, seed: int) -> Fleet:
+def _latency_fleet(folder: Path, robots: int, seed: int) -> BridgeFleet:
     entries = {
         latency_robot_name(index): {
             "profile": "sim-drone",
@@ -80,14 +80,14 @@ def _fleet(folder: Path, robots: int, seed: int) -> Fleet:
     return parse_bridge_fleet({"server_url": (folder / "server.url").read_text(), "robots": entries})
 
 
-def _run_drivers(folder: Path, robots: int, seed: int) -> None:
+def _run_latency_drivers(folder: Path, robots: int, seed: int) -> None:
     received_s: Times = {}
 
     def note(order: SegmentOrder, when_s: float) -> None:
         received_s[f"{order.task_id}/{order.index}"] = when_s
 
     def make(context: Any) -> list[Any]:
-        fleet = _fleet(folder, robots, seed)
+        fleet = _latency_fleet(folder, robots, seed)
         drivers = [
             DriverNode(
                 robot_class(robot.driver)(),
@@ -101,19 +101,19 @@ def _run_drivers(folder: Path, robots: int, seed: int) -> None:
             driver.on_order = note
         return drivers
 
-    _spin(make, folder / "drivers.ready")
+    _spin_latency_nodes(make, folder / "drivers.ready")
     core_write_file(folder / "received.json", json.dumps(received_s))
 
 
-def _run_bridge(folder: Path, robots: int, seed: int, wake_latency_us: int) -> None:
+def _run_latency_bridge(folder: Path, robots: int, seed: int, wake_latency_us: int) -> None:
     def make(context: Any) -> list[Any]:
-        parameters = _fleet(folder, robots, seed).bridge_parameters()
+        parameters = _latency_fleet(folder, robots, seed).bridge_parameters()
         return [BridgeNode(context=context, overrides={**parameters, PARAMETER: wake_latency_us})]
 
-    _spin(make, folder / "bridge.ready", lambda nodes: all(nodes[0].drivers_ready().values()))
+    _spin_latency_nodes(make, folder / "bridge.ready", lambda nodes: all(nodes[0].drivers_ready().values()))
 
 
-def _spin(
+def _spin_latency_nodes(
     make: Callable[[Any], list[Any]], ready: Path, complete: Callable[[list[Any]], bool] = lambda nodes: True
 ) -> None:
     """Start nodes, say so when they are ``complete``, and end them when told to."""
@@ -123,7 +123,7 @@ def _spin(
     for node in nodes:
         node.trigger_configure()
         node.trigger_activate()
-    spinner = Spinner(context, nodes, name="bench").start()
+    spinner = RosSpinner(context, nodes, name="bench").start()
     try:
         with realtime_ros_process():
             deadline = time.monotonic() + START_S
@@ -150,11 +150,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.role == "server":
-            _run_server(options.folder, options.segments, options.seed)
+            _run_latency_server(options.folder, options.segments, options.seed)
         elif options.role == "drivers":
-            _run_drivers(options.folder, options.robots, options.seed)
+            _run_latency_drivers(options.folder, options.robots, options.seed)
         else:
-            _run_bridge(options.folder, options.robots, options.seed, options.wake_latency_us)
+            _run_latency_bridge(options.folder, options.robots, options.seed, options.wake_latency_us)
     except TimelyError as error:
         sys.stderr.write(f"bench ros: {error}\n")
         return 1

@@ -6,10 +6,10 @@ from timely_robots.robot import Setting
 from timely_robots.segments import Motion, MotionCancelled, MotionError, SkillCall, SkillValue
 from timely_robots.sim.robot import SimRobot
 
-from timely.emulators.command_log import CommandLog
+from timely.emulators.command_log import EmulatorCommandLog
 
 
-class LoggedSim(SimRobot):
+class LoggedBenchRobot(SimRobot):
     """Writes one JSON object for each motion that has ended, as ``timely-emulate --log`` does."""
 
     SETTINGS = (*SimRobot.SETTINGS, Setting("log", "", "file of motions", fixed=True))
@@ -18,7 +18,7 @@ class LoggedSim(SimRobot):
         """See ``Robot``: also opens the log."""
         super().connect(timeout_s)
         path = str(self.settings["log"])
-        self._journal = CommandLog(Path(path) if path else None)
+        self._journal = EmulatorCommandLog(Path(path) if path else None)
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
         """See ``Robot``; here is where the simulated robot moves."""

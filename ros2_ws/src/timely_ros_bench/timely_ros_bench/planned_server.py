@@ -13,7 +13,7 @@ from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import ScriptedSegment
 from timely.plans.robot_profiles import find_plan_robot_profile
 from timely.plans.skill_library import find_skill_set
-from timely.plans.timing import segment_execution_s
+from timely.plans.timing import plan_segment_execution_s
 from timely.server.app import create_app
 from timely.server.server_thread import ServerThread
 from timely.server.settings import ServerSettings
@@ -26,7 +26,7 @@ from timely_ros_bench.faults.motions import (
 )
 
 
-def planned_segments(request: GenerationRequest) -> list[ScriptedSegment]:
+def planned_bench_segments(request: GenerationRequest) -> list[ScriptedSegment]:
     """The plan of a task in its own words.
 
     ``mf(20);|tc(21);@110//tu(30);``: two segments, the second of 110 tokens, and the plan that may replace them.
@@ -38,7 +38,7 @@ def planned_segments(request: GenerationRequest) -> list[ScriptedSegment]:
     for part in plans[min(fault_round_plan_number(request.task_id), len(plans) - 1)].split(SEGMENTS_APART):
         text, _, tokens = part.partition("@")
         try:
-            seconds = segment_execution_s(text, skill_set, profile)
+            seconds = plan_segment_execution_s(text, skill_set, profile)
         except TimelyError:
             seconds = 1.0  # what no robot may do has no time; the server will not let it out
         segments.append(ScriptedSegment(text, seconds, int(tokens or TOKENS)))
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--state-dir", type=Path, help="keeps the tasks over a restart")
     options = parser.parse_args(arguments)
     stop = core_stop_event()
-    engine = ScriptedEngine(planner=planned_segments, token_s=TOKEN_S)
+    engine = ScriptedEngine(planner=planned_bench_segments, token_s=TOKEN_S)
     with ServerThread(
         create_app(engine, ServerSettings(state_dir=options.state_dir)), port=options.port
     ) as server:

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 
 
-def bench_quantiles(values_s: Sequence[float], scale: float = 1.0, digits: int = 6) -> dict[str, float]:
+def ros_bench_quantiles(values_s: Sequence[float], scale: float = 1.0, digits: int = 6) -> dict[str, float]:
     """``p50``, ``p99`` (nearest rank) and ``max`` of seconds times ``scale``, rounded; nan without values."""
     if not values_s:
         return dict.fromkeys(("p50", "p99", "max"), math.nan)

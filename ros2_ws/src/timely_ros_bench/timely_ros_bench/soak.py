@@ -21,8 +21,8 @@ import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.action import ActionClient
 from timely_interfaces.action import ExecuteTask
-from timely_robots.ros.actions import ActionCall
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.actions import RosActionCall
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 from timely.core.child_process import ChildProcesses
 from timely.core.errors import EngineFailed
@@ -71,7 +71,7 @@ def measure_soak(
         fleet.wait_for_line("fleet ready")
         pids = {"server": server.pid, "fleet": fleet.pid}
         pids["program"] = os.getpid()
-        worker = _Worker(seed)
+        worker = _SoakWorker(seed)
         try:
             looks = worker.run(60.0 * minutes / speed, minutes, pids, say)
             tasks_left = worker.count_tasks_left()
@@ -79,12 +79,12 @@ def measure_soak(
         finally:
             worker.close()
         recorded_mb = sum(file.stat().st_size for file in folder.glob("soak*.mcap")) / 1e6
-    return _judge(looks, worker, tasks_left, minutes, speed, recorded_mb)
+    return _judge_soak(looks, worker, tasks_left, minutes, speed, recorded_mb)
 
 
-def _judge(
+def _judge_soak(
     looks: list[dict[str, dict[str, float]]],
-    worker: _Worker,
+    worker: _SoakWorker,
     tasks_left: int,
     minutes: float,
     speed: float,
@@ -116,7 +116,7 @@ def _judge(
     return result | {"flat": flat}
 
 
-class _Worker:
+class _SoakWorker:
     """Gives each robot one task after the other."""
 
     def __init__(self, seed: int) -> None:
@@ -130,7 +130,7 @@ class _Worker:
         node = rclpy.create_node("timely_soak", context=context)
         self._clients = {robot: ActionClient(node, ExecuteTask, f"/{robot}/execute_task") for robot in ROBOTS}
         node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
-        self._spinner = Spinner(context, [node], name="soak").start()
+        self._spinner = RosSpinner(context, [node], name="soak").start()
 
     def run(
         self, seconds: float, minutes: float, pids: dict[str, int], say: Callable[[str], None]
@@ -146,13 +146,13 @@ class _Worker:
                 if robot not in self._open:
                     self._send(robot)
             if passed_s >= every_s * len(looks):
-                looks.append({name: _look(pid) for name, pid in pids.items()})
+                looks.append({name: _soak_process_sample(pid) for name, pid in pids.items()})
                 say(f"{passed_s / seconds:.0%}: {self.tasks} tasks, {looks[-1]['fleet']['rss_mb']:.0f} MB")
             time.sleep(0.005)
         deadline = time.monotonic() + END_S
         while self._open and time.monotonic() < deadline:
             time.sleep(0.02)
-        looks.append({name: _look(pid) for name, pid in pids.items()})
+        looks.append({name: _soak_process_sample(pid) for name, pid in pids.items()})
         return looks
 
     def count_tasks_left(self) -> int:
@@ -178,7 +178,7 @@ class _Worker:
                 self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
             self._open.discard(robot)
 
-        self._spinner.call(ActionCall(self._clients[robot], goal, on_result).send)
+        self._spinner.call(RosActionCall(self._clients[robot], goal, on_result).send)
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         for status in message.status:
@@ -187,7 +187,7 @@ class _Worker:
                 self._at_bridge[status.hardware_id] = int(values.get("tasks", 0))
 
 
-def _look(pid: int) -> dict[str, float]:
+def _soak_process_sample(pid: int) -> dict[str, float]:
     """Of a process: memory in MB, open files and sockets, threads, children."""
     folder = Path(f"/proc/{pid}")
     try:

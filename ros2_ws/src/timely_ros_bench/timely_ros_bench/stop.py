@@ -25,10 +25,10 @@ from timely.core.errors import EngineFailed
 from timely_ros_bench.faults.fleet_processes import FaultFleet
 from timely_ros_bench.faults.measure import running_fault_fleet
 from timely_ros_bench.faults.motions import SEGMENTS_APART, SPOTS
-from timely_ros_bench.faults.observer import Errand, Observer
+from timely_ros_bench.faults.observer import FaultErrand, FaultObserver
 from timely_ros_bench.faults.rounds import SEGMENTS, faulty_robot_kind, faulty_robot_names
 from timely_ros_bench.faults.strikes import RESET, STOP
-from timely_ros_bench.stop_judge import RobotLogReader, StopClaim, StopTally
+from timely_ros_bench.stop_judge import StopBenchClaim, StopBenchLogReader, StopBenchTally
 
 ROBOTS, REPETITIONS = 4, 40
 FAULTS = ("hung", "cut", "killed")
@@ -82,12 +82,12 @@ def measure_stop(
     """
     names = faulty_robot_names(["tello", *["indy7"] * (robots - 1)])
     domain = domain_id if domain_id is not None else int(os.environ.get("ROS_DOMAIN_ID", "0")) or 100
-    tally = StopTally.load(checkpoint, names, seed)
+    tally = StopBenchTally.load(checkpoint, names, seed)
     restarts = 0
     while tally.stops < repetitions:
         try:
-            with running_fault_fleet(names, seed + restarts, domain) as (world, observer), _load():
-                fleet = _StopTrials(world, observer, names)
+            with running_fault_fleet(names, seed + restarts, domain) as (world, observer), _stop_bench_load():
+                fleet = _StopBenchTrials(world, observer, names)
                 while tally.stops < repetitions:
                     rng = random.Random(f"{seed} {tally.trials}")
                     fault, broken_names = choose_stop_faults(names, tally.trials, rng)
@@ -120,7 +120,7 @@ def choose_stop_faults(names: Sequence[str], trial: int, rng: random.Random) -> 
 
 
 @contextmanager
-def _load() -> Iterator[None]:
+def _stop_bench_load() -> Iterator[None]:
     burners = [ChildProcess("load", [sys.executable, "-c", BURN]).start() for _ in range(BURNERS)]
     try:
         yield
@@ -129,16 +129,18 @@ def _load() -> Iterator[None]:
             burner.close()
 
 
-class _StopTrials:
+class _StopBenchTrials:
     """One trial after the other, with the same fleet."""
 
-    def __init__(self, world: FaultFleet, observer: Observer, names: Sequence[str]) -> None:
+    def __init__(self, world: FaultFleet, observer: FaultObserver, names: Sequence[str]) -> None:
         self._world, self._observer, self._names = world, observer, names
-        self._logs = {name: RobotLogReader(world.logs[name]) for name in names}
+        self._logs = {name: StopBenchLogReader(world.logs[name]) for name in names}
         observer.connect(StopFleet, STOP, WAIT_S)
         observer.connect(ResetStop, RESET, WAIT_S)
 
-    def play(self, fault: str, broken_names: Sequence[str], rng: random.Random, tally: StopTally) -> None:
+    def play(
+        self, fault: str, broken_names: Sequence[str], rng: random.Random, tally: StopBenchTally
+    ) -> None:
         """Make all robots busy, break some drivers, stop, repair, judge, reset."""
         observer = self._observer
         self._prepare()
@@ -156,7 +158,7 @@ class _StopTrials:
         )
         self._until(lambda: self._all(RobotState.STOPPED), "a robot that came back was not stopped")
         for name in self._names:
-            claim = StopClaim(called_s, answered_s, states.get(name, "missing"), name in broken_names)
+            claim = StopBenchClaim(called_s, answered_s, states.get(name, "missing"), name in broken_names)
             tally.add(name, claim, self._logs[name].read())
         if answer.success and broken_names:
             tally.false_success += 1
@@ -166,7 +168,7 @@ class _StopTrials:
         observer.call(ResetStop, RESET)
         self._until(lambda: self._all(RobotState.READY), "the robots are not ready after the reset")
 
-    def _busy(self, errands: list[Errand]) -> bool:
+    def _busy(self, errands: list[FaultErrand]) -> bool:
         """All robots execute a task. A robot whose tasks have all ended gets another one."""
         for name in self._names:
             if all(errand.ended for errand in errands if errand.robot == name):
@@ -190,7 +192,7 @@ class _StopTrials:
             "the fleet is not ready",
         )
 
-    def _send(self, name: str) -> Errand:
+    def _send(self, name: str) -> FaultErrand:
         if faulty_robot_kind(name) == "indy7":
             plan = [f"move_to('{spot}');" for spot in list(SPOTS)[:SEGMENTS]] * 3
         else:
@@ -224,7 +226,7 @@ class _StopTrials:
         states = [self._observer.last(name) for name in self._names]
         return all(state is not None and state.mode == mode for state in states)
 
-    def _until(self, what: Callable[[], bool], complaint: str, errands: Sequence[Errand] = ()) -> None:
+    def _until(self, what: Callable[[], bool], complaint: str, errands: Sequence[FaultErrand] = ()) -> None:
         deadline_s = time.monotonic() + WAIT_S
         insist_s = time.monotonic() + INSIST_S
         while not what():

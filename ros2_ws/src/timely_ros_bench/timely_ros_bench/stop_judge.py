@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from timely.core.checkpoint import load_core_checkpoint, save_core_checkpoint
-from timely_ros_bench.quantiles import bench_quantiles
+from timely_ros_bench.quantiles import ros_bench_quantiles
 
 BRAKES = ("stop", "StopMotion")
 """Commands of emulated robots that stop a motion."""
@@ -20,7 +20,7 @@ REST_TOLERANCE_S = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class RobotLog:
+class StopBenchRobotLog:
     """Times of one robot's log, seconds on the monotonic clock: braking commands, and motions as (start, end).
 
     A motion that goes on ends at infinity.
@@ -31,7 +31,7 @@ class RobotLog:
 
 
 @dataclass(frozen=True, slots=True)
-class StopClaim:
+class StopBenchClaim:
     """One robot in one stop: the call, the answer, the claimed state, and whether its driver could not answer."""
 
     called_s: float
@@ -41,7 +41,7 @@ class StopClaim:
 
 
 @dataclass(slots=True)
-class StopTally:
+class StopBenchTally:
     """The result of all stops so far. A stop of a fleet is a trial, and a stop of each of its robots."""
 
     trials: int = 0
@@ -57,7 +57,7 @@ class StopTally:
     false_success: int = 0
     cases: list[str] = field(default_factory=list)
 
-    def add(self, robot: str, claim: StopClaim, log: RobotLog) -> None:
+    def add(self, robot: str, claim: StopBenchClaim, log: StopBenchRobotLog) -> None:
         self.stops += 1
         self.faulty += claim.faulty
         brake_s = min((one for one in log.brakes if one >= claim.called_s), default=math.inf)
@@ -73,7 +73,7 @@ class StopTally:
                 self.at_rest_s.append(max(moving) - claim.called_s)
             if math.isfinite(brake_s):
                 self.first_command_s.append(brake_s - claim.called_s)
-        if reason := _falsehood(claim, brake_s, moving):
+        if reason := _stop_claim_falsehood(claim, brake_s, moving):
             self.false_success += 1
             self.cases.append(f"{robot} {claim.state}: {reason}")
 
@@ -82,7 +82,7 @@ class StopTally:
         save_core_checkpoint(file, {"robots": list(robots), "seed": seed}, asdict(self))
 
     @classmethod
-    def load(cls, file: Path | None, robots: Sequence[str], seed: int) -> StopTally:
+    def load(cls, file: Path | None, robots: Sequence[str], seed: int) -> StopBenchTally:
         """The stops that an earlier run saved; none without the file. Raises as ``load_core_checkpoint``."""
         return cls(**(load_core_checkpoint(file, {"robots": list(robots), "seed": seed}) or {}))
 
@@ -93,15 +93,15 @@ class StopTally:
             counts.pop(name) for name in ("first_command_s", "client_s", "at_rest_s")
         )
         return {
-            "first_command_ms": bench_quantiles(first_s, 1e3, 3),
-            "client_ms": bench_quantiles(client_s, 1e3, 3),
-            "at_rest_s": bench_quantiles(rest_s),
+            "first_command_ms": ros_bench_quantiles(first_s, 1e3, 3),
+            "client_ms": ros_bench_quantiles(client_s, 1e3, 3),
+            "at_rest_s": ros_bench_quantiles(rest_s),
             "samples": len(first_s),
             **counts,
         }
 
 
-def _falsehood(claim: StopClaim, brake_s: float, moving: Sequence[float]) -> str:
+def _stop_claim_falsehood(claim: StopBenchClaim, brake_s: float, moving: Sequence[float]) -> str:
     if claim.faulty:
         return "its driver could not answer"
     if moving and brake_s > claim.answered_s:
@@ -112,7 +112,7 @@ def _falsehood(claim: StopClaim, brake_s: float, moving: Sequence[float]) -> str
     return ""
 
 
-class RobotLogReader:
+class StopBenchLogReader:
     """Reads the log of a robot while it grows, out of the files of its emulator's lives."""
 
     def __init__(self, files: Sequence[Path]) -> None:
@@ -123,7 +123,7 @@ class RobotLogReader:
         self._under_way: tuple[str, float] | None = None
         """Command and time of a motion whose end is not in the log."""
 
-    def read(self) -> RobotLog:
+    def read(self) -> StopBenchRobotLog:
         """The log until now. An incomplete last line is left for the next call."""
         for path in self._files:
             if not path.exists():
@@ -138,7 +138,7 @@ class RobotLogReader:
             for line in complete.splitlines():
                 self._take(json.loads(line))
         under_way = [(self._under_way[1], math.inf)] if self._under_way is not None else []
-        return RobotLog(self._brakes, [*self._motions, *under_way])
+        return StopBenchRobotLog(self._brakes, [*self._motions, *under_way])
 
     def _take(self, record: dict[str, Any]) -> None:
         command, outcome = record["command"], record["outcome"]

@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, NOT_EXERCISED, Claim, Rule, paper_claim
+from timely.bench.papers.claims import CONTEXT, NOT_EXERCISED, Claim, PaperRule, paper_claim
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import (
     NAMES,
     ORDER,
-    Exact,
-    Noisy,
+    ExactPaperCosts,
+    NoisyPaperCosts,
     make_paper_discipline,
     paper_completion_s,
 )
 from timely.bench.papers.real_inputs import MOONCAKE, paper_trace_arrivals
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.seed_statistics import (
     paper_mean,
     paper_percent_higher,
@@ -51,26 +51,30 @@ def measure_paper_completion(arrivals: str, intensity: str, name: str, seed: int
     if arrivals:
         arrival_s = paper_trace_arrivals(Path(arrivals), APPLICATIONS, window_s, skip=APPLICATIONS * seed)
     tasks = apps.paper_workload(seed, applications=APPLICATIONS, window_s=window_s, arrival_s=arrival_s)
-    return paper_completion_s(tasks, _discipline(name, tasks, seed))
+    return paper_completion_s(tasks, _justitia_paper_discipline(name, tasks, seed))
 
 
-def _each(evaluation: Evaluation, intensity: str, name: str) -> list[Completion]:
+def _paper_completions_by_seed(evaluation: PaperEvaluation, intensity: str, name: str) -> list[Completion]:
     arrivals = str(evaluation.input(MOONCAKE) or "")
     return evaluation.each("end-to-end", measure_paper_completion, arrivals, intensity, name)
 
 
-def _inputs(evaluation: Evaluation) -> str:
+def _paper_inputs_note(evaluation: PaperEvaluation) -> str:
     arrivals = "Poisson" if evaluation.input(MOONCAKE) is None else "those of Mooncake's trace"
     return f"texts and token counts are synthetic, and texts hold words of their difficulty; arrivals are {arrivals}"
 
 
-def _discipline(name: str, tasks: Sequence[PlannedTask], seed: int) -> Discipline:
+def _justitia_paper_discipline(name: str, tasks: Sequence[PlannedTask], seed: int) -> Discipline:
     base = name.removesuffix("-exact").removesuffix("-blurred")
     costs: AppCosts | None = None
     if name.endswith("-exact"):
-        costs = Exact(tasks, predictor_weighted_tokens) if base == "justitia-c" else Exact(tasks)
+        costs = (
+            ExactPaperCosts(tasks, predictor_weighted_tokens)
+            if base == "justitia-c"
+            else ExactPaperCosts(tasks)
+        )
     elif name.endswith("-blurred"):
-        costs = Noisy(Exact(tasks), BLUR, np.random.default_rng([seed, 452]))
+        costs = NoisyPaperCosts(ExactPaperCosts(tasks), BLUR, np.random.default_rng([seed, 452]))
     return make_paper_discipline(base, costs)
 
 
@@ -88,18 +92,20 @@ def paper_fair_ratios(runs: Sequence[Completion], reference: Sequence[Completion
     return [run[app] / ref[app] for run, ref in zip(runs, reference, strict=True) for app in run]
 
 
-def paper_completions(evaluation: Evaluation) -> Results:
+def paper_completions(evaluation: PaperEvaluation) -> Results:
     """Completion times under each discipline, at three intensities of arrivals."""
     results: Results = {}
     for intensity in apps.WINDOWS_S:
-        cell = results[intensity] = {name: _each(evaluation, intensity, name) for name in NAMES}
+        cell = results[intensity] = {
+            name: _paper_completions_by_seed(evaluation, intensity, name) for name in NAMES
+        }
         evaluation.say(
             f"{intensity}: " + ", ".join(f"{n} {paper_mean(paper_averages(cell[n])):.0f} s" for n in NAMES)
         )
     return results
 
 
-def paper_efficiency(results: Results, evaluation: Evaluation) -> Iterator[Claim]:
+def paper_efficiency(results: Results, evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 8; Fig. 9 is not run."""
     for part, measure, title in (
         ("a", paper_averages, "average"),
@@ -119,14 +125,14 @@ def paper_efficiency(results: Results, evaluation: Evaluation) -> Iterator[Claim
         means_text = ", ".join(f"{i} {paper_mean(values):.1f}%" for i, values in by.items())
         yield paper_claim(
             f"fig8.average.{other}", f"Fig. 8: average completion lower than under {other}", paper, overall, "%",
-            Rule.at_least(paper, neutral=0.0), f"by intensity: {means_text}; {_inputs(evaluation)}",
+            PaperRule.at_least(paper, neutral=0.0), f"by intensity: {means_text}; {_paper_inputs_note(evaluation)}",
         )  # fmt: skip
     near_srjf = {
         i: paper_ratios(paper_averages(c["justitia"]), paper_averages(c["srjf"])) for i, c in results.items()
     }
     yield paper_claim(
         "fig8.near_srjf", "Fig. 8: average completion over that under SRJF ('very close')", 1.0,
-        [paper_mean(column) for column in zip(*near_srjf.values(), strict=True)], "ratio", Rule.near(1.0),
+        [paper_mean(column) for column in zip(*near_srjf.values(), strict=True)], "ratio", PaperRule.near(1.0),
         "by intensity: " + ", ".join(f"{i} {paper_mean(v):.2f}" for i, v in near_srjf.items()),
     )  # fmt: skip
     yield paper_claim(
@@ -135,7 +141,7 @@ def paper_efficiency(results: Results, evaluation: Evaluation) -> Iterator[Claim
     )  # fmt: skip
 
 
-def paper_fairness(results: Results, evaluation: Evaluation) -> Iterator[Claim]:
+def paper_fairness(results: Results, evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 10 at 3x."""
     cell = results["3x"]
     plots.paper_cumulative_plot(
@@ -147,19 +153,19 @@ def paper_fairness(results: Results, evaluation: Evaluation) -> Iterator[Claim]:
         return [paper_fair_ratios([run], [fair]) for run, fair in zip(runs, cell["vtc"], strict=True)]
 
     mine = by_seed(cell["justitia"])
-    exact = by_seed(_each(evaluation, "3x", "justitia-exact"))
+    exact = by_seed(_paper_completions_by_seed(evaluation, "3x", "justitia-exact"))
     others = {
         n: paper_mean([100.0 * (max(r) - 1.0) for r in by_seed(cell[n])])
         for n in ("vllm", "vllm-sjf", "parrot")
     }
     yield paper_claim(
         "fig10.no_later", "Fig. 10: applications that end no later than under VTC, 3x", 92.0,
-        [100.0 * float(np.mean(np.asarray(r) <= 1.0 + 1e-9)) for r in mine], "%", Rule.at_least(92.0),
-        _inputs(evaluation),
+        [100.0 * float(np.mean(np.asarray(r) <= 1.0 + 1e-9)) for r in mine], "%", PaperRule.at_least(92.0),
+        _paper_inputs_note(evaluation),
     )  # fmt: skip
     yield paper_claim(
         "fig10.worst", "Fig. 10: largest delay of an application against VTC, 3x", 26.0,
-        [100.0 * (max(r) - 1.0) for r in mine], "%", Rule.at_most(26.0),
+        [100.0 * (max(r) - 1.0) for r in mine], "%", PaperRule.at_most(26.0),
         f"with costs known {paper_mean([100.0 * (max(r) - 1.0) for r in exact]):.0f}%; others: "
         + ", ".join(f"{n} {v:.0f}%" for n, v in others.items()),
     )  # fmt: skip
@@ -168,14 +174,14 @@ def paper_fairness(results: Results, evaluation: Evaluation) -> Iterator[Claim]:
 def measure_paper_agreement(seed: int) -> float:
     """Percent of pairs of applications that both cost models put in the same order."""
     tasks = apps.paper_workload(seed, applications=APPLICATIONS)
-    memory, compute = Exact(tasks).costs, Exact(tasks, predictor_weighted_tokens).costs
+    memory, compute = ExactPaperCosts(tasks).costs, ExactPaperCosts(tasks, predictor_weighted_tokens).costs
     costs = np.array([[memory[app], compute[app]] for app in memory])
     first, second = np.triu_indices(len(costs), 1)
     signs = np.sign(costs[first] - costs[second])
     return 100.0 * float(np.mean(signs[:, 0] == signs[:, 1]))
 
 
-def paper_cost_models(results: Results, evaluation: Evaluation) -> Iterator[Claim]:
+def paper_cost_models(results: Results, evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 12, and why the cost model matters little at 1x."""
     for part, measure, title in (
         ("a", paper_averages, "average"),
@@ -195,14 +201,14 @@ def paper_cost_models(results: Results, evaluation: Evaluation) -> Iterator[Clai
         present = paper_mean(paper_averages(cell["justitia"])) * APPLICATIONS / apps.WINDOWS_S[intensity]
         worse = paper_percent_higher(paper_averages(cell["justitia-c"]), paper_averages(cell["justitia"]))
         exact, exact_c = (
-            paper_averages(_each(evaluation, intensity, f"{name}-exact"))
+            paper_averages(_paper_completions_by_seed(evaluation, intensity, f"{name}-exact"))
             for name in ("justitia", "justitia-c")
         )
         by_cost = paper_percent_higher(exact_c, exact)
         yield paper_claim(
             f"fig12.{intensity}", f"Fig. 12: average completion worse with compute-centric cost, {intensity}",
             42.3 if intensity == "3x" else None, worse, "%",
-            Rule.near(42.3, neutral=0.0) if intensity == "3x" else Rule.above(0.0),
+            PaperRule.near(42.3, neutral=0.0) if intensity == "3x" else PaperRule.above(0.0),
             f"with both costs known {paper_mean(by_cost):+.1f}%,"
             f" so {paper_mean(worse) - paper_mean(by_cost):+.1f} points are the predictors';"
             " the paper's 42.3% is the most over its intensities",
@@ -213,10 +219,10 @@ def paper_cost_models(results: Results, evaluation: Evaluation) -> Iterator[Clai
         )  # fmt: skip
 
 
-def paper_predictor_claims(results: Results, evaluation: Evaluation) -> Iterator[Claim]:
+def paper_predictor_claims(results: Results, evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Table II's completion times: with the MLP, and with a predictor that errs as the DistilBERT did there."""
     mlp = paper_averages(results["2x"]["justitia"])
-    noisy = paper_averages(_each(evaluation, "2x", "justitia-blurred"))
+    noisy = paper_averages(_paper_completions_by_seed(evaluation, "2x", "justitia-blurred"))
     plots.paper_bars(
         evaluation.out / "table2_completion.png", "Justitia Table II: average completion at 2x", ["2x"],
         {"MLP": [mlp], "errs by 452%": [noisy]}, "average completion (s)",
@@ -227,6 +233,6 @@ def paper_predictor_claims(results: Results, evaluation: Evaluation) -> Iterator
     )  # fmt: skip
     yield paper_claim(
         "table2.jct", "Table II: average completion with a predictor that errs by 452% over that with the MLP",
-        366.7 / 151.1, paper_ratios(noisy, mlp), "ratio", Rule.near(366.7 / 151.1, neutral=1.0),
+        366.7 / 151.1, paper_ratios(noisy, mlp), "ratio", PaperRule.near(366.7 / 151.1, neutral=1.0),
         "DistilBERT is not run: its stand-in is the truth times a log-normal factor of that error",
     )  # fmt: skip

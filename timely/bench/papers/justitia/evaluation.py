@@ -3,10 +3,10 @@
 from timely.bench.papers.claims import Claim
 from timely.bench.papers.justitia import end_to_end, micro, theorem
 from timely.bench.papers.justitia.setting import trained_paper_models
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 
 
-def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
+def run_paper_evaluation(evaluation: PaperEvaluation) -> list[Claim]:
     """Raises Unsupported without scikit-learn."""
     if evaluation.checkpoints.jobs > 1:
         trained_paper_models()  # before there are processes, each of which would train again

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, Rule, paper_claim
+from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, PaperRule, paper_claim
 from timely.bench.papers.justitia import workloads as apps
 from timely.bench.papers.justitia.setting import (
     MACHINE,
-    Exact,
+    ExactPaperCosts,
     make_paper_discipline,
     paper_completion_s,
     trained_paper_models,
 )
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.seed_statistics import paper_mean, paper_percent_lower, paper_ratios
 from timely.bench.papers.serving import serve_paper_tasks, watch_paper_calls
 from timely.core.job import JobTable
@@ -37,17 +37,17 @@ INSTANCES = 200
 # ---------------------------------------------------------------------- Fig. 3
 
 
-def _mergings(seed: int) -> list[PlannedTask]:
+def _paper_mergings(seed: int) -> list[PlannedTask]:
     rng = np.random.default_rng([seed, 3])
     both = [(0.0, apps.paper_application("DM", rng)) for _ in range(2)]
     return list(apps.justitia_paper_tasks(both, rng, length_error=0.0))
 
 
-def _measure_two_mergings(name: str, seed: int) -> dict[str, float]:
-    return paper_completion_s(_mergings(seed), make_paper_discipline(name))
+def _measure_two_paper_mergings(name: str, seed: int) -> dict[str, float]:
+    return paper_completion_s(_paper_mergings(seed), make_paper_discipline(name))
 
 
-def _blocks(name: str, seed: int) -> dict[str, list[int]]:
+def _paper_app_blocks(name: str, seed: int) -> dict[str, list[int]]:
     """Blocks held by each application, and the steps at which that was, ``SAMPLES`` of them."""
     blocks: list[dict[str, int]] = []
 
@@ -59,24 +59,24 @@ def _blocks(name: str, seed: int) -> dict[str, list[int]]:
 
     discipline = make_paper_discipline(name)
     watch_paper_calls(discipline, "compose", note)
-    serve_paper_tasks(_mergings(seed), discipline, MACHINE, eviction="swap")
+    serve_paper_tasks(_paper_mergings(seed), discipline, MACHINE, eviction="swap")
     steps = np.linspace(0, len(blocks) - 1, SAMPLES).astype(int).tolist()
     names = sorted({app for now in blocks for app in now})
     return {"steps": steps} | {app: [blocks[step].get(app, 0) for step in steps] for app in names}
 
 
-def paper_saturation(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_saturation(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 3: two document mergings at once."""
     for part, name, title in (("a", "vtc", "shared"), ("b", "justitia", "in turn")):
-        blocks = evaluation.once("fig3-blocks", _blocks, name, evaluation.seeds[0])
+        blocks = evaluation.once("fig3-blocks", _paper_app_blocks, name, evaluation.seeds[0])
         plots.paper_line_plot(
             evaluation.out / f"fig3{part}.png", f"Justitia Fig3{part}: two document mergings, {title}", blocks["steps"],
             {app: counts for app, counts in blocks.items() if app != "steps"}, "step", "KV blocks",
         )  # fmt: skip
     fair_s, in_turn_s, delays = [], [], 0
     for fair, mine in zip(
-        evaluation.each("fig3", _measure_two_mergings, "vtc"),
-        evaluation.each("fig3", _measure_two_mergings, "justitia"),
+        evaluation.each("fig3", _measure_two_paper_mergings, "vtc"),
+        evaluation.each("fig3", _measure_two_paper_mergings, "justitia"),
         strict=True,
     ):
         fair_s.append(paper_mean(list(fair.values())))
@@ -85,7 +85,7 @@ def paper_saturation(evaluation: Evaluation) -> Iterator[Claim]:
     lower = paper_percent_lower(in_turn_s, fair_s)
     yield paper_claim(
         "fig3.saturated", "Fig. 3: two document mergings served in turn: average completion lower than shared",
-        100.0 * (1.0 - 166.0 / 210.0), lower, "%", Rule.near(100.0 * (1.0 - 166.0 / 210.0), neutral=0.0),
+        100.0 * (1.0 - 166.0 / 210.0), lower, "%", PaperRule.near(100.0 * (1.0 - 166.0 / 210.0), neutral=0.0),
         f"{paper_mean(fair_s):.0f} s to {paper_mean(in_turn_s):.0f} s (paper 210 to 166); {delays} of"
         f" {2 * len(evaluation.seeds)} ended more than 2% later than shared",
     )  # fmt: skip
@@ -94,7 +94,7 @@ def paper_saturation(evaluation: Evaluation) -> Iterator[Claim]:
 # ---------------------------------------------------------------------- Fig. 4
 
 
-def paper_demands(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_demands(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 4: tokens of two kinds of requests over many instances, as the generators of the workload draw them."""
     rng = np.random.default_rng(4)
     summaries = [
@@ -140,10 +140,10 @@ def paper_demands(evaluation: Evaluation) -> Iterator[Claim]:
 def measure_paper_elephant(name: str, count: int, parts: int, seed: int) -> float:
     """Completion of the MRS among ``count`` mice, costs known, seconds."""
     tasks = apps.paper_starvation_workload(seed, count, parts=parts)
-    return paper_completion_s(tasks, make_paper_discipline(name, Exact(tasks)))["MRS/0"]
+    return paper_completion_s(tasks, make_paper_discipline(name, ExactPaperCosts(tasks)))["MRS/0"]
 
 
-def paper_starvation(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_starvation(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 11: an elephant among mice, with costs known.
 
     Beside an elephant of the usual size (12 to 36 parts) ``MICE`` are few: it ends with the last of them.
@@ -174,12 +174,12 @@ def paper_starvation(evaluation: Evaluation) -> Iterator[Claim]:
     ):
         yield paper_claim(
             f"fig11.{key}", f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[-2]}, Justitia, {size}",
-            1.0, paper_ratios(column[-1], column[-2]), "ratio", Rule.at_most(1.05), note,
+            1.0, paper_ratios(column[-1], column[-2]), "ratio", PaperRule.at_most(1.05), note,
         )  # fmt: skip
     yield paper_claim(
         "fig11.starves",
         f"Fig. 11: completion of the elephant at {MICE[-1]} mice over {MICE[0]}, SRJF, {ELEPHANT_PARTS} parts", 5.0,
-        paper_ratios(times_s["srjf"][-1], times_s["srjf"][0]), "ratio", Rule.near(5.0, neutral=1.0),
+        paper_ratios(times_s["srjf"][-1], times_s["srjf"][0]), "ratio", PaperRule.near(5.0, neutral=1.0),
         "the paper's number is read off its figure",
     )  # fmt: skip
 
@@ -187,7 +187,7 @@ def paper_starvation(evaluation: Evaluation) -> Iterator[Claim]:
 # ---------------------------------------------------------------------- Tables II and III
 
 
-def _judge() -> dict[str, Any]:
+def _judge_paper_predictors() -> dict[str, Any]:
     """The MLPs on instances that they were not trained on: error by class, and what training and predicting took."""
     predictors = trained_paper_models()
     errors: dict[str, float] = {}
@@ -212,13 +212,13 @@ def paper_average_error(errors: Mapping[str, float]) -> float:
     return math.fsum(apps.SHARES[kind] * error for kind, error in errors.items())
 
 
-def paper_prediction(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_prediction(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Table II: how far off the predicted costs are, and what they cost.
 
     The paper does not say over what its error is averaged. The caption names the workload at 2x. So the mean is over
     applications, as that of the completion times beside it, and each class counts by its share of them.
     """
-    judgement = evaluation.once("table2", _judge)
+    judgement = evaluation.once("table2", _judge_paper_predictors)
     errors: dict[str, float] = judgement["errors"]
     percent = [100.0 * error for error in errors.values()]
     plots.paper_bars(
@@ -236,11 +236,11 @@ def paper_prediction(evaluation: Evaluation) -> Iterator[Claim]:
     )  # fmt: skip
     yield paper_claim(
         "table2.overhead", "Table II: time of one cost prediction", 2.16, judgement["predict_ms"], "ms",
-        Rule.at_most(2.16), "TF-IDF and MLP in numpy on one CPU core; the paper's MLP ran on a V100",
+        PaperRule.at_most(2.16), "TF-IDF and MLP in numpy on one CPU core; the paper's MLP ran on a V100",
     )  # fmt: skip
     yield paper_claim(
         "table2.training", "Table II: training of all nine models", 60.0, judgement["train_s"], "s",
-        Rule.at_most(60.0), "100 samples each, one CPU core",
+        PaperRule.at_most(60.0), "100 samples each, one CPU core",
     )  # fmt: skip
 
 
@@ -250,7 +250,7 @@ PAPER_OVERHEAD_MS = {15: 0.778, 20: 1.827, 30: 3.076, 50: 5.190, 100: 8.093}
 OVERHEAD_S = 120.0
 
 
-def _decision_ms(rate: int) -> list[float]:
+def _paper_decision_ms(rate: int) -> list[float]:
     """Mean milliseconds of a step's decision, and of a request's arrival, with ``rate`` applications a minute."""
     discipline = make_paper_discipline("justitia")
     decisions_s, arrivals_s = (watch_paper_calls(discipline, method) for method in ("compose", "arrived"))
@@ -259,10 +259,10 @@ def _decision_ms(rate: int) -> list[float]:
     return [1000.0 * paper_mean(decisions_s), 1000.0 * paper_mean(arrivals_s)]
 
 
-def justitia_paper_overhead(evaluation: Evaluation) -> Iterator[Claim]:
+def justitia_paper_overhead(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Table III: the scheduling overhead at 15 to 100 applications a minute."""
     paper = PAPER_OVERHEAD_MS
-    times_ms = {rate: evaluation.once("table3", _decision_ms, rate) for rate in paper}
+    times_ms = {rate: evaluation.once("table3", _paper_decision_ms, rate) for rate in paper}
     both = {rate: pair[0] + pair[1] for rate, pair in times_ms.items()}
     plots.paper_line_plot(
         evaluation.out / "table3.png", "Justitia Table III: scheduling overhead", list(paper),
@@ -271,6 +271,6 @@ def justitia_paper_overhead(evaluation: Evaluation) -> Iterator[Claim]:
     )  # fmt: skip
     yield paper_claim(
         "table3.overhead", "Table III: a decision and an arrival at 100 applications a minute", paper[100], both[100],
-        "ms", Rule.at_most(paper[100]),
+        "ms", PaperRule.at_most(paper[100]),
         "by rate: " + ", ".join(f"{rate}/min {both[rate]:.3f} (paper {paper[rate]})" for rate in paper),
     )  # fmt: skip

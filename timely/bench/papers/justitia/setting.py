@@ -19,7 +19,7 @@ from timely.bench.papers.serving import serve_paper_tasks
 from timely.core.job import Job, JobSpec
 from timely.disciplines.base import Discipline, DisciplineInfo
 from timely.disciplines.heap_queue import Group, QueueDiscipline
-from timely.disciplines.justitia.app_groups import AppAccounts
+from timely.disciplines.justitia.app_groups import DisciplineAppAccounts
 from timely.disciplines.justitia.baselines import Parrot, Srjf, VllmSjf
 from timely.disciplines.justitia.constants import BLOCK_TOKENS, KV_BLOCKS
 from timely.disciplines.justitia.discipline import Justitia, JustitiaC
@@ -56,7 +56,7 @@ MACHINE = StepTimeProfile(
 )
 
 
-class Exact:
+class ExactPaperCosts:
     """An oracle: the true cost of every application of a workload."""
 
     def __init__(self, tasks: Sequence[PlannedTask], model: CostModel = predictor_kv_token_time) -> None:
@@ -73,16 +73,16 @@ class Exact:
         """Nothing to learn."""
 
 
-class Noisy:
+class NoisyPaperCosts:
     """An oracle made wrong: the truth times a log-normal factor that errs by ``error`` on average.
 
     Stands for the fine-tuned DistilBERT of Table II.
     """
 
-    def __init__(self, exact: Exact, error: float, rng: np.random.Generator) -> None:
+    def __init__(self, exact: ExactPaperCosts, error: float, rng: np.random.Generator) -> None:
         self._exact = exact
         self._rng = rng
-        self._sigma = _sigma_for(error)
+        self._sigma = _paper_error_sigma(error)
 
     def predict(self, kind: str, spec: JobSpec) -> float:
         return self._exact.predict(kind, spec) * math.exp(self._sigma * self._rng.standard_normal())
@@ -91,7 +91,7 @@ class Noisy:
         """Nothing to learn."""
 
 
-def _sigma_for(error: float) -> float:
+def _paper_error_sigma(error: float) -> float:
     """Sigma of a log-normal factor of median 1 that errs by ``error`` of the truth on average."""
     z = np.linspace(-6.0, 6.0, 4001)
     density = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
@@ -101,7 +101,7 @@ def _sigma_for(error: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Predictors:
+class PaperPredictors:
     """The trained cost models, one for each class, and the seconds that training Justitia's took."""
 
     memory: TrainedAppCosts
@@ -110,7 +110,7 @@ class Predictors:
 
 
 @cache
-def trained_paper_models() -> Predictors:
+def trained_paper_models() -> PaperPredictors:
     """The cost models, trained once a process on 100 instances of each class, as section IV-B does."""
     begin_s = time.perf_counter()
     memory = {kind: predictor_app_cost_model(paper_samples(kind)) for kind in KINDS}
@@ -118,7 +118,7 @@ def trained_paper_models() -> Predictors:
     compute = {
         kind: predictor_app_cost_model(paper_samples(kind, cost=predictor_weighted_tokens)) for kind in KINDS
     }
-    return Predictors(
+    return PaperPredictors(
         TrainedAppCosts(memory, "kv", OnlineAppCosts(predictor_kv_token_time)),
         TrainedAppCosts(compute, "weighted", OnlineAppCosts(predictor_weighted_tokens)),
         train_s,
@@ -128,19 +128,19 @@ def trained_paper_models() -> Predictors:
 def make_paper_discipline(name: str, costs: AppCosts | None = None) -> Discipline:
     """A discipline of the comparison, set up as the paper has it; ``costs`` instead of the trained models."""
     if name == "justitia":
-        return Justitia(AppAccounts(costs or trained_paper_models().memory))
+        return Justitia(DisciplineAppAccounts(costs or trained_paper_models().memory))
     if name == "justitia-c":
         compute = costs or trained_paper_models().compute
-        return JustitiaC(AppAccounts(compute, cost=predictor_weighted_tokens))
+        return JustitiaC(DisciplineAppAccounts(compute, cost=predictor_weighted_tokens))
     if name == "srjf":
-        return Srjf(AppAccounts(costs or trained_paper_models().memory))
+        return Srjf(DisciplineAppAccounts(costs or trained_paper_models().memory))
     plain: dict[str, Callable[[], Discipline]] = {
-        "vllm": _VllmFcfs, "vllm-sjf": VllmSjf, "parrot": Parrot, "vtc": Vtc,
+        "vllm": _PaperVllmFcfs, "vllm-sjf": VllmSjf, "parrot": Parrot, "vtc": Vtc,
     }  # fmt: skip
     return plain[name]()
 
 
-class _VllmFcfs(QueueDiscipline):
+class _PaperVllmFcfs(QueueDiscipline):
     """vLLM's default: requests by arrival, swapped ones first, running ones not interrupted."""
 
     info = DisciplineInfo(name="vllm", summary="vLLM's own order", source="Justitia, section V-A")

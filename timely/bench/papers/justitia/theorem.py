@@ -9,10 +9,15 @@ So ``c_max`` is read as the longest runtime of a request, which is the least num
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from timely.bench.papers.claims import Claim, Rule, paper_claim
+from timely.bench.papers.claims import Claim, PaperRule, paper_claim
 from timely.bench.papers.justitia import workloads as apps
-from timely.bench.papers.justitia.setting import MACHINE, Exact, make_paper_discipline, paper_completion_s
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.justitia.setting import (
+    MACHINE,
+    ExactPaperCosts,
+    make_paper_discipline,
+    paper_completion_s,
+)
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.seed_statistics import paper_mean
 from timely.disciplines.justitia.constants import STEP_S
 from timely.disciplines.predictors.app_cost import predictor_kv_token_time
@@ -30,7 +35,7 @@ VARIANTS = {
 def paper_fluid_completion_s(tasks: Sequence[PlannedTask]) -> dict[str, float]:
     """Completion of each application under generalised processor sharing of the KV cache, seconds."""
     arrival_s = {task.hints.app or "": task.arrival_s for task in tasks}
-    cost = Exact(tasks).costs
+    cost = ExactPaperCosts(tasks).costs
     rate = MACHINE.kv.blocks * MACHINE.kv.block_tokens / STEP_S
     cost_left: dict[str, float] = {}
     completion_s: dict[str, float] = {}
@@ -61,7 +66,7 @@ def measure_paper_theorem(variant: str, seed: int) -> list[float]:
     tasks = apps.paper_workload(seed, applications=APPLICATIONS, window_s=window_s)
     if variant == "plain":
         tasks = [replace(task, after=(), after_s=0.0) for task in tasks]
-    exact = Exact(tasks)
+    exact = ExactPaperCosts(tasks)
     ends = paper_completion_s(
         tasks, make_paper_discipline("justitia", None if variant == "predicted" else exact)
     )
@@ -76,14 +81,14 @@ def measure_paper_theorem(variant: str, seed: int) -> list[float]:
     return [max(delays), bound_s, token_time_s, paper_mean([float(delay <= bound_s) for delay in delays])]
 
 
-def paper_theorem_1(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_theorem_1(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """The largest delay over the bound, as one assumption after the other is given up."""
     for variant, what in VARIANTS.items():
         runs = evaluation.each("theorem", measure_paper_theorem, variant)
         delay_s, bound_s, token_time_s, within = (paper_mean(column) for column in zip(*runs, strict=True))
         yield paper_claim(
             f"theorem1.{variant}", f"Theorem 1: largest delay against fluid over the bound; {what}", 1.0,
-            [run[0] / run[1] for run in runs], "ratio", Rule.at_most(1.0),
+            [run[0] / run[1] for run in runs], "ratio", PaperRule.at_most(1.0),
             f"delay {delay_s:.0f} s, bound with runtimes {bound_s:.0f} s, {100 * within:.1f}% within it;"
             f" with token-times as printed the bound is {token_time_s:.0f} s",
         )  # fmt: skip

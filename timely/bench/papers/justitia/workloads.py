@@ -52,7 +52,7 @@ class AppRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
+class PaperApplication:
     """An instance of a class: its text and its requests, those others wait for first."""
 
     kind: str
@@ -63,7 +63,7 @@ class Application:
         return math.fsum(model(r.prompt_tokens, r.output_tokens) for r in self.requests)
 
 
-class _Draft:
+class _PaperApplicationDraft:
     """Builds an application request by request; ``z`` is its difficulty, standard normal."""
 
     def __init__(self, rng: Rng, z: float) -> None:
@@ -88,13 +88,13 @@ class _Draft:
         return len(self.requests) - 1
 
 
-def _equation_verification(d: _Draft) -> None:
+def _draft_paper_equation_verification(d: _PaperApplicationDraft) -> None:
     first = d.ask(d.tokens(200, 400), d.tokens(40, 100))
     for _ in range(d.count(2, 4)):
         d.ask(d.tokens(180, 260, 0.0), d.tokens(30, 110), [first], 0.05)
 
 
-def _verification_by_search(d: _Draft, low: int, high: int) -> None:
+def _draft_paper_verification_by_search(d: _PaperApplicationDraft, low: int, high: int) -> None:
     """``low`` to ``high`` tokens hold what a search returns."""
     first = d.ask(d.tokens(300, 600), d.tokens(30, 90))
     for _ in range(d.count(2, 4)):
@@ -102,13 +102,13 @@ def _verification_by_search(d: _Draft, low: int, high: int) -> None:
         d.ask(d.tokens(low, high, 0.0), d.tokens(15, 50), [query], 0.5)
 
 
-def _code_checking(d: _Draft) -> None:
+def _draft_paper_code_checking(d: _PaperApplicationDraft) -> None:
     first = d.ask(d.tokens(300, 700), d.tokens(50, 140))
     for _ in range(d.count(2, 4)):
         d.ask(d.tokens(350, 700, 0.0), d.tokens(25, 85), [first], 0.2)
 
 
-def _alfworld(d: _Draft) -> None:
+def _draft_paper_alfworld(d: _PaperApplicationDraft) -> None:
     # Two worked examples stand in front of every step.
     previous, context = -1, d.tokens(800, 1200, 0.0)
     for _ in range(d.count(3, 9)):
@@ -117,7 +117,7 @@ def _alfworld(d: _Draft) -> None:
         context += output + d.tokens(15, 50, 0.0)
 
 
-def _plan_and_execute(d: _Draft) -> None:
+def _draft_paper_plan_and_execute(d: _PaperApplicationDraft) -> None:
     plan = d.ask(d.tokens(300, 600), d.tokens(150, 350))
     steps: list[int] = []
     for step in range(d.count(3, 7)):
@@ -127,35 +127,35 @@ def _plan_and_execute(d: _Draft) -> None:
     d.ask(d.tokens(700, 1200), d.tokens(200, 450), steps, 0.1)
 
 
-def _self_consistency(d: _Draft) -> None:
+def _draft_paper_self_consistency(d: _PaperApplicationDraft) -> None:
     prompt = d.tokens(150, 350)
     for _ in range(d.count(4, 11)):
         d.ask(prompt, d.tokens(200, 650, 0.6))
 
 
-def _document_merging(d: _Draft) -> None:
+def _draft_paper_document_merging(d: _PaperApplicationDraft) -> None:
     prompt = d.tokens(1200, 1800)
     for _ in range(d.count(6, 14)):
         merger = d.ask(prompt, d.tokens(400, 750))
         d.ask(min(2000, prompt + 300), d.tokens(20, 60, 0.0), [merger])
 
 
-def _map_reduce(d: _Draft, parts: int = 0) -> None:
+def _draft_paper_map_reduce(d: _PaperApplicationDraft, parts: int = 0) -> None:
     count = parts or d.count(12, 36)
     mappers = [d.ask(d.tokens(250, 600, 0.2), d.tokens(200, 900, 0.4)) for _ in range(count)]
     d.ask(min(d.tokens(2500, 4000), 150 + 120 * count), d.tokens(400, 900), mappers, 0.1)
 
 
-_BUILDERS: dict[str, Callable[[_Draft], None]] = {
-    "EV": _equation_verification,
-    "FV": partial(_verification_by_search, low=600, high=1200),
-    "CC": _code_checking,
-    "ALFWI": _alfworld,
-    "KBQAV": partial(_verification_by_search, low=700, high=1300),
-    "PE": _plan_and_execute,
-    "SC": _self_consistency,
-    "DM": _document_merging,
-    "MRS": _map_reduce,
+_BUILDERS: dict[str, Callable[[_PaperApplicationDraft], None]] = {
+    "EV": _draft_paper_equation_verification,
+    "FV": partial(_draft_paper_verification_by_search, low=600, high=1200),
+    "CC": _draft_paper_code_checking,
+    "ALFWI": _draft_paper_alfworld,
+    "KBQAV": partial(_draft_paper_verification_by_search, low=700, high=1300),
+    "PE": _draft_paper_plan_and_execute,
+    "SC": _draft_paper_self_consistency,
+    "DM": _draft_paper_document_merging,
+    "MRS": _draft_paper_map_reduce,
 }
 
 _TASKS = {
@@ -174,7 +174,7 @@ _LEVELS = ("plain", "brief", "single", "usual", "several", "detailed", "long", "
 """Words that tell of difficulty, from the easiest to the hardest."""
 
 
-def _text(kind: str, rng: Rng, z: float) -> str:
+def _paper_app_text(kind: str, rng: Rng, z: float) -> str:
     """A task in words: some about its difficulty, most about its topic."""
     topic = int(rng.integers(40))
     words = [f"topic{topic}x{int(rng.integers(12))}" for _ in range(int(rng.integers(12, 30)))]
@@ -186,15 +186,15 @@ def _text(kind: str, rng: Rng, z: float) -> str:
     return f"{_TASKS[kind]}: {' '.join(words)}"
 
 
-def paper_application(kind: str, rng: Rng) -> Application:
+def paper_application(kind: str, rng: Rng) -> PaperApplication:
     """A new instance of a class; raises InvalidInput without such a class."""
     if kind not in _BUILDERS:
         raise InvalidInput(f"unknown application class {kind!r}; known: {', '.join(KINDS)}", where="kind")
     z = float(np.clip(rng.standard_normal(), -2.5, 2.5))
-    text = _text(kind, rng, z)
-    draft = _Draft(rng, z)
+    text = _paper_app_text(kind, rng, z)
+    draft = _PaperApplicationDraft(rng, z)
     _BUILDERS[kind](draft)
-    return Application(kind, text, tuple(draft.requests))
+    return PaperApplication(kind, text, tuple(draft.requests))
 
 
 SHARES = {
@@ -212,7 +212,7 @@ def draw_paper_application_kind(rng: Rng) -> str:
     return kinds[int(rng.integers(len(kinds)))]
 
 
-def _arrivals(count: int, window_s: float, rng: Rng) -> list[float]:
+def _paper_arrivals(count: int, window_s: float, rng: Rng) -> list[float]:
     """Arrival times within ``0..window_s``: a Poisson process given its number.
 
     The paper scales Mooncake's conversation trace to its windows; ``real_inputs.paper_trace_arrivals`` does that.
@@ -233,16 +233,16 @@ def paper_workload(
         arrival_s: of the applications; drawn by ``arrivals`` when left out.
     """
     rng = np.random.default_rng(seed)
-    times = _arrivals(applications, window_s, rng) if arrival_s is None else sorted(arrival_s)
+    times = _paper_arrivals(applications, window_s, rng) if arrival_s is None else sorted(arrival_s)
     apps = [(when, paper_application(draw_paper_application_kind(rng), rng)) for when in times]
     return list(justitia_paper_tasks(apps, rng))
 
 
-def paper_elephant(parts: int, rng: Rng) -> Application:
+def paper_elephant(parts: int, rng: Rng) -> PaperApplication:
     """A map-reduce summarisation of a text of ``parts`` parts, of average difficulty."""
-    draft = _Draft(rng, 0.0)
-    _map_reduce(draft, parts)
-    return Application("MRS", _text("MRS", rng, 0.0), tuple(draft.requests))
+    draft = _PaperApplicationDraft(rng, 0.0)
+    _draft_paper_map_reduce(draft, parts)
+    return PaperApplication("MRS", _paper_app_text("MRS", rng, 0.0), tuple(draft.requests))
 
 
 def paper_starvation_workload(seed: int, mice: int, *, parts: int = 0) -> list[PlannedTask]:
@@ -259,7 +259,7 @@ def paper_starvation_workload(seed: int, mice: int, *, parts: int = 0) -> list[P
 
 
 def justitia_paper_tasks(
-    apps: Sequence[tuple[float, Application]], rng: Rng, length_error: float = 0.6
+    apps: Sequence[tuple[float, PaperApplication]], rng: Rng, length_error: float = 0.6
 ) -> Iterator[PlannedTask]:
     """The requests of applications as planned tasks; ``app`` is the class and the instance, ``MRS/17``.
 

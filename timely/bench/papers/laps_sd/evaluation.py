@@ -2,10 +2,10 @@
 
 from timely.bench.papers.claims import Claim
 from timely.bench.papers.laps_sd import figures, sensitivity
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 
 
-def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
+def run_paper_evaluation(evaluation: PaperEvaluation) -> list[Claim]:
     parts = (
         figures.paper_figure_2, figures.paper_figure_3, figures.paper_figure_5, sensitivity.paper_real_texts,
         sensitivity.paper_settings, figures.paper_figure_7, figures.paper_figure_6,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import BY_CONSTRUCTION, CONTEXT, Claim, Rule, paper_claim
+from timely.bench.papers.claims import BY_CONSTRUCTION, CONTEXT, Claim, PaperRule, paper_claim
 from timely.bench.papers.laps_sd.setting import (
     DATASETS,
     LENGTH_ERROR,
@@ -16,7 +16,7 @@ from timely.bench.papers.laps_sd.setting import (
     measure_paper_errors,
     paper_acceptance_settled,
 )
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.seed_statistics import paper_mean, paper_percent_lower
 
 COUNTS = (10, 30, 50)
@@ -30,7 +30,7 @@ STRICT = (6, 0.1), (16, 0.03), (24, 0.03)
 """Gamma and delta, which the paper does not give."""
 
 
-def paper_figure_2(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_figure_2(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """The cost of a switch as a share of a request's inference time."""
     shares = [
         [
@@ -50,7 +50,7 @@ def paper_figure_2(evaluation: Evaluation) -> Iterator[Claim]:
     )  # fmt: skip
 
 
-def paper_figure_3(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_figure_3(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Acceptance so far, as a request goes on."""
     curves = {rate: evaluation.each("acceptance", measure_paper_acceptance, rate) for rate in CURVE_RATES}
     plots.paper_line_plot(
@@ -66,7 +66,7 @@ def paper_figure_3(evaluation: Evaluation) -> Iterator[Claim]:
     )  # fmt: skip
 
 
-def paper_figure_5(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_figure_5(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Average latency over the number of requests."""
     cells = {
         name: {
@@ -101,7 +101,7 @@ def paper_figure_5(evaluation: Evaluation) -> Iterator[Claim]:
         each = ", ".join(f"{name} {paper_mean(lower('laps-sd', other, name)):.1f}%" for name in DATASETS)
         yield paper_claim(
             f"fig5.{other}", f"Fig. 5: average latency lower than under {other}, 10 to 50 requests", paper,
-            lower("laps-sd", other), "%", Rule.near(paper, neutral=0.0),
+            lower("laps-sd", other), "%", PaperRule.near(paper, neutral=0.0),
             f"{each}; non-preemptive order by true execution time: {paper_mean(lower('clairvoyant', other)):.1f}%."
             " About the bound of non-preemptive orders on these workloads; it says nothing of preemptive ones",
         )  # fmt: skip
@@ -119,7 +119,7 @@ def paper_figure_5(evaluation: Evaluation) -> Iterator[Claim]:
     ]
     yield paper_claim(
         "fig5.always", "Fig. 5: least lead over any baseline, dataset and number ('always outperforms others')", None,
-        min(leads, key=paper_mean), "%", Rule.above(0.0),
+        min(leads, key=paper_mean), "%", PaperRule.above(0.0),
         f"ahead in {sum(paper_mean(lead) > 0.0 for lead in leads)} of {len(leads)} cells",
     )  # fmt: skip
     quick = [row["laps-sd"][0] for row in cells.values()]
@@ -130,11 +130,11 @@ def paper_figure_5(evaluation: Evaluation) -> Iterator[Claim]:
     )  # fmt: skip
     yield paper_claim(
         "fig5.prior", "Average latency of laps-sd-prior lower than of laps-sd, 10 to 50 requests", None,
-        lower("laps-sd-prior", "laps-sd"), "%", Rule.above(0.0), subject="ours",
+        lower("laps-sd-prior", "laps-sd"), "%", PaperRule.above(0.0), subject="ours",
     )  # fmt: skip
 
 
-def paper_figure_6(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_figure_6(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """The number of queues, for two sizes of the first."""
     for first_s in FIRST_S:
         inner, cells, texts = 0, 0, []
@@ -163,11 +163,11 @@ def paper_figure_6(evaluation: Evaluation) -> Iterator[Claim]:
         yield paper_claim(
             f"fig6.shape.{first_s:g}",
             f"Fig. 6: settings with a best number of queues in between, first queue {first_s:g} s", float(cells),
-            float(inner), f"of {cells}", Rule.at_least(float(cells), neutral=0.0), ", ".join(texts),
+            float(inner), f"of {cells}", PaperRule.at_least(float(cells), neutral=0.0), ", ".join(texts),
         )  # fmt: skip
 
 
-def paper_figure_7(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_figure_7(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Error of the estimated execution time, when a request becomes perceptible."""
     for rounds, spread in STRICT:
         cells = [
@@ -180,6 +180,6 @@ def paper_figure_7(evaluation: Evaluation) -> Iterator[Claim]:
         yield paper_claim(
             f"fig7.error.{rounds}.{spread:g}",
             f"Fig. 7: error of the estimated execution time, gamma {rounds}, delta {spread:g}", 6.84, errors, "%",
-            Rule.at_most(7.0), f"after {after:.0f} rounds, latency {latency_s:.1f} s; lengths err by"
+            PaperRule.at_most(7.0), f"after {after:.0f} rounds, latency {latency_s:.1f} s; lengths err by"
             f" {100 * LENGTH_ERROR:.0f}%. The paper's 6.84% is below each of its datasets' 7.63, 11.21 and 8.51%",
         )  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, Claim, Rule, paper_claim
+from timely.bench.papers.claims import CONTEXT, Claim, PaperRule, paper_claim
 from timely.bench.papers.laps_sd import real_texts
 from timely.bench.papers.laps_sd.setting import (
     LENGTH_ERROR,
@@ -14,7 +14,7 @@ from timely.bench.papers.laps_sd.setting import (
     measure_paper_variation,
 )
 from timely.bench.papers.real_inputs import DIALOGUES
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.seed_statistics import Measured, paper_mean, paper_percent_lower
 
 BASE = (0.15, 0.3, LENGTH_ERROR, SPAN_S, SWAP_S)
@@ -32,7 +32,7 @@ SETTINGS = {
 }
 
 
-def paper_settings(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_settings(evaluation: PaperEvaluation) -> Iterator[Claim]:
     shares: dict[str, list[Measured | None]] = {}
     for number, (label, values) in enumerate(SETTINGS.items()):
         latency_s = {
@@ -42,48 +42,53 @@ def paper_settings(evaluation: Evaluation) -> Iterator[Claim]:
         for system in ("laps-sd", "laps-sd-prior", "las", "clairvoyant"):
             share = 100.0 * paper_mean(latency_s[system]) / paper_mean(latency_s["lp-sjf"])
             shares.setdefault(system, []).append(share)
-        yield from _rows(f"sensitivity.{number}", label, latency_s)
+        yield from _laps_paper_rows(f"sensitivity.{number}", label, latency_s)
     plots.paper_bars(
         evaluation.out / "sensitivity.png", "LAPS-SD: average latency against LP-SJF, by setting",
         [label.replace(" (", "\n(").replace(", ", ",\n") for label in SETTINGS], shares, "latency, % of LP-SJF's",
     )  # fmt: skip
 
 
-def _rows(name: str, label: str, latency_s: dict[str, list[float]]) -> Iterator[Claim]:
+def _laps_paper_rows(name: str, label: str, latency_s: dict[str, list[float]]) -> Iterator[Claim]:
     lower = {s: paper_percent_lower(values, latency_s["lp-sjf"]) for s, values in latency_s.items()}
     yield paper_claim(
         name, f"LAPS-SD lower than LP-SJF, {VARIATION_REQUESTS} requests, {label}", 39.0, lower["laps-sd"], "%",
-        Rule.near(39.0, neutral=0.0) if "figures" in label or "texts" in label else CONTEXT,
+        PaperRule.near(39.0, neutral=0.0) if "figures" in label or "texts" in label else CONTEXT,
         f"lower than las {paper_mean(paper_percent_lower(latency_s['laps-sd'], latency_s['las'])):.1f}%;"
         f" true execution time first {paper_mean(lower['clairvoyant']):.1f}%",
     )  # fmt: skip
     yield paper_claim(
         f"{name}.prior", f"laps-sd-prior lower than laps-sd, {VARIATION_REQUESTS} requests, {label}", None,
-        paper_percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%", Rule.above(0.0), subject="ours",
+        paper_percent_lower(latency_s["laps-sd-prior"], latency_s["laps-sd"]), "%", PaperRule.above(0.0),
+        subject="ours",
     )  # fmt: skip
 
 
-def paper_real_texts(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_real_texts(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Lengths and acceptances of real texts: answers of the packaged model, and written ones where they are at hand."""
     path = evaluation.input(DIALOGUES)
-    yield from _real(evaluation, "model", "answers of the packaged model", "")
+    yield from _laps_paper_real_text_claims(evaluation, "model", "answers of the packaged model", "")
     if path is None:
         name = "real.lp-sjf"
         yield paper_claim(
-            name, "LAPS-SD lower than LP-SJF, written answers", 39.0, None, "%", Rule.near(39.0),
+            name, "LAPS-SD lower than LP-SJF, written answers", 39.0, None, "%", PaperRule.near(39.0),
         )  # fmt: skip
         return
-    yield from _real(evaluation, "real", "written answers", str(path))
+    yield from _laps_paper_real_text_claims(evaluation, "real", "written answers", str(path))
 
 
-def _real(evaluation: Evaluation, name: str, answers: str, data: str) -> Iterator[Claim]:
+def _laps_paper_real_text_claims(
+    evaluation: PaperEvaluation, name: str, answers: str, data: str
+) -> Iterator[Claim]:
     latency_s = {
         system: evaluation.each("real", real_texts.measure_paper_texts, data, system) for system in SYSTEMS
     }
     samples = real_texts.paper_text_samples(data)
     tokens, rates = (sorted(sample[place] for sample in samples) for place in (1, 2))
     spread = [[column[int(share * len(column))] for share in (0.1, 0.9)] for column in (tokens, rates)]
-    yield from _rows(f"{name}.lp-sjf", f"{answers} to real texts (MTS-Dialog), n-gram drafts", latency_s)
+    yield from _laps_paper_rows(
+        f"{name}.lp-sjf", f"{answers} to real texts (MTS-Dialog), n-gram drafts", latency_s
+    )
     yield paper_claim(
         f"{name}.acceptance", f"Acceptance of n-gram drafts, {answers}, mean over {len(samples)} texts", None,
         paper_mean(rates), "share", CONTEXT, f"tenth to ninetieth percentile {spread[1][0]:.2f} to {spread[1][1]:.2f};"

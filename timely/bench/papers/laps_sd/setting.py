@@ -30,7 +30,7 @@ from timely.disciplines.laps_sd.baselines import Las, LpSjf
 from timely.disciplines.laps_sd.discipline import LapsSd, LapsSdPrior
 from timely.disciplines.step_builder import KeyedDiscipline
 from timely.engines.replay_types import PlannedSegment, PlannedTask
-from timely.engines.sim.speculation import Speculation
+from timely.engines.sim.speculation import SimSpeculation
 from timely.engines.step_time.profile import DraftTerms, KvCache, ProfileLimits, StepTerms, StepTimeProfile
 
 SYSTEMS = ("laps-sd", "laps-sd-prior", "lp-sjf", "las", "fcfs", "clairvoyant")
@@ -56,7 +56,7 @@ LENGTH_ERROR = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Dataset:
+class LapsPaperDataset:
     """How requests are drawn.
 
     Attributes:
@@ -73,11 +73,11 @@ class Dataset:
 
 
 DATASETS = {
-    "CP": Dataset(prompt=60, output=250, spread=0.15, acceptance=0.50),
-    "MBPP": Dataset(prompt=120, output=150, spread=0.15, acceptance=0.65),
-    "MiniThinky": Dataset(prompt=150, output=500, spread=0.15, acceptance=0.50),
+    "CP": LapsPaperDataset(prompt=60, output=250, spread=0.15, acceptance=0.50),
+    "MBPP": LapsPaperDataset(prompt=120, output=150, spread=0.15, acceptance=0.65),
+    "MiniThinky": LapsPaperDataset(prompt=150, output=500, spread=0.15, acceptance=0.50),
 }
-CHAT = Dataset(prompt=60, output=250, spread=0.8, acceptance=0.50)
+CHAT = LapsPaperDataset(prompt=60, output=250, spread=0.8, acceptance=0.50)
 """Lengths as they are in logs of chats."""
 
 MACHINE = StepTimeProfile(
@@ -96,7 +96,7 @@ MACHINE = StepTimeProfile(
 )
 
 
-class Clairvoyant(KeyedDiscipline):
+class ClairvoyantPaperOrder(KeyedDiscipline):
     """Shortest true execution time first: lengths and acceptances known."""
 
     info = DisciplineInfo(name="clairvoyant", summary="true execution time first", source="bound")
@@ -111,7 +111,7 @@ class Clairvoyant(KeyedDiscipline):
         return -np.array([self._rounds[job.job_id] for job in table.jobs], dtype=np.float64)
 
 
-class RecordingLapsSd(LapsSd):
+class PaperRecordingLapsSd(LapsSd):
     """LAPS-SD that notes, when a request becomes perceptible, what Eq. 6 says of it, and how many rounds it took."""
 
     def __init__(self, **parameters: float) -> None:
@@ -136,7 +136,12 @@ class RecordingLapsSd(LapsSd):
 
 
 def paper_workload(
-    dataset: Dataset, count: int, seed: int, *, length_error: float = LENGTH_ERROR, span_s: float = SPAN_S
+    dataset: LapsPaperDataset,
+    count: int,
+    seed: int,
+    *,
+    length_error: float = LENGTH_ERROR,
+    span_s: float = SPAN_S,
 ) -> list[PlannedTask]:
     """Requests in order of arrival."""
     rng = np.random.default_rng([seed, count, dataset.output])
@@ -175,7 +180,7 @@ def make_paper_discipline(
         "las": lambda: Las(LAS_QUANTUM_S),
         "las-fine": lambda: Las(0.1),
         "fcfs": Fcfs,
-        "clairvoyant": lambda: Clairvoyant(tasks),
+        "clairvoyant": lambda: ClairvoyantPaperOrder(tasks),
     }
     return makers[system]()
 
@@ -208,7 +213,7 @@ def measure_paper_variation(
     system: str,
     seed: int,
 ) -> float:
-    dataset = Dataset(60, 250, spread, 0.5, acceptance_spread)
+    dataset = LapsPaperDataset(60, 250, spread, 0.5, acceptance_spread)
     tasks = paper_workload(dataset, VARIATION_REQUESTS, seed, length_error=length_error, span_s=span_s)
     return laps_paper_latency_s(tasks, make_paper_discipline(system, tasks), seed, swap_s=swap_s)
 
@@ -218,7 +223,7 @@ def measure_paper_errors(
 ) -> list[float]:
     """Mean error of the estimates, rounds until they were there, share of requests that had one, mean latency."""
     tasks = paper_workload(DATASETS[name], VARIATION_REQUESTS, seed, length_error=length_error)
-    laps = RecordingLapsSd(rounds=rounds, spread=spread)
+    laps = PaperRecordingLapsSd(rounds=rounds, spread=spread)
     latency_s = laps_paper_latency_s(tasks, laps, seed)
     at = [float(number) for _, number in laps.estimates.values()]
     return [paper_mean(laps.errors), paper_mean(at), len(laps.estimates) / len(tasks), latency_s]
@@ -245,7 +250,7 @@ def measure_paper_alone_s(tokens: int, seed: int) -> float:
 
 def measure_paper_acceptance(acceptance: float, seed: int) -> list[float]:
     """Share of a request's drafts accepted so far, after every ten tokens."""
-    rounds = Speculation(DRAFTS, None, seed)
+    rounds = SimSpeculation(DRAFTS, None, seed)
     drafts = right_drafts = tokens = 0
     rates: list[float] = []
     while tokens < SHOWN_TOKENS:

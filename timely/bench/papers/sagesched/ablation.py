@@ -6,11 +6,11 @@ from functools import lru_cache
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, Rule, paper_claim
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.claims import BY_CONSTRUCTION, Claim, PaperRule, paper_claim
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import Lengths
-from timely.bench.papers.sagesched.workloads import DATASETS, World
+from timely.bench.papers.sagesched.workloads import DATASETS, PaperPromptWorld
 from timely.bench.papers.seed_statistics import paper_mean, paper_percent_higher
 from timely.disciplines.predictors.embedding import Vectors, WordLlamaEmbedder
 from timely.disciplines.sagesched.constants import BUCKET_TOKENS, SIMILARITY
@@ -22,10 +22,10 @@ TRIALS = 100
 """Answers to one prompt."""
 
 
-def paper_uncertainty(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_uncertainty(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 1a and 2a: answers to one and the same prompt differ, so no single number predicts them."""
     rng = np.random.default_rng([evaluation.seeds[0], 71])
-    prompts = World(evaluation.seeds[0], ("sharegpt",)).draw(PROMPTS, rng)
+    prompts = PaperPromptWorld(evaluation.seeds[0], ("sharegpt",)).draw(PROMPTS, rng)
     lengths = [request.family.lengths(TRIALS, rng) for request in prompts]
     plots.paper_cumulative_plot(
         evaluation.out / "fig1a.png", f"SageSched Fig1a: {TRIALS} answers to each of {PROMPTS} prompts",
@@ -65,18 +65,18 @@ def paper_length_distance(a: Lengths, b: Lengths) -> float:
 
 
 @lru_cache(maxsize=1)
-def _past(seed: int, count: int) -> tuple[Lengths, Vectors]:
+def _paper_past_requests(seed: int, count: int) -> tuple[Lengths, Vectors]:
     """Output lengths and prompts' vectors of past requests."""
-    past = World(seed).draw(count, np.random.default_rng([seed, 31]))
+    past = PaperPromptWorld(seed).draw(count, np.random.default_rng([seed, 31]))
     vectors = WordLlamaEmbedder().embed([request.text for request in past])
     return np.array([request.output_tokens for request in past]), vectors
 
 
-def _by_similarity(dataset: str, seed: int) -> list[list[Lengths]]:
+def _paper_lengths_by_similarity(dataset: str, seed: int) -> list[list[Lengths]]:
     """For prompts of a dataset: their own lengths, then those of past requests in each band of similarity."""
     rng = np.random.default_rng([seed, 67])
-    world, space = World(seed), WordLlamaEmbedder()
-    lengths, vectors = _past(seed, PAST_REQUESTS)
+    world, space = PaperPromptWorld(seed), WordLlamaEmbedder()
+    lengths, vectors = _paper_past_requests(seed, PAST_REQUESTS)
     targets = [target for target in world.draw(20 * TARGETS, rng) if target.family.dataset == dataset]
     rows = []
     for target in targets[:TARGETS]:
@@ -86,20 +86,20 @@ def _by_similarity(dataset: str, seed: int) -> list[list[Lengths]]:
     return rows
 
 
-def _distances(dataset: str, seed: int) -> list[float]:
+def _paper_length_distances(dataset: str, seed: int) -> list[float]:
     """Mean distance of each band's lengths from a prompt's own, relative to the mean of these."""
     rows = []
-    for own, *bands in _by_similarity(dataset, seed):
+    for own, *bands in _paper_lengths_by_similarity(dataset, seed):
         if all(band.size >= 5 for band in bands):
             rows.append([paper_length_distance(band, own) / own.mean() for band in bands])
     return np.mean(rows, axis=0).tolist() if rows else []
 
 
-def paper_prompt_similarity(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_prompt_similarity(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 4: the more similar the past prompts, the closer their output lengths to the prompt's own."""
     seed = evaluation.seeds[0]
     for part, dataset in (("a", "alpaca"), ("b", "write")):
-        similarity_rows = [row for row in _by_similarity(dataset, seed) if row[3].size >= 20]
+        similarity_rows = [row for row in _paper_lengths_by_similarity(dataset, seed) if row[3].size >= 20]
         if similarity_rows:
             columns = zip(("its own", *BANDS), similarity_rows[0], strict=True)
             plots.paper_cumulative_plot(
@@ -107,7 +107,10 @@ def paper_prompt_similarity(evaluation: Evaluation) -> Iterator[Claim]:
                 {name: lengths.tolist() for name, lengths in columns if lengths.size}, "output tokens",
                 x_max=float(np.quantile(similarity_rows[0][0], 0.99)),
             )  # fmt: skip
-    table = {name: [row for row in evaluation.each("fig4", _distances, name) if row] for name in DATASETS}
+    table = {
+        name: [row for row in evaluation.each("fig4", _paper_length_distances, name) if row]
+        for name in DATASETS
+    }
     means = {
         name: [paper_mean([row[place] for row in rows]) for place in range(3)] for name, rows in table.items()
     }
@@ -123,7 +126,7 @@ def paper_prompt_similarity(evaluation: Evaluation) -> Iterator[Claim]:
 # ---------------------------------------------------------------------- Fig. 9, 10, 11: its parts
 
 
-def paper_ablations(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_ablations(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 9, 10 and 11: predictor, cost and policy, the last also with noise."""
     ttlt = sage.sagesched_paper_ttlt(evaluation, ("sagesched", *sage.VARIANTS))
     full = ttlt["sagesched"]
@@ -145,23 +148,23 @@ def paper_ablations(evaluation: Evaluation) -> Iterator[Claim]:
             evaluation.out / f"{figure}.png", f"SageSched {figure.capitalize()}", labels, systems, "TTLT (s)"
         )
     worse = {name: paper_percent_higher(noisy[name], policies[name]) for name in policies}
-    yield from _worse("fig9", "predictor", predictors)
-    yield from _worse("fig10", "cost", costs)
-    yield from _worse("fig11", "policy", policies)
+    yield from _paper_ablation_claims("fig9", "predictor", predictors)
+    yield from _paper_ablation_claims("fig10", "cost", costs)
+    yield from _paper_ablation_claims("fig11", "policy", policies)
     yield paper_claim(
         "fig11.noise", "Fig. 11: growth of TTLT by noise under SageSched less that under Mean", None,
-        [a - b for a, b in zip(worse["SageSched"], worse["Mean"], strict=True)], "points", Rule.below(0.0),
+        [a - b for a, b in zip(worse["SageSched"], worse["Mean"], strict=True)], "points", PaperRule.below(0.0),
         ", ".join(f"{name} {paper_mean(value):+.1f}%" for name, value in worse.items()),
     )  # fmt: skip
 
 
-def _worse(figure: str, what: str, groups: Mapping[str, Sequence[float]]) -> Iterator[Claim]:
+def _paper_ablation_claims(figure: str, what: str, groups: Mapping[str, Sequence[float]]) -> Iterator[Claim]:
     (first, ours), *rest = groups.items()
     for name, values in rest:
         yield paper_claim(
             f"{figure}.{name.replace(' ', '_').lower()}",
             f"Fig. {figure[3:]}: TTLT worse with {what} '{name}' than with '{first}'", None,
-            paper_percent_higher(values, ours), "%", Rule.above(0.0),
+            paper_percent_higher(values, ours), "%", PaperRule.above(0.0),
         )  # fmt: skip
 
 
@@ -170,7 +173,7 @@ BUCKET_SIZES = (50.0, 200.0, 800.0)
 """Values of Fig. 13; the paper's best are ``SIMILARITY`` and ``BUCKET_TOKENS``."""
 
 
-def paper_sensitivity(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_sensitivity(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 13: similarity threshold and bucket size; each value against the paper's best, seed by seed."""
     for part, kind, what, values, default in (
         ("a", "threshold", "similarity threshold", THRESHOLDS, SIMILARITY),
@@ -189,5 +192,5 @@ def paper_sensitivity(evaluation: Evaluation) -> Iterator[Claim]:
                 yield paper_claim(
                     f"fig13{part}.{value:g}",
                     f"Fig. 13{part}: TTLT worse with a {what} of {value:g} than of {default:g}", None, worse, "%",
-                    Rule.above(0.0), "the paper's curve is lowest there",
+                    PaperRule.above(0.0), "the paper's curve is lowest there",
                 )  # fmt: skip

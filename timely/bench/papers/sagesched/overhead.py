@@ -13,11 +13,11 @@ from typing import TypeVar
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import Claim, Rule, paper_claim
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.claims import Claim, PaperRule, paper_claim
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import paper_job_spec, paper_setting
-from timely.bench.papers.sagesched.workloads import MAX_TOKENS, SyntheticRequest, World
+from timely.bench.papers.sagesched.workloads import MAX_TOKENS, PaperPromptWorld, SyntheticRequest
 from timely.bench.papers.seed_statistics import paper_mean
 from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import StepLimits
@@ -36,7 +36,7 @@ PREDICTIONS = 500
 
 
 @lru_cache(maxsize=1)
-def _full(seed: int) -> HistoryPredictor:
+def _full_paper_history(seed: int) -> HistoryPredictor:
     """A history whose window is full."""
     setting = paper_setting(seed, sage.MAIN_RATE)
     predictor = setting.history(window=PAST_REQUESTS)
@@ -46,29 +46,30 @@ def _full(seed: int) -> HistoryPredictor:
     return predictor
 
 
-def _prediction_ms(seed: int) -> list[float]:
+def _paper_prediction_ms(seed: int) -> list[float]:
     """Milliseconds of embedding a prompt, and of a whole prediction, medians of 1,000."""
-    predictor = _full(seed)
+    predictor = _full_paper_history(seed)
     fresh = [
-        paper_job_spec(request) for request in World(seed).draw(1_000, np.random.default_rng([seed, 60]))
+        paper_job_spec(request)
+        for request in PaperPromptWorld(seed).draw(1_000, np.random.default_rng([seed, 60]))
     ]
-    embedding = [_time_ms(predictor.embedder.embed, [spec.words]) for spec in fresh]
-    predicting = [_time_ms(predictor.predict, spec) for spec in fresh]
+    embedding = [_paper_processor_ms(predictor.embedder.embed, [spec.words]) for spec in fresh]
+    predicting = [_paper_processor_ms(predictor.predict, spec) for spec in fresh]
     return [float(np.median(embedding)), float(np.median(predicting))]
 
 
-def _time_ms(call: Callable[[Argument], object], argument: Argument) -> float:
+def _paper_processor_ms(call: Callable[[Argument], object], argument: Argument) -> float:
     """Milliseconds of the processor, all threads: other work on the machine does not count."""
     begin_s = time.process_time()
     call(argument)
     return 1000.0 * (time.process_time() - begin_s)
 
 
-def sagesched_paper_overhead(evaluation: Evaluation) -> Iterator[Claim]:
+def sagesched_paper_overhead(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 12, and the predictor's latency of section 4.3.1: one scheduler for 1 to 64 engines."""
     seed = evaluation.seeds[0]
-    embed_ms, predict_ms = evaluation.once("fig12-predict", _prediction_ms, seed)
-    times_ms = [evaluation.once("fig12", _scheduling_ms, nodes, seed) for nodes in NODES]
+    embed_ms, predict_ms = evaluation.once("fig12-predict", _paper_prediction_ms, seed)
+    times_ms = [evaluation.once("fig12", _paper_scheduling_ms, nodes, seed) for nodes in NODES]
     arrive_ms, decide_ms = [pair[0] for pair in times_ms], [pair[1] for pair in times_ms]
     sums_text = ", ".join(f"{n}: {a + d:.2f}" for n, a, d in zip(NODES, arrive_ms, decide_ms, strict=True))
     evaluation.say(f"fig12, ms by engines: {sums_text}")
@@ -76,20 +77,20 @@ def sagesched_paper_overhead(evaluation: Evaluation) -> Iterator[Claim]:
         evaluation.out / "fig12.png", "SageSched Fig12: overhead of one scheduler", NODES,
         {"predicting": arrive_ms, "scheduling": decide_ms}, "engines, 1,000 requests queued for each", "ms",
     )  # fmt: skip
-    stream_ms, together = evaluation.once("fig12-stream", _stream_ms, NODES[-1], seed)
+    stream_ms, together = evaluation.once("fig12-stream", _paper_stream_ms, NODES[-1], seed)
     yield paper_claim(
         "sec431.prediction", "Section 4.3.1: time of one length prediction, 10,000 requests remembered", 0.37,
-        predict_ms, "ms", Rule.at_most(0.5),
+        predict_ms, "ms", PaperRule.at_most(0.5),
         f"embedding {embed_ms:.3f} ms (paper 0.22), search and distribution {predict_ms - embed_ms:.3f} ms"
         " (paper 0.15); one CPU core",
     )  # fmt: skip
     yield paper_claim(
         "fig12.single", f"Fig. 12: predicting and scheduling at {NODES[-1]} engines, one request by itself", 100.0,
-        arrive_ms[-1] + decide_ms[-1], "ms", Rule.at_most(100.0), f"ms by engines: {sums_text}",
+        arrive_ms[-1] + decide_ms[-1], "ms", PaperRule.at_most(100.0), f"ms by engines: {sums_text}",
     )  # fmt: skip
     yield paper_claim(
         "fig12.stream", f"Fig. 12: added latency in a stream of {RATE * NODES[-1]:.0f} requests a second, end to end",
-        100.0, stream_ms, "ms", Rule.at_most(100.0),
+        100.0, stream_ms, "ms", PaperRule.at_most(100.0),
         f"{NODES[-1] * QUEUE_LENGTH:,} queued; requests that arrive during a decision share the next,"
         f" {together:.0f} on average; one CPU core",
     )  # fmt: skip
@@ -104,7 +105,7 @@ OUTPUT_TOKENS = 1_000
 
 
 @dataclass(slots=True)
-class _Scheduler:
+class _PaperOverheadScheduler:
     """One scheduler with ``QUEUE_LENGTH`` queued requests for each engine, of which ``PREDICTIONS`` were predicted."""
 
     discipline: SageSched
@@ -114,13 +115,16 @@ class _Scheduler:
     count: int = 0
 
     @classmethod
-    def of(cls, nodes: int, seed: int) -> _Scheduler:
+    def of(cls, nodes: int, seed: int) -> _PaperOverheadScheduler:
         queue_length = nodes * QUEUE_LENGTH
         limits = StepLimits(0.0, 2048, 256, queue_length, 2048, 5_000, 16, FixedSpeed(0.04, 5e-5, 1e-4))
-        pool = World(seed).draw(PREDICTIONS, np.random.default_rng([queue_length, 61]))
+        pool = PaperPromptWorld(seed).draw(PREDICTIONS, np.random.default_rng([queue_length, 61]))
         # A copy: requests that end in a stream change the history.
         scheduler = cls(
-            SageSched(copy.deepcopy(_full(seed))), JobTable(capacity=queue_length + 200), pool, limits
+            SageSched(copy.deepcopy(_full_paper_history(seed))),
+            JobTable(capacity=queue_length + 200),
+            pool,
+            limits,
         )
         for number in range(queue_length):
             job = scheduler.add()
@@ -147,17 +151,17 @@ class _Scheduler:
         self.table.remove(number)
 
 
-def _stream_ms(nodes: int, seed: int) -> list[float]:
+def _paper_stream_ms(nodes: int, seed: int) -> list[float]:
     """Mean added latency of a request in a Poisson stream, milliseconds, and how many requests share a decision.
 
     Each request is embedded, predicted and queued, then a decision is taken over the whole queue.
     Requests that arrive during a decision share the next one.
     As many requests end as arrive, so the queue keeps its length, and each teaches the predictor.
     """
-    scheduler = _Scheduler.of(nodes, seed)
+    scheduler = _PaperOverheadScheduler.of(nodes, seed)
     rng = np.random.default_rng([seed, 83])
     arrivals_s = np.cumsum(rng.exponential(1.0 / (RATE * nodes), int(RATE * nodes * STREAM_S)))
-    scheduler.pool = World(seed).draw(len(arrivals_s), rng)
+    scheduler.pool = PaperPromptWorld(seed).draw(len(arrivals_s), rng)
     numbers = deque(range(PREDICTIONS))
     first, now_s, decisions, waits = 0, 0.0, 0, [0.0]
     while first < len(arrivals_s):
@@ -177,14 +181,17 @@ def _stream_ms(nodes: int, seed: int) -> list[float]:
     return [1000.0 * paper_mean(waits[1:]), first / decisions]
 
 
-def _scheduling_ms(nodes: int, seed: int) -> list[float]:
+def _paper_scheduling_ms(nodes: int, seed: int) -> list[float]:
     """Milliseconds of an arrival and of a scheduling point with ``QUEUE_LENGTH`` requests queued for each engine."""
-    scheduler = _Scheduler.of(nodes, seed)
+    scheduler = _PaperOverheadScheduler.of(nodes, seed)
     decisions_ms = [
-        _time_ms(lambda table: scheduler.discipline.compose(table, scheduler.limits), scheduler.table)
+        _paper_processor_ms(
+            lambda table: scheduler.discipline.compose(table, scheduler.limits), scheduler.table
+        )
         for _ in range(15)
     ]
     arrivals_ms = [
-        _time_ms(lambda job: scheduler.discipline.arrived(job, 0.0), scheduler.add()) for _ in range(100)
+        _paper_processor_ms(lambda job: scheduler.discipline.arrived(job, 0.0), scheduler.add())
+        for _ in range(100)
     ]
     return [float(np.median(arrivals_ms)), float(np.median(decisions_ms))]

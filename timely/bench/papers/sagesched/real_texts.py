@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from timely.bench.papers.claims import Claim, Rule, paper_claim
+from timely.bench.papers.claims import Claim, PaperRule, paper_claim
 from timely.bench.papers.real_inputs import DIALOGUES, MOONCAKE, paper_dialogues, paper_trace_arrivals
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.sagesched.setting import (
     PROFILES,
     QWEN,
@@ -70,7 +70,7 @@ def measure_paper_texts(dialogue_file: str, trace: str, name: str, seed: int) ->
     return measure_sagesched_paper(tasks, MAKERS[name](history), PROFILES[QWEN])
 
 
-def paper_real_texts(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_real_texts(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 8 with real prompts and answers."""
     path, trace = evaluation.input(DIALOGUES), evaluation.input(MOONCAKE)
     gain, best, note = None, "the best baseline", "needs the dataset"
@@ -84,5 +84,5 @@ def paper_real_texts(evaluation: Evaluation) -> Iterator[Claim]:
         note = ", ".join(f"{name} {paper_mean(values):.2f} s" for name, values in ttlt.items())
     yield paper_claim(
         "fig8.real", f"Fig. 8: TTLT lower than the best baseline's ({best}), MTS-Dialog", None, gain, "%",
-        Rule.above(0.0), f"{note}; all predict from the same history; arrivals of {arrivals}",
+        PaperRule.above(0.0), f"{note}; all predict from the same history; arrivals of {arrivals}",
     )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, Claim, Rule, paper_claim
+from timely.bench.papers.claims import CONTEXT, Claim, PaperRule, paper_claim
 from timely.bench.papers.real_inputs import (
     ATTENTION,
     TRACES,
@@ -14,7 +14,7 @@ from timely.bench.papers.real_inputs import (
     paper_decode_attention,
     paper_token_counts,
 )
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.sagesched.setting import PROFILES, QWEN, sagesched_paper_ttlt
 from timely.bench.papers.seed_statistics import paper_mean, paper_percent_higher
 from timely.engines.step_time.profile import StepTime, StepTimeProfile, load_step_profile
@@ -38,7 +38,7 @@ def paper_alone_s(counts: Floats, profile: StepTimeProfile) -> Floats:
     return result
 
 
-def paper_figure_1b(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_figure_1b(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Execution time and peak memory of each request alone, of real traces."""
     points: dict[str, tuple[Floats, Floats]] = {}
     for name, file in TRACES.items():
@@ -61,14 +61,14 @@ def paper_figure_1b(evaluation: Evaluation) -> Iterator[Claim]:
     )  # fmt: skip
 
 
-def paper_figure_2b(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_figure_2b(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Shortest output first against the least cost first, lengths known, on a machine whose memory is short."""
     knowing, shortest = sagesched_paper_ttlt(
         evaluation, ("true length", "true length, shortest first")
     ).values()
     yield paper_claim(
         "fig2b", "Fig. 2b: TTLT worse with the shortest output first than by memory over time, lengths known", None,
-        paper_percent_higher(shortest, knowing), "%", Rule.above(0.0),
+        paper_percent_higher(shortest, knowing), "%", PaperRule.above(0.0),
         f"{paper_mean(knowing):.1f} to {paper_mean(shortest):.1f} s",
     )  # fmt: skip
 
@@ -81,7 +81,7 @@ def paper_utilisation(batch: Floats, length: int, profile: StepTimeProfile) -> F
     return result
 
 
-def paper_figure_5(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_figure_5(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Utilisation against occupation of the KV cache (a), and attention against the context (b)."""
     profile = load_step_profile(PROFILE)
     capacity = profile.kv.blocks * profile.kv.block_tokens
@@ -99,13 +99,13 @@ def paper_figure_5(evaluation: Evaluation) -> Iterator[Claim]:
     )  # fmt: skip
     yield paper_claim(
         "fig5a", "Fig. 5a: utilisation with the KV cache full, sequences of 50 tokens over those of 1,000", None,
-        full[50] / full[1000], "times", Rule.at_least(2.0),
+        full[50] / full[1000], "times", PaperRule.at_least(2.0),
         f"{full[50]:.0f}% and {full[1000]:.0f}%; measured kernel times of Llama-3.1-8B on an RTX 4090, not an H800",
     )  # fmt: skip
-    yield _attention(evaluation)
+    yield _paper_attention_claim(evaluation)
 
 
-def _attention(evaluation: Evaluation) -> Claim:
+def _paper_attention_claim(evaluation: PaperEvaluation) -> Claim:
     path, linear, note = evaluation.input(ATTENTION), None, "needs a table of measured kernels"
     if path is not None:
         context, taken_us = paper_decode_attention(path).T
@@ -118,5 +118,5 @@ def _attention(evaluation: Evaluation) -> Claim:
         )  # fmt: skip
     return paper_claim(
         "fig5b", "Fig. 5b: attention time is linear in the context: R² of the line, 16 to 16,384 tokens", 1.0, linear,
-        "", Rule.at_least(0.95), note,
+        "", PaperRule.at_least(0.95), note,
     )  # fmt: skip

@@ -24,12 +24,12 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.sagesched.workloads import (
     DATASETS,
     MAX_TOKENS,
+    PaperPromptWorld,
     SyntheticRequest,
-    World,
     paper_workload,
 )
 from timely.bench.papers.seed_statistics import paper_falls_to, paper_mean
@@ -37,7 +37,7 @@ from timely.bench.papers.serving import serve_paper_tasks
 from timely.core.job import JobId, JobSpec
 from timely.disciplines.base import Discipline
 from timely.disciplines.basic import Fcfs
-from timely.disciplines.predictors.history import HistoryPredictor, Prediction
+from timely.disciplines.predictors.history import HistoryPredictor, LengthPrediction
 from timely.disciplines.sagesched.baselines import Ltr, Ssjf, Trail
 from timely.disciplines.sagesched.discipline import SageSched, SageSchedSmooth, sagesched_discipline_history
 from timely.disciplines.sagesched.fastserve import FastServe
@@ -89,16 +89,21 @@ class Errors:
     tau: float
 
 
-def _typical(families: Mapping[int, Any], rng: np.random.Generator) -> dict[int, tuple[float, int]]:
+def _typical_paper_lengths(
+    families: Mapping[int, Any], rng: np.random.Generator
+) -> dict[int, tuple[float, int]]:
     """Mean length and likeliest bucket of each family."""
     typical = {}
     for key, family in families.items():
         lengths = family.lengths(1000, rng)
-        typical[key] = (float(lengths.mean()), int(np.bincount(_bucket(lengths), minlength=BUCKETS).argmax()))
+        typical[key] = (
+            float(lengths.mean()),
+            int(np.bincount(_paper_length_bucket(lengths), minlength=BUCKETS).argmax()),
+        )
     return typical
 
 
-def _bucket(lengths: np.ndarray) -> np.ndarray:
+def _paper_length_bucket(lengths: np.ndarray) -> np.ndarray:
     places: np.ndarray = np.minimum(np.asarray(lengths) // BUCKET_TOKENS, BUCKETS - 1).astype(np.int64)
     return places
 
@@ -112,17 +117,17 @@ def paper_kendall_tau(a: np.ndarray, b: np.ndarray) -> float:
 def calibrate_paper_errors(seed: int = 0, requests: int = 1500) -> Errors:
     """Find the errors that give the baselines the accuracy their papers state, on a world of their own."""
     rng = np.random.default_rng([seed, 41])
-    samples = World(seed).draw(requests, rng)
-    typical = _typical({id(d.family): d.family for d in samples}, rng)
+    samples = PaperPromptWorld(seed).draw(requests, rng)
+    typical = _typical_paper_lengths({id(d.family): d.family for d in samples}, rng)
     truth = np.array([d.output_tokens for d in samples], dtype=np.float64)
     means = np.array([typical[id(d.family)][0] for d in samples])
     modes = np.array([typical[id(d.family)][1] for d in samples])
     z = rng.standard_normal(requests)
-    place = _bucket(truth)
+    place = _paper_length_bucket(truth)
 
     def hit(sigma: float) -> float:
         guess = (modes + 0.5) * BUCKET_TOKENS * np.exp(sigma * z)
-        return float(np.mean(_bucket(guess) == place))
+        return float(np.mean(_paper_length_bucket(guess) == place))
 
     def tau(sigma: float) -> float:
         return paper_kendall_tau(means * np.exp(sigma * z), truth)
@@ -138,10 +143,10 @@ def calibrate_paper_errors(seed: int = 0, requests: int = 1500) -> Errors:
 
 
 @dataclass(slots=True)
-class Setting:
+class SageSchedPaperSetting:
     """A world, its requests, its history, and what each baseline is told of them."""
 
-    world: World
+    world: PaperPromptWorld
     seed: int
     rate: float
     errors: Errors
@@ -151,7 +156,7 @@ class Setting:
 
     @classmethod
     def make(cls, seed: int, rate: float, errors: Errors, datasets: Sequence[str] = tuple(DATASETS)) -> Self:
-        world = World(seed, datasets)
+        world = PaperPromptWorld(seed, datasets)
         return cls(world, seed, rate, errors, *paper_workload(world, seed, REQUESTS, rate))
 
     def history(self, **settings: Any) -> HistoryPredictor:
@@ -172,7 +177,7 @@ class Setting:
         if name not in ("ssjf", "ltr", "trail"):
             return self.tasks
         rng = np.random.default_rng([self.seed, 43])
-        typical = _typical({id(d.family): d.family for d in self.requests}, rng)
+        typical = _typical_paper_lengths({id(d.family): d.family for d in self.requests}, rng)
         sigma = self.errors.ltr if name == "ltr" else self.errors.ssjf
         factors = np.exp(sigma * rng.standard_normal(len(self.requests)))
         return [
@@ -211,20 +216,24 @@ class Setting:
 
 
 @lru_cache(maxsize=2)
-def _make(seed: int, rate: float, datasets: tuple[str, ...], requests: int, past: int) -> Setting:
-    return Setting.make(seed, rate, calibrate_paper_errors(), datasets)
+def _make_sagesched_paper_setting(
+    seed: int, rate: float, datasets: tuple[str, ...], requests: int, past: int
+) -> SageSchedPaperSetting:
+    return SageSchedPaperSetting.make(seed, rate, calibrate_paper_errors(), datasets)
 
 
-def paper_setting(seed: int, rate: float, dataset: str = "") -> Setting:
+def paper_setting(seed: int, rate: float, dataset: str = "") -> SageSchedPaperSetting:
     """The setting of a seed, on one dataset or on all; the latest two are kept."""
-    return _make(seed, rate, (dataset,) if dataset else tuple(DATASETS), REQUESTS, PAST)
+    return _make_sagesched_paper_setting(
+        seed, rate, (dataset,) if dataset else tuple(DATASETS), REQUESTS, PAST
+    )
 
 
 def paper_job_spec(request: SyntheticRequest) -> JobSpec:
     return JobSpec("", 0.0, prompt_tokens=request.prompt_tokens, max_tokens=MAX_TOKENS, text=request.text)
 
 
-class Oracle:
+class PaperLengthOracle:
     """A predictor that has the output lengths of every prompt beforehand and learns nothing.
 
     Args:
@@ -237,21 +246,21 @@ class Oracle:
         }
 
     @classmethod
-    def of_length(cls, setting: Setting) -> Self:
+    def of_length(cls, setting: SageSchedPaperSetting) -> Self:
         return cls({request.text: np.array([request.output_tokens]) for request in setting.requests})
 
     @classmethod
-    def of_family(cls, setting: Setting) -> Self:
+    def of_family(cls, setting: SageSchedPaperSetting) -> Self:
         """The true distribution of each request's family."""
-        lengths = _family_lengths(setting, np.random.default_rng([setting.seed, 53]))
+        lengths = _paper_family_lengths(setting, np.random.default_rng([setting.seed, 53]))
         return cls({request.text: lengths[id(request.family)] for request in setting.requests})
 
     @classmethod
-    def fine_tuned(cls, setting: Setting) -> Self:
+    def fine_tuned(cls, setting: SageSchedPaperSetting) -> Self:
         """As a language model fine-tuned to the task: the family's distribution, shifted as a whole by the error of
         SSJF's model."""
         rng = np.random.default_rng([setting.seed, 53])
-        lengths = _family_lengths(setting, rng)
+        lengths = _paper_family_lengths(setting, rng)
         factors = np.exp(setting.errors.ssjf * rng.standard_normal(len(setting.requests)))
         return cls(
             {
@@ -260,21 +269,21 @@ class Oracle:
             }
         )
 
-    def predict(self, spec: JobSpec) -> Prediction:
+    def predict(self, spec: JobSpec) -> LengthPrediction:
         lengths = self._lengths[spec.words]
-        return Prediction(lengths, np.ones_like(lengths), len(lengths))
+        return LengthPrediction(lengths, np.ones_like(lengths), len(lengths))
 
-    def learn(self, spec: JobSpec, prediction: Prediction, output_tokens: int) -> None:
+    def learn(self, spec: JobSpec, prediction: LengthPrediction, output_tokens: int) -> None:
         """Nothing to learn."""
 
 
-def _family_lengths(setting: Setting, rng: np.random.Generator) -> dict[int, Lengths]:
+def _paper_family_lengths(setting: SageSchedPaperSetting, rng: np.random.Generator) -> dict[int, Lengths]:
     return {id(request.family): request.family.lengths(200, rng) for request in setting.requests}
 
 
-VARIANTS: dict[str, Callable[[Setting], Discipline]] = {
+VARIANTS: dict[str, Callable[[SageSchedPaperSetting], Discipline]] = {
     "history by length": lambda s: SageSched(s.history(by="length")),
-    "fine-tuned model": lambda s: SageSched(Oracle.fine_tuned(s)),
+    "fine-tuned model": lambda s: SageSched(PaperLengthOracle.fine_tuned(s)),
     "output length": lambda s: SageSched(s.history(), cost="output"),
     "overall length": lambda s: SageSched(s.history(), cost="overall"),
     "Gittins": lambda s: SageSched(s.history(), bucket_tokens=np.inf),
@@ -285,7 +294,7 @@ VARIANTS: dict[str, Callable[[Setting], Discipline]] = {
 }
 """The ablations of section 4.3."""
 
-DISCIPLINES: dict[str, Callable[[Setting], Discipline]] = {
+DISCIPLINES: dict[str, Callable[[SageSchedPaperSetting], Discipline]] = {
     "fcfs": lambda s: Fcfs(),
     "fastserve": lambda s: tuned_paper_fastserve(),
     "fastserve-default": lambda s: FastServe(),
@@ -296,9 +305,9 @@ DISCIPLINES: dict[str, Callable[[Setting], Discipline]] = {
     "trail-history": lambda s: Trail(s.history()),
     "sagesched": lambda s: SageSched(s.history()),
     "sagesched-smooth": lambda s: SageSchedSmooth(s.history(kind="smooth")),
-    "true family": lambda s: SageSched(Oracle.of_family(s)),
-    "true length": lambda s: SageSched(Oracle.of_length(s)),
-    "true length, shortest first": lambda s: SageSched(Oracle.of_length(s), cost="output"),
+    "true family": lambda s: SageSched(PaperLengthOracle.of_family(s)),
+    "true length": lambda s: SageSched(PaperLengthOracle.of_length(s)),
+    "true length, shortest first": lambda s: SageSched(PaperLengthOracle.of_length(s), cost="output"),
     **VARIANTS,
 }
 
@@ -340,7 +349,7 @@ def sagesched_paper_latency(model: str, rate: float, dataset: str, name: str, se
     return measure_sagesched_paper(setting.tasks_for(name), setting.make_discipline(name), PROFILES[model])
 
 
-def sagesched_paper_ttlt(evaluation: Evaluation, names: Iterable[str]) -> dict[str, list[float]]:
+def sagesched_paper_ttlt(evaluation: PaperEvaluation, names: Iterable[str]) -> dict[str, list[float]]:
     """TTLT of disciplines on all datasets at the main rate, seconds, one a seed."""
     arguments = [(QWEN, MAIN_RATE, "", name) for name in names]
     table = evaluation.all("fig7", sagesched_paper_latency, arguments)

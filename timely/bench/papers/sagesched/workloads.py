@@ -27,7 +27,7 @@ VOCABULARY = tuple(Path(__file__).with_name("vocabulary.txt").read_text(encoding
 
 
 @dataclass(frozen=True, slots=True)
-class Dataset:
+class SageSchedPaperDataset:
     """What a dataset's requests look like.
 
     Attributes:
@@ -49,14 +49,20 @@ class Dataset:
 
 
 DATASETS = {
-    "sharegpt": Dataset("sharegpt", "please help me with", (180.0, 0.9), (190.0, 0.7), (0.3, 0.75), 0.55),
-    "alpaca": Dataset("alpaca", "summarize this article", (1500.0, 0.45), (190.0, 0.35), (0.2, 0.45), 0.3),
-    "write": Dataset("write", "write a document about", (90.0, 0.5), (420.0, 0.5), (0.25, 0.6), 0.45),
+    "sharegpt": SageSchedPaperDataset(
+        "sharegpt", "please help me with", (180.0, 0.9), (190.0, 0.7), (0.3, 0.75), 0.55
+    ),
+    "alpaca": SageSchedPaperDataset(
+        "alpaca", "summarize this article", (1500.0, 0.45), (190.0, 0.35), (0.2, 0.45), 0.3
+    ),
+    "write": SageSchedPaperDataset(
+        "write", "write a document about", (90.0, 0.5), (420.0, 0.5), (0.25, 0.6), 0.45
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class PaperPromptFamily:
     """Prompts that ask for the same thing in other words; ``humps`` are (share, median, sigma) of output tokens."""
 
     dataset: str
@@ -82,10 +88,10 @@ class SyntheticRequest:
     text: str
     prompt_tokens: int
     output_tokens: int
-    family: Family
+    family: PaperPromptFamily
 
 
-class World:
+class PaperPromptWorld:
     """All families of some datasets: what prompts there are, and how long answers to them get.
 
     Args:
@@ -101,10 +107,12 @@ class World:
             if name not in DATASETS:
                 raise InvalidInput(f"unknown dataset {name!r}; known: {', '.join(DATASETS)}", where="dataset")
         rng, words = np.random.default_rng([seed, 17]), np.random.default_rng([seed, 19])
-        self.families = {name: _families(DATASETS[name], rng, words) for name in datasets}
+        self.families = {name: _draw_paper_families(DATASETS[name], rng, words) for name in datasets}
         self.names = tuple(datasets)
         # Some things are asked far more often than others.
-        self._popularity = {name: _zipf(len(families), rng) for name, families in self.families.items()}
+        self._popularity = {
+            name: _paper_zipf_weights(len(families), rng) for name, families in self.families.items()
+        }
 
     def draw(self, count: int, rng: Rng) -> list[SyntheticRequest]:
         requests = []
@@ -126,7 +134,7 @@ class World:
         return requests
 
 
-def _families(dataset: Dataset, rng: Rng, words: Rng) -> list[Family]:
+def _draw_paper_families(dataset: SageSchedPaperDataset, rng: Rng, words: Rng) -> list[PaperPromptFamily]:
     families = []
     for _ in range(dataset.topics):
         shared = [VOCABULARY[int(n)] for n in words.integers(0, len(VOCABULARY), 5)]
@@ -144,11 +152,13 @@ def _families(dataset: Dataset, rng: Rng, words: Rng) -> list[Family]:
                 humps.append((float(rng.uniform(0.25, 1.0)), typical * factor, spread))
             middle, width = dataset.input_tokens
             length = middle * float(np.exp(width * rng.standard_normal()))
-            families.append(Family(dataset.name, tuple(shared + own), min(length, 8000.0), tuple(humps)))
+            families.append(
+                PaperPromptFamily(dataset.name, tuple(shared + own), min(length, 8000.0), tuple(humps))
+            )
     return families
 
 
-def _zipf(count: int, rng: Rng) -> np.ndarray:
+def _paper_zipf_weights(count: int, rng: Rng) -> np.ndarray:
     weights = 1.0 / (1.0 + np.arange(count)) ** 0.7
     rng.shuffle(weights)
     result: np.ndarray = weights / weights.sum()
@@ -156,7 +166,7 @@ def _zipf(count: int, rng: Rng) -> np.ndarray:
 
 
 def paper_workload(
-    world: World, seed: int, requests: int, rate: float
+    world: PaperPromptWorld, seed: int, requests: int, rate: float
 ) -> tuple[list[PlannedTask], list[SyntheticRequest]]:
     """Requests that arrive as a Poisson process of ``rate`` per second; and what was drawn."""
     rng = np.random.default_rng([seed, 29])

@@ -1,11 +1,11 @@
 """Semantic scheduling's evaluation in the simulator, on the machines of its appendix B."""
 
 from timely.bench.papers.claims import NOT_EXERCISED, Claim, paper_claim
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.semantic import figures, tables
 
 
-def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
+def run_paper_evaluation(evaluation: PaperEvaluation) -> list[Claim]:
     return [
         *figures.paper_wrong_predictions(evaluation),
         *figures.paper_headline(evaluation),

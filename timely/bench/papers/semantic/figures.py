@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import Claim, Rule, paper_claim
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.claims import Claim, PaperRule, paper_claim
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.seed_statistics import paper_mean, paper_ratios
 from timely.bench.papers.semantic.spikes import (
     GAP_S,
@@ -53,7 +53,7 @@ def paper_slowdown(
     return paper_ratios(paper_level_waiting(runs, level, each), paper_level_waiting(base, level, each))
 
 
-def paper_headline(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_headline(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 2c at 100 requests at once."""
 
     def runs(system: str, places: int = BATCH) -> list[Levels]:
@@ -63,7 +63,7 @@ def paper_headline(evaluation: Evaluation) -> Iterator[Claim]:
     alone = evaluation.each("urgent-alone", measure_paper_urgent_alone, SPIKE_REQUESTS)
     yield paper_claim(
         "fig2c.semantic", "Fig. 2c: waiting of urgency 0, gap 0.1 s, up to 100 at once", 0.08,
-        paper_level_waiting(literal, 0, each=True), "s a token", Rule.near(0.08),
+        paper_level_waiting(literal, 0, each=True), "s a token", PaperRule.near(0.08),
         f"mean over requests; pooled {paper_mean(paper_level_waiting(literal, 0)):.3f}",
     )  # fmt: skip
     for name, paper in HEADLINE.items():
@@ -75,7 +75,7 @@ def paper_headline(evaluation: Evaluation) -> Iterator[Claim]:
         ):
             yield paper_claim(
                 f"fig2c.{name}{key}", f"Fig. 2c: urgency 0 faster than {name}, {what}", paper,
-                paper_slowdown(other, literal), "times", Rule.near(paper, neutral=1.0),
+                paper_slowdown(other, literal), "times", PaperRule.near(paper, neutral=1.0),
                 f"pooled; as means over requests {paper_mean(paper_slowdown(other, literal, each=True)):.1f};"
                 f" the urgent alone on the machine {paper_mean(paper_slowdown(other, alone)):.1f}",
             )  # fmt: skip
@@ -86,11 +86,11 @@ def paper_headline(evaluation: Evaluation) -> Iterator[Claim]:
     for level, who in ((0, "urgency 0"), (URGENCY_LEVELS, "all")):
         yield paper_claim(
             f"ours.mixed.{level}", f"waiting of {who} under semantic-mixed over semantic, up to 100 at once", None,
-            paper_slowdown(mixed, literal, level, each=True), "ratio", Rule.below(1.0), subject="ours",
+            paper_slowdown(mixed, literal, level, each=True), "ratio", PaperRule.below(1.0), subject="ours",
         )  # fmt: skip
 
 
-def paper_spikes_over_concurrency(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_spikes_over_concurrency(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 2d and 4: waiting of urgency 0 over concurrency, for both gaps and all machines."""
     for (machine, gap_s), (wait_s, faster) in SPIKE_PAPER.items():
         places = BATCH if machine == MAIN else SMALL_BATCH
@@ -118,13 +118,13 @@ def paper_spikes_over_concurrency(evaluation: Evaluation) -> Iterator[Claim]:
         yield paper_claim(
             f"{figure}.{machine}.gap{gap_s:g}.faster",
             f"Urgency 0 faster than the slowest baseline, at most over concurrency ({where})", faster,
-            max(factors, key=paper_mean), "times", Rule.near(faster, neutral=1.0), "pooled, equal places",
+            max(factors, key=paper_mean), "times", PaperRule.near(faster, neutral=1.0), "pooled, equal places",
         )  # fmt: skip
         if wait_s is not None:
             yield paper_claim(
                 f"{figure}.{machine}.gap{gap_s:g}.waiting", f"Waiting of urgency 0, at most ({where})", wait_s,
                 max((paper_level_waiting(cell, 0, each=True) for cell in literal), key=paper_mean), "s a token",
-                Rule.near(wait_s),
+                PaperRule.near(wait_s),
             )  # fmt: skip
         evaluation.say(f"{figure} {where}: {paper_mean(max(factors, key=paper_mean)):.1f} times")
 
@@ -139,7 +139,7 @@ WRONG = {
 """Wrong predictions -> figure, and waiting of each level at errors of 0.1 and of 0.9, seconds a token (section 4.1)."""
 
 
-def paper_wrong_predictions(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_wrong_predictions(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 2a and 2b, at five requests at once, also with the gap of the published scripts."""
     names = [f"urgency {level}" for level in range(URGENCY_LEVELS)] + ["all"]
 
@@ -166,7 +166,7 @@ def paper_wrong_predictions(evaluation: Evaluation) -> Iterator[Claim]:
                     f"{figure}.{name.replace(' ', '')}{key}",
                     f"Fig. {figure[3:]}: {name}, waiting at an error of 0.9 over that at 0.1{where}", paper,
                     paper_slowdown(last, first, level, each=True), "times",
-                    Rule.near(paper, neutral=None if paper == 1.0 else 1.0),
+                    PaperRule.near(paper, neutral=None if paper == 1.0 else 1.0),
                     f"{paper_mean(paper_level_waiting(first, level, True)):.3f} and"
                     f" {paper_mean(paper_level_waiting(last, level, True)):.3f} s a token"
                     f" (paper {low_s:.2f} and {high_s:.2f}); up to {CONCURRENT_REQUESTS} at once,"

@@ -27,13 +27,13 @@ from timely.bench.papers.serving import serve_paper_tasks
 from timely.core.hints import RequestHints
 from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, Floats, Rows, StepLimits
-from timely.disciplines.predictors.batching import PredictionStage, predictor_ready_times_s
+from timely.disciplines.predictors.batching import PredictorStage, predictor_ready_times_s
 from timely.disciplines.predictors.error_injection import (
     inject_predictor_level_errors,
     inject_predictor_token_errors,
 )
 from timely.disciplines.registry import create_discipline
-from timely.disciplines.semantic.cache_cost import CostModel
+from timely.disciplines.semantic.cache_cost import SemanticCacheCostModel
 from timely.disciplines.semantic.constants import BATCH, BUCKET_TOKENS, URGENCY_LEVELS
 from timely.disciplines.semantic.discipline import Semantic, SemanticMixed
 from timely.disciplines.semantic.heap import Key
@@ -76,7 +76,7 @@ class _Order(_Steady):
     """Another order on the paper's batches: stage-aware and preemptive, as its published baselines are."""
 
 
-class _StagedHpjf(_Order):
+class _PaperStagedHpjf(_Order):
     """By urgency level, then by arrival."""
 
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
@@ -84,7 +84,7 @@ class _StagedHpjf(_Order):
         return level, table.sequence[rows].astype(np.float64)
 
 
-class _StagedSjf(_Order):
+class _PaperStagedSjf(_Order):
     """By estimated time left, without regard to urgency."""
 
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
@@ -92,7 +92,7 @@ class _StagedSjf(_Order):
         return np.zeros(len(rows), dtype=np.int64), left
 
 
-class _StagedFcfs(_Order):
+class _PaperStagedFcfs(_Order):
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
         return np.zeros(len(rows), dtype=np.int64), table.sequence[rows].astype(np.float64)
 
@@ -100,9 +100,9 @@ class _StagedFcfs(_Order):
 ON_BATCHES: dict[str, type[Semantic]] = {
     "semantic": _Steady,
     "semantic-mixed": _SteadyMixed,
-    "staged-hpjf": _StagedHpjf,
-    "staged-sjf": _StagedSjf,
-    "staged-fcfs": _StagedFcfs,
+    "staged-hpjf": _PaperStagedHpjf,
+    "staged-sjf": _PaperStagedSjf,
+    "staged-fcfs": _PaperStagedFcfs,
 }
 
 
@@ -203,7 +203,7 @@ def measure_paper_urgent_alone(concurrency: int, seed: int) -> Levels:
     return paper_waiting(tasks, make_paper_discipline("semantic-mixed"))
 
 
-def _waiting_with_predictions(tasks: Sequence[PlannedTask], **predictions: Sequence[Any]) -> Levels:
+def _paper_waiting_with_predictions(tasks: Sequence[PlannedTask], **predictions: Sequence[Any]) -> Levels:
     annotated_tasks = with_paper_predictions(tasks, **predictions)
     return paper_waiting(tasks, make_paper_discipline("semantic"), annotated_tasks=annotated_tasks)
 
@@ -220,12 +220,12 @@ def measure_paper_wrong(what: str, rate: float, concurrency: int, gap_s: float, 
         if what == "levels":
             levels = [task.hints.urgency or 0 for task in tasks]
             wrong_levels = inject_predictor_level_errors(levels, rate, np.random.default_rng([part, 1]))
-            return _waiting_with_predictions(tasks, levels=wrong_levels)
+            return _paper_waiting_with_predictions(tasks, levels=wrong_levels)
         lengths = [task.hints.expected_tokens or 1.0 for task in tasks]
         wrong_lengths = inject_predictor_token_errors(
             lengths, rate, np.random.default_rng([part, 2]), most=LONGEST + 1.0
         )
-        return _waiting_with_predictions(tasks, lengths=wrong_lengths)
+        return _paper_waiting_with_predictions(tasks, lengths=wrong_lengths)
 
     mean: Levels = np.mean([run(seed + 1000 * part) for part in range(WORKLOADS_A_SEED)], axis=0).tolist()
     return mean
@@ -236,9 +236,9 @@ def measure_paper_predicted(
 ) -> Levels:
     """A predictor in front of the scheduler; a batch that does not fill is taken after two seconds."""
     tasks = paper_spikes(seed, concurrency, gap_s)
-    stage: PredictionStage[int] = PredictionStage(latency_s, batch, batching, max_wait_s=2.0)  # type: ignore[arg-type]
+    stage: PredictorStage[int] = PredictorStage(latency_s, batch, batching, max_wait_s=2.0)  # type: ignore[arg-type]
     ready_s = predictor_ready_times_s([task.arrival_s for task in tasks], stage)
-    return _waiting_with_predictions(tasks, ready_s=ready_s)
+    return _paper_waiting_with_predictions(tasks, ready_s=ready_s)
 
 
 # ---------------------------------------------------------------------- memory-tight settings
@@ -247,7 +247,7 @@ TIGHT_BLOCKS = 300
 """KV blocks of the memory-tight setting: 4,800 tokens, where a full batch of average requests needs 6,400."""
 
 
-class NoEviction(_Steady):
+class PaperNoEviction(_Steady):
     """Nothing is evicted for a more urgent request; only where no request could run at all."""
 
     def _victims(
@@ -256,14 +256,14 @@ class NoEviction(_Steady):
         return super()._victims(table, limits, keys, least) if least else iter(())
 
 
-def paper_quadratic_cost(machine: str) -> CostModel:
+def paper_quadratic_cost(machine: str) -> SemanticCacheCostModel:
     """The cost of computing again and of moving (section 3.3) with the coefficients of appendix B.
 
     The simulator lets a step wait for saving as well as for loading, so both count.
     """
     profile = load_step_profile(MACHINES[machine])
     step, load_s = profile.step_s, profile.kv.swap_s_per_token
-    return CostModel(
+    return SemanticCacheCostModel(
         step.per_prefill_token_sq,
         step.per_prefill_token,
         load_s,
@@ -279,7 +279,7 @@ def measure_paper_tight(machine: str, variant: str, seed: int) -> list[float]:
     ``variant``: ``cost`` decides by Eq. 3 to 6 what to keep, ``recompute`` and ``swap`` always do the same,
     ``off`` does not evict.
     """
-    discipline = NoEviction() if variant == "off" else _Steady(paper_quadratic_cost(machine))
+    discipline = PaperNoEviction() if variant == "off" else _Steady(paper_quadratic_cost(machine))
     run = serve_paper_tasks(
         paper_spikes(seed, 20, 0.1), discipline, load_step_profile(MACHINES[machine]), max_batch=BATCH,
         learned_speed=False, kv_blocks=TIGHT_BLOCKS,

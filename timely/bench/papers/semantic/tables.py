@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import NOT_EXERCISED, Claim, Rule, paper_claim
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.claims import NOT_EXERCISED, Claim, PaperRule, paper_claim
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.seed_statistics import paper_mean, paper_ratios
 from timely.bench.papers.semantic.figures import paper_level_waiting
 from timely.bench.papers.semantic.spikes import (
@@ -54,7 +54,9 @@ Cells = dict[str, list[list[Levels]]]
 """Batching -> a cell for each column, with a run for each seed."""
 
 
-def _cells(evaluation: Evaluation, columns: Sequence[tuple[float, int, int]], gap_s: float) -> Cells:
+def _paper_cells(
+    evaluation: PaperEvaluation, columns: Sequence[tuple[float, int, int]], gap_s: float
+) -> Cells:
     """Runs for each latency of the predictor (seconds), its batch, and number of requests at once.
 
     ``gap_s`` lies between points of arrival, seconds.
@@ -68,13 +70,13 @@ def _cells(evaluation: Evaluation, columns: Sequence[tuple[float, int, int]], ga
     }
 
 
-def paper_table_1(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_table_1(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Predictor latency with batches of 64, on the caption's terms and on those of the published script."""
-    caption_cells = _cells(
+    caption_cells = _paper_cells(
         evaluation, [(latency_s, 64, CONCURRENT_REQUESTS) for latency_s in LATENCIES], GAP_S
     )
     # In the script a call of the predictor also costs a tenth of its latency for each place in the batch.
-    script_cells = _cells(
+    script_cells = _paper_cells(
         evaluation,
         [(latency_s * 6.4, 64, count) for latency_s, count in SCRIPT_CONCURRENCY.items()],
         SCRIPT_GAP_S,
@@ -90,19 +92,19 @@ def paper_table_1(evaluation: Evaluation) -> Iterator[Claim]:
             },
             "log10 of the latency, s", "normalized waiting, s a token",
         )  # fmt: skip
-    yield from _by_level("table1", "latency 0.01 s", 1, PAPER_1, caption_cells, script_cells)
+    yield from _paper_claims_by_level("table1", "latency 0.01 s", 1, PAPER_1, caption_cells, script_cells)
     average = {
         batching: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row]
         for batching, row in caption_cells.items()
     }
     yield paper_claim(
         "table1.quick", "Table 1: latency 0.001 s, full batching over immediate processing, average", 0.21 / 0.04,
-        paper_ratios(average["full"][0], average["immediate"][0]), "times", Rule.near(0.21 / 0.04, neutral=1.0),
+        paper_ratios(average["full"][0], average["immediate"][0]), "times", PaperRule.near(0.21 / 0.04, neutral=1.0),
     )  # fmt: skip
     yield paper_claim(
         "table1.slow", "Table 1: latency 1 s, immediate processing over full batching, average", 2.56 / 2.46,
         paper_ratios(average["immediate"][-1], average["full"][-1]), "times",
-        Rule.near(2.56 / 2.46, neutral=1.0),
+        PaperRule.near(2.56 / 2.46, neutral=1.0),
         "immediate takes up to a batch of the requests that wait, as the published code does",
     )  # fmt: skip
     for name, cells in (("caption", caption_cells), ("script", script_cells)):
@@ -113,15 +115,15 @@ def paper_table_1(evaluation: Evaluation) -> Iterator[Claim]:
         yield paper_claim(
             f"table1.growth.{name}",
             f"Table 1: latency 1 s over 0.001 s, immediate, average, terms of the {name}", 2.56 / 0.04, growth,
-            "times", Rule.near(2.56 / 0.04, neutral=1.0),
+            "times", PaperRule.near(2.56 / 0.04, neutral=1.0),
             "the caption says 5 at once; the published script has 4, 16, 32 and 64, a second apart",
         )  # fmt: skip
 
 
-def paper_table_2(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_table_2(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Batch sizes at a predictor latency of 0.01 s, on the caption's terms and with the script's 16 at once."""
     caption_cells, script_cells = (
-        _cells(evaluation, [(0.01, batch, count) for batch in BATCHES], gap_s)
+        _paper_cells(evaluation, [(0.01, batch, count) for batch in BATCHES], gap_s)
         for count, gap_s in ((CONCURRENT_REQUESTS, GAP_S), (SCRIPT_CONCURRENCY[0.01], SCRIPT_GAP_S))
     )
     plots.paper_line_plot(
@@ -129,7 +131,7 @@ def paper_table_2(evaluation: Evaluation) -> Iterator[Claim]:
         {b: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row] for b, row in caption_cells.items()},
         "predictor batch", "normalized waiting of all, s a token",
     )  # fmt: skip
-    yield from _by_level("table2", "batch 64", 3, PAPER_2, caption_cells, script_cells)
+    yield from _paper_claims_by_level("table2", "batch 64", 3, PAPER_2, caption_cells, script_cells)
     average = {
         batching: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row]
         for batching, row in caption_cells.items()
@@ -138,15 +140,15 @@ def paper_table_2(evaluation: Evaluation) -> Iterator[Claim]:
     steps = [paper_ratios(later, sooner) for sooner, later in pairwise(full)]
     yield paper_claim(
         "table2.full", "Table 2: full batching, least growth from one batch size to the next, average", None,
-        min(steps, key=paper_mean), "ratio", Rule.above(1.0), "the paper: 'monotonically increases'",
+        min(steps, key=paper_mean), "ratio", PaperRule.above(1.0), "the paper: 'monotonically increases'",
     )  # fmt: skip
     yield paper_claim(
         "table2.immediate", "Table 2: immediate processing, batch 64 over batch 4, average", 1.0,
-        paper_ratios(immediate[-1], immediate[0]), "ratio", Rule.near(1.0), "the paper: 'insensitive'",
+        paper_ratios(immediate[-1], immediate[0]), "ratio", PaperRule.near(1.0), "the paper: 'insensitive'",
     )  # fmt: skip
 
 
-def _by_level(
+def _paper_claims_by_level(
     table: str,
     what: str,
     place: int,
@@ -162,17 +164,17 @@ def _by_level(
                 f"{table}.{batching}.{name.replace(' ', '')}",
                 f"Table {table[-1]}, {batching}, {name}: waiting at {what}, up to {CONCURRENT_REQUESTS} at once",
                 paper_row[place], paper_level_waiting(caption_cells[batching][place], level, True), "s a token",
-                Rule.near(paper_row[place]), f"all columns {_columns(caption_cells[batching], level)}, paper"
+                PaperRule.near(paper_row[place]), f"all columns {_paper_columns(caption_cells[batching], level)}, paper"
                 f" {' '.join(f'{value:.2f}' for value in paper_row)},"
-                f" on the script's terms {_columns(script_cells[batching], level)}",
+                f" on the script's terms {_paper_columns(script_cells[batching], level)}",
             )  # fmt: skip
 
 
-def _columns(cells: Sequence[Sequence[Levels]], level: int) -> str:
+def _paper_columns(cells: Sequence[Sequence[Levels]], level: int) -> str:
     return " ".join(f"{paper_mean(paper_level_waiting(cell, level, True)):.2f}" for cell in cells)
 
 
-def paper_memory(evaluation: Evaluation) -> Iterator[Claim]:
+def paper_memory(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Eviction by priority and cache-or-recompute where memory is short, which no setting of the paper exercises."""
     for machine in (MAIN, "A5000-7B"):
         runs = {
@@ -189,7 +191,7 @@ def paper_memory(evaluation: Evaluation) -> Iterator[Claim]:
             ("swap", "swap", 1, "all, cache or recompute by Eq. 3 to 6 over always cache"),
         ):
             ratios = paper_ratios([run[place] for run in runs["cost"]], [run[place] for run in runs[other]])
-            rule = Rule.below(1.0) if key == "off" else Rule.at_most(1.01)
+            rule = PaperRule.below(1.0) if key == "off" else PaperRule.at_most(1.01)
             if all(ratio == 1.0 for ratio in ratios):
                 rule = NOT_EXERCISED  # both always decided alike
             yield paper_claim(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from timely.bench.papers import plots
 from timely.bench.papers.claims import BY_CONSTRUCTION, CONTEXT, WITHIN, Claim, paper_claim
 from timely.bench.papers.seed_statistics import Interval, paper_interval
-from timely.bench.papers.timelyllm.report import Report, paper_shares
+from timely.bench.papers.timelyllm.report import PaperReport, paper_shares
 from timely.bench.papers.timelyllm.runs import (
     EDF,
     FCFS,
@@ -57,9 +57,9 @@ LITERAL_TARGETS: tuple[tuple[str, PaperSystem, PaperSystem | None, float, str], 
 """Workload, system, the system it is divided by, the paper's number, and a short name."""
 
 
-def calibrate_timelyllm_paper(report: Report) -> Iterator[Claim]:
+def calibrate_timelyllm_paper(report: PaperReport) -> Iterator[Claim]:
     """Sweep the free parameter, set ``report.calibrations``, and say where all targets hold jointly."""
-    curves = {name: _sweep(report, name) for name in ("wid1", "wid2")}
+    curves = {name: _sweep_paper_new_tokens(report, name) for name in ("wid1", "wid2")}
     for label, name, system, paper, what in TARGETS:
         tokens = paper_crossing(SWEEP, [value[0] for value in curves[name][system.name]], paper)
         if math.isfinite(tokens):
@@ -68,10 +68,10 @@ def calibrate_timelyllm_paper(report: Report) -> Iterator[Claim]:
             f"calibration-{label}", f"New prompt tokens at which {system.name} has the paper's number", None,
             tokens, "tokens", BY_CONSTRUCTION, f"{what}: {paper:.3f}",
         )  # fmt: skip
-    yield from _joint(report, curves)
+    yield from _joint_paper_claims(report, curves)
 
 
-def _sweep(report: Report, name: str) -> dict[str, list[Interval]]:
+def _sweep_paper_new_tokens(report: PaperReport, name: str) -> dict[str, list[Interval]]:
     """Urgent share of the maximum by system, a value for each number of new tokens."""
     curves: dict[str, list[Interval]] = {}
     for system in (VLLM, STREAM, FCFS, EDF, PUD, TIMELY):
@@ -90,7 +90,7 @@ def _sweep(report: Report, name: str) -> dict[str, list[Interval]]:
     return curves
 
 
-def _joint(report: Report, curves: dict[str, dict[str, list[Interval]]]) -> Iterator[Claim]:
+def _joint_paper_claims(report: PaperReport, curves: dict[str, dict[str, list[Interval]]]) -> Iterator[Claim]:
     """At how many points of the sweep all of the paper's ratios hold at once."""
     hits: dict[int, list[str]] = {new_tokens: [] for new_tokens in SWEEP}
     for name, system, other, paper, short in LITERAL_TARGETS:

@@ -7,14 +7,14 @@ A prompt has 1,200 tokens that the server stores beforehand, and new ones whose 
 
 from timely.bench.papers import plots
 from timely.bench.papers.claims import Claim
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.timelyllm import calibration, drones, other_robots, ours, real_plans
-from timely.bench.papers.timelyllm.report import Report
+from timely.bench.papers.timelyllm.report import PaperReport
 
 
-def run_paper_evaluation(evaluation: Evaluation) -> list[Claim]:
+def run_paper_evaluation(evaluation: PaperEvaluation) -> list[Claim]:
     """All of section 7; plots, ``numbers.csv`` and ``comparison.md`` go into ``evaluation.out``."""
-    report = Report(evaluation)
+    report = PaperReport(evaluation)
     claims = [*other_robots.paper_table_1(report)]
     evaluation.say("calibration ...")
     claims += calibration.calibrate_timelyllm_paper(report)

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Iterator
 
 from timely.bench.papers import plots
-from timely.bench.papers.claims import CONTEXT, Claim, Rule, paper_claim
+from timely.bench.papers.claims import CONTEXT, Claim, PaperRule, paper_claim
 from timely.bench.papers.seed_statistics import Interval, paper_interval, paper_ratio_of_means
-from timely.bench.papers.timelyllm.report import Report, paper_difference, paper_shares
+from timely.bench.papers.timelyllm.report import PaperReport, paper_difference, paper_shares
 from timely.bench.papers.timelyllm.runs import (
     ADDED_SYSTEMS,
     ALONE,
@@ -16,7 +16,7 @@ from timely.bench.papers.timelyllm.runs import (
     PUD,
     SYSTEMS,
     TIMELY,
-    Outcome,
+    PaperOutcome,
     measure_paper_alone,
     measure_paper_bursts,
 )
@@ -24,7 +24,7 @@ from timely.bench.papers.timelyllm.runs import (
 CPU_PROFILE = "cpu-smollm2"
 HEAVY_NEW_TOKENS = 400
 
-MEASURES: tuple[tuple[str, Callable[[Outcome], float]], ...] = (
+MEASURES: tuple[tuple[str, Callable[[PaperOutcome], float]], ...] = (
     ("urgent, share of the maximum", lambda outcome: outcome.share["urgent"]),
     ("normal, share of the maximum", lambda outcome: outcome.share["normal"]),
     ("response of urgent, s", lambda outcome: outcome.response_s["urgent"]),
@@ -34,21 +34,21 @@ MEASURES: tuple[tuple[str, Callable[[Outcome], float]], ...] = (
 )
 
 
-def compare_paper_systems(report: Report) -> Iterator[Claim]:
+def compare_paper_systems(report: PaperReport) -> Iterator[Claim]:
     """All systems on WID 1 and 2 as ``comparison.md``, and ``timely`` against ``pud`` as claims."""
     lines: list[str] = []
     for profile in (PROFILE, CPU_PROFILE):
         for name in ("wid1", "wid2"):
-            lines += _table(report, name, profile)
+            lines += _paper_comparison_table(report, name, profile)
     (report.out / "comparison.md").write_text("\n".join(lines), encoding="utf-8")
     points = {NEW_TOKENS, HEAVY_NEW_TOKENS, *report.calibrations.values()}
     for name in ("wid1", "wid2"):
         for new_tokens in sorted(points):
-            yield from _against_pud(report, name, PROFILE, new_tokens)
-    yield from _against_pud(report, "wid2", CPU_PROFILE, NEW_TOKENS)
+            yield from _paper_claims_against_pud(report, name, PROFILE, new_tokens)
+    yield from _paper_claims_against_pud(report, "wid2", CPU_PROFILE, NEW_TOKENS)
 
 
-def _table(report: Report, name: str, profile: str) -> list[str]:
+def _paper_comparison_table(report: PaperReport, name: str, profile: str) -> list[str]:
     lines = [
         f"{name}, {len(report.evaluation.seeds)} seeds, profile `{profile}`, {NEW_TOKENS} new prompt tokens of"
         f" {PREFIX_TOKENS + NEW_TOKENS}",
@@ -68,7 +68,9 @@ def _table(report: Report, name: str, profile: str) -> list[str]:
     return [*lines, ""]
 
 
-def _against_pud(report: Report, name: str, profile: str, new_tokens: int) -> Iterator[Claim]:
+def _paper_claims_against_pud(
+    report: PaperReport, name: str, profile: str, new_tokens: int
+) -> Iterator[Claim]:
     mine, theirs = (
         report.outcomes(system, name, profile=profile, new_tokens=new_tokens) for system in (TIMELY, PUD)
     )
@@ -76,18 +78,18 @@ def _against_pud(report: Report, name: str, profile: str, new_tokens: int) -> It
     for kind in ("urgent", "normal"):
         yield paper_claim(
             f"ours-{name}-{profile}-{new_tokens}-{kind}", f"{kind} share of timely less that of pud; {where}", None,
-            paper_difference(paper_shares(mine, kind), paper_shares(theirs, kind)), "share", Rule.at_least(-0.005),
+            paper_difference(paper_shares(mine, kind), paper_shares(theirs, kind)), "share", PaperRule.at_least(-0.005),
             f"{paper_interval(paper_shares(theirs, kind))[0]:.3f} to {paper_interval(paper_shares(mine, kind))[0]:.3f}",
             subject="ours",
         )  # fmt: skip
     yield paper_claim(
         f"ours-{name}-{profile}-{new_tokens}-waiting", f"waiting of timely over that of pud; {where}", None,
-        paper_ratio_of_means([o.waiting_s for o in mine], [o.waiting_s for o in theirs]), "ratio", Rule.below(1.0),
+        paper_ratio_of_means([o.waiting_s for o in mine], [o.waiting_s for o in theirs]), "ratio", PaperRule.below(1.0),
         subject="ours",
     )  # fmt: skip
 
 
-def paper_ablation(report: Report) -> Iterator[Claim]:
+def paper_ablation(report: PaperReport) -> Iterator[Claim]:
     """Ideas of ``timely`` added one by one, and each alone, WID 2."""
     for new_tokens in (NEW_TOKENS, HEAVY_NEW_TOKENS):
         values: dict[str, list[Interval | None]] = {}
@@ -111,7 +113,7 @@ def paper_ablation(report: Report) -> Iterator[Claim]:
             )  # fmt: skip
 
 
-def paper_bounds(report: Report) -> Iterator[Claim]:
+def paper_bounds(report: PaperReport) -> Iterator[Claim]:
     """How far ``timely`` is from what no schedule can exceed."""
     for new_tokens in (NEW_TOKENS, HEAVY_NEW_TOKENS):
         outcomes = report.outcomes(TIMELY, "wid2", new_tokens=new_tokens)

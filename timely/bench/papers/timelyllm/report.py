@@ -3,26 +3,26 @@
 import csv
 from collections.abc import Sequence
 
-from timely.bench.papers.run_context import Evaluation
+from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.seed_statistics import Interval, paper_interval
 from timely.bench.papers.timelyllm.runs import (
     NEW_TOKENS,
     OUTCOMES,
     PROFILE,
-    Outcome,
+    PaperOutcome,
     PaperSystem,
     measure_paper_run,
 )
 
 
-class Report:
+class PaperReport:
     """The runs of an evaluation, and the numbers that its figures show.
 
     Attributes:
         calibrations: label -> new prompt tokens, set by ``calibration.calibrate_timelyllm_paper``.
     """
 
-    def __init__(self, evaluation: Evaluation) -> None:
+    def __init__(self, evaluation: PaperEvaluation) -> None:
         self.evaluation = evaluation
         self.out = evaluation.out
         self.calibrations: dict[str, int] = {}
@@ -38,7 +38,7 @@ class Report:
         max_batch: int = 0,
         unit: str = "",
         longer: float = 1.0,
-    ) -> list[Outcome]:
+    ) -> list[PaperOutcome]:
         """A system's outcomes on a workload, one a seed; ``max_batch`` 0 is no limit."""
         arguments = (system.name, name, new_tokens, profile, max_batch, unit, longer)
         entries = self.evaluation.each("run", measure_paper_run, *arguments)
@@ -56,13 +56,13 @@ class Report:
             writer.writerows((*row[:3], *(f"{value:.6g}" for value in row[3:])) for row in self._rows)
 
 
-def paper_values_by_type(outcomes: Sequence[Outcome], number: int, measure: str) -> list[float]:
+def paper_values_by_type(outcomes: Sequence[PaperOutcome], number: int, measure: str) -> list[float]:
     """``utility``, ``response`` or ``waiting`` of one task type, a seed each."""
     column = ("utility", "response", "waiting").index(measure)
     return [outcome.types[number][column] for outcome in outcomes if number in outcome.types]
 
 
-def paper_shares(outcomes: Sequence[Outcome], kind: str = "urgent") -> list[float]:
+def paper_shares(outcomes: Sequence[PaperOutcome], kind: str = "urgent") -> list[float]:
     """Share of the maximum utility of ``urgent`` or ``normal`` tasks, a seed each."""
     return [outcome.share[kind] for outcome in outcomes]
 

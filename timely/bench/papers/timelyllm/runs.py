@@ -8,8 +8,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
-from lrtrace.compose.composition import Options, compose
-from timely.bench.bounds import MAX_TASKS, IdleEngineResponses, bench_clairvoyant_bound
+from lrtrace.compose.composition import CompositionOptions, compose_workload
+from timely.bench.bounds import MAX_TASKS, BoundIdleEngineResponses, bench_clairvoyant_bound
 from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, Floats, StepLimits
 from timely.disciplines.basic import Fcfs
@@ -32,21 +32,21 @@ NEW_TOKENS = 100
 # ---------------------------------------------------------------- systems
 
 
-class _FixedBatch(Pud):
+class _PaperFixedBatch(Pud):
     """Section 7.3.1: the paper's priority with a fixed batch instead of the latency-guided admission."""
 
     def may_join(self, table: JobTable, limits: StepLimits, builder: StepBuilder, row: int) -> bool:
         return True
 
 
-class _SegmentedFcfs(Pud):
+class _PaperSegmentedFcfs(Pud):
     """Section 7.3.2: all of the paper's scheduler but the priority, which is the order of arrival."""
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         return -table.arrival_s
 
 
-class _SegmentedEdf(Pud):
+class _PaperSegmentedEdf(Pud):
     """Section 7.3.2 with the order of the tasks' deadlines; a suspended generation keeps its task's deadline."""
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
@@ -65,11 +65,11 @@ class PaperSystem:
 
 VLLM = PaperSystem("vLLM", Fcfs, "whole")
 STREAM = PaperSystem("vLLM-stream", Fcfs, "stream")
-FCFS = PaperSystem("segmented FCFS", _SegmentedFcfs)
-EDF = PaperSystem("segmented EDF", _SegmentedEdf)
+FCFS = PaperSystem("segmented FCFS", _PaperSegmentedFcfs)
+EDF = PaperSystem("segmented EDF", _PaperSegmentedEdf)
 PUD = PaperSystem("TimelyLLM (pud)", Pud)
 TIMELY = PaperSystem("timely", Timely)
-FIXED_BATCH = PaperSystem("TimelyLLM, fixed batch", _FixedBatch)
+FIXED_BATCH = PaperSystem("TimelyLLM, fixed batch", _PaperFixedBatch)
 SYSTEMS = (VLLM, STREAM, FCFS, EDF, PUD, TIMELY)
 ADDED_SYSTEMS = (
     PUD,
@@ -102,7 +102,7 @@ Number = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PaperOutcome:
     """The results of a run; nan where there was no task.
 
     Attributes:
@@ -129,33 +129,33 @@ class Outcome:
         for number in sorted(set(ids)):
             own_records = [record for record, own in zip(records, ids, strict=True) if own == number]
             types[number] = (
-                _mean(record.utility(end_s) for record in own_records),
-                _mean(record.response_time_s for record in own_records),
-                _mean(record.waiting_time_s for record in own_records),
+                _paper_run_mean(record.utility(end_s) for record in own_records),
+                _paper_run_mean(record.response_time_s for record in own_records),
+                _paper_run_mean(record.waiting_time_s for record in own_records),
             )
         return cls(
-            {name: _share(own_records, end_s) for name, own_records in kinds.items()},
-            _mean(record.utility(end_s) for record in records),
-            _mean(record.outcome == "complete" for record in records),
+            {name: _paper_utility_share(own_records, end_s) for name, own_records in kinds.items()},
+            _paper_run_mean(record.utility(end_s) for record in records),
+            _paper_run_mean(record.outcome == "complete" for record in records),
             {
-                name: _mean(record.response_time_s for record in own_records)
+                name: _paper_run_mean(record.response_time_s for record in own_records)
                 for name, own_records in kinds.items()
             },
-            _mean(record.waiting_time_s for record in records),
+            _paper_run_mean(record.waiting_time_s for record in records),
             types,
         )
 
 
-OUTCOMES = TypeAdapter(Outcome)
+OUTCOMES = TypeAdapter(PaperOutcome)
 """Outcomes as JSON for checkpoints, and back."""
 
 
-def _mean(values: Iterable[float]) -> float:
+def _paper_run_mean(values: Iterable[float]) -> float:
     numbers = list(values)
     return math.fsum(numbers) / len(numbers) if numbers else math.nan
 
 
-def _share(records: Sequence[JobRecord], end_s: float) -> float:
+def _paper_utility_share(records: Sequence[JobRecord], end_s: float) -> float:
     maximum = sum(record.task.hints.utility.beta for record in records)
     return sum(record.utility(end_s) for record in records) / maximum if records else math.nan
 
@@ -166,9 +166,9 @@ def paper_workload(
 ) -> tuple[tuple[PlannedTask, ...], tuple[int, ...]]:
     """A workload of Table 3 (or ``chat``) as tasks, and their trace ids; plans ``longer`` times as long."""
     if name == "chat":
-        trace = compose("chat", seed, options=Options(unit=unit))  # type: ignore[arg-type]
+        trace = compose_workload("chat", seed, options=CompositionOptions(unit=unit))  # type: ignore[arg-type]
     else:
-        trace = compose(
+        trace = compose_workload(
             name, seed, prompt_tokens=PREFIX_TOKENS + new_tokens, shared_prefix_tokens=PREFIX_TOKENS
         )
     jobs = list(trace.jobs)
@@ -218,28 +218,28 @@ def measure_paper_run(
         BY_NAME[system], name, seed, new_tokens=new_tokens, profile=profile, max_batch=max_batch or None,
         unit=unit, longer=longer,
     )  # fmt: skip
-    entry: dict[str, Any] = OUTCOMES.dump_python(Outcome.of(records, ids, end_s), mode="json")
+    entry: dict[str, Any] = OUTCOMES.dump_python(PaperOutcome.of(records, ids, end_s), mode="json")
     return entry
 
 
 def measure_paper_alone(new_tokens: int, seed: int) -> float:
     """Mean utility of WID 2 where each task is alone on an idle engine."""
-    alone = IdleEngineResponses(load_step_profile(PROFILE))
-    return _mean(alone.utility(task) for task in paper_workload("wid2", seed, new_tokens)[0])
+    alone = BoundIdleEngineResponses(load_step_profile(PROFILE))
+    return _paper_run_mean(alone.utility(task) for task in paper_workload("wid2", seed, new_tokens)[0])
 
 
 def measure_paper_bursts(new_tokens: int, seed: int) -> list[float]:
     """Utility of single events of WID 2: the clairvoyant bound, ``timely``, the paper's algorithm."""
     profile = load_step_profile(PROFILE)
     total = [0.0, 0.0, 0.0]
-    for burst in _bursts(paper_workload("wid2", seed, new_tokens)[0]):
+    for burst in _paper_bursts(paper_workload("wid2", seed, new_tokens)[0]):
         total[0] += bench_clairvoyant_bound(burst, profile)
-        total[1] += _burst_utility(TIMELY, burst)
-        total[2] += _burst_utility(PUD, burst)
+        total[1] += _paper_burst_utility(TIMELY, burst)
+        total[2] += _paper_burst_utility(PUD, burst)
     return [round(value, 9) for value in total]
 
 
-def _bursts(tasks: Sequence[PlannedTask]) -> list[list[PlannedTask]]:
+def _paper_bursts(tasks: Sequence[PlannedTask]) -> list[list[PlannedTask]]:
     """Tasks that arrive together, by event, small enough to be ordered exactly."""
     events: dict[float, list[PlannedTask]] = {}
     for task in tasks:
@@ -247,7 +247,7 @@ def _bursts(tasks: Sequence[PlannedTask]) -> list[list[PlannedTask]]:
     return [burst for burst in events.values() if 4 <= len(burst) <= min(12, MAX_TASKS)][:8]
 
 
-def _burst_utility(system: PaperSystem, burst: Sequence[PlannedTask]) -> float:
+def _paper_burst_utility(system: PaperSystem, burst: Sequence[PlannedTask]) -> float:
     run = simulate_paper_run(system, burst)
     return sum(record.utility(run.end_s) for record in run.records)
 

@@ -18,7 +18,7 @@ from timely.core.errors import InvalidInput
 from timely_robots.claim import claim_robot
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
-from timely_robots.halter import Halter
+from timely_robots.halter import RobotHalter
 from timely_robots.robot import vendor_library_error
 from timely_robots.segments import MotionError
 
@@ -70,7 +70,7 @@ class Indy7Link:
         self._clock = clock
         self._arm: Any = None
         self._calls = ThreadPoolExecutor(4, thread_name_prefix=f"indy7 {host}")
-        self._stops = Halter(self._stop_motion)
+        self._stops = RobotHalter(self._stop_motion)
         self._halt_s: float | None = None
         self._setting = False
         """An output is being set; the call may last longer than its caller waits."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
 from timely_robots.indy7.link import STOP_ANSWER_S, Indy7Link
-from timely_robots.indy7.table import Table
+from timely_robots.indy7.table import Indy7Table
 from timely_robots.robot import Robot, RobotStatus, Setting
 from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
 
@@ -47,7 +47,7 @@ class Indy7Robot(Robot):
         self._link: Indy7Link | None = None
 
     def connect(self, timeout_s: float) -> None:
-        self._table = Table(self.texts("things"))
+        self._table = Indy7Table(self.texts("things"))
         for name, (x, y, z) in self._table.places.items():
             if not self.in_geofence(x, y, z):
                 raise MotionError(f"things: {name!r} is outside the geofence", ErrorCode.OUT_OF_LIMITS)
@@ -86,7 +86,7 @@ class Indy7Robot(Robot):
         if pose is None:
             return status
         position = (0.001 * pose[0], 0.001 * pose[1], 0.001 * pose[2])
-        return replace(status, position=position, orientation=_quaternion(pose[3:]))
+        return replace(status, position=position, orientation=_indy7_quaternion(pose[3:]))
 
     FAILSAFES = frozenset({"retract", "release"})
 
@@ -290,7 +290,7 @@ class Indy7Robot(Robot):
             raise MotionError("the arm does not come to rest", ErrorCode.MOTION_TIMEOUT)
 
 
-def _quaternion(angles_deg: Sequence[float]) -> tuple[float, float, float, float]:
+def _indy7_quaternion(angles_deg: Sequence[float]) -> tuple[float, float, float, float]:
     """Rotations about fixed x, then y, then z, degrees, as (x, y, z, w)."""
     (cx, sx), (cy, sy), (cz, sz) = (
         (math.cos(math.radians(angle) / 2.0), math.sin(math.radians(angle) / 2.0)) for angle in angles_deg

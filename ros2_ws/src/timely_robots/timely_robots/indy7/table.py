@@ -9,7 +9,7 @@ from timely_robots.things import read_robot_place, robot_thing_name
 Spot = tuple[float, float, float]
 
 
-class Table:
+class Indy7Table:
     """Things and places of one arm.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any
 
 from timely_robots.error_codes import ErrorCode
 from timely_robots.mujoco.models import ARM_JOINTS, CUBE_M, FINGER_REACH_M, HOME, STEP_S, Spot
-from timely_robots.mujoco.path import Progress
+from timely_robots.mujoco.path import MujocoPathProgress
 from timely_robots.segments import MotionError
 
 SHOULDER_M, UPPER_M, FORE_M, TOOL_M = 0.30, 0.40, 0.35, 0.155
@@ -27,7 +27,7 @@ HELD_GAP_M = 0.25 * CUBE_M
 """Fingers that rest on something are at least so far open."""
 
 
-def joints_for(spot: Sequence[float], turn: float = 0.0) -> list[float]:
+def mujoco_arm_joints_for(spot: Sequence[float], turn: float = 0.0) -> list[float]:
     """Joint angles that bring the fingers to ``spot`` (metres), the hand pointing down and turned by ``turn``.
 
     Raises:
@@ -52,8 +52,8 @@ def joints_for(spot: Sequence[float], turn: float = 0.0) -> list[float]:
     return angles
 
 
-class Arm:
-    """Moves the model of ``models.arm_model``; a ``physics.Controller``.
+class MujocoArm:
+    """Moves the model of ``models.mujoco_arm_model``; a ``physics.Controller``.
 
     Orders are given with the simulation locked; ``brake`` may come from any thread.
     """
@@ -78,7 +78,7 @@ class Arm:
         self._target = list(HOME)
         self._grip = FINGER_REACH_M
         self._pose: Callable[[float], list[float]] = lambda share: list(HOME)
-        self.progress = Progress(0.0, 1.0, 1.0)
+        self.progress = MujocoPathProgress(0.0, 1.0, 1.0)
         self.steady_s = 0.0
         self.holding = ""
         self.tool: Spot = (0.0, 0.0, 0.0)
@@ -91,7 +91,7 @@ class Arm:
         origin, target = list(self._target), list(goal)
         self._pose = lambda share: [a + share * (b - a) for a, b in zip(origin, target, strict=True)]
         length = max(abs(b - a) for a, b in zip(origin, target, strict=True))
-        return self._begin(Progress(length, speed, ACCELERATION))
+        return self._begin(MujocoPathProgress(length, speed, ACCELERATION))
 
     def move_line(self, goal: Sequence[float], share_of_speed: float) -> float:
         """Move the fingers straight to ``goal``, without turning the hand; how long that should take.
@@ -106,13 +106,15 @@ class Arm:
         def pose(share: float) -> list[float]:
             at = [a + share * b for a, b in zip(origin, way, strict=True)]
             # The hand keeps its direction in the room although the base turns below it.
-            return joints_for(at, turn + math.atan2(at[1], at[0]) - heading)
+            return mujoco_arm_joints_for(at, turn + math.atan2(at[1], at[0]) - heading)
 
         for share in (0.0, 0.25, 0.5, 0.75, 1.0):
             pose(share)
         self._pose = pose
         return self._begin(
-            Progress(math.hypot(*way), LINE_M_PER_S * share_of_speed, LINE_M_PER_S2 * share_of_speed)
+            MujocoPathProgress(
+                math.hypot(*way), LINE_M_PER_S * share_of_speed, LINE_M_PER_S2 * share_of_speed
+            )
         )
 
     def open(self) -> float:
@@ -157,7 +159,7 @@ class Arm:
         self._model.eq_data[weld, 3:6], self._model.eq_data[weld, 6:10] = place, turn
         self._data.eq_active[weld] = 1
 
-    def _begin(self, progress: Progress) -> float:
+    def _begin(self, progress: MujocoPathProgress) -> float:
         self.progress, self.steady_s = progress, 0.0
         return progress.duration_s
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 from timely_robots.error_codes import ErrorCode
-from timely_robots.mujoco.arm import Arm, joints_for
+from timely_robots.mujoco.arm import MujocoArm, mujoco_arm_joints_for
 from timely_robots.mujoco.models import CUBE_M, HOME, Spot
 from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
 from timely_robots.things import robot_thing_name
@@ -22,7 +22,7 @@ Mover = Callable[[Callable[[], float], Motion], None]
 """Gives an order with the simulation locked and waits until the arm is at rest again."""
 
 
-class Desk:
+class MujocoDesk:
     """The arm at work.
 
     Args:
@@ -35,7 +35,7 @@ class Desk:
 
     def __init__(
         self,
-        arm: Arm,
+        arm: MujocoArm,
         things: Iterable[str],
         places: Mapping[str, Spot],
         *,
@@ -98,7 +98,7 @@ class Desk:
         x, y, z = spot
         above = (x, y, z + ABOVE_M)
         self._check_spot(above)
-        angles = joints_for(above, turn)
+        angles = mujoco_arm_joints_for(above, turn)
         self._move(lambda: self._arm.move_joints(angles, self._speed), motion)
 
     def _line(self, spot: Spot, motion: Motion) -> None:

@@ -28,28 +28,28 @@ DRONE_KG = 0.08
 GRAVITY = 9.81
 
 
-def arm_model(things: Mapping[str, Spot], places: Mapping[str, Spot]) -> str:
+def mujoco_arm_model(things: Mapping[str, Spot], places: Mapping[str, Spot]) -> str:
     """The arm with its base at the origin on a table, ``things`` as cubes that can be taken, ``places`` as mats."""
-    cubes = "\n".join(_cube(number, spot) for number, spot in enumerate(things.values()))
-    mats = "\n".join(_mat(number, spot) for number, spot in enumerate(places.values()))
+    cubes = "\n".join(_mujoco_cube(number, spot) for number, spot in enumerate(things.values()))
+    mats = "\n".join(_mujoco_mat(number, spot) for number, spot in enumerate(places.values()))
     welds = "\n".join(
         f'    <weld name="grip{number}" body1="hand" body2="thing{number}" active="false" '
         'solref="0.005 1" torquescale="0.2"/>'
         for number in range(len(things))
     )
     names = ", ".join((*things, *places))
-    return _fill(
+    return _fill_mujoco_model(
         "arm.mjcf", name=quoteattr(f"arm with {names}" if names else "arm"), finger_reach_m=FINGER_REACH_M,
         mats=mats, cubes=cubes, welds=welds,
     )  # fmt: skip
 
 
-def _fill(file: str, **values: object) -> str:
+def _fill_mujoco_model(file: str, **values: object) -> str:
     text = resources.files(__package__ or "").joinpath(file).read_text(encoding="utf-8")
     return Template(text).substitute(values, step_s=STEP_S, gravity=GRAVITY)
 
 
-def _cube(number: int, spot: Spot) -> str:
+def _mujoco_cube(number: int, spot: Spot) -> str:
     half = 0.5 * CUBE_M
     return (
         f'    <body name="thing{number}" pos="{spot[0]:.6f} {spot[1]:.6f} {spot[2]:.6f}">'
@@ -57,14 +57,14 @@ def _cube(number: int, spot: Spot) -> str:
     )
 
 
-def _mat(number: int, spot: Spot) -> str:
+def _mujoco_mat(number: int, spot: Spot) -> str:
     return (
         f'    <body name="place{number}" pos="{spot[0]:.6f} {spot[1]:.6f} {spot[2]:.6f}">'
         '<geom type="cylinder" size="0.07 0.001" contype="0" conaffinity="0" rgba="0.3 0.5 0.7 1"/></body>'
     )
 
 
-def quadrotor_model() -> str:
+def mujoco_quadrotor_model() -> str:
     """A quadrotor on the ground at the origin: a free body with four rotors in X, thrust as the control, newtons."""
     rotors = [("front_left", 1, 1, 1), ("rear_left", -1, 1, -1), ("rear_right", -1, -1, 1)]
     rotors.append(("front_right", 1, -1, -1))
@@ -77,4 +77,4 @@ def quadrotor_model() -> str:
         f'ctrlrange="0 {ROTOR_MAX_N}" dyntype="filterexact" dynprm="0.02"/>'
         for name, _, _, spin in rotors
     )
-    return _fill("quadrotor.mjcf", drone_kg=DRONE_KG, sites=sites, motors=motors)
+    return _fill_mujoco_model("quadrotor.mjcf", drone_kg=DRONE_KG, sites=sites, motors=motors)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Progress:
+class MujocoPathProgress:
     """From 0 to ``length`` from rest to rest; any unit of length (metres, radians), seconds.
 
     Call ``step`` once a time step. After ``braking`` is set it comes to rest as fast as it may, wherever that is.

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol, Self
 
-from timely_robots.clock import RobotClock, SteppedClock
+from timely_robots.clock import RobotClock, SteppedRobotClock
 from timely_robots.robot import vendor_library_error
 
 LAP_S = 0.004
@@ -13,7 +13,7 @@ MAX_BEHIND_S = 1.0
 """Simulated seconds that are made up for in one go; what a slow machine misses beyond that is lost, and counted."""
 
 
-class Controller(Protocol):
+class MujocoController(Protocol):
     """Looks at the state and sets the controls; called before every step, with the simulation locked."""
 
     def control(self, now_s: float) -> None:
@@ -37,15 +37,15 @@ def load_mjcf(xml: str) -> tuple[Any, Any]:
     return model, data
 
 
-class Physics:
-    """Steps a model as time goes by; with a ``SteppedClock``, time goes by as it steps.
+class MujocoPhysics:
+    """Steps a model as time goes by; with a ``SteppedRobotClock``, time goes by as it steps.
 
     Args:
         speed: simulated seconds per second of ``clock``.
     """
 
     def __init__(
-        self, model: Any, data: Any, controller: Controller, clock: RobotClock, speed: float
+        self, model: Any, data: Any, controller: MujocoController, clock: RobotClock, speed: float
     ) -> None:
         import mujoco
 
@@ -86,7 +86,7 @@ class Physics:
     def _run(self) -> None:
         clock = self._clock
         try:
-            if isinstance(clock, SteppedClock):
+            if isinstance(clock, SteppedRobotClock):
                 while not self._closing.wait(LAP_S / clock.speed):
                     with self.lock:
                         self.advance(LAP_S)

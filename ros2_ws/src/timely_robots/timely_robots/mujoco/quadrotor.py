@@ -12,7 +12,7 @@ from typing import Any
 
 from timely_robots.detector import DronePose
 from timely_robots.mujoco.models import DRAG_M, DRONE_KG, GRAVITY, ROTOR_ARM_M, ROTOR_MAX_N, STEP_S
-from timely_robots.mujoco.path import Progress
+from timely_robots.mujoco.path import MujocoPathProgress
 
 Vector = tuple[float, float, float]
 
@@ -31,14 +31,14 @@ ROTORS = ((1, 1, 1), (-1, 1, -1), (-1, -1, 1), (1, -1, -1))
 
 
 @dataclass(slots=True)
-class Leg:
+class MujocoFlightLeg:
     """One motion: a straight way and a turn, from where it began."""
 
     origin: Vector
     yaw: float
     way: Vector = (0.0, 0.0, 0.0)
     turn: float = 0.0
-    progress: Progress = field(default_factory=lambda: Progress(0.0, 1.0, 1.0))
+    progress: MujocoPathProgress = field(default_factory=lambda: MujocoPathProgress(0.0, 1.0, 1.0))
 
     def pull(self) -> tuple[Vector, float]:
         """The acceleration of the point to follow, and of the yaw."""
@@ -57,8 +57,8 @@ class Leg:
         return (x, y, z), (u, v, w), self.yaw + share * self.turn, rate * self.turn
 
 
-class Pilot:
-    """Flies the model of ``models.quadrotor_model``; a ``physics.Controller``.
+class MujocoPilot:
+    """Flies the model of ``models.mujoco_quadrotor_model``; a ``physics.Controller``.
 
     Args:
         gust_n: standard deviation of a random horizontal force, newtons; seeded.
@@ -71,7 +71,7 @@ class Pilot:
         self._gust = (0.0, 0.0)
         self.flying = False
         self.crashed = False
-        self.leg = Leg((0.0, 0.0, 0.0), 0.0)
+        self.leg = MujocoFlightLeg((0.0, 0.0, 0.0), 0.0)
         self.steady_s = 0.0
         self.flown_s = 0.0
         self.where = DronePose()
@@ -83,29 +83,31 @@ class Pilot:
         """Rise to ``height_m``; how long that should take, seconds."""
         self.flying = True
         at, _, yaw = self._state()
-        return self._begin(Leg((at[0], at[1], at[2]), yaw, (0.0, 0.0, height_m - at[2])), 0.5, ACCELERATION)
+        return self._begin(
+            MujocoFlightLeg((at[0], at[1], at[2]), yaw, (0.0, 0.0, height_m - at[2])), 0.5, ACCELERATION
+        )
 
     def fly(self, way: Vector, speed: float) -> float:
         """Fly ``way`` (metres, start frame) from where it should be now; how long that should take."""
         origin, _, yaw, _ = self.leg.at()
-        return self._begin(Leg(origin, yaw, way), speed, ACCELERATION)
+        return self._begin(MujocoFlightLeg(origin, yaw, way), speed, ACCELERATION)
 
     def turn(self, angle: float, rate: float) -> float:
         """Turn by ``angle`` (radians, counter-clockwise) at ``rate``; how long that should take."""
         origin, _, yaw, _ = self.leg.at()
-        return self._begin(Leg(origin, yaw, turn=angle), rate, TURN_ACCELERATION)
+        return self._begin(MujocoFlightLeg(origin, yaw, turn=angle), rate, TURN_ACCELERATION)
 
     def land(self) -> float:
         """Go down and switch the motors off; how long that should take."""
         origin, _, yaw, _ = self.leg.at()
-        return self._begin(Leg(origin, yaw, (0.0, 0.0, 0.02 - origin[2])), 0.4, ACCELERATION)
+        return self._begin(MujocoFlightLeg(origin, yaw, (0.0, 0.0, 0.02 - origin[2])), 0.4, ACCELERATION)
 
     def cut_motors(self) -> None:
         self.flying = False
 
-    def _begin(self, leg: Leg, speed: float, acceleration: float) -> float:
+    def _begin(self, leg: MujocoFlightLeg, speed: float, acceleration: float) -> float:
         length = abs(leg.turn) if leg.turn else math.hypot(*leg.way)
-        leg.progress = Progress(length, speed, acceleration)
+        leg.progress = MujocoPathProgress(length, speed, acceleration)
         self.leg, self.steady_s = leg, 0.0
         return leg.progress.duration_s
 
@@ -116,7 +118,7 @@ class Pilot:
         self.leg.progress.braking = True
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> MujocoPathProgress:
         """Of the motion under way, or of the last one."""
         return self.leg.progress
 

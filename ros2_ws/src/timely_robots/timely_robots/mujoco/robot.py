@@ -11,11 +11,11 @@ from timely_robots.detector import DronePose
 from timely_robots.drone_skills import DETECTOR_SETTINGS, STRAIGHT, DroneRobot
 from timely_robots.error_codes import ErrorCode
 from timely_robots.mujoco import models
-from timely_robots.mujoco.arm import Arm
-from timely_robots.mujoco.desk import Desk
+from timely_robots.mujoco.arm import MujocoArm
+from timely_robots.mujoco.desk import MujocoDesk
 from timely_robots.mujoco.models import Spot
-from timely_robots.mujoco.physics import Physics, load_mjcf
-from timely_robots.mujoco.quadrotor import Pilot
+from timely_robots.mujoco.physics import MujocoPhysics, load_mjcf
+from timely_robots.mujoco.quadrotor import MujocoPilot
 from timely_robots.robot import RobotStatus, Setting
 from timely_robots.segments import Motion, MotionCancelled, MotionError, SkillCall, SkillValue
 from timely_robots.things import read_robot_place
@@ -62,9 +62,9 @@ class MujocoRobot(DroneRobot):
 
     def __init__(self, settings: Mapping[str, Any] | None = None, clock: RobotClock | None = None) -> None:
         super().__init__(settings, clock)
-        self._physics: Physics | None = None
-        self._pilot: Pilot | None = None
-        self._arm: Arm | None = None
+        self._physics: MujocoPhysics | None = None
+        self._pilot: MujocoPilot | None = None
+        self._arm: MujocoArm | None = None
 
     def connect(self, timeout_s: float) -> None:
         """See ``Robot``: load the model and let its time begin."""
@@ -78,9 +78,9 @@ class MujocoRobot(DroneRobot):
             self._set_the_table()
         else:
             self.open_detector()
-            model, data = load_mjcf(models.quadrotor_model())
-            self._pilot = Pilot(data, self.settings["seed"], float(self.settings["gust_n"]))
-            self._physics = Physics(model, data, self._pilot, self.clock, self._speed)
+            model, data = load_mjcf(models.mujoco_quadrotor_model())
+            self._pilot = MujocoPilot(data, self.settings["seed"], float(self.settings["gust_n"]))
+            self._physics = MujocoPhysics(model, data, self._pilot, self.clock, self._speed)
         if self._physics is not None:
             self._physics.start()
 
@@ -90,11 +90,11 @@ class MujocoRobot(DroneRobot):
         places = {name: (x, y, 0.001) for name, (x, y) in self._spots("places").items()}
         for spot in (*things.values(), *places.values()):
             self._check_fence(spot)
-        model, data = load_mjcf(models.arm_model(things, places))
-        self._arm = arm = Arm(model, data, list(things))
+        model, data = load_mjcf(models.mujoco_arm_model(things, places))
+        self._arm = arm = MujocoArm(model, data, list(things))
         limit = self.profile.speed.joint_rad_per_s or math.inf
-        self._physics = Physics(model, data, arm, self.clock, self._speed)
-        self._desk = Desk(
+        self._physics = MujocoPhysics(model, data, arm, self.clock, self._speed)
+        self._desk = MujocoDesk(
             arm,
             things,
             places,
@@ -205,11 +205,11 @@ class MujocoRobot(DroneRobot):
         pilot.cut_motors()
         self._up = False
 
-    def _fly_home(self, pilot: Pilot) -> float:
+    def _fly_home(self, pilot: MujocoPilot) -> float:
         (x, y, _), *_ = pilot.leg.at()
         return pilot.fly((-x, -y, 0.0), float(self.settings["cruise_m_per_s"]))
 
-    def _airborne(self, motion: Motion) -> Pilot:
+    def _airborne(self, motion: Motion) -> MujocoPilot:
         pilot = self._flyer()
         if pilot.flown_s >= FLIGHT_S:
             raise MotionError("the battery is empty", ErrorCode.MOTION_FAILED)
@@ -218,7 +218,7 @@ class MujocoRobot(DroneRobot):
             self._up = True
         return pilot
 
-    def _flyer(self) -> Pilot:
+    def _flyer(self) -> MujocoPilot:
         if self._pilot is None:
             raise MotionError("the simulation is not running", ErrorCode.CONNECTION_LOST)
         return self._pilot
@@ -257,8 +257,8 @@ class MujocoRobot(DroneRobot):
 
     def _follow(
         self,
-        physics: Physics,
-        body: Pilot | Arm,
+        physics: MujocoPhysics,
+        body: MujocoPilot | MujocoArm,
         limit_s: float,
         motion: Motion,
         expected_s: float = 0.0,
@@ -270,9 +270,9 @@ class MujocoRobot(DroneRobot):
             elapsed_s = (self.clock.now() - begin_s) * self._speed
             if physics.failure:
                 raise MotionError(physics.failure, ErrorCode.CONNECTION_LOST)
-            if isinstance(body, Pilot) and body.crashed:
+            if isinstance(body, MujocoPilot) and body.crashed:
                 raise MotionError("the drone has crashed", ErrorCode.MOTION_FAILED)
-            if isinstance(body, Pilot) and fenced:
+            if isinstance(body, MujocoPilot) and fenced:
                 spot = body.where
                 if not self.in_geofence(spot.x, spot.y, max(0.0, spot.z)):
                     body.brake()

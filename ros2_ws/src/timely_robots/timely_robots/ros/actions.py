@@ -137,12 +137,12 @@ def new_ros_goal_id() -> UUID:
 GOAL_NAMES = uuid.UUID("6f0e1c5a-9d0b-4b52-8c39-2f4f6a0f7f11")
 
 
-def driver_goal_id(name: str) -> UUID:
+def ros_driver_goal_id(name: str) -> UUID:
     """The id of a goal with a name, the same in every process."""
     return UUID(uuid=list(uuid.uuid5(GOAL_NAMES, name).bytes))
 
 
-def assumed_goal_handle(client: ActionClient, goal_id: UUID) -> ClientGoalHandle:
+def assumed_ros_goal_handle(client: ActionClient, goal_id: UUID) -> ClientGoalHandle:
     """A handle of a goal whose acceptance never came.
 
     During discovery the server may know the client's requests before it knows where to send responses. It then accepts
@@ -159,7 +159,7 @@ RESULT_S = 10.0
 """The result of an accepted goal is requested again so often: a server that was started again knows no request."""
 
 
-class ActionCall:
+class RosActionCall:
     """One goal from the client's side: sent, perhaps cancelled, with its response. On the executor's thread.
 
     Args:
@@ -194,7 +194,7 @@ class ActionCall:
 
     def insist(self) -> None:
         """Request the result by the goal's id: an answer was lost, or the server was started again."""
-        self._follow(assumed_goal_handle(self._client, self.goal_id))
+        self._follow(assumed_ros_goal_handle(self._client, self.goal_id))
 
     def cancel(self) -> None:
         """Cancel the goal; one that is not accepted yet as soon as it is."""
@@ -222,7 +222,7 @@ class ActionCall:
             self._on_response(response)
 
 
-class EagerActionServer(ActionServer):
+class EagerRosActionServer(ActionServer):
     """An action server that hands a goal over when it is taken from the middleware.
 
     rclpy first puts it back into the executor's queue, writes two debug lines and asks ``goal_callback``. That takes up
@@ -262,7 +262,7 @@ class EagerActionServer(ActionServer):
         return data
 
 
-class _Terse:
+class _TerseRosLogger:
     """A logger whose debug lines cost nothing unless they are read."""
 
     def __init__(self, logger: Any) -> None:
@@ -284,7 +284,7 @@ def without_ros_debug_lines(action: ActionServer | ActionClient) -> None:
     goal.
     """
     if hasattr(action, "_logger"):
-        action._logger = _Terse(action._logger)
+        action._logger = _TerseRosLogger(action._logger)
 
 
 def cheap_ros_goal_names() -> None:
@@ -299,13 +299,13 @@ def cheap_ros_goal_names() -> None:
         read_name = bare.fget
 
         def cheap(goal_id: UUID) -> Any:
-            return read_name(goal_id).view(_Hexadecimal)
+            return read_name(goal_id).view(_HexadecimalRosId)
 
         cheap.cheap = True  # type: ignore[attr-defined]
         UUID.uuid = property(cheap, bare.fset)
 
 
-class _Hexadecimal(np.ndarray):
+class _HexadecimalRosId(np.ndarray):
     """Bytes that print as plain hexadecimal."""
 
     def __str__(self) -> str:

@@ -11,28 +11,32 @@ from rclpy.context import Context
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from timely_interfaces.msg import RobotState, Task
 
-from lrtrace.profiles import load_profile
+from lrtrace.profiles import load_robot_profile
 from lrtrace.robot_profile import Failsafe
 from timely_robots import language
 from timely_robots.driver_store import DriverStore
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
 from timely_robots.failsafe import Conditions, FailsafeMonitor
-from timely_robots.lease import Lease
-from timely_robots.operators import Operators
+from timely_robots.lease import DriverLease
+from timely_robots.operators import RobotOperators
 from timely_robots.robot import Robot, RobotStatus
-from timely_robots.ros.driver_settings import declare_driver_parameters, driver_store
-from timely_robots.ros.lifecycle import ManagedNode
+from timely_robots.ros.driver_settings import declare_ros_driver_parameters, ros_driver_store
+from timely_robots.ros.lifecycle import ManagedRosNode
 from timely_robots.ros.rclpy_utils import LATCHED_QOS, TASKS
-from timely_robots.ros.safety_services import SafetyServices
-from timely_robots.ros.segment_server import SegmentServer
-from timely_robots.ros.state_messages import DriverState, driver_diagnostic_status, ros_driver_state_message
+from timely_robots.ros.safety_services import RosSafetyServices
+from timely_robots.ros.segment_server import RosSegmentServer
+from timely_robots.ros.state_messages import (
+    RosDriverState,
+    ros_driver_diagnostic_status,
+    ros_driver_state_message,
+)
 from timely_robots.safety import Confirmation, PauseGate, ProximityGate, SafetyGuard
 from timely_robots.segments import ExecutorState, MotionError, SegmentOrder, SegmentResult
-from timely_robots.task_watchdog import TaskWatchdog
+from timely_robots.task_watchdog import RobotTaskWatchdog
 
 
-class DriverNode(ManagedNode):
+class DriverNode(ManagedRosNode):
     """A robot as a lifecycle node: action ``execute_segment``, topic ``state``, services ``~/stop`` and ``~/reset``.
 
     One node a robot, in the robot's namespace, with relative names. What holds for every registered robot is tested:
@@ -73,9 +77,9 @@ class DriverNode(ManagedNode):
         # Before anything can fail: a node whose constructor fails is destroyed, too.
         self.robot = robot
         self._segment_executor: SegmentExecutor | None = None
-        self._safety_services: SafetyServices | None = None
+        self._safety_services: RosSafetyServices | None = None
         self._store = DriverStore()
-        self._server: SegmentServer | None = None
+        self._server: RosSegmentServer | None = None
         self._status = RobotStatus()
         self._session = secrets.randbits(63)
         self._connected = self._active = False
@@ -83,14 +87,14 @@ class DriverNode(ManagedNode):
         """Called with each order and its time on the monotonic clock, seconds; set it before configuring."""
         super().__init__(name, namespace=namespace, context=context, overrides=overrides)
         robot.log = self.get_logger()
-        declare_driver_parameters(self, robot)
+        declare_ros_driver_parameters(self, robot)
         self.start_automatically()
-        self._store = driver_store(self, robot)
-        self._watchdog = TaskWatchdog(Task.PLANNED, Task.ENDED, float(self.value("task_silence_s")))
+        self._store = ros_driver_store(self, robot)
+        self._watchdog = RobotTaskWatchdog(Task.PLANNED, Task.ENDED, float(self.value("task_silence_s")))
         self._failsafe = FailsafeMonitor(Failsafe())
         self._safety = SafetyGuard(
             self._store,
-            Lease(self._store.next_epoch, float(self.value("lease_lapse_s"))),
+            DriverLease(self._store.next_epoch, float(self.value("lease_lapse_s"))),
             self._watchdog,
             self._failsafe,
             ProximityGate(float(self.value("proximity_stop_m")), float(self.value("proximity_slow_m"))),
@@ -101,11 +105,11 @@ class DriverNode(ManagedNode):
         )
         self._state_publisher = self.create_publisher(RobotState, "state", LATCHED_QOS)
         self.create_subscription(Task, "task", self._on_task, TASKS)
-        self._safety_services = SafetyServices(
+        self._safety_services = RosSafetyServices(
             self,
             robot,
             self._safety,
-            Operators(str(self.value("principals"))),
+            RobotOperators(str(self.value("principals"))),
             executor=lambda: self._segment_executor,
             active=lambda: self._active,
             is_connected=lambda: self._connected,
@@ -121,7 +125,7 @@ class DriverNode(ManagedNode):
     def configure(self) -> None:
         """Load the profile, connect to the robot, offer the action."""
         skill_set = str(self.value("skill_set"))
-        self.robot.profile = profile = load_profile(str(self.value("profile")))
+        self.robot.profile = profile = load_robot_profile(str(self.value("profile")))
         if profile.failsafe.then not in {"hold", *self.robot.FAILSAFES}:
             raise MotionError(f"failsafe: this robot cannot {profile.failsafe.then}", ErrorCode.INVALID_INPUT)
         self._failsafe = self._safety.failsafe = FailsafeMonitor(profile.failsafe)
@@ -136,7 +140,7 @@ class DriverNode(ManagedNode):
         self._replace_executor()
         if self._safety_services is not None:
             self._safety_services.halt_if_stopped()
-        self._server = SegmentServer(
+        self._server = RosSegmentServer(
             self,
             skill_set,
             self.robot.clock,
@@ -172,7 +176,7 @@ class DriverNode(ManagedNode):
         return super().on_deactivate(state)
 
     def release(self) -> None:
-        """See ``ManagedNode``: end all motion, and release the robot. The service ``~/stop`` stays."""
+        """See ``ManagedRosNode``: end all motion, and release the robot. The service ``~/stop`` stays."""
         self._active = False
         self._end_work()
         server, self._server = self._server, None
@@ -191,7 +195,7 @@ class DriverNode(ManagedNode):
         super().release()
 
     def destroy_node(self) -> None:
-        """See ``ManagedNode``; also ends the service ``~/stop`` and gives the driver's memory up."""
+        """See ``ManagedRosNode``; also ends the service ``~/stop`` and gives the driver's memory up."""
         services, self._safety_services = self._safety_services, None
         if services is not None:
             services.close()
@@ -317,8 +321,8 @@ class DriverNode(ManagedNode):
             return None
         return max(0.0, self.robot.clock.now() - segments.rested_s)
 
-    def _state(self) -> DriverState:
-        return DriverState(
+    def _state(self) -> RosDriverState:
+        return RosDriverState(
             kind=self.robot.kind,
             profile=self.robot.profile_name,
             session=self._session,
@@ -343,4 +347,4 @@ class DriverNode(ManagedNode):
         self._store.catch_up()
         name = self.get_fully_qualified_name().removeprefix("/")
         hardware_id = self.get_namespace().removeprefix("/")
-        self.publish_diagnostics([driver_diagnostic_status(self._state(), name, hardware_id)])
+        self.publish_diagnostics([ros_driver_diagnostic_status(self._state(), name, hardware_id)])

@@ -6,13 +6,13 @@ from typing import Any
 from rclpy.lifecycle import LifecycleNode
 
 from timely.core.errors import InvalidInput
-from timely_robots.driver_parameters import DRIVER_PARAMETERS, default_state_dir
+from timely_robots.driver_parameters import DRIVER_PARAMETERS, default_driver_state_dir
 from timely_robots.driver_store import DriverStore, robot_store_path
 from timely_robots.robot import Robot
 from timely_robots.ros.rclpy_utils import describe_ros_parameter
 
 
-def driver_parameters(robot: Robot) -> dict[str, tuple[Any, Any]]:
+def ros_driver_parameters(robot: Robot) -> dict[str, tuple[Any, Any]]:
     """The parameters of a driver, the robot's settings among them: name -> default and descriptor.
 
     Raises:
@@ -30,10 +30,10 @@ def driver_parameters(robot: Robot) -> dict[str, tuple[Any, Any]]:
     return parameters
 
 
-def declare_driver_parameters(node: LifecycleNode, robot: Robot) -> None:
+def declare_ros_driver_parameters(node: LifecycleNode, robot: Robot) -> None:
     """Declare all parameters, and keep the robot's settings equal to those that have their names."""
     declare: Callable[..., Any] = node.declare_parameter
-    for name, (default, descriptor) in driver_parameters(robot).items():
+    for name, (default, descriptor) in ros_driver_parameters(robot).items():
         declare(name, default, descriptor)
 
     def copy_settings(parameters: list[Any]) -> None:
@@ -47,7 +47,7 @@ def declare_driver_parameters(node: LifecycleNode, robot: Robot) -> None:
     node.add_post_set_parameters_callback(copy_settings)
 
 
-def driver_store(node: LifecycleNode, robot: Robot) -> DriverStore:
+def ros_driver_store(node: LifecycleNode, robot: Robot) -> DriverStore:
     """The driver's memory: on the disk for a robot that moves, or where ``state_dir`` names a folder.
 
     Raises:
@@ -55,5 +55,5 @@ def driver_store(node: LifecycleNode, robot: Robot) -> DriverStore:
     """
     folder = str(node.get_parameter("state_dir").value)
     if not folder and not robot.simulated:
-        folder = str(default_state_dir())
+        folder = str(default_driver_state_dir())
     return DriverStore(robot_store_path(folder, node.get_namespace()) if folder else None)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 
-class ExecutorCalls:
+class RosExecutorCalls:
     """``soon`` may be called on any thread, ``run_all`` on the executor's."""
 
     def __init__(self, node: Any) -> None:

@@ -19,7 +19,7 @@ AUTOSTART_AGAIN_S = 5.0
 """Between two attempts to start a node that failed to, as where its robot is not there yet."""
 
 
-class ManagedNode(LifecycleNode):
+class ManagedRosNode(LifecycleNode):
     """A lifecycle node that releases everything on cleanup, on shutdown, on errors and when it is destroyed.
 
     A subclass overrides ``configure`` and ``release``, which must be safe to call twice. Its constructor declares the
@@ -157,7 +157,7 @@ class ManagedNode(LifecycleNode):
         """Release everything, also of a node that was never shut down."""
         self.release()
         super().destroy_node()
-        # rclpy leaves it to Python's collector, and with it the node and the DDS participant: see ``Spinner.close``.
+        # rclpy leaves it to Python's collector, and with it the node and the DDS participant: see ``RosSpinner.close``.
         self._state_machine.destroy_when_not_in_use()
 
     def _end_autostart(self) -> None:

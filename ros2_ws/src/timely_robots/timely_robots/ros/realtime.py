@@ -77,7 +77,7 @@ def shorten_ros_time_slices() -> int:
     if calls is None or platform.system() != "Linux":
         return 0
     libc = ctypes.CDLL(None)
-    return sum(_shorten(libc, *calls, int(thread)) for thread in os.listdir("/proc/self/task"))
+    return sum(_shorten_ros_time_slice(libc, *calls, int(thread)) for thread in os.listdir("/proc/self/task"))
 
 
 def mark_ros_stop_thread(thread: threading.Thread) -> threading.Thread:
@@ -102,7 +102,7 @@ def raise_ros_stop_threads() -> int:
     return raise_core_realtime(numbers)
 
 
-def _shorten(libc: ctypes.CDLL, setter: int, getter: int, thread: int) -> bool:
+def _shorten_ros_time_slice(libc: ctypes.CDLL, setter: int, getter: int, thread: int) -> bool:
     buffer = ctypes.create_string_buffer(_ATTRIBUTES.size)
     if libc.syscall(getter, thread, buffer, _ATTRIBUTES.size, 0) != 0:
         return False  # the thread has ended

@@ -19,13 +19,13 @@ from timely_interfaces.srv import AcquireLease, ConfirmSkill, ResetStop
 from timely.core.errors import InvalidInput, NotAllowed
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
-from timely_robots.halter import HALT_S, Halter
-from timely_robots.operators import Operators
+from timely_robots.halter import HALT_S, RobotHalter
+from timely_robots.operators import RobotOperators
 from timely_robots.robot import Robot
 from timely_robots.robot_names import robot_name_of
 from timely_robots.ros.rclpy_utils import SENSOR_QOS, create_ros_helper_node
 from timely_robots.ros.realtime import mark_ros_stop_thread
-from timely_robots.ros.spinner import Spinner
+from timely_robots.ros.spinner import RosSpinner
 from timely_robots.safety import SafetyGuard
 from timely_robots.segments import MotionError, SegmentResult
 
@@ -33,7 +33,7 @@ ANSWER_S = 0.5
 """A stop that has not returned after so long is answered as unknown."""
 
 
-class SafetyServices:
+class RosSafetyServices:
     """Services ``~/stop``, ``~/reset``, ``~/acquire_lease``, ``~/confirm``; topics ``lease`` and ``proximity``.
 
     A stop is a success when the robot took the command to halt over a link that holds, and the stop is latched. Each
@@ -52,7 +52,7 @@ class SafetyServices:
         node: LifecycleNode,
         robot: Robot,
         guard: SafetyGuard,
-        operators: Operators,
+        operators: RobotOperators,
         *,
         executor: Callable[[], SegmentExecutor | None],
         active: Callable[[], bool],
@@ -67,8 +67,8 @@ class SafetyServices:
             on_change,
         )
         self._halted = False
-        self._halter = Halter(lambda: robot.halt())  # noqa: PLW0108 - a test may replace it
-        self._stopper = Halter(self.stop)
+        self._halter = RobotHalter(lambda: robot.halt())  # noqa: PLW0108 - a test may replace it
+        self._stopper = RobotHalter(self.stop)
         node.create_subscription(LeaseMessage, "lease", self._on_lease, 10)
         node.create_subscription(Float32, "proximity", self._on_proximity, SENSOR_QOS)
         node.create_service(ConfirmSkill, "~/confirm", self._on_confirm)
@@ -81,7 +81,7 @@ class SafetyServices:
         ):
             helper = create_ros_helper_node(f"{name}_{service}", namespace, node.context)
             helper.create_service(kind, f"{name}/{service}", answer)
-            spinner = Spinner(node.context, [helper], name=f"{namespace} {service}", owns_context=False)
+            spinner = RosSpinner(node.context, [helper], name=f"{namespace} {service}", owns_context=False)
             # The reset, too: with less precedence it would begin after a stop that came later.
             mark_ros_stop_thread(spinner.start().thread)
             self._spinners.append(spinner)

@@ -16,8 +16,8 @@ from timely_interfaces.action import ExecuteSegment
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
-from timely_robots.ros.actions import EagerActionServer, finish_ros_goal, mark_ros_goal_executing
-from timely_robots.ros.executor_calls import ExecutorCalls
+from timely_robots.ros.actions import EagerRosActionServer, finish_ros_goal, mark_ros_goal_executing
+from timely_robots.ros.executor_calls import RosExecutorCalls
 from timely_robots.ros.rclpy_utils import to_ros_time
 from timely_robots.segments import MotionError, SegmentOrder, SegmentResult
 
@@ -29,7 +29,7 @@ GOAL_STATES = {"done": "succeeded", "cancelled": "canceled"}
 """Outcome -> state of the ROS 2 goal; all others are aborted."""
 
 
-class SegmentServer:
+class RosSegmentServer:
     """The action server of one driver. Made and destroyed on the executor's thread.
 
     Args:
@@ -59,10 +59,10 @@ class SegmentServer:
             on_change,
             on_order,
         )
-        calls = ExecutorCalls(node)
+        calls = RosExecutorCalls(node)
         self._calls, self.call_soon = calls, calls.soon
-        self._unbound: OrderedDict[int, tuple[Any, GoalListener]] = OrderedDict()
-        self._server: EagerActionServer | None = EagerActionServer(
+        self._unbound: OrderedDict[int, tuple[Any, RosGoalListener]] = OrderedDict()
+        self._server: EagerRosActionServer | None = EagerRosActionServer(
             node,
             ExecuteSegment,
             "execute_segment",
@@ -93,7 +93,7 @@ class SegmentServer:
             skill_set_fingerprint=goal.skill_set_fingerprint,
         )
         self._on_order(order, time.monotonic())
-        listener = GoalListener(self, order)
+        listener = RosGoalListener(self, order)
         self._unbound[id(goal)] = (goal, listener)
         while len(self._unbound) > MAX_UNBOUND_GOALS:
             self._unbound.popitem(last=False)
@@ -149,10 +149,10 @@ class SegmentServer:
         return to_ros_time(self._node.get_clock().now().nanoseconds * 1e-9 - ago_s)
 
 
-class GoalListener:
+class RosGoalListener:
     """The ``SegmentListener`` of one goal. Calls wait until the goal has its handle."""
 
-    def __init__(self, server: SegmentServer, order: SegmentOrder) -> None:
+    def __init__(self, server: RosSegmentServer, order: SegmentOrder) -> None:
         self._server = server
         self._order = order
         self._handle: ServerGoalHandle | None = None

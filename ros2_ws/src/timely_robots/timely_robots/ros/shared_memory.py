@@ -30,11 +30,11 @@ def clean_ros_shared_memory(folder: Path = FOLDER) -> list[str]:
     file_names: list[str] = []
     for owner in sorted(owners):
         if MEMORY.fullmatch(owner):
-            file_names += _drop(folder, owner, names)
+            file_names += _drop_ros_shared_memory(folder, owner, names)
     return file_names
 
 
-def _drop(folder: Path, owner: str, names: set[str]) -> list[str]:
+def _drop_ros_shared_memory(folder: Path, owner: str, names: set[str]) -> list[str]:
     files = [owner, *(owner + lock for lock in LOCKS), f"sem.{owner}_mutex"]
     present = [name for name in files if name in names]
     file_names: list[str] = []
@@ -45,7 +45,7 @@ def _drop(folder: Path, owner: str, names: set[str]) -> list[str]:
                 return []
             for lock in LOCKS:
                 if owner + lock in names:
-                    locks.enter_context(_lock(folder / (owner + lock)))
+                    locks.enter_context(_lock_ros_shared_memory(folder / (owner + lock)))
         except OSError:
             return []  # another program uses it, or has just removed it
         for name in present:
@@ -56,7 +56,7 @@ def _drop(folder: Path, owner: str, names: set[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _lock(file: Path) -> Iterator[None]:
+def _lock_ros_shared_memory(file: Path) -> Iterator[None]:
     """Hold a lock file; raises OSError if another process holds it."""
     handle = os.open(file, os.O_RDONLY)
     try:

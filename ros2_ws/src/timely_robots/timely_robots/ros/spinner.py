@@ -55,7 +55,7 @@ def isolated_ros_context(domain_id: int | None = None, args: list[str] | None = 
     return context
 
 
-def create_executor(context: Context) -> Executor:
+def create_ros_executor(context: Context) -> Executor:
     """The events executor where it exists (its tail latency is ten times better), else the single-threaded one."""
     choice = os.environ.get(EXECUTOR_VARIABLE, "events")
     if choice not in ("events", "single"):
@@ -79,7 +79,7 @@ def create_executor(context: Context) -> Executor:
     return SingleThreadedExecutor(context=context)
 
 
-class Spinner:
+class RosSpinner:
     """Spins nodes on a thread of its own until closed. A callback that raises is logged and does not end it."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Spinner:
     ) -> None:
         self.context = context
         self._owns_context = owns_context
-        self.executor = create_executor(context)
+        self.executor = create_ros_executor(context)
         self.errors = 0
         self._nodes = list(nodes)
         for node in self._nodes:

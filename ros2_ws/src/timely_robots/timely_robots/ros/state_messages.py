@@ -8,7 +8,7 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from geometry_msgs.msg import Pose
 from timely_interfaces.msg import RobotState
 
-from timely_robots.lease import LeaseState
+from timely_robots.lease import DriverLeaseState
 from timely_robots.robot import RobotStatus
 from timely_robots.segments import ExecutorState
 
@@ -28,7 +28,7 @@ MODE_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class DriverState:
+class RosDriverState:
     """Everything that the messages are made from. Times are seconds."""
 
     kind: str
@@ -42,7 +42,7 @@ class DriverState:
     """Of the latched stop; empty if there is none."""
     halted: bool = False
     """The stop is latched, and the robot's halt has returned since."""
-    lease: LeaseState = field(default_factory=LeaseState)
+    lease: DriverLeaseState = field(default_factory=DriverLeaseState)
     failsafe: str = ""
     awaiting: str = ""
     segment_wait_s: float | None = None
@@ -71,7 +71,7 @@ class DriverState:
         return "; ".join(part for part in parts if part)
 
 
-def ros_driver_state_message(state: DriverState) -> RobotState:
+def ros_driver_state_message(state: RosDriverState) -> RobotState:
     """The state, without its stamp."""
     return RobotState(
         robot=state.profile,
@@ -96,7 +96,7 @@ def ros_driver_state_message(state: DriverState) -> RobotState:
     )
 
 
-def driver_diagnostic_status(state: DriverState, node: str, hardware_id: str) -> DiagnosticStatus:
+def ros_driver_diagnostic_status(state: RosDriverState, node: str, hardware_id: str) -> DiagnosticStatus:
     mode, battery, wait_s = state.mode, state.robot.battery, state.segment_wait_s
     level, message = DiagnosticStatus.OK, MODE_NAMES[mode]
     if mode == RobotState.FAULT:

@@ -45,8 +45,8 @@ class TelloDrone:
         self._address = address
         self._claim = claim_robot("tello", f"{address}:{port}")
         try:
-            self._states = _state_socket(address)
-            self._client = _client(tello, address)
+            self._states = _tello_state_socket(address)
+            self._client = _tello_client(tello, address)
         except OSError:
             self._claim.close()
             raise
@@ -86,10 +86,10 @@ class TelloDrone:
     def _reopen(self) -> None:
         self._states.close()
         with contextlib.suppress(OSError):  # without a route; tried again later
-            self._states = _state_socket(self._address)
+            self._states = _tello_state_socket(self._address)
 
 
-def _state_socket(address: str) -> socket.socket:
+def _tello_state_socket(address: str) -> socket.socket:
     states = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         states.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -101,7 +101,7 @@ def _state_socket(address: str) -> socket.socket:
     return states
 
 
-def _client(library: Any, address: str) -> Any:
+def _tello_client(library: Any, address: str) -> Any:
     """The library's object for a drone; the first one of the process finds sockets and receiver already there."""
     with _opening:
         if not library.threads_initialized:

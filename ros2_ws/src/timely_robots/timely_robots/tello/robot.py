@@ -163,7 +163,7 @@ class TelloRobot(DroneRobot):
 
     def fly(self, skill: str, centimetres: float, motion: Motion) -> None:
         command, direction = STRAIGHT[skill]
-        cm = _whole(centimetres, 20, 500, skill)
+        cm = _whole_tello_number(centimetres, 20, 500, skill)
         way = tuple(0.01 * cm * part for part in direction)
         expected_s = self._expect_s(skill, cm, "cm", 1.8 + 0.01 * cm / self._speed)
         self._fly(
@@ -173,7 +173,7 @@ class TelloRobot(DroneRobot):
 
     def turn(self, degrees: float, motion: Motion) -> None:
         skill = "turn_cw" if degrees > 0 else "turn_ccw"
-        whole = _whole(abs(degrees), 1, 360, skill)
+        whole = _whole_tello_number(abs(degrees), 1, 360, skill)
         expected_s = self._expect_s(skill, whole, "deg", 0.8 + whole / 60.0)
         self._fly(
             Flight(f"{'cw' if degrees > 0 else 'ccw'} {whole}", expected_s, whole / FASTEST_DEG_PER_S), motion
@@ -379,7 +379,7 @@ class TelloRobot(DroneRobot):
         return replace(self._where, z=link.state.height_m - self._ground_m, yaw=yaw)
 
 
-def _whole(value: float, low: int, high: int, skill: str) -> int:
+def _whole_tello_number(value: float, low: int, high: int, skill: str) -> int:
     """The drone takes whole numbers in its own range; the library checks neither."""
     if not low <= round(value) <= high:
         raise MotionError(f"{skill}: {value:g} is not within {low} to {high}", ErrorCode.OUT_OF_LIMITS)

@@ -32,7 +32,7 @@ Shared memory has no datagrams to lose. Files of a killed process stay in /dev/s
 SOURCE = Path(__file__).with_name("dds_cut.c")
 
 
-def build_dds_cut(folder: Path) -> Path:
+def build_fault_dds_cut(folder: Path) -> Path:
     """The library, compiled into ``folder``.
 
     Raises:
@@ -56,7 +56,7 @@ def build_dds_cut(folder: Path) -> Path:
     return library
 
 
-def dds_udp_only() -> dict[str, str]:
+def fault_bench_dds_udp_only() -> dict[str, str]:
     """Environment of a program that is to speak ROS 2 by UDP on loopback only."""
     return {
         "FASTDDS_DEFAULT_PROFILES_FILE": str(PROFILE),
@@ -65,7 +65,7 @@ def dds_udp_only() -> dict[str, str]:
     }
 
 
-class DdsCut:
+class FaultDdsCut:
     """The switches of one program.
 
     Args:

@@ -11,10 +11,10 @@ import yaml
 from timely_bridge.driver_processes import bridge_driver_python
 
 from timely.core.child_process import ChildProcess, core_module_command, free_tcp_port
-from timely_ros_bench.faults.dds_cut import DdsCut, build_dds_cut, dds_udp_only
+from timely_ros_bench.faults.dds_cut import FaultDdsCut, build_fault_dds_cut, fault_bench_dds_udp_only
 from timely_ros_bench.faults.motions import SPOTS
-from timely_ros_bench.faults.overload import Overload
-from timely_ros_bench.faults.process_waits import ProcessWaits, read_process_waits
+from timely_ros_bench.faults.overload import FaultOverload
+from timely_ros_bench.faults.process_waits import FaultProcessWaits, read_fault_process_waits
 from timely_ros_bench.faults.rounds import faulty_robot_kind
 
 LOSS = DUPLICATES = 0.2
@@ -39,21 +39,23 @@ class FaultFleet:
         self._parts: dict[str, ChildProcess] = {}
         self.killed_s: dict[str, float] = {}
         """When a process was last killed, seconds on the monotonic clock."""
-        self._overload: Overload | None = None
+        self._overload: FaultOverload | None = None
         self._python = {name: bridge_driver_python(faulty_robot_kind(name)) for name in robots}
-        library = build_dds_cut(folder)
+        library = build_fault_dds_cut(folder)
         states = dict.fromkeys(robots, folder / "state") | {
             "server": self.server_state,
             "bridge": folder / "bridge",
         }
-        self.cuts = {name: DdsCut(library, folder / f"{name}.cut", domain, states[name]) for name in states}
+        self.cuts = {
+            name: FaultDdsCut(library, folder / f"{name}.cut", domain, states[name]) for name in states
+        }
         """Of each robot's driver, and of server and bridge."""
         self._environment = {
             **os.environ,
             "ROS_DOMAIN_ID": str(domain),
             "PYTHONUNBUFFERED": "1",
             "TIMELY_STATE_DIR": str(folder / "state"),
-            **dds_udp_only(),
+            **fault_bench_dds_udp_only(),
         }
 
     def start(self) -> None:
@@ -83,7 +85,7 @@ class FaultFleet:
     def _start_bridge(self, role: str, state_folder: Path) -> None:
         robots = {
             name: {
-                "profile": _profile(name),
+                "profile": _faulty_robot_profile(name),
                 "skill_set": "arm" if faulty_robot_kind(name) == "indy7" else "drone",
             }
             for name in self.robots
@@ -124,7 +126,7 @@ class FaultFleet:
     def start_driver(self, name: str) -> None:
         kind = faulty_robot_kind(name)
         settings: dict[str, Any] = {
-            "profile": _profile(name),
+            "profile": _faulty_robot_profile(name),
             "skill_set": "arm" if kind == "indy7" else "drone",
             "autostart": True,
             "connect_timeout_s": 20.0,
@@ -136,7 +138,7 @@ class FaultFleet:
             things = [f"{thing}:{x},{y},{z}" for thing, (x, y, z) in SPOTS.items()]
             settings |= {"host": self._host(name), "things": things, "speed_percent": 60.0}
         else:
-            driver_kind = "timely_ros_bench.logged_sim:LoggedSim"
+            driver_kind = "timely_ros_bench.logged_sim:LoggedBenchRobot"
             settings |= {"log": str(self._log(name)), "times": "expected"}
         arguments = ["--kind", driver_kind, *self._parameters(name, settings), "-r", f"__ns:=/{name}"]
         self._begin(
@@ -169,15 +171,15 @@ class FaultFleet:
     def begin_overload(self) -> None:
         """Request more plans than the server can serve."""
         self.end_overload()
-        self._overload = Overload(self.url)
+        self._overload = FaultOverload(self.url)
 
     def end_overload(self) -> None:
         if self._overload is not None:
             self._overload.end()
 
-    def waits(self) -> dict[str, ProcessWaits]:
+    def waits(self) -> dict[str, FaultProcessWaits]:
         """How long each part could not run since its start."""
-        return {role: read_process_waits(part.pid) for role, part in self._parts.items() if part.pid}
+        return {role: read_fault_process_waits(part.pid) for role, part in self._parts.items() if part.pid}
 
     def output(self, role: str) -> str:
         return self._parts[role].quote()
@@ -223,6 +225,6 @@ class FaultFleet:
         return f"127.0.{1 + self._domain % 250}.{1 + self.robots.index(name)}"
 
 
-def _profile(name: str) -> str:
+def _faulty_robot_profile(name: str) -> str:
     kind = faulty_robot_kind(name)
     return "sim-drone" if kind == "sim" else kind

@@ -56,7 +56,7 @@ def measure_fault_fleets(
     with tempfile.TemporaryDirectory(prefix="timely-fleets.") as folder:
         base = checkpoint if checkpoint is not None else Path(folder) / "rounds"
         files = [base.with_name(f"{base.name}.{first + 1}-of-{fleets}") for first in range(fleets)]
-        _play_fleets(count, seed, fleet, files, say)
+        _play_fault_fleets(count, seed, fleet, files, say)
         tally = FaultTally()
         for first, file in enumerate(files):
             tally.add(measure_faults(count, seed, fleet=fleet, share=(first, fleets), checkpoint=file))
@@ -64,7 +64,7 @@ def measure_fault_fleets(
     return tally.result()
 
 
-def _play_fleets(count: int, seed: int, fleet: Sequence[str], files: Sequence[Path], say: Say) -> None:
+def _play_fault_fleets(count: int, seed: int, fleet: Sequence[str], files: Sequence[Path], say: Say) -> None:
     """Play the rounds of each fleet in a process; a fleet that fails does not end the others."""
     with ChildProcesses("timely-fleets.") as children:
         running: dict[str, tuple[ChildProcess, int]] = {}
@@ -72,7 +72,7 @@ def _play_fleets(count: int, seed: int, fleet: Sequence[str], files: Sequence[Pa
             arguments = [count, seed, ",".join(fleet), first, len(files), file]
             command = core_module_command(ONE_FLEET, [str(one) for one in arguments])
             name = f"fleet {first + 1}"
-            running[name] = children.start(name, [*own_network_command(), *command]), 0
+            running[name] = children.start(name, [*fault_bench_network_command(), *command]), 0
         while running:
             for name, (child, line_count) in list(running.items()):
                 has_ended, lines = child.ended, child.lines()
@@ -85,7 +85,7 @@ def _play_fleets(count: int, seed: int, fleet: Sequence[str], files: Sequence[Pa
         children.check()
 
 
-def own_network_command() -> list[str]:
+def fault_bench_network_command() -> list[str]:
     """What a command begins with that is to have a network of its own, and the privileges of this process.
 
     Raises:
@@ -94,10 +94,10 @@ def own_network_command() -> list[str]:
     unshare = shutil.which("unshare")
     if unshare is None:
         raise Unsupported("needs unshare (Debian: util-linux) for several fleets", where="bench faults")
-    return [unshare, *([] if _is_system_administrator() else ["--map-root-user"]), "--net", "--"]
+    return [unshare, *([] if _is_fault_bench_administrator() else ["--map-root-user"]), "--net", "--"]
 
 
-def _is_system_administrator() -> bool:
+def _is_fault_bench_administrator() -> bool:
     """This process may make namespaces of any kind (CAP_SYS_ADMIN)."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from timely_ros_bench.faults.judge import RobotMotion
+from timely_ros_bench.faults.judge import FaultRobotMotion
 from timely_ros_bench.faults.rounds import SEGMENTS, faulty_robot_kind
 
 TOKENS, TOKEN_S, STALL_TOKENS = 3, 0.05, 110
@@ -54,7 +54,7 @@ def fault_bench_plan_motions(robot: str, plan: Sequence[str]) -> list[str]:
     return calls
 
 
-def fault_bench_log_motions(robot: str, files: Sequence[Path], begin_s: float) -> list[RobotMotion]:
+def fault_bench_log_motions(robot: str, files: Sequence[Path], begin_s: float) -> list[FaultRobotMotion]:
     """What the robot did, out of its own logs, without what a driver does for safety (takeoff, landing, home)."""
     motions = []
     for file in files:
@@ -67,15 +67,15 @@ def fault_bench_log_motions(robot: str, files: Sequence[Path], begin_s: float) -
                 continue  # the last line of a program that was killed
             if record["event"] != "motion" or record["start_s"] < begin_s:
                 continue
-            what = _canonical(robot, record["command"])
+            what = _canonical_fault_motion(robot, record["command"])
             if what:
                 motions.append(
-                    RobotMotion(what, record["start_s"], record["end_s"], record["outcome"] == "done")
+                    FaultRobotMotion(what, record["start_s"], record["end_s"], record["outcome"] == "done")
                 )
     return sorted(motions, key=lambda motion: motion.start_s)
 
 
-def _canonical(robot: str, command: str) -> str:
+def _canonical_fault_motion(robot: str, command: str) -> str:
     if faulty_robot_kind(robot) == "tello":
         return "" if command.split(maxsplit=1)[0] in ("takeoff", "land") else command
     if faulty_robot_kind(robot) == "indy7":

@@ -14,19 +14,19 @@ from rclpy.qos import QoSDurabilityPolicy, QoSProfile
 from std_msgs.msg import String
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import RobotState, Task
-from timely_robots.ros.actions import ActionCall
+from timely_robots.ros.actions import RosActionCall
 from timely_robots.ros.rclpy_utils import TASKS
-from timely_robots.ros.spinner import Spinner, isolated_ros_context
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 from timely.core.errors import EngineFailed
-from timely_ros_bench.faults.judge import ObservedState
+from timely_ros_bench.faults.judge import FaultObservedState
 
 
 @dataclass(slots=True, eq=False)
-class Errand:
+class FaultErrand:
     robot: str
     plans: list[list[str]]
-    call: ActionCall
+    call: RosActionCall
     sent_s: float
     end_s: list[float]
     """When its result came; empty before."""
@@ -44,11 +44,11 @@ class Errand:
         return self.call.response.result
 
 
-class Observer:
+class FaultObserver:
     """Sends tasks and keeps the states of robots, the ends of tasks, and the owners of leases."""
 
     def __init__(self, robots: Sequence[str], domain: int) -> None:
-        self.states: dict[str, list[ObservedState]] = {name: [] for name in robots}
+        self.states: dict[str, list[FaultObservedState]] = {name: [] for name in robots}
         self.ends: dict[str, tuple[str, int, float]] = {}
         """Plan -> outcome, code and time of its end, as the bridge published it."""
         self.plans: dict[str, list[str]] = {}
@@ -72,11 +72,11 @@ class Observer:
         self._services: dict[str, Any] = {}
         self.handed_over_s = 0.0
         """When the middleware had the last request of ``call``, on the monotonic clock."""
-        self._spinner = Spinner(context, [self.node], name="faults").start()
+        self._spinner = RosSpinner(context, [self.node], name="faults").start()
 
     def _take_state(self, name: str, state: RobotState) -> None:
         stamp_s = state.stamp.sec + 1e-9 * state.stamp.nanosec
-        report = ObservedState(
+        report = FaultObservedState(
             state.mode,
             state.session,
             stamp_s,
@@ -110,30 +110,30 @@ class Observer:
         """The bridge's action for the robot is there."""
         return bool(self._clients[name].server_is_ready())
 
-    def last(self, name: str) -> ObservedState | None:
+    def last(self, name: str) -> FaultObservedState | None:
         states = self.states[name]
         return states[-1] if states else None
 
-    def send(self, name: str, task: str, plans: list[list[str]]) -> Errand:
+    def send(self, name: str, task: str, plans: list[list[str]]) -> FaultErrand:
         end_s: list[float] = []
-        call = ActionCall(
+        call = RosActionCall(
             self._clients[name],
             ExecuteTask.Goal(task=task),
             on_response=lambda response: end_s.append(time.monotonic()),
         )
         sent_s = time.monotonic()
         self._spinner.call(call.send)
-        return Errand(name, plans, call, sent_s, end_s)
+        return FaultErrand(name, plans, call, sent_s, end_s)
 
     def change_scene(self, name: str) -> None:
         """Publish another scene for a robot, so that its task is re-planned."""
         self._scenes[name].publish(String(data="the table has been moved"))
 
-    def insist(self, errand: Errand) -> None:
+    def insist(self, errand: FaultErrand) -> None:
         """Request the result by the goal's id: after a bridge was started again, or an answer was lost."""
         self._spinner.call(errand.call.insist)
 
-    def cancel(self, errand: Errand) -> None:
+    def cancel(self, errand: FaultErrand) -> None:
         self._spinner.call(errand.call.cancel)
 
     def connect(self, kind: Any, name: str, timeout_s: float = 30.0) -> None:

@@ -15,7 +15,7 @@ ANSWER_S = 5.0
 TASK = {"task": f"mf(20);@{STALL_TOKENS}", "skill_set": "drone", "robot": "tello"}
 
 
-class Overload:
+class FaultOverload:
     """Requests plans until ``end``. No program reads them, so the server cancels each after its grace."""
 
     def __init__(self, url: str) -> None:

@@ -14,7 +14,7 @@ NOTABLE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessWaits:
+class FaultProcessWaits:
     """Of one process since its start: seconds that each thread waited for a processor, and reads from the disk.
 
     Attributes:
@@ -25,7 +25,7 @@ class ProcessWaits:
     threads: Mapping[int, float] = field(default_factory=dict)
     page_reads: int = 0
 
-    def since(self, before: ProcessWaits) -> str:
+    def since(self, before: FaultProcessWaits) -> str:
         """What was added after ``before``, in words; empty if it is little."""
         waits_s = [wait_s - before.threads.get(thread, 0.0) for thread, wait_s in self.threads.items()]
         longest_s, reads = max(waits_s, default=0.0), self.page_reads - before.page_reads
@@ -33,7 +33,7 @@ class ProcessWaits:
         return " and ".join([*words, f"{reads} times for a page"] if reads > 0 else words)
 
 
-def read_process_waits(pid: int) -> ProcessWaits:
+def read_fault_process_waits(pid: int) -> FaultProcessWaits:
     """The waits of a process; none of one that has ended, or without Linux's /proc."""
     process = Path(f"/proc/{pid}")
     threads: dict[int, float] = {}
@@ -42,12 +42,14 @@ def read_process_waits(pid: int) -> ProcessWaits:
             with contextlib.suppress(OSError):  # the thread has ended
                 threads[int(task.name)] = 1e-9 * int((task / "schedstat").read_text().split()[1])
         after_name = (process / "stat").read_text().rpartition(")")[2].split()
-        return ProcessWaits(threads, int(after_name[MAJOR_FAULTS_FIELD]))
+        return FaultProcessWaits(threads, int(after_name[MAJOR_FAULTS_FIELD]))
     except OSError:
-        return ProcessWaits()
+        return FaultProcessWaits()
 
 
-def fault_waits_in_words(before: Mapping[str, ProcessWaits], now: Mapping[str, ProcessWaits]) -> str:
+def fault_waits_in_words(
+    before: Mapping[str, FaultProcessWaits], now: Mapping[str, FaultProcessWaits]
+) -> str:
     """The parts that waited during a round; a violation beside a long wait may be of the machine."""
-    waits = {role: wait.since(before.get(role, ProcessWaits())) for role, wait in now.items()}
+    waits = {role: wait.since(before.get(role, FaultProcessWaits())) for role, wait in now.items()}
     return "".join(f"; {role} waited {words}" for role, words in waits.items() if words)

@@ -7,14 +7,14 @@ from timely.core.record_log import parse_record_lines
 
 
 @dataclass(slots=True)
-class ServerTask:
+class FaultServerTask:
     """A task: segment -> when it was released, seconds on the machine's clock; and the segments reported as done."""
 
     released_s: dict[int, float] = field(default_factory=dict)
     reported_segments: set[int] = field(default_factory=set)
 
 
-class ServerLog:
+class FaultServerLog:
     """Collects the server's log over its restarts; the server deletes files whose tasks it has forgotten.
 
     Attributes:
@@ -23,10 +23,10 @@ class ServerLog:
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / "tasks"
-        self.tasks: dict[str, ServerTask] = {}
+        self.tasks: dict[str, FaultServerTask] = {}
         self.problems: dict[str, str] = {}
 
-    def read(self) -> dict[str, ServerTask]:
+    def read(self) -> dict[str, FaultServerTask]:
         """All tasks so far, by id."""
         for path in sorted(self._folder.glob("*.log")):
             try:
@@ -40,7 +40,7 @@ class ServerLog:
             if damaged_lines:
                 self.problems[path.name] = "has damaged lines"
             for record in records[1:]:
-                task = self.tasks.setdefault(record["task"], ServerTask())
+                task = self.tasks.setdefault(record["task"], FaultServerTask())
                 if record["kind"] == "segment":
                     task.released_s.setdefault(record["data"]["index"], record["ready_s"])
                 elif record["kind"] == "report" and record["report"]["kind"] in ("done", "value"):

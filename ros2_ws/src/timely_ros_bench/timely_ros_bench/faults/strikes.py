@@ -10,7 +10,7 @@ from timely_interfaces.srv import ResetStop, StopFleet
 from timely.core.errors import EngineFailed
 from timely_ros_bench.faults.fleet_processes import FaultFleet
 from timely_ros_bench.faults.history import FaultHistory, Silence, StopRecord
-from timely_ros_bench.faults.observer import Observer
+from timely_ros_bench.faults.observer import FaultObserver
 from timely_ros_bench.faults.rounds import Fault
 
 CUT_S = 5.0
@@ -33,7 +33,7 @@ Action = tuple[float, Callable[[], None]]
 
 
 @dataclass(slots=True)
-class Strikes:
+class FaultStrikes:
     """Carries faults out, and adds silences and stops to the history.
 
     Attributes:
@@ -41,7 +41,7 @@ class Strikes:
     """
 
     world: FaultFleet
-    observer: Observer
+    observer: FaultObserver
     history: FaultHistory
     stopped: bool = False
 

@@ -52,12 +52,12 @@ def fault_bench_upper_bound(failed: int, rounds: int) -> float:
     low, high = 0.0, 1.0
     for _ in range(50):
         middle = 0.5 * (low + high)
-        chance = sum(_binomial(rounds, k, middle) for k in range(failed + 1))
+        chance = sum(_fault_bench_binomial(rounds, k, middle) for k in range(failed + 1))
         low, high = (middle, high) if chance > 1.0 - CONFIDENCE else (low, middle)
     return round(high, 6)
 
 
-def _binomial(count: int, k: int, share: float) -> float:
+def _fault_bench_binomial(count: int, k: int, share: float) -> float:
     """The probability of ``k`` events in ``count`` trials; by logarithms, because the factors exceed all floats."""
     ways = math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)
     return math.exp(ways + k * math.log(share) + (count - k) * math.log1p(-share))
