@@ -68,12 +68,12 @@ def decode_jsonl(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return value
 
 
-def is_finite_number(value: object) -> TypeGuard[float]:
+def is_finite_jsonl_number(value: object) -> TypeGuard[float]:
     """Whether a value from JSON is a number that a float can hold; no truth value is."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= MAX_FLOAT
 
 
-def is_utf8_text(value: object) -> TypeGuard[str]:
+def is_utf8_jsonl_text(value: object) -> TypeGuard[str]:
     """Whether a value from JSON is a text that can be written again; half of a surrogate pair cannot."""
     if not isinstance(value, str):
         return False
@@ -83,7 +83,7 @@ def is_utf8_text(value: object) -> TypeGuard[str]:
         return False
 
 
-def _no_constant(name: str) -> float:
+def _refuse_jsonl_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number in JSON")
 
 
@@ -129,5 +129,5 @@ def write_jsonl(path: Path, lines: Iterable[Mapping[str, Any]]) -> int:
     return count
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_jsonl_constant, object_pairs_hook=_unique)
 """One decoder for all lines: ``json.loads`` with an argument would make one per line."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lrtrace.errors import BadInput, TooFewSamples, UnknownName
 from lrtrace.fit.regression import fit_execution_least_squares, fit_execution_quantile
 from lrtrace.models import ConstantModel, ExecutionModel, LinearModel, Measure, SampledModel
-from lrtrace.record.samples import Sample
+from lrtrace.record.samples import RecordedSample
 from lrtrace.robot_profile import RobotProfile
 
 Floats = NDArray[np.float64]
@@ -110,7 +110,7 @@ class SkillFit:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class ExecutionTimeFit:
     robot: str
     skills: dict[str, SkillFit] = field(default_factory=dict)
 
@@ -120,7 +120,7 @@ class Fit:
 
 
 def fit_samples(
-    samples: Iterable[Sample],
+    samples: Iterable[RecordedSample],
     *,
     base: RobotProfile | None = None,
     method: Method = "least-squares",
@@ -128,7 +128,7 @@ def fit_samples(
     kinds: Mapping[str, Kind] | None = None,
     variable: Sequence[str] = (),
     min_samples: int = MIN_SAMPLES,
-) -> Fit:
+) -> ExecutionTimeFit:
     """Fit every skill in the runs.
 
     Args:
@@ -145,8 +145,8 @@ def fit_samples(
             unknown name. BadInput: runs of several robots or in several units, or no argument varies for a linear
             model.
     """
-    _check_options(method, level, kinds or {})
-    groups: dict[str, list[Sample]] = {}
+    _check_fit_options(method, level, kinds or {})
+    groups: dict[str, list[RecordedSample]] = {}
     units: dict[str, dict[str, str]] = {}
     robot = ""
     last = ""
@@ -157,10 +157,10 @@ def fit_samples(
                 where=sample.where,
             )
         robot, last = sample.robot, sample.where
-        skill = _full_name(sample, base)
+        skill = _fitted_skill_name(sample, base)
         if base is not None:
-            _check_units(sample, _profile_units(base, skill), f"in profile {base.name} it is")
-        _check_units(sample, units.setdefault(skill, {}), "above it was")
+            _check_fit_units(sample, _fit_profile_units(base, skill), f"in profile {base.name} it is")
+        _check_fit_units(sample, units.setdefault(skill, {}), "above it was")
         units[skill].update(sample.units)
         groups.setdefault(skill, []).append(sample)
     if not groups:
@@ -178,12 +178,14 @@ def fit_samples(
             raise TooFewSamples(
                 f"{skill}: {len(group)} samples, a fit needs at least {min_count}", where=group[-1].where
             )
-        recipe = _recipe(skill, group, (kinds or {}).get(skill), method, level)
-        skill_fits[skill] = _fit_skill(skill, group, replace(recipe, variable=skill in variable))
-    return Fit(robot, skill_fits)
+        recipe = _fit_recipe(skill, group, (kinds or {}).get(skill), method, level)
+        skill_fits[skill] = _fit_skill_model(skill, group, replace(recipe, variable=skill in variable))
+    return ExecutionTimeFit(robot, skill_fits)
 
 
-def check_fit(fit: Fit, samples: Iterable[Sample], base: RobotProfile | None = None) -> dict[str, float]:
+def check_fit(
+    fit: ExecutionTimeFit, samples: Iterable[RecordedSample], base: RobotProfile | None = None
+) -> dict[str, float]:
     """Errors of a fit on runs of another recording, by skill, as a share of the measured time.
 
     The error of a simple skill is the mean absolute error. The error of a variable skill is the mean shortfall below
@@ -196,13 +198,13 @@ def check_fit(fit: Fit, samples: Iterable[Sample], base: RobotProfile | None = N
     for sample in samples:
         if sample.robot != fit.robot:
             raise BadInput(f"robot is {sample.robot!r}, fitted was {fit.robot!r}", where=sample.where)
-        skill = _full_name(sample, base)
+        skill = _fitted_skill_name(sample, base)
         if skill not in fit.skills:
             continue
         fitted_units = {
             name: limit["unit"] for name, limit in fit.skills[skill].args.items() if "min" in limit
         }
-        _check_units(sample, fitted_units, "fitted was")
+        _check_fit_units(sample, fitted_units, "fitted was")
         model, elapsed_s = fit.skills[skill].model, sample.elapsed_s
         try:
             estimate_s = model.estimate_s(sample.args)
@@ -213,7 +215,7 @@ def check_fit(fit: Fit, samples: Iterable[Sample], base: RobotProfile | None = N
     return {skill: float(np.mean(shares)) for skill, shares in errors.items()}
 
 
-def _check_options(method: str, level: float, kinds: Mapping[str, str]) -> None:
+def _check_fit_options(method: str, level: float, kinds: Mapping[str, str]) -> None:
     if method not in METHODS:
         raise UnknownName("method", method, METHODS)
     if not 0 < level < 1:
@@ -223,7 +225,7 @@ def _check_options(method: str, level: float, kinds: Mapping[str, str]) -> None:
             raise UnknownName("model", kind, KINDS)
 
 
-def _full_name(sample: Sample, base: RobotProfile | None) -> str:
+def _fitted_skill_name(sample: RecordedSample, base: RobotProfile | None) -> str:
     if base is None:
         return sample.skill
     try:
@@ -232,22 +234,22 @@ def _full_name(sample: Sample, base: RobotProfile | None) -> str:
         raise BadInput(f"skill: {error.message}", where=sample.where) from error
 
 
-def _check_units(sample: Sample, expected: Mapping[str, str], words: str) -> None:
+def _check_fit_units(sample: RecordedSample, expected: Mapping[str, str], words: str) -> None:
     """Raise BadInput if the unit of an argument is not the expected one; an empty one is unknown."""
     for name, unit in sample.units.items():
         if (other := expected.get(name)) and other != unit:
             raise BadInput(f"units.{name}: is {unit!r}, {words} {other!r}", where=sample.where)
 
 
-def _profile_units(profile: RobotProfile, skill: str) -> dict[str, str]:
+def _fit_profile_units(profile: RobotProfile, skill: str) -> dict[str, str]:
     entry = profile.skills[skill]
     return {name: entry.unit(name) for name in entry.args}
 
 
-def _varying(group: Sequence[Sample]) -> tuple[str | None, float]:
+def _varying_fit_argument(group: Sequence[RecordedSample]) -> tuple[str | None, float]:
     """The varying numeric argument of all runs whose ranks correlate most with the times', and by how much."""
     best, strongest = None, -1.0
-    y = _times_s(group)
+    y = _fit_times_s(group)
     for name in group[0].args:
         values = [sample.args.get(name) for sample in group]
         if not all(isinstance(value, float) for value in values):
@@ -258,20 +260,20 @@ def _varying(group: Sequence[Sample]) -> tuple[str | None, float]:
         if x.min() == x.max():
             continue
         # Ranks: a few runs that were held up do not hide what the argument tells.
-        strength = 0.0 if y.min() == y.max() else abs(float(np.corrcoef(_ranks(x), _ranks(y))[0, 1]))
+        strength = 0.0 if y.min() == y.max() else abs(float(np.corrcoef(_fit_ranks(x), _fit_ranks(y))[0, 1]))
         if strength > strongest:
             best, strongest = name, strength
     return best, strongest
 
 
-def _ranks(values: Floats) -> Floats:
+def _fit_ranks(values: Floats) -> Floats:
     """The place of each value in order; equal values share the middle of theirs."""
     ascending = np.sort(values)
     return (np.searchsorted(ascending, values, "left") + np.searchsorted(ascending, values, "right")) / 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Recipe:
+class _FitRecipe:
     """The model and method for one skill."""
 
     kind: Kind
@@ -283,61 +285,63 @@ class _Recipe:
     measure: Measure = "value"
 
 
-def _recipe(skill: str, group: Sequence[Sample], kind: Kind | None, method: Method, level: float) -> _Recipe:
+def _fit_recipe(
+    skill: str, group: Sequence[RecordedSample], kind: Kind | None, method: Method, level: float
+) -> _FitRecipe:
     """The model and method for these runs, or for the requested ``kind``."""
-    y = _times_s(group)
-    argument, strength = _varying(group) if kind in (None, "linear") else (None, 0.0)
+    y = _fit_times_s(group)
+    argument, strength = _varying_fit_argument(group) if kind in (None, "linear") else (None, 0.0)
     least = max(LEAST_RANKS, min(FEW_RANKS, CHANCE / math.sqrt(len(group) - 1)))
     if argument is not None and (kind == "linear" or strength >= least):
         unit = next((sample.units[argument] for sample in group if argument in sample.units), "")
         is_signed = any(float(sample.args[argument]) < 0.0 for sample in group)
         measure: Measure = "magnitude" if is_signed else "value"
-        return _Recipe("linear", method, level, argument, unit, measure=measure)
+        return _FitRecipe("linear", method, level, argument, unit, measure=measure)
     if kind == "linear":
         raise BadInput(
             f"{skill}: no numeric argument varies, so there is no line to fit", where=group[-1].where
         )
     spread = float(y.std() / y.mean()) if y.mean() > 0 else 0.0
-    return _Recipe(kind or ("constant" if spread <= CONSTANT_SPREAD else "sampled"), method, level)
+    return _FitRecipe(kind or ("constant" if spread <= CONSTANT_SPREAD else "sampled"), method, level)
 
 
-def _times_s(group: Sequence[Sample]) -> Floats:
+def _fit_times_s(group: Sequence[RecordedSample]) -> Floats:
     return np.array([sample.elapsed_s for sample in group])
 
 
-def _values(group: Sequence[Sample], argument: str) -> Floats:
+def _fit_argument_values(group: Sequence[RecordedSample], argument: str) -> Floats:
     return np.array([float(sample.args[argument]) for sample in group])
 
 
-def _fit_skill(skill: str, group: Sequence[Sample], recipe: _Recipe) -> SkillFit:
-    y = _times_s(group)
-    x = _values(group, recipe.argument) if recipe.argument else np.full(len(group), np.nan)
-    model = _fit_model(recipe, x, y)
-    errors, early = _held_out(recipe, x, y)
+def _fit_skill_model(skill: str, group: Sequence[RecordedSample], recipe: _FitRecipe) -> SkillFit:
+    y = _fit_times_s(group)
+    x = _fit_argument_values(group, recipe.argument) if recipe.argument else np.full(len(group), np.nan)
+    model = _fit_execution_model(recipe, x, y)
+    errors, early = _held_out_fit_errors(recipe, x, y)
     return SkillFit(
         skill,
         model,
-        np.column_stack([x, y, _predict(model, x)]),
+        np.column_stack([x, y, _predict_fit(model, x)]),
         float((errors / np.maximum(y, LEAST_TIME_S)).mean()),
         float(errors.mean()),
         float((early / np.maximum(y, LEAST_TIME_S)).mean()),
-        _argument_ranges(group),
+        _fit_argument_ranges(group),
     )
 
 
-def _quantiles(values: Floats) -> tuple[float, ...]:
+def _fit_quantiles(values: Floats) -> tuple[float, ...]:
     levels = min(MOST_LEVELS, max(LEAST_LEVELS, len(values) // RUNS_PER_LEVEL + 1))
     return tuple(round(float(value), 6) for value in np.quantile(values, np.linspace(0, 1, levels)))
 
 
-def _fit_model(recipe: _Recipe, x: Floats, y: Floats) -> ExecutionModel:
+def _fit_execution_model(recipe: _FitRecipe, x: Floats, y: Floats) -> ExecutionModel:
     count, robust = len(y), recipe.method == "quantile"
     if recipe.kind == "sampled":
-        return SampledModel(quantiles_s=_quantiles(y), samples=count)
+        return SampledModel(quantiles_s=_fit_quantiles(y), samples=count)
     if recipe.kind == "constant":
         centre = round(float(np.quantile(y, recipe.level) if robust else y.mean()), 6)
         return ConstantModel(
-            seconds=centre, residual_s=_quantiles(y - centre), samples=count, variable=recipe.variable
+            seconds=centre, residual_s=_fit_quantiles(y - centre), samples=count, variable=recipe.variable
         )
     if recipe.measure == "magnitude":
         x = np.abs(x)
@@ -351,18 +355,18 @@ def _fit_model(recipe: _Recipe, x: Floats, y: Floats) -> ExecutionModel:
         measure=recipe.measure,
         intercept_s=intercept,
         per_unit_s=slope,
-        residual_s=_quantiles(y - intercept - slope * x),
+        residual_s=_fit_quantiles(y - intercept - slope * x),
         samples=count,
         variable=recipe.variable,
     )
 
 
-def _predict(model: ExecutionModel, x: Floats) -> Floats:
+def _predict_fit(model: ExecutionModel, x: Floats) -> Floats:
     argument = model.argument if isinstance(model, LinearModel) else ""
     return np.array([model.mean_s({argument: float(value)}) for value in x])
 
 
-def _held_out(recipe: _Recipe, x: Floats, y: Floats) -> tuple[Floats, Floats]:
+def _held_out_fit_errors(recipe: _FitRecipe, x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Cross-validation errors of each run, seconds, shapes ``(n,)``. A fold is every fifth run.
 
     They are the absolute error of the mean, and the shortfall below the minimum, of a model fitted without the fold.
@@ -371,15 +375,15 @@ def _held_out(recipe: _Recipe, x: Floats, y: Floats) -> tuple[Floats, Floats]:
     folds = np.arange(len(y)) % FOLDS
     for fold in np.unique(folds):
         out = folds == fold
-        model = _fit_model(recipe, x[~out], y[~out])
-        errors[out] = np.abs(y[out] - _predict(model, x[out]))
+        model = _fit_execution_model(recipe, x[~out], y[~out])
+        errors[out] = np.abs(y[out] - _predict_fit(model, x[out]))
         argument = model.argument if isinstance(model, LinearModel) else ""
         least = np.array([model.minimum_s({argument: float(value)}) for value in x[out]])
         early[out] = np.maximum(0.0, least - y[out])
     return errors, early
 
 
-def _argument_ranges(group: Sequence[Sample]) -> dict[str, dict[str, Any]]:
+def _fit_argument_ranges(group: Sequence[RecordedSample]) -> dict[str, dict[str, Any]]:
     """Unit and range of each argument as limits of a profile. Values outside the runs are not allowed."""
     ranges: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(name for sample in group for name in sample.args):

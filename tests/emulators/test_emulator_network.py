@@ -15,16 +15,16 @@ from emulated_robots import own_host
 
 from timely.core.errors import InvalidInput
 from timely.emulators.cli import run_emulator_command
-from timely.emulators.command_log import CommandLog
+from timely.emulators.command_log import EmulatorCommandLog
 from timely.emulators.indy7 import CONTROL_PORT
-from timely.emulators.network import NetworkFaults
+from timely.emulators.network import EmulatedNetworkFaults
 from timely.emulators.tello import TelloEmulator
 
 ROVER = Path(__file__).parents[2] / "examples/robots/rover.py"
 
 
 def test_faults_come_as_often_as_asked_and_the_same_for_a_seed() -> None:
-    faults = NetworkFaults(loss=0.2, duplicate=0.2, delay_s=0.01, jitter_s=0.01)
+    faults = EmulatedNetworkFaults(loss=0.2, duplicate=0.2, delay_s=0.01, jitter_s=0.01)
 
     def fates(seed: int) -> list[int]:
         rng = random.Random(seed)
@@ -40,12 +40,12 @@ def test_faults_come_as_often_as_asked_and_the_same_for_a_seed() -> None:
 @pytest.mark.parametrize("wrong", [{"loss": 1.1}, {"duplicate": -0.1}, {"delay_s": -1.0}])
 def test_impossible_faults_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidInput):
-        NetworkFaults(**wrong)
+        EmulatedNetworkFaults(**wrong)
 
 
 def test_the_journal_is_lines_of_json(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
-    with CommandLog(file, keep=2) as journal:
+    with EmulatorCommandLog(file, keep=2) as journal:
         for number in range(3):
             journal.write(float(number), "command", f"up {number}", "ok")
         journal.write(9.0, "motion", "up 2", "done", start_s=2.0, end_s=8.5)
@@ -110,7 +110,7 @@ def test_the_fate_of_answers_does_not_depend_on_the_state_stream() -> None:
     """How many packets of state lie between two answers depends on the time, and the seed must not."""
     fates: list[list[bytes]] = []
     for packets in (0, 7):
-        drone = TelloEmulator(own_host(93), 0, faults=NetworkFaults(loss=0.5), seed=3)
+        drone = TelloEmulator(own_host(93), 0, faults=EmulatedNetworkFaults(loss=0.5), seed=3)
         try:
             drone.body.awake, drone._client = True, ("127.0.0.1", 9)
             for number in range(20):

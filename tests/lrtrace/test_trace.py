@@ -212,7 +212,7 @@ def test_a_read_only_file_system_names_the_file(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Path, "open", refuse)
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(BadInput) as caught:
-        write_trace(tmp_path / "x.jsonl", Header(), [])
+        write_trace(tmp_path / "x.jsonl", TraceHeader(), [])
     assert str(caught.value) == f"{tmp_path / 'x.jsonl'}: cannot write it: Read-only file system"
 
 

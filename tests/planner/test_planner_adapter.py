@@ -84,7 +84,7 @@ def test_the_hash_of_weights_is_over_name_type_shape_and_bytes_of_each_tensor(tm
         "none": hashlib.sha256(b"U8 [0]").hexdigest(),
     }
     whole = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
-    assert weights_hash(tmp_path) == whole
+    assert training_weights_hash(tmp_path) == whole
 
 
 def test_an_adapter_for_another_base_model(adapter: Path, base: Path) -> None:

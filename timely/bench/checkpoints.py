@@ -18,7 +18,7 @@ Arguments = tuple[str | int | float, ...]
 VERSION_KEY = "timely_pieces"
 
 
-class OutOfTime(Exception):
+class BenchOutOfTime(Exception):
     """The budget is used up; finished measurements are kept.
 
     Attributes:
@@ -32,7 +32,7 @@ class OutOfTime(Exception):
         self.left = left
 
 
-class Checkpoints:
+class BenchCheckpoints:
     """Results by experiment and arguments.
 
     Each kept result carries the hash of the code it came from, and of the files that its arguments name. A result of
@@ -75,27 +75,29 @@ class Checkpoints:
             OutOfTime: the budget ended before the last measurement began.
         """
         todo = [
-            a for a in dict.fromkeys(arguments) if self._code.get(_key(experiment, a)) != _source(function, a)
+            a
+            for a in dict.fromkeys(arguments)
+            if self._code.get(_bench_checkpoint_key(experiment, a)) != _source(function, a)
         ]
         if self.jobs > 1 and len(todo) > 1:
             calls_left = self._compute_in_processes(experiment, function, todo)
         else:
             calls_left = self._compute_in_turn(experiment, function, todo)
         if calls_left:
-            raise OutOfTime(len(self), calls_left)
-        return [self._results[_key(experiment, a)] for a in arguments]
+            raise BenchOutOfTime(len(self), calls_left)
+        return [self._results[_bench_checkpoint_key(experiment, a)] for a in arguments]
 
     @property
     def over(self) -> bool:
         return self._budget_s is not None and self._seconds() - self._begin_s >= self._budget_s
 
     def find(self, experiment: str, function: Measurement, arguments: Arguments) -> Any:
-        key = _key(experiment, arguments)
+        key = _bench_checkpoint_key(experiment, arguments)
         return self._results[key] if self._code.get(key) == _source(function, arguments) else None
 
     def keep(self, experiment: str, function: Measurement, arguments: Arguments, value: Any) -> None:
         """Keep a result, also one that was computed elsewhere, such as in an event loop."""
-        key, code = _key(experiment, arguments), _source(function, arguments)
+        key, code = _bench_checkpoint_key(experiment, arguments), _source(function, arguments)
         # The result passes through JSON, so that this run and one that reads the file return the same.
         text = json.dumps(value, allow_nan=False)
         self._results[key] = json.loads(text)
@@ -130,13 +132,13 @@ class Checkpoints:
             path.write_text(json.dumps({VERSION_KEY: timely.__version__}) + "\n", encoding="utf-8")
             return
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        version = _parse(lines[0] if lines else "").get(VERSION_KEY)
+        version = _parse_bench_checkpoint(lines[0] if lines else "").get(VERSION_KEY)
         if version != timely.__version__:
             content = "not a file of checkpoints" if version is None else f"checkpoints of version {version}"
             raise InvalidInput(f"{content}; this is {timely.__version__}: begin another", where=str(path))
         good_bytes = len(lines[0])
         for line in lines[1:]:
-            entry = _parse(line)
+            entry = _parse_bench_checkpoint(line)
             if not line.endswith("\n") or not isinstance(entry.get("key"), str) or "value" not in entry:
                 break  # a run was killed while it wrote: this result and later ones are computed again
             self._results[entry["key"]] = entry["value"]
@@ -146,7 +148,7 @@ class Checkpoints:
             file.truncate(good_bytes)
 
 
-def _parse(line: str) -> dict[str, Any]:
+def _parse_bench_checkpoint(line: str) -> dict[str, Any]:
     """The object in a line of JSON; empty if there is none."""
     try:
         value = json.loads(line)
@@ -161,5 +163,5 @@ def _source(function: Measurement, arguments: Arguments) -> str:
     return "+".join((benchmark_code_hash(function), *filter(None, files)))
 
 
-def _key(experiment: str, arguments: Arguments) -> str:
+def _bench_checkpoint_key(experiment: str, arguments: Arguments) -> str:
     return "/".join((experiment, *(f"{a:g}" if isinstance(a, float) else str(a) for a in arguments)))

@@ -28,7 +28,7 @@ def benchmark_code_hash(function: Callable[..., Any]) -> str:
 
     Comments and docstrings do not count. Each file is read once a process.
     """
-    return _code_of(getattr(function, "__module__", ""))
+    return _bench_code_of(getattr(function, "__module__", ""))
 
 
 @cache
@@ -49,10 +49,10 @@ def benchmark_files_hash(path: str) -> str:
 
 
 @cache
-def _code_of(module: str) -> str:
-    digest = hashlib.sha256(_shared_code())
+def _bench_code_of(module: str) -> str:
+    digest = hashlib.sha256(_shared_bench_code())
     for name in sorted(_bench_modules(module)):
-        digest.update(_plain_code(Path(str(sys.modules[name].__file__))))
+        digest.update(_bench_code_without_comments(Path(str(sys.modules[name].__file__))))
     return digest.hexdigest()[:16]
 
 
@@ -75,14 +75,14 @@ def _bench_modules(module: str) -> set[str]:
 
 
 @cache
-def _shared_code() -> bytes:
+def _shared_bench_code() -> bytes:
     digest = hashlib.sha256()
-    for path in sorted(_shared_files()):
-        digest.update(_plain_code(path))
+    for path in sorted(_shared_bench_code_files()):
+        digest.update(_bench_code_without_comments(path))
     return digest.digest()
 
 
-def _shared_files() -> Iterator[Path]:
+def _shared_bench_code_files() -> Iterator[Path]:
     left_out = [ROOT / name for name in NO_RESULT]
     for name in SHARED_CODE:
         place = ROOT / name
@@ -91,7 +91,7 @@ def _shared_files() -> Iterator[Path]:
                 yield path
 
 
-def _plain_code(path: Path) -> bytes:
+def _bench_code_without_comments(path: Path) -> bytes:
     """A Python file without comments and docstrings; any other file as it is."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".py":

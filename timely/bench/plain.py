@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from timely.bench.checkpoints import OutOfTime
+from timely.bench.checkpoints import BenchOutOfTime
 from timely.core.checkpoint import load_core_checkpoint, remove_checkpoint, save_core_checkpoint
 from timely.core.child_process import ChildProcess, free_tcp_port
 from timely.core.errors import EngineFailed
@@ -75,7 +75,7 @@ def benchmark_plain_throughput(
                 continue
             if done and (time.monotonic() - begin_s) * (done + 1) / done > budget_s:
                 run_count = sum(map(len, runs.values()))
-                raise OutOfTime(run_count, repetitions * len(SERVERS) - run_count)
+                raise BenchOutOfTime(run_count, repetitions * len(SERVERS) - run_count)
             result = run(server, repetition)
             done += 1
             runs[server].append({field: result[field] for field in MEASURES.values()})

@@ -76,56 +76,56 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_timely_command(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; an error is one line on stderr."""
-    arguments = _with_json_to_stdout(arguments)
+    arguments = _cli_arguments_with_json_to_stdout(arguments)
     try:
-        result = _application(arguments)(
+        result = _cli_application(arguments)(
             list(arguments) or ["--help"], prog_name="timely", standalone_mode=False
         )
         sys.stdout.flush()
     except (EngineFailed, Overloaded) as error:
-        return _complain(error, FAILED)
+        return _print_cli_error(error, FAILED)
     except (TimelyError, LRTraceError) as error:
-        return _complain(error, BAD_INPUT)
+        return _print_cli_error(error, BAD_INPUT)
     except typer.TyperException as error:
-        return _refuse(error)
+        return _refuse_cli_arguments(error)
     except ImportError as error:
-        reason = _reason_of(error)
+        reason = _cli_install_hint(error)
         if reason is None:
             raise
-        return _complain(reason, BAD_INPUT)
+        return _print_cli_error(reason, BAD_INPUT)
     except BrokenPipeError:
         # The reader of the output has closed it (`timely ... | head`).
-        return _drop_output()
+        return _drop_cli_output()
     except OSError as error:
         if error.errno == errno.ENOSPC and error.filename is None:
-            _drop_output()
-            return _complain(f"standard output: {error.strerror}", BAD_INPUT)
+            _drop_cli_output()
+            return _print_cli_error(f"standard output: {error.strerror}", BAD_INPUT)
         if error.filename is None:
             raise
-        return _complain(f"{error.filename}: {error.strerror}", BAD_INPUT)
-    except (_Interrupt, KeyboardInterrupt, typer.Abort):
-        return _complain("interrupted", INTERRUPTED)
+        return _print_cli_error(f"{error.filename}: {error.strerror}", BAD_INPUT)
+    except (_CliInterrupt, KeyboardInterrupt, typer.Abort):
+        return _print_cli_error("interrupted", INTERRUPTED)
     except RuntimeError as error:
         # Before Python 3.12 a Ctrl-C while a dataclass is made, as in an import, comes as the cause of this error.
         if not isinstance(error.__cause__, KeyboardInterrupt):
             raise
-        return _complain("interrupted", INTERRUPTED)
+        return _print_cli_error("interrupted", INTERRUPTED)
     return result if isinstance(result, int) else OK
 
 
-class _Interrupt(Exception):
+class _CliInterrupt(Exception):
     """Ctrl-C; typer would turn ``KeyboardInterrupt`` into an exit code like any other."""
 
 
-class _Commands(typer.core.TyperGroup):
+class _CliCommands(typer.core.TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise _Interrupt from None
+            raise _CliInterrupt from None
 
 
-def _with_json_to_stdout(arguments: Sequence[str]) -> list[str]:
+def _cli_arguments_with_json_to_stdout(arguments: Sequence[str]) -> list[str]:
     """``--json`` at the end, or before another option, writes to standard output, as ``--json -`` does."""
     result: list[str] = []
     for position, argument in enumerate(arguments):
@@ -136,29 +136,29 @@ def _with_json_to_stdout(arguments: Sequence[str]) -> list[str]:
     return result
 
 
-def _module_name(command: str) -> str:
+def _cli_module_name(command: str) -> str:
     return f"timely.cli.{command.replace('-', '_')}"
 
 
 def available_commands() -> dict[str, str]:
-    return {name: summary for name, summary in COMMANDS.items() if find_spec(_module_name(name))}
+    return {name: summary for name, summary in COMMANDS.items() if find_spec(_cli_module_name(name))}
 
 
-def _application(arguments: Sequence[str]) -> typer.Typer:
+def _cli_application(arguments: Sequence[str]) -> typer.Typer:
     """The command tree for this command line: every command by name, only the chosen one in full."""
     app = PlainHelpTyper(
-        name="timely", cls=_Commands, help="LLM plans for robots, in segments, each in time."
+        name="timely", cls=_CliCommands, help="LLM plans for robots, in segments, each in time."
     )
-    app.callback()(_options)
+    app.callback()(_timely_cli_options)
     commands = available_commands()
     command = next((argument for argument in arguments if not argument.startswith("-")), None)
     if command is not None and command not in commands:
         raise UnknownName("command", command, commands)
     for name, summary in commands.items():
         if name != command:
-            app.command(name, help=summary)(_not_loaded)
+            app.command(name, help=summary)(_cli_command_not_loaded)
             continue
-        module = _import_command(name)
+        module = _import_cli_command(name)
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name, short_help=summary)
         else:
@@ -167,61 +167,61 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
     return app
 
 
-def _import_command(name: str) -> ModuleType:
+def _import_cli_command(name: str) -> ModuleType:
     """Import the module of a command without garbage collection: what imports make is never freed."""
     gc.disable()
     try:
-        return import_module(_module_name(name))
+        return import_module(_cli_module_name(name))
     finally:
         gc.freeze()
         gc.enable()
 
 
-def _not_loaded() -> None:
+def _cli_command_not_loaded() -> None:
     """A placeholder for a command that this command line does not run."""
 
 
-def _print_version(requested: bool) -> None:
+def _print_cli_version(requested: bool) -> None:
     if requested:
         typer.echo(f"timely {timely.__version__}")
         raise typer.Exit
 
 
-def _options(
+def _timely_cli_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_cli_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """LLM plans for robots, in segments, each in time."""
 
 
-def _complain(error: object, code: int) -> int:
+def _print_cli_error(error: object, code: int) -> int:
     print("timely: " + " ".join(str(error).split()), file=sys.stderr)
     return code
 
 
-def _refuse(error: typer.TyperException) -> int:
+def _refuse_cli_arguments(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     message = error.format_message()
     if message.startswith("Usage:"):  # a group of commands, called without one
         print(message, file=sys.stderr)
         return BAD_INPUT
     where = context.command_path.removeprefix("timely").strip() if context else ""
-    return _complain(f"{where}: {message}" if where else message, error.exit_code)
+    return _print_cli_error(f"{where}: {message}" if where else message, error.exit_code)
 
 
-def _reason_of(error: ImportError) -> str | None:
+def _cli_install_hint(error: ImportError) -> str | None:
     """What to install where a package is absent, or another version; None for a mistake of ours."""
     name = error.name or ""
     if name.startswith("vllm.") and find_spec("vllm") is not None:
         from timely.engines.vllm.compatibility import SUPPORTED_VERSIONS
 
         return f"vLLM {metadata.version('vllm')} has other parts ({error}); supported: {SUPPORTED_VERSIONS}"
-    extra = _extra_of(name) if isinstance(error, ModuleNotFoundError) else None
+    extra = _cli_extra_of(name) if isinstance(error, ModuleNotFoundError) else None
     return None if extra is None else f"{name} is not installed; install timely-serving[{extra}]"
 
 
-def _extra_of(module: str) -> str | None:
+def _cli_extra_of(module: str) -> str | None:
     """The first extra of ours that brings a module under its own name; None where there is none."""
     for line in metadata.requires("timely-serving") or ():
         match = re.fullmatch(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", line)
@@ -230,7 +230,7 @@ def _extra_of(module: str) -> str | None:
     return None
 
 
-def _drop_output() -> int:
+def _drop_cli_output() -> int:
     """Leave out what cannot be written: Python would complain when it flushes at exit."""
     sys.stdout = open("/dev/null", "w")  # noqa: SIM115
     return FAILED

@@ -20,7 +20,7 @@ import httpx
 import pytest
 from packaging.version import Version
 
-from timely.engines.vllm.model import default_model
+from timely.engines.vllm.model import default_vllm_model
 from timely.planner.training.compute_type import compute_type
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(400)]
@@ -77,7 +77,7 @@ def free_port() -> int:
 def test_an_ordinary_openai_client_on_stock_vllm(tmp_path: Path) -> None:
     port = free_port()
     command = [
-        str(Path(sys.executable).parent / "vllm"), "serve", str(default_model()), "--served-model-name", "m",
+        str(Path(sys.executable).parent / "vllm"), "serve", str(default_vllm_model()), "--served-model-name", "m",
         "--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--block-size", "32",
         "--max-model-len", "1024", "--max-num-seqs", "8", "--dtype", compute_type(),
         "--scheduler-cls", "timely.engines.vllm.scheduler.TimelyScheduler",

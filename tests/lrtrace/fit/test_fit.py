@@ -381,10 +381,10 @@ def test_the_line_over_a_signed_argument_turns_at_zero(
     figures: list[Any] = []
     monkeypatch.setattr(fitted_profile, "save_lrtrace_figure", lambda figure, path: figures.append(figure))
     samples = [
-        Sample("rover", "turn", {"angle": angle}, 1.0 + 0.01 * abs(angle), {"angle": "deg"})
+        RecordedSample("rover", "turn", {"angle": angle}, 1.0 + 0.01 * abs(angle), {"angle": "deg"})
         for angle in [-90.0, 10.0, 180.0] * 5
     ]
-    plot_residuals(fit_samples(samples), tmp_path / "fit.png")
+    plot_fit_residuals(fit_samples(samples), tmp_path / "fit.png")
     upper = figures[0].findobj(axes_class)[0]
     points = dict(zip(*upper.lines[1].get_data(), strict=True))
     assert list(points) == [-90.0, 0.0, 10.0, 180.0]

@@ -174,19 +174,19 @@ def test_a_processor_trains_and_plans_in_the_type_that_it_is_fast_with(
 ) -> None:
     import torch
 
-    from timely.planner.batch_decode import Answerer
+    from timely.planner.batch_decode import PlannerAnswerer
     from timely.planner.training import lora
-    from timely.planner.training.train import _load_model
+    from timely.planner.training.train import _load_training_model
 
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    model = _load_model(base, "cpu")
+    model = _load_training_model(base, "cpu")
     assert model.dtype == getattr(torch, dtype)
     parameters = lora.attach_training_adapter(model, 4, 8, seed=0)
     for name, value in parameters.items():
         if ".lora_B." in name:
             torch.nn.init.uniform_(value, -0.1, 0.1)
     lora.save_trained_adapter(tmp_path, parameters, 4, 8)
-    plain, merged = (Answerer(base, adapter).model for adapter in (None, tmp_path))
+    plain, merged = (PlannerAnswerer(base, adapter).model for adapter in (None, tmp_path))
     assert plain.dtype == merged.dtype == getattr(torch, dtype)
     changed = merged.lm_head.weight, merged.model.layers[0].mlp.up_proj.weight
     assert not torch.equal(changed[1], plain.model.layers[0].mlp.up_proj.weight)

@@ -14,14 +14,18 @@ from typing import Any
 import pytest
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_ros_bench import stop
-from timely_ros_bench.faults.campaign import NEXT_PLAN_S, Campaign
-from timely_ros_bench.faults.process_waits import ProcessWaits, fault_waits_in_words, read_process_waits
+from timely_ros_bench.faults.campaign import NEXT_PLAN_S, FaultCampaign
+from timely_ros_bench.faults.process_waits import (
+    FaultProcessWaits,
+    fault_waits_in_words,
+    read_fault_process_waits,
+)
 from timely_ros_bench.faults.rounds import Fault
 from timely_ros_bench.faults.tally import FaultTally
-from timely_ros_bench.stop_judge import StopTally
+from timely_ros_bench.stop_judge import StopBenchTally
 
 from timely.core.errors import EngineFailed
-from timely.emulators.command_log import CommandLog
+from timely.emulators.command_log import EmulatorCommandLog
 
 PLANS = [["mf(20);", "tc(21);"], ["mf(68);", "tc(69);"]]
 
@@ -37,7 +41,7 @@ PLANS = [["mf(20);", "tc(21);"], ["mf(68);", "tc(69);"]]
 )
 def test_a_task_that_is_replanned(tmp_path: Path, motions: list[str], kinds: list[str]) -> None:
     log = tmp_path / "tello1.jsonl"
-    with CommandLog(log) as journal:
+    with EmulatorCommandLog(log) as journal:
         for number, motion in enumerate(motions):
             begin_s = 10.0 + number
             journal.write(begin_s + 0.9, "motion", motion, "done", start_s=begin_s, end_s=begin_s + 0.9)
@@ -49,7 +53,7 @@ def test_a_task_that_is_replanned(tmp_path: Path, motions: list[str], kinds: lis
         leases={},
     )
     world = SimpleNamespace(server_state=tmp_path, logs={"tello1": [log]})
-    campaign = Campaign(world, observer, FaultTally())  # type: ignore[arg-type]
+    campaign = FaultCampaign(world, observer, FaultTally())  # type: ignore[arg-type]
     result = SimpleNamespace(outcome="complete", error_code=0)
     errand = SimpleNamespace(
         task_id="ros-ab", robot="tello1", plans=PLANS, sent_s=9.0, ended=True, result=result, end_s=[20.0]
@@ -64,7 +68,7 @@ def test_the_end_of_a_plan_is_that_of_its_task_when_no_other_plan_follows(tmp_pa
         connect=lambda *_: None, plans={}, ends={"ros-ab": (*failed, time.monotonic())}, leases={}
     )
     world = SimpleNamespace(server_state=tmp_path, logs={})
-    campaign = Campaign(world, observer, FaultTally())  # type: ignore[arg-type]
+    campaign = FaultCampaign(world, observer, FaultTally())  # type: ignore[arg-type]
     errand: Any = SimpleNamespace(task_id="ros-ab", ended=False)
     fault = Fault("bridge_killed", "tello1", 0, 0.0)
     assert campaign._end(errand, fault) is None
@@ -78,7 +82,7 @@ def test_a_round_fails_when_the_servers_log_cannot_be_read(tmp_path: Path) -> No
     observer = SimpleNamespace(connect=lambda *_: None, leases={})
     world = SimpleNamespace(server_state=tmp_path, logs={})
     tally = FaultTally()
-    campaign = Campaign(world, observer, tally)  # type: ignore[arg-type]
+    campaign = FaultCampaign(world, observer, tally)  # type: ignore[arg-type]
     fault = Fault("new_scene", "tello1", 0, 0.0)
     (tmp_path / "tasks" / "00000001.log").mkdir(parents=True)
     campaign._count(fault, {}, [])
@@ -111,26 +115,26 @@ def test_results_are_requested_of_the_bridge_that_lives() -> None:
         insist=insist,
     )
     world = SimpleNamespace(server_state=Path(), logs={}, robots=["sim1"])
-    campaign = Campaign(world, observer, FaultTally())  # type: ignore[arg-type]
+    campaign = FaultCampaign(world, observer, FaultTally())  # type: ignore[arg-type]
     campaign._see_to_the_end(Fault("bridge_killed", "sim1", 0, 0.0), {"sim1": errand})
     assert steps == ["served", "requested"]
 
 
 def test_a_violation_says_which_parts_waited_for_the_machine() -> None:
-    before = {"server": ProcessWaits({1: 0.5, 2: 0.0}, 3), "bridge": ProcessWaits({7: 1.0}, 0)}
+    before = {"server": FaultProcessWaits({1: 0.5, 2: 0.0}, 3), "bridge": FaultProcessWaits({7: 1.0}, 0)}
     now = {
-        "server": ProcessWaits({1: 0.6, 2: 1.3, 3: 0.2}, 5),
-        "bridge": ProcessWaits({7: 1.01}, 0),
-        "driver of arm1": ProcessWaits({9: 1.75}, 0),
-        "driver of sim1": ProcessWaits({11: 0.9}, 0),
+        "server": FaultProcessWaits({1: 0.6, 2: 1.3, 3: 0.2}, 5),
+        "bridge": FaultProcessWaits({7: 1.01}, 0),
+        "driver of arm1": FaultProcessWaits({9: 1.75}, 0),
+        "driver of sim1": FaultProcessWaits({11: 0.9}, 0),
     }
     assert fault_waits_in_words(before, now) == (
         "; server waited 1.3 s for a processor and 2 times for a page"
         "; driver of arm1 waited 1.8 s for a processor"
     )
-    here = read_process_waits(os.getpid())
+    here = read_fault_process_waits(os.getpid())
     assert threading.get_native_id() in here.threads
-    assert read_process_waits(2**30) == ProcessWaits()
+    assert read_fault_process_waits(2**30) == FaultProcessWaits()
 
 
 def test_a_stop_trial_that_is_cut_off_leaves_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,8 +157,8 @@ def test_a_stop_trial_that_is_cut_off_leaves_no_sample(monkeypatch: pytest.Monke
         send=send, call=call, handed_over_s=time.monotonic(),
     )  # fmt: skip
     world = SimpleNamespace(logs={"tello1": []}, output=lambda _: "")
-    tally = StopTally()
-    trials = stop._StopTrials(world, observer, ["tello1"])  # type: ignore[arg-type]
+    tally = StopBenchTally()
+    trials = stop._StopBenchTrials(world, observer, ["tello1"])  # type: ignore[arg-type]
     with pytest.raises(EngineFailed, match="a robot that came back was not stopped"):
         trials.play("", [], random.Random(0), tally)
-    assert tally == StopTally()
+    assert tally == StopBenchTally()

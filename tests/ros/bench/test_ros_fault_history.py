@@ -19,8 +19,8 @@ from timely_ros_bench.faults.history import (
     TaskRecord,
     judge_fault_history,
 )
-from timely_ros_bench.faults.judge import VIOLATIONS, RobotMotion
-from timely_ros_bench.faults.server_log import ServerLog
+from timely_ros_bench.faults.judge import VIOLATIONS, FaultRobotMotion
+from timely_ros_bench.faults.server_log import FaultServerLog
 from timely_ros_bench.faults.tally import fault_bench_upper_bound
 
 from timely.core.record_log import RecordFile, record_log_line
@@ -34,7 +34,7 @@ def good_history(rng: random.Random) -> FaultHistory:
     """Two robots with tasks one after the other: some complete, some fail, some are stopped, some lose their bridge."""
     history = FaultHistory()
     for robot in ("tello1", "sim1"):
-        now_s, epoch, motions = rng.uniform(0.0, 10.0), 1, list[RobotMotion]()
+        now_s, epoch, motions = rng.uniform(0.0, 10.0), 1, list[FaultRobotMotion]()
         history.leases.append(LeaseRecord(robot, now_s, "a-1"))
         for number in range(rng.randint(2, 6)):
             amount = 20 + 4 * number
@@ -46,7 +46,7 @@ def good_history(rng: random.Random) -> FaultHistory:
             for what in moved:
                 begin_s = now_s + rng.uniform(0.0, 1.0)
                 now_s = begin_s + rng.uniform(0.5, 2.0)
-                motions.append(RobotMotion(what, begin_s, now_s))
+                motions.append(FaultRobotMotion(what, begin_s, now_s))
             if moved and not whole:
                 motions[-1] = replace(motions[-1], done=False)
             task = TaskRecord(
@@ -76,18 +76,21 @@ def moving_task(history: FaultHistory) -> TaskRecord:
         0, TaskRecord("x", "arm1", ["move_to('cup')", "cw 90"], 1.0, 9.0, "complete", bridge="a")
     )
     history.leases.append(LeaseRecord("arm1", 0.0, "a-1"))
-    history.motions["arm1"] = [RobotMotion("move_to('cup')", 2.0, 3.0), RobotMotion("cw 90", 4.0, 5.0)]
+    history.motions["arm1"] = [
+        FaultRobotMotion("move_to('cup')", 2.0, 3.0),
+        FaultRobotMotion("cw 90", 4.0, 5.0),
+    ]
     return history.tasks[0]
 
 
-def arm_motions(history: FaultHistory) -> list[RobotMotion]:
+def arm_motions(history: FaultHistory) -> list[FaultRobotMotion]:
     motions = history.motions["arm1"]
     assert isinstance(motions, list)
     return motions
 
 
 def plant_motion(history: FaultHistory, what: str, begin_s: float, seconds: float = 1.0) -> None:
-    history.motions["arm1"] = [*history.motions["arm1"], RobotMotion(what, begin_s, begin_s + seconds)]
+    history.motions["arm1"] = [*history.motions["arm1"], FaultRobotMotion(what, begin_s, begin_s + seconds)]
 
 
 def plant_end(history: FaultHistory, **changes: Any) -> None:
@@ -185,7 +188,7 @@ def test_a_claim_of_an_unknown_state_and_a_change_of_the_lease_accuse_no_robot()
 
 def test_the_servers_log_is_read_over_its_files_and_those_that_it_has_deleted(tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
-    reader = ServerLog(tmp_path)
+    reader = FaultServerLog(tmp_path)
     assert reader.read() == {}
     lines: list[dict[str, object]] = [
         {"timely_tasks": 1},
@@ -205,7 +208,7 @@ def test_the_servers_log_is_read_over_its_files_and_those_that_it_has_deleted(tm
 
 def test_a_servers_log_that_cannot_be_read_is_a_problem_and_a_torn_tail_is_none(tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
-    reader = ServerLog(tmp_path)
+    reader = FaultServerLog(tmp_path)
     lines = [record_log_line({"timely_tasks": 1})]
     lines += [
         record_log_line({"kind": "segment", "task": task, "data": {"index": 0}, "ready_s": 5.0})

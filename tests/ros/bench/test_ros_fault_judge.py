@@ -10,8 +10,8 @@ import pytest
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_ros_bench.faults.history import FaultHistory, TaskRecord, judge_fault_history
 from timely_ros_bench.faults.judge import (
-    ObservedState,
-    RobotMotion,
+    FaultObservedState,
+    FaultRobotMotion,
     Violation,
     fault_bench_untyped_outcome,
     judge_ros_fault_holding,
@@ -30,10 +30,10 @@ from timely_ros_bench.faults.rounds import (
     faulty_robot_kind,
     faulty_robot_names,
 )
-from timely_ros_bench.planned_server import planned_segments
+from timely_ros_bench.planned_server import planned_bench_segments
 
 from timely.core.errors import InvalidInput, UnknownName
-from timely.emulators.command_log import CommandLog
+from timely.emulators.command_log import EmulatorCommandLog
 from timely.engines.base import GenerationRequest
 
 SENT = ["forward 20", "cw 21", "back 22", "ccw 23"]
@@ -60,18 +60,18 @@ def counts_by_kind(violations: list[Violation]) -> dict[str, int]:
 )
 def test_motions_are_held_against_what_was_sent(motions: list[str], wrong: dict[str, int]) -> None:
     task = TaskRecord("t", "tello1", SENT, 0.0, 99.0, "failed", int(ErrorCode.DRIVER_LOST))
-    log = [RobotMotion(what, float(at), at + 0.5) for at, what in enumerate(motions, 1)]
+    log = [FaultRobotMotion(what, float(at), at + 0.5) for at, what in enumerate(motions, 1)]
     violations = judge_fault_history(FaultHistory([task], {"tello1": log}))
     assert counts_by_kind(violations) == wrong, violations
 
 
-def state_reports(*modes: tuple[float, int, int]) -> list[ObservedState]:
+def state_reports(*modes: tuple[float, int, int]) -> list[FaultObservedState]:
     """(when, mode, segment)"""
-    return [ObservedState(mode, 1, when, when, "t", segment) for when, mode, segment in modes]
+    return [FaultObservedState(mode, 1, when, when, "t", segment) for when, mode, segment in modes]
 
 
 BUSY, HOLDS, READY = int(RobotState.EXECUTING), int(RobotState.HOLDING), int(RobotState.READY)
-FIRST, SECOND = RobotMotion("forward 20", 10.0, 12.0), RobotMotion("cw 21", 16.0, 17.0)
+FIRST, SECOND = FaultRobotMotion("forward 20", 10.0, 12.0), FaultRobotMotion("cw 21", 16.0, 17.0)
 
 
 @pytest.mark.parametrize(
@@ -185,12 +185,12 @@ def test_the_plans_of_a_task_have_motions_of_their_own(robot: str, skill_set: st
     task = PLANS_APART.join(SEGMENTS_APART.join(plan) for plan in plans)
     for number, name in enumerate(["ros-ab", "ros-ab-r1", "ros-ab-r9"][: len(plans)]):
         request = GenerationRequest(name, "", task=task, skill_set=skill_set)
-        assert [segment.text for segment in planned_segments(request)] == plans[number]
+        assert [segment.text for segment in planned_bench_segments(request)] == plans[number]
 
 
 def test_logs_of_several_lives_of_a_robot_are_read_as_one(tmp_path: Path) -> None:
     files = [tmp_path / f"{n}.jsonl" for n in range(3)]
-    with CommandLog(files[0]) as journal:
+    with EmulatorCommandLog(files[0]) as journal:
         journal.write(1.0, "motion", "takeoff", "done", start_s=0.5, end_s=1.0)
         journal.write(2.0, "command", "forward 20", "ok")
         journal.write(4.0, "motion", "forward 20", "done", start_s=2.0, end_s=4.0)
@@ -198,9 +198,9 @@ def test_logs_of_several_lives_of_a_robot_are_read_as_one(tmp_path: Path) -> Non
         '{"t_s": 5.0, "event": "motion", "command": "cw 21", "outcome": "done", "start_s": 4.5, "end_s": 5.0}\n{"t_s"'
     )
     motions = fault_bench_log_motions("tello1", files, 1.5)
-    assert motions == [RobotMotion("forward 20", 2.0, 4.0), RobotMotion("cw 21", 4.5, 5.0)]
+    assert motions == [FaultRobotMotion("forward 20", 2.0, 4.0), FaultRobotMotion("cw 21", 4.5, 5.0)]
     plan = fault_round_plans("tello1", 0, random.Random(0))[0]
     assert fault_bench_plan_motions("tello1", plan) == ["forward 20", "cw 21", "back 22", "ccw 23"]
-    with CommandLog(files[2]) as journal:
+    with EmulatorCommandLog(files[2]) as journal:
         journal.write(9.0, "motion", "MoveL(450.0,-100.0,270.0)", "done", start_s=8.0, end_s=9.0)
     assert fault_bench_log_motions("arm1", [files[2]], 0.0)[0].what == "move_to('apple')"

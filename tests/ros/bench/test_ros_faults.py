@@ -17,7 +17,7 @@ import pytest
 from emulated_robots import need
 from timely_ros_bench import faults, stop
 from timely_ros_bench.faults import fleets, measure, tally
-from timely_ros_bench.faults.dds_cut import CUTS, DdsCut, build_dds_cut, dds_udp_only
+from timely_ros_bench.faults.dds_cut import CUTS, FaultDdsCut, build_fault_dds_cut, fault_bench_dds_udp_only
 from timely_ros_bench.faults.judge import VIOLATIONS
 from timely_ros_bench.faults.rounds import fault_schedule, faulty_robot_names
 
@@ -79,7 +79,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
     def fleet(*_: Any) -> Iterator[Any]:
         yield SimpleNamespace(restarts=1), None
 
-    monkeypatch.setattr(measure, "Campaign", Campaign)
+    monkeypatch.setattr(measure, "FaultCampaign", Campaign)
     monkeypatch.setattr(measure, "running_fault_fleet", fleet)
     file = tmp_path / "faults.json.partial"
     with pytest.raises(EngineFailed):
@@ -96,7 +96,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
 @pytest.mark.timeout(200)
 def test_two_fleets_share_the_rounds_each_in_its_own_network(tmp_path: Path) -> None:
     lines: list[str] = []
-    if subprocess.run([*fleets.own_network_command(), "true"], check=False, timeout=20.0).returncode:
+    if subprocess.run([*fleets.fault_bench_network_command(), "true"], check=False, timeout=20.0).returncode:
         pytest.skip("this system allows no network namespaces")
     file = tmp_path / "faults.json.partial"
     result = faults.measure_fault_fleets(2, SEED, fleet=["sim"], fleets=2, checkpoint=file, say=lines.append)
@@ -110,7 +110,7 @@ def test_a_fleet_has_the_privileges_of_the_benchmark() -> None:
     raise_priority = [sys.executable, "-c", "import os; os.nice(-1)"]
     here, there = (
         subprocess.run([*command, *raise_priority], check=False, capture_output=True, timeout=20.0).returncode
-        for command in ([], fleets.own_network_command())
+        for command in ([], fleets.fault_bench_network_command())
     )
     assert there == here
 
@@ -127,7 +127,7 @@ def test_a_fleet_that_fails_leaves_the_others_rounds(tmp_path: Path, monkeypatch
         "open(file, 'w').write(json.dumps({**run, 'tally': {'rounds': 2, 'outcomes': {'complete NONE': 2}}}))\n"
     )
     monkeypatch.setattr(fleets, "ONE_FLEET", str(script))
-    monkeypatch.setattr(fleets, "own_network_command", list)
+    monkeypatch.setattr(fleets, "fault_bench_network_command", list)
     file = tmp_path / "faults.json.partial"
     with pytest.raises(EngineFailed, match="fleet 2 ended with 1: the bridge does not come back"):
         faults.measure_fault_fleets(4, 2, fleet=["sim"], fleets=2, checkpoint=file)
@@ -148,14 +148,14 @@ def test_half_of_the_stops_meet_a_faulty_driver_of_each_kind() -> None:
 
 @pytest.mark.process
 def test_the_cut_is_a_switch_for_the_ports_of_one_domain(tmp_path: Path) -> None:
-    library = build_dds_cut(tmp_path)
+    library = build_fault_dds_cut(tmp_path)
     assert library.exists()
-    cut = DdsCut(library, tmp_path / "switch", 7, tmp_path / "state")
+    cut = FaultDdsCut(library, tmp_path / "switch", 7, tmp_path / "state")
     assert (cut.environment["TIMELY_CUT_LOW"], cut.environment["TIMELY_CUT_HIGH"]) == ("9150", "9400")
     for number, kind in enumerate(CUTS):
         cut.set(kind)
         assert (tmp_path / "switch").read_bytes() == b"%d00" % number
-    assert "127.0.0.1" in Path(dds_udp_only()["FASTDDS_DEFAULT_PROFILES_FILE"]).read_text()
+    assert "127.0.0.1" in Path(fault_bench_dds_udp_only()["FASTDDS_DEFAULT_PROFILES_FILE"]).read_text()
 
 
 WRITER = """
@@ -181,7 +181,7 @@ print(sorted(os.listdir(state)), flush=True)
 def test_a_disk_that_hangs_holds_up_the_state_of_one_program_until_it_answers(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
-    cut = DdsCut(build_dds_cut(tmp_path), tmp_path / "switch", 7, state)
+    cut = FaultDdsCut(build_fault_dds_cut(tmp_path), tmp_path / "switch", 7, state)
     cut.hang_disk(hangs=True)
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(state)],
@@ -203,7 +203,7 @@ def test_without_a_compiler_the_cut_says_what_it_needs(
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
     with pytest.raises(Unsupported, match="C compiler"):
-        build_dds_cut(tmp_path)
+        build_fault_dds_cut(tmp_path)
 
 
 def test_a_broken_promise_is_exit_code_1_and_in_the_json(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from timely_bridge import node
-from timely_bridge.driver_processes import DriverProcesses
+from timely_bridge.driver_processes import BridgeDriverProcesses
 from timely_bridge.fleet import check_bridge_server_url, load_bridge_fleet, parse_bridge_fleet
 from timely_bridge.run_fleet import start_bridge_fleet
-from timely_bridge.task_player import _read_task_script
+from timely_bridge.task_player import _read_player_script
 from timely_robots.ros import driver_node
 from timely_robots.ros.spinner import isolated_ros_context
 from timely_robots.sim.robot import SimRobot
@@ -64,7 +64,7 @@ def test_a_misspelt_parameter_is_refused(
     with pytest.raises(
         UnknownName, match=r"^fleet\.robots\.drone1\.parameters: .*'seeed'; known: .*\bseed\b"
     ):
-        DriverProcesses(misspelt, tmp_path)
+        BridgeDriverProcesses(misspelt, tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(driver_node, "SafetyServices", refuse_threads)
         with pytest.raises(UnknownName, match="seeed"):
@@ -73,7 +73,7 @@ def test_a_misspelt_parameter_is_refused(
     with pytest.raises(
         InvalidInput, match=r"^fleet\.robots\.drone1\.parameters\.seed: must be of type int, got '3'"
     ):
-        DriverProcesses(wrong_type, tmp_path)
+        BridgeDriverProcesses(wrong_type, tmp_path)
     bridge = parse_bridge_fleet({"robots": {"drone1": ROBOT}, "bridge": {"on_bsuy": "reject"}})
     monkeypatch.setattr(node, "FleetStop", refuse_threads)
     with pytest.raises(UnknownName, match=r"unknown parameter 'on_bsuy'; known: .*\bon_busy\b"):
@@ -82,7 +82,9 @@ def test_a_misspelt_parameter_is_refused(
     with pytest.raises(InvalidInput, match=r"parameters of /timely_bridge: .*heartbeat_misses"):
         start_bridge_fleet(wrong_type, domain_id=domain_id)
     spelt = {"seed": 3, "task_silence_s": 2.0, "wake_latency_us": 5, "use_sim_time": False}
-    DriverProcesses(parse_bridge_fleet({"robots": {"drone1": {**ROBOT, "parameters": spelt}}}), tmp_path)
+    BridgeDriverProcesses(
+        parse_bridge_fleet({"robots": {"drone1": {**ROBOT, "parameters": spelt}}}), tmp_path
+    )
 
 
 def test_a_whole_number_is_taken_for_one_with_a_fraction(domain_id: int) -> None:
@@ -204,7 +206,7 @@ def test_a_broken_script_of_tasks_is_named(tmp_path: Path, text: str, where: str
     script = tmp_path / "script.json"
     script.write_text(text)
     with pytest.raises(InvalidInput) as caught:
-        _read_task_script(script)
+        _read_player_script(script)
     assert caught.value.where == f"{script}{where}"
 
 
@@ -212,4 +214,4 @@ def test_a_script_of_tasks_is_read(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     task = {"at_s": 1, "robot": "hall/r", "task": "t", "urgency": 2, "tuf": {"ert_s": 1, "cutoff_s": 2.0}}
     script.write_text(json.dumps({"tasks": [task], "until_s": 3}))
-    assert _read_task_script(script) == ([task], 3.0)
+    assert _read_player_script(script) == ([task], 3.0)

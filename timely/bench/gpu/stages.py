@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from timely.bench.checkpoints import OutOfTime
+from timely.bench.checkpoints import BenchOutOfTime
 from timely.bench.gpu.live_points import (
     gpu_bench_measured_points,
     gpu_bench_point_name,
@@ -26,8 +26,8 @@ from timely.bench.gpu.live_points import (
     point_settings,
 )
 from timely.bench.gpu.model_folder import MODEL_SIZES, write_gpu_bench_model
-from timely.bench.live.runs import LiveRuns
-from timely.bench.live.settings import Settings
+from timely.bench.live.runs import LiveBenchRuns
+from timely.bench.live.settings import LiveBenchSettings
 from timely.core.checkpoint import check_settings_file
 from timely.core.errors import InvalidInput, UnknownName
 from timely.core.files import core_read_json, core_write_file
@@ -54,7 +54,7 @@ Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True, slots=True)
-class GpuSettings:
+class GpuBenchSettings:
     """What all stages share.
 
     Attributes:
@@ -85,7 +85,7 @@ class GpuSettings:
 
 def default_gpu_settings(
     machine: Mapping[str, Any], size: str | None, loads: tuple[float, ...]
-) -> GpuSettings:
+) -> GpuBenchSettings:
     """Settings for a machine: the model of 8 billion weights where it fits, else the tiny one.
 
     Raises:
@@ -104,7 +104,7 @@ def default_gpu_settings(
         raise InvalidInput(f"the model {model_name} does not fit into {machine['name']}", where="--size")
     if not gpu and model_name != "tiny":
         raise InvalidInput("without an accelerator only the model tiny is measured", where="--size")
-    return GpuSettings(
+    return GpuBenchSettings(
         model_name, loads or ((1.0, 16.0, 48.0) if gpu else (0.5, 1.0, 2.0)), 20.0,
         rounds=2 if gpu else 1, pairs=9 if gpu else 3, gpu=gpu,
     )  # fmt: skip
@@ -134,7 +134,7 @@ class GpuBench:
         InvalidInput: the folder holds stages of other settings, or a load brings no task.
     """
 
-    def __init__(self, folder: Path, settings: GpuSettings, say: Say) -> None:
+    def __init__(self, folder: Path, settings: GpuBenchSettings, say: Say) -> None:
         self.folder = folder
         self.settings = settings
         self.say = say
@@ -169,11 +169,11 @@ class GpuBench:
     def results(self) -> dict[str, Value]:
         return {stage: value for stage in STAGES if (value := self.result(stage)) is not None}
 
-    def runs(self) -> LiveRuns:
+    def runs(self) -> LiveBenchRuns:
         """The live comparison's folder."""
-        return LiveRuns(self.folder / "live", self._points())
+        return LiveBenchRuns(self.folder / "live", self._points())
 
-    def _points(self) -> Settings:
+    def _points(self) -> LiveBenchSettings:
         settings = self.settings
         return point_settings(
             settings.loads, settings.seconds, str(self.model), settings.arguments, settings.prompt
@@ -216,7 +216,7 @@ class GpuBench:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class GpuBenchStage:
     """A part of the benchmark.
 
     Attributes:
@@ -232,14 +232,14 @@ class Stage:
     needs: tuple[str, ...] = ()
 
 
-def in_fresh_process(function: Callable[[], Returned], *, log: Path | None = None) -> Returned:
+def gpu_bench_in_fresh_process(function: Callable[[], Returned], *, log: Path | None = None) -> Returned:
     """Call it in a new process, whose memory is free afterwards; ``log`` gets what it prints."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context, _print_into, (log,)) as pool:
+    with ProcessPoolExecutor(1, context, _print_gpu_bench_into, (log,)) as pool:
         return pool.submit(function).result()
 
 
-def _print_into(log: Path | None) -> None:
+def _print_gpu_bench_into(log: Path | None) -> None:
     """Send the output of this process and of its children to the end of a file."""
     if log is not None:
         with log.open("ab") as file:
@@ -250,22 +250,24 @@ def _print_into(log: Path | None) -> None:
 # ---------------------------------------------------------------- the stages
 
 
-def _write_model(bench: GpuBench, left_s: float) -> Value:
-    from timely.engines.vllm.model import NO_PLANNER, resolve_model
+def _write_gpu_bench_stage_model(bench: GpuBench, left_s: float) -> Value:
+    from timely.engines.vllm.model import NO_PLANNER, resolve_vllm_model
 
     size = MODEL_SIZES[bench.settings.size]
-    tokenizer = Path(resolve_model(None, planner=NO_PLANNER, progress=bench.say))
+    tokenizer = Path(resolve_vllm_model(None, planner=NO_PLANNER, progress=bench.say))
     write_gpu_bench_model(bench.model, size, tokenizer)
     return {"folder": str(bench.model), "weight_bytes": size.weight_bytes}
 
 
-def _calibrate(bench: GpuBench, left_s: float) -> Value:
+def _calibrate_gpu_bench(bench: GpuBench, left_s: float) -> Value:
     settings, model = bench.settings, str(bench.model)
-    call = partial(calibrate_in_process, model, settings.arguments, settings.rounds, str(bench.profile))
-    return {"profile": in_fresh_process(call, log=bench.log)}
+    call = partial(
+        calibrate_gpu_bench_in_process, model, settings.arguments, settings.rounds, str(bench.profile)
+    )
+    return {"profile": gpu_bench_in_fresh_process(call, log=bench.log)}
 
 
-def calibrate_in_process(model: str, arguments: tuple[str, ...], rounds: int, target: str) -> Value:
+def calibrate_gpu_bench_in_process(model: str, arguments: tuple[str, ...], rounds: int, target: str) -> Value:
     """Measure step times and write them as a profile; returns the profile."""
     from timely.engines.step_time.fit import save_step_time_profile
     from timely.engines.vllm.calibrate import calibrate_vllm_profile
@@ -276,7 +278,7 @@ def calibrate_in_process(model: str, arguments: tuple[str, ...], rounds: int, ta
     return result
 
 
-def _predict(bench: GpuBench, left_s: float) -> Value:
+def _predict_gpu_bench(bench: GpuBench, left_s: float) -> Value:
     runs = bench.runs()
     every = [
         (workload, system, 0) for workload in runs.settings.workloads for system in runs.settings.systems
@@ -289,14 +291,14 @@ def _predict(bench: GpuBench, left_s: float) -> Value:
     }
 
 
-def _overhead(bench: GpuBench, left_s: float) -> Value:
+def _measure_gpu_bench_overhead(bench: GpuBench, left_s: float) -> Value:
     from timely.engines.vllm.overhead import vllm_segmentation_cost
 
     call = partial(vllm_segmentation_cost, bench.settings.pairs, 1, str(bench.model), "dummy")
-    return {"segmented_over_unsegmented": in_fresh_process(call, log=bench.log)}
+    return {"segmented_over_unsegmented": gpu_bench_in_fresh_process(call, log=bench.log)}
 
 
-def _plain(bench: GpuBench, left_s: float) -> Value | None:
+def _measure_gpu_bench_plain(bench: GpuBench, left_s: float) -> Value | None:
     from timely.bench.plain import QUICK_PROMPTS, VllmBench, benchmark_plain_throughput
 
     folder = bench.folder / "plain"
@@ -310,40 +312,40 @@ def _plain(bench: GpuBench, left_s: float) -> Value | None:
         return benchmark_plain_throughput(
             servers.run, PLAIN_REPETITIONS if gpu else 1, bench.say, folder / "runs.json", budget_s=left_s
         )
-    except OutOfTime:
+    except BenchOutOfTime:
         return None
     finally:
         servers.close()
 
 
-def _live(bench: GpuBench, left_s: float) -> Value | None:
+def _measure_gpu_bench_live(bench: GpuBench, left_s: float) -> Value | None:
     runs = bench.runs()
     if list(runs.pending(1)):
-        call = partial(measure_live_in_process, bench.folder, bench.settings, left_s)
-        if in_fresh_process(call, log=bench.log):
+        call = partial(measure_gpu_bench_live_in_process, bench.folder, bench.settings, left_s)
+        if gpu_bench_in_fresh_process(call, log=bench.log):
             return None
     return {"points": gpu_bench_measured_points(runs)}
 
 
-def measure_live_in_process(folder: Path, settings: GpuSettings, left_s: float) -> int:
+def measure_gpu_bench_live_in_process(folder: Path, settings: GpuBenchSettings, left_s: float) -> int:
     """Measure the runs that are not done, of which only the first begins after the budget; how many are left."""
-    from timely.bench.live.engine import VllmLive
+    from timely.bench.live.engine import LiveBenchVllm
 
     runs = GpuBench(folder, settings, lambda line: None).runs()
-    engine = VllmLive(runs.folder, runs.settings)
+    engine = LiveBenchVllm(runs.folder, runs.settings)
     # The last run to begin takes its own time and that of the answers still to come. The first one always begins.
     budget_s = max(1.0, left_s - 2.0 * settings.seconds)
     say = partial(print, file=sys.stderr, flush=True)
     return asyncio.run(runs.measure(engine, 1, budget_s=budget_s, say=say))
 
 
-STAGES: dict[str, Stage] = {
-    "model": Stage(_write_model, 10.0, 10.0),
-    "calibrate": Stage(_calibrate, 150.0, 150.0, ("model",)),
-    "predict": Stage(_predict, 30.0, 30.0, ("calibrate",)),
-    "live": Stage(_live, 350.0, 120.0, ("predict",)),
-    "overhead": Stage(_overhead, 60.0, 60.0, ("model",)),
-    "plain": Stage(_plain, 330.0, 150.0, ("model",)),
+STAGES: dict[str, GpuBenchStage] = {
+    "model": GpuBenchStage(_write_gpu_bench_stage_model, 10.0, 10.0),
+    "calibrate": GpuBenchStage(_calibrate_gpu_bench, 150.0, 150.0, ("model",)),
+    "predict": GpuBenchStage(_predict_gpu_bench, 30.0, 30.0, ("calibrate",)),
+    "live": GpuBenchStage(_measure_gpu_bench_live, 350.0, 120.0, ("predict",)),
+    "overhead": GpuBenchStage(_measure_gpu_bench_overhead, 60.0, 60.0, ("model",)),
+    "plain": GpuBenchStage(_measure_gpu_bench_plain, 330.0, 150.0, ("model",)),
 }
 """In order of worth: the prediction is registered before the runs that it predicts."""
 

@@ -18,7 +18,7 @@ from timely.disciplines.requirements import SPECULATION, check_queue_discipline_
 from timely.engines.base import MAX_OUTPUT_TOKENS, Mode
 from timely.engines.vllm.compatibility import SUPPORTED_VERSIONS
 from timely.engines.vllm.forced_drafts import SPECULATIVE_CONFIG
-from timely.engines.vllm.model import NO_PLANNER, resolve_model
+from timely.engines.vllm.model import NO_PLANNER, resolve_vllm_model
 from timely.engines.vllm.plugin import SCHEDULER
 from timely.planner.training.compute_type import compute_type
 
@@ -91,7 +91,7 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     """
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    make_arg_parser = _front_end_function("make_arg_parser")
+    make_arg_parser = _vllm_front_end_function("make_arg_parser")
 
     class Parser(FlexibleArgumentParser):  # type: ignore[misc]
         def error(self, message: str) -> Any:
@@ -99,7 +99,7 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
 
     parser = make_arg_parser(Parser())
     parser.set_defaults(model="")
-    arguments = _with_configuration_file(parser, options.arguments)
+    arguments = _vllm_arguments_with_file(parser, options.arguments)
     own = parser.parse_args(arguments)
     if own.model_tag or own.model:
         raise InvalidInput("a model is named with --model", where=str(own.model_tag or own.model))
@@ -118,9 +118,9 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     if own.stream_interval != 1:
         raise InvalidInput("must be 1: segments go out with their tokens", where="--stream-interval")
     apart = own.enable_lora
-    model = str(resolve_model(options.model, planner=NO_PLANNER if apart else options.planner))
+    model = str(resolve_vllm_model(options.model, planner=NO_PLANNER if apart else options.planner))
     arguments = [
-        *_defaults(arguments, model, jump_ahead=options.jump_ahead),
+        *_default_vllm_arguments(arguments, model, jump_ahead=options.jump_ahead),
         *arguments,
         "--model",
         model,
@@ -132,7 +132,7 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
         raise InvalidInput(
             "the grammars of plans need the backend xgrammar", where="--structured-outputs-config"
         )
-    _load_parser_plugins(namespace)
+    _load_vllm_parser_plugins(namespace)
     _validate_as_vllm(namespace)
     if namespace.enable_log_requests and not hasattr(namespace, "log_level"):
         namespace.log_level = "INFO"  # that of these messages
@@ -153,7 +153,7 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     return namespace
 
 
-def _with_configuration_file(parser: Any, arguments: Sequence[str]) -> list[str]:
+def _vllm_arguments_with_file(parser: Any, arguments: Sequence[str]) -> list[str]:
     """The arguments behind those of their ``--config`` file; vLLM would put these before our defaults.
 
     Raises:
@@ -178,7 +178,7 @@ def vllm_engine_features(namespace: Any) -> set[str]:
     return {SPECULATION} if getattr(namespace, "speculative_config", None) else set()
 
 
-def _load_parser_plugins(namespace: Any) -> None:
+def _load_vllm_parser_plugins(namespace: Any) -> None:
     """Load the files whose parsers ``--tool-call-parser`` and ``--reasoning-parser`` may name.
 
     Raises:
@@ -199,17 +199,17 @@ def _validate_as_vllm(namespace: Any) -> None:
         InvalidInput: an argument lacks another one, or names a parser that is not there.
     """
     try:
-        _front_end_function("validate_parsed_serve_args")(namespace)
+        _vllm_front_end_function("validate_parsed_serve_args")(namespace)
         if namespace.reasoning_parser:
             # vLLM does the same when it has begun to make the engine.
             namespace.structured_outputs_config.reasoning_parser = namespace.reasoning_parser
-        _front_end_function("validate_api_server_args")(namespace)
+        _vllm_front_end_function("validate_api_server_args")(namespace)
     except Exception as error:
         # vLLM raises errors of its own and of Python.
         raise InvalidInput(str(error.args[0]).removeprefix("Error: "), where="vllm arguments") from error
 
 
-def _front_end_function(name: str) -> Any:
+def _vllm_front_end_function(name: str) -> Any:
     """A function of vLLM's front-end: 0.33 keeps it elsewhere than 0.32."""
     for module in FRONT_END_MODULES:
         with suppress(ModuleNotFoundError, AttributeError):
@@ -217,7 +217,7 @@ def _front_end_function(name: str) -> Any:
     raise EngineFailed(f"this vLLM has no {name}; supported: {SUPPORTED_VERSIONS}", where="vllm")
 
 
-def _defaults(arguments: Sequence[str], model: str, *, jump_ahead: bool) -> list[str]:
+def _default_vllm_arguments(arguments: Sequence[str], model: str, *, jump_ahead: bool) -> list[str]:
     """Our defaults for arguments that are absent: a small machine without a GPU, short plans of robots.
 
     On a GPU vLLM's own defaults stay. Fewer slots there would mean CUDA graphs for fewer tokens, and slower prompts.
@@ -259,7 +259,7 @@ def set_vllm_environment(options: VllmOptions) -> None:
 
 
 @contextmanager
-def torch_compiles_nothing(arguments: Any) -> Iterator[None]:
+def vllm_compiles_nothing(arguments: Any) -> Iterator[None]:
     """Processes that this one starts meanwhile compile nothing, if they run an eager engine on a CPU.
 
     vLLM compiles what log-probabilities need at the first request for them. All generations would wait for seconds.

@@ -10,18 +10,18 @@ from typing import Any
 
 from timely.core.errors import InvalidInput
 from timely.core.files import replaced_file
-from timely.planner.cases.case import Case
+from timely.planner.cases.case import PlannerCase
 from timely.planner.training import lora
 from timely.planner.training.checks import check_device_name, check_planner_device
 from timely.planner.training.compute_type import compute_type
 from timely.planner.training.packing import (
-    Tokens,
-    pack_examples,
-    packed_inputs,
-    register_attention,
+    TrainingTokens,
+    pack_training_examples,
+    packed_training_inputs,
+    register_training_attention,
     training_tokens,
 )
-from timely.planner.training.weight_hashes import planner_file_hash, weights_hash
+from timely.planner.training.weight_hashes import training_file_hash, training_weights_hash
 from timely.plans.skill_set import SkillSet
 
 STATE = "state.pt"
@@ -77,16 +77,16 @@ class TrainingStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TrainingSource:
     """Where one skill set's examples come from: endless, seeded."""
 
     skills: SkillSet
-    cases: Iterator[Case]
+    cases: Iterator[PlannerCase]
 
 
 def train_planner(
     base: Path,
-    sources: Sequence[Source],
+    sources: Sequence[TrainingSource],
     out: Path,
     options: TrainOptions,
     *,
@@ -112,57 +112,59 @@ def train_planner(
     if options.threads:
         torch.set_num_threads(options.threads)
     tokenizer = AutoTokenizer.from_pretrained(base)
-    model = _load_model(base, options.device)
+    model = _load_training_model(base, options.device)
     parameters = lora.attach_training_adapter(model, options.rank, options.alpha, options.seed)
     if start is not None:
         lora.load_training_adapter(start, parameters)
-    optimiser = _Optimiser(parameters, options.rate)
+    optimiser = _TrainingOptimiser(parameters, options.rate)
     out.mkdir(parents=True, exist_ok=True)
-    signature = _signature(options, sources, base, start)
-    first, losses = _resume(out, signature, optimiser)
+    signature = _training_signature(options, sources, base, start)
+    first, losses = _resume_training(out, signature, optimiser)
     for source, count in zip(sources, options.examples, strict=True):
         for _ in range(first * count):
             next(source.cases)
     for step in range(first, options.steps):
         began = time.perf_counter()
         batches = [
-            [_tokens(tokenizer, source.skills, next(source.cases)) for _ in range(count)]
+            [_training_case_tokens(tokenizer, source.skills, next(source.cases)) for _ in range(count)]
             for source, count in zip(sources, options.examples, strict=True)
         ]
-        losses.append(_step(model, batches, options.device))
-        optimiser.step(_schedule(step, options))
+        losses.append(_run_training_step(model, batches, options.device))
+        optimiser.step(_training_schedule(step, options))
         if (step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == options.steps:
             lora.save_trained_adapter(out, parameters, options.rank, options.alpha)
-            _save(out, signature, step + 1, losses, optimiser)
+            _save_training(out, signature, step + 1, losses, optimiser)
         if progress:
             progress(TrainingStep(step + 1, options.steps, losses[-1], time.perf_counter() - began))
     recent = losses[-10:]
     return sum(recent) / len(recent)
 
 
-def _tokens(tokenizer: Any, skills: SkillSet, case: Case) -> Tokens:
+def _training_case_tokens(tokenizer: Any, skills: SkillSet, case: PlannerCase) -> TrainingTokens:
     prompt = case.prompt(skills)
     return training_tokens(tokenizer, prompt.system, prompt.user, case.plan)
 
 
-def _load_model(base: Path, device: str) -> Any:
+def _load_training_model(base: Path, device: str) -> Any:
     from transformers import AutoModelForCausalLM
 
-    name = register_attention()
+    name = register_training_attention()
     model = AutoModelForCausalLM.from_pretrained(base, dtype=compute_type(device), attn_implementation=name)
     lora.quicken_training_norms(model)
     return model.to(device)
 
 
-def _step(model: Any, batches: Sequence[Sequence[Tokens]], device: str) -> float:
+def _run_training_step(model: Any, batches: Sequence[Sequence[TrainingTokens]], device: str) -> float:
     """Gradients of one step; the mean loss over all plan tokens."""
     import torch
 
-    packs = [pack_examples(batch) for batch in batches]
+    packs = [pack_training_examples(batch) for batch in batches]
     total = sum(len(pack.targets) for pack in packs)
     loss_sum = 0.0
     for pack in packs:
-        hidden_states = model.model(**packed_inputs(pack, device), use_cache=False).last_hidden_state[0]
+        hidden_states = model.model(
+            **packed_training_inputs(pack, device), use_cache=False
+        ).last_hidden_state[0]
         # Only where a plan's token comes next: the vocabulary is a fifth of the model.
         logits = model.lm_head(hidden_states[torch.tensor(pack.predicts, device=device)])
         targets = torch.tensor(pack.targets, device=device)
@@ -172,7 +174,7 @@ def _step(model: Any, batches: Sequence[Sequence[Tokens]], device: str) -> float
     return loss_sum
 
 
-class _Optimiser:
+class _TrainingOptimiser:
     """AdamW on float32 copies of the trained tensors; B learns faster than A (LoRA+, arXiv 2402.12354)."""
 
     B_FASTER = 2.0
@@ -212,15 +214,15 @@ class _Optimiser:
                 parameter.copy_(master)
 
 
-def _schedule(step: int, options: TrainOptions) -> float:
+def _training_schedule(step: int, options: TrainOptions) -> float:
     if step < options.warmup:
         return (step + 1) / options.warmup
     part = (step - options.warmup) / max(1, options.steps - options.warmup)
     return 0.1 + 0.45 * (1 + math.cos(math.pi * part))
 
 
-def _signature(
-    options: TrainOptions, sources: Sequence[Source], base: Path, start: Path | None
+def _training_signature(
+    options: TrainOptions, sources: Sequence[TrainingSource], base: Path, start: Path | None
 ) -> dict[str, Any]:
     """The values that must be equal to continue a training."""
     values = asdict(options)
@@ -229,12 +231,14 @@ def _signature(
         **values,
         "dtype": compute_type(options.device),
         "skill_sets": [source.skills.model_dump(mode="json") for source in sources],
-        "base": weights_hash(base),
-        "start": "" if start is None else planner_file_hash(start / lora.WEIGHTS),
+        "base": training_weights_hash(base),
+        "start": "" if start is None else training_file_hash(start / lora.WEIGHTS),
     }
 
 
-def _resume(out: Path, signature: Mapping[str, Any], optimiser: _Optimiser) -> tuple[int, list[float]]:
+def _resume_training(
+    out: Path, signature: Mapping[str, Any], optimiser: _TrainingOptimiser
+) -> tuple[int, list[float]]:
     import torch
 
     path = out / STATE
@@ -253,8 +257,8 @@ def _resume(out: Path, signature: Mapping[str, Any], optimiser: _Optimiser) -> t
     return int(state["step"]), list(state["losses"])
 
 
-def _save(
-    out: Path, signature: Mapping[str, Any], step: int, losses: list[float], optimiser: _Optimiser
+def _save_training(
+    out: Path, signature: Mapping[str, Any], step: int, losses: list[float], optimiser: _TrainingOptimiser
 ) -> None:
     """The state to go on from; never half a file."""
     import torch

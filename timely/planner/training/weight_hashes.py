@@ -11,7 +11,7 @@ from typing import Any
 from timely.core.errors import InvalidInput
 
 
-def weights_hash(folder: Path) -> str:
+def training_weights_hash(folder: Path) -> str:
     """SHA-256 over the tensors of a model folder by name, independent of the file layout.
 
     Raises:
@@ -22,11 +22,11 @@ def weights_hash(folder: Path) -> str:
         raise InvalidInput("holds no weights in safetensors", where=str(folder))
     digests: dict[str, str] = {}
     for path in files:
-        digests |= _tensor_hashes(path)
+        digests |= _training_tensor_hashes(path)
     return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
 
 
-def _tensor_hashes(path: Path) -> dict[str, str]:
+def _training_tensor_hashes(path: Path) -> dict[str, str]:
     """SHA-256 of each tensor, in threads and without a copy: a start waits for it, and files have gigabytes."""
     from safetensors import SafetensorError, safe_open
 
@@ -52,7 +52,7 @@ def _tensor_hash(tensors: memoryview, entry: dict[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def planner_file_hash(path: Path) -> str:
+def training_file_hash(path: Path) -> str:
     """SHA-256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

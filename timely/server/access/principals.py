@@ -35,7 +35,7 @@ CHECK_INTERVAL_S = 1.0
 MAX_FILE_BYTES = 1024 * 1024
 
 
-class Claims(BaseModel):
+class PrincipalClaims(BaseModel):
     """The most that a request may claim; a larger claim is reduced to it.
 
     Attributes:
@@ -62,7 +62,7 @@ class Claims(BaseModel):
         return max(claim, self.min_priority)
 
 
-UNLIMITED = Claims()
+UNLIMITED = PrincipalClaims()
 
 
 class PrincipalLimits(BaseModel):
@@ -90,11 +90,13 @@ class PrincipalLimits(BaseModel):
 
 NO_LIMITS = PrincipalLimits()
 
-CLAIMS: Mapping[Role, Claims] = {
-    "robot": Claims(max_beta=URGENT.beta, max_slope=-URGENT.alpha, min_priority=0.0),
-    "program": Claims(max_beta=NORMAL.beta, max_slope=-NORMAL.alpha, most_urgent=1, min_priority=0.0),
+CLAIMS: Mapping[Role, PrincipalClaims] = {
+    "robot": PrincipalClaims(max_beta=URGENT.beta, max_slope=-URGENT.alpha, min_priority=0.0),
+    "program": PrincipalClaims(
+        max_beta=NORMAL.beta, max_slope=-NORMAL.alpha, most_urgent=1, min_priority=0.0
+    ),
     "operator": UNLIMITED,
-    "viewer": Claims(max_beta=NORMAL.beta, max_slope=0.0, most_urgent=4, min_priority=0.0),
+    "viewer": PrincipalClaims(max_beta=NORMAL.beta, max_slope=0.0, most_urgent=4, min_priority=0.0),
 }
 """Limits of a principal that has none of its own, by role."""
 
@@ -112,7 +114,7 @@ class Principal:
     name: str
     roles: frozenset[Role]
     agents: tuple[str, ...] = ()
-    claims: Claims = UNLIMITED
+    claims: PrincipalClaims = UNLIMITED
     limits: PrincipalLimits = NO_LIMITS
     overrides_tokens: bool = False
     named: bool = True
@@ -145,14 +147,14 @@ LOCAL_PAGE = Principal("local-page", frozenset(ROLES), ("*",), overrides_tokens=
 """The live page of such a server."""
 
 
-class _Entry(BaseModel):
+class _PrincipalEntry(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     roles: Annotated[list[Role], Field(min_length=1)]
     token_sha256: Annotated[list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(min_length=1)]
     agents: list[Annotated[str, Field(min_length=1, max_length=128)]] | None = None
-    claims: Claims | None = None
+    claims: PrincipalClaims | None = None
     limits: PrincipalLimits = NO_LIMITS
 
     def principal(self) -> Principal:
@@ -166,7 +168,7 @@ class _Entry(BaseModel):
         )
 
 
-_ENTRIES = TypeAdapter(list[_Entry])
+_ENTRIES = TypeAdapter(list[_PrincipalEntry])
 
 
 @dataclass(slots=True)
@@ -200,7 +202,7 @@ class PrincipalRegistry:
                 raise InvalidInput("a client cannot send it: it has spaces or no ASCII", where="api_key")
             operator = Principal("api-key", frozenset(ROLES), ("*",), overrides_tokens=True)
             self._fixed_principals[principal_token_digest(api_key)] = operator
-        self._file = _read(path) if path is not None else _PrincipalFile()
+        self._file = _read_principal_file(path) if path is not None else _PrincipalFile()
         self._checked_s = clock.now()
         self._problem = ""
         """Why the file could not be read again; it is looked at every second."""
@@ -219,7 +221,7 @@ class PrincipalRegistry:
         self._checked_s = now
         try:
             if file_stamp(self._path) != self._file.stamp:
-                self._file = _read(self._path)
+                self._file = _read_principal_file(self._path)
                 log.warning("principals read again from %s: %s", self._path, len(self._file.by_digest))
             self._problem = ""
         except (OSError, InvalidInput) as error:
@@ -240,14 +242,14 @@ def new_principal_entry(name: str, roles: Iterable[str], agents: Iterable[str] =
     if agents:
         entry["agents"] = list(agents)
     try:
-        _Entry.model_validate(entry)
+        _PrincipalEntry.model_validate(entry)
     except ValidationError as error:
         first = error.errors()[0]
         raise InvalidInput(first["msg"], where=".".join(map(str, first["loc"]))) from error
     return token, yaml.safe_dump([entry], sort_keys=False)
 
 
-def _first_problem(error: ValidationError, file: YamlFile) -> InvalidInput:
+def _principal_file_problem(error: ValidationError, file: YamlFile) -> InvalidInput:
     """The first problem of a file: its line, the principal by name, the field and the reason."""
     first = error.errors()[0]
     field = [str(part) for part in first["loc"]]
@@ -260,7 +262,7 @@ def _first_problem(error: ValidationError, file: YamlFile) -> InvalidInput:
     return InvalidInput(reason, where=", ".join(filter(None, (file.where(first["loc"]), ".".join(field)))))
 
 
-def _read(path: Path) -> _PrincipalFile:
+def _read_principal_file(path: Path) -> _PrincipalFile:
     try:
         stamp = file_stamp(path)
         if not path.is_file() or stamp[2] > MAX_FILE_BYTES:
@@ -270,7 +272,7 @@ def _read(path: Path) -> _PrincipalFile:
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path)) from error
     except ValidationError as error:
-        raise _first_problem(error, file) from error
+        raise _principal_file_problem(error, file) from error
     except BadInput as error:
         raise InvalidInput(error.message, where=error.where) from error
     by_digest: dict[str, Principal] = {}

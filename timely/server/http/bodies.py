@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from timely.core.errors import InvalidInput, TooLarge
 from timely.core.files import core_decode_json
-from timely.server.http.problem_handlers import problem_from_validation
+from timely.server.http.problem_handlers import http_problem_from_validation
 from timely.server.tasks.request import ReportBody
 
 Model = TypeVar("Model")
@@ -26,13 +26,13 @@ VALUE_START = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]', re.DOTALL)
 """A text, or what begins another value; a text without an end reaches to the end of the body."""
 
 
-async def read_body(request: Request, model: type[Model]) -> Model:
+async def read_http_body(request: Request, model: type[Model]) -> Model:
     """The body of a request as an instance of ``model``.
 
     Raises:
         InvalidInput: names the first field that is wrong. HTTPException: the body is not declared as JSON.
     """
-    return validate_body(TypeAdapter(model), await _read_json(request))
+    return validate_http_body(TypeAdapter(model), await _read_http_json(request))
 
 
 async def read_http_reports(request: Request, limit: int) -> list[ReportBody]:
@@ -41,9 +41,9 @@ async def read_http_reports(request: Request, limit: int) -> list[ReportBody]:
     Raises:
         InvalidInput: names the first field that is wrong. TooLarge: more than ``limit``.
     """
-    value = await _read_json(request)
+    value = await _read_http_json(request)
     if not isinstance(value, list):
-        return [validate_body(REPORT, value)]
+        return [validate_http_body(REPORT, value)]
     if len(value) > limit:
         raise TooLarge(f"{len(value)} reports; the limit is {limit}", where="reports")
     if not value:
@@ -51,13 +51,13 @@ async def read_http_reports(request: Request, limit: int) -> list[ReportBody]:
     reports = []
     for index, item in enumerate(value):
         try:
-            reports.append(validate_body(REPORT, item))
+            reports.append(validate_http_body(REPORT, item))
         except InvalidInput as error:
             raise InvalidInput(error.message, where=f"{index}.{error.where}") from error
     return reports
 
 
-async def _read_json(request: Request) -> Any:
+async def _read_http_json(request: Request) -> Any:
     """The body of a request that is declared as JSON; a web page of another origin cannot declare so.
 
     Raises:
@@ -75,7 +75,7 @@ def decode_http_body(body: bytes) -> Any:
     Raises:
         InvalidInput, TooLarge: where ``body``.
     """
-    if _has_too_many_values(body):
+    if _has_http_body_too_many_values(body):
         raise TooLarge(f"more than {MAX_VALUES} values", where="body")
     try:
         return core_decode_json(body.decode(json.detect_encoding(body), "surrogatepass"))
@@ -92,7 +92,7 @@ def decode_http_body(body: bytes) -> Any:
         raise InvalidInput(f"not JSON: {str(error)[:200]}", where="body") from error
 
 
-def _has_too_many_values(body: bytes) -> bool:
+def _has_http_body_too_many_values(body: bytes) -> bool:
     """Whether JSON has more than ``MAX_VALUES``; it may be no JSON."""
     if sum(map(body.count, b"[{,")) <= MAX_VALUES:
         return False
@@ -101,7 +101,7 @@ def _has_too_many_values(body: bytes) -> bool:
     return len(starts) == 3 * MAX_VALUES or len(starts) - starts.count(b'"') > MAX_VALUES
 
 
-def validate_body(model: TypeAdapter[Model], value: object) -> Model:
+def validate_http_body(model: TypeAdapter[Model], value: object) -> Model:
     """``value`` as an instance of the model.
 
     Raises:
@@ -110,11 +110,11 @@ def validate_body(model: TypeAdapter[Model], value: object) -> Model:
     try:
         return model.validate_python(value)
     except ValidationError as error:
-        raise problem_from_validation(error) from error
+        raise http_problem_from_validation(error) from error
 
 
 @cache
-def body_schema(model: type[object], *, many: bool = False, required: bool = True) -> dict[str, Any]:
+def http_body_schema(model: type[object], *, many: bool = False, required: bool = True) -> dict[str, Any]:
     """The OpenAPI of a body that the route reads itself: one, or with ``many`` a list of them, too."""
     schema = TypeAdapter(model).json_schema()
     if model is ReportBody:

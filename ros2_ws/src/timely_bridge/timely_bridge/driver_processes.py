@@ -16,14 +16,14 @@ from timely_robots.driver_parameters import MANAGED_PARAMETERS, check_ros_parame
 from timely_robots.language import robot_executor_skill_set
 from timely_robots.registry import robot_class
 from timely_robots.robot import Robot
-from timely_robots.ros.driver_settings import driver_parameters
+from timely_robots.ros.driver_settings import ros_driver_parameters
 from timely_robots.segments import MotionError
 
 from lrtrace.errors import BadInput
-from lrtrace.profiles import load_profile
+from lrtrace.profiles import load_robot_profile
 from timely.core.child_process import ChildProcess, core_module_command
 from timely.core.errors import InvalidInput, Unsupported
-from timely_bridge.fleet import Fleet, RobotSpec
+from timely_bridge.fleet import BridgeFleet, BridgeFleetRobot
 
 CHECK_PERIOD_S = 0.1
 FIRST_RESTART_S, LONGEST_RESTART_S = 0.5, 30.0
@@ -51,7 +51,7 @@ def bridge_driver_python(kind: str) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class _Process:
+class _BridgeDriverProcess:
     robot: str
     command: list[str]
     log: Path
@@ -63,7 +63,7 @@ class _Process:
     restarts: int = field(default=0)
 
 
-class DriverProcesses:
+class BridgeDriverProcesses:
     """The drivers of a fleet, each in its process. They end with this process.
 
     Args:
@@ -76,12 +76,14 @@ class DriverProcesses:
     """
 
     def __init__(
-        self, fleet: Fleet, folder: Path, *, domain_id: int | None = None, ros_args: Sequence[str] = ()
+        self, fleet: BridgeFleet, folder: Path, *, domain_id: int | None = None, ros_args: Sequence[str] = ()
     ) -> None:
         self._environment = {} if domain_id is None else {"ROS_DOMAIN_ID": str(domain_id)}
         self._processes = {
-            robot.name: _Process(
-                robot.name, _command(fleet, robot, folder, ros_args), folder / f"{robot.name}.log"
+            robot.name: _BridgeDriverProcess(
+                robot.name,
+                _bridge_driver_command(fleet, robot, folder, ros_args),
+                folder / f"{robot.name}.log",
             )
             for robot in fleet.robots
         }
@@ -130,7 +132,7 @@ class DriverProcesses:
             child.close()
         return clean
 
-    def _start(self, process: _Process) -> None:
+    def _start(self, process: _BridgeDriverProcess) -> None:
         where = f"driver of {process.robot}"
         process.child = child = ChildProcess(
             where, process.command, self._environment, log=process.log
@@ -145,7 +147,7 @@ class DriverProcesses:
             for process in self._processes.values():
                 self._check(process)
 
-    def _check(self, process: _Process) -> None:
+    def _check(self, process: _BridgeDriverProcess) -> None:
         now_s, child = time.monotonic(), process.child
         if process.due_s is not None:
             if now_s >= process.due_s:
@@ -153,18 +155,18 @@ class DriverProcesses:
                 try:
                     self._start(process)
                 except OSError as error:
-                    _delay(process, f"did not start: {error}")
+                    _bridge_driver_restart_delay(process, f"did not start: {error}")
             return
         if child is None or not child.ended:
             return
         if now_s - process.started_s >= STABLE_S:
             process.restart_s = FIRST_RESTART_S
-        status = _status(child.exit_code)
+        status = _bridge_driver_exit_text(child.exit_code)
         child.close()
-        _delay(process, f"ended with {status}")
+        _bridge_driver_restart_delay(process, f"ended with {status}")
 
 
-def _delay(process: _Process, reason: str) -> None:
+def _bridge_driver_restart_delay(process: _BridgeDriverProcess, reason: str) -> None:
     process.due_s = time.monotonic() + process.restart_s
     with contextlib.suppress(OSError):  # a terminal that is gone ends no supervisor
         sys.stderr.write(
@@ -173,7 +175,7 @@ def _delay(process: _Process, reason: str) -> None:
     process.restart_s = min(2.0 * process.restart_s, LONGEST_RESTART_S)
 
 
-def bridge_robot_class(robot: RobotSpec) -> type[Robot]:
+def bridge_robot_class(robot: BridgeFleetRobot) -> type[Robot]:
     """The class of a robot of the fleet.
 
     Raises:
@@ -181,21 +183,23 @@ def bridge_robot_class(robot: RobotSpec) -> type[Robot]:
     """
     try:
         kind = robot_class(robot.driver)
-        load_profile(robot.profile)
+        load_robot_profile(robot.profile)
         robot_executor_skill_set(robot.skill_set)
     except (BadInput, InvalidInput, MotionError) as error:
         raise InvalidInput(str(error), where=robot.where) from error
     return kind
 
 
-def _command(fleet: Fleet, robot: RobotSpec, folder: Path, ros_args: Sequence[str]) -> list[str]:
+def _bridge_driver_command(
+    fleet: BridgeFleet, robot: BridgeFleetRobot, folder: Path, ros_args: Sequence[str]
+) -> list[str]:
     kind = bridge_robot_class(robot)
     settings = {setting.name for setting in kind.SETTINGS}
     try:
         driver = kind({name: value for name, value in robot.parameters.items() if name in settings})
     except InvalidInput as error:
         raise InvalidInput(error.message, where=f"{robot.where}.parameters.{error.where}") from error
-    declared = [*MANAGED_PARAMETERS, *driver_parameters(driver)]
+    declared = [*MANAGED_PARAMETERS, *ros_driver_parameters(driver)]
     check_ros_parameter_names(robot.parameters, declared, f"{robot.where}.parameters")
     values = {**fleet.driver_parameters(robot), "autostart": True}
     file = folder / f"{robot.name}.yaml"
@@ -205,7 +209,7 @@ def _command(fleet: Fleet, robot: RobotSpec, folder: Path, ros_args: Sequence[st
     return core_module_command("timely_robots.main", arguments, python=bridge_driver_python(robot.driver))
 
 
-def _status(code: int | None) -> str:
+def _bridge_driver_exit_text(code: int | None) -> str:
     if code is not None and code < 0:
         names = {number.value: number.name for number in signal.Signals}
         return f"signal {names.get(-code, -code)}"

@@ -21,7 +21,7 @@ Scalar = (bool, int, float, str)
 
 
 @dataclass(frozen=True, slots=True)
-class RobotSpec:
+class BridgeFleetRobot:
     """One robot: its kind of driver, profile, plan language, and parameters of that driver; ``where`` it is given."""
 
     name: str
@@ -33,10 +33,10 @@ class RobotSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class BridgeFleet:
     """Robots, parameters of the bridge, and the server if the file names one."""
 
-    robots: tuple[RobotSpec, ...]
+    robots: tuple[BridgeFleetRobot, ...]
     bridge: Mapping[str, Any] = field(default_factory=dict)
     server_url: str = ""
 
@@ -50,25 +50,25 @@ class Fleet:
             values["server_url"] = self.server_url
         return values
 
-    def driver_parameters(self, robot: RobotSpec) -> dict[str, Any]:
+    def driver_parameters(self, robot: BridgeFleetRobot) -> dict[str, Any]:
         return {**robot.parameters, "profile": robot.profile, "skill_set": robot.skill_set}
 
 
-def parse_bridge_fleet(data: object, where: str = "fleet") -> Fleet:
+def parse_bridge_fleet(data: object, where: str = "fleet") -> BridgeFleet:
     """A fleet from plain data, as the YAML file has it.
 
     Raises:
         InvalidInput: says what and where.
     """
-    top = _mapping(data, where, FLEET_KEYS)
-    robots = _mapping(top.get("robots"), f"{where}.robots")
+    top = _bridge_fleet_mapping(data, where, FLEET_KEYS)
+    robots = _bridge_fleet_mapping(top.get("robots"), f"{where}.robots")
     if not robots:
         raise InvalidInput("has no robots", where=where)
     specs = []
     for name, entry in robots.items():
         at = f"{where}.robots.{name}"
         check_robot_names([name], at)
-        values = _mapping(entry, at, ROBOT_KEYS)
+        values = _bridge_fleet_mapping(entry, at, ROBOT_KEYS)
         for key, variable in NAMES.items():
             value = values.get(key)
             if isinstance(value, str) and value.endswith((".yaml", ".yml")):  # the server takes names only
@@ -77,19 +77,19 @@ def parse_bridge_fleet(data: object, where: str = "fleet") -> Fleet:
             if not (isinstance(value, str) and NAME.fullmatch(value)):
                 raise InvalidInput("is missing, or no name", where=f"{at}.{key}")
         specs.append(
-            RobotSpec(
+            BridgeFleetRobot(
                 name,
                 str(values.get("driver", "sim")),
                 values["profile"],
                 values["skill_set"],
-                _parameters(values.get("parameters"), f"{at}.parameters"),
+                _bridge_driver_parameters(values.get("parameters"), f"{at}.parameters"),
                 at,
             )
         )
     url = top.get("server_url", "")
     if url != "":
         check_bridge_server_url(url, f"{where}.server_url")
-    return Fleet(tuple(specs), _parameters(top.get("bridge"), f"{where}.bridge"), url)
+    return BridgeFleet(tuple(specs), _bridge_driver_parameters(top.get("bridge"), f"{where}.bridge"), url)
 
 
 def check_bridge_server_url(url: object, where: str) -> None:
@@ -97,7 +97,7 @@ def check_bridge_server_url(url: object, where: str) -> None:
     check_http_url(url, "http://127.0.0.1:8000", where=where)
 
 
-def load_bridge_fleet(path: str | Path) -> Fleet:
+def load_bridge_fleet(path: str | Path) -> BridgeFleet:
     """The fleet of a YAML file.
 
     Raises:
@@ -110,7 +110,7 @@ def load_bridge_fleet(path: str | Path) -> Fleet:
     return parse_bridge_fleet(data, str(path))
 
 
-def _mapping(value: object, where: str, keys: tuple[str, ...] = ()) -> dict[str, Any]:
+def _bridge_fleet_mapping(value: object, where: str, keys: tuple[str, ...] = ()) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -121,8 +121,8 @@ def _mapping(value: object, where: str, keys: tuple[str, ...] = ()) -> dict[str,
     return value
 
 
-def _parameters(value: object, where: str) -> dict[str, Any]:
-    values = _mapping(value, where)
+def _bridge_driver_parameters(value: object, where: str) -> dict[str, Any]:
+    values = _bridge_fleet_mapping(value, where)
     for key, item in values.items():
         plain = isinstance(item, Scalar) or (
             isinstance(item, list) and all(isinstance(part, Scalar) for part in item)

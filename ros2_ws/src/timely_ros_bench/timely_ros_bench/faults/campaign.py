@@ -18,7 +18,7 @@ from timely_ros_bench.faults.history import (
     TaskRecord,
     judge_fault_history,
 )
-from timely_ros_bench.faults.judge import ObservedState, Violation, judge_ros_fault_holding
+from timely_ros_bench.faults.judge import FaultObservedState, Violation, judge_ros_fault_holding
 from timely_ros_bench.faults.motions import (
     PLANS_APART,
     SEGMENTS_APART,
@@ -28,11 +28,11 @@ from timely_ros_bench.faults.motions import (
     fault_round_plan_number,
     fault_round_plans,
 )
-from timely_ros_bench.faults.observer import Errand, Observer
+from timely_ros_bench.faults.observer import FaultErrand, FaultObserver
 from timely_ros_bench.faults.process_waits import fault_waits_in_words
 from timely_ros_bench.faults.rounds import Fault, faulty_robot_kind
-from timely_ros_bench.faults.server_log import ServerLog
-from timely_ros_bench.faults.strikes import RESET, STOP, Strikes
+from timely_ros_bench.faults.server_log import FaultServerLog
+from timely_ros_bench.faults.strikes import RESET, STOP, FaultStrikes
 from timely_ros_bench.faults.tally import FaultTally
 
 EMPTY_SOON = 20.1
@@ -52,7 +52,7 @@ BRIDGE = "timely_bridge-"
 
 
 @dataclass(slots=True)
-class Campaign:
+class FaultCampaign:
     """Rounds of faults of one fleet.
 
     Attributes:
@@ -60,18 +60,18 @@ class Campaign:
     """
 
     world: FaultFleet
-    observer: Observer
+    observer: FaultObserver
     tally: FaultTally
     history: FaultHistory = field(default_factory=FaultHistory)
-    _strikes: Strikes = field(init=False)
-    _server_log: ServerLog = field(init=False)
-    _errands: list[tuple[Errand, str, Fault]] = field(default_factory=list)
+    _strikes: FaultStrikes = field(init=False)
+    _server_log: FaultServerLog = field(init=False)
+    _errands: list[tuple[FaultErrand, str, Fault]] = field(default_factory=list)
     """All tasks, each with the title and the fault of its round."""
     _cases: set[Violation] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._strikes = Strikes(self.world, self.observer, self.history)
-        self._server_log = ServerLog(self.world.server_state)
+        self._strikes = FaultStrikes(self.world, self.observer, self.history)
+        self._server_log = FaultServerLog(self.world.server_state)
         self.observer.connect(StopFleet, STOP, START_S)
         self.observer.connect(ResetStop, RESET, START_S)
 
@@ -165,7 +165,7 @@ class Campaign:
         self._cases.update(cases)
         return cases
 
-    def _end(self, errand: Errand, fault: Fault) -> tuple[str, int, float] | None:
+    def _end(self, errand: FaultErrand, fault: Fault) -> tuple[str, int, float] | None:
         """Outcome, code and time of a task's end: its result, or what a bridge that was started again published."""
         if errand.ended and errand.result.outcome:
             return str(errand.result.outcome), int(errand.result.error_code), errand.end_s[0]
@@ -235,7 +235,7 @@ class Campaign:
             25.0,
         )
 
-    def _see_to_the_end(self, fault: Fault, errands: dict[str, Errand]) -> None:
+    def _see_to_the_end(self, fault: Fault, errands: dict[str, FaultErrand]) -> None:
         begin_s = time.monotonic()
         if "bridge_killed" in fault.kinds:
             self._await_bridge()
@@ -257,15 +257,15 @@ class Campaign:
             for errand in self._pending(errands, fault):
                 self.observer.insist(errand)
 
-    def _pending(self, errands: dict[str, Errand], fault: Fault) -> list[Errand]:
+    def _pending(self, errands: dict[str, FaultErrand], fault: Fault) -> list[FaultErrand]:
         return [errand for errand in errands.values() if self._end(errand, fault) is None]
 
     def _judge(
         self,
         fault: Fault,
         name: str,
-        errand: Errand,
-        states: list[ObservedState],
+        errand: FaultErrand,
+        states: list[FaultObservedState],
         begin_s: float,
         violations: list[Violation],
         who: str,

@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from timely_ros_bench.faults.judge import (
-    RobotMotion,
+    FaultRobotMotion,
     Violation,
     fault_bench_out_of_limits,
     fault_bench_untyped_outcome,
@@ -96,7 +96,7 @@ class FaultHistory:
     """
 
     tasks: list[TaskRecord] = field(default_factory=list)
-    motions: dict[str, Sequence[RobotMotion]] = field(default_factory=dict)
+    motions: dict[str, Sequence[FaultRobotMotion]] = field(default_factory=dict)
     silences: list[Silence] = field(default_factory=list)
     stops: list[StopRecord] = field(default_factory=list)
     leases: list[LeaseRecord] = field(default_factory=list)
@@ -107,12 +107,12 @@ class FaultHistory:
 def judge_fault_history(history: FaultHistory) -> list[Violation]:
     """All violations, each with a case. A longer history has the cases of a shorter one again."""
     robots = dict.fromkeys([*(task.robot for task in history.tasks), *history.motions])
-    violations = [violation for robot in robots for violation in _RobotJudge(history, robot).judge()]
+    violations = [violation for robot in robots for violation in _FaultRobotJudge(history, robot).judge()]
     return violations + [("unreadable", problem) for problem in history.log_problems]
 
 
 @dataclass(slots=True, eq=False)
-class _Progress:
+class _FaultTaskProgress:
     """A task, and the motions of its plan that have begun and that are done, by position."""
 
     record: TaskRecord
@@ -128,16 +128,16 @@ class _Progress:
     def live(self, when_s: float) -> bool:
         return self.record.accepted_s <= when_s <= self.record.end_s + SLACK_S
 
-    def expects(self, motion: RobotMotion) -> bool:
+    def expects(self, motion: FaultRobotMotion) -> bool:
         plan, position = self.record.plan, self.next_position
         return position < len(plan) and plan[position] == motion.what
 
 
-class _RobotJudge:
+class _FaultRobotJudge:
     def __init__(self, history: FaultHistory, robot: str) -> None:
         self._robot, self._patience_s = robot, history.patience_s
         tasks = sorted((one for one in history.tasks if one.robot == robot), key=lambda one: one.accepted_s)
-        self._tasks = [_Progress(task) for task in tasks]
+        self._tasks = [_FaultTaskProgress(task) for task in tasks]
         self._motions = sorted(history.motions.get(robot, ()), key=lambda one: one.start_s)
         self._silences = [one for one in history.silences if one.robot == robot]
         self._stops = [one for one in history.stops if one.robot == robot]
@@ -160,11 +160,11 @@ class _RobotJudge:
             self._judge_end(task)
         return self._violations
 
-    def _add(self, kind: str, motion: RobotMotion, reason: str = "") -> None:
+    def _add(self, kind: str, motion: FaultRobotMotion, reason: str = "") -> None:
         case = f"{self._robot}: {motion.what} at {motion.start_s:.2f} s"
         self._violations.append((kind, f"{case}, {reason}" if reason else case))
 
-    def _task_of(self, motion: RobotMotion) -> _Progress | None:
+    def _task_of(self, motion: FaultRobotMotion) -> _FaultTaskProgress | None:
         """The live task that expects the motion next, else a live one with the motion, else the latest one with it."""
         tasks = [
             task
@@ -175,7 +175,7 @@ class _RobotJudge:
         expecting = [task for task in live if task.expects(motion)]
         return next(iter([*expecting, *live, *reversed(tasks)]), None)
 
-    def _judge_order(self, task: _Progress, motion: RobotMotion) -> None:
+    def _judge_order(self, task: _FaultTaskProgress, motion: FaultRobotMotion) -> None:
         record, position = task.record, task.next_position
         if motion.start_s > record.end_s + SLACK_S:
             self._add("after_end", motion, f"{motion.start_s - record.end_s:.1f} s after {record.task_id}")
@@ -189,12 +189,12 @@ class _RobotJudge:
         if motion.done:
             task.done_positions.add(position)
 
-    def _judge_silences(self, motion: RobotMotion) -> None:
+    def _judge_silences(self, motion: FaultRobotMotion) -> None:
         for silence in self._silences:
             if silence.begin_s + self._patience_s + SLACK_S < motion.start_s < silence.end_s:
                 self._add("after_orphan", motion, f"no message since {silence.begin_s:.2f} s")
 
-    def _judge_stops(self, motion: RobotMotion) -> None:
+    def _judge_stops(self, motion: FaultRobotMotion) -> None:
         for stop in self._stops:
             if stop.state not in ACKNOWLEDGED:
                 continue
@@ -205,7 +205,7 @@ class _RobotJudge:
             if motion.start_s <= stop.answered_s and further_s > (SLACK_S if motion.done else REST_S):
                 self._add("after_stop", motion, f"moved on for {further_s:.1f} s")
 
-    def _judge_owner(self, task: _Progress, motion: RobotMotion) -> None:
+    def _judge_owner(self, task: _FaultTaskProgress, motion: FaultRobotMotion) -> None:
         owners = self._owners_at(motion.start_s)
         if not owners:
             return
@@ -220,7 +220,7 @@ class _RobotJudge:
         around = [one for one in self._leases if abs(one.since_s - when_s) < SLACK_S]
         return [one.owner for one in (*before, *around)]
 
-    def _judge_end(self, task: _Progress) -> None:
+    def _judge_end(self, task: _FaultTaskProgress) -> None:
         record = task.record
         who = f"{record.robot}: {record.task_id}"
         if not record.outcome:

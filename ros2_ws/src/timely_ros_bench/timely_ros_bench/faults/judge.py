@@ -47,7 +47,7 @@ Violation = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class RobotMotion:
+class FaultRobotMotion:
     """A motion out of a robot's own log; seconds on the monotonic clock."""
 
     what: str
@@ -58,7 +58,7 @@ class RobotMotion:
 
 
 @dataclass(frozen=True, slots=True)
-class ObservedState:
+class FaultObservedState:
     """A ``RobotState``; ``received_s`` on the monotonic clock, ``stamp_s`` on the driver's own."""
 
     mode: int
@@ -84,8 +84,8 @@ def fault_bench_out_of_limits(motion: str) -> bool:
 
 
 def judge_ros_fault_holding(
-    states: Sequence[ObservedState],
-    motions: Sequence[RobotMotion],
+    states: Sequence[FaultObservedState],
+    motions: Sequence[FaultRobotMotion],
     plan: Sequence[str],
     violations: list[Violation],
     who: str,

@@ -10,10 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from timely.core.checkpoint import load_core_checkpoint, save_core_checkpoint
-from timely_ros_bench.faults.campaign import Campaign
+from timely_ros_bench.faults.campaign import FaultCampaign
 from timely_ros_bench.faults.fleet_processes import FaultFleet
 from timely_ros_bench.faults.judge import VIOLATIONS
-from timely_ros_bench.faults.observer import Observer
+from timely_ros_bench.faults.observer import FaultObserver
 from timely_ros_bench.faults.rounds import FLEET, fault_schedule, faulty_robot_names
 from timely_ros_bench.faults.tally import FaultTally
 
@@ -23,15 +23,15 @@ Say = Callable[[str], None]
 @contextmanager
 def running_fault_fleet(
     robots: Sequence[str], seed: int, domain: int
-) -> Iterator[tuple[FaultFleet, Observer]]:
+) -> Iterator[tuple[FaultFleet, FaultObserver]]:
     """Everything running; nothing is left behind."""
     with tempfile.TemporaryDirectory(prefix="timely-faults.") as folder:
         world = FaultFleet(robots, Path(folder), domain, seed)
-        observer: Observer | None = None
+        observer: FaultObserver | None = None
         try:
             world.start()
             os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-            observer = Observer(robots, domain)
+            observer = FaultObserver(robots, domain)
             yield world, observer
         finally:
             if observer is not None:
@@ -67,7 +67,7 @@ def measure_faults(
     numbers = range(share[0], count, share[1])[tally.rounds :]
     if numbers:
         with running_fault_fleet(robots, seed + numbers[0], domain) as (world, observer):
-            campaign, restarts = Campaign(world, observer, tally), tally.restarts
+            campaign, restarts = FaultCampaign(world, observer, tally), tally.restarts
             for number in numbers:
                 before_s, earlier_cases, fault = time.monotonic(), len(tally.cases), schedule[number]
                 end = campaign.play(number, fault, random.Random(f"{seed} {number}"))
