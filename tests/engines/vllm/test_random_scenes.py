@@ -31,6 +31,8 @@ UTILITIES = (
 )
 ENDINGS = 4000
 """Most moves of the end, which needs some hundreds."""
+MOST_IDLE_STEPS = 3
+"""In a row, each without a token, before the loop sleeps."""
 
 
 class Scenes(RuleBasedStateMachine):
@@ -212,6 +214,7 @@ class Scenes(RuleBasedStateMachine):
         for name in self.sessions:
             if name in scene.held:
                 scene.add(name, 1, 1)  # the end of its input
+        idle_steps = 0
         for _ in range(ENDINGS):
             if not scene.held and not scene.in_flight and not scene.scheduler.has_requests():
                 break
@@ -219,7 +222,10 @@ class Scenes(RuleBasedStateMachine):
             self.loads_arrive()
             scene.check()
             if scene.in_flight or scene.scheduler.has_requests():
+                steps, was_in_flight = len(scene.steps), bool(scene.in_flight)
                 scene.step()
+                idle_steps = 0 if was_in_flight or any(scene.steps[steps:]) else idle_steps + 1
+                assert idle_steps <= MOST_IDLE_STEPS, f"an idle engine does not sleep; held: {scene.held}"
                 continue
             wait_s = scene.scheduler.seconds_to_resume()
             assert wait_s is not None, f"nothing will happen; held: {scene.held}"
