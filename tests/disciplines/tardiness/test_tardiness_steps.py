@@ -12,7 +12,7 @@ from timely.core.hints import RequestHints
 from timely.core.job import Job, JobSpec, JobTable, Segment
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.base import StepLimits, StepPlan
-from timely.disciplines.tardiness.delay_cost import PATIENCE
+from timely.disciplines.tardiness.delay_cost import MAX_LATENESS_RATIO
 from timely.disciplines.tardiness.discipline import WeightedTardiness
 from timely.disciplines.tardiness.segment_lengths import CAUTION, TardinessSegmentLengths
 from timely.disciplines.tardiness.step import MIN_CHUNK_TOKENS
@@ -340,7 +340,7 @@ def _crowd(members: int, utility: TimeUtility, late_s: float) -> Scene:
 
 @pytest.mark.parametrize(
     ("utility", "late_s", "joins"),
-    [(NORMAL, 0.1, False), (NORMAL, 3.0 * PATIENCE * STEP_S, True), (URGENT, 30.0, False)],
+    [(NORMAL, 0.1, False), (NORMAL, 3.0 * MAX_LATENESS_RATIO * STEP_S, True), (URGENT, 30.0, False)],
     ids=["equals, a while", "equals, long", "steeper ones, long"],
 )
 def test_equals_are_not_held_back_for_ever(utility: TimeUtility, late_s: float, *, joins: bool) -> None:

@@ -42,6 +42,6 @@ def test_growth_is_seen(what: str, per_look: float, flat: bool) -> None:
         return {"fleet": values}
 
     worker: Any = SimpleNamespace(tasks=1, outcomes={})
-    looks = [look(number) for number in range(24)]
-    assert _judge_soak(looks, worker, 0, 24.0, 40.0, 0.0)["flat"] is flat
-    assert not _judge_soak(looks, worker, 1, 24.0, 40.0, 0.0)["flat"], "a task is left"
+    samples = [look(number) for number in range(24)]
+    assert _judge_soak(samples, worker, 0, 24.0, 40.0, 0.0)["flat"] is flat
+    assert not _judge_soak(samples, worker, 1, 24.0, 40.0, 0.0)["flat"], "a task is left"

@@ -45,7 +45,7 @@ from timely.server.server_thread import ServerThread
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 """Driver and bridge wait so long for a bridge, however long its start takes here."""
 PLANS = {
     "Go": [
@@ -404,8 +404,8 @@ def drone(domain_id: int) -> Iterator[Flown]:
         "skill_set": "drone",
         "speed": 10.0,
         "times": "expected",
-        "lease_lapse_s": PATIENCE_S,
-        "task_silence_s": PATIENCE_S,
+        "lease_lapse_s": TIMEOUT_S,
+        "task_silence_s": TIMEOUT_S,
         "autostart": True,
     }
     driver = DriverNode(robot, namespace="drone1", context=context, overrides=settings)
@@ -432,7 +432,7 @@ def test_a_killed_bridge_takes_its_goals_up_when_it_is_back(
         "drone1.skill_set": "drone",
         "autostart": True,
         "state_folder": str(folder),
-        "take_up_s": PATIENCE_S,
+        "take_up_s": TIMEOUT_S,
     }
     file = tmp_path / "bridge.yaml"
     file.write_text(json.dumps({"/**": {"ros__parameters": parameters}}))

@@ -21,7 +21,7 @@ from timely_bridge.loop_rounds import bridge_further_loop_rounds_s
 from timely_bridge.node import bridge_client
 from timely_bridge.outcome import BridgeTimeline, Deadlines, TaskEnd
 from timely_bridge.report_queue import BridgeReportQueue
-from timely_bridge.segment_run import LOOKS, BridgeSegmentRun
+from timely_bridge.segment_run import WAIT_POLLS, BridgeSegmentRun
 from timely_interfaces.msg import ErrorCode, RobotState
 
 from timely.client import Segment
@@ -219,12 +219,12 @@ async def test_an_operator_who_is_asked_takes_no_time_of_the_segment() -> None:
     segment = Segment("t", 0, "open();", (), 1, 0.0, 1.0, 0.0)
     sent = BridgeSegment(segment, "drone", lambda: None)
     sent.started.set_result(0.0)
-    looks = 0
+    polls = 0
 
     def awaits_operator() -> bool:
-        nonlocal looks
-        looks += 1
-        if looks == 3 * LOOKS:
+        nonlocal polls
+        polls += 1
+        if polls == 3 * WAIT_POLLS:
             sent.ended.set_result(SegmentExecution("done"))
         return True
 
@@ -241,7 +241,7 @@ async def test_an_operator_who_is_asked_takes_no_time_of_the_segment() -> None:
         awaits_operator,
     )
     await run.run(None)
-    assert looks == 3 * LOOKS
+    assert polls == 3 * WAIT_POLLS
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 
 from timely.disciplines.base import Floats
 
-PATIENCE = 10.0
+MAX_LATENESS_RATIO = 10.0
 """Lateness after which a candidate is not delayed for its equals, as a multiple of their remaining work."""
 
 
@@ -128,7 +128,7 @@ class TardinessDelayCost:
         self.settle(already_s)
         if self._gains(delay_s, weight, slack_s, self.late_weight, self._late_work, already_s):
             return True
-        if self._patient(late_s):
+        if self._may_be_delayed(late_s):
             return False
         late_weight = wait = 0.0
         for member, (total, work) in self._late.items():
@@ -137,8 +137,8 @@ class TardinessDelayCost:
                 wait += work
         return self._gains(delay_s, weight, slack_s, late_weight, wait, already_s)
 
-    def _patient(self, late_s: float) -> bool:
-        return late_s * self.late_weight < PATIENCE * self._late_work
+    def _may_be_delayed(self, late_s: float) -> bool:
+        return late_s * self.late_weight < MAX_LATENESS_RATIO * self._late_work
 
     def _gains(
         self, delay_s: float, weight: float, slack_s: float, late_weight: float, wait: float, already_s: float
@@ -195,7 +195,7 @@ class TardinessDelayCost:
             costs = delays_s * ((1.0 - early) * self.late_weight + early * all_weight - self.price)
             if (weights * gains_s >= costs)[:count].all():
                 return count
-        if not self._patient(float(lates_s.max())):
+        if not self._may_be_delayed(float(lates_s.max())):
             return None
         # A candidate that is refused changes nothing, so all can be judged by the present members.
         places = np.searchsorted(dues_s, already_s + delays_s)

@@ -21,7 +21,7 @@ order of an index. Each joins only if it gains at least what the members lose:
   prompt waits while an urgent first segment is generated. A plain request expects that wait in steps without it, since
   they are shorter. Jobs for which ordinary requests wait have their slack counted in such steps, too.
 * **Overload.** That wait is a promise that a lasting overload breaks: other jobs come, and the batch stays small. A
-  job later than ``PATIENCE`` times its predicted wait is no longer delayed for jobs that lose utility no faster.
+  job later than ``MAX_LATENESS_RATIO`` times its predicted wait is not delayed for jobs that lose utility no faster.
 * **Chunks.** A prompt that would cost too much at once takes as much of the step as all slack allows, that of parked
   jobs included. A prompt that is cut leaves a token to each equal that decodes. Later prompts take these tokens, unless
   answers hold most of the cache and jobs wait for it: answers give it back when they end, unlike a plan that parks.

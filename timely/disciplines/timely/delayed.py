@@ -4,7 +4,7 @@ import numpy as np
 
 from timely.core.arrays import Bools, Floats
 from timely.core.utility import NORMAL
-from timely.disciplines.tardiness.delay_cost import PATIENCE
+from timely.disciplines.tardiness.delay_cost import MAX_LATENESS_RATIO
 
 
 class TimelyDelayedMembers:
@@ -57,7 +57,7 @@ class TimelyDelayedMembers:
         faster than a normal task and are late already are delayed at the price in any case.
 
         Args:
-            lates_s: lateness, seconds; see ``PATIENCE``.
+            lates_s: lateness, seconds; see ``MAX_LATENESS_RATIO``.
             mixing_s: what each answer adds to this step since that has prompts, seconds.
             already_s: delay of all that has joined the step, seconds.
             longest_tokens: most tokens that a member still has.
@@ -78,8 +78,8 @@ class TimelyDelayedMembers:
         delays_s = self._delays_s(left_tokens, lefts) + mixing_s
         prices = price * (self._sequence_s * np.minimum(left_tokens, longest_tokens) + mixing_s)
         late = rest_s <= 0.0
-        patient = lates_s * weight[late].sum() < PATIENCE * (weight * works_s)[late].sum()
-        heeded_weight = np.where(patient[:, None] | (weight > weights[:, None]), weight, 0.0)
+        may_be_delayed = lates_s * weight[late].sum() < MAX_LATENESS_RATIO * (weight * works_s)[late].sum()
+        heeded_weight = np.where(may_be_delayed[:, None] | (weight > weights[:, None]), weight, 0.0)
         mild = weight <= -NORMAL.alpha
 
         def gains(at: slice, before_s: Floats) -> Bools:

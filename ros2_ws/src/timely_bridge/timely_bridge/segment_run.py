@@ -23,7 +23,7 @@ KINDS: Mapping[ReportKind, int] = {
 }
 
 
-LOOKS = 10
+WAIT_POLLS = 10
 """A wait for the driver has so many parts. A pause of this process, in which it hears nothing, takes one of them."""
 
 
@@ -146,7 +146,7 @@ async def _wait_for_any_bridge_future(
     futures: Sequence[asyncio.Future[Any]], timeout_s: float, is_free: Callable[[], bool] = lambda: False
 ) -> None:
     """Wait until one is done, or for ``timeout_s`` without the time in which ``is_free`` holds."""
-    looks = 0
-    while looks < LOOKS and not any(future.done() for future in futures):
-        await asyncio.wait(futures, timeout=timeout_s / LOOKS, return_when=asyncio.FIRST_COMPLETED)
-        looks += not is_free()
+    polls = 0
+    while polls < WAIT_POLLS and not any(future.done() for future in futures):
+        await asyncio.wait(futures, timeout=timeout_s / WAIT_POLLS, return_when=asyncio.FIRST_COMPLETED)
+        polls += not is_free()

@@ -73,25 +73,25 @@ def measure_soak(
         pids["program"] = os.getpid()
         worker = _SoakWorker(seed)
         try:
-            looks = worker.run(60.0 * minutes / speed, minutes, pids, say)
+            samples = worker.run(60.0 * minutes / speed, minutes, pids, say)
             tasks_left = worker.count_tasks_left()
             children.check()
         finally:
             worker.close()
         recorded_mb = sum(file.stat().st_size for file in folder.glob("soak*.mcap")) / 1e6
-    return _judge_soak(looks, worker, tasks_left, minutes, speed, recorded_mb)
+    return _judge_soak(samples, worker, tasks_left, minutes, speed, recorded_mb)
 
 
 def _judge_soak(
-    looks: list[dict[str, dict[str, float]]],
+    samples: list[dict[str, dict[str, float]]],
     worker: _SoakWorker,
     tasks_left: int,
     minutes: float,
     speed: float,
     mb: float,
 ) -> dict[str, Any]:
-    warm_looks = looks[int(WARM * len(looks)) :]
-    third = max(1, len(warm_looks) // 3)
+    warm_samples = samples[int(WARM * len(samples)) :]
+    third = max(1, len(warm_samples) // 3)
     result: dict[str, Any] = {
         "minutes": minutes,
         "speed": speed,
@@ -102,12 +102,12 @@ def _judge_soak(
         "processes": {},
     }
     flat = tasks_left == 0
-    for name in warm_looks[0]:
-        rss = [look[name]["rss_mb"] for look in warm_looks]
+    for name in warm_samples[0]:
+        rss = [look[name]["rss_mb"] for look in warm_samples]
         early, late = statistics.median(rss[:third]), statistics.median(rss[-third:])
         process: dict[str, Any] = {"rss_mb": [round(early, 1), round(late, 1)]}
         for what in ("files", "threads", "children"):
-            process[what] = [int(warm_looks[0][name][what]), int(warm_looks[-1][name][what])]
+            process[what] = [int(warm_samples[0][name][what]), int(warm_samples[-1][name][what])]
         process["flat"] = late - early <= GROWTH_MB + GROWTH * early and all(
             process[what][1] <= process[what][0] + 1 for what in ("files", "threads", "children")
         )
@@ -138,22 +138,22 @@ class _SoakWorker:
         """Work for so long; a look at every process once a simulated minute."""
         if not all(client.wait_for_server(START_S) for client in self._clients.values()):
             raise EngineFailed("the bridge did not appear", where="bench soak")
-        looks: list[dict[str, dict[str, float]]] = []
+        samples: list[dict[str, dict[str, float]]] = []
         begin_s = time.monotonic()
         every_s = seconds / max(8.0, minutes)
         while (passed_s := time.monotonic() - begin_s) < seconds:
             for robot in ROBOTS:
                 if robot not in self._open:
                     self._send(robot)
-            if passed_s >= every_s * len(looks):
-                looks.append({name: _soak_process_sample(pid) for name, pid in pids.items()})
-                say(f"{passed_s / seconds:.0%}: {self.tasks} tasks, {looks[-1]['fleet']['rss_mb']:.0f} MB")
+            if passed_s >= every_s * len(samples):
+                samples.append({name: _soak_process_sample(pid) for name, pid in pids.items()})
+                say(f"{passed_s / seconds:.0%}: {self.tasks} tasks, {samples[-1]['fleet']['rss_mb']:.0f} MB")
             time.sleep(0.005)
         deadline = time.monotonic() + END_S
         while self._open and time.monotonic() < deadline:
             time.sleep(0.02)
-        looks.append({name: _soak_process_sample(pid) for name, pid in pids.items()})
-        return looks
+        samples.append({name: _soak_process_sample(pid) for name, pid in pids.items()})
+        return samples
 
     def count_tasks_left(self) -> int:
         """Tasks that the bridge still has, by its own word, and goals of ours without a result."""

@@ -32,7 +32,7 @@ STOP_FIRST_S = 0.03
 """A stop's caller waits so long for the controller's answer, so that its own work does not delay the stop."""
 STOP_ANSWER_S = 0.3
 """A stop without an answer for so long counts as failed. It is repeated all the same."""
-LOOKS = 10
+WAIT_POLLS = 10
 """A wait for an answer has so many parts. A pause of this process, in which it hears nothing, takes one of them."""
 IDLE, MOVING, TRAJECTORY = 5, 6, 18
 """States of the controller (``OpState``) in which it takes motions."""
@@ -312,11 +312,11 @@ class Indy7Link:
         return result
 
     def _wait_for(self, answer: Future[_T]) -> _T:
-        for _ in range(LOOKS - 1):
+        for _ in range(WAIT_POLLS - 1):
             with contextlib.suppress(LateError):
-                return answer.result(self._timeout_s / LOOKS)
+                return answer.result(self._timeout_s / WAIT_POLLS)
         try:
-            return answer.result(self._timeout_s / LOOKS)
+            return answer.result(self._timeout_s / WAIT_POLLS)
         finally:
             answer.cancel()  # a call that has not begun must not be made later
 

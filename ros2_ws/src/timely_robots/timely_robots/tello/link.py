@@ -43,8 +43,8 @@ HALT_FAULT_S = 3.0
 """A drone that was not observed at rest so long after a stop has a fault. The stop is repeated all the same."""
 HALT_SLOW_S = 0.5
 """Between two repetitions after a fault."""
-TRY_S, LOOKS = 0.5, 25
-"""An answer is waited for so long, in so many looks."""
+ANSWER_TRY_S, ANSWER_POLLS = 0.5, 25
+"""An answer is waited for so long, in so many polls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +164,16 @@ class TelloLink:
 
     def insist(self, text: str, timeout_s: float, wait: Callable[[float], None]) -> bool:
         """Send a command that may safely come twice until it is answered with ok; False if it never was."""
-        for _ in range(math.ceil(timeout_s / TRY_S)):
+        for _ in range(math.ceil(timeout_s / ANSWER_TRY_S)):
             self.begin(text, wait)
-            for look in range(LOOKS):
-                # In looks, so that a pause of this process is no silence of the drone.
-                wait(TRY_S / LOOKS)
+            for poll in range(ANSWER_POLLS):
+                # In polls, so that a pause of this process is no silence of the drone.
+                wait(ANSWER_TRY_S / ANSWER_POLLS)
                 if (answer := self.answer()) is None:
                     continue
                 if answer.lower() == "ok" or (text == "stop" and answer.lower() == FORCED_STOP):
                     return True
-                wait((LOOKS - 1 - look) * TRY_S / LOOKS)
+                wait((ANSWER_POLLS - 1 - poll) * ANSWER_TRY_S / ANSWER_POLLS)
                 break
         return False
 

@@ -40,13 +40,13 @@ EMPTY_SOON = 20.1
 START_S = 60.0
 TASK_LIMIT_S = 60.0
 """A task that has not ended then is lost; the longest deadline on its way is 25 s."""
-PATIENCE_S = 4.0
+PENDING_TIMEOUT_S = 4.0
 """The other robots' tasks are cancelled so long after the struck one's end, as an operator would."""
 NEXT_PLAN_S = 2.0
 """A bridge announces the plan that replaces one so long after that one's end, at most."""
-UNHEARD = ("dds_cut", "dds_cut_sent", "driver_killed", "driver_hangs", "clock_jumps")
+SILENT_FAULTS = ("dds_cut", "dds_cut_sent", "driver_killed", "driver_hangs", "clock_jumps")
 """Faults in which the states of the robot's driver are not published or received, or have wrong stamps."""
-IN_THE_TASK = ("late_segment", "unsafe_plan", "battery")
+TASK_FAULTS = ("late_segment", "unsafe_plan", "battery")
 BRIDGE = "timely_bridge-"
 """The owners of its leases begin so."""
 
@@ -96,7 +96,7 @@ class FaultCampaign:
         }
         title = " and ".join(f"{one.kind} of {one.robot}" for one in (fault, fault.companion) if one)
         self._errands += [(errand, f"round {number + 1}, {title}", fault) for errand in errands.values()]
-        if fault.kind not in IN_THE_TASK:
+        if fault.kind not in TASK_FAULTS:
             self._await_segment(fault)
         self._strikes.strike(fault)
         self._see_to_the_end(fault, errands)
@@ -248,7 +248,7 @@ class FaultCampaign:
                 break
             self.observer.insist(errand_at_fault)
         self._strikes.repair(fault)
-        self._until(lambda: not self._pending(errands, fault), PATIENCE_S)
+        self._until(lambda: not self._pending(errands, fault), PENDING_TIMEOUT_S)
         for errand in self._pending(errands, fault):
             self.observer.cancel(errand)
         while not self._until(lambda: not self._pending(errands, fault), 5.0):
@@ -272,7 +272,8 @@ class FaultCampaign:
     ) -> str:
         """Judge whether one robot held in time; its task's end in words, empty if it was lost."""
         unheard = any(
-            one is not None and one.robot == name and one.kind in UNHEARD for one in (fault, fault.companion)
+            one is not None and one.robot == name and one.kind in SILENT_FAULTS
+            for one in (fault, fault.companion)
         )
         # A robot is at rest, and not holding, between a plan and the one that replaces it.
         if not unheard and len(self.observer.plans.get(errand.task_id, ())) < 2:
