@@ -74,6 +74,8 @@ def problem_of(answer: httpx.Response) -> dict[str, Any]:
         ({"deadline_s": 5.0, "network_s": 5.0}, 422, "invalid_input", "deadline_s"),
         ({"network_s": -0.1}, 422, "invalid_input", "network_s"),
         ({"agent": "a\nb"}, 422, "invalid_input", "agent"),
+        ({"agent": "drone\u200b-1"}, 422, "invalid_input", "agent"),
+        ({"app": "\u202eevil"}, 422, "invalid_input", "app"),
         ({"id": "../x"}, 422, "invalid_input", "id"),
         ({"report_token": "short"}, 422, "invalid_input", "report_token"),
         ({"surprise": 1}, 422, "invalid_input", "surprise"),

@@ -148,6 +148,16 @@ def test_400_robots_and_nothing_wider_than_the_window(page: Page, served: Fleet)
     assert TOKEN not in page.content()
 
 
+def test_a_long_name_hides_no_column(page: Page, served: Fleet) -> None:
+    submit(served, task="long", agent="x" * 128)
+    served.run_for(60.0)
+    cells = page.locator("#recent tbody td")
+    expect(cells.first).to_contain_text("xxx")
+    last = cells.last.bounding_box()
+    assert last is not None
+    assert last["x"] + last["width"] <= page.evaluate("innerWidth")
+
+
 def test_a_phone_shows_all_of_a_task_and_cuts_no_text(page: Page, served: Fleet) -> None:
     submit(served, task="long", agent="drone-6", tuf="urgent")
     submit(served, task="long", agent="drone-7")

@@ -32,6 +32,8 @@ def http_problem_from_validation(
     first = errors[0]
     where = ".".join(str(part) for part in first["loc"] if part not in skip)
     message = str(first["msg"]).removeprefix("Value error, ")
+    # A pattern may name characters that no reader sees.
+    message = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in message)
     if len(errors) > 1:
         message += f" (and {len(errors) - 1} more)"
     return InvalidInput(message, where=where or "body")

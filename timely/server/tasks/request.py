@@ -20,6 +20,7 @@ from timely.core.errors import InvalidInput, TooLarge
 from timely.core.reports import MAX_REASON_CHARS, MAX_VALUE_CHARS, ExecutionReport, ReportKind
 from timely.core.utility import MAX_TUF, NORMAL, URGENT, TimeUtility
 from timely.engines.base import MAX_OUTPUT_TOKENS
+from timely.plans.untrusted_text import HIDDEN_CHARACTERS
 
 STRICT = ConfigDict(
     extra="forbid",
@@ -45,7 +46,9 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 BRIDGE_PATTERN = r"^[A-Za-z0-9._-]{0,64}$"
-LABEL_PATTERN = r"^[^\x00-\x1f\x7f]{0,128}$"
+LABEL_PATTERN = rf"^[^\x00-\x1f\x7f{HIDDEN_CHARACTERS.encode().decode('unicode_escape')}]{{0,128}}$"
+"""Of names that people read: with an invisible character one name would look like another."""
+
 TRACEPARENT_PATTERN = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
 TOKEN_PATTERN = r"^[A-Za-z0-9_-]{16,128}$"
 
