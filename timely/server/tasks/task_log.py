@@ -348,6 +348,8 @@ class TaskLog:
             if self._loop is not None and self._retry is None:
                 self._retry = self._loop.call_later(CATCH_UP_S, self._catch_up_later)
             return
+        if self.problem:
+            log.warning("tasks are kept again")
         self.problem = ""
         self._wake.set()
 
