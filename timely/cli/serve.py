@@ -7,7 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
-from timely.cli.terminal import Verbose, quiet_cli_terminal
+from timely.cli.terminal import JsonCliTerminal, Verbose, quiet_cli_terminal
 from timely.core.clock import SystemClock
 from timely.core.errors import InvalidInput, UnknownName, Unsupported, check_name
 from timely.core.files import check_folder_writable
@@ -200,6 +200,13 @@ def command(
     journal: Annotated[
         Path | None, typer.Option(help="Append every scheduling decision as a JSON line ({pid} is replaced).")
     ] = None,
+    log_format: Annotated[
+        str,
+        typer.Option(
+            help="text; or json: every line, also of vLLM, is a JSON object on standard error. Lines about tasks have"
+            " their ids."
+        ),
+    ] = "text",
     verbose: Verbose = False,
 ) -> int:
     """Serve robots over HTTP. Arguments that are not listed here go to vLLM as they are.
@@ -213,6 +220,8 @@ def command(
     from timely.server.run import serve_engine
     from timely.server.settings import ServerSettings
 
+    check_name("log format", log_format, ("text", "json"), where="--log-format")
+    json_terminal = JsonCliTerminal() if log_format == "json" else None
     check_name("prediction mode", predict, get_args(Batching), where="--predict")
     if predict_wait is not None and predict != "full":
         raise InvalidInput("only --predict full waits", where="--predict-wait")
@@ -261,10 +270,8 @@ def command(
         insecure=insecure,
         tls=server_tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs),
     )
-    with (
-        quiet_cli_terminal("serve", verbose=verbose or engine != "vllm", names_log=False) as terminal,
-        ExitStack() as loading,
-    ):
+    quiet = quiet_cli_terminal("serve", verbose=verbose or engine != "vllm", names_log=False)
+    with nullcontext(json_terminal) if json_terminal else quiet as terminal, ExitStack() as loading:
         if engine == "vllm":
             title = "loading the model into vLLM"
             loading.enter_context(

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from timely.core.errors import EngineFailed
+from timely.core.json_log import JsonLogOutput
+from timely.engines import vllm
 from timely.engines.vllm.model import vllm_cache_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+VLLM_JSON_LOGGING = Path(vllm.__file__).parent / "json_logging.json"
 
 KEPT_LOGS = 20
 """Log files of earlier commands that are kept."""
@@ -62,6 +66,23 @@ class CliTerminal:
         with Progress(*columns, console=console, transient=True) as progress:
             progress.add_task(title, total=None)
             yield
+
+
+class JsonCliTerminal(CliTerminal):
+    """Makes every line a JSON object on standard error, also those of vLLM's processes (``JsonLogOutput``)."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        os.environ.setdefault("VLLM_LOGGING_CONFIG_PATH", str(VLLM_JSON_LOGGING))
+        self._output = JsonLogOutput()
+
+    def say(self, line: str) -> None:
+        self._output.write("timely", "INFO", line)
+
+    @contextlib.contextmanager
+    def progress(self, title: str) -> Iterator[None]:
+        self.say(title)
+        yield
 
 
 class _CliOneLineFormatter(logging.Formatter):

@@ -105,6 +105,7 @@ def new_server(app: FastAPI, stop_timeout_s: float, tls: ServerTlsFiles | None =
     settings = service.settings
     config = uvicorn.Config(
         app,
+        log_config=None if logging.getLogger().handlers else uvicorn.config.LOGGING_CONFIG,
         log_level="warning",
         access_log=False,
         lifespan="on",

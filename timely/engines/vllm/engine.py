@@ -9,6 +9,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from dataclasses import asdict, astuple, replace
 from functools import partial
 from itertools import cycle
@@ -322,7 +323,7 @@ class VllmEngine(Engine):
         if self._choice is None:
             return None
         if self._following is None or self._following.done():
-            self._following = asyncio.create_task(self._choice.follow(self._live))
+            self._following = asyncio.create_task(self._choice.follow(self._live), context=Context())
         return self._choice.choose(request, token_ids, self.options.mode, time.monotonic())
 
     def _prompt_ids(self, request: GenerationRequest) -> list[int]:

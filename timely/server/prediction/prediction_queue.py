@@ -11,6 +11,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Collection, Hashable
+from contextvars import Context
 
 from timely.core.clock import AsyncClock, wait_on_clock
 from timely.disciplines.predictors.batching import PredictorStage
@@ -74,7 +75,7 @@ class PredictionQueue:
         self._stage.offer((arrival, waiting), self._clock.now())
         self._arrived.set()
         if self._runner is None or self._runner.done():
-            self._runner = asyncio.create_task(self._run(), name="predictions")
+            self._runner = asyncio.create_task(self._run(), name="predictions", context=Context())
         try:
             async with asyncio.timeout(timeout_s):
                 return await waiting

@@ -23,6 +23,7 @@ from timely.core.errors import (
     TimelyError,
 )
 from timely.core.job import Segment
+from timely.core.json_log import LOG_FIELDS
 from timely.core.reports import ExecutionReport
 from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
 from timely.server.settings import ServerSettings
@@ -67,6 +68,7 @@ class TaskLifecycle:
         Raises:
             TimelyError: the engine refused the generation.
         """
+        LOG_FIELDS.set(task.log_fields)
         task.pump = asyncio.create_task(self._generate(task, generation), name=f"generate {task.task_id}")
         task.runner = asyncio.create_task(self._run(task), name=f"task {task.task_id}")
         self._count_live()

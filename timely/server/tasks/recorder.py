@@ -128,7 +128,7 @@ class TaskRecorder:
             replans=task.replans, tuf=server_task_utility_to_wire(request.tuf), urgency=request.urgency,
             priority=request.priority, app_requests=request.app_requests, max_tokens=request.max_tokens,
             expected_tokens=request.expected_tokens, network_s=task.network_s,
-            trace_id=request.traceparent and request.traceparent.split("-")[1],
+            trace_id=request.trace_id,
         )  # fmt: skip
 
     def record_prediction(self, record: Mapping[str, Any]) -> None:

@@ -215,6 +215,11 @@ class TaskRequest(BaseModel):
     id: TaskId | None = None
     report_token: Token | None = None
 
+    @property
+    def trace_id(self) -> str | None:
+        """That of the trace context."""
+        return self.traceparent and self.traceparent.split("-")[1]
+
     @field_validator("deadline_s")
     @classmethod
     def _can_arrive(cls, deadline_s: float | None, info: ValidationInfo) -> float | None:

@@ -18,6 +18,7 @@ from timely.core.errors import (
     UnknownName,
     Unsupported,
 )
+from timely.core.json_log import LOG_FIELDS
 from timely.disciplines.predictors.request_annotator import PredictorFiles, RequestAnnotator
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import Engine
@@ -361,7 +362,7 @@ class TaskService:
             UnknownName: no such task. NotAllowed: the token is not its own. Conflict: it was re-planned before.
             Others: as ``submit``; the old plan has ended all the same.
         """
-        old = self.tasks.get(task_id)
+        old = self._find(task_id)
         with self.recorder.audit_outcome(principal, "replan", task_id):
             check_task_owner(old, principal, token, [change.agent])
         if old.replanned_as is not None:
@@ -390,7 +391,7 @@ class TaskService:
             same call stay applied; sending all of them again is harmless.
         """
         now = self.clock.now()
-        task = self.tasks.get(task_id)
+        task = self._find(task_id)
         try:
             check_task_owner(task, principal, token, [report.agent for report in reports])
         except TimelyError as error:
@@ -407,13 +408,19 @@ class TaskService:
         await self.log.durable()
         return task, total
 
+    def _find(self, task_id: str) -> Task:
+        """A task; the log's further lines of this request have its ids."""
+        task = self.tasks.get(task_id)
+        LOG_FIELDS.set(task.log_fields)
+        return task
+
     def visible(self, task_id: str, principal: Principal) -> Task:
         """A task that the principal may see.
 
         Raises:
             UnknownName: no such task, or it belongs to another principal.
         """
-        task = self.tasks.get(task_id)
+        task = self._find(task_id)
         check_task_visible(task, principal)
         return task
 
@@ -423,7 +430,7 @@ class TaskService:
         Raises:
             UnknownName: no such task. NotAllowed: it belongs to another robot.
         """
-        task = self.tasks.get(task_id)
+        task = self._find(task_id)
         with self.recorder.audit_outcome(principal, "cancel", task_id):
             check_task_owner(task, principal, token)
         await self.lifecycle.end(task, TaskEnding("cancelled"))
@@ -451,6 +458,8 @@ class TaskService:
 
     async def _set_urgency(self, name: str, urgency: int, operator: str, reason: str) -> dict[str, Any]:
         task = self.tasks.find(name)
+        if task is not None:
+            LOG_FIELDS.set(task.log_fields)
         if task is not None and task.state != "generating":
             raise Conflict("its plan is complete: there is nothing left to hurry", where="path.task_id")
         if not await self.engine.set_urgency(name, urgency):

@@ -117,6 +117,12 @@ class Task:
         self.track = ExecutionTrack(self.arrival_s, self.network_s)
         self.reset_parser()
 
+    @property
+    def log_fields(self) -> dict[str, str]:
+        """What a line of the log about the task has."""
+        trace_id = self.request.trace_id
+        return {"task_id": self.task_id} | ({"trace_id": trace_id} if trace_id else {})
+
     def reset_parser(self) -> None:
         """Check the next segment as the first one of a plan."""
         self.parser = SegmentParser(self.skill_set) if self.skill_set.language != "text" else None

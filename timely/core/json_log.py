@@ -1,0 +1,110 @@
+"""Log lines as JSON objects, with the task and the trace that a line concerns."""
+
+import atexit
+import json
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+
+LOG_FIELDS: ContextVar[Mapping[str, str]] = ContextVar("log fields")
+"""What every line of a coroutine or a request has beside its own fields, such as ``task_id`` and ``trace_id``."""
+
+MAX_LINE_BYTES = 65_536
+"""A longer line of a library is several."""
+
+END_S = 1.0
+"""Longest wait at the end of the process for lines of its children."""
+
+_TIMELY_ERROR = re.compile(r"()(timely\w*): (.*)")
+_ROS_LINE = re.compile(r"\[(DEBUG|INFO|WARN|ERROR|FATAL)\] \[[\d.]+\] \[([\w./-]+)\]: (.*)")
+
+
+@contextmanager
+def log_fields(fields: Mapping[str, str]) -> Iterator[None]:
+    """Lines from within have these fields, also those of coroutines that begin within."""
+    token = LOG_FIELDS.set(fields)
+    try:
+        yield
+    finally:
+        LOG_FIELDS.reset(token)
+
+
+class JsonLogFormatter(logging.Formatter):
+    """One object a line: ``time`` (ISO 8601, UTC), ``level``, ``logger``, ``pid``, ``message``.
+
+    A line about a task has ``LOG_FIELDS``, and one about an error its traceback as ``exception``. ASCII only, since
+    some readers split lines at other characters too.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields = {"time": time, "level": record.levelname, "logger": record.name, "pid": record.process}
+        fields |= {"message": record.getMessage(), **LOG_FIELDS.get({})}
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+class JsonLogOutput:
+    """Makes every line that this process and its children write an object on standard error, until this process ends.
+
+    Lines of loggers, also those of ROS 2, keep level and logger. A line ``timely: MESSAGE`` is an error of this logger,
+    and all else one of the logger ``output``. JSON objects of children stay as they are.
+    """
+
+    def __init__(self) -> None:
+        self._sink = os.fdopen(os.dup(2), "w", encoding="utf-8")
+        self._handler = logging.StreamHandler(self._sink)
+        self._handler.setFormatter(JsonLogFormatter())
+        logging.getLogger().addHandler(self._handler)
+        logging.captureWarnings(True)
+        self._source, sink = os.pipe()
+        self._point_output_at(sink)
+        os.close(sink)
+        self._reader = threading.Thread(target=self._read, name="log lines", daemon=True)
+        self._reader.start()
+        atexit.register(self._close)
+
+    def write(self, logger: str, level: str, line: str) -> None:
+        """Write a line that no logger has written."""
+        number = logging.getLevelNamesMapping().get(level, logging.ERROR)
+        self._handler.handle(logging.LogRecord(logger, number, "", 0, line, None, None))
+
+    def _close(self) -> None:
+        """Read the last lines, but wait for no child that goes on."""
+        self._point_output_at(self._sink.fileno())
+        self._reader.join(END_S)
+
+    def _point_output_at(self, descriptor: int) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for number in (1, 2):
+            os.dup2(descriptor, number)
+
+    def _read(self) -> None:
+        with os.fdopen(self._source, "rb") as lines:
+            while line := lines.readline(MAX_LINE_BYTES):
+                # A progress bar rewrites its line.
+                text = line.decode(errors="replace").rstrip().rpartition("\r")[2]
+                if _is_json_object(text):
+                    self._handler.acquire()
+                    self._sink.write(f"{text}\n")
+                    self._sink.flush()
+                    self._handler.release()
+                elif line_parts := _TIMELY_ERROR.fullmatch(text) or _ROS_LINE.fullmatch(text):
+                    self.write(line_parts[2], line_parts[1] or "ERROR", line_parts[3])
+                elif text:
+                    self.write("output", "INFO", text)
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
