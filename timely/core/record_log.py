@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from timely.core.errors import InvalidInput
 from timely.core.files import append_whole
@@ -30,8 +30,22 @@ def record_log_line(record: Mapping[str, Any]) -> bytes:
     return b"%08x %b\n" % (zlib.crc32(data), data)
 
 
-def read_record_log(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The records of a file in order, and how many lines were torn and left out.
+class RecordLines(NamedTuple):
+    """The content of a file.
+
+    Attributes:
+        records: in order.
+        damaged_lines: numbers of lines that were left out, from 1. Nothing but the disk or a person damages them.
+        is_torn: its last line was left out, as a killed process may leave it.
+    """
+
+    records: list[dict[str, Any]]
+    damaged_lines: list[int]
+    is_torn: bool
+
+
+def read_record_log(path: Path) -> RecordLines:
+    """Read a file.
 
     Raises:
         InvalidInput: the file cannot be read.
@@ -43,18 +57,18 @@ def read_record_log(path: Path) -> tuple[list[dict[str, Any]], int]:
     return parse_record_lines(data)
 
 
-def parse_record_lines(lines: bytes) -> tuple[list[dict[str, Any]], int]:
+def parse_record_lines(content: bytes) -> RecordLines:
     """As ``read_record_log``, of the content of a file."""
-    records, torn_lines = [], 0
-    for line in lines.split(b"\n"):
-        if not line:
-            continue
+    records, damaged_lines = list[dict[str, Any]](), list[int]()
+    lines = content.rstrip(b"\n").split(b"\n")
+    for number, line in enumerate(lines, 1):
         checksum, _, data = line.partition(b" ")
-        if checksum == b"%08x" % zlib.crc32(data):
+        if data and checksum == b"%08x" % zlib.crc32(data):
             records.append(json.loads(data))
-        else:
-            torn_lines += 1
-    return records, torn_lines
+        elif line:
+            damaged_lines.append(number)
+    is_torn = damaged_lines[-1:] == [len(lines)]
+    return RecordLines(records, damaged_lines[:-1] if is_torn else damaged_lines, is_torn)
 
 
 def known_record_fields(kind: type, record: Mapping[str, Any]) -> dict[str, Any]:

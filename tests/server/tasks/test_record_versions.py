@@ -101,8 +101,8 @@ def test_a_task_whose_skill_set_is_gone_ends_typed(tmp_path: Path, monkeypatch: 
 
 def released(folder: Path, change: Callable[[Record], Record] = lambda record: record) -> Path:
     """A state folder with the released log as if it had been written just now, with each record changed."""
-    records, torn_lines = read_record_log(RELEASED_LOG)
-    assert not torn_lines
+    records, damaged_lines, is_torn = read_record_log(RELEASED_LOG)
+    assert (damaged_lines, is_torn) == ([], False)
     header = {**records[0], "wall_s": time.time()}
     lines = [record_log_line(change(record)) for record in (header, *records[1:])]
     (folder / "tasks").mkdir(parents=True)
@@ -119,7 +119,7 @@ def restored(served: Fleet) -> dict[str, tuple[str, str | None]]:
 
 
 def test_every_kind_of_record_is_in_the_released_log() -> None:
-    records, _ = read_record_log(RELEASED_LOG)
+    records = read_record_log(RELEASED_LOG).records
     assert {record["kind"] for record in records[1:]} == KINDS
 
 

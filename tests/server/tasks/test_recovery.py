@@ -478,7 +478,7 @@ def test_a_cancelled_task_stays_so_after_a_power_failure(tmp_path: Path) -> None
         assert served.http.put("/v1/tasks/one/urgency", json={"urgency": 0, "operator": "x"}).is_success
         assert served.service.log._on_disk == served.service.log._written_count
         assert served.http.delete("/v1/tasks/one").json()["outcome"] == "cancelled"
-        records, _ = read_record_log(next((tmp_path / "tasks").glob("*.log")))
+        records = read_record_log(next((tmp_path / "tasks").glob("*.log"))).records
         generated = next(at for at, record in enumerate(records) if record.get("kind") == "generated")
         assert served.service.log._on_disk >= generated
 

@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import os
+import re
 import shutil
 import threading
 import time
@@ -28,12 +29,12 @@ from fleet import (
     catalogue,
     events_of,
 )
-from killed_server import cut, kill, rest, server, texts, whole
+from killed_server import cut, kill, report, rest, server, texts, whole
 from manual_clock import ManualClock
 
 from timely.core import record_log
 from timely.core.errors import EngineFailed
-from timely.core.record_log import RecordFile, read_record_log, record_log_line
+from timely.core.record_log import RecordFile, parse_record_lines, read_record_log, record_log_line
 from timely.engines.base import PastReport
 from timely.engines.scripted import ScriptedEngine
 from timely.server.access.principals import LOCAL
@@ -52,6 +53,66 @@ def test_a_torn_record_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixt
         events = rest(served, 0)
     assert texts(events) == whole(tmp_path, "long")
     assert "torn" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "message"),
+    [
+        (1, "task", "task one of an earlier start cannot be restored: .*its first record is lost"),
+        (2, "segment", "task one of an earlier start cannot be restored: .*segment 1 after 0 segments"),
+        (3, "report", ""),
+        (4, "segment", "task one of an earlier start cannot be restored: .*a record of its segments is lost"),
+    ],
+)
+@pytest.mark.parametrize("damage", ["a flipped bit", "an absent line"])
+def test_a_record_that_the_disk_lost_in_the_middle_is_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, kind: str, message: str, damage: str
+) -> None:
+    """No plan goes on, or counts as complete, without a segment that a robot may have."""
+    with (
+        server(tmp_path / "first") as served,
+        served.http.stream("POST", "/v1/tasks", json=body("ask", id="one")),
+    ):
+        served.run_for(2.0)
+        report(served, 0, "value", value="True")
+        served.run_for(3.0)
+        state = shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    file = state / "tasks" / "00000001.log"
+    lines = file.read_bytes().splitlines(keepends=True)
+    assert json.loads(lines[number][9:])["kind"] == kind
+    assert json.loads(lines[5][9:])["kind"] == "generated"
+    flipped = lines[number][:40] + bytes([lines[number][40] ^ 1]) + lines[number][41:]
+    lines[number] = flipped if damage == "a flipped bit" else b""
+    file.write_bytes(b"".join(lines))
+    with server(state, now=105.0) as served:
+        assert served.http.get("/v1/tasks/one").status_code == (404 if message else 200)
+        served.run_for(400.0)
+        assert not [tasks for tasks in served.service.log._files.values() if tasks.live]
+    errors = "\n".join(record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert re.search(message, errors)
+    assert (f"damaged lines are left out (1): {number + 1}" in errors) == (damage == "a flipped bit")
+
+
+async def test_a_log_that_is_cut_at_any_byte_is_read_up_to_there(tmp_path: Path) -> None:
+    log = TaskLog(tmp_path / "whole", ManualClock(100.0))
+    await log.open()
+    for number in range(3):
+        log.write("urgency", f"t{number}", level=number)
+    await log.close()
+    content = (tmp_path / "whole" / "00000001.log").read_bytes()
+    for length in range(len(content) + 1):
+        records, damaged_lines, is_torn = parse_record_lines(content[:length])
+        ends = content[:length].count(b"\n")
+        whole_lines = ends + (content[length : length + 1] == b"\n")
+        assert (len(records), damaged_lines) == (whole_lines, [])
+        assert is_torn == (whole_lines == ends and content[:length][-1:] not in (b"", b"\n"))
+
+
+@pytest.mark.parametrize("line", [b"00000000", b"00000000 ", b"\0" * 4096, b"\xff"])
+def test_a_line_without_a_record_is_damaged(line: bytes) -> None:
+    whole_line = record_log_line({"kind": "urgency"})
+    assert parse_record_lines(whole_line + line + b"\n" + whole_line).damaged_lines == [2]
+    assert parse_record_lines(whole_line + line).is_torn
 
 
 def test_a_log_of_another_version_is_refused_with_its_name(tmp_path: Path) -> None:
@@ -100,7 +161,7 @@ async def test_a_record_that_is_no_json_keeps_no_other_from_the_disk(tmp_path: P
     log.write("urgency", "two", level=0)
     assert log.problem == ""
     await log.close()
-    records, _ = read_record_log(tmp_path / "00000001.log")
+    records = read_record_log(tmp_path / "00000001.log").records
     assert [record.get("kind") for record in records] == [None, "urgency"]
 
 

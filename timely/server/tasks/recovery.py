@@ -16,6 +16,7 @@ from typing import Any
 
 from timely.core.errors import Conflict, TimelyError
 from timely.core.job import Segment
+from timely.core.json_log import log_fields
 from timely.core.record_log import known_record_fields
 from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
@@ -73,10 +74,13 @@ class TaskRecovery:
         states = {"generating": 0, "executing": 0, "ended": 0}
         for task_id, own in _group_records_by_task(records).items():
             try:
+                if own[0]["kind"] != "task":
+                    raise Conflict("its first record is lost", where="tasks")
                 task, fingerprint = await self._task(task_id, own)
             except Exception as error:
                 # A server that does not start would lose all tasks.
-                log.error("task %s of an earlier start cannot be restored: %r", task_id, error)
+                with log_fields({"task_id": task_id}):
+                    log.error("task %s of an earlier start cannot be restored: %r", task_id, error)
                 self.log.forget(task_id)
                 continue
             if task.state == "ended" and task.settled_s + self.settings.retention_s <= now:
@@ -92,7 +96,8 @@ class TaskRecovery:
                     await self._replan(task)
                 if task.ending is None:
                     generation = self.admission.generation(task)
-            self.lifecycle.adopt(task, generation)
+            with log_fields(task.log_fields):
+                self.lifecycle.adopt(task, generation)
             if task.replans is not None and (old := self.table.find(task.replans)) is not None:
                 old.replanned_as = task_id
         return states
@@ -176,7 +181,7 @@ class TaskRecovery:
 
 
 def _group_records_by_task(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """The records of each task that is not forgotten, from its admission on."""
+    """The records of each task that is not forgotten, from its admission on if that is there."""
     tasks: dict[str, list[Record]] = {}
     for record in records:
         task_id = record["task"]
@@ -184,8 +189,8 @@ def _group_records_by_task(records: Iterable[Record]) -> dict[str, list[Record]]
             tasks[task_id] = [record]
         elif record["kind"] == "forgotten":
             tasks.pop(task_id, None)
-        elif task_id in tasks:
-            tasks[task_id].append(record)
+        else:
+            tasks.setdefault(task_id, []).append(record)
     return tasks
 
 
@@ -244,6 +249,8 @@ def _restore_task_generation(task: Task, record: Record, shift_s: float) -> None
         for name in ("first_token_s", "last_token_s"):
             done[name] = None if done[name] is None else done[name] + shift_s
         task.done = GenerationDone(**known_record_fields(GenerationDone, done))
+    if len(task.track.segments) < record["segments"]:
+        raise Conflict("a record of its segments is lost", where="tasks")
     task.ending = _restored_task_ending(record["ending"])
     task.state, task.generated_s = "executing", record["at_s"] + shift_s
     task.events.append(record["name"], record["data"], last=True)

@@ -71,6 +71,9 @@ KINDS = frozenset(
     ("task", "segment", "replanned", "report", "urgency", "ending", "generated", "settled", "forgotten")
 )
 
+NAMED_LINES = 10
+"""Most damaged lines of a file that the log names."""
+
 CATCH_UP_S = 1.0
 """Records that the disk refused are tried again so often."""
 
@@ -232,9 +235,12 @@ class TaskLog:
 
     def _read(self, path: Path) -> list[Record]:
         """The header and the records of a file; nothing without a header, which is on the disk before any record is."""
-        records, torn_lines = read_record_log(path)
-        if torn_lines:
-            log.warning("%s: %d torn lines, as a killed server leaves them, are left out", path, torn_lines)
+        records, damaged_lines, is_torn = read_record_log(path)
+        if is_torn:
+            log.warning("%s: its last line is torn, as a killed server leaves it, and left out", path)
+        if damaged_lines:
+            numbers = ", ".join(str(number) for number in damaged_lines[:NAMED_LINES])
+            log.error("%s: damaged lines are left out (%d): %s", path, len(damaged_lines), numbers)
         header = records[0] if records else {}
         if records and "timely_tasks" not in header:
             log.error("%s: its first line is damaged, so that its tasks are left out", path)
