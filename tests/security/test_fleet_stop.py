@@ -520,6 +520,39 @@ def test_a_stop_survives_a_restart_until_a_reset(tmp_path: Path) -> None:
         timely.submit("short", skill_set="tiny-drone").close()
 
 
+@pytest.mark.parametrize("restarts", ["while it is latched", "after the reset"])
+def test_a_bridge_that_missed_stop_and_reset_hears_of_them_after_a_restart(
+    tmp_path: Path, restarts: str
+) -> None:
+    """It would stay stopped without a reason: no server would name its stop any more."""
+    with fleet(state_dir=tmp_path) as served, client(served) as timely:
+        stop_ids = tuple(timely.stop_fleet("smoke", deadline_s=0.0)["stop_id"] for _ in range(2))
+        if restarts == "after the reset":
+            assert timely.reset_stop()["saved"]
+    with fleet(state_dir=tmp_path) as served, client(served) as timely, client(served) as bridge:
+        if restarts == "while it is latched":
+            timely.reset_stop()
+        orders = bridge.stop_orders(["drone-1"])
+        assert next(orders) == StopOrder("reset", stop_ids[-1], stop_ids=stop_ids)
+        orders.close()
+        last = timely.stop_fleet("smoke", deadline_s=0.0)["stop_id"]
+    with fleet(state_dir=tmp_path) as served, client(served) as timely, client(served) as bridge:
+        orders = bridge.stop_orders(["drone-1"])
+        assert next(orders) == StopOrder("stop", last, "smoke")
+        timely.reset_stop()
+        assert next(orders) == StopOrder("reset", last, stop_ids=(*stop_ids, last))
+        orders.close()
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"stop_ids": 1}', '{"stop_ids": [["stop-1"]]}', "\xff"])
+def test_released_stops_that_cannot_be_read_release_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "released-stops.json").write_bytes(content.encode("latin-1"))
+    with fleet(state_dir=tmp_path) as served, client(served) as bridge:
+        orders = bridge.stop_orders(["drone-1"])
+        assert next(orders) == StopOrder("clear")
+        orders.close()
+
+
 def test_a_stop_that_the_disk_refuses_holds_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with fleet(state_dir=tmp_path / "file") as served, client(served) as timely:

@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 from fleet_world import a_fleet
 from ros_harness import LIMIT_S, Program, eventually
-from timely_bridge import server_stop
+from timely_bridge import goal_journal, server_stop
 from timely_bridge.fleet_stop import BridgeFleetStop
 from timely_bridge.run_fleet import start_bridge_fleet
 from timely_bridge.server_stop import BridgeServerStop
@@ -23,7 +23,8 @@ from timely_interfaces.msg import ErrorCode, Task
 from timely_robots.disk_thread import DriverDiskThread
 
 from timely.client import TimelyClient
-from timely.core.errors import Conflict, EngineFailed
+from timely.core.errors import Conflict, EngineFailed, InvalidInput
+from timely.core.files import core_write_file
 from timely.engines.scripted import ScriptedEngine
 from timely.server.app import create_app
 from timely.server.server_thread import ServerThread
@@ -409,3 +410,31 @@ def test_a_bridge_without_a_state_folder_has_an_identity_too(domain_id: int) -> 
             eventually(lambda: operator.stop_state()["bridges"] == 1, "the bridge follows on")
         assert len(set(identities)) == 1, "a bridge that was started again is another bridge"
         orders.close()
+
+
+@pytest.mark.ros
+@pytest.mark.timeout(60)
+def test_a_bridge_whose_disk_refuses_its_identity_takes_no_other_one(
+    domain_id: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room again it has one of its own: the robots of the other one would be missed for ever."""
+
+    def refuse(file: Path, content: str) -> None:
+        if file.parent == tmp_path:
+            raise InvalidInput("no room", where=str(file))
+        core_write_file(file, content)
+
+    monkeypatch.setattr(goal_journal, "core_write_file", refuse)
+    with ServerThread(create_app(ScriptedEngine({}))) as server, TimelyClient(server.url) as operator:
+        described = replace(a_fleet(1, 0, state_folder=str(tmp_path)), server_url=server.url)
+        for _ in range(2):
+            fleet = start_bridge_fleet(described, domain_id=domain_id)
+            try:
+                eventually(lambda: operator.stop_state()["bridges"] == 1, "the bridge does not follow")
+                answer = operator.stop_fleet("smoke", deadline_s=1.0)
+                assert answer["success"], answer
+                operator.reset_stop()
+            finally:
+                assert fleet.close()
+            eventually(lambda: operator.stop_state()["bridges"] == 0, "the bridge follows on")
+            monkeypatch.undo()

@@ -124,12 +124,16 @@ class ServerStopLatch:
         """Latch the stop that an earlier process of this server has left; its robots count as unknown."""
         await self.roster.load()
         saved_stop = await asyncio.to_thread(self._file.read)
+        released_ids = await asyncio.to_thread(self._file.read_released)
         if saved_stop is None:
+            self._stop_ids.extend(released_ids)
+            if released_ids:
+                self._publish_reset(released_ids[-1])
             return
         self._stop = _ServerStop(
             saved_stop.stop_id, saved_stop.reason, saved_stop.principal, self._clock.now()
         )
-        self._stop_ids.append(saved_stop.stop_id)
+        self._stop_ids.extend(saved_stop.stop_ids or (*released_ids, saved_stop.stop_id))
         self._stop.expect(self.roster.robots)
         self._stop.expect_agents(saved_stop.robots)
         self._disk.is_saved = True
@@ -153,11 +157,12 @@ class ServerStopLatch:
         await self.roster.disk.close()
 
     def _snapshot(self) -> Callable[[], bool]:
-        stop = self._stop
+        stop, stop_ids = self._stop, tuple(self._stop_ids)
         if stop is None:
-            return partial(self._file.write, None)
+            return partial(self._file.write, None, stop_ids)
         agents = tuple(bridges_by_robot(stop.robots))
-        return partial(self._file.write, SavedServerStop(stop.stop_id, stop.reason, stop.principal, agents))
+        saved_stop = SavedServerStop(stop.stop_id, stop.reason, stop.principal, agents, stop_ids)
+        return partial(self._file.write, saved_stop)
 
     async def wait_for_answers(self, deadline_s: float) -> None:
         """Return when every robot has an acknowledgement, at the latest after ``deadline_s`` seconds."""
@@ -246,7 +251,7 @@ class ServerStopLatch:
                 where="stop_id",
             )
         self._stop = None
-        self._publish("reset", {"stop_id": stop.stop_id, "stop_ids": list(self._stop_ids)})
+        self._publish_reset(stop.stop_id)
         return stop.stop_id
 
     async def remove(self, agents: Sequence[str]) -> tuple[list[str], bool]:
@@ -351,6 +356,9 @@ class ServerStopLatch:
                 agent,
                 duplicates[agent],
             )
+
+    def _publish_reset(self, stop_id: str) -> None:
+        self._publish("reset", {"stop_id": stop_id, "stop_ids": list(self._stop_ids)})
 
     def _publish(self, name: str, data: dict[str, Any]) -> None:
         self._sequence += 1

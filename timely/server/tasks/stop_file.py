@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from timely.core.errors import InvalidInput
@@ -14,6 +14,7 @@ log = logging.getLogger(__name__)
 
 NAME = "stop.json"
 ROBOTS_NAME = "robots.json"
+RELEASED_NAME = "released-stops.json"
 
 RETRY_S = 1.0
 """What the disk refused is written again so often."""
@@ -21,16 +22,17 @@ RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SavedServerStop:
-    """A latched stop, with the robots that it concerns."""
+    """A latched stop, with the robots that it concerns and the latest stops that its reset releases too."""
 
     stop_id: str
     reason: str
     principal: str
     robots: tuple[str, ...]
+    stop_ids: tuple[str, ...] = ()
 
 
 class ServerStopFile:
-    """Two files in the server's state folder. The methods block on the disk.
+    """Three files in the server's state folder. The methods block on the disk.
 
     Args:
         folder: None keeps nothing.
@@ -39,6 +41,7 @@ class ServerStopFile:
     def __init__(self, folder: Path | None) -> None:
         self._path = folder / NAME if folder is not None else None
         self._robots_path = folder / ROBOTS_NAME if folder is not None else None
+        self._released_path = folder / RELEASED_NAME if folder is not None else None
 
     def read(self) -> SavedServerStop | None:
         """The stop of an earlier process, or None. A file that cannot be read counts as a stop."""
@@ -47,22 +50,39 @@ class ServerStopFile:
         try:
             data = json.loads(self._path.read_bytes())
             robots = tuple(str(robot) for robot in data["robots"])
-            return SavedServerStop(str(data["stop_id"]), str(data["reason"]), str(data["principal"]), robots)
+            stop_ids = tuple(str(one) for one in data.get("stop_ids", ()))
+            return SavedServerStop(
+                str(data["stop_id"]), str(data["reason"]), str(data["principal"]), robots, stop_ids
+            )
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             return SavedServerStop("stop-unreadable", f"{self._path} cannot be read: {error}", "server", ())
 
-    def write(self, stop: SavedServerStop | None) -> bool:
-        """Keep a stop, or none; False where nothing is kept.
+    def write(self, stop: SavedServerStop | None, released_ids: Sequence[str] = ()) -> bool:
+        """Keep a stop, or none and the ids of those that were released; False where nothing is kept.
 
         Raises:
             InvalidInput: the disk refuses.
         """
-        if stop is None:
-            return _write_stop_file(self._path, None)
-        fields = {name: getattr(stop, name) for name in ("stop_id", "reason", "principal", "robots")}
-        return _write_stop_file(self._path, json.dumps(fields))
+        if stop is not None:
+            return _write_stop_file(self._path, json.dumps(asdict(stop)))
+        if released_ids:
+            _write_stop_file(self._released_path, json.dumps({"stop_ids": list(released_ids)}))
+        return _write_stop_file(self._path, None)
+
+    def read_released(self) -> list[str]:
+        """The latest stops that earlier processes released; none from a file that cannot be read."""
+        if self._released_path is None:
+            return []
+        try:
+            stop_ids = json.loads(self._released_path.read_bytes())["stop_ids"]
+            return [one for one in stop_ids if isinstance(one, str)]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.error("bridges that missed a reset need ~/reset: %s: %s", self._released_path, error)
+            return []
 
     def read_robots(self) -> tuple[dict[str, list[str]], bool]:
         """The robots of earlier processes with their bridges, and whether they are all.

@@ -147,9 +147,9 @@ class BridgeNode(ManagedRosNode):
         if hasattr(self._client, "stop_orders"):
             self._stop_loop = BridgeLoopThread("server stop")
             mark_ros_stop_thread(self._stop_loop.thread)
-            self._stop_loop.submit(
-                self._follow_server_stop(settings, journal.identity or self._read_identity())
-            )
+            # The identity of a state folder whose disk refuses it is none: that of another folder has other bridges.
+            identity = journal.identity if settings.state_folder is not None else self._read_identity()
+            self._stop_loop.submit(self._follow_server_stop(settings, identity))
         for entry in settings.robots:
             self._robots[entry.name] = BridgeRobotServer(self, entry, connection)
         self._note_life()
