@@ -259,6 +259,23 @@ def test_tokens_are_rotated_without_a_restart(guarded: Guarded, caplog: pytest.L
     assert len([message for message in caplog.messages if "stay as they were" in message]) == 1
 
 
+def test_a_stop_reaches_a_bridge_whose_token_was_withdrawn_and_its_robot_is_unknown(guarded: Guarded) -> None:
+    """Its robots may move. What it says counts no more."""
+    with guarded.as_("drones") as bridge, guarded.as_("ops") as ops:
+        with bridge.stream("GET", "/v1/stop/events", params={"agent": "drone-1"}) as stream:
+            reader = Reader(stream)
+            reader.next()
+            write_principals(guarded.path, [{"name": "ops", "roles": ["operator"]}])
+            guarded.fleet.run_for(1.5)
+            answer = ops.post("/v1/stop", json={"deadline_s": 0}).json()
+            _, name, data = reader.next()
+            assert (name, data["stop_id"]) == ("stop", answer["stop_id"])
+            said = {name: data[name] for name in ("stop_id", "stream_token")}
+            said |= {"agent": "drone-1", "state": "at_rest"}
+            assert bridge.post("/v1/stop/acknowledgements", json=said).status_code == 401
+        assert ops.get("/v1/stop").json()["robots"]["drone-1"]["state"] == "unknown"
+
+
 @pytest.mark.parametrize("text", ["- name: [{", "[" * 5000, "&a [*a]", "\x00", ""])
 def test_principals_that_cannot_be_read_are_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "principals.yaml"

@@ -204,6 +204,22 @@ def test_a_pause_of_the_driver_is_no_silence_of_its_operator() -> None:
         assert question.result(5.0) is None
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_the_first_answer_to_a_question_counts(first: bool) -> None:
+    """Another operator's answer that comes late turns no refusal into consent, and is not called taken."""
+    clock, confirmation = ManualRobotClock(), safety.Confirmation(30.0)
+    motion = Motion(SegmentOrder("t", 0, "", ""), SilentListener(), clock, 1e9)
+    with ThreadPoolExecutor(1) as pool:
+        question = pool.submit(confirmation.ask, SkillCall("open", (), "open()"), motion)
+        assert clock.until_waiting()
+        assert confirmation.answer("t", 0, "open()", allow=first)
+        assert not confirmation.answer("t", 0, "open()", allow=not first)
+        assert confirmation.answer("t", 0, "open()", allow=first), "a repeat of the same answer"
+        clock.advance(1.0)
+        error = question.exception(5.0)
+        assert (error is None) == first, error
+
+
 def test_a_repeated_request_of_the_owner_keeps_its_lease() -> None:
     store = DriverStore()
     lease = DriverLease(store.next_epoch, 3.0)

@@ -136,7 +136,7 @@ class Confirmation:
         return question.call if question is not None else ""
 
     def answer(self, task_id: str, segment: int, call: str, allow: bool) -> bool:
-        """Give the answer; False if that call does not wait for one."""
+        """Give the answer; False if that call does not wait for one. The first one counts."""
         question = self._question
         if question is None or (task_id, segment, call) != (
             question.task_id,
@@ -144,6 +144,8 @@ class Confirmation:
             question.call,
         ):
             return False
+        if question.answered.is_set():
+            return question.allow == allow
         question.allow = allow
         question.answered.set()
         return True
