@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("vllm")
-
+from optional_packages import require_package
 from vllm_scheduler import BLOCK_TOKENS, Scene, positions
+
+require_package("vllm")
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 

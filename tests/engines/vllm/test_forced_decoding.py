@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from optional_packages import require_package
 
 from timely.engines.vllm import forced_decoding
 
-pytest.importorskip("vllm")
+require_package("vllm")
 
 pytestmark = pytest.mark.engine
 

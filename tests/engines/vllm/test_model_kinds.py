@@ -18,12 +18,12 @@ from typing import Any
 from unittest import mock
 
 import pytest
-
-pytest.importorskip("vllm")
-
+from optional_packages import require_package
 from tiny_models import WORDS, write_adapter, write_draft, write_tiny_model
 
 from tests.engines.vllm.conftest import LocalEngine, make_engine, shut_down
+
+require_package("vllm")
 
 pytestmark = [pytest.mark.engine, pytest.mark.long, pytest.mark.timeout(600)]
 

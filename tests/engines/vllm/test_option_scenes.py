@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-pytest.importorskip("vllm")
-
+from optional_packages import require_package
 from vllm_scheduler import FIRST_TOKEN, Scene
+
+require_package("vllm")
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 

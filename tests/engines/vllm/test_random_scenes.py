@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-pytest.importorskip("vllm")
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from optional_packages import require_package
 from vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene, StubConnector
+
+require_package("vllm")
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(580)]
 

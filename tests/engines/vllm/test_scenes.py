@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from optional_packages import require_package
 from packaging.version import Version
-
-pytest.importorskip("vllm")
-
 from vllm_scheduler import BLOCK_TOKENS, LONG_S, Scene, StubConnector
+
+require_package("vllm")
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 

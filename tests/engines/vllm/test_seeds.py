@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-pytest.importorskip("vllm")
+from optional_packages import require_package
 
 from tests.engines.vllm.conftest import SCHEDULER, LocalEngine
 from timely.plans.robot_values import plan_value_text
+
+require_package("vllm")
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 

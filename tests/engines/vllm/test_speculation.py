@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-pytest.importorskip("vllm")
-
+from optional_packages import require_package
 from tiny_models import write_tiny_model
 
 from timely.core.job import Job
 from timely.disciplines.laps_sd.discipline import LapsSd
 from timely.engines.vllm.forced_drafts import SPECULATIVE_CONFIG
+
+require_package("vllm")
 
 pytestmark = pytest.mark.engine
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-pytest.importorskip("vllm")
-
+from optional_packages import require_package
 from vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene
+
+require_package("vllm")
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-pytest.importorskip("vllm")
-
+from optional_packages import require_package
 from vllm_scheduler import FIRST_TOKEN, Scene, give_value, positions
+
+require_package("vllm")
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 

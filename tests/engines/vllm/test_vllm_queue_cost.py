@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+from optional_packages import require_package
 
 from timely.cli.main import run_timely_command
-
-pytest.importorskip("vllm", reason="needs vLLM")
-
 from timely.engines.vllm import queue_cost
+
+require_package("vllm")
 
 pytestmark = pytest.mark.engine
 
