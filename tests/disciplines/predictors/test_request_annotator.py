@@ -156,6 +156,19 @@ def test_a_request_goes_on_with_level_and_length_and_both_are_recorded() -> None
     assert {"level", "source", "confidence", "probabilities", "model", "text"} <= set(record[0])
 
 
+def test_each_request_of_a_batch_gets_its_own_prediction() -> None:
+    """Predictors are asked about some requests of a batch, so places in their answer are not places in the batch."""
+    annotator = RequestAnnotator(predictors())
+    arrivals = [
+        Arrival("a", "curious dog", expected_tokens=9.0),
+        Arrival("b", "broken man", urgency=4),
+        Arrival("c", "bleeding child"),
+    ]
+    annotations = annotator.annotate(arrivals, annotator.guess(arrivals, ALL), 5.0)
+    assert [annotation.expected_tokens for annotation in annotations] == [9.0, 150.0, 50.0]
+    assert [annotation.urgency.level for annotation in annotations] == [4, 4, 0]
+
+
 def test_an_operators_word_stands_above_all_predictions() -> None:
     annotator = RequestAnnotator(predictors())
     annotator.desk.override("a", 4, operator="jane", reason="a drill", now=0.0)

@@ -78,6 +78,7 @@ PLANS = [
     ("_1=ow('x')*1.2;mf(50);", ["_1=ow('x')*1.2;", "mf(50);"], ""),
     ("mf((20));", ["mf((20));"], ""),
     ("mf(50;tc(9);", ["mf(50;", "tc(9);"], ""),  # does not parse; but what follows is not swallowed
+    (")mf(50)tc(90)", [")mf(50)", "tc(90)"], ""),  # nor does it; a bracket too many opens none
     ("mf(50", [], "mf(50"),
     ("->False;", [], "->False;"),
     ("", [], ""),
@@ -126,6 +127,8 @@ SENTENCES = [
     ("First do this thing\nThen do that thing\n", ["First do this thing\n", "Then do that thing\n"], ""),
     ("今日は暖かい。外に出よう！", ["今日は暖かい。", "外に出よう！"], ""),
     ("   ", [], "   "),
+    (" " * 4000, [], " " * 4000),
+    ("One two three. " + " " * 4000, ["One two three. "], " " * 4000),
     ("One two three. \n\n ", ["One two three. "], "\n\n "),
 ]
 
