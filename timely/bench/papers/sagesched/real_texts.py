@@ -30,6 +30,7 @@ from timely.disciplines.sagesched.discipline import SageSched, sagesched_discipl
 RATE = 60.0
 """Requests a second: prompts and answers are short, and fewer leave the machine idle."""
 PAST, SERVED_TEXTS = 600, 600
+"""Texts of a seed. There are 1,201, so seeds share their texts and differ in order and arrivals."""
 
 TOKENS_A_CHARACTER = 0.25
 """About four characters of English make a token."""
