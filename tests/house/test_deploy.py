@@ -258,6 +258,7 @@ def test_systemd_and_compose_accept_the_files() -> None:
 def test_the_container_is_built_from_files_that_exist() -> None:
     text = (DEPLOY / "Containerfile").read_text()
     assert "make setup" in text
+    assert "-m compileall" in text, "a new container would compile vLLM three times"
     assert {"TIMELY_ACCEL", "TIMELY_EXTRA_INDEX"} <= set(re.findall(r"^ARG (\w+)=", text, re.MULTILINE))
     assert re.search(r"^USER timely$", text, re.MULTILINE), "a server does not run as root"
     assert (DEPLOY / "fleet.yaml").is_file()
