@@ -160,9 +160,9 @@ def test_each_request_of_a_batch_gets_its_own_prediction() -> None:
     """Predictors are asked about some requests of a batch, so places in their answer are not places in the batch."""
     annotator = RequestAnnotator(predictors())
     arrivals = [
-        Arrival("a", "curious dog", expected_tokens=9.0),
-        Arrival("b", "broken man", urgency=4),
-        Arrival("c", "bleeding child"),
+        PredictorArrival("a", "curious dog", expected_tokens=9.0),
+        PredictorArrival("b", "broken man", urgency=4),
+        PredictorArrival("c", "bleeding child"),
     ]
     annotations = annotator.annotate(arrivals, annotator.guess(arrivals, ALL), 5.0)
     assert [annotation.expected_tokens for annotation in annotations] == [9.0, 150.0, 50.0]
