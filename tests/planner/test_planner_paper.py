@@ -143,7 +143,7 @@ def plans() -> dict[tuple[int, int], str]:
 
 
 @pytest.mark.process
-@pytest.mark.timeout(580)  # bfloat16 is slow on processors without AVX-512
+@pytest.mark.timeout(580)  # a minute of processor time
 def test_the_eleven_tasks() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("xgrammar")

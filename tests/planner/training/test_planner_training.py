@@ -274,7 +274,6 @@ def test_a_device_that_is_not_there_is_refused_in_one_line(
 
 
 @pytest.mark.process
-@pytest.mark.timeout(580)  # bfloat16 is slow on processors without AVX-512
 def test_broken_off_and_resumed_is_the_same_as_uninterrupted(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,7 +293,6 @@ def test_broken_off_and_resumed_is_the_same_as_uninterrupted(
 
 
 @pytest.mark.process
-@pytest.mark.timeout(580)  # bfloat16 is slow on processors without AVX-512
 def test_a_training_goes_on_only_with_the_same_examples_and_weights(base: Path, tmp_path: Path) -> None:
     """A user who adds examples and gives the same command again must not get the old adapter."""
     from safetensors.torch import load_file, save_file
@@ -324,7 +322,6 @@ def test_a_training_goes_on_only_with_the_same_examples_and_weights(base: Path, 
 
 
 @pytest.mark.process
-@pytest.mark.timeout(580)  # bfloat16 is slow on processors without AVX-512
 def test_an_adapter_learns_is_merged_and_answers(base: Path, tmp_path: Path) -> None:
     import torch
     import xgrammar
