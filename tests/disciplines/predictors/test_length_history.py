@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -71,6 +74,18 @@ def test_the_hash_is_the_same_on_every_machine() -> None:
 def test_unknown_names_are_told() -> None:
     with pytest.raises(UnknownName, match="hash, wordllama"):
         prompt_embedder("bert")
+
+
+@pytest.mark.process
+@pytest.mark.skipif(find_spec("wordllama") is None, reason="needs the extra 'predict'")
+def test_wordllama_does_not_configure_the_logging_of_the_process() -> None:
+    """A server whose discipline was switched wrote a line for each request from then on."""
+    program = (
+        "import logging; from timely.disciplines.predictors.embedding import prompt_embedder;"
+        "prompt_embedder('wordllama'); print(logging.root.level, logging.root.handlers)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120.0)
+    assert done.stdout == f"{logging.WARNING} []\n", done.stderr
 
 
 @pytest.mark.skipif(find_spec("wordllama") is None, reason="needs the extra 'predict'")

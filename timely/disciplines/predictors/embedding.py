@@ -13,6 +13,7 @@ error of the overall median. That holds for 48% and 65% of the prompts. A prompt
 ``hash`` is the default: it is in every install, so a discipline decides alike on every machine.
 """
 
+import logging
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -137,7 +138,14 @@ def _load_wordllama_embedding() -> Any:
             "the embedder 'wordllama' is not installed: pip install 'timely-serving[predict]'",
             where="embedder",
         )
-    import wordllama
+    # Its import sends every message of the process from level INFO on to standard error.
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    try:
+        import wordllama
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
 
     # Its tokenizer lies beside its weights, but it looks there only when told so; never ask the network.
     return wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)
