@@ -84,8 +84,8 @@ def test_wordllama_does_not_configure_the_logging_of_the_process() -> None:
         "import logging; from timely.disciplines.predictors.embedding import prompt_embedder;"
         "prompt_embedder('wordllama'); print(logging.root.level, logging.root.handlers)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120.0)
-    assert done.stdout == f"{logging.WARNING} []\n", done.stderr
+    done = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, timeout=120.0)
+    assert done.stdout == f"{logging.WARNING} []\n".encode()
 
 
 @pytest.mark.skipif(find_spec("wordllama") is None, reason="needs the extra 'predict'")
