@@ -44,9 +44,10 @@ def test_a_line_has_the_fields_of_its_task_and_its_error() -> None:
 
 
 NOISE = """
-import json, logging, os, subprocess, sys, warnings
+import json, logging.config, os, subprocess, sys, warnings
 from timely.cli.terminal import JsonCliTerminal
 terminal = JsonCliTerminal()
+logging.config.dictConfig(json.load(open(os.environ["VLLM_LOGGING_CONFIG_PATH"])))
 print("print")
 os.write(2, b"10%\\r100%\\n\\xff\\n\\n")
 subprocess.run(["echo", '{"message": "child"}'])

@@ -233,6 +233,26 @@ def test_only_the_reader_of_a_robots_stream_acknowledges_it(served: Fleet) -> No
         others.close()
 
 
+def test_an_acknowledgement_that_another_overtakes_does_not_count(served: Fleet) -> None:
+    """The network held ``at_rest`` back until the bridge had lost the robot."""
+    with served.http.stream("GET", "/v1/stop/events", params={"agent": "drone-1"}) as stream:
+        reader = Reader(stream)
+        token = reader.next()[2]["stream_token"]
+        stop_id = served.http.post("/v1/stop", json={"deadline_s": 0}).json()["stop_id"]
+
+        def acknowledge(state: str, sequence: str | None) -> int:
+            said = {"stop_id": stop_id, "agent": "drone-1", "state": state, "stream_token": token}
+            headers = {} if sequence is None else {"Timely-Sequence": sequence}
+            path = "/v1/stop/acknowledgements"
+            return served.http.post(path, json=said, headers=headers).status_code
+
+        assert acknowledge("halted", "7") == acknowledge("unknown", "9") == acknowledge("unknown", "9") == 200
+        assert acknowledge("at_rest", "8") == 409
+        assert served.http.get("/v1/stop").json()["robots"]["drone-1"]["state"] == "unknown"
+        assert acknowledge("at_rest", "-1") == acknowledge("at_rest", "x") == 422
+        assert acknowledge("at_rest", None) == 200, "of an earlier release"
+
+
 def test_a_named_operator_acknowledges_without_a_stream(guarded: Guarded) -> None:
     with TimelyClient(guarded.fleet.url, token=TOKENS["ops"]) as ops:
         with TimelyClient(guarded.fleet.url, token=TOKENS["drones"]) as bridge:

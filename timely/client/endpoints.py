@@ -3,6 +3,7 @@
 These give ``Result``: the server's JSON object, or the coroutine of one.
 """
 
+import time
 from collections.abc import Coroutine, Iterable
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -206,7 +207,9 @@ class ClientEndpoints(Generic[Result]):
         body["stream_token"] = self._connection.stop_tokens.get(agent, "")
         if bridge is not None:
             body["bridge"] = bridge
-        return self._connection.request("POST", "/v1/stop/acknowledgements", json=body)
+        # Of two that pass each other on their way the later counts.
+        headers = {"Timely-Sequence": str(time.monotonic_ns())}
+        return self._connection.request("POST", "/v1/stop/acknowledgements", json=body, headers=headers)
 
 
 class ClientPlanStream(Generic[Result]):

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 from starlette.exceptions import HTTPException
@@ -28,6 +28,8 @@ Agents = Annotated[
 Bridge = Annotated[
     str, Query(pattern=BRIDGE_PATTERN, description="the bridge's identity, the same after its restart")
 ]
+
+Sequence = Annotated[int, Header(ge=0, lt=2**63, description="higher for each acknowledgement of a stream")]
 
 router = APIRouter(prefix="/v1/stop", tags=["stop"])
 
@@ -80,9 +82,12 @@ async def events(service: Service, caller: Caller, agent: Agents, bridge: Bridge
 
 
 @router.post("/acknowledgements", openapi_extra=http_body_schema(AcknowledgementBody))
-async def acknowledge(request: Request, service: Service, caller: Caller) -> JSONResponse:
+async def acknowledge(
+    request: Request, service: Service, caller: Caller, timely_sequence: Sequence = 0
+) -> JSONResponse:
     """Say what is known of one stopped robot. It needs the ``stream_token`` of an open stream with this robot,
-    or a named operator. It counts for the robot of the stream's bridge alone."""
+    or a named operator. It counts for the robot of the stream's bridge alone. One that comes behind a later one
+    of its stream is refused with 409."""
     body = await read_http_body(request, AcknowledgementBody)
-    service.fleet_stop.acknowledge(caller, body)
+    service.fleet_stop.acknowledge(caller, body, timely_sequence)
     return JSONResponse({"stop_id": body.stop_id, "agent": body.agent, "state": body.state})

@@ -36,6 +36,8 @@ class _ServerRobotStop:
     state: Acknowledgement | Literal["pending"] = "pending"
     detail: str = ""
     after_s: float | None = None
+    origin: tuple[str, int] = ("", 0)
+    """Token of the stream whose reader said so, and the number of the acknowledgement there; 0: not known."""
 
 
 @dataclass(slots=True)
@@ -219,18 +221,36 @@ class ServerStopLatch:
             raise Conflict(f"several bridges have a robot {agent!r}: {', '.join(bridges)}", where="bridge")
         return BridgeRobot(agent, bridges[0])
 
-    def acknowledge(self, stop_id: str, robot: BridgeRobot, state: Acknowledgement, detail: str) -> None:
+    def acknowledge(
+        self,
+        stop_id: str,
+        robot: BridgeRobot,
+        state: Acknowledgement,
+        detail: str,
+        origin: tuple[str, int] = ("", 0),
+    ) -> None:
         """Record what a bridge says of a robot.
 
+        Args:
+            origin: token of the stream, and the number of the acknowledgement there; 0: not known.
+
         Raises:
-            Conflict: another stop, or none, is latched. Overloaded: too many robots.
+            Conflict: another stop, or none, is latched, or a later acknowledgement was here before.
+            Overloaded: too many robots.
         """
         stop = self._stop
         if stop is None or stop.stop_id != stop_id:
             raise Conflict(f"{stop_id!r} is not the latched stop", where="stop_id")
         if robot not in stop.robots and len(stop.robots) >= MAX_ROBOTS:
             raise Overloaded(f"{MAX_ROBOTS} robots have answered", where="agent")
-        stop.robots[robot] = _ServerRobotStop(state, detail, round(self._clock.now() - stop.sent_s, 6))
+        token, number = origin
+        last_token, last_number = stop.robots.get(robot, _ServerRobotStop()).origin
+        if token == last_token and 0 < number < last_number:
+            raise Conflict(
+                f"a later acknowledgement of {robot.agent!r} was here before", where="Timely-Sequence"
+            )
+        after_s = round(self._clock.now() - stop.sent_s, 6)
+        stop.robots[robot] = _ServerRobotStop(state, detail, after_s, origin)
         self._acknowledged.set()
 
     def reset(self, stop_id: str | None = None) -> str:

@@ -65,12 +65,16 @@ class ServerStopService:
         with self.recorder.audit_outcome(principal, "follow the stop", ", ".join(agents)[:MAX_TARGET_CHARS]):
             check_task_bridge(principal, agents)
 
-    def acknowledge(self, principal: Principal, body: AcknowledgementBody) -> None:
+    def acknowledge(self, principal: Principal, body: AcknowledgementBody, sequence: int = 0) -> None:
         """Record what a bridge says of a stopped robot.
+
+        Args:
+            sequence: higher for each acknowledgement of a stream; 0: not known.
 
         Raises:
             NotAllowed: the acknowledgement is not from a stream with the robot.
-            Conflict: that stop is not latched, or an operator's acknowledgement may be of one robot or another.
+            Conflict: that stop is not latched, a later acknowledgement was here before, or an operator's may be of one
+            robot or another.
         """
         with self.recorder.audit_outcome(principal, f"stop: {body.state}", body.agent):
             check_task_bridge(principal, [body.agent])
@@ -79,7 +83,9 @@ class ServerStopService:
                 robot = self.latch.find_robot(body.agent, body.bridge)
             else:
                 robot = self.latch.follower_robot(body.stream_token, body.agent)
-            self.latch.acknowledge(body.stop_id, robot, body.state, body.detail)
+            self.latch.acknowledge(
+                body.stop_id, robot, body.state, body.detail, (body.stream_token, sequence)
+            )
         fields = body.model_dump(exclude={"stream_token"})
         self.recorder.note("stop_acknowledged", **(fields | {"bridge": robot.bridge}))
 
