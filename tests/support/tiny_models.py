@@ -186,6 +186,18 @@ def qwen3_next(folder: Path) -> None:
     save(folder, config, Qwen3NextForCausalLM)
 
 
+@model
+def lfm2(folder: Path) -> None:
+    """A layer of short convolutions, then one of attention."""
+    from transformers import Lfm2Config, Lfm2ForCausalLM
+
+    config = Lfm2Config(
+        **SIZES, layer_types=["conv", "full_attention"], conv_L_cache=3, conv_dim=HIDDEN, block_dim=HIDDEN,
+        block_ff_dim=128, block_auto_adjust_ff_dim=False,
+    )  # fmt: skip
+    save(folder, config, Lfm2ForCausalLM)
+
+
 # ---------------------------------------------------------------------- sound
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from optional_packages import require_package
 from vllm_scheduler import BLOCK_TOKENS, Scene, positions
@@ -123,3 +125,43 @@ def test_a_turn_of_a_session_with_a_plan_ends_among_its_drafts(depth: int) -> No
         request = scene.scheduler.requests["session"]
         assert request.num_computed_tokens < request.num_tokens
         scene.check()
+
+
+def test_a_plan_whose_last_token_is_void_verifies_no_drafts_of_that_step() -> None:
+    """From 0.33 on, vLLM's newer runner makes none in a step behind which all its requests end or go on with a prompt.
+
+    The last token of the plan is void, so it does not end there. Behind the value it must wait for fresh drafts.
+    """
+    scene = Scene(depth=2, drafts=3)
+    scheduler, schedule = scene.scheduler, scene.scheduler.schedule
+    has_no_drafts: dict[str, bool] = {}
+    """By request: its last step was one that makes none."""
+    skipping_steps: list[set[str]] = []
+
+    def watching_schedule(*arguments: Any) -> Any:
+        output = schedule(*arguments)
+        drafts = output.scheduled_spec_decode_tokens
+        assert not any(has_no_drafts[name] for name in drafts), "drafts that were never made"
+        members = [scheduler.requests[name] for name in output.num_scheduled_tokens]
+        skips = all(
+            member.is_prefill_chunk
+            or member.num_output_tokens
+            + 1
+            + (member.num_output_placeholders > 1 + len(drafts.get(member.request_id, ())))
+            >= member.max_tokens
+            for member in members
+        )
+        has_no_drafts.update((member.request_id, skips) for member in members)
+        if skips and members:
+            skipping_steps.append({member.request_id for member in members})
+        return output
+
+    scheduler.schedule = watching_schedule
+    scene.add("plan", 20, 5, scene.plan((4, 0.1, True), (1, 0.1), task_id="plan"))
+    scene.run(until=lambda: scheduler.control({"kind": "stats"})["blocked"] == 1 and not scene.in_flight)
+    assert {"plan"} in skipping_steps, "the void token would have been its last"
+    assert len(scene.outputs["plan"]) == 4
+    assert scene.report("plan", 0, "value", value="cup") == {"known": True}
+    scene.run()
+    assert len(scene.outputs["plan"]) == 5
+    scene.check_empty()

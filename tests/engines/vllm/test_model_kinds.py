@@ -73,6 +73,7 @@ class Kind:
 
     Attributes:
         draft, adapters, stored: folders beside the model's: of a draft model, of LoRA adapters, of stored KV caches.
+        alone: one sequence a step, where the CPU build gives other texts to several under vLLM's own scheduler, too.
     """
 
     model: str = "llama"
@@ -81,6 +82,7 @@ class Kind:
     draft: bool = False
     adapters: int = 0
     stored: bool = False
+    alone: bool = False
 
     def request(self, folder: Path, number: int) -> dict[str, Any]:
         """Further arguments of request ``number``."""
@@ -118,6 +120,7 @@ KINDS: dict[str, Kind] = {
     "mamba2-and-attention": Kind("falcon_h1", {"enable_prefix_caching": False}),
     "mamba2-then-attention": Kind("granite_hybrid", {"enable_prefix_caching": False}),
     "delta-net": Kind("qwen3_next", {"dtype": "bfloat16"}),
+    "short-convolutions": Kind("lfm2", {"enable_prefix_caching": False}, alone=True),
     "encoder-decoder": Kind("whisper", prompt=sound),
 }
 
@@ -151,7 +154,7 @@ class Pair:
                 kv_connector_extra_config={"shared_storage_path": str(folder / "stored")},
             )
         self.options = options
-        stock = self.start(scheduler_cls=None)
+        stock = self.start(scheduler_cls=None, **({"max_num_seqs": 1} if kind.alone else {}))
         try:
             for number in range(PLANS + 1):
                 self.add(stock, number)
@@ -159,7 +162,7 @@ class Pair:
         finally:
             shut_down(stock)
             gc.collect()
-        self.engine = self.start()
+        self.engine = self.start(additional_config={"timely": {"max_batch": 1}} if kind.alone else {})
 
     def start(self, **more: Any) -> LocalEngine:
         from vllm.distributed.parallel_state import destroy_distributed_environment, destroy_model_parallel

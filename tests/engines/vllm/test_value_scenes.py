@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from optional_packages import require_package
-from vllm_scheduler import FIRST_TOKEN, Scene, give_value, positions
+from vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene, give_value, positions
 
 require_package("vllm")
 
@@ -125,4 +125,30 @@ def test_a_request_evicted_while_it_waits_with_its_value_leaves_its_slot_to_anot
     scene.run()
     assert scene.scheduler.controller.evictions == 1
     assert (len(scene.outputs["asks"]), len(scene.outputs["urgent"])) == (10, 4)
+    scene.check_empty()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("tokens", range(2 * BLOCK_TOKENS - 22, 2 * BLOCK_TOKENS - 18))
+def test_no_block_hash_that_looks_ahead_holds_a_void_token(depth: int, tokens: int) -> None:
+    """As with EAGLE and MTP from vLLM 0.33 on: a block's hash covers the token behind the block, too."""
+    scene = Scene(depth=depth, enable_prefix_caching=False)
+
+    def hashes_ahead(request: Any) -> list[bytes]:
+        whole_blocks = (request.num_tokens - 1) // BLOCK_TOKENS
+        ends = [BLOCK_TOKENS * (block + 1) + 1 for block in range(len(request.block_hashes), whole_blocks)]
+        return [repr(list(request.all_token_ids[:end])).encode() for end in ends]
+
+    scene.hasher = hashes_ahead
+    request = scene.add("asks", 20, tokens + 9, scene.plan((tokens, 0.1, True), (9, 0.1), task_id="asks"))
+    scene.run(
+        until=lambda: scene.scheduler.control({"kind": "stats"})["blocked"] == 1 and not scene.in_flight
+    )
+    give_value(scene, "asks", 0)
+    hashes, request.block_hashes[:] = list(request.block_hashes), []
+    assert hashes == hashes_ahead(request)
+    assert len(hashes) >= 2
+    request.block_hashes[:] = hashes
+    scene.run()
+    assert len(scene.outputs["asks"]) == tokens + 9
     scene.check_empty()
