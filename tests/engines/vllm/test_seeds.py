@@ -84,6 +84,19 @@ def test_seeds_and_positions_tell_draws_apart(engine_name: str, request: pytest.
     assert len(set(texts.values())) == 3
 
 
+@pytest.mark.parametrize("engine_name", ENGINES)
+def test_a_seeded_chat_with_hints_draws_as_one_without(
+    engine_name: str, request: pytest.FixtureRequest
+) -> None:
+    """Every chat through our server carries hints."""
+    engine: LocalEngine = request.getfixturevalue(engine_name)
+    texts = []
+    for timely in (None, {"task_id": "chat", "tuf": {"ert_s": 0.2, "alpha": -6.67, "beta": 2.0}}):
+        add(engine, "chat", PROMPT, 24, timely)
+        texts.append(tokens(engine, "chat"))
+    assert texts[0] == texts[1]
+
+
 def test_a_seeded_request_whose_prompt_is_cut_draws_as_under_vllms_own_scheduler(
     new_engine: Callable[..., LocalEngine], tiny_model: str
 ) -> None:

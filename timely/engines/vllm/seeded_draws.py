@@ -6,10 +6,8 @@ vLLM takes a draw back in a way that CPU generators do not have, which ends the 
 """
 
 import zlib
+from collections.abc import Mapping
 from typing import Any
-
-KEYS = "timely"
-"""Our parameters begin so, nested and flat."""
 
 
 def draw_by_position(runner: Any) -> None:
@@ -30,7 +28,7 @@ def draw_by_position(runner: Any) -> None:
                 held_generators[index] = batch.generators.pop(index)
                 continue
             parameters = runner.requests[batch.req_ids[index]].sampling_params
-            if any(key.startswith(KEYS) for key in parameters.extra_args or ()):
+            if _is_plan(parameters.extra_args or {}):
                 position = int(runner.optimistic_seq_lens_cpu[index])
                 # Generators of CPUs take 32 bits, and neighbours must not share draws.
                 generator.manual_seed(zlib.crc32(f"{parameters.seed} {position}".encode()))
@@ -44,3 +42,11 @@ def draw_by_position(runner: Any) -> None:
             held_generators.clear()
 
     runner._sample, runner._bookkeeping_sync = _sample, _bookkeeping_sync
+
+
+def _is_plan(extra_args: Mapping[str, Any]) -> bool:
+    """Whether these are the arguments of a plan: chats may carry other hints of ours."""
+    nested_fields = extra_args.get("timely") or {}
+    return bool(
+        nested_fields.get("skill_set") or nested_fields.get("forced") or extra_args.get("timely_skill_set")
+    )
