@@ -233,7 +233,9 @@ def test_a_broken_promise_is_exit_code_1_and_in_the_json(
         )
         == 1
     )
-    assert json.loads(capsys.readouterr().out)["violations"]["repeated"] == 1
+    result = json.loads(capsys.readouterr().out)
+    assert result["violations"]["repeated"] == result["history_violations"]["repeated"] == 1
+    assert result["violations"].keys() - result["history_violations"].keys() == {"late_hold"}
     assert calls == [(3, 0, ["sim", "sim"], 1), (3, 1, ["tello", "indy7", "sim", "sim"], 2)]
     assert shell.run_timely_command(["bench", "faults", "--count", "0"]) == 2
 

@@ -10,8 +10,9 @@ from timely_bridge.error_codes import NAMES
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, RobotState
 
+LATE_HOLD = "late_hold"
 VIOLATIONS = (
-    "late_hold",
+    LATE_HOLD,
     "lost",
     "untyped",
     "false_complete",
@@ -105,7 +106,7 @@ def judge_ros_fault_holding(
     for before, after in itertools.pairwise(states):
         silent_s = after.stamp_s - before.stamp_s
         if before.session == after.session and before.executing and silent_s > limit_s:
-            violations.append(("late_hold", f"{who}: said nothing for {silent_s:.1f} s after EXECUTING"))
+            violations.append((LATE_HOLD, f"{who}: said nothing for {silent_s:.1f} s after EXECUTING"))
     holds = 0
     for position, motion in enumerate(motions):
         following = (
@@ -118,17 +119,17 @@ def judge_ros_fault_holding(
         if is_known and stale and stale[-1].received_s > motion.end_s + limit_s:
             late_s = stale[-1].received_s - motion.end_s
             violations.append(
-                ("late_hold", f"{who}: still said EXECUTING {late_s:.1f} s after the end of {motion.what}")
+                (LATE_HOLD, f"{who}: still said EXECUTING {late_s:.1f} s after the end of {motion.what}")
             )
         is_holding = any(one.mode == RobotState.HOLDING for one in between)
         holds += is_holding
         late = following > motion.end_s + limit_s and position + 1 < len(motions)
         if late and between and not is_holding and not any(one.executing for one in between):
-            violations.append(("late_hold", f"{who}: waited after {motion.what} and never said HOLDING"))
+            violations.append((LATE_HOLD, f"{who}: waited after {motion.what} and never said HOLDING"))
         around = [one for one in states if abs(one.received_s - motion.start_s) <= SETTLED_S]
         earlier = next((one for one in reversed(states) if one.received_s < motion.start_s - SETTLED_S), None)
         if earlier is not None and around and not any(one.executing for one in [earlier, *around]):
-            violations.append(("late_hold", f"{who}: {motion.what} began while it said mode {earlier.mode}"))
+            violations.append((LATE_HOLD, f"{who}: {motion.what} began while it said mode {earlier.mode}"))
     return holds
 
 

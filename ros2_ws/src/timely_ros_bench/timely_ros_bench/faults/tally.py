@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from timely_ros_bench.faults.judge import VIOLATIONS
+from timely_ros_bench.faults.judge import LATE_HOLD, VIOLATIONS
 
 CONFIDENCE = 0.95
 
@@ -40,9 +40,17 @@ class FaultTally:
                 setattr(self, item.name, mine + theirs)
 
     def result(self) -> dict[str, Any]:
-        """The figures of ``timely bench faults --json``; ``bound`` is that of the probability of a failed round."""
-        bound = fault_bench_upper_bound(self.failed_rounds, self.rounds)
-        return {**asdict(self), "outcomes": dict(sorted(self.outcomes.items())), "bound": bound}
+        """The figures of ``timely bench faults --json``.
+
+        ``history_violations`` are those of ``violations`` that the history of a fleet shows.
+        ``bound`` is that of the probability of a failed round.
+        """
+        return {
+            **asdict(self),
+            "outcomes": dict(sorted(self.outcomes.items())),
+            "history_violations": {kind: n for kind, n in self.violations.items() if kind != LATE_HOLD},
+            "bound": fault_bench_upper_bound(self.failed_rounds, self.rounds),
+        }
 
 
 def fault_bench_upper_bound(failed: int, rounds: int) -> float:
