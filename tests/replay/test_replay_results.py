@@ -143,7 +143,7 @@ def test_same_seed_same_result_in_every_process(trace: Path) -> None:
             "from timely.replay.run import replay_through_engine as replay;"
             "from timely.replay.results import replay_result_hash;"
             "from timely.engines.replay_types import ReplayOptions;"
-            f"print(replay_result_hash(replay(Tasks({str(trace)!r}), ReplayOptions(estimate_noise=0.4, seed=3))))"
+            f"print(replay_result_hash(replay(ReplayTasks({str(trace)!r}), ReplayOptions(estimate_noise=0.4, seed=3))))"
         )
         done = subprocess.run(
             [sys.executable, "-c", code],

@@ -66,7 +66,7 @@ def test_a_misspelt_parameter_is_refused(
     ):
         BridgeDriverProcesses(misspelt, tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(driver_node, "SafetyServices", refuse_threads)
+        patched.setattr(driver_node, "RosSafetyServices", refuse_threads)
         with pytest.raises(UnknownName, match="seeed"):
             start_bridge_fleet(misspelt, domain_id=domain_id)
     wrong_type = parse_bridge_fleet({"robots": {"drone1": {**ROBOT, "parameters": {"seed": "3"}}}})
@@ -75,7 +75,7 @@ def test_a_misspelt_parameter_is_refused(
     ):
         BridgeDriverProcesses(wrong_type, tmp_path)
     bridge = parse_bridge_fleet({"robots": {"drone1": ROBOT}, "bridge": {"on_bsuy": "reject"}})
-    monkeypatch.setattr(node, "FleetStop", refuse_threads)
+    monkeypatch.setattr(node, "BridgeFleetStop", refuse_threads)
     with pytest.raises(UnknownName, match=r"unknown parameter 'on_bsuy'; known: .*\bon_busy\b"):
         start_bridge_fleet(bridge, domain_id=domain_id)
     wrong_type = parse_bridge_fleet({"robots": {"drone1": ROBOT}, "bridge": {"heartbeat_misses": "two"}})
