@@ -81,6 +81,14 @@ def test_an_admission_needs_room_for_the_whole_context_not_the_chunk() -> None:
     assert builder_for(table, free_blocks=21).add(row)
 
 
+def test_an_admission_leaves_the_headroom_and_growth_may_take_it() -> None:
+    table = JobTable()
+    row, grows = waiting(table, "a", 16 * 5), resident(table, "grows", 2, full=True)
+    assert not StepBuilder(table, limits(free_blocks=8, headroom_blocks=3)).add(row)
+    assert StepBuilder(table, limits(free_blocks=9, headroom_blocks=3)).add(row)
+    assert StepBuilder(table, limits(free_blocks=1, headroom_blocks=3)).add(grows)
+
+
 def test_growth_takes_a_block_only_when_the_last_one_is_full() -> None:
     table = JobTable()
     roomy, tight = resident(table, "roomy", 2), resident(table, "tight", 2, full=True)
