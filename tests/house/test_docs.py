@@ -139,7 +139,7 @@ def help_of(words: tuple[str, ...]) -> tuple[int, str]:
 
 def complaint(words: list[str]) -> str:
     """What is wrong with a command, or nothing."""
-    program = words[0].removeprefix(".venv/bin/")
+    program = words[0].removeprefix("/opt/timely/").removeprefix(".venv/bin/")
     line = " ".join(words)
     if program == "python" and words[1:2] == ["-m"] and words[2] in MODULES:
         program, words = MODULES[words[2]], words[2:]
