@@ -165,3 +165,17 @@ def test_a_plan_whose_last_token_is_void_verifies_no_drafts_of_that_step() -> No
     scene.run()
     assert len(scene.outputs["plan"]) == 5
     scene.check_empty()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_the_discipline_learns_how_many_drafts_were_right(
+    depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(depth=depth, drafts=3, accept=lambda request_id: 2)
+    notes: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        scene.scheduler.controller, "accepted", lambda job, drafts, right, now: notes.append((drafts, right))
+    )
+    scene.add("chat", 20, 30)
+    scene.run(until=lambda: len(notes) >= 3)
+    assert set(notes[:3]) == {(3, 2)}

@@ -133,3 +133,19 @@ def test_a_reset_of_the_prefix_cache_takes_the_blocks_of_parked_plans_too() -> N
     assert positions(scene, "parked") == list(range(50, 58))
     assert scene.accounts["parked"]["preemptions"] == 1
     scene.check_empty()
+
+
+def test_a_reset_of_the_prefix_cache_takes_the_blocks_of_a_plan_that_waits_with_its_value() -> None:
+    scene = Scene()
+    scene.add("asks", 50, 8, scene.plan((4, 0.5, True), (4, 0.1), task_id="asks"))
+    scene.run(
+        until=lambda: scene.scheduler.control({"kind": "stats"})["blocked"] == 1 and not scene.in_flight
+    )
+    assert scene.report("asks", 0, "value", value="cup") == {"known": True}
+    assert scene.scheduler.kv_holding_waiting
+    assert scene.scheduler.reset_prefix_cache(reset_running_requests=True)
+    assert scene.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == scene.blocks
+    scene.run()
+    assert len(scene.outputs["asks"]) == 8
+    assert scene.accounts["asks"]["preemptions"] == 1
+    scene.check_empty()

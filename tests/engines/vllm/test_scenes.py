@@ -217,3 +217,13 @@ def test_ordinary_requests_get_the_outputs_of_vllms_own_scheduler(
         scene.check_empty()
         outputs.append((scene.outputs, scene.finished))
     assert outputs[0] == outputs[1]
+
+
+def test_vllms_priority_stands_above_a_shorter_request_that_runs() -> None:
+    scene = Scene(policy="priority", max_num_seqs=1)
+    scene.add("low", 20, 8, priority=5)
+    scene.step()
+    scene.add("high", 60, 30, priority=0)
+    scene.run()
+    assert list(scene.finished) == ["high", "low"]
+    scene.check_empty()
