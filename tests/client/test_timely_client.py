@@ -51,6 +51,7 @@ def test_a_robot_in_a_few_lines(quick: ServerThread) -> None:
         assert texts == ["lk('cat');", "mu(50);"]
         assert (plan.result.outcome, plan.result.plan) == ("complete", "lk('cat');mu(50);")
         assert plan.result.measured
+        assert plan.result.response_time_s is not None
         assert plan.result.utility == pytest.approx(URGENT.value(plan.result.response_time_s), abs=1e-3)
         view = timely.task(plan.task_id)
         assert [part["value"] for part in view["segments"]] == ["True", None]
