@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from timely.core.json_log import JsonLogFormatter, log_fields
+from timely.core.json_log import JsonLogFormatter, _is_json_object, log_fields
 
 START_S = 60.0
 SERVE = (sys.executable, "-m", "timely.cli.main", "serve", "--engine", "scripted", "--log-format", "json")
@@ -71,6 +71,39 @@ def test_what_libraries_and_children_print_is_a_line_each() -> None:
     (warning,) = (line for line in lines if "UserWarning: warning" in line["message"])
     assert (warning["logger"], warning["level"]) == ("py.warnings", "WARNING")
     assert (result.returncode, result.stdout) == (1, "")
+
+
+UNREAD = """
+import logging, sys
+from timely.cli.terminal import JsonCliTerminal
+terminal = JsonCliTerminal()
+for number in range(1000):
+    print('{"message": "' + 100 * "a" + '"}')
+    print("[" * 100, flush=True)
+    logging.getLogger("vllm").error("died")
+    terminal.say("serving")
+sys.exit(3)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("sink", ["full disk", "reader that left"])
+def test_a_standard_error_that_takes_nothing_holds_up_nothing(sink: str) -> None:
+    """The pipe of what is printed would be full, and every process of the server would wait for it."""
+    if sink == "full disk":
+        number = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reader, number = os.pipe()
+        os.close(reader)
+    try:
+        result = subprocess.run([sys.executable, "-c", UNREAD], stderr=number, check=False, timeout=START_S)
+    finally:
+        os.close(number)
+    assert result.returncode == 3
+
+
+def test_a_line_of_too_many_brackets_is_no_object() -> None:
+    assert not _is_json_object("[" * 60_000)
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from typing import TextIO
 
 LOG_FIELDS: ContextVar[Mapping[str, str]] = ContextVar("log fields")
 """What every line of a coroutine or a request has beside its own fields, such as ``task_id`` and ``trace_id``."""
@@ -51,6 +52,24 @@ class JsonLogFormatter(logging.Formatter):
         return json.dumps(fields)
 
 
+class _JsonLogHandler(logging.StreamHandler[TextIO]):
+    """Leaves out lines that standard error does not take: a line about them would come here again, without end."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
+
+    def write(self, text: str) -> None:
+        """Write a line as it is."""
+        with suppress(OSError):
+            self.acquire()
+            try:
+                self.stream.write(f"{text}\n")
+                self.flush()
+            finally:
+                self.release()
+
+
 class JsonLogOutput:
     """Makes every line that this process and its children write an object on standard error, until this process ends.
 
@@ -60,7 +79,7 @@ class JsonLogOutput:
 
     def __init__(self) -> None:
         self._sink = os.fdopen(os.dup(2), "w", encoding="utf-8")
-        self._handler = logging.StreamHandler(self._sink)
+        self._handler = _JsonLogHandler(self._sink)
         self._handler.setFormatter(JsonLogFormatter())
         logging.getLogger().addHandler(self._handler)
         logging.captureWarnings(True)
@@ -93,10 +112,7 @@ class JsonLogOutput:
                 # A progress bar rewrites its line.
                 text = line.decode(errors="replace").rstrip().rpartition("\r")[2]
                 if _is_json_object(text):
-                    self._handler.acquire()
-                    self._sink.write(f"{text}\n")
-                    self._sink.flush()
-                    self._handler.release()
+                    self._handler.write(text)
                 elif line_parts := _TIMELY_ERROR.fullmatch(text) or _ROS_LINE.fullmatch(text):
                     self.write(line_parts[2], line_parts[1] or "ERROR", line_parts[3])
                 elif text:
@@ -106,5 +122,5 @@ class JsonLogOutput:
 def _is_json_object(text: str) -> bool:
     try:
         return isinstance(json.loads(text), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
