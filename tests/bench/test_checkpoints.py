@@ -124,6 +124,21 @@ def test_a_result_of_another_data_file_is_computed_again(tmp_path: Path, name: s
     assert counting.calls == [(argument, 1), ("pud", 1), (argument, 1)]
 
 
+@pytest.mark.parametrize("word", ["timely", "x" * 300, "a\0b"])
+def test_a_word_that_is_no_path_names_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    """Each run from a clone writes byte code into the folder ``timely``, which is no reason to repeat a discipline."""
+    monkeypatch.chdir(tmp_path)
+    counting = Counting()
+    for name in "ab":
+        (tmp_path / "timely").mkdir(exist_ok=True)
+        (tmp_path / "timely" / name).touch()
+        benchmark_files_hash.cache_clear()
+        BenchCheckpoints(tmp_path / "p.jsonl").map("fig", counting, [(word, 1)])
+    assert counting.calls == [(word, 1)]
+
+
 def test_the_code_hash_ignores_comments_and_docstrings(tmp_path: Path) -> None:
     plain, commented, changed = (tmp_path / f"{name}.py" for name in "abc")
     plain.write_text("def f(x):\n    return x\n")

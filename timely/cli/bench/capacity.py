@@ -78,7 +78,7 @@ def command(
     with resumable_cli_checkpoints(resume, budget, jobs) as checkpoints:
 
         def run(workload: str) -> CapacityRun:
-            folder = "" if data is None else str(data)
+            folder = "" if data is None else str(data.resolve())
             return CapacityRun(
                 workload, names, range(1, seeds + 1), profile, checkpoints, quick=quick, data=folder
             )
