@@ -263,6 +263,12 @@ def test_a_named_operator_acknowledges_without_a_stream(guarded: Guarded) -> Non
                 bridge.acknowledge_stop(stop_id, "drone-1", "at_rest")
         ops.acknowledge_stop(stop_id, "drone-1", "at_rest")
         assert ops.stop_state()["success"]
+        # The number is the operator's clock, and that of another machine, or after a restart, is behind.
+        said = {"stop_id": stop_id, "agent": "drone-1", "state": "unknown"}
+        with guarded.as_("ops") as other:
+            answer = other.post("/v1/stop/acknowledgements", json=said, headers={"Timely-Sequence": "1"})
+        assert answer.status_code == 200
+        assert not ops.stop_state()["success"]
 
 
 def test_a_bridge_gets_the_stop_however_many_streams_others_open(

@@ -79,13 +79,13 @@ class ServerStopService:
         with self.recorder.audit_outcome(principal, f"stop: {body.state}", body.agent):
             check_task_bridge(principal, [body.agent])
             is_operator = principal.named and principal.overrides_tokens
+            origin = (body.stream_token, sequence)
             if is_operator and (body.bridge is not None or not body.stream_token):
-                robot = self.latch.find_robot(body.agent, body.bridge)
+                # The numbers of operators, who have no stream, are of clocks that do not agree.
+                robot, origin = self.latch.find_robot(body.agent, body.bridge), ("", 0)
             else:
                 robot = self.latch.follower_robot(body.stream_token, body.agent)
-            self.latch.acknowledge(
-                body.stop_id, robot, body.state, body.detail, (body.stream_token, sequence)
-            )
+            self.latch.acknowledge(body.stop_id, robot, body.state, body.detail, origin)
         fields = body.model_dump(exclude={"stream_token"})
         self.recorder.note("stop_acknowledged", **(fields | {"bridge": robot.bridge}))
 
