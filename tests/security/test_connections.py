@@ -26,6 +26,7 @@ from uvicorn.server import ServerState
 
 from timely.client import AsyncTimelyClient, TimelyClient
 from timely.core.errors import EngineFailed, InvalidInput
+from timely.core.json_log import JsonLogFormatter
 from timely.engines.scripted import ScriptedEngine
 from timely.server.http import connections
 from timely.server.http.body_limit import SMALL_BODY_BYTES, HttpBodyLimit
@@ -34,6 +35,7 @@ from timely.server.http.unread import HttpUnreadTime
 from timely.server.listener import ServerTlsFiles, server_tls_files
 from timely.server.run import serve_engine
 from timely.server.settings import ServerSettings
+from timely.server.tasks.stop_service import ServerStopService
 from timely.server.telemetry.repeat_limit import REPEATS, LogRepeatLimit
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
@@ -97,6 +99,21 @@ def test_a_reader_that_pipelined_another_request_is_missed_when_it_leaves() -> N
             connection.sendall(HEAD + b"\r\n")
             served.until(lambda: latch.view()["bridges"] == 1)
         served.until(lambda: latch.view()["bridges"] == 0, "no bridge follows the stop")
+
+
+def test_a_pipelined_request_logs_no_task_of_the_one_before(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uvicorn begins it within the request before."""
+    caplog.handler.setFormatter(JsonLogFormatter())
+    get = b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with fleet() as served, served.http.stream("POST", "/v1/tasks", json=body("ask", id="one")):
+        monkeypatch.setattr(ServerStopService, "view", None)
+        with connected(served) as connection:
+            connection.sendall(get % b"/v1/tasks/one" + get % b"/v1/stop")
+            served.until(lambda: "GET /v1/stop" in caplog.text, "the error is in the log")
+    (line,) = (json.loads(text) for text in caplog.text.splitlines() if "GET /v1/stop" in text)
+    assert "task_id" not in line
 
 
 @pytest.mark.parametrize(

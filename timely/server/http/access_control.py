@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from timely.core.errors import NotAllowed, RateLimited, TimelyError
+from timely.core.json_log import LOG_FIELDS
 from timely.server.access.principals import LOCAL, Principal, PrincipalRegistry
 from timely.server.access.sessions import COOKIE, PrincipalSessions, session_cookie_name
 from timely.server.access.usage import PrincipalUsage
@@ -67,6 +68,8 @@ class HttpAccessControl:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # A pipelined request, and what follows it, begin in the context of the request before.
+        LOG_FIELDS.set({})
         if _http_header_bytes(scope) > self._max_header_bytes:
             refusal = http_header_problem(self._max_header_bytes)
             await refusal.response({"Connection": "close"})(scope, receive, send)
