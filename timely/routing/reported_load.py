@@ -31,7 +31,7 @@ class ReportedRoutingSpeed:
 
 
 def report_routing_load(table: JobTable, speed: Speed, limits: StepLimits | None) -> dict[str, Any]:
-    """What ``read_routing_load`` makes an ``RoutingEngineLoad`` of.
+    """What ``read_routing_load`` makes a ``RoutingEngineLoad`` of.
 
     Args:
         limits: of the latest step; None before the first one.

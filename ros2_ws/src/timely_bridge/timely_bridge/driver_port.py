@@ -77,7 +77,7 @@ class _BridgeSegmentGoal:
 
 
 class BridgeDriverPort:
-    """See ``interfaces.Driver``. Made and destroyed on the executor's thread.
+    """See ``interfaces.BridgeDriver``. Made and destroyed on the executor's thread.
 
     Args:
         silence_s: a driver that publishes no state for so long is gone, and so is what it was executing.

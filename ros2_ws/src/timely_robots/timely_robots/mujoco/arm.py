@@ -53,7 +53,7 @@ def mujoco_arm_joints_for(spot: Sequence[float], turn: float = 0.0) -> list[floa
 
 
 class MujocoArm:
-    """Moves the model of ``models.mujoco_arm_model``; a ``physics.Controller``.
+    """Moves the model of ``models.mujoco_arm_model``; a ``physics.MujocoController``.
 
     Orders are given with the simulation locked; ``brake`` may come from any thread.
     """

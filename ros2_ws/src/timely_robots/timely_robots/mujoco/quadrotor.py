@@ -58,7 +58,7 @@ class MujocoFlightLeg:
 
 
 class MujocoPilot:
-    """Flies the model of ``models.mujoco_quadrotor_model``; a ``physics.Controller``.
+    """Flies the model of ``models.mujoco_quadrotor_model``; a ``physics.MujocoController``.
 
     Args:
         gust_n: standard deviation of a random horizontal force, newtons; seeded.
