@@ -34,6 +34,7 @@ from manual_clock import ManualClock
 
 from timely.core import record_log
 from timely.core.errors import EngineFailed
+from timely.core.json_log import JsonLogFormatter, log_fields
 from timely.core.record_log import RecordFile, parse_record_lines, read_record_log, record_log_line
 from timely.engines.base import PastReport
 from timely.engines.scripted import ScriptedEngine
@@ -467,6 +468,24 @@ def test_a_server_starts_on_a_full_disk_and_goes_on_with_its_tasks(
     assert caplog.text.count("tasks are not kept any more") == caplog.text.count("tasks are kept again") == 1
     with server(tmp_path / "later", now=170.0) as served:
         assert served.http.get("/v1/tasks/one").json()["outcome"] == "complete"
+
+
+async def test_that_tasks_are_kept_again_concerns_no_single_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(task_log, "CATCH_UP_S", 0.01)
+    caplog.handler.setFormatter(JsonLogFormatter())
+    log = TaskLog(tmp_path, ManualClock(1.0))
+    await log.open()
+    with monkeypatch.context() as disk, log_fields({"task_id": "one"}):
+        disk.setattr(RecordFile, "append", full)
+        log.write("urgency", "one", level=0)
+    async with asyncio.timeout(WAIT_S):
+        while log.problem:  # noqa: ASYNC110 - the disk is tried again in real time
+            await asyncio.sleep(0.001)
+    await log.close()
+    (line,) = (json.loads(text) for text in caplog.text.splitlines() if "tasks are kept again" in text)
+    assert "task_id" not in line
 
 
 @pytest.mark.parametrize("rename", [False, True])

@@ -40,6 +40,7 @@ import threading
 import time
 from collections import Counter, deque
 from contextlib import ExitStack, suppress
+from contextvars import Context
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -352,7 +353,7 @@ class TaskLog:
                 # The disk may be full of this log, and then nothing but this makes room.
                 self._delete_files(self._file.path if self._file is not None else None)
             if self._loop is not None and self._retry is None:
-                self._retry = self._loop.call_later(CATCH_UP_S, self._catch_up_later)
+                self._retry = self._loop.call_later(CATCH_UP_S, self._catch_up_later, context=Context())
             return
         if self.problem:
             log.warning("tasks are kept again")
