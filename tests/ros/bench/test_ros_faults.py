@@ -124,6 +124,7 @@ def test_a_fleet_that_fails_leaves_the_others_rounds(tmp_path: Path, monkeypatch
         "if first == '1' and seed == '2':\n"
         "    sys.exit('the bridge does not come back')\n"
         "run = {'robots': [f'{robots}1'], 'seed': int(seed), 'share': [int(first), int(fleets)]}\n"
+        f"run['violations'] = {list(VIOLATIONS)}\n"
         "open(file, 'w').write(json.dumps({**run, 'tally': {'rounds': 2, 'outcomes': {'complete NONE': 2}}}))\n"
     )
     monkeypatch.setattr(fleets, "ONE_FLEET", str(script))
