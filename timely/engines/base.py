@@ -188,6 +188,8 @@ class SegmentReady:
         pace: what this robot's earlier reports make of the profile's time: a factor.
         token_ids: what the model generated for it; empty where the engine has no tokens.
         last: the plan ended with it.
+        steps: engine steps that gave tokens of it; 0: not known, as after a restart.
+        first_token_s: when its first token came, seconds on the engine's clock; None: not known.
     """
 
     task_id: str
@@ -201,6 +203,8 @@ class SegmentReady:
     pace: float = 1.0
     token_ids: tuple[int, ...] = ()
     last: bool = False
+    steps: int = 0
+    first_token_s: float | None = None
 
     @classmethod
     def of(
@@ -211,6 +215,8 @@ class SegmentReady:
         blocking: bool,
         token_ids: Sequence[int] = (),
         last: bool = False,
+        steps: int = 0,
+        first_token_s: float | None = None,
     ) -> SegmentReady:
         """The event of a segment that was released."""
         return cls(
@@ -225,6 +231,8 @@ class SegmentReady:
             pace=segment.pace,
             token_ids=tuple(token_ids),
             last=last,
+            steps=steps,
+            first_token_s=first_token_s,
         )
 
     def segment(self) -> Segment:

@@ -73,6 +73,8 @@ class _Live:
     suspensions: int = 0
     recompute_left: int = 0
     first_token_s: float | None = None
+    segment_first_token_s: float | None = None
+    """Of the open segment."""
     last_token_s: float | None = None
 
 
@@ -466,6 +468,8 @@ class ScriptedEngine(Engine):
         live.last_token_s = now
         if live.first_token_s is None:
             live.first_token_s = now
+        if live.segment_first_token_s is None:
+            live.segment_first_token_s = now
         if table.segment_tokens[row] >= live.script[live.closed_segments].length:
             self._close(job, live, now)
 
@@ -480,8 +484,15 @@ class ScriptedEngine(Engine):
         if self._mode == "segmented" and not last:
             live.suspensions += 1
         live.events.put_nowait(
-            SegmentReady.of(live.request.task_id, segment, blocking=job.awaiting == segment.index)
+            SegmentReady.of(
+                live.request.task_id,
+                segment,
+                blocking=job.awaiting == segment.index,
+                steps=segment.tokens,
+                first_token_s=live.segment_first_token_s,
+            )
         )
+        live.segment_first_token_s = None
         if last:
             self._finish(live.request.task_id, "complete")
 

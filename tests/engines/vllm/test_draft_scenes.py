@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from optional_packages import require_package
-from vllm_scheduler import BLOCK_TOKENS, Scene, positions
+from vllm_scheduler import BLOCK_TOKENS, STEP_S, Scene, positions
 
 require_package("vllm")
 
@@ -37,6 +37,22 @@ def test_of_segments_that_close_with_the_end_one_is_the_last(depth: int) -> None
     assert segments[1]["ready_s"] == segments[2]["ready_s"], "both came with one step"
     assert [segment["last"] for segment in segments] == [False, False, True]
     scene.check_empty()
+
+
+@pytest.mark.parametrize(
+    ("right", "steps", "decoding_steps"), [(0, [4, 3, 2], [3, 2, 1]), (3, [2, 2, 1], [1, 1, 0])]
+)
+def test_a_segment_says_how_many_steps_gave_its_tokens(
+    right: int, steps: list[int], decoding_steps: list[int]
+) -> None:
+    """With right drafts the steps have 1, 4, 3 and 1 tokens."""
+    scene = Scene(drafts=3, accept=lambda request_id: right)
+    scene.add("plan", 20, 9, scene.plan((4, 0.0), (3, 0.0), (2, 0.0)))
+    scene.run()
+    segments = scene.accounts["plan"]["segments"]
+    assert [segment["steps"] for segment in segments] == steps
+    taken_s = [segment["ready_s"] - segment["first_token_s"] for segment in segments]
+    assert taken_s == pytest.approx([count * STEP_S for count in decoding_steps])
 
 
 def test_room_that_a_drafter_takes_of_the_workers_inputs_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

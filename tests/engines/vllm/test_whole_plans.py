@@ -9,7 +9,9 @@ import pytest
 from timely.engines.base import GenerationRequest
 from timely.engines.vllm.engine_events import vllm_generation_done, vllm_merged_segment
 
-SEGMENT = {"index": 0, "tokens": 4, "ready_s": 1.0, "execution_s": 2.0, "due_s": 3.0}
+SEGMENT = {
+    "index": 0, "tokens": 4, "ready_s": 1.0, "execution_s": 2.0, "due_s": 3.0, "steps": 4, "first_token_s": 0.5,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("finish", "text"), [("stop", "4{mf(50);}->True"), ("length", "4{mf(50);")])

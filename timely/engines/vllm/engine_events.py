@@ -75,6 +75,8 @@ def vllm_merged_segment(
         execution_s=sum(segment["execution_s"] for segment in segments),
         due_s=segments[-1]["due_s"],
         last=True,
+        steps=sum(segment["steps"] for segment in segments),
+        first_token_s=segments[0]["first_token_s"],
     )
 
 

@@ -34,6 +34,10 @@ class VllmRequestState:
     evicted_context_tokens: int = 0
     """Length of its KV cache at the last eviction; tokens computed again below it are recomputation."""
     first_token_s: float | None = None
+    segment_first_token_s: float | None = None
+    """When the first token of the open segment came."""
+    segment_steps: int = 0
+    """Steps that gave tokens of the open segment."""
     eligible_step: int | None = None
     """While parked: vLLM's own ``next_decode_eligible_step``, to be restored."""
     awaits_value: bool = False
@@ -79,19 +83,37 @@ class VllmRequestState:
             boundaries.append((plan, step_tokens - len(self.token_ids) + count, self.token_ids[:count]))
         return boundaries
 
-    def record(self, segment: Segment, token_ids: Sequence[int], *, ends: bool, last: bool) -> None:
+    def note_tokens(self, now: float) -> None:
+        """A step gave tokens of the open segment."""
+        self.segment_steps += 1
+        if self.segment_first_token_s is None:
+            self.segment_first_token_s = now
+
+    def record(
+        self, segment: Segment, token_ids: Sequence[int], *, surplus_tokens: int, ends: bool, last: bool
+    ) -> None:
         """A segment was closed.
 
         Args:
             token_ids: its tokens; a restarted engine goes on behind them.
+            surplus_tokens: tokens of the same step that already belong to the next segment.
             ends: the generation ends with the same step.
             last: no other segment follows.
         """
         if self.job.spec.segmented and not ends:
             self.suspensions += 1
         ready = SegmentReady.of(
-            self.task_id, segment, blocking=segment.blocking and not ends, token_ids=token_ids, last=last
+            self.task_id,
+            segment,
+            blocking=segment.blocking and not ends,
+            token_ids=token_ids,
+            last=last,
+            steps=self.segment_steps,
+            first_token_s=self.segment_first_token_s,
         )
+        self.segment_steps, self.segment_first_token_s = 0, None
+        if surplus_tokens:
+            self.note_tokens(segment.ready_s)
         self.segments.append({key: value for key, value in asdict(ready).items() if key != "task_id"})
 
     def account(self, now: float, *, finished: bool) -> dict[str, Any]:

@@ -125,6 +125,7 @@ class VllmTokenOutput:
         count = len(output.new_token_ids)
         if count:
             self._names.wrote(output.request_id, output.new_token_ids)
+            state.note_tokens(now)
         truncated = output.finish_reason is not FinishReason.STOP
         boundaries = state.take_boundaries(count, finished=finished, truncated=truncated)
         for number, (closed_text, position, token_ids) in enumerate(boundaries, 1):
@@ -155,7 +156,7 @@ class VllmTokenOutput:
             surplus_tokens=surplus_tokens,
             last=ends,
         )
-        state.record(segment, token_ids, ends=ends, last=last)
+        state.record(segment, token_ids, surplus_tokens=surplus_tokens, ends=ends, last=last)
 
 
 def refuse_vllm_plan(request: Request, error: TimelyError) -> EngineCoreOutput:

@@ -11,7 +11,8 @@ from timely.core.clock import Clock
 from timely.core.errors import EngineFailed, RateLimited, TimelyError
 from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
-from timely.engines.base import EngineStats
+from timely.core.traces import TraceExporter, TraceSpan
+from timely.engines.base import EngineStats, SegmentReady
 from timely.server.access.principals import Principal
 from timely.server.access.usage import TokenBucket
 from timely.server.settings import ServerSettings
@@ -19,7 +20,6 @@ from timely.server.tasks.request import TaskRequest, server_task_utility_to_wire
 from timely.server.tasks.task import GENERATION_COUNTS, Outcome, Task
 from timely.server.telemetry.event_log import TelemetryEventLog
 from timely.server.telemetry.metrics import ServerMetrics
-from timely.server.telemetry.traces import TelemetryTaskSpan, TelemetryTraces
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class TaskRecorder:
         self.mode = ""
         self._clock = clock
         self._log = self._audit_log = TelemetryEventLog(None, clock)
-        self._traces: TelemetryTraces | None = None
+        self._traces: TraceExporter | None = None
         self._anonymous = TokenBucket(ANONYMOUS_PER_S, ANONYMOUS_BURST, clock.now())
 
     def open(self, settings: ServerSettings) -> None:
@@ -50,7 +50,7 @@ class TaskRecorder:
             InvalidInput: a file cannot be opened. Unsupported: traces without OpenTelemetry.
         """
         if settings.otlp_endpoint is not None:
-            self._traces = TelemetryTraces(settings.otlp_endpoint, self._clock)
+            self._traces = TraceExporter(settings.otlp_endpoint, self._clock)
         self._audit_log = TelemetryEventLog(settings.audit_log, self._clock)
         self._log = TelemetryEventLog(settings.event_log, self._clock)
 
@@ -189,19 +189,29 @@ class TaskRecorder:
             self._traces.export(_task_span(task, now), task.request.traceparent)
 
 
-def _task_span(task: Task, now: float) -> TelemetryTaskSpan:
-    """The span of a settled task: what was generated and executed, and when."""
+def _task_span(task: Task, now: float) -> TraceSpan:
+    """The span of a settled task: what was generated and executed, and when. It is made now, so it costs no task."""
     ending, done = task.ending, task.done
     children = []
     begun_s = done.first_token_s if done and done.first_token_s is not None else task.arrival_s
+    ready_events = {event.index: event for event in task.past if isinstance(event, SegmentReady)}
     for segment in task.track.segments:
-        number = {"timely.segment": segment.index, "gen_ai.usage.output_tokens": segment.tokens}
-        children.append(TelemetryTaskSpan("generate", min(begun_s, segment.ready_s), segment.ready_s, number))
-        begun_s = segment.ready_s
+        event, ready_s = ready_events.get(segment.index), segment.ready_s
+        begun_s = min(begun_s, ready_s)
+        events = [("last token", ready_s)]
+        if event is not None and event.first_token_s is not None:
+            events.insert(0, ("first token", min(max(begun_s, event.first_token_s), ready_s)))
+        counts = {
+            "timely.segment": segment.index,
+            "timely.engine_steps": (event and event.steps) or None,
+            "gen_ai.usage.output_tokens": segment.tokens,
+        }
+        children.append(TraceSpan("generate", begun_s, ready_s, counts, events=tuple(events)))
+        begun_s = ready_s
         if math.isfinite(segment.end_s - segment.start_s):
             attributes = {"timely.segment": segment.index, "timely.reported": segment.started}
-            children.append(TelemetryTaskSpan("execute", segment.start_s, segment.end_s, attributes))
-    return TelemetryTaskSpan(
+            children.append(TraceSpan("execute", segment.start_s, segment.end_s, attributes))
+    return TraceSpan(
         "task",
         task.arrival_s,
         now,
@@ -216,5 +226,5 @@ def _task_span(task: Task, now: float) -> TelemetryTaskSpan:
             "gen_ai.usage.output_tokens": done.tokens if done is not None else None,
         },
         f"{ending.code}: {ending.detail}" if ending is not None and ending.is_error else "",
-        tuple(children),
+        children=tuple(children),
     )

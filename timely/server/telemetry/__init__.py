@@ -1,1 +1,1 @@
-"""Event log, metrics and traces of the server."""
+"""Event log and metrics of the server."""

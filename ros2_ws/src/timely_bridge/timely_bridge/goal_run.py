@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from timely_interfaces.msg import ErrorCode
 
 from timely_bridge.goals import TaskGoal
+from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.outcome import BridgeTimeline, TaskEnd
 from timely_bridge.past_plan import INTERRUPTED_CODES, PastBridgePlan
 from timely_bridge.plan_run import BridgePlanRun, Replan
@@ -69,6 +70,8 @@ class BridgeGoalRun:
     claim: BridgeRobotClaim = field(init=False)
     plans: int = 0
     """Plans that followed the first."""
+    executions: list[tuple[str, int, SegmentExecution]] = field(default_factory=list)
+    """Task id and index of each segment that moved the robot, and the motion's end."""
     plan: BridgePlanRun | None = None
     """The plan in progress, or the last one."""
     _next_replan: tuple[str, str | None] | None = None
@@ -133,7 +136,11 @@ class BridgeGoalRun:
         self.plan = plan = self.make_run(self, task_id, replan, past.plan if past is not None else None)
         if self._cancellation is not None:
             plan.cancel(*self._cancellation)
-        return await plan.run()
+        end = await plan.run()
+        for sent_segment in plan.sent_segments:
+            if sent_segment.ended.done() and sent_segment.ended.result().elapsed_s > 0.0:
+                self.executions.append((task_id, sent_segment.segment.index, sent_segment.ended.result()))
+        return end
 
     def _replan_after(self, end: TaskEnd) -> Replan | None:
         """What to re-plan now, if anything."""

@@ -19,6 +19,7 @@ from timely_robots.ros.realtime import mark_ros_stop_thread
 from timely.client import AsyncTimelyClient
 from timely.core.clock import SystemClock
 from timely.core.errors import EngineFailed, Overloaded, TimelyError
+from timely.core.traces import TraceExporter
 from timely_bridge.diagnostics import bridge_own_status, bridge_robot_status, bridge_server_status
 from timely_bridge.driver_port import CHECK_PERIOD_S
 from timely_bridge.error_codes import BridgeTaskError
@@ -38,6 +39,8 @@ DISK_LATE_S = 1.0
 NAMESAKE_S = 30.0
 """ROS 2 still names a process that was killed for a part of this time."""
 CANCEL_RETRY_S = 1.0
+TRACES_CLOSE_S = 1.0
+"""At the end of the bridge: a collector that does not take the last spans by then loses them."""
 MAX_LIVES = 5
 """A goal that so many starts of the bridge did not end is ended: it may be what kills the bridge."""
 TASK_PERIOD_S = 1.0
@@ -89,6 +92,7 @@ class BridgeNode(ManagedRosNode):
         self._stop_loop: BridgeLoopThread | None = None
         self._client: Any = None
         self._health: BridgeServerHealth | None = None
+        self._traces: TraceExporter | None = None
         self._server_tasks: list[asyncio.Task[None] | Future[None]] = []
         self._robots: dict[str, BridgeRobotServer] = {}
         self._active = False
@@ -123,6 +127,10 @@ class BridgeNode(ManagedRosNode):
     def configure(self) -> None:
         """Read the parameters, connect to the server, and offer the actions, which refuse goals until activation."""
         self._settings = settings = read_bridge_parameters(self)
+        if settings.otlp_endpoint:
+            self._traces = TraceExporter(
+                settings.otlp_endpoint, self._system_clock, service="timely_bridge", where="otlp_endpoint"
+            )
         self._journal = journal = BridgeGoalJournal(settings.state_folder, self._system_clock.now())
         self._loop = loop = BridgeLoopThread("timely bridge")
         self._client, self._health = loop.submit(self._connect(settings)).result(CLOSE_S)
@@ -142,6 +150,7 @@ class BridgeNode(ManagedRosNode):
             on_task=lambda: self.cpu_latency.want(True),
             active=lambda: self._active,
             fleet_stopped=lambda: self.fleet_stop.latch.set,
+            traces=self._traces,
         )
         self.fleet_stop.set_robots(settings.robots, settings.driver_silence_s, latch)
         if hasattr(self._client, "stop_orders"):
@@ -238,6 +247,9 @@ class BridgeNode(ManagedRosNode):
             self._disk.submit(self._journal.close).result(CLOSE_S)
         except TimeoutError:
             self.get_logger().error("the disk did not take the bridge's last lines in time")
+        traces, self._traces = self._traces, None
+        if traces is not None:
+            traces.close(TRACES_CLOSE_S)
 
     def _give_up_goals(self, loop: BridgeLoopThread) -> bool:
         """End every goal without its driver's answer; False if that took long.

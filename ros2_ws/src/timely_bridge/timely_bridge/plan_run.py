@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import re
 import secrets
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from timely_bridge.error_codes import (
     bridge_error_owner,
     bridge_fleet_stop_error,
 )
+from timely_bridge.goal_trace import bridge_traceparent
 from timely_bridge.goals import TaskGoal, bridge_scene_with_object
 from timely_bridge.interfaces import BridgeDriver, BridgePlanStream, BridgeSegment
 from timely_bridge.loop_rounds import bridge_further_loop_rounds_s
@@ -37,9 +37,6 @@ from timely_bridge.past_plan import PastBridgePlan, check_bridge_plan_result, ch
 from timely_bridge.report_queue import BridgeReportQueue
 from timely_bridge.robot_lock import BridgeRobotClaim, BridgeRobotLock
 from timely_bridge.segment_run import BridgeSegmentRun
-
-GOAL_ID = re.compile(r"[0-9a-f]{32}")
-"""Of a ROS 2 goal, in a task's id."""
 
 WAIT_SHARE = 0.8
 """Share of the time for the submission in which a refused task is submitted again."""
@@ -352,14 +349,9 @@ class BridgePlanRun:
                 wait_s=wait_s,
                 id=self.task_id,
                 report_token=self.token,
-                traceparent=self._trace(),
+                traceparent=bridge_traceparent(self.task_id),
             )
         return stream
-
-    def _trace(self) -> str | None:
-        """The W3C trace context of the goal, whose id is the trace's; None for a task that has no goal."""
-        trace = self.task_id.removeprefix("ros-")
-        return f"00-{trace}-{trace[:16]}-01" if GOAL_ID.fullmatch(trace) else None
 
     async def _wait_for_plan(self, reading: asyncio.Task[TimelyError | None]) -> TimelyError | None:
         """The result of ``reading``; raises when an execution fails, or when an idle robot gets no segment in time."""

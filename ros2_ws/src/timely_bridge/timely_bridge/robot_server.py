@@ -30,10 +30,12 @@ from timely_robots.ros.executor_calls import RosExecutorCalls
 from timely.client import Segment
 from timely.core.clock import Clock
 from timely.core.errors import TimelyError
+from timely.core.traces import TraceExporter
 from timely_bridge.driver_port import BridgeDriverPort
 from timely_bridge.error_codes import BridgeTaskError, bridge_error_code, bridge_error_name
 from timely_bridge.goal_journal import BridgeGoalEntry, BridgeGoalJournal
 from timely_bridge.goal_run import BridgeGoalRun, PastBridgeGoal
+from timely_bridge.goal_trace import bridge_goal_span, bridge_traceparent
 from timely_bridge.goals import RobotEntry, TaskGoal, read_bridge_goal
 from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.loop_thread import BridgeLoopThread
@@ -67,6 +69,7 @@ class BridgeServerConnection:
         admit: raises BridgeTaskError when the bridge takes no further goal.
         on_task: is called when a goal begins.
         active: the bridge takes goals.
+        traces: exports the spans of goals, on the loop's thread; None exports none.
     """
 
     settings: BridgeSettings
@@ -80,6 +83,7 @@ class BridgeServerConnection:
     on_task: Callable[[], None]
     active: Callable[[], bool]
     fleet_stopped: Callable[[], bool]
+    traces: TraceExporter | None = None
 
 
 class BridgeRobotServer:
@@ -270,6 +274,12 @@ class BridgeRobotServer:
     def _start(self, handle: ServerGoalHandle, run: BridgeGoalRun) -> None:
         def finish(end: TaskEnd) -> None:
             self._calls.soon(self._finish, handle, end)
+            traceparent = bridge_traceparent(run.task_id)
+            if traces is not None and traceparent is not None:
+                # After the result, which it must not hold up.
+                traces.export_as(bridge_goal_span(run, self.entry.name, end, clock.now()), traceparent)
+
+        traces, clock = self._connection.traces, self._connection.clock
 
         if run.past is None:
             try:

@@ -8,6 +8,7 @@ from timely_robots.robot_names import check_robot_names
 from timely_robots.ros.rclpy_utils import describe_ros_parameter
 
 from timely.core.errors import InvalidInput
+from timely.core.http_url import check_http_url
 from timely_bridge.goals import NAME, GoalLimits, RobotEntry
 from timely_bridge.outcome import Deadlines
 from timely_bridge.robot_lock import POLICIES
@@ -18,6 +19,7 @@ DEADLINES = {
     "execution_margin_s": "execution_margin_s", "progress_period_s": "progress_every_s",
 }  # fmt: skip
 """Parameter and field of each of the ``Deadlines``."""
+OTLP_EXAMPLE = "http://127.0.0.1:4318/v1/traces"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class BridgeSettings:
     take_up_s: float
     state_folder: Path | None
     """Where the stop's latch and the goals are kept; None keeps them in memory only."""
+    otlp_endpoint: str = ""
+    """URL that receives OpenTelemetry traces of goals by OTLP over HTTP; empty: none are sent."""
 
 
 def declare_bridge_parameters(node: LifecycleNode) -> None:
@@ -45,6 +49,7 @@ def declare_bridge_parameters(node: LifecycleNode) -> None:
         ("robots", [""], "names of the robots; each is a namespace", ever),
         ("on_busy", "queue", f"a second task for a robot: one of {', '.join(POLICIES)}", ever),
         ("state_folder", "", "keeps stop and goals across restarts; empty: not kept, `run_fleet` chooses one", ever),
+        ("otlp_endpoint", "", f"traces of goals go there by OTLP, like {OTLP_EXAMPLE}; empty: none are sent", ever),
         ("take_up_s", 10.0, "goals of a bridge that died longer ago are ended; 0: all are [s]",
          {"low": 0.0, "high": 86_400.0}),
         ("principals", "", "file of principals: ~/reset needs an operator's token; empty: $TIMELY_PRINCIPALS, or none"
@@ -82,6 +87,9 @@ def read_bridge_parameters(node: LifecycleNode) -> BridgeSettings:
     on_busy = str(node.get_parameter("on_busy").value)
     if on_busy not in POLICIES:
         raise InvalidInput(f"must be one of {', '.join(POLICIES)}, got {on_busy!r}", where="on_busy")
+    otlp_endpoint = str(node.get_parameter("otlp_endpoint").value)
+    if otlp_endpoint:
+        check_http_url(otlp_endpoint, OTLP_EXAMPLE, where="otlp_endpoint")
     folder = str(node.get_parameter("state_folder").value)
     return BridgeSettings(
         server_url=str(node.get_parameter("server_url").value),
@@ -94,6 +102,7 @@ def read_bridge_parameters(node: LifecycleNode) -> BridgeSettings:
         heartbeat_misses=int(number("heartbeat_misses")),
         take_up_s=number("take_up_s"),
         state_folder=Path(folder).expanduser() if folder else None,
+        otlp_endpoint=otlp_endpoint,
     )
 
 
