@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 
 import pytest
 from bridge_doubles import FakeSegment, FakeServer
@@ -115,17 +116,18 @@ async def test_a_goal_that_fails_says_why_and_a_cancelled_one_is_no_error() -> N
 
 @pytest.mark.ros
 @pytest.mark.timeout(180)
-def test_a_bridge_exports_its_goals_and_goes_on_without_a_collector(domain_id: int) -> None:
+def test_a_bridge_exports_its_goals_and_goes_on_without_a_collector(
+    domain_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds between two exports
     server = FakeServer(SCRIPTS, ahead=0)
-    with (
-        trace_collector() as (url, spans),
-        fleet_world(domain_id, a_fleet(otlp_endpoint=url), server) as world,
-    ):
-        assert world.task("drone1", "fly").result().outcome == "complete"
-        eventually(lambda: server.submitted)
-    (goal,) = [span for span in spans if span.name == "goal"]
+    with ExitStack() as collecting:
+        url, spans = collecting.enter_context(trace_collector())
+        with fleet_world(domain_id, a_fleet(1, 0, otlp_endpoint=url), server) as world:
+            assert world.task("drone1", "fly").result().outcome == "complete"
+            (goal,) = eventually(lambda: [span for span in spans if span.name == "goal"])
+            collecting.close()
+            assert world.task("drone1", "fly").result().outcome == "complete"
     assert server.submitted[0]["traceparent"] == f"00-{goal.trace_id.hex()}-{goal.span_id.hex()}-01"
-    assert len(spans) > 1
     assert span_attributes(goal)["timely.robot"] == "drone1"
-    with fleet_world(domain_id, a_fleet(otlp_endpoint=url)) as world:
-        assert world.task("drone1", "fly").result().outcome == "complete"
+    assert [span.parent_span_id for span in spans if span is not goal] == [goal.span_id] * 3

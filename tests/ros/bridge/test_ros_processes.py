@@ -197,6 +197,11 @@ def test_a_fleet_ends_with_the_program_that_started_it(start: Start, fleet_file:
             1,
             "on_busy: must be one of",
         ),
+        (
+            "{bridge: {otlp_endpoint: here}, robots: {drone1: {profile: sim-drone, skill_set: drone}}}",
+            1,
+            "otlp_endpoint: must be like http://127.0.0.1:4318/v1/traces, not 'here'",
+        ),
     ],
 )
 def test_a_fleet_that_cannot_start_says_why_in_one_line(
