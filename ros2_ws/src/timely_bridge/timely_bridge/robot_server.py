@@ -274,12 +274,8 @@ class BridgeRobotServer:
     def _start(self, handle: ServerGoalHandle, run: BridgeGoalRun) -> None:
         def finish(end: TaskEnd) -> None:
             self._calls.soon(self._finish, handle, end)
-            traceparent = bridge_traceparent(run.task_id)
-            if traces is not None and traceparent is not None:
-                # After the result, which it must not hold up.
-                traces.export_as(bridge_goal_span(run, self.entry.name, end, clock.now()), traceparent)
-
-        traces, clock = self._connection.traces, self._connection.clock
+            # After the result, which it must not hold up.
+            self._export_span(run, end)
 
         if run.past is None:
             try:
@@ -304,6 +300,12 @@ class BridgeRobotServer:
                     finish(end)
 
         run.task = asyncio.get_running_loop().create_task(work(), name=run.task_id)
+
+    def _export_span(self, run: BridgeGoalRun, end: TaskEnd) -> None:
+        traces, traceparent = self._connection.traces, bridge_traceparent(run.task_id)
+        if traces is not None and traceparent is not None:
+            span = bridge_goal_span(run, self.entry.name, end, self._connection.clock.now())
+            traces.export_as(span, traceparent)
 
     def _replan(self, scene: str) -> None:
         for run in list(self.runs.values()):
