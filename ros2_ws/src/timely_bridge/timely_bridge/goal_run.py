@@ -138,8 +138,8 @@ class BridgeGoalRun:
             plan.cancel(*self._cancellation)
         end = await plan.run()
         for sent_segment in plan.sent_segments:
-            if sent_segment.ended.done() and sent_segment.ended.result().elapsed_s > 0.0:
-                self.executions.append((task_id, sent_segment.segment.index, sent_segment.ended.result()))
+            if (motion := sent_segment.ended_motion) is not None:
+                self.executions.append((task_id, sent_segment.segment.index, motion))
         return end
 
     def _replan_after(self, end: TaskEnd) -> Replan | None:

@@ -69,6 +69,12 @@ class BridgeSegment:
     ended: asyncio.Future[SegmentExecution] = field(default_factory=_new_bridge_future)
     progress: Callable[[float, float], None] | None = None
 
+    @property
+    def ended_motion(self) -> SegmentExecution | None:
+        """Its end, if it moved the robot; None before the end, and without a motion."""
+        execution = self.ended.result() if self.ended.done() else None
+        return execution if execution is not None and execution.elapsed_s > 0.0 else None
+
 
 Admit = Callable[[Segment], Awaitable[BridgeSegment]]
 """Waits until a plan may send a segment, and returns it as the driver gets it; one that has ended is not sent."""

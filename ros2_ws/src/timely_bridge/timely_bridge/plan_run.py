@@ -454,8 +454,8 @@ class BridgePlanRun:
             ending.append(self._wait_until_at_rest(unfinished_segments))
         await asyncio.gather(*ending)
         for sent_segment in unfinished_segments:
-            if sent_segment.ended.done() and (execution := sent_segment.ended.result()).elapsed_s > 0.0:
-                self.timeline.end(execution.end_s, execution.elapsed_s)
+            if (motion := sent_segment.ended_motion) is not None:
+                self.timeline.end(motion.end_s, motion.elapsed_s)
 
     async def _wait_until_at_rest(self, unfinished_segments: list[BridgeSegment]) -> None:
         limit_s = self.context.deadlines.cancel_s
