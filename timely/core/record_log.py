@@ -35,8 +35,9 @@ class RecordLines(NamedTuple):
 
     Attributes:
         records: in order.
-        damaged_lines: numbers of lines that were left out, from 1. Nothing but the disk or a person damages them.
-        is_torn: its last line was left out, as a killed process may leave it.
+        damaged_lines: numbers of lines that were left out, from 1. Nothing but the disk, a failure of the machine or a
+            person damages them: a killed process leaves no line end behind a part of a record.
+        is_torn: what follows the last line end was left out, as a killed process may leave it.
     """
 
     records: list[dict[str, Any]]
@@ -60,7 +61,7 @@ def read_record_log(path: Path) -> RecordLines:
 def parse_record_lines(content: bytes) -> RecordLines:
     """As ``read_record_log``, of the content of a file."""
     records, damaged_lines = list[dict[str, Any]](), list[int]()
-    lines = content.rstrip(b"\n").split(b"\n")
+    lines = content.split(b"\n")
     for number, line in enumerate(lines, 1):
         checksum, _, data = line.partition(b" ")
         if data and checksum == b"%08x" % zlib.crc32(data):

@@ -112,8 +112,13 @@ async def test_a_log_that_is_cut_at_any_byte_is_read_up_to_there(tmp_path: Path)
 @pytest.mark.parametrize("line", [b"00000000", b"00000000 ", b"\0" * 4096, b"\xff"])
 def test_a_line_without_a_record_is_damaged(line: bytes) -> None:
     whole_line = record_log_line({"kind": "urgency"})
-    assert parse_record_lines(whole_line + line + b"\n" + whole_line).damaged_lines == [2]
-    assert parse_record_lines(whole_line + line).is_torn
+    assert parse_record_lines(whole_line + line + b"\n" + whole_line) == (
+        [{"kind": "urgency"}] * 2,
+        [2],
+        False,
+    )
+    assert parse_record_lines(whole_line + line + b"\n") == ([{"kind": "urgency"}], [2], False)
+    assert parse_record_lines(whole_line + line) == ([{"kind": "urgency"}], [], True)
 
 
 def test_a_log_of_another_version_is_refused_with_its_name(tmp_path: Path) -> None:
@@ -315,6 +320,31 @@ def test_what_a_full_disk_refused_is_written_when_there_is_room(
     ids = [number for number, _, _ in events + after]
     assert ids == list(range(1, len(ids) + 1))
     assert texts(events + after) == whole(tmp_path, "long")
+
+
+def test_a_task_that_was_over_is_no_loss_after_a_kill_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file of its admission made room; the record that it is forgotten was still refused."""
+    monkeypatch.setattr(task_log, "FILE_BYTES", 1)
+    with server(tmp_path / "first") as served:
+        with served.http.stream("POST", "/v1/tasks", json=body("short", id="one")) as stream:
+            assert Reader(stream).next()[1] == "accepted"
+            served.run_for(30.0)
+        assert served.service.tasks.get("one").state == "ended"
+        files = sorted((tmp_path / "first" / "tasks").glob("*.log"))
+        with monkeypatch.context() as disk:
+            disk.setattr(RecordFile, "append", full)
+            served.run_for(400.0)
+            assert served.service.tasks.find("one") is None
+            state = shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    left = sorted((state / "tasks").glob("*.log"))
+    assert [path.name for path in left] == [files[-1].name]
+    assert read_record_log(left[0]).records[1]["kind"] == "settled"
+    with server(state, now=600.0) as served:
+        assert served.http.get("/v1/tasks/one").status_code == 404
+        assert not [tasks for tasks in served.service.log._files.values() if tasks.live]
+    assert "first record is lost" not in caplog.text
 
 
 def test_a_new_file_that_the_disk_refuses_is_begun_again(

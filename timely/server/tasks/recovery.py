@@ -73,6 +73,10 @@ class TaskRecovery:
         """``restore``; returns the number of tasks by state."""
         states = {"generating": 0, "executing": 0, "ended": 0}
         for task_id, own in _group_records_by_task(records).items():
+            if own[0]["kind"] != "task" and any(record["kind"] == "settled" for record in own):
+                # A full disk got room from the file of its first record before it took that the task is forgotten.
+                self.log.forget(task_id)
+                continue
             try:
                 if own[0]["kind"] != "task":
                     raise Conflict("its first record is lost", where="tasks")

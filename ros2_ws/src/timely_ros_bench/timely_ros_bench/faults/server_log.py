@@ -36,8 +36,8 @@ class FaultServerLog:
             except OSError as error:
                 self.problems[path.name] = f"cannot be read: {error.strerror}"
                 continue
-            records, damaged_lines, is_torn = parse_record_lines(data[: data.rfind(b"\n") + 1])
-            if damaged_lines or is_torn:
+            records, damaged_lines, _ = parse_record_lines(data)
+            if damaged_lines:
                 self.problems[path.name] = "has damaged lines"
             for record in records[1:]:
                 task = self.tasks.setdefault(record["task"], FaultServerTask())
