@@ -131,6 +131,10 @@ class Bench:
     def one(self, text: str) -> Any:
         return self.send(0, text, self.task()).result()
 
+    def do(self, text: str) -> None:
+        result = self.one(text)
+        assert result.outcome == "done", result.error_msg
+
     def stop(self) -> Any:
         return self.program.call(Trigger, "/robot1/driver/stop")
 
@@ -243,7 +247,7 @@ def test_what_must_not_run_is_refused_with_a_code(bench: Bench) -> None:
         assert (result.outcome, result.error_code, result.executed) == ("refused", code, ""), result.error_msg
         assert goal.status == GoalStatus.STATUS_ABORTED
         assert result.error_msg
-    assert bench.one(subject.short).outcome == "done"
+    bench.do(subject.short)
 
 
 def test_a_segment_is_executed_at_most_once(bench: Bench) -> None:
@@ -265,7 +269,7 @@ def test_cancel_ends_the_motion_at_once(bench: Bench) -> None:
     assert moving.ended_s - asked_s < AT_ONCE_S
     assert result.executed
     assert waiting.result().outcome == "cancelled"
-    assert bench.one(bench.subject.short).outcome == "done"
+    bench.do(bench.subject.short)
 
 
 def test_stop_works_while_it_moves_and_needs_a_reset(bench: Bench) -> None:
@@ -279,7 +283,7 @@ def test_stop_works_while_it_moves_and_needs_a_reset(bench: Bench) -> None:
     assert bench.one(bench.subject.short).error_code == ErrorCode.DRIVER_STOPPED
     assert bench.stop().success, "twice is fine"
     assert bench.reset().success
-    assert bench.one(bench.subject.short).outcome == "done"
+    bench.do(bench.subject.short)
 
 
 def test_state_is_published_and_follows_what_happens(bench: Bench) -> None:
@@ -305,7 +309,7 @@ def test_a_driver_that_is_not_active_refuses(idle: Bench) -> None:
     idle.spinner.executor.wake()
     assert idle.one(idle.subject.short).error_code == ErrorCode.DRIVER_INACTIVE
     assert idle.step("activate") == SUCCESS
-    assert idle.one(idle.subject.short).outcome == "done"
+    idle.do(idle.subject.short)
     moving = idle.send(0, idle.subject.long, idle.task())
     eventually(lambda: moving.feedback, "it never began")
     assert idle.step("deactivate") == SUCCESS
@@ -313,7 +317,7 @@ def test_a_driver_that_is_not_active_refuses(idle: Bench) -> None:
     assert idle.one(idle.subject.short).error_code == ErrorCode.DRIVER_INACTIVE
     assert idle.step("cleanup") == SUCCESS
     idle.start()
-    assert idle.one(idle.subject.short).outcome == "done"
+    idle.do(idle.subject.short)
 
 
 def test_the_life_cycle_is_there_for_other_nodes(idle: Bench) -> None:
@@ -321,7 +325,7 @@ def test_the_life_cycle_is_there_for_other_nodes(idle: Bench) -> None:
         request = ChangeState.Request()
         request.transition.id = transition
         assert idle.program.call(ChangeState, "/robot1/driver/change_state", request).success
-    assert idle.one(idle.subject.short).outcome == "done"
+    idle.do(idle.subject.short)
 
 
 def test_a_profile_that_does_not_exist_is_a_failed_configuration(idle: Bench, domain_id: int) -> None:

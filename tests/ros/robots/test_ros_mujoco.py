@@ -17,8 +17,11 @@ from timely_robots.mujoco.models import HOME, mujoco_arm_model, mujoco_quadrotor
 from timely_robots.mujoco.path import MujocoPathProgress
 from timely_robots.mujoco.physics import MujocoPhysics, load_mjcf
 from timely_robots.mujoco.quadrotor import MujocoPilot
+from timely_robots.mujoco.robot import MujocoRobot
 from timely_robots.segments import Motion, MotionError, SegmentOrder, SkillCall
+from timely_robots.standalone import StandaloneRobot
 
+from lrtrace.profiles import load_robot_profile
 from timely.core.clock import SystemClock
 
 
@@ -229,6 +232,31 @@ def test_time_goes_in_lock_step_with_the_simulation() -> None:
         assert time.monotonic() - begin < 2.0
     finally:
         physics.close()
+
+
+def test_a_slow_machine_lengthens_no_motion() -> None:
+    """What limits a motion is simulated time: here the machine stands still for a second in every lap of physics."""
+
+    class StutteringClock(SystemClock):
+        lost_s = 0.0
+
+        def now(self) -> float:
+            return super().now() + self.lost_s
+
+        def wait(self, interrupted: threading.Event, seconds: float) -> bool:
+            if threading.current_thread().name == "physics":
+                self.lost_s += 1.0
+            return super().wait(interrupted, seconds)
+
+    robot = MujocoRobot({"body": "quadrotor", "speed": 8.0}, StutteringClock())
+    robot.profile = load_robot_profile("mujoco-quadrotor")
+    robot.connect(5.0)
+    standalone = StandaloneRobot(robot, "drone", 1.0, "slow")
+    try:
+        execution = standalone.execute("mf(20)", 30.0)
+        assert execution.outcome == "done", execution
+    finally:
+        standalone.close()
 
 
 def test_a_simulation_that_fails_says_why() -> None:

@@ -64,6 +64,11 @@ class MujocoPhysics:
         """Simulated time by which it has fallen behind its clock for good."""
         self._thread = threading.Thread(target=self._run, name="physics", daemon=True)
 
+    @property
+    def time_s(self) -> float:
+        """Simulated time, seconds. On a machine that is too slow it falls behind the clock."""
+        return float(self.data.time)
+
     def start(self) -> Self:
         self._last_s = self._clock.now()
         self._thread.start()

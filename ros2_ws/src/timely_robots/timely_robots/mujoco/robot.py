@@ -115,10 +115,10 @@ class MujocoRobot(DroneRobot):
             return
         pilot = self._pilot
         if pilot is not None and pilot.flying and not physics.failure:
-            end = self.clock.now() + LAND_S / self._speed
+            end_s = physics.time_s + LAND_S
             with physics.lock:
                 pilot.land()
-            while not pilot.progress.ended and self.clock.now() < end:
+            while not (pilot.progress.ended or physics.failure) and physics.time_s < end_s:
                 self.clock.wait(threading.Event(), POLL_S / self._speed)
             pilot.cut_motors()
         physics.close()
@@ -265,9 +265,9 @@ class MujocoRobot(DroneRobot):
         *,
         fenced: bool,
     ) -> None:
-        begin_s = self.clock.now()
+        begin_s = physics.time_s
         while not body.arrived:
-            elapsed_s = (self.clock.now() - begin_s) * self._speed
+            elapsed_s = physics.time_s - begin_s
             if physics.failure:
                 raise MotionError(physics.failure, ErrorCode.CONNECTION_LOST)
             if isinstance(body, MujocoPilot) and body.crashed:
