@@ -322,6 +322,35 @@ def test_sigterm_ends_a_command_as_ctrl_c_does(ctrl_c: str, command: str, code: 
     assert (done.returncode, done.stdout.strip(), done.stderr) == (code, "cleaned up", "")
 
 
+FINALIZED = """
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from timely.cli import main
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM if "sigterm" in sys.argv else signal.SIGINT)
+
+def load(name):
+    Finalized()
+    time.sleep(50)
+    sys.exit("Ctrl-C was lost")
+
+main._import_cli_command = load
+main.main(["replay"])
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["sigint", "sigterm"])
+def test_ctrl_c_inside_a_finalizer_ends_a_command(name: str) -> None:
+    """Python drops the exception there, also inside a callback of compiled code."""
+    done = subprocess.run(
+        [sys.executable, "-c", FINALIZED, name], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "timely: interrupted\n")
+
+
 IN_A_STRING = """
 from timely.cli import main
 

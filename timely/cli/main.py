@@ -22,6 +22,7 @@ import typer.core
 import timely
 from lrtrace.errors import LRTraceError
 from lrtrace.option_kinds import PlainHelpTyper
+from timely.core.ctrl_c import core_dropped_ctrl_c_again
 from timely.core.errors import EngineFailed, Overloaded, TimelyError, UnknownName
 
 COMMANDS: dict[str, str] = {
@@ -65,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, interrupt)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # and no nohup
         signal.signal(signal.SIGHUP, interrupt)
-    code = run_timely_command(arguments)
+    with core_dropped_ctrl_c_again():
+        code = run_timely_command(arguments)
     if code == INTERRUPTED and terminated and list(arguments[:1]) == ["serve"]:
         code = OK
     # Python remembers a Ctrl-C that came while it ran a program from a string, as dataclasses do. Under ``python -m``

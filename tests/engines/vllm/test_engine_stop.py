@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import multiprocessing.process
 import os
@@ -21,7 +22,7 @@ import pytest
 from timely.core.errors import EngineFailed
 from timely.engines.vllm.arguments import VllmOptions
 from timely.engines.vllm.engine import VllmEngine
-from timely.engines.vllm.engine_process import launch_vllm
+from timely.engines.vllm.engine_process import ctrl_c_ends_vllm_start, launch_vllm
 from timely.engines.vllm.parent_watch import end_vllm_with_parent
 
 pytestmark = pytest.mark.engine
@@ -46,6 +47,17 @@ class FakeClient:
 
     def shutdown(self, timeout_s: float) -> None:
         self.events.append("process ended")
+
+
+def test_ctrl_c_that_an_import_catches_ends_the_start() -> None:
+    """Before Python 3.12 it may also come as the cause of a ``RuntimeError``, which more imports catch."""
+    for caught in (BaseException, ValueError):
+        with pytest.raises(KeyboardInterrupt), ctrl_c_ends_vllm_start():  # noqa: PT012
+            with contextlib.suppress(caught):
+                signal.raise_signal(signal.SIGINT)
+            assert caught is BaseException
+    with ctrl_c_ends_vllm_start():
+        pass
 
 
 async def test_the_reader_of_outputs_ends_before_the_engine() -> None:

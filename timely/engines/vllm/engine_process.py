@@ -89,15 +89,27 @@ def kill_vllm(llm: Any) -> None:
 
 @contextlib.contextmanager
 def ctrl_c_ends_vllm_start() -> Iterator[None]:
-    """Ctrl-C ends this block at once; the event loop's own handler would wait until the block has ended."""
+    """Ctrl-C ends this block at once; the event loop's own handler would wait until the block has ended.
+
+    Some imports go on after any exception, so it is raised again at the end of the block.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    came = False
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal came
+        came = True
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+        if came:
+            raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
