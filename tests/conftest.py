@@ -129,6 +129,15 @@ def deselects(expression: str, marks: frozenset[str]) -> bool:
     return not any(map(selects, itertools.product(*choices)))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--robots",
+        type=Path,
+        metavar="FILE",
+        help="run the driver conformance suite over the robots of this YAML file, too; see docs/robots.md",
+    )
+
+
 def pytest_collection() -> None:
     """What is made while tests are collected lives to the end: the garbage collector need not look at it."""
     gc.disable()

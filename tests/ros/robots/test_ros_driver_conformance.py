@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from action_msgs.msg import GoalStatus
 from emulated_robots import emulated_indy7, emulated_tello, own_host
 from lifecycle_msgs.msg import Transition
@@ -20,11 +22,14 @@ from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_interfaces.srv import ResetStop
+from timely_robots.language import check_robot_segment
 from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.robot import Robot
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
+from timely_robots.segments import MotionError, SegmentOrder
 
+from lrtrace.profiles import load_robot_profile
 from timely.core.errors import UnknownName
 from timely.plans.skill_library import find_skill_set
 
@@ -93,6 +98,21 @@ SUBJECTS = {
     "indy7": Subject("indy7", INDY7, **ARM, robot=lambda: emulated_indy7(INDY7["host"])),
 }
 """Every registered kind is here at least once: see the first test."""
+EXAMPLES = Path(__file__).parents[3] / "examples/robots"
+
+
+def read_subjects(path: Path) -> dict[str, Subject]:
+    """The subjects of a file for ``--robots``, by name."""
+    return {name: Subject(**fields) for name, fields in yaml.safe_load(path.read_text()).items()}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "idle" in metafunc.fixturenames:
+        path = metafunc.config.getoption("robots")
+        subjects = read_subjects(path) if path else {}
+        metafunc.parametrize(
+            "idle", (SUBJECTS | subjects).values(), ids=[*SUBJECTS, *subjects], indirect=True
+        )
 
 
 class Bench:
@@ -147,7 +167,7 @@ class Bench:
         assert self.spinner.errors == 0, "a callback raised"
 
 
-@pytest.fixture(params=SUBJECTS.values(), ids=list(SUBJECTS))
+@pytest.fixture
 def idle(request: pytest.FixtureRequest, domain_id: int) -> Iterator[Bench]:
     """A driver that nobody has configured."""
     with request.param.robot():
@@ -165,6 +185,26 @@ def bench(idle: Bench) -> Bench:
 
 def test_every_registered_kind_is_tested() -> None:
     assert {subject.kind for subject in SUBJECTS.values()} >= set(ROBOTS)
+
+
+def test_the_plans_of_the_examples_are_what_they_should_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIMELY_SKILLS_PATH", str(EXAMPLES / "skills"))
+    monkeypatch.setenv("LRTRACE_PROFILES_PATH", str(EXAMPLES / "robot_profiles"))
+    (rover,) = read_subjects(EXAMPLES / "conformance.yaml").values()
+    profile = load_robot_profile(rover.parameters["profile"])
+
+    def check(text: str) -> None:
+        check_robot_segment(SegmentOrder("task", 0, text, rover.skill_set), profile)
+
+    check(rover.short)
+    check(rover.long)
+    for text, code in [
+        (rover.out_of_limits, ErrorCode.OUT_OF_LIMITS),
+        (rover.nonsense, ErrorCode.SEGMENT_INVALID),
+    ]:
+        with pytest.raises(MotionError) as caught:
+            check(text)
+        assert caught.value.code == code
 
 
 def test_unknown_kinds_list_the_known() -> None:
