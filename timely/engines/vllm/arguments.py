@@ -144,6 +144,7 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
         **dict(extra.get("timely") or {}),
         "discipline": options.discipline,
         "mode": options.mode,
+        "gauges": False,
         **({"journal": options.journal} if options.journal else {}),
         **({"predictors": list(options.predictors)} if options.predictors else {}),
         **({"max_batch": options.max_batch} if options.max_batch else {}),

@@ -40,6 +40,8 @@ SCHEDULER_METHODS: dict[str, tuple[str, ...]] = {
     "update_draft_token_ids": ("draft_token_ids",),
 }
 GRAMMAR_FIELDS = ("structured_output_request_ids", "grammar_bitmask")
+LOGGER_FIELDS = ("per_engine_labelvalues",)
+STATS_FIELDS = ("num_kv_fetch_reqs_by_stage", "kv_cache_usage")
 REQUEST_FIELDS = (
     "next_decode_eligible_step",
     "num_computed_tokens",
@@ -95,6 +97,8 @@ def check_vllm() -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.engine.core import EngineCoreProc
     from vllm.v1.engine.output_processor import RequestState
+    from vllm.v1.metrics.loggers import PrometheusStatLogger
+    from vllm.v1.metrics.stats import SchedulerStats
     from vllm.v1.request import Request
 
     version = getattr(vllm, "__version__", "unknown")
@@ -107,13 +111,20 @@ def check_vllm() -> None:
         (BlockPool, POOL_METHODS),
         (EngineCoreProc, dict.fromkeys(CORE_METHODS, ())),
         (RequestState, {"make_request_output": ("finish_reason", "kv_transfer_params")}),
+        (PrometheusStatLogger, {"record": ("scheduler_stats", "engine_idx")}),
     ):
         for name, parameters in methods.items():
             _require_vllm_parameters(owner, name, parameters, version)
-    for name in GRAMMAR_FIELDS:
-        if name not in GrammarOutput.__annotations__:
-            raise _vllm_change_error(f"GrammarOutput.{name}", version)
-    for owner, fields in ((Request, REQUEST_FIELDS), (Scheduler, SCHEDULER_FIELDS)):
+    records: dict[Any, tuple[str, ...]] = {GrammarOutput: GRAMMAR_FIELDS, SchedulerStats: STATS_FIELDS}
+    for owner, fields in records.items():
+        for name in fields:
+            if name not in owner.__annotations__:
+                raise _vllm_change_error(f"{owner.__name__}.{name}", version)
+    for owner, fields in {
+        Request: REQUEST_FIELDS,
+        Scheduler: SCHEDULER_FIELDS,
+        PrometheusStatLogger: LOGGER_FIELDS,
+    }.items():
         source = inspect.getsource(owner.__init__)
         for name in fields:
             if f"self.{name}" not in source:

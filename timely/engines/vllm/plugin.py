@@ -8,6 +8,7 @@
 * Beam search with our parameters is refused: vLLM drops them there.
 * Options of our scheduler are checked before the model loads.
 * Seeded plans draw by position in vLLM's older model runner (``seeded_draws.py``).
+* ``/metrics`` of ``vllm serve`` has the load of the engines (``load_gauges.py``).
 
 All do nothing unless the scheduler is ours.
 """
@@ -53,6 +54,7 @@ def _vllm_additions() -> list[tuple[Any, str, Callable[..., Any]]]:
     from vllm.v1.engine import core
     from vllm.v1.engine.input_processor import InputProcessor
     from vllm.v1.engine.output_processor import RequestState
+    from vllm.v1.metrics.loggers import PrometheusStatLogger
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
     if hasattr(core.EngineCore, "timely_control"):
@@ -73,6 +75,7 @@ def _vllm_additions() -> list[tuple[Any, str, Callable[..., Any]]]:
         (InputProcessor, "__init__", _before_vllm_requests(InputProcessor.__init__)),
         (InputProcessor, "process_inputs", _validating_vllm_parameters(InputProcessor.process_inputs)),
         (WorkerWrapperBase, "init_device", _with_draws_by_position(WorkerWrapperBase.init_device)),
+        (PrometheusStatLogger, "record", _showing_vllm_load(PrometheusStatLogger.record)),
     ]
 
 
@@ -213,6 +216,18 @@ def _attach_vllm_account(make: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return make_request_output
+
+
+def _showing_vllm_load(record: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(record)
+    def recording(self: Any, scheduler_stats: Any, *args: Any, **kwargs: Any) -> None:
+        if scheduler_stats is not None:
+            from timely.engines.vllm.load_gauges import show_vllm_load
+
+            show_vllm_load(scheduler_stats, self.per_engine_labelvalues[kwargs.get("engine_idx", 0)])
+        record(self, scheduler_stats, *args, **kwargs)
+
+    return recording
 
 
 BEAM_REQUESTS = {

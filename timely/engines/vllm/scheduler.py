@@ -39,6 +39,7 @@ from timely.engines.vllm.control import VllmControlEvents
 from timely.engines.vllm.decode_slots import has_plain_vllm_blocks, skip_vllm_slots_inside_blocks
 from timely.engines.vllm.forced_drafts import ForcedDrafts
 from timely.engines.vllm.kept_prefixes import VllmKeptPrefixes
+from timely.engines.vllm.load_gauges import VllmLoadReport
 from timely.engines.vllm.name_constraint import VllmPromptNames
 from timely.engines.vllm.params import KEY, ORDINARY, TimelyParams, parse_vllm_extra_args
 from timely.engines.vllm.parent_watch import end_vllm_with_parent
@@ -135,6 +136,7 @@ class TimelyScheduler(VllmChunkCaps):
         """Most prompt tokens of a request in that step."""
         self._grammar_prefixes: dict[str, list[int]] = {}
         """Recorded tokens of resumed requests; their grammars are compiled when they run for the first time."""
+        self._load = VllmLoadReport(self.kv_cache_manager.block_pool.num_gpu_blocks)
         self._decide_s = 0.0
         self._freed_requests: dict[str, str] | None = None
         """During an update: how requests ended."""
@@ -436,6 +438,8 @@ class TimelyScheduler(VllmChunkCaps):
         for client_index, output in self._ends:
             outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(output)
         self._ends.clear()
+        if self.settings.gauges:
+            self._load.add(outputs.values(), self.controller, now)
         return outputs
 
     # ------------------------------------------------------------------ idle

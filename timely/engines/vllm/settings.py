@@ -35,6 +35,8 @@ class SchedulerSettings(BaseModel):
     """Predictor files for disciplines; each discipline takes its own when it is switched to."""
     journal: str | None = None
     """File that receives every event and decision as JSON lines."""
+    gauges: bool = True
+    """Whether ``/metrics`` of ``vllm serve`` has the load of the engines; ``timely serve`` asks them itself."""
 
     @classmethod
     def from_vllm(cls, vllm_config: Any) -> SchedulerSettings:
