@@ -7,8 +7,10 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from lrtrace.errors import BadInput
 from timely.bench.capacity import search, workloads
 from timely.bench.capacity.forced_tokens import bench_forced_tokens
 from timely.bench.capacity.lengths import MAX_ANSWER_TOKENS
@@ -18,13 +20,10 @@ from timely.bench.capacity.measure import (
     is_bench_task_in_time,
     measure_capacity_point,
 )
-from timely.bench.capacity.workloads import CAPACITY_WORKLOADS, capacity_tasks
+from timely.bench.capacity.workloads import CAPACITY_WORKLOADS, capacity_tasks, public_capacity_requests
 from timely.bench.papers import plots
 from timely.cli.main import run_timely_command
-from timely.core.errors import InvalidInput
 from timely.engines.replay_types import JobRecord
-
-MADE_UP = [name for name in CAPACITY_WORKLOADS if name not in workloads.PUBLIC_TRACES]
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +32,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "QUICK_MIN_S", 12.0)
 
 
-@pytest.mark.parametrize("name", MADE_UP)
+@pytest.mark.parametrize("name", CAPACITY_WORKLOADS)
 def test_tasks_are_in_order_with_names_of_their_own(name: str) -> None:
     tasks = capacity_tasks(name, 2.0, 3, quick=True)
     assert tasks == capacity_tasks(name, 2.0, 3, quick=True)
@@ -43,7 +42,7 @@ def test_tasks_are_in_order_with_names_of_their_own(name: str) -> None:
     assert len(robots) <= 2.0 * CAPACITY_WORKLOADS[name].robots + 3
 
 
-@pytest.mark.parametrize("name", MADE_UP)
+@pytest.mark.parametrize("name", CAPACITY_WORKLOADS)
 def test_four_times_the_load_is_four_times_the_tasks_a_second(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,8 +112,35 @@ def test_chats_of_a_public_trace(tmp_path: Path) -> None:
     assert {task.prompt_tokens for task in chats} == {1000}
     assert {task.output_tokens for task in chats} == {MAX_ANSWER_TOKENS}
     assert len(chats) == pytest.approx(CAPACITY_WORKLOADS["wid2"].seconds(1.0, quick=True) * 2, abs=2)
-    with pytest.raises(InvalidInput, match="--data FOLDER"):
-        capacity_tasks("robots-and-mooncake", 1.0, 1, quick=True)
+    with pytest.raises(BadInput, match=r"conversation_trace\.jsonl"):
+        capacity_tasks("robots-and-mooncake", 1.0, 1, quick=True, data=str(tmp_path / "elsewhere"))
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "answer", "dispersion"),
+    [("robots-and-azure", 1154.0, 211.1, 2.0), ("robots-and-mooncake", 3345.9, 326.4, 1.4)],
+)
+def test_chats_made_up_like_a_public_trace(
+    name: str, prompt: float, answer: float, dispersion: float
+) -> None:
+    """Means of the whole trace, and the variance over the mean of its requests in 10 s, as scaled."""
+    pieces = [public_capacity_requests(name, "", seed, 1200.0) for seed in range(20)]
+    assert pieces[3] == public_capacity_requests(name, "", 3, 1200.0)
+    assert pieces[3] != pieces[4]
+    for piece in pieces:
+        assert [time_s for time_s, _, _ in piece] == sorted(time_s for time_s, _, _ in piece)
+        assert all(0.0 <= time_s < 1200.0 for time_s, _, _ in piece)
+    requests = np.array([request for piece in pieces for request in piece])
+    assert requests[:, 1].mean() == pytest.approx(prompt, rel=0.03)
+    assert requests[:, 2].mean() == pytest.approx(answer, rel=0.03)
+    assert requests[:, 1].sum() / 24000.0 == pytest.approx(workloads.CHAT_PROMPT_TOKENS_PER_S, rel=0.05)
+    counts = np.array(
+        [
+            np.histogram([time_s for time_s, _, _ in piece], bins=120, range=(0.0, 1200.0))[0]
+            for piece in pieces
+        ]
+    )
+    assert counts.var() / counts.mean() == pytest.approx(dispersion, rel=0.2)
 
 
 def test_in_time_is_the_first_action_or_the_first_token_of_a_chat() -> None:

@@ -23,7 +23,8 @@ from timely.bench.capacity.lengths import (
     limited_lengths,
     poisson_arrivals,
 )
-from timely.core.errors import InvalidInput, check_name
+from timely.bench.capacity.made_up_traces import TRACE_LIKENESSES
+from timely.core.errors import check_name
 from timely.engines.replay_types import PlannedSegment, PlannedTask
 from timely.replay.trace import replay_task_from_job
 
@@ -46,7 +47,7 @@ PUBLIC_TRACES = {
     "robots-and-azure": ("azure", "azure2023/AzureLLMInferenceTrace_conv.csv"),
     "robots-and-mooncake": ("mooncake", "mooncake/conversation_trace.jsonl"),
 }
-"""Workload -> format and file of its chats, within the folder of real traces."""
+"""Workload -> format and file of its chats, within the folder of real traces; without one they are made up alike."""
 
 Requests = Sequence[tuple[float, int, int]]
 """Arrival in seconds, prompt tokens and answer tokens of each request."""
@@ -94,17 +95,17 @@ def capacity_tasks(
     """The tasks of a workload at a load, in order of arrival.
 
     Args:
-        data: folder of real traces, for the workloads that use them.
+        data: folder of real traces; empty for requests that are made up like theirs.
 
     Raises:
-        UnknownName: no such workload. InvalidInput: it uses a real trace, and there is no folder.
+        UnknownName: no such workload. BadInput: the folder's trace is missing or broken.
     """
     workload = find_capacity_workload(name)
     seconds = workload.seconds(load, quick=quick)
     tasks = workload.make(load, seed, seconds)
     if workload.chats:
         if name in PUBLIC_TRACES:
-            requests = _public_capacity_requests(name, data, seed, seconds)
+            requests = public_capacity_requests(name, data, seed, seconds)
         else:
             requests = made_up_requests(seed, seconds)
         tasks += [_public_capacity_chat_task(number, request) for number, request in enumerate(requests)]
@@ -158,11 +159,14 @@ def made_up_requests(seed: int, seconds: float) -> Requests:
     return [(time_s, *CONVERSATION.draw(draw)) for time_s in poisson_arrivals(draw, rate, seconds)]
 
 
-def _public_capacity_requests(name: str, data: str, seed: int, seconds: float) -> Requests:
-    """A part of a public trace; its arrivals are scaled to the rate of the chats and keep their bursts."""
+def public_capacity_requests(name: str, data: str, seed: int, seconds: float) -> Requests:
+    """A part of a public trace; its arrivals are scaled to the rate of the chats and keep their bursts.
+
+    Without a folder of traces the requests are made up alike.
+    """
     source, file = PUBLIC_TRACES[name]
     if not data:
-        raise InvalidInput(f"{name} needs the folder of real traces: --data FOLDER", where="--workloads")
+        return TRACE_LIKENESSES[source].requests(seed, CHAT_PROMPT_TOKENS_PER_S, seconds)
     rows = _read_public_capacity_rows(source, str(Path(data) / file))
     span_s, prompt_tokens = rows[-1][0], sum(prompt for _, prompt, _ in rows)
     speed = CHAT_PROMPT_TOKENS_PER_S / (prompt_tokens / span_s)
@@ -222,7 +226,7 @@ CAPACITY_WORKLOADS: Mapping[str, CapacityWorkload] = {
         replace(_WID2, name="surges", summary="WID 2 whose events come in surges", make=_compose_capacity_surges),
         replace(_WID2, name="robots-and-chat", summary="WID 2 beside made-up chats", chats=True),
         *(
-            replace(_WID2, name=name, summary=f"WID 2 beside chats of a public trace ({source})", chats=True)
+            replace(_WID2, name=name, summary=f"WID 2 beside chats of, or like, a public trace ({source})", chats=True)
             for name, (source, _) in PUBLIC_TRACES.items()
         ),
         CapacityWorkload(

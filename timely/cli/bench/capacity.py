@@ -27,16 +27,14 @@ HEADINGS = (
 def command(
     context: typer.Context,
     systems: Annotated[str, typer.Option(help="Comma-separated; all unless given.")] = "",
-    workloads: Annotated[
-        str, typer.Option(help="Comma-separated; all that need no real trace unless given.")
-    ] = "",
+    workloads: Annotated[str, typer.Option(help="Comma-separated; all unless given.")] = "",
     seeds: Annotated[int, typer.Option(min=1, help="How many; ten or more for the record.")] = 10,
     quick: Annotated[bool, typer.Option("--quick", help="Coarser loads and shorter runs.")] = False,
     profile: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="Step times of the machine.")
     ] = "rtx4090-llama3-8b",
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder with real traces, for the chats of two.")
+        Path | None, typer.Option(metavar="DIR", help="Real traces for the chats of two; else made up.")
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the plot.")] = Path("out/capacity"),
     resume: Resume = None,
@@ -61,16 +59,13 @@ def command(
         plot_capacity,
     )
     from timely.bench.capacity.search import CapacityRun
-    from timely.bench.capacity.workloads import CAPACITY_WORKLOADS, PUBLIC_TRACES, find_capacity_workload
+    from timely.bench.capacity.workloads import CAPACITY_WORKLOADS, find_capacity_workload
     from timely.engines.step_time.profile import load_step_profile
 
     names = split_cli_names(systems) or list(CAPACITY_SYSTEMS)
     for name in names:
         find_capacity_system(name)
-    workload_names = split_cli_names(workloads)
-    workload_names = workload_names or [
-        name for name in CAPACITY_WORKLOADS if data is not None or name not in PUBLIC_TRACES
-    ]
+    workload_names = split_cli_names(workloads) or list(CAPACITY_WORKLOADS)
     for name in workload_names:
         find_capacity_workload(name)
     load_step_profile(profile)
