@@ -4,6 +4,7 @@ The project ships no part of a trace: each likeness is a summary of it, and ever
 are drawn apart, since their ranks correlate by less than 0.1 in both traces. Prefixes that requests share are left out.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,10 +41,11 @@ class CapacityTraceLikeness:
         mean_prompt = float(np.mean([*self.prompt[:-1], *self.prompt[1:]]))
         mean_rate = prompt_tokens_per_s / mean_prompt
         requests = []
-        for begin_s in np.arange(0.0, seconds, RATE_PERIOD_S):
+        for period in range(math.ceil(seconds / RATE_PERIOD_S)):
+            begin_s = period * RATE_PERIOD_S
             rate = mean_rate * draw.gamma(1.0 / self.rate_variance, self.rate_variance)
             for time_s in poisson_arrivals(draw, rate, min(RATE_PERIOD_S, seconds - begin_s)):
-                arrival_s = float(begin_s) + time_s
+                arrival_s = begin_s + time_s
                 if self.clock_s:
                     arrival_s -= arrival_s % self.clock_s
                 prompt, answer = (
@@ -56,27 +58,8 @@ class CapacityTraceLikeness:
 TRACE_LIKENESSES: Mapping[str, CapacityTraceLikeness] = {
     "azure": CapacityTraceLikeness(
         (
-            17,
-            181,
-            207,
-            372,
-            387,
-            396,
-            403,
-            414,
-            703,
-            984,
-            1020,
-            1045,
-            1071,
-            1097,
-            1130,
-            1189,
-            1315,
-            1875,
-            2733,
-            4083,
-            4830,
+            17, 181, 207, 372, 387, 396, 403, 414, 703, 984, 1020, 1045, 1071, 1097, 1130, 1189, 1315, 1875,
+            2733, 4083, 4830,
         ),
         (14, 41, 54, 67, 77, 85, 91, 96, 103, 113, 129, 151, 177, 217, 384, 395, 400, 411, 424, 451, 643),
         rate_variance=0.05,
@@ -84,31 +67,12 @@ TRACE_LIKENESSES: Mapping[str, CapacityTraceLikeness] = {
     ),
     "mooncake": CapacityTraceLikeness(
         (
-            892,
-            897,
-            902,
-            923,
-            1012,
-            1174,
-            1363,
-            1583,
-            1879,
-            2268,
-            2748,
-            3328,
-            3901,
-            4359,
-            4753,
-            5170,
-            5690,
-            6214,
-            6812,
-            7456,
-            8092,
+            892, 897, 902, 923, 1012, 1174, 1363, 1583, 1879, 2268, 2748, 3328, 3901, 4359, 4753, 5170, 5690,
+            6214, 6812, 7456, 8092,
         ),
         (2, 11, 24, 45, 90, 138, 190, 232, 273, 307, 336, 364, 391, 414, 442, 467, 503, 542, 594, 688, 1000),
         rate_variance=0.03,
         clock_s=9.39,
     ),
-}
+}  # fmt: skip
 """By format: Azure's conversations of 2023, and Mooncake's, whose clock of 3 s becomes longer by the scaling."""
