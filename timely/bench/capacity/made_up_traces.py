@@ -40,18 +40,19 @@ class CapacityTraceLikeness:
         draw = np.random.default_rng([seed, 2])
         mean_prompt = float(np.mean([*self.prompt[:-1], *self.prompt[1:]]))
         mean_rate = prompt_tokens_per_s / mean_prompt
+        phase_s = draw.random() * self.clock_s if self.clock_s else 0.0
         requests = []
-        for period in range(math.ceil(seconds / RATE_PERIOD_S)):
-            begin_s = period * RATE_PERIOD_S
+        for period in range(math.ceil((seconds + self.clock_s) / RATE_PERIOD_S)):
             rate = mean_rate * draw.gamma(1.0 / self.rate_variance, self.rate_variance)
-            for time_s in poisson_arrivals(draw, rate, min(RATE_PERIOD_S, seconds - begin_s)):
-                arrival_s = begin_s + time_s
+            for time_s in poisson_arrivals(draw, rate, RATE_PERIOD_S):
+                arrival_s = period * RATE_PERIOD_S + time_s
                 if self.clock_s:
-                    arrival_s -= arrival_s % self.clock_s
-                prompt, answer = (
+                    arrival_s -= arrival_s % self.clock_s + phase_s
+                lengths = [
                     int(np.interp(draw.random(), QUANTILES, tokens)) for tokens in (self.prompt, self.answer)
-                )
-                requests.append((round(arrival_s, 6), *limited_lengths(prompt, answer)))
+                ]
+                if 0.0 <= arrival_s < seconds:
+                    requests.append((round(arrival_s, 6), *limited_lengths(*lengths)))
         return requests
 
 
