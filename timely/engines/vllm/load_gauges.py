@@ -2,7 +2,7 @@
 
 The scheduler knows the load, in the engine process, and Prometheus asks the front-end. Between them vLLM sends the
 statistics of each step, which have no field for others. Their counts by stage (``num_kv_fetch_reqs_by_stage``) take
-the load along under keys of our own. vLLM looks up its own stages there, so nothing changes where nothing takes our
+the load along under keys of our own. There vLLM looks up its own stages, so nothing changes where nothing takes our
 keys out again. ``timely serve`` asks its engines itself and has the same gauges beside those of its tasks.
 
 vLLM's entry point for loggers of statistics (``vllm.stat_logger_plugins``) would turn statistics on for every user of
