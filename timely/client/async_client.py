@@ -1,7 +1,6 @@
 """The client of one server."""
 
 import asyncio
-import os
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
@@ -14,12 +13,9 @@ from timely.client.async_stop import AsyncClientStopStream
 from timely.client.async_stream import AsyncTaskStream
 from timely.client.endpoints import AsyncAnswer, ClientEndpoints
 from timely.client.events import ClientPlanState
-from timely.client.pool import CONNECTIONS
-from timely.client.problems import TOKEN_VARIABLE
-from timely.client.protocol import ReplanFields, Utility, client_bearer_header, client_task_body
-from timely.client.tls import client_tls
+from timely.client.pool import client_pool_options
+from timely.client.protocol import ReplanFields, Utility, client_task_body
 from timely.core.clock import Clock, SystemClock
-from timely.core.http_url import check_http_url
 
 
 class AsyncTimelyClient(ClientEndpoints[AsyncAnswer]):
@@ -58,17 +54,9 @@ class AsyncTimelyClient(ClientEndpoints[AsyncAnswer]):
         clock: Clock | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        check_http_url(url, "http://127.0.0.1:8000", where="url")
         self.agent = agent
         self.url = url
-        http = httpx.AsyncClient(
-            base_url=url,
-            timeout=timeout_s,
-            transport=transport,
-            limits=CONNECTIONS,
-            verify=client_tls(verify),
-            headers=client_bearer_header(token or os.environ.get(TOKEN_VARIABLE)),
-        )
+        http = httpx.AsyncClient(transport=transport, **client_pool_options(url, timeout_s, verify, token))
         self._connection = AsyncClientConnection(
             url, http, silence_s, reconnect_s, clock or SystemClock(), sleep
         )
@@ -130,13 +118,7 @@ class AsyncTimelyClient(ClientEndpoints[AsyncAnswer]):
         options |= {"deadline_s": deadline_s, "max_tokens": max_tokens, "network_s": network_s}
         options |= {"task": task, "skill_set": skill_set}
         body |= {name: value for name, value in options.items() if value is not None}
-        stream = AsyncTaskStream(
-            self._connection,
-            str(body["id"]),
-            str(body["agent"]),
-            str(body["report_token"]),
-            ClientPlanState(),
-        )
+        stream = AsyncTaskStream.of_body(self._connection, body)
         return await stream.submit(body, wait_s=wait_s)
 
     async def replan(
@@ -161,9 +143,7 @@ class AsyncTimelyClient(ClientEndpoints[AsyncAnswer]):
             UnknownName: no such task. NotAllowed: it belongs to another program.
             Conflict: it was re-planned before, or ``id`` is in use. Others: as ``submit``.
         """
-        stream = AsyncTaskStream(
-            self._connection, task_id, self.agent if agent is None else agent, token, ClientPlanState()
-        )
+        stream = AsyncTaskStream(self._connection, task_id, self.agent if agent is None else agent, token)
         return await stream.replan(reason, wait_s=wait_s, **changes)
 
     async def resume(

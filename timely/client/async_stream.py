@@ -10,10 +10,9 @@ import httpx
 
 from timely.client.async_connection import AsyncClientConnection, AsyncClientEventResponse
 from timely.client.endpoints import AsyncAnswer, ClientPlanStream
-from timely.client.events import ClientPlanState, Segment, ServerEvent
+from timely.client.events import Segment, ServerEvent
 from timely.client.protocol import (
     LONGEST_RECONNECT_S,
-    ClientBackoff,
     Headers,
     ReplanFields,
     client_task_body,
@@ -26,33 +25,10 @@ SHORTEST_WAIT_S = 0.1
 
 
 class AsyncTaskStream(ClientPlanStream[AsyncAnswer]):
-    """A plan: iterate for its segments. Reports may be made from any task of the loop.
-
-    Attributes:
-        task_id: the id of the task on the server.
-        token: the task's token. It proves that reports come from the program that submitted the task.
-    """
+    """A plan: iterate for its segments. Reports may be made from any task of the loop."""
 
     _connection: AsyncClientConnection
-
-    def __init__(
-        self,
-        connection: AsyncClientConnection,
-        task_id: str,
-        agent: str,
-        token: str | None,
-        state: ClientPlanState,
-    ) -> None:
-        self.task_id = task_id
-        self.token = token
-        self._connection = connection
-        self._agent = agent
-        self._state = state
-        self._backoff = ClientBackoff(connection.reconnect_s, task_id, connection.backoffs)
-        self._events: AsyncClientEventResponse | None = None
-        self._ended = self._unanswered = False
-        if token is not None:
-            connection.task_tokens.add(task_id, token)
+    _events: AsyncClientEventResponse | None = None
 
     async def submit(
         self,
@@ -83,41 +59,33 @@ class AsyncTaskStream(ClientPlanStream[AsyncAnswer]):
         """Send the request, again where its answer was lost: the id tells whether the server has the task."""
         while True:
             try:
-                await self._post(url, body, headers)
+                await self._connect("POST", url, body, headers or {})
+                return self
+            except Conflict as error:
+                # The server has the task of a request whose answer was lost: the iteration follows it by its id.
+                if not self._unanswered or error.where == "stop":
+                    raise
                 return self
             except httpx.RequestError as error:
-                was_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-                if not (was_sent or self._unanswered):
-                    raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
-                self._unanswered = True
+                self._note_unanswered(error)
                 await self._pause(error)
-
-    async def _post(self, url: str, body: Mapping[str, Any], headers: Headers | None) -> None:
-        try:
-            await self._connect("POST", url, body, headers)
-        except Conflict as error:
-            # The server has the task of a request whose answer was lost: the iteration follows it by its id.
-            if not self._unanswered or error.where == "stop":
-                raise
 
     async def resume(self) -> AsyncTaskStream:
         """Open the stream of a task that was submitted before; raises EngineFailed without a server."""
         try:
-            await self._connect("GET", client_v1_url_path("tasks", self.task_id, "events"), None)
+            await self._follow()
         except httpx.RequestError as error:
             raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
         return self
 
-    async def _connect(
-        self, method: str, url: str, body: Mapping[str, Any] | None, extra: Headers | None = None
-    ) -> None:
-        headers = {"Accept": "text/event-stream", **(extra or {})}
-        if body is None:
-            headers |= self._proof
-            if self._state.last_id:
-                headers["Last-Event-ID"] = str(self._state.last_id)
+    async def _connect(self, method: str, url: str, body: Mapping[str, Any] | None, headers: Headers) -> None:
         await self._disconnect()
+        headers = {"Accept": "text/event-stream", **headers}
         self._events = await self._connection.open(method, url, body, headers)
+
+    async def _follow(self) -> None:
+        url = client_v1_url_path("tasks", self.task_id, "events")
+        await self._connect("GET", url, None, self._follow_headers())
 
     async def _pause(self, cause: Exception) -> None:
         connection = self._connection
@@ -167,7 +135,7 @@ class AsyncTaskStream(ClientPlanStream[AsyncAnswer]):
     async def _reconnect(self, cause: Exception) -> None:
         await self._pause(cause)
         try:
-            await self._connect("GET", client_v1_url_path("tasks", self.task_id, "events"), None)
+            await self._follow()
         except httpx.RequestError:
             return
         except (EngineFailed, Overloaded):
@@ -182,9 +150,7 @@ class AsyncTaskStream(ClientPlanStream[AsyncAnswer]):
     ) -> AsyncTaskStream:
         """Give up the rest of this plan and request another; see ``AsyncTimelyClient.replan``."""
         body = client_task_body(self._agent, reason=reason, **changes)
-        stream = AsyncTaskStream(
-            self._connection, str(body["id"]), self._agent, str(body["report_token"]), ClientPlanState()
-        )
+        stream = AsyncTaskStream.of_body(self._connection, body)
         url = client_v1_url_path("tasks", self.task_id, "replan")
         return await stream.submit(body, url, self._proof, wait_s=wait_s)
 

@@ -4,31 +4,60 @@ These give ``Result``: the server's JSON object, or the coroutine of one.
 """
 
 import time
-from collections.abc import Coroutine, Iterable
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Generic, Literal, Self, TypeVar
+from weakref import WeakSet
+
+import httpx
 
 from timely.client.events import ClientPlanState, Segment, TaskResult
+from timely.client.problems import client_error_from_response
 from timely.client.protocol import (
+    ClientBackoff,
     ClientTaskTokens,
     Headers,
     client_report_body,
     client_reports_body,
     client_v1_url_path,
+    was_client_request_sent,
 )
-from timely.core.errors import Conflict
+from timely.core.clock import Clock
+from timely.core.errors import Conflict, EngineFailed
 from timely.core.reports import ExecutionReport
 
 Answer = dict[str, Any]
 AsyncAnswer = Coroutine[Any, Any, Answer]
 Result = TypeVar("Result")
-Gives_co = TypeVar("Gives_co", covariant=True)
 
 
-class ClientRequests(Protocol[Gives_co]):
-    """A connection to a server."""
+class ClientRequests(Generic[Result]):
+    """Sends requests to one server over a pool of connections.
 
-    task_tokens: ClientTaskTokens
-    stop_tokens: dict[str, str]
+    Args:
+        http: the pool, with the server's URL and the deadline of a response.
+        silence_s: longest silence of an event stream, seconds.
+        reconnect_s: how long a stream tries to reconnect, and a report is repeated, seconds.
+        sleep: waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        http: Any,
+        silence_s: float,
+        reconnect_s: float,
+        clock: Clock,
+        sleep: Callable[[float], Any],
+    ) -> None:
+        self.url, self.http = url, http
+        self.task_tokens = ClientTaskTokens()
+        self.stop_tokens: dict[str, str] = {}
+        """Token of the stop's event stream by robot; it goes with every acknowledgement."""
+        self.reconnect_s = reconnect_s
+        self.backoffs: WeakSet[ClientBackoff] = WeakSet()
+        """Event streams and reports that have no connection."""
+        self.clock, self.sleep = clock, sleep
+        self._stream_timeout = httpx.Timeout(http.timeout.connect, read=silence_s)
 
     def request(
         self,
@@ -38,13 +67,45 @@ class ClientRequests(Protocol[Gives_co]):
         json: Any = None,
         headers: Headers | None = None,
         repeatable: bool = True,
-    ) -> Gives_co:
-        """Send a request; after a broken connection once more."""
-        ...
+    ) -> Result:
+        """Send a request; after a broken connection once more.
 
-    def deliver(self, url: str, report: ExecutionReport, headers: Headers) -> Gives_co:
-        """Send a report, again and again while the server is away."""
-        ...
+        Args:
+            repeatable: it does no harm twice. Otherwise it is repeated only if the first one was not sent.
+
+        Raises:
+            TimelyError: the server refused the request. EngineFailed: there is no server, or its answer was lost.
+        """
+        raise NotImplementedError
+
+    def deliver(self, url: str, report: ExecutionReport, headers: Headers) -> Result:
+        """Send a report, for ``reconnect_s`` again and again while the server is away or takes none.
+
+        An answer 500 to 599 or without JSON counts as such: a proxy may give it while the server starts again.
+
+        Raises:
+            TimelyError: the server refused the report. EngineFailed: there was no server for so long.
+        """
+        raise NotImplementedError
+
+    def _answer(self, response: httpx.Response) -> Answer:
+        if not response.is_success:
+            raise client_error_from_response(response.status_code, response.content)
+        try:
+            data = response.json()
+        except ValueError as error:
+            raise EngineFailed(
+                "the answer is no JSON; does another program listen there?", where=self.url
+            ) from error
+        return data if isinstance(data, dict) else {"data": data}
+
+    def _stream_request(self, method: str, url: str, json: Any, headers: Headers) -> httpx.Request:
+        # The events are read as they come, so no proxy may compress them.
+        headers = {"Accept-Encoding": "identity", **headers}
+        request: httpx.Request = self.http.build_request(
+            method, url, json=json, headers=headers, timeout=self._stream_timeout
+        )
+        return request
 
 
 class ClientEndpoints(Generic[Result]):
@@ -217,13 +278,36 @@ class ClientPlanStream(Generic[Result]):
 
     ``report_started``, ``report_done``, ``report_failed`` and ``report_value`` repeat a report while the server is
     away, for the client's ``reconnect_s``; the server gets its age. ``report`` and ``report_progress`` do not wait.
+
+    Attributes:
+        task_id: the id of the task on the server.
+        token: the task's token. It proves that reports come from the program that submitted the task.
     """
 
-    task_id: str
-    token: str | None
     _connection: ClientRequests[Result]
-    _state: ClientPlanState
-    _ended: bool
+
+    def __init__(
+        self,
+        connection: ClientRequests[Result],
+        task_id: str,
+        agent: str,
+        token: str | None,
+        state: ClientPlanState | None = None,
+    ) -> None:
+        self.task_id = task_id
+        self.token = token
+        self._connection = connection
+        self._agent = agent
+        self._state = state or ClientPlanState()
+        self._backoff = ClientBackoff(connection.reconnect_s, task_id, connection.backoffs)
+        self._ended = self._unanswered = False
+        if token is not None:
+            connection.task_tokens.add(task_id, token)
+
+    @classmethod
+    def of_body(cls, connection: ClientRequests[Result], body: Mapping[str, Any]) -> Self:
+        """The stream of the task that ``body`` requests."""
+        return cls(connection, str(body["id"]), str(body["agent"]), str(body["report_token"]))
 
     @property
     def result(self) -> TaskResult:
@@ -292,6 +376,17 @@ class ClientPlanStream(Generic[Result]):
 
     def _deliver(self, report: ExecutionReport) -> Result:
         return self._connection.deliver(self._url, report, self._proof)
+
+    def _note_unanswered(self, error: httpx.RequestError) -> None:
+        """Remember that the answer to the request for the plan was lost; EngineFailed if no server got it."""
+        if not (self._unanswered or was_client_request_sent(error)):
+            raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
+        self._unanswered = True
+
+    def _follow_headers(self) -> dict[str, str]:
+        """Those that open the event stream of a task again, behind the last event."""
+        last_id = self._state.last_id
+        return {**self._proof, **({"Last-Event-ID": str(last_id)} if last_id else {})}
 
     @property
     def _url(self) -> str:

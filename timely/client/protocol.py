@@ -10,6 +10,8 @@ from typing import Any, Literal, TypedDict
 from urllib.parse import quote
 from weakref import WeakSet
 
+import httpx
+
 from timely.client.events import Segment
 from timely.client.problems import TOKEN_VARIABLE
 from timely.core.errors import EngineFailed, InvalidInput
@@ -90,6 +92,11 @@ class ReplanFields(TypedDict, total=False):
     deadline_s: float | None
     id: str | None
     report_token: str | None
+
+
+def was_client_request_sent(error: httpx.RequestError) -> bool:
+    """Whether a server may have got the request that failed so."""
+    return not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
 
 
 def client_v1_url_path(*parts: str) -> str:

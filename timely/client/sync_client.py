@@ -1,7 +1,6 @@
 # Written by scripts/generate_sync_client.py: change the module of the asyncio client instead.
 """The client of one server."""
 
-import os
 import ssl
 import time
 from collections.abc import Callable, Iterable
@@ -12,15 +11,12 @@ import httpx
 
 from timely.client.endpoints import Answer, ClientEndpoints
 from timely.client.events import ClientPlanState
-from timely.client.pool import CONNECTIONS
-from timely.client.problems import TOKEN_VARIABLE
-from timely.client.protocol import ReplanFields, Utility, client_bearer_header, client_task_body
+from timely.client.pool import client_pool_options
+from timely.client.protocol import ReplanFields, Utility, client_task_body
 from timely.client.sync_connection import ClientConnection
 from timely.client.sync_stop import ClientStopStream
 from timely.client.sync_stream import TaskStream
-from timely.client.tls import client_tls
 from timely.core.clock import Clock, SystemClock
-from timely.core.http_url import check_http_url
 
 
 class TimelyClient(ClientEndpoints[Answer]):
@@ -59,17 +55,9 @@ class TimelyClient(ClientEndpoints[Answer]):
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        check_http_url(url, "http://127.0.0.1:8000", where="url")
         self.agent = agent
         self.url = url
-        http = httpx.Client(
-            base_url=url,
-            timeout=timeout_s,
-            transport=transport,
-            limits=CONNECTIONS,
-            verify=client_tls(verify),
-            headers=client_bearer_header(token or os.environ.get(TOKEN_VARIABLE)),
-        )
+        http = httpx.Client(transport=transport, **client_pool_options(url, timeout_s, verify, token))
         self._connection = ClientConnection(url, http, silence_s, reconnect_s, clock or SystemClock(), sleep)
 
     def __enter__(self) -> Self:
@@ -129,13 +117,7 @@ class TimelyClient(ClientEndpoints[Answer]):
         options |= {"deadline_s": deadline_s, "max_tokens": max_tokens, "network_s": network_s}
         options |= {"task": task, "skill_set": skill_set}
         body |= {name: value for name, value in options.items() if value is not None}
-        stream = TaskStream(
-            self._connection,
-            str(body["id"]),
-            str(body["agent"]),
-            str(body["report_token"]),
-            ClientPlanState(),
-        )
+        stream = TaskStream.of_body(self._connection, body)
         return stream.submit(body, wait_s=wait_s)
 
     def replan(
@@ -160,9 +142,7 @@ class TimelyClient(ClientEndpoints[Answer]):
             UnknownName: no such task. NotAllowed: it belongs to another program.
             Conflict: it was re-planned before, or ``id`` is in use. Others: as ``submit``.
         """
-        stream = TaskStream(
-            self._connection, task_id, self.agent if agent is None else agent, token, ClientPlanState()
-        )
+        stream = TaskStream(self._connection, task_id, self.agent if agent is None else agent, token)
         return stream.replan(reason, wait_s=wait_s, **changes)
 
     def resume(

@@ -4,54 +4,27 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from weakref import WeakSet
 
 import httpx
 
+from timely.client.endpoints import Answer, ClientRequests
 from timely.client.events import ClientEventDecoder, ServerEvent
 from timely.client.problems import client_error_from_response
 from timely.client.protocol import (
     LONGEST_RECONNECT_S,
     ClientBackoff,
-    ClientTaskTokens,
     Headers,
     client_reports_body,
+    was_client_request_sent,
 )
-from timely.core.clock import Clock
 from timely.core.errors import EngineFailed, Overloaded
 from timely.core.reports import ExecutionReport
 
 
-class ClientConnection:
-    """Sends requests to one server over a pool of connections.
-
-    Args:
-        http: the pool, with the server's URL and the deadline of a response.
-        silence_s: longest silence of an event stream, seconds.
-        reconnect_s: how long a stream tries to reconnect, and a report is repeated, seconds.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        http: httpx.Client,
-        silence_s: float,
-        reconnect_s: float,
-        clock: Clock,
-        sleep: Callable[[float], None],
-    ) -> None:
-        self.url, self.http = url, http
-        self.task_tokens = ClientTaskTokens()
-        self.stop_tokens: dict[str, str] = {}
-        """Token of the stop's event stream by robot; it goes with every acknowledgement."""
-        self.reconnect_s = reconnect_s
-        self.backoffs: WeakSet[ClientBackoff] = WeakSet()
-        """Event streams and reports that have no connection."""
-        self.clock, self.sleep = clock, sleep
-        self._stream_timeout = httpx.Timeout(http.timeout.connect, read=silence_s)
+class ClientConnection(ClientRequests[Answer]):
+    http: httpx.Client
 
     def close(self) -> None:
         """Close all connections."""
@@ -66,32 +39,16 @@ class ClientConnection:
         headers: Headers | None = None,
         repeatable: bool = True,
     ) -> dict[str, Any]:
-        """Send a request; after a broken connection once more.
-
-        Args:
-            repeatable: it does no harm twice. Otherwise it is repeated only if the first one was not sent.
-
-        Raises:
-            TimelyError: the server refused the request. EngineFailed: there is no server, or its answer was lost.
-        """
         repeats = 1
         while True:
             try:
                 return self._request(method, url, json, headers)
             except httpx.RequestError as error:
-                was_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-                if repeats == 0 or (was_sent and not repeatable):
+                if repeats == 0 or (was_client_request_sent(error) and not repeatable):
                     raise EngineFailed(f"{type(error).__name__}: {error}", where=self.url) from error
             repeats -= 1
 
     def deliver(self, url: str, report: ExecutionReport, headers: Headers) -> dict[str, Any]:
-        """Send a report, for ``reconnect_s`` again and again while the server is away or takes none.
-
-        An answer 500 to 599 or without JSON counts as such: a proxy may give it while the server starts again.
-
-        Raises:
-            TimelyError: the server refused the report. EngineFailed: there was no server for so long.
-        """
         now_s = begin_s = self.clock.now()
         backoff = ClientBackoff(self.reconnect_s, url, self.backoffs, begin_s)
         try:
@@ -109,16 +66,7 @@ class ClientConnection:
             backoff.reset()
 
     def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
-        response = self.http.request(method, url, json=json, headers=headers)
-        if not response.is_success:
-            raise client_error_from_response(response.status_code, response.content)
-        try:
-            data = response.json()
-        except ValueError as error:
-            raise EngineFailed(
-                "the answer is no JSON; does another program listen there?", where=self.url
-            ) from error
-        return data if isinstance(data, dict) else {"data": data}
+        return self._answer(self.http.request(method, url, json=json, headers=headers))
 
     def open(self, method: str, url: str, json: Any, headers: Headers) -> ClientEventResponse:
         """Open an event stream.
@@ -126,11 +74,7 @@ class ClientConnection:
         Raises:
             TimelyError: the server refused the request. httpx.RequestError: the connection broke.
         """
-        # The events are read as they come, so no proxy may compress them.
-        headers = {"Accept-Encoding": "identity", **headers}
-        request = self.http.build_request(
-            method, url, json=json, headers=headers, timeout=self._stream_timeout
-        )
+        request = self._stream_request(method, url, json, headers)
         response = self.http.send(request, stream=True)
         if response.is_success:
             return ClientEventResponse(response)

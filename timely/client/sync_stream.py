@@ -10,10 +10,9 @@ from typing import Any, Unpack
 import httpx
 
 from timely.client.endpoints import Answer, ClientPlanStream
-from timely.client.events import ClientPlanState, Segment, ServerEvent
+from timely.client.events import Segment, ServerEvent
 from timely.client.protocol import (
     LONGEST_RECONNECT_S,
-    ClientBackoff,
     Headers,
     ReplanFields,
     client_task_body,
@@ -27,33 +26,10 @@ SHORTEST_WAIT_S = 0.1
 
 
 class TaskStream(ClientPlanStream[Answer]):
-    """A plan: iterate for its segments. Reports may be made from any thread.
-
-    Attributes:
-        task_id: the id of the task on the server.
-        token: the task's token. It proves that reports come from the program that submitted the task.
-    """
+    """A plan: iterate for its segments. Reports may be made from any thread."""
 
     _connection: ClientConnection
-
-    def __init__(
-        self,
-        connection: ClientConnection,
-        task_id: str,
-        agent: str,
-        token: str | None,
-        state: ClientPlanState,
-    ) -> None:
-        self.task_id = task_id
-        self.token = token
-        self._connection = connection
-        self._agent = agent
-        self._state = state
-        self._backoff = ClientBackoff(connection.reconnect_s, task_id, connection.backoffs)
-        self._events: ClientEventResponse | None = None
-        self._ended = self._unanswered = False
-        if token is not None:
-            connection.task_tokens.add(task_id, token)
+    _events: ClientEventResponse | None = None
 
     def submit(
         self,
@@ -82,41 +58,33 @@ class TaskStream(ClientPlanStream[Answer]):
         """Send the request, again where its answer was lost: the id tells whether the server has the task."""
         while True:
             try:
-                self._post(url, body, headers)
+                self._connect("POST", url, body, headers or {})
+                return self
+            except Conflict as error:
+                # The server has the task of a request whose answer was lost: the iteration follows it by its id.
+                if not self._unanswered or error.where == "stop":
+                    raise
                 return self
             except httpx.RequestError as error:
-                was_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-                if not (was_sent or self._unanswered):
-                    raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
-                self._unanswered = True
+                self._note_unanswered(error)
                 self._pause(error)
-
-    def _post(self, url: str, body: Mapping[str, Any], headers: Headers | None) -> None:
-        try:
-            self._connect("POST", url, body, headers)
-        except Conflict as error:
-            # The server has the task of a request whose answer was lost: the iteration follows it by its id.
-            if not self._unanswered or error.where == "stop":
-                raise
 
     def resume(self) -> TaskStream:
         """Open the stream of a task that was submitted before; raises EngineFailed without a server."""
         try:
-            self._connect("GET", client_v1_url_path("tasks", self.task_id, "events"), None)
+            self._follow()
         except httpx.RequestError as error:
             raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
         return self
 
-    def _connect(
-        self, method: str, url: str, body: Mapping[str, Any] | None, extra: Headers | None = None
-    ) -> None:
-        headers = {"Accept": "text/event-stream", **(extra or {})}
-        if body is None:
-            headers |= self._proof
-            if self._state.last_id:
-                headers["Last-Event-ID"] = str(self._state.last_id)
+    def _connect(self, method: str, url: str, body: Mapping[str, Any] | None, headers: Headers) -> None:
         self._disconnect()
+        headers = {"Accept": "text/event-stream", **headers}
         self._events = self._connection.open(method, url, body, headers)
+
+    def _follow(self) -> None:
+        url = client_v1_url_path("tasks", self.task_id, "events")
+        self._connect("GET", url, None, self._follow_headers())
 
     def _pause(self, cause: Exception) -> None:
         connection = self._connection
@@ -166,7 +134,7 @@ class TaskStream(ClientPlanStream[Answer]):
     def _reconnect(self, cause: Exception) -> None:
         self._pause(cause)
         try:
-            self._connect("GET", client_v1_url_path("tasks", self.task_id, "events"), None)
+            self._follow()
         except httpx.RequestError:
             return
         except (EngineFailed, Overloaded):
@@ -179,9 +147,7 @@ class TaskStream(ClientPlanStream[Answer]):
     def replan(self, reason: str = "", *, wait_s: float = 0.0, **changes: Unpack[ReplanFields]) -> TaskStream:
         """Give up the rest of this plan and request another; see ``TimelyClient.replan``."""
         body = client_task_body(self._agent, reason=reason, **changes)
-        stream = TaskStream(
-            self._connection, str(body["id"]), self._agent, str(body["report_token"]), ClientPlanState()
-        )
+        stream = TaskStream.of_body(self._connection, body)
         url = client_v1_url_path("tasks", self.task_id, "replan")
         return stream.submit(body, url, self._proof, wait_s=wait_s)
 
