@@ -27,7 +27,7 @@ from timely.disciplines.requirements import EXPECTED_TOKENS, discipline_reads
 from timely.disciplines.sagesched.discipline import SageSched
 from timely.disciplines.semantic.constants import URGENCY_LEVELS
 from timely.disciplines.timely.discipline import Timely
-from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
+from timely.engines.replay_types import PlannedTask, ReplayOptions, utility_share
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
 from timely.replay.trace import replay_task_from_job
@@ -100,17 +100,10 @@ def _replay_cross_robots(workload: str, new_tokens: int) -> Run:
             options, load_step_profile("rtx4090-llama3-8b"), discipline=registry.create_discipline(name)
         ).run(tasks)
         urgent = [record for record in outcome.records if record.task.hints.utility.urgent]
-        return [
-            _cross_utility_percent(records, outcome.end_s) for records in (outcome.records, urgent) if records
-        ]
+        groups = (records for records in (outcome.records, urgent) if records)
+        return [100.0 * utility_share(records, outcome.end_s) for records in groups]
 
     return run
-
-
-def _cross_utility_percent(records: Sequence[JobRecord], end_s: float) -> float:
-    """Percent of the largest possible utility."""
-    maximum = sum(record.task.hints.utility.beta for record in records)
-    return 100.0 * sum(record.utility(end_s) for record in records) / maximum
 
 
 def _measure_cross_spikes(name: str, seed: int) -> list[float]:

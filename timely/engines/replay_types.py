@@ -5,7 +5,7 @@ timing is its own.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, Protocol
@@ -258,6 +258,12 @@ class BackendRun:
     counters: dict[str, float | int] = field(default_factory=dict)
     series: dict[str, list[float]] = field(default_factory=dict)
     journal: dict[str, Any] | None = None
+
+
+def utility_share(records: Sequence[JobRecord], end_s: float) -> float:
+    """Utility of the tasks over the largest possible one; nan of no tasks."""
+    maximum = sum(record.task.hints.utility.beta for record in records)
+    return sum(record.utility(end_s) for record in records) / maximum if records else math.nan
 
 
 Progress = Callable[[float, int, int], None]

@@ -10,7 +10,7 @@ from timely.bench.capacity.workloads import capacity_tasks, find_capacity_worklo
 from timely.core.errors import UnknownName
 from timely.disciplines.registry import create_discipline, discipline_names
 from timely.engines.base import Mode
-from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions
+from timely.engines.replay_types import JobRecord, PlannedTask, ReplayOptions, utility_share
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
 from timely.plans.forced_text import MOST_DRAFTS
@@ -156,7 +156,4 @@ def _capacity_mean(values: Iterable[float]) -> float | None:
 
 
 def _capacity_utility_share(records: Sequence[JobRecord], end_s: float) -> float | None:
-    if not records:
-        return None
-    maximum = sum(record.task.hints.utility.beta for record in records)
-    return round(sum(record.utility(end_s) for record in records) / maximum, 9)
+    return round(utility_share(records, end_s), 9) if records else None

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
 from lrtrace.compose.composition import CompositionOptions, compose_workload
-from timely.bench.bounds import MAX_TASKS, BoundIdleEngineResponses, bench_clairvoyant_bound
+from timely.bench.bounds import MAX_TASKS, IdleEngineResponses, bench_clairvoyant_bound
 from timely.core.job import JobTable
 from timely.disciplines.base import Discipline, Floats, StepLimits
 from timely.disciplines.basic import Fcfs
@@ -19,7 +19,7 @@ from timely.disciplines.tardiness.discipline import WeightedTardiness
 from timely.disciplines.timely.discipline import Timely
 from timely.disciplines.timelyllm.pud import Pud
 from timely.engines.base import Mode
-from timely.engines.replay_types import BackendRun, JobRecord, PlannedTask, ReplayOptions
+from timely.engines.replay_types import BackendRun, JobRecord, PlannedTask, ReplayOptions, utility_share
 from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
 from timely.replay.trace import replay_task_from_job
@@ -134,7 +134,7 @@ class PaperOutcome:
                 _paper_run_mean(record.waiting_time_s for record in own_records),
             )
         return cls(
-            {name: _paper_utility_share(own_records, end_s) for name, own_records in kinds.items()},
+            {name: utility_share(own_records, end_s) for name, own_records in kinds.items()},
             _paper_run_mean(record.utility(end_s) for record in records),
             _paper_run_mean(record.outcome == "complete" for record in records),
             {
@@ -153,11 +153,6 @@ OUTCOMES = TypeAdapter(PaperOutcome)
 def _paper_run_mean(values: Iterable[float]) -> float:
     numbers = list(values)
     return math.fsum(numbers) / len(numbers) if numbers else math.nan
-
-
-def _paper_utility_share(records: Sequence[JobRecord], end_s: float) -> float:
-    maximum = sum(record.task.hints.utility.beta for record in records)
-    return sum(record.utility(end_s) for record in records) / maximum if records else math.nan
 
 
 @lru_cache(maxsize=64)
@@ -224,7 +219,7 @@ def measure_paper_run(
 
 def measure_paper_alone(new_tokens: int, seed: int) -> float:
     """Mean utility of WID 2 where each task is alone on an idle engine."""
-    alone = BoundIdleEngineResponses(load_step_profile(PROFILE))
+    alone = IdleEngineResponses(load_step_profile(PROFILE))
     return _paper_run_mean(alone.utility(task) for task in paper_workload("wid2", seed, new_tokens)[0])
 
 
