@@ -12,7 +12,7 @@ from typing import Any
 import rclpy
 from rclpy.action import ActionClient
 from rclpy.qos import QoSProfile
-from timely_robots.ros.actions import RosActionCall, assumed_ros_goal_handle, new_ros_goal_id
+from timely_robots.ros.actions import RosActionCall, assumed_goal_handle, new_ros_goal_id
 from timely_robots.ros.rclpy_utils import LATCHED_QOS
 from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
@@ -73,7 +73,7 @@ class Goal:
         self._ended.set()
 
     def _insist(self) -> None:
-        """The acceptance of the very first goal may get lost in discovery: see ``assumed_ros_goal_handle``."""
+        """The acceptance of the very first goal may get lost in discovery: see ``assumed_goal_handle``."""
         eventually(lambda: self._call.handle is not None or self._call.unanswered)
         if self._call.handle is None:
             self._program.spinner.call(self._call.insist)
@@ -138,7 +138,7 @@ class Program:
         requests: list[Any] = []
 
         def probe() -> None:
-            request = assumed_ros_goal_handle(client, new_ros_goal_id()).get_result_async()
+            request = assumed_goal_handle(client, new_ros_goal_id()).get_result_async()
             request.add_done_callback(lambda done: None if done.cancelled() else answered.set())
             requests.append(request)
 
@@ -155,7 +155,7 @@ class Program:
         responses: list[Any] = []
 
         def ask() -> None:
-            handle = assumed_ros_goal_handle(client, goal_id)
+            handle = assumed_goal_handle(client, goal_id)
             if cancel:
                 handle.cancel_goal_async()
             handle.get_result_async().add_done_callback(lambda done: responses.append(done.result()))

@@ -15,7 +15,7 @@ MAX_TASKS = 14
 """The search for the clairvoyant order visits all subsets: 2 to the number of tasks."""
 
 
-class BoundIdleEngineResponses:
+class IdleEngineResponses:
     """Response time of each task on an engine that does nothing else, its prefix cached; seconds."""
 
     def __init__(self, profile: StepTimeProfile) -> None:
@@ -50,7 +50,7 @@ def bench_clairvoyant_bound(tasks: Sequence[PlannedTask], profile: StepTimeProfi
     count = len(tasks)
     if count > MAX_TASKS:
         raise InvalidInput(f"{count} tasks at once, at most {MAX_TASKS} can be ordered", where="tasks")
-    alone = BoundIdleEngineResponses(profile)
+    alone = IdleEngineResponses(profile)
     token_s = benchmark_min_token_s(profile)
     work = [_bound_prompt_tokens(task, profile) * token_s for task in tasks]
     path = [alone.response_s(task) for task in tasks]

@@ -12,7 +12,7 @@ import pytest
 
 from timely.bench.bounds import (
     MAX_TASKS,
-    BoundIdleEngineResponses,
+    IdleEngineResponses,
     bench_clairvoyant_bound,
     benchmark_min_token_s,
 )
@@ -54,7 +54,7 @@ def reached(tasks: Sequence[PlannedTask], discipline: str) -> float:
 
 
 def test_alone_is_a_bound_for_every_task() -> None:
-    tasks, alone = burst(6), BoundIdleEngineResponses(PROFILE)
+    tasks, alone = burst(6), IdleEngineResponses(PROFILE)
     options = ReplayOptions(discipline="timely", journal=False, warm_prefixes=True)
     for record in Simulator(options, PROFILE).run(tasks).records:
         assert record.response_time_s >= alone.response_s(record.task) - 1e-9
@@ -88,7 +88,7 @@ def test_a_claim_s_interval_stands_beside_its_mean() -> None:
 def test_clairvoyant_is_exact_for_a_case_by_hand() -> None:
     # Two tasks so long that the second is late whatever comes first: the urgent one goes first.
     tasks = burst(2, 2000)
-    alone, token_s = BoundIdleEngineResponses(PROFILE), benchmark_min_token_s(PROFILE)
+    alone, token_s = IdleEngineResponses(PROFILE), benchmark_min_token_s(PROFILE)
     tokens = [2000 + task.plan[0].tokens - 1 for task in tasks]
     first = tasks[0].hints.utility.value(alone.response_s(tasks[0]))
     later = max(sum(tokens) * token_s + 0.008, alone.response_s(tasks[1]))

@@ -21,7 +21,7 @@ from rclpy.lifecycle import LifecycleNode
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.ros.actions import (
-    assumed_ros_goal_handle,
+    assumed_goal_handle,
     follow_ros_goal_feedback,
     ros_driver_goal_id,
     send_ros_goal,
@@ -189,7 +189,7 @@ class BridgeDriverPort:
         """Cancel every segment at the driver, and end it here without its answer."""
         for mine in list(self._goals.values()):
             with contextlib.suppress(InvalidHandle, RCLError):  # the middleware is at its end
-                (mine.handle or assumed_ros_goal_handle(self._client, mine.goal_id)).cancel_goal_async()
+                (mine.handle or assumed_goal_handle(self._client, mine.goal_id)).cancel_goal_async()
         self._lose("the bridge released the driver")
 
     def _send(self, sent_segment: BridgeSegment) -> None:
@@ -224,7 +224,7 @@ class BridgeDriverPort:
         """Follow a segment that the driver may have; it is sent if the driver does not know it."""
         follow_ros_goal_feedback(self._client, mine.goal_id, mine.feedback)
         mine.assumed, mine.since_s = True, time.monotonic()
-        self._follow(sent_segment, mine, assumed_ros_goal_handle(self._client, mine.goal_id))
+        self._follow(sent_segment, mine, assumed_goal_handle(self._client, mine.goal_id))
 
     def _dispatch(self, sent_segment: BridgeSegment, mine: _BridgeSegmentGoal) -> None:
         mine.dispatched = True
@@ -341,7 +341,7 @@ class BridgeDriverPort:
         state = self.state
         if state is not None and state.task_id == task_id and state.mode == RobotState.EXECUTING:
             goal_id = bridge_segment_goal_id(task_id, state.segment)
-            assumed_ros_goal_handle(self._client, goal_id).cancel_goal_async()
+            assumed_goal_handle(self._client, goal_id).cancel_goal_async()
 
     def _end(self, sent_segment: BridgeSegment, execution: SegmentExecution) -> None:
         self._announce(sent_segment)
@@ -384,7 +384,7 @@ class BridgeDriverPort:
                 continue  # it waits for an earlier one
             if mine.handle is None and mine.since_s < late_s:
                 mine.assumed = True
-                self._follow(sent_segment, mine, assumed_ros_goal_handle(self._client, mine.goal_id))
+                self._follow(sent_segment, mine, assumed_goal_handle(self._client, mine.goal_id))
             elif sent_segment.again and not mine.dispatched and mine.repeats > 0:
                 self._check_again(sent_segment, mine, late_s)
 

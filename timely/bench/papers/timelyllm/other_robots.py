@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from timely.bench.bounds import BoundIdleEngineResponses
+from timely.bench.bounds import IdleEngineResponses
 from timely.bench.decision_cost import scheduling_point_us
 from timely.bench.papers import plots
 from timely.bench.papers.claims import CONTEXT, NOT_EXERCISED, Claim, PaperRule, paper_claim
@@ -31,7 +31,7 @@ LONGER = (1.0, 1.5)
 
 def paper_table_1(report: PaperReport) -> Iterator[Claim]:
     """Table 1: what one request of 2884 tokens costs, on our profile of the same card."""
-    alone = BoundIdleEngineResponses(load_step_profile(PROFILE))
+    alone = IdleEngineResponses(load_step_profile(PROFILE))
     one = PlannedTask(job=0, arrival_s=0.0, plan=(PlannedSegment("", 1, 0.0),), prompt_tokens=2884)
     two = PlannedTask(job=0, arrival_s=0.0, plan=(PlannedSegment("", 2, 0.0),), prompt_tokens=2884)
     first_ms = 1e3 * alone.response_s(one)

@@ -142,7 +142,7 @@ def ros_driver_goal_id(name: str) -> UUID:
     return UUID(uuid=list(uuid.uuid5(GOAL_NAMES, name).bytes))
 
 
-def assumed_ros_goal_handle(client: ActionClient, goal_id: UUID) -> ClientGoalHandle:
+def assumed_goal_handle(client: ActionClient, goal_id: UUID) -> ClientGoalHandle:
     """A handle of a goal whose acceptance never came.
 
     During discovery the server may know the client's requests before it knows where to send responses. It then accepts
@@ -194,7 +194,7 @@ class RosActionCall:
 
     def insist(self) -> None:
         """Request the result by the goal's id: an answer was lost, or the server was started again."""
-        self._follow(assumed_ros_goal_handle(self._client, self.goal_id))
+        self._follow(assumed_goal_handle(self._client, self.goal_id))
 
     def cancel(self) -> None:
         """Cancel the goal; one that is not accepted yet as soon as it is."""
