@@ -388,6 +388,16 @@ def test_a_stop_and_reports_pass_the_limit_of_bodies() -> None:
         assert served.http.post("/v1/tasks/x/reports", json=large).status_code == 413
 
 
+def test_a_body_over_its_limit_is_too_large_also_where_its_end_does_not_arrive() -> None:
+    with fleet(body_timeout_s=0.5) as served, connected(served) as connection:
+        chunk = b"x" * (SMALL_BODY_BYTES + 1)
+        connection.sendall(
+            b"POST /v1/stop/reset HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(chunk), chunk)
+        )
+        assert connection.makefile("rb").read().startswith(b"HTTP/1.1 413")
+
+
 def test_robots_stop_whatever_the_size_of_the_body() -> None:
     with fleet() as served:
         answer = served.http.post(

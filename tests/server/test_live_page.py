@@ -106,7 +106,9 @@ def test_a_plan_is_cancelled_and_the_fleet_stopped_and_released(page: Page, serv
     expect(page.locator("#recent tbody tr")).to_contain_text("cancelled")
     page.get_by_role("button", name="Stop all robots").click()
     expect(page.locator("#stopped")).to_contain_text("No robot has acknowledged the stop.")
-    assert served.http.get("/v1/stop").json()["stopped"]
+    stop = served.http.get("/v1/stop").json()
+    assert stop["stopped"]
+    expect(page.locator("#stopped")).to_contain_text(f"live page, by {stop['principal']}")
     with page.expect_request("**/v1/stop/reset") as reset:
         page.get_by_role("button", name="Reset the stop").click()
     assert "stop_id" in (reset.value.post_data_json or {})

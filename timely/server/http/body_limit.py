@@ -87,6 +87,8 @@ class HttpBodyLimit:
             async with asyncio.timeout(timeout_s):
                 is_whole = await body.read(receive)
         except TimeoutError:
+            if (too_large := body.too_large()) is not None:
+                return problem_from_error(too_large), CLOSE
             detail = f"the body did not arrive within {timeout_s:g} s"
             return Problem("timeout", detail, "body", 408, "Request timeout"), CLOSE
         except TimelyError as error:
@@ -127,6 +129,7 @@ class _HttpBody:
     def __init__(self, limits: HttpBodyLimit | None, limit: int) -> None:
         self._limits = limits
         self._limit = limit
+        self._size = 0
         self._chunks: list[bytes] = []
         self._reserved_bytes = 0
         self._is_taken = False
@@ -137,26 +140,31 @@ class _HttpBody:
         Raises:
             TooLarge: it is over its limit. Overloaded: there are too many bodies.
         """
-        size = 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return False
             chunk: bytes = message.get("body", b"")
-            size += len(chunk)
-            if size <= self._limit:
+            self._size += len(chunk)
+            if self._size <= self._limit:
                 if self._limits is not None:
                     self._limits.reserve(len(chunk))
                     self._reserved_bytes += len(chunk)
                 self._chunks.append(chunk)
             else:
                 self.release()
-            if not message.get("more_body", False) or size > DRAIN_BYTES:
+            if not message.get("more_body", False) or self._size > DRAIN_BYTES:
                 break
-        if size > self._limit:
-            over = "more than " if size > DRAIN_BYTES else ""
-            raise TooLarge(f"{over}{size} bytes; the limit is {self._limit}", where="body")
+        if (too_large := self.too_large()) is not None:
+            raise too_large
         return True
+
+    def too_large(self) -> TooLarge | None:
+        """The error of what has arrived; None within the limit."""
+        if self._size <= self._limit:
+            return None
+        over = "more than " if self._size > DRAIN_BYTES else ""
+        return TooLarge(f"{over}{self._size} bytes; the limit is {self._limit}", where="body")
 
     def take(self) -> bytes | None:
         if self._is_taken:
