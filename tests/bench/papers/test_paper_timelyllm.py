@@ -132,7 +132,7 @@ def test_runs_are_kept(tmp_path: Path) -> None:
 
     def outcomes(seeds: list[int], budget_s: float | None = None) -> list[runs.PaperOutcome]:
         evaluation = PaperEvaluation(seeds, tmp_path, checkpoints=BenchCheckpoints(path, budget_s))
-        return PaperReport(evaluation).outcomes(runs.TIMELY, "wid3")
+        return PaperReport(evaluation).outcomes(runs.FCFS, "wid1")
 
     first = outcomes([1, 2])
     kept = path.read_text()
@@ -166,7 +166,8 @@ def test_systems_are_what_they_say() -> None:
 def test_a_factor_and_a_gain_are_told_for_figure_9(tmp_path: Path) -> None:
     """Section 7.4.1 says 'increases utility by 1.97': with vLLM below zero that has to be a difference."""
     report = PaperReport(PaperEvaluation([1], tmp_path))
-    claims = {row["id"]: row for row in other_robots.paper_figure_9(report, "fcfs", 262)}
+    rows = other_robots.paper_figure_9(report, "fcfs", 262, [other_robots.MODELS["Llama3"]])
+    claims = {row["id"]: row for row in rows}
     assert claims["fig9-utility-fcfs-table1"]["verdict"] == "not exercised"
     gain = claims["fig9-gain-fcfs-table1"]
     assert gain["paper"] == 1.97

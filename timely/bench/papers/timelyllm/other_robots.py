@@ -1,6 +1,6 @@
 """TimelyLLM's scalability and overhead (sections 7.4 and 7.5): robot arms, chatbots, Tables 1, 4 and 5."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from timely.bench.bounds import IdleEngineResponses
 from timely.bench.decision_cost import scheduling_point_us
@@ -43,9 +43,11 @@ def paper_table_1(report: PaperReport) -> Iterator[Claim]:
     yield paper_claim("table1-token", "Table 1: each further token", 21.93, token_ms, "ms", CONTEXT, note)
 
 
-def paper_figure_9(report: PaperReport, label: str, new_tokens: int) -> Iterator[Claim]:
+def paper_figure_9(
+    report: PaperReport, label: str, new_tokens: int, profiles: Sequence[str] = (PROFILE, MODELS["Llama3"])
+) -> Iterator[Claim]:
     """Figure 9: robot arms, WID 3, on our profile and with Table 1's constants."""
-    for profile in (PROFILE, MODELS["Llama3"]):
+    for profile in profiles:
         outcomes = {
             system.name: report.outcomes(system, "wid3", profile=profile, new_tokens=new_tokens)
             for system in (VLLM, STREAM, PUD, TIMELY)
