@@ -13,7 +13,6 @@ CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 ARGUMENTS = (
     "--block-size", "32", "--max-model-len", "4096", "--max-num-seqs", "64", "--max-num-batched-tokens", "1024",
-    "--dtype", "bfloat16",
 )  # fmt: skip
 """Of all servers, before those of the command line, which win."""
 
@@ -51,6 +50,7 @@ def command(
         benchmark_plain_throughput,
     )
     from timely.disciplines import registry
+    from timely.engines.vllm.arguments import fastest_vllm_dtype
     from timely.engines.vllm.model import NO_PLANNER, resolve_vllm_model
 
     registry.load_discipline(discipline)
@@ -59,7 +59,7 @@ def command(
     # `timely serve` is eager on CPUs unless told otherwise, so each server gets the choice.
     eager = "--no-enforce-eager" if compiled else "--enforce-eager"
     prompts = QUICK_PROMPTS if quick else PROMPTS
-    arguments = (*ARGUMENTS, eager, *context.args)
+    arguments = (*ARGUMENTS, "--dtype", fastest_vllm_dtype(), eager, *context.args)
     bench = VllmBench(out, folder, arguments, discipline, prompts, quick)
     settings = {
         "model": folder, "arguments": list(arguments), "discipline": discipline, "prompts": prompts, "keep": quick,

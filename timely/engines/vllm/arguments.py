@@ -218,6 +218,13 @@ def _vllm_front_end_function(name: str) -> Any:
     raise EngineFailed(f"this vLLM has no {name}; supported: {SUPPORTED_VERSIONS}", where="vllm")
 
 
+def fastest_vllm_dtype() -> str:
+    """vLLM's ``dtype``: that which a CPU computes with fastest, and on other devices that of the model."""
+    from vllm.platforms import current_platform
+
+    return compute_type() if current_platform.is_cpu() else "auto"
+
+
 def _default_vllm_arguments(arguments: Sequence[str], model: str, *, jump_ahead: bool) -> list[str]:
     """Our defaults for arguments that are absent: a small machine without a GPU, short plans of robots.
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable
 
+from timely.engines.vllm.arguments import fastest_vllm_dtype
 from timely.engines.vllm.model import NO_PLANNER, resolve_vllm_model
 
 MAX_CONTEXT_TOKENS = 2048
@@ -20,7 +21,7 @@ def vllm_greedy_answers(
 
     llm = LLM(
         str(resolve_vllm_model(planner=NO_PLANNER)), enforce_eager=True, max_num_seqs=MAX_BATCH,
-        max_model_len=MAX_CONTEXT_TOKENS, disable_log_stats=True,
+        max_model_len=MAX_CONTEXT_TOKENS, disable_log_stats=True, dtype=fastest_vllm_dtype(),
     )  # fmt: skip
     try:
         tokenizer = llm.get_tokenizer()

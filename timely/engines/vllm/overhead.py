@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from timely.core.errors import EngineFailed
+from timely.engines.vllm.arguments import fastest_vllm_dtype
 from timely.engines.vllm.forced_decoding import vllm_engine_keywords, vllm_sampling_keywords
 from timely.engines.vllm.model import resolve_vllm_model
 
@@ -42,6 +43,7 @@ def vllm_segmentation_cost(
     llm = LLM(
         str(resolve_vllm_model(model)),
         load_format=load_format,
+        dtype=fastest_vllm_dtype(),
         enforce_eager=True,
         scheduler_cls="timely.engines.vllm.scheduler.TimelyScheduler",
         block_size=32,
