@@ -53,6 +53,8 @@ def drafted(
     tokenizer: Any = None,
     own: list[int] | None = None,
     awaits_value: bool = False,
+    seed: int | None = None,
+    temperature: float = 0.0,
 ) -> list[str]:
     """The drafts of a request that has written ``plan``, token by token."""
     skill_set = find_skill_set("arm").model_copy(update={"max_statements": 2})
@@ -61,6 +63,7 @@ def drafted(
     request = SimpleNamespace(
         request_id="r", spec_token_ids=own or [], is_prefill_chunk=False, is_finished=lambda: False,
         structured_output_request=SimpleNamespace(grammar=SimpleNamespace(matcher=matcher, ctx=compiler)),
+        sampling_params=SimpleNamespace(seed=seed, temperature=temperature),
     )  # fmt: skip
     manager = SimpleNamespace(validate_tokens=lambda request, token_ids: token_ids)
     scheduler: Any = SimpleNamespace(
@@ -133,6 +136,16 @@ def test_a_tokenizer_that_spells_another_text_drafts_nothing(compiler: Any) -> N
 @pytest.mark.process
 def test_nothing_is_drafted_behind_a_blocking_skill(compiler: Any) -> None:
     assert drafted(compiler, "pick", ["cup"], awaits_value=True) == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("seed", "temperature", "drafts"), [(7, 1.0, []), (7, 0.0, ["('"]), (None, 1.0, ["('"])]
+)
+def test_seeded_draws_depend_on_no_draft(
+    compiler: Any, seed: int | None, temperature: float, drafts: list[str]
+) -> None:
+    assert drafted(compiler, "pick", seed=seed, temperature=temperature) == drafts
 
 
 @pytest.mark.process

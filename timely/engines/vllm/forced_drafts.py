@@ -44,6 +44,16 @@ class NoDrafts:
         return [[] for _ in sampled_token_ids]
 
 
+def draws_by_seed(request: Any) -> bool:
+    """Whether its tokens are random draws that must be the same in another run, with other steps.
+
+    Where a draft stands, vLLM draws whether to accept it, and else it draws the token. So with drafts a draw depends on
+    where steps end, unless the grammar allows no other token.
+    """
+    sampling = request.sampling_params
+    return sampling.seed is not None and sampling.temperature > 0
+
+
 class ForcedDrafts:
     """Puts forced tokens in the place of the drafts of vLLM's own drafter.
 
@@ -78,7 +88,7 @@ class ForcedDrafts:
             if state is None or state.awaits_value:
                 continue
             request = state.request
-            if request.is_finished() or request.is_prefill_chunk:
+            if request.is_finished() or request.is_prefill_chunk or draws_by_seed(request):
                 continue
             token_ids = self._token_ids(request)
             if token_ids and request.spec_token_ids[: len(token_ids)] != token_ids:
