@@ -190,7 +190,8 @@ def vllm_forced_plan_params(plan: ForcedPlan) -> dict[str, Any]:
 def vllm_openai_fields(hints: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of an OpenAI request that take its hints through vLLM, beside those in ``body``.
 
-    Its ``SERVER_FIELDS`` go into ``SERVER_PARAMS``.
+    Its ``SERVER_FIELDS`` go into ``SERVER_PARAMS``. A flat key, of which each request has one, says the rest: that no
+    value of a robot comes.
     """
     SERVER_PARAMS.set({name: hints[name] for name in SERVER_FIELDS if name in hints})
     xargs = flatten_vllm_xargs({name: value for name, value in hints.items() if name not in SERVER_FIELDS})

@@ -292,7 +292,7 @@ def _validating_vllm_parameters(process: Callable[..., Any]) -> Callable[..., An
         from timely.engines.vllm.boundaries import vllm_robot_profile, vllm_skill_set
 
         if fields:
-            params.extra_args = {**(params.extra_args or {}), KEY: {**fields, "awaits_values": False}}
+            params.extra_args = {**(params.extra_args or {}), KEY: dict(fields)}
         try:
             from_client = request_id.startswith(TOKEN_ENDPOINT)
             timely = parse_vllm_extra_args(getattr(params, "extra_args", None), from_client=from_client)
