@@ -306,6 +306,7 @@ class Scene:
                 "an input is unknown"
             )
             worker.computed += tokens
+            self._check_slots(request_id, request.num_computed_tokens)
             if request.is_prefill_chunk:
                 sampled[request_id] = []
                 continue
@@ -315,6 +316,15 @@ class Scene:
             worker.computed = worker.length - 1
         self.in_flight.append((output, sampled))
         return scheduled
+
+    def _check_slots(self, request_id: str, tokens: int) -> None:
+        """Each token has a slot in the blocks of each group of full attention."""
+        from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+        for manager in self.scheduler.kv_cache_manager.coordinator.single_type_managers:
+            if isinstance(manager.kv_cache_spec, FullAttentionSpec):
+                slots = len(manager.req_to_blocks[request_id]) * manager.block_size
+                assert slots >= tokens, f"{request_id} has {slots} slots for {tokens} tokens"
 
     def _place(self, request_id: str) -> None:
         request = self.scheduler.requests[request_id]

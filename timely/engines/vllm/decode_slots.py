@@ -16,17 +16,13 @@ from timely.engines.vllm.prefix_cache import VllmPrefixView
 def has_plain_vllm_blocks(scheduler: Any) -> bool:
     """Whether a decoding request fills its blocks one token at a time, in one group of full attention.
 
-    False with speculative decoding, KV connectors, sliding windows and context parallelism.
+    False with speculative decoding, KV connectors and context parallelism. Sliding windows in a group of full attention
+    keep the blocks of all tokens (``--disable-hybrid-kv-cache-manager``), so they change nothing.
     """
     if scheduler.num_spec_tokens or scheduler.connector is not None or not VllmPrefixView(scheduler).readable:
         return False
     spec = scheduler.kv_cache_config.kv_cache_groups[0].kv_cache_spec
-    return (
-        type(spec) is FullAttentionSpec
-        and getattr(spec, "sliding_window", None) is None
-        and getattr(spec, "attention_chunk_size", None) is None
-        and spec.block_size == scheduler.block_size
-    )
+    return type(spec) is FullAttentionSpec and spec.block_size == scheduler.block_size
 
 
 def skip_vllm_slots_inside_blocks(scheduler: Any) -> None:
