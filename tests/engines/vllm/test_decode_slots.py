@@ -19,11 +19,11 @@ def test_inside_a_block_vllms_manager_is_not_asked(monkeypatch: pytest.MonkeyPat
     scene = Scene()
     coordinator = scene.scheduler.kv_cache_manager.coordinator
     request = scene.add("chat", 20, 3 * BLOCK_TOKENS)
-    asked: list[int] = []
+    context_tokens: list[int] = []
 
     def noting(answer: Callable[..., Any]) -> Callable[..., Any]:
         def note(*arguments: Any) -> Any:
-            asked.append(request.num_computed_tokens)
+            context_tokens.append(request.num_computed_tokens)
             return answer(*arguments)
 
         return note
@@ -31,7 +31,7 @@ def test_inside_a_block_vllms_manager_is_not_asked(monkeypatch: pytest.MonkeyPat
     for name in ("allocate_new_blocks", "cache_blocks"):
         monkeypatch.setattr(coordinator, name, noting(getattr(coordinator, name)))
     scene.run()
-    assert {tokens % BLOCK_TOKENS for tokens in asked if tokens > 20} == {0, BLOCK_TOKENS - 1}
+    assert {tokens % BLOCK_TOKENS for tokens in context_tokens if tokens > 20} == {0, BLOCK_TOKENS - 1}
     scene.check_empty()
 
 
@@ -53,7 +53,12 @@ def compress(scheduler: Any) -> None:
     from vllm.v1.kv_cache_interface import KVCacheGroupSpec, MLAAttentionSpec
 
     spec = scheduler.kv_cache_config.kv_cache_groups[0].kv_cache_spec
-    layer = {"block_size": spec.block_size, "num_kv_heads": 1, "head_size": 8, "dtype": spec.dtype}
+    layer: dict[str, Any] = {
+        "block_size": spec.block_size,
+        "num_kv_heads": 1,
+        "head_size": 8,
+        "dtype": spec.dtype,
+    }
     scheduler.kv_cache_config.kv_cache_groups[0] = KVCacheGroupSpec(["layer"], MLAAttentionSpec(**layer))
 
 

@@ -51,7 +51,7 @@ def draws_by_seed(request: Any) -> bool:
     where steps end, unless the grammar allows no other token.
     """
     sampling = request.sampling_params
-    return sampling.seed is not None and sampling.temperature > 0
+    return bool(sampling.seed is not None and sampling.temperature > 0)
 
 
 class ForcedDrafts:
