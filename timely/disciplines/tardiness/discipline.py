@@ -137,7 +137,7 @@ class WeightedTardiness(KeyedDiscipline):
 
     def evicted(self, job: Job, now: float) -> None:
         self._unsettle(now)
-        self._arrivals.put_back(job)
+        self._arrivals.add(job)
         self._waiting.add(job)
 
     def finished(self, job: Job, now: float) -> None:
@@ -173,28 +173,26 @@ class WeightedTardiness(KeyedDiscipline):
         alone_s, sequence_s, step_s = self._step_times_s(table, limits)
         prompt_token_s = limits.speed.prefill_token_s
         prefill = table.prefill_left[every]
+        due_s, ert_s, expected_tokens = table.due_s[every], table.ert_s[every], table.rank[every]
         # A plan's segment beyond what was expected is about to end, as its skill set bounds it; an answer is not.
         least = np.where(table.whole_answer[every], self._segments.beyond_tokens, 1.0)
-        tokens_left = table.rank[every] - table.segment_tokens[every]
+        tokens_left = expected_tokens - table.segment_tokens[every]
         tokens_left = np.where(tokens_left >= 1.0, tokens_left, least)
-        alpha, first = table.alpha[every], table.segment[every] == 0
+        alpha, plain = table.alpha[every], table.plain[every]
+        first = table.segment[every] == 0
+        is_first, is_urgent = first & ~plain, ert_s < URGENT_ERT_S
         prefill_s = prompt_token_s * prefill
         weight = np.maximum(-alpha, FLAT_WEIGHT)
-        ahead_s = prefill_s + step_s * tokens_left
-        allowed_s = table.ert_s[every] * first
+        allowed_s = ert_s * first
+        # Ordinary requests join the steps of these as far as their slack allows.
+        others = self._count_active(table, limits, ordinary=False)
+        heeded_step_s = alone_s + sequence_s * max(0, others - 1)
         is_heeded = weight > self.STEP.HEEDED_WEIGHT
-        if is_heeded.any():
-            # Ordinary requests join their steps as far as their slack allows.
-            others = self._count_active(table, limits, ordinary=False)
-            ahead_s[is_heeded] = (prefill_s + (alone_s + sequence_s * max(0, others - 1)) * tokens_left)[
-                is_heeded
-            ]
+        ahead_s = prefill_s + np.where(is_heeded, heeded_step_s, step_s) * tokens_left
         if recent_s := self._first_segment_step_s():
             # Prompts of others join the steps after this one.
-            is_normal_first = self._is_normal_first(table, every)
             further_s = max(step_s, recent_s) * (tokens_left - 1.0)
-            ahead_s[is_normal_first] = (prefill_s + step_s + further_s)[is_normal_first]
-        plain = table.plain[every]
+            ahead_s = np.where(is_first & ~is_urgent, prefill_s + step_s + further_s, ahead_s)
         if plain.any():
             tokens_left[plain] = self._left_of_answers(table, rows[plain])
             ahead_s[plain] = prefill_s[plain] + step_s
@@ -206,15 +204,15 @@ class WeightedTardiness(KeyedDiscipline):
             has_begun = plain
         decode_s = step_s * tokens_left
         # One step of caution: a job that comes up finds a step in flight.
-        slack_s = table.due_s[every] + allowed_s - table.network_s[every] - limits.now - ahead_s - step_s
+        slack_s = due_s + allowed_s - table.network_s[every] - limits.now - ahead_s - step_s
         slack_s[alpha == 0.0] = math.inf
         waiting = (prefill > 0) & (table.resume_s[every] <= limits.now) & ~plain
         # Those are lost that would be late even without the step of caution.
         places = (waiting & (slack_s >= -step_s) & (slack_s < math.inf)).nonzero()[0]
         queues: list[Rows] = []
         if places.size > 1:
-            deadline_s = table.due_s[every][places] + allowed_s[places]
-            places = places[np.lexsort((table.sequence[every][places], deadline_s))]
+            deadline_s = due_s[places] + allowed_s[places]
+            places = places[np.lexsort((table.sequence[rows[places]], deadline_s))]
             queues = tardiness_queue_prompts(
                 slack_s, weight, prefill, places, limits.token_budget, prompt_token_s, alone_s
             )
@@ -224,18 +222,15 @@ class WeightedTardiness(KeyedDiscipline):
         index = weight / share_s * np.exp(np.maximum(slack_s, 0.0) / -horizon_s)
         if self.IN_TIME_S:
             # The slack is cautious by a step and by a long segment, so a job that is late by less may be in time.
-            caution_s = np.full(len(rows), step_s)
-            is_first = first & ~plain
-            caution_s[is_first] += step_s * self._segments.first_caution_tokens(
-                table.rank[every][is_first], table.ert_s[every][is_first] < URGENT_ERT_S
-            )
+            caution_tokens = self._segments.first_caution_tokens(expected_tokens, is_urgent)
+            caution_s = step_s + step_s * np.where(is_first, caution_tokens, 0.0)
             index *= 1.0 + self.IN_TIME_S / horizon_s * np.exp(np.minimum(slack_s, 0.0) / caution_s)
         for queue in queues:
             index[queue] = np.sort(index[queue])[::-1]
         ordinary = np.zeros_like(plain)
         # Where requests have priorities, those decide between them.
         if plain.any() and not table.priority[every].any():
-            ordinary = plain & (alpha == NORMAL.alpha) & (table.ert_s[every] == NORMAL.ert_s)
+            ordinary = plain & (alpha == NORMAL.alpha) & (ert_s == NORMAL.ert_s)
             self._rank_by_arrival(index, ordinary, table.resident[every])
         return TardinessJobNumbers(
             rows,
@@ -289,12 +284,16 @@ class WeightedTardiness(KeyedDiscipline):
         Args:
             ordinary: with the ordinary requests. Where requests have priorities, those count always.
         """
-        is_counted = table.active
+        rows = table.active.nonzero()[0]
         if not ordinary and not table.priority.any():
-            is_counted = is_counted & ~(
-                table.plain & (table.alpha == NORMAL.alpha) & (table.ert_s == NORMAL.ert_s)
-            )
-        return min(int(np.count_nonzero(is_counted)), limits.max_batch)
+            rows = rows[
+                ~(
+                    table.plain[rows]
+                    & (table.alpha[rows] == NORMAL.alpha)
+                    & (table.ert_s[rows] == NORMAL.ert_s)
+                )
+            ]
+        return min(rows.size, limits.max_batch)
 
     @staticmethod
     def _rank_by_arrival(index: Floats, ordinary: np.ndarray, resident: np.ndarray) -> None:
@@ -481,17 +480,14 @@ class WeightedTardiness(KeyedDiscipline):
     def _riders(self, table: JobTable, limits: StepLimits) -> tuple[list[int], bool]:
         """Parked generations that could decode at once, the earliest due first; and whether memory is short."""
         now = limits.now
-        is_parked = table.resume_s > now
-        if not is_parked.any():
-            return [], False
-        able = is_parked & table.resident & (table.resume_s < math.inf) & (table.prefill_left == 0)
-        if not able.any():
+        rows = (table.resident & (table.resume_s > now)).nonzero()[0]
+        rows = rows[(table.resume_s[rows] < math.inf) & (table.prefill_left[rows] == 0)]
+        if not rows.size:
             return [], False
         used_blocks = limits.cache_blocks - limits.free_blocks if limits.cache_blocks else table.blocks.sum()
         short = limits.free_blocks < used_blocks
         if not short:
-            able &= table.due_s < now + self.RIDE_HORIZON_S
-        rows = able.nonzero()[0]
+            rows = rows[table.due_s[rows] < now + self.RIDE_HORIZON_S]
         result: list[int] = rows[np.lexsort((table.sequence[rows], table.due_s[rows]))].tolist()
         return result, short
 

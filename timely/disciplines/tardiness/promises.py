@@ -1,6 +1,7 @@
 """First segments that were promised in time at admission, which slower jobs must not make late."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -141,7 +142,8 @@ def tardiness_queue_prompts(
     order = places[np.argsort(-weight[places], kind="stable")]
     tokens, steps = _tardiness_prompts_ahead(prompts[order], budget)
     slack_s[order] -= prompt_token_s * tokens + step_s * steps
-    queues = np.split(order, np.flatnonzero(np.diff(weight[order])) + 1)
+    ends = (np.diff(weight[order]).nonzero()[0] + 1).tolist()
+    queues = [order[begin:end] for begin, end in pairwise([0, *ends, len(order)])]
     for queue in queues:
         slack_s[queue] = np.minimum.accumulate(slack_s[queue][::-1])[::-1]
     return queues

@@ -170,17 +170,18 @@ class TardinessStep:
         self._decoding, self._decoding_place = numbers.weight[order][decoding], 0
         changes = (kinds[1:] != kinds[:-1]).nonzero()[0] + 1
         bounds = [0, *changes.tolist(), len(kinds)]
+        considered = 0
         for begin, end in pairwise(bounds):
-            judged_count = 0
             ordinary = bool(kinds[begin] == 2)
             least = self.MIN_ORDINARY_GROUP if ordinary else MIN_GROUP
-            if self._rules.PROTECT and kinds[begin] and end - begin >= least and not self._builder.full:
-                judged_count = self._add_group(order[begin:end], ordinary=ordinary)
-                self._decoding_place += judged_count
-            for at in range(begin + judged_count, end, PIECE):
+            if self._rules.PROTECT and kinds[begin] and end - begin >= least:
+                self._fill_one_by_one(order[considered:begin])
                 if self._builder.full:
                     return
-                self._fill_one_by_one(order[at : min(at + PIECE, end)])
+                judged_count = self._add_group(order[begin:end], ordinary=ordinary)
+                self._decoding_place += judged_count
+                considered = begin + judged_count
+        self._fill_one_by_one(order[considered:])
         if not self._builder.rows and self._promises.hold:
             # Those with a promise cannot run now, as memory is short: the others may.
             self._promises.drop()
@@ -190,6 +191,12 @@ class TardinessStep:
             self.fill(order)
 
     def _fill_one_by_one(self, places: Rows) -> None:
+        for at in range(0, len(places), PIECE):
+            if self._builder.full:
+                return
+            self._fill_piece(places[at : at + PIECE])
+
+    def _fill_piece(self, places: Rows) -> None:
         builder, numbers = self._builder, self._numbers
         table, rows = builder.table, numbers.rows[places]
         columns = (
@@ -343,9 +350,10 @@ class TardinessStep:
             prompt_tokens: of those that compute their prompts.
             context_tokens: sum over those that decode of the tokens they attend to.
         """
-        builder, mixing_s = self._builder, self._builder.limits.speed.mixing_s
+        builder = self._builder
         if not builder.prefill_tokens + prompt_tokens:
             return 0.0
+        mixing_s = builder.limits.speed.mixing_s
         already_s = mixing_s(builder.context_tokens) if builder.prefill_tokens else 0.0
         return mixing_s(builder.context_tokens + context_tokens) - already_s
 

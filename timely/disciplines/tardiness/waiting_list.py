@@ -1,7 +1,8 @@
 """The waiting jobs that a step considers when there are very many: the first of a recent order, and all newcomers."""
 
-from collections import deque
+from bisect import insort
 from collections.abc import Callable
+from operator import itemgetter
 
 import numpy as np
 
@@ -98,20 +99,14 @@ class TardinessArrivalOrder:
     """Waiting jobs by arrival; a step takes from the front, so that its cost does not depend on their number."""
 
     def __init__(self) -> None:
-        self._jobs: deque[Job] = deque()
+        self._jobs: list[tuple[int, Job]] = []
+        """With the numbers of their arrival, the first one first."""
 
     def add(self, job: Job) -> None:
-        """The newest of all jobs waits."""
+        """The job waits: the newest of all, or one that has lost its KV cache."""
         if len(self._jobs) > 2 * len(job.table) + ALL:
-            self._jobs = deque(other for other in self._jobs if other.row >= 0)
-        self._jobs.append(job)
-
-    def put_back(self, job: Job) -> None:
-        """The job has lost its KV cache and waits again: mostly before all others, since it has run."""
-        sequence = job.table.sequence
-        own = sequence[job.row]
-        later = (at for at, other in enumerate(self._jobs) if other.row >= 0 and sequence[other.row] > own)
-        self._jobs.insert(next(later, len(self._jobs)), job)
+            self._jobs = [(number, other) for number, other in self._jobs if other.row >= 0]
+        insort(self._jobs, (int(job.table.sequence[job.row]), job), key=itemgetter(0))
 
     def first(self, table: JobTable, waiting: np.ndarray, most: int) -> list[int]:
         """Rows of the first waiting jobs, at most so many.
@@ -124,17 +119,19 @@ class TardinessArrivalOrder:
         if len(rows) < most:
             # A job has lost its KV cache outside a step.
             places = np.flatnonzero(~table.resident)
-            order = places[np.argsort(table.sequence[places])]
-            self._jobs = deque(table.jobs[row] for row in order.tolist())
+            numbers = table.sequence[places]
+            order = np.argsort(numbers)
+            jobs = [table.jobs[row] for row in places[order].tolist()]
+            self._jobs = list(zip(numbers[order].tolist(), jobs, strict=True))
             rows = self._take(waiting, most)
         return rows
 
     def _take(self, waiting: np.ndarray, most: int) -> list[int]:
         jobs = self._jobs
-        while jobs and (jobs[0].row < 0 or jobs[0].table.resident[jobs[0].row]):
-            jobs.popleft()
+        first = (at for at, (_, job) in enumerate(jobs) if job.row >= 0 and not job.table.resident[job.row])
+        del jobs[: next(first, len(jobs))]
         rows: dict[int, None] = {}
-        for job in jobs:
+        for _, job in jobs:
             if len(rows) >= most:
                 break
             if job.row >= 0 and waiting[job.row]:

@@ -223,6 +223,8 @@ class Timely(WeightedTardiness):
             return False
         if self._waits_long(table, now):
             return False
+        if not self._requests:
+            return True
         is_undated = _are_discipline_rows_undated(table, slice(None))
         waiting = (is_undated & ~table.resident & (table.resume_s <= now)).nonzero()[0]
         self._oldest = table.jobs[waiting[table.arrival_s[waiting].argmin()]] if waiting.size else None
@@ -249,7 +251,7 @@ class Timely(WeightedTardiness):
             return None
         rows = self._waiting.rows(table, runnable, limits.now, lambda: self._numbers(table, limits).index)
         rows = runnable.nonzero()[0] if rows is None else rows[runnable[rows]]
-        needs = self._needs(table, limits, rows)
+        needs = self._needs(table, limits, rows, self._step_times_s(table, limits)[2])
         index = needs.weight / needs.use_s
         decodes = table.resident[rows] & (table.prefill_left[rows] == 0)
         decoding, others = rows[decodes], rows[~decodes]
@@ -265,6 +267,8 @@ class Timely(WeightedTardiness):
         return decoding[np.argsort(turns, kind="stable")], others.tolist()
 
     def _numbers(self, table: JobTable, limits: StepLimits, rows: Rows | None = None) -> TardinessJobNumbers:
+        if not self._requests:
+            return super()._numbers(table, limits, rows)
         if rows is None:
             rows = np.arange(len(table))
         is_undated = _are_discipline_rows_undated(table, rows)
@@ -284,7 +288,7 @@ class Timely(WeightedTardiness):
         """What composition reads of rows without a deadline."""
         _, sequence_s, step_s = self._step_times_s(table, limits)
         prompt_token_s = limits.speed.prefill_token_s
-        needs = self._needs(table, limits, rows)
+        needs = self._needs(table, limits, rows, step_s)
         index = needs.weight / needs.use_s
         if self._by_arrival and not table.priority.any():
             self._rank_by_arrival(index, np.ones(len(rows), dtype=np.bool_), table.resident[rows])
@@ -303,10 +307,9 @@ class Timely(WeightedTardiness):
             index,
         )
 
-    def _needs(self, table: JobTable, limits: StepLimits, rows: Rows) -> Needs:
-        """What the index of rows without a deadline follows from."""
+    def _needs(self, table: JobTable, limits: StepLimits, rows: Rows, step_s: float) -> Needs:
+        """What the index of rows without a deadline follows from; ``step_s`` is a step of the present pool."""
         requests = self._requests
-        step_s = self._step_times_s(table, limits)[2]
         places = requests.places(table, rows)
         a_round = requests.tokens_a_round(places)
         use, tokens_left = requests.expect(
@@ -362,7 +365,7 @@ class Timely(WeightedTardiness):
         table, limits = builder.table, builder.limits
         apps = np.zeros(len(numbers.rows), dtype=np.int64)
         is_undated = numbers.ordinary
-        if is_undated.any():
+        if self._requests.applications:
             apps[is_undated] = self._requests.apps[self._requests.places(table, numbers.rows[is_undated])]
         return TimelyStep(
             self,
