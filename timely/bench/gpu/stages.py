@@ -203,15 +203,17 @@ class GpuBench:
             stage_begin_s = time.monotonic()
             try:
                 value = STAGES[name].run(self, left_s)
-            except Exception as error:  # whatever vLLM raises
+                if value is None:
+                    left.append(name)
+                    continue
+                value["wall_s"] = round(time.monotonic() - stage_begin_s, 1)
+                text = json.dumps(value, indent=1, allow_nan=False)
+            except Exception as error:  # whatever vLLM raises, or a number that JSON does not have
                 self.failures[name] = f"{type(error).__name__}: {error}"
                 self.say(f"{name} failed: {self.failures[name]}")
-                value = None
-            if value is None:
                 left.append(name)
                 continue
-            value["wall_s"] = round(time.monotonic() - stage_begin_s, 1)
-            core_write_file(self.folder / f"{name}.json", json.dumps(value, indent=1) + "\n")
+            core_write_file(self.folder / f"{name}.json", text + "\n")
         return left
 
 
@@ -300,12 +302,15 @@ def _measure_gpu_bench_overhead(bench: GpuBench, left_s: float) -> Value:
 
 def _measure_gpu_bench_plain(bench: GpuBench, left_s: float) -> Value | None:
     from timely.bench.plain import QUICK_PROMPTS, VllmBench, benchmark_plain_throughput
+    from timely.engines.vllm.arguments import fastest_vllm_dtype
 
     folder = bench.folder / "plain"
     folder.mkdir(exist_ok=True)
     gpu = bench.settings.gpu
+    # Stock vLLM takes the model's type, on processors without AVX-512 a slow one.
+    types = () if gpu else ("--dtype", fastest_vllm_dtype())
     servers = VllmBench(
-        folder, str(bench.model), (*bench.settings.arguments, *PLAIN_ARGUMENTS), "timely",
+        folder, str(bench.model), (*bench.settings.arguments, *PLAIN_ARGUMENTS, *types), "timely",
         PLAIN_PROMPTS if gpu else QUICK_PROMPTS, keep=gpu,
     )  # fmt: skip
     try:
