@@ -113,14 +113,7 @@ def _measure_cross_spikes(name: str, seed: int) -> list[float]:
 
 def _measure_cross_applications(name: str, seed: int) -> list[float]:
     tasks = justitia_workloads.paper_workload(seed, window_s=justitia_workloads.WINDOWS_S[LOAD])
-    kind = registry.load_discipline(name)
-    discipline: Discipline
-    if name in justitia_setting.NAMES:
-        discipline = justitia_setting.make_paper_discipline(name)
-    elif issubclass(kind, Timely):
-        discipline = kind(costs=justitia_setting.trained_paper_models().memory)
-    else:
-        discipline = registry.create_discipline(name)
+    discipline = justitia_setting.make_paper_discipline(name)
     completion_s = list(justitia_setting.paper_completion_s(tasks, discipline).values())
     return [paper_mean(completion_s), float(np.percentile(completion_s, 90))]
 

@@ -69,12 +69,15 @@ def test_the_fluid_schedule_by_hand() -> None:
     assert ends["long"] == pytest.approx(150_000 / rate)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_theorem_1_in_kv_units_with_growing_caches_and_prefill(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("discipline", "variant", "seed"),
+    [("justitia", "plain", 1), ("justitia", "plain", 2), ("timely", "plain", 1), ("timely", "chains", 2)],
+)
+def test_theorem_1_in_kv_units_with_growing_caches_and_known_costs(
+    discipline: str, variant: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(theorem, "APPLICATIONS", 60)
-    delay_s, bound_s, token_time_s, within = theorem.measure_paper_theorem("plain", seed)
+    delay_s, bound_s, token_time_s, within = theorem.measure_paper_theorem(variant, seed, discipline)
     assert delay_s <= bound_s <= token_time_s
     assert within == 1.0
 

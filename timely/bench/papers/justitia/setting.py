@@ -17,6 +17,7 @@ from timely.bench.papers.justitia.workloads import KINDS, paper_samples
 from timely.bench.papers.seed_statistics import paper_falls_to
 from timely.bench.papers.serving import serve_paper_tasks
 from timely.core.job import Job, JobSpec
+from timely.disciplines import registry
 from timely.disciplines.base import Discipline, DisciplineInfo
 from timely.disciplines.heap_queue import Group, QueueDiscipline
 from timely.disciplines.justitia.app_groups import DisciplineAppAccounts
@@ -33,6 +34,7 @@ from timely.disciplines.predictors.app_cost import (
     predictor_kv_token_time,
     predictor_weighted_tokens,
 )
+from timely.disciplines.timely.discipline import Timely
 from timely.engines.replay_types import PlannedTask
 from timely.engines.step_time.profile import KvCache, ProfileLimits, StepTerms, StepTimeProfile
 
@@ -126,7 +128,10 @@ def trained_paper_models() -> PaperPredictors:
 
 
 def make_paper_discipline(name: str, costs: AppCosts | None = None) -> Discipline:
-    """A discipline of the comparison, set up as the paper has it; ``costs`` instead of the trained models."""
+    """A discipline of the comparison, set up as the paper has it; ``costs`` instead of the trained models.
+
+    ``timely`` and its ablations get the trained models, too, and all others what they learn while serving.
+    """
     if name == "justitia":
         return Justitia(DisciplineAppAccounts(costs or trained_paper_models().memory))
     if name == "justitia-c":
@@ -137,7 +142,12 @@ def make_paper_discipline(name: str, costs: AppCosts | None = None) -> Disciplin
     plain: dict[str, Callable[[], Discipline]] = {
         "vllm": _PaperVllmFcfs, "vllm-sjf": VllmSjf, "parrot": Parrot, "vtc": Vtc,
     }  # fmt: skip
-    return plain[name]()
+    if name in plain:
+        return plain[name]()
+    kind = registry.load_discipline(name)
+    if issubclass(kind, Timely):
+        return kind(costs=costs or trained_paper_models().memory)
+    return registry.create_discipline(name)
 
 
 class _PaperVllmFcfs(QueueDiscipline):

@@ -60,15 +60,19 @@ def paper_fluid_completion_s(tasks: Sequence[PlannedTask]) -> dict[str, float]:
     return completion_s
 
 
-def measure_paper_theorem(variant: str, seed: int) -> list[float]:
-    """Largest delay, and the bound by runtimes and by token-times, seconds; share of applications within the first."""
+def measure_paper_theorem(variant: str, seed: int, discipline: str = "justitia") -> list[float]:
+    """Largest delay, and the bound by runtimes and by token-times, seconds; share of applications within the first.
+
+    Args:
+        variant: one of ``VARIANTS``.
+    """
     window_s = apps.WINDOWS_S["3x"] * APPLICATIONS / 300
     tasks = apps.paper_workload(seed, applications=APPLICATIONS, window_s=window_s)
     if variant == "plain":
         tasks = [replace(task, after=(), after_s=0.0) for task in tasks]
     exact = ExactPaperCosts(tasks)
     ends = paper_completion_s(
-        tasks, make_paper_discipline("justitia", None if variant == "predicted" else exact)
+        tasks, make_paper_discipline(discipline, None if variant == "predicted" else exact)
     )
     fluid = paper_fluid_completion_s(tasks)
     delays = [ends[app] - fluid[app] for app in ends]
