@@ -306,7 +306,7 @@ def test_the_page_names_the_command_that_was_called(tmp_path: Path, monkeypatch:
 @pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.process
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(7000)
 def test_all_stages_on_processors(tmp_path: Path) -> None:
     """A tiny model, short loads: the command ends in a page, in as many calls as its budget takes.
 
@@ -315,7 +315,7 @@ def test_all_stages_on_processors(tmp_path: Path) -> None:
     folder = tmp_path / "gpu"
     arguments = ["bench", "gpu", "--out", str(folder), "--loads", "1"]
     assert run_timely_command([*arguments, "--budget", "1"]) == 75
-    assert run_timely_command([*arguments, "--budget", "3000"]) == 0
+    assert run_timely_command([*arguments, "--budget", "10000"]) == 0
     bench = json.loads((folder / "live.json").read_text())
     assert set(bench["points"]["wid2@1"]) == {"timely", "vllm-stream", "vllm"}
     assert "| throughput |" in (folder / "results-gpu.md").read_text()
