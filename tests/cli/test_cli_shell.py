@@ -324,7 +324,7 @@ def test_sigterm_ends_a_command_as_ctrl_c_does(ctrl_c: str, command: str, code: 
 
 FINALIZED = """
 import os, signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGINT, signal.SIG_IGN if "ignored" in sys.argv else signal.default_int_handler)
 from timely.cli import main
 
 class Finalized:
@@ -342,11 +342,11 @@ main.main(["replay"])
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", ["sigint", "sigterm"])
-def test_ctrl_c_inside_a_finalizer_ends_a_command(name: str) -> None:
+@pytest.mark.parametrize("names", [("sigint",), ("sigterm",), ("ignored", "sigterm")])
+def test_ctrl_c_inside_a_finalizer_ends_a_command(names: tuple[str, ...]) -> None:
     """Python drops the exception there, also inside a callback of compiled code."""
     done = subprocess.run(
-        [sys.executable, "-c", FINALIZED, name], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", FINALIZED, *names], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (130, "timely: interrupted\n")
 

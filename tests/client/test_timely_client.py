@@ -187,9 +187,8 @@ def test_how_a_plan_ends_is_raised_where_it_is_read(quick: ServerThread) -> None
         with pytest.raises(Conflict):
             print(plan.result)
         plan = timely.submit("ask", skill_set=SKILLS, deadline_s=1.0)
-        next(plan)
         with pytest.raises(TimelyError) as expired:
-            next(plan)
+            list(plan)
         assert expired.value.code == "expired"
         plan = timely.submit("endless", skill_set=SKILLS)
         plan.report_failed(next(plan), "a wall")

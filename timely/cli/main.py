@@ -22,7 +22,7 @@ import typer.core
 import timely
 from lrtrace.errors import LRTraceError
 from lrtrace.option_kinds import PlainHelpTyper
-from timely.core.ctrl_c import core_dropped_ctrl_c_again
+from timely.core.ctrl_c import resend_dropped_ctrl_c
 from timely.core.errors import EngineFailed, Overloaded, TimelyError, UnknownName
 
 COMMANDS: dict[str, str] = {
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, interrupt)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # and no nohup
         signal.signal(signal.SIGHUP, interrupt)
-    with core_dropped_ctrl_c_again():
+    with resend_dropped_ctrl_c():
         code = run_timely_command(arguments)
     if code == INTERRUPTED and terminated and list(arguments[:1]) == ["serve"]:
         code = OK

@@ -14,14 +14,19 @@ AGAIN_S = 0.05
 
 
 @contextlib.contextmanager
-def core_dropped_ctrl_c_again() -> Iterator[None]:
-    """Send SIGINT again after each ``KeyboardInterrupt`` that Python has dropped in this block. For the main thread."""
+def resend_dropped_ctrl_c() -> Iterator[None]:
+    """Interrupt this thread, the main one, again after each ``KeyboardInterrupt`` that Python dropped in this block."""
     report = sys.unraisablehook
+    thread_id = threading.get_ident()
+    is_over = False
 
     def send_again() -> None:
         time.sleep(AGAIN_S)
-        # To the main thread, so that a system call in which it waits ends.
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        if not is_over:
+            # A shell lets a background process ignore SIGINT; what was dropped there came of SIGTERM. To the thread
+            # itself, so that a system call in which it waits ends.
+            is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            signal.pthread_kill(thread_id, signal.SIGTERM if is_ignored else signal.SIGINT)
 
     def on_dropped(dropped: Any) -> None:
         if issubclass(dropped.exc_type, KeyboardInterrupt):
@@ -34,4 +39,5 @@ def core_dropped_ctrl_c_again() -> Iterator[None]:
     try:
         yield
     finally:
+        is_over = True
         sys.unraisablehook = report

@@ -64,7 +64,7 @@ def test_nothing_is_reported_without_statistics_or_gauges() -> None:
 
 
 def test_the_gauges_are_those_of_the_documents() -> None:
-    """On the wire between the processes, and out of vLLM's counts before others look at them."""
+    """On the wire between the processes, and out of vLLM's counts before its own gauges are set."""
     from prometheus_client import REGISTRY, generate_latest
     from vllm.v1.engine import EngineCoreOutputs
     from vllm.v1.metrics.stats import SchedulerStats

@@ -109,10 +109,8 @@ def read_subjects(path: Path) -> dict[str, Subject]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "idle" in metafunc.fixturenames:
         path = metafunc.config.getoption("robots")
-        subjects = read_subjects(path) if path else {}
-        metafunc.parametrize(
-            "idle", (SUBJECTS | subjects).values(), ids=[*SUBJECTS, *subjects], indirect=True
-        )
+        subjects = SUBJECTS | (read_subjects(path) if path else {})
+        metafunc.parametrize("idle", subjects.values(), ids=list(subjects), indirect=True)
 
 
 class Bench:

@@ -259,6 +259,22 @@ def test_a_slow_machine_lengthens_no_motion() -> None:
         standalone.close()
 
 
+def test_a_simulation_that_hangs_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread may hang in compiled code, where nothing raises."""
+    robot = MujocoRobot({"body": "quadrotor", "speed": 100.0})
+    robot.profile = load_robot_profile("mujoco-quadrotor")
+    robot.connect(5.0)
+    standalone = StandaloneRobot(robot, "drone", 1.0, "hung")
+    monkeypatch.setattr("timely_robots.mujoco.robot.STILL_S", 0.05)
+    assert robot._physics is not None
+    monkeypatch.setattr(robot._physics, "advance", lambda seconds: None)
+    try:
+        execution = standalone.execute("mf(20)", 30.0)
+        assert (execution.outcome, execution.message) == ("failed", "the simulation stands still")
+    finally:
+        standalone.close()
+
+
 def test_a_simulation_that_fails_says_why() -> None:
     class Broken:
         def control(self, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Requests made up like those of two public traces, for whoever has not got their files.
+"""Requests made up like those of two public traces, used where their files are absent.
 
 The project ships no part of a trace: each likeness is a summary of it, and every request is drawn. Prompt and answer
 are drawn apart, since their ranks correlate by less than 0.1 in both traces. Prefixes that requests share are left out.

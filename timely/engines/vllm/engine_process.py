@@ -96,11 +96,11 @@ def ctrl_c_ends_vllm_start() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came = False
+    is_interrupted = False
 
     def interrupt(number: int, frame: object) -> None:
-        nonlocal came
-        came = True
+        nonlocal is_interrupted
+        is_interrupted = True
         raise KeyboardInterrupt
 
     previous = signal.signal(signal.SIGINT, interrupt)
@@ -108,7 +108,7 @@ def ctrl_c_ends_vllm_start() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
-        if came:
+        if is_interrupted:
             raise KeyboardInterrupt
 
 

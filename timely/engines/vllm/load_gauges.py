@@ -1,9 +1,10 @@
 """Gauges of the load at ``/metrics`` of stock ``vllm serve``, by which routers of other projects choose an engine.
 
 The scheduler knows the load, in the engine process, and Prometheus asks the front-end. Between them vLLM sends the
-statistics of each step, which have no field for others. Their counts by stage (``num_kv_fetch_reqs_by_stage``) take
-the load along under keys of our own. There vLLM looks up its own stages, so nothing changes where nothing takes our
-keys out again. ``timely serve`` asks its engines itself and has the same gauges beside those of its tasks.
+statistics of each step, which have no field for others. Their counts by stage (``num_kv_fetch_reqs_by_stage``) carry
+the load under keys of our own, which the front-end takes out before Prometheus has them. Loggers of statistics that
+users add come first and see them. A front-end without our plug-in logs a line of KV fetches, all zero. ``timely serve``
+asks its engines itself and has the same gauges beside those of its tasks.
 
 vLLM's entry point for loggers of statistics (``vllm.stat_logger_plugins``) would turn statistics on for every user of
 ``--disable-log-stats``, also under vLLM's own scheduler.
@@ -12,11 +13,12 @@ vLLM's entry point for loggers of statistics (``vllm.stat_logger_plugins``) woul
 import math
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from timely.engines.scheduler_core import EngineController
+if TYPE_CHECKING:  # the front-end reads the gauges without the scheduler
+    from timely.engines.scheduler_core import EngineController
 
 EVERY_S = 0.1
 """Between two reports of a busy engine."""
@@ -39,7 +41,7 @@ class VllmLoadReport:
         self._kv_blocks = kv_blocks
         self._next_s = -math.inf
 
-    def add(self, outputs: Iterable[Any], controller: EngineController, now: float) -> None:
+    def add(self, outputs: Iterable[Any], controller: "EngineController", now: float) -> None:
         """Add it to the outputs of a step that have statistics; none without ``log_stats``."""
         stats = next(
             (output.scheduler_stats for output in outputs if output.scheduler_stats is not None), None

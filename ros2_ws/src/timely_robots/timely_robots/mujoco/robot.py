@@ -29,6 +29,8 @@ HEIGHT_M = 0.8
 FLIGHT_S = 780.0
 """A battery lasts for 13 minutes in the air."""
 LAND_S = 6.0
+STILL_S = 10.0
+"""A simulation whose time stands still for so long is lost; counted in looks, so a pause of the process is none."""
 BEHIND_S = 0.5
 """A simulation that has lost more time than this says so."""
 
@@ -115,10 +117,10 @@ class MujocoRobot(DroneRobot):
             return
         pilot = self._pilot
         if pilot is not None and pilot.flying and not physics.failure:
-            end_s = physics.time_s + LAND_S
+            end_s, lost_s = physics.time_s + LAND_S, self.clock.now() + LAND_S / self._speed + STILL_S
             with physics.lock:
                 pilot.land()
-            while not (pilot.progress.ended or physics.failure) and physics.time_s < end_s:
+            while not pilot.progress.ended and physics.time_s < end_s and self.clock.now() < lost_s:
                 self.clock.wait(threading.Event(), POLL_S / self._speed)
             pilot.cut_motors()
         physics.close()
@@ -265,11 +267,16 @@ class MujocoRobot(DroneRobot):
         *,
         fenced: bool,
     ) -> None:
-        begin_s = physics.time_s
+        begin_s = now_s = physics.time_s
+        still_looks = 0
         while not body.arrived:
-            elapsed_s = physics.time_s - begin_s
+            still_looks = still_looks + 1 if physics.time_s == now_s else 0
+            now_s = physics.time_s
+            elapsed_s = now_s - begin_s
             if physics.failure:
                 raise MotionError(physics.failure, ErrorCode.CONNECTION_LOST)
+            if still_looks * POLL_S > STILL_S * max(1.0, self._speed):
+                raise MotionError("the simulation stands still", ErrorCode.CONNECTION_LOST)
             if isinstance(body, MujocoPilot) and body.crashed:
                 raise MotionError("the drone has crashed", ErrorCode.MOTION_FAILED)
             if isinstance(body, MujocoPilot) and fenced:
