@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from std_srvs.srv import Trigger
 from timely_interfaces.msg import RobotState, Task
 from timely_interfaces.srv import AcquireLease, ConfirmSkill, ResetStop
 from timely_robots.error_codes import ErrorCode
+from timely_robots.ros import safety_services
 from timely_robots.ros.spinner import EXECUTOR_VARIABLE
 
 pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
@@ -98,7 +100,8 @@ def test_a_stop_survives_deactivation_and_restart_until_a_reset(domain_id: int, 
         assert bench.robot.halts, "the new driver did not halt the robot"
         assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
         assert bench.call(ResetStop, "reset").success
-        assert bench.send("mf(20);", "t2").result().outcome == "done"
+        result = bench.send("mf(20);", "t2").result()
+        assert result.outcome == "done", (result.error_code, result.error_msg)
     with driver_bench(domain_id, tmp_path) as bench:
         assert bench.until(lambda s: s.mode == RobotState.READY)
 
@@ -111,6 +114,21 @@ def test_a_reset_of_a_busy_driver_leaves_a_later_stop(domain_id: int, tmp_path: 
             assert bench.call(Trigger, "stop").success
         bench.until(lambda state: state.mode == RobotState.STOPPED and state.halted)
         assert bench.send("mf(20);").result().error_code == ErrorCode.DRIVER_STOPPED
+
+
+def test_a_reset_is_answered_when_segments_are_taken_again(
+    domain_id: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(safety_services, "RESET_S", LIMIT_S)
+    with driver_bench(domain_id, tmp_path) as bench, ThreadPoolExecutor(1) as pool:
+        assert bench.call(Trigger, "stop").success
+        with bench.busy():
+            answer = pool.submit(bench.call, ResetStop, "reset")
+            with pytest.raises(TimeoutError):
+                answer.result(0.3)
+        assert answer.result(LIMIT_S).success
+        result = bench.send("mf(20);").result()
+        assert result.outcome == "done", result.error_msg
 
 
 def test_a_reset_releases_the_stop_that_it_names_and_no_other(domain_id: int, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ that waited for the driver's executor would release a stop that was latched afte
 ``~/acquire_lease``, because a take-over ends a motion.
 """
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,6 +32,9 @@ from timely_robots.segments import MotionError, SegmentResult
 
 ANSWER_S = 0.5
 """A stop that has not returned after so long is answered as unknown."""
+
+RESET_S = 0.5
+"""The answer to a reset waits at most so long until the driver takes segments again."""
 
 
 class RosSafetyServices:
@@ -67,6 +71,7 @@ class RosSafetyServices:
             on_change,
         )
         self._halted = False
+        self._settled = threading.Event()
         self._halter = RobotHalter(lambda: robot.halt())  # noqa: PLW0108 - a test may replace it
         self._stopper = RobotHalter(self.stop)
         node.create_subscription(LeaseMessage, "lease", self._on_lease, 10)
@@ -144,6 +149,7 @@ class RosSafetyServices:
         guard = self._guard
         try:
             self._identify(request.token, "reset a stop")
+            self._settled.clear()
             if guard.store.stop_reason is not None:
                 guard.resets += 1
             guard.store.clear_stop(request.stop_id)
@@ -155,6 +161,9 @@ class RosSafetyServices:
         finally:
             if (ros_executor := self._node.executor) is not None:
                 ros_executor.create_task(self._settle, guard.resets)
+                if response.success:
+                    # A segment that is sent behind the answer is not taken for one of before the reset.
+                    self._settled.wait(RESET_S)
         return response
 
     def _settle(self, resets: int, segments: int = -1) -> None:
@@ -167,6 +176,8 @@ class RosSafetyServices:
             ros_executor.create_task(self._settle, resets, guard.segments)
             return
         guard.settled_resets = max(resets, guard.settled_resets)
+        if guard.settled_resets == guard.resets:
+            self._settled.set()
         self._on_change()
 
     def _on_acquire_lease(
