@@ -71,7 +71,8 @@ class RosSafetyServices:
             on_change,
         )
         self._halted = False
-        self._settled = threading.Event()
+        self._reset_end = threading.Event()
+        """Set once segments that came before the last reset cannot come any more."""
         self._halter = RobotHalter(lambda: robot.halt())  # noqa: PLW0108 - a test may replace it
         self._stopper = RobotHalter(self.stop)
         node.create_subscription(LeaseMessage, "lease", self._on_lease, 10)
@@ -149,7 +150,7 @@ class RosSafetyServices:
         guard = self._guard
         try:
             self._identify(request.token, "reset a stop")
-            self._settled.clear()
+            self._reset_end.clear()
             if guard.store.stop_reason is not None:
                 guard.resets += 1
             guard.store.clear_stop(request.stop_id)
@@ -163,7 +164,7 @@ class RosSafetyServices:
                 ros_executor.create_task(self._settle, guard.resets)
                 if response.success:
                     # A segment that is sent behind the answer is not taken for one of before the reset.
-                    self._settled.wait(RESET_S)
+                    self._reset_end.wait(RESET_S)
         return response
 
     def _settle(self, resets: int, segments: int = -1) -> None:
@@ -177,7 +178,7 @@ class RosSafetyServices:
             return
         guard.settled_resets = max(resets, guard.settled_resets)
         if guard.settled_resets == guard.resets:
-            self._settled.set()
+            self._reset_end.set()
         self._on_change()
 
     def _on_acquire_lease(
