@@ -150,9 +150,9 @@ class RosSafetyServices:
         guard = self._guard
         try:
             self._identify(request.token, "reset a stop")
-            self._reset_end.clear()
             if guard.store.stop_reason is not None:
                 guard.resets += 1
+            self._reset_end.clear()  # now that an earlier reset's end is no end of this one
             guard.store.clear_stop(request.stop_id)
         except (InvalidInput, NotAllowed) as error:
             response.message = str(error)
