@@ -270,8 +270,8 @@ class MujocoRobot(DroneRobot):
         begin_s = now_s = physics.time_s
         still_looks = 0
         while not body.arrived:
-            still_looks = still_looks + 1 if physics.time_s == now_s else 0
-            now_s = physics.time_s
+            before_s, now_s = now_s, physics.time_s
+            still_looks = still_looks + 1 if now_s == before_s else 0
             elapsed_s = now_s - begin_s
             if physics.failure:
                 raise MotionError(physics.failure, ErrorCode.CONNECTION_LOST)
