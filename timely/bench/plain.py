@@ -6,6 +6,7 @@ them.
 
 import json
 import math
+import os
 import statistics
 import sys
 import time
@@ -143,7 +144,12 @@ class VllmBench:
 
     def _start(self, server: str, seed: int) -> None:
         port = free_tcp_port()
-        environment = {"TIMELY_DISCIPLINE": self._discipline, "VLLM_LOGGING_LEVEL": "WARNING"}
+        environment = {
+            "TIMELY_DISCIPLINE": self._discipline,
+            "VLLM_LOGGING_LEVEL": "WARNING",
+            # vLLM's default, with which `timely serve` has a worker like the others.
+            "VLLM_CPU_OMP_THREADS_BIND": os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "auto"),
+        }
         log = self._folder / f"{server}-{seed}.log"
         process = ChildProcess(f"server {server}", self._command(server, port), environment, log=log)
         self._running[server] = process, port

@@ -12,10 +12,13 @@ from timely.core.errors import EngineFailed, InvalidInput, Unsupported
 from timely.disciplines import registry
 from timely.engines.base import MAX_OUTPUT_TOKENS
 from timely.engines.vllm.arguments import (
+    CPU_BINDING,
+    IN_ENGINE,
     NO_COMPILER,
+    THREADS,
     VllmOptions,
     parse_vllm_arguments,
-    vllm_compiles_nothing,
+    vllm_engine_environment,
 )
 from timely.engines.vllm.engine import VllmEngine
 
@@ -238,10 +241,49 @@ def test_the_ban_on_compiling_is_of_the_processes_that_an_eager_engine_starts(
     """It stayed in the environment, so another engine of this process compiled nothing either."""
     monkeypatch.delenv(NO_COMPILER, raising=False)
     for eager in (True, False):
-        with vllm_compiles_nothing(SimpleNamespace(enforce_eager=eager)):
+        with vllm_engine_environment(engine_arguments(eager)):
             assert os.environ.get(NO_COMPILER) == ("1" if eager else None)
         assert NO_COMPILER not in os.environ
     monkeypatch.setenv(NO_COMPILER, "0")
-    with vllm_compiles_nothing(SimpleNamespace(enforce_eager=True)):
+    with vllm_engine_environment(engine_arguments()):
         assert os.environ[NO_COMPILER] == "0", "the caller's own setting wins"
     assert os.environ[NO_COMPILER] == "0"
+
+
+def engine_arguments(enforce_eager: bool = True, executor: str | None = None) -> SimpleNamespace:
+    return SimpleNamespace(enforce_eager=enforce_eager, distributed_executor_backend=executor)
+
+
+@pytest.mark.engine
+def test_an_engine_without_a_worker_computes_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(THREADS, raising=False)
+    for executor in (IN_ENGINE, "mp", None):
+        with vllm_engine_environment(engine_arguments(executor=executor)):
+            assert os.environ.get(THREADS) == ("1" if executor == IN_ENGINE else None)
+        assert THREADS not in os.environ
+    monkeypatch.setenv(THREADS, "2")
+    with vllm_engine_environment(engine_arguments(executor=IN_ENGINE)):
+        assert os.environ[THREADS] == "2", "the caller's own setting wins"
+
+
+@pytest.mark.engine
+def test_on_two_processors_the_engine_has_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    from vllm.platforms import current_platform
+
+    def executor(*arguments: str) -> object:
+        return parse_vllm_arguments(VllmOptions(arguments=arguments)).distributed_executor_backend
+
+    for variable in CPU_BINDING:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    assert executor() == (IN_ENGINE if current_platform.is_cpu() else None)
+    assert executor("--distributed-executor-backend", "mp") == "mp"
+    for name in ("tensor", "pipeline", "data"):
+        assert executor(f"--{name}-parallel-size", "2") is None, "vLLM's own"
+    for variable in CPU_BINDING:
+        with monkeypatch.context() as patched:
+            patched.setenv(variable, "1")
+            assert executor() is None, "the caller says where workers compute"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    assert executor() is None, "not measured there"

@@ -25,6 +25,15 @@ from timely.planner.training.compute_type import compute_type
 NO_COMPILER = "TORCHDYNAMO_DISABLE"
 """Environment variable that keeps PyTorch from compiling."""
 
+THREADS = "OMP_NUM_THREADS"
+"""Environment variable: threads that PyTorch computes with."""
+
+CPU_BINDING = ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU")
+"""Environment variables of the processors that vLLM's workers compute on."""
+
+IN_ENGINE = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""vLLM's executor without a worker process, by its path: vLLM's CPU platform replaces its short name."""
+
 FRONT_END = re.compile(
     r"(ssl|h11|dp_supervisor)_.*|allowed_(origins|methods|headers)|allow_credentials|enable_ssl_refresh"
     r"|host|port|grpc|grpc_port|uds|root_path|api_key|api_server_count|headless|data_parallel_supervisor_port"
@@ -151,7 +160,27 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
         **({"prefill_chunk": options.prefill_chunk} if options.prefill_chunk else {}),
     }
     namespace.additional_config = extra
+    if namespace.distributed_executor_backend is None and _vllm_computes_with_one_thread(namespace):
+        namespace.distributed_executor_backend = IN_ENGINE
     return namespace
+
+
+def _vllm_computes_with_one_thread(arguments: Any) -> bool:
+    """Whether a worker of vLLM would compute with one thread, as it does by default on one or two processors.
+
+    vLLM keeps the other processor for the engine's process, which spins on it while the worker computes. Without a
+    worker the text is the same, the processor is free, and the start imports all once less:
+    docs/experiments/2026-11-27-a-core-that-spins.md.
+    """
+    from vllm.platforms import current_platform
+
+    sizes = (arguments.tensor_parallel_size, arguments.pipeline_parallel_size, arguments.data_parallel_size)
+    return (
+        current_platform.is_cpu()
+        and sizes == (1, 1, 1)
+        and len(os.sched_getaffinity(0)) <= 2
+        and not any(name in os.environ for name in CPU_BINDING)
+    )
 
 
 def _vllm_arguments_with_file(parser: Any, arguments: Sequence[str]) -> list[str]:
@@ -267,18 +296,22 @@ def set_vllm_environment(options: VllmOptions) -> None:
 
 
 @contextmanager
-def vllm_compiles_nothing(arguments: Any) -> Iterator[None]:
-    """Processes that this one starts meanwhile compile nothing, if they run an eager engine on a CPU.
+def vllm_engine_environment(arguments: Any) -> Iterator[None]:
+    """Variables of the processes that this one starts meanwhile; those of the caller win.
 
-    vLLM compiles what log-probabilities need at the first request for them. All generations would wait for seconds.
+    An eager engine on a CPU compiles nothing. vLLM compiles what log-probabilities need at the first request for them.
+    All generations would wait for seconds. An engine without a worker computes with one thread, as a worker would.
     """
     from vllm.platforms import current_platform
 
-    if NO_COMPILER in os.environ or not (arguments.enforce_eager and current_platform.is_cpu()):
-        yield
-        return
-    os.environ[NO_COMPILER] = "1"
+    variables = {
+        NO_COMPILER: arguments.enforce_eager and current_platform.is_cpu(),
+        THREADS: arguments.distributed_executor_backend == IN_ENGINE,
+    }
+    names = [name for name, is_needed in variables.items() if is_needed and name not in os.environ]
+    os.environ.update(dict.fromkeys(names, "1"))
     try:
         yield
     finally:
-        os.environ.pop(NO_COMPILER, None)
+        for name in names:
+            os.environ.pop(name, None)

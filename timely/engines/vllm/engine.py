@@ -45,7 +45,7 @@ from timely.engines.vllm.arguments import (
     VllmOptions,
     parse_vllm_arguments,
     set_vllm_environment,
-    vllm_compiles_nothing,
+    vllm_engine_environment,
     vllm_engine_features,
 )
 from timely.engines.vllm.boundaries import vllm_skill_set
@@ -151,7 +151,7 @@ class VllmEngine(Engine):
         self._identity = await asyncio.to_thread(self._identify)
         self.planner_skill_sets = frozenset(card.skill_sets if card else ())
         self._planner_names = dict((card.names if card else None) or {})
-        with vllm_compiles_nothing(self._args):
+        with vllm_engine_environment(self._args):
             self._llm = await launch_vllm(AsyncLLM, partial(AsyncEngineArgs.from_cli_args, self._args))
         self._tokenizer = self._llm.get_tokenizer()
         from timely.engines.vllm.openai import build_vllm_openai_app
